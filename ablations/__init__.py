@@ -1,0 +1,1 @@
+"""What is varied, and what is measured."""

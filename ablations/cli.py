@@ -1,0 +1,226 @@
+"""`ablate`: the commands, in the order of work. The only file that may import everything, inside its commands."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+GOOD, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Ablate(click.Group):
+    """Prints an error that a user can act on as its sentence, without a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        from lightning_modules.errors import AblationsError
+
+        try:
+            return super().invoke(ctx)
+        except AblationsError as error:
+            click.echo(str(error), err=True)
+            ctx.exit(WRONG)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(cls=Ablate, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="pretraining-ablations")
+def main() -> None:
+    """Find out, with evidence, what makes BERT-like pre-training work.
+
+    An experiment is a YAML file that names arms and seeds. `ablate run` trains and measures what is
+    missing and writes one table and one page; the same command goes on where it was interrupted.
+
+    Exit codes: 0 good, 1 a run failed, 2 something is wrong with what was asked for, 130 interrupted.
+    """
+
+
+spec_argument = click.argument("spec", type=click.Path(path_type=Path))
+out_option = click.option(
+    "--out", type=click.Path(path_type=Path), default="out", show_default=True, help="Output root."
+)
+data_root_option = click.option(
+    "--data-root",
+    type=click.Path(path_type=Path),
+    default=".",
+    show_default=True,
+    help="Where relative paths of a spec's data start.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="For machines.")
+
+
+@main.command()
+@click.argument("specs", metavar="SPEC...", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of spec files, for editors.")
+def validate(specs: tuple[Path, ...], schema: bool) -> None:
+    """Check spec files: every problem at once, a line each, on stderr."""
+    from ablations import grid, specfile
+    from ablations.errors import SpecError
+
+    if schema:
+        from ablations.schema import schema as json_schema
+
+        click.echo(json.dumps(json_schema(), indent=2))
+    elif not specs:
+        raise click.UsageError("name at least one spec file, or ask for the --schema.")
+    wrong = False
+    for path in specs:
+        try:
+            experiment = specfile.load(path)
+            runs = len(grid.runs(experiment))
+            click.echo(f"{path}: good, {runs} runs")
+        except SpecError as error:
+            wrong = True
+            click.echo(str(error), err=True)
+    sys.exit(WRONG if wrong else GOOD)
+
+
+@main.command()
+@spec_argument
+@out_option
+@data_root_option
+@click.option("--resolved", is_flag=True, help="Print the spec with every default written out.")
+@json_option
+def plan(spec: Path, out: Path, data_root: Path, resolved: bool, as_json: bool) -> None:
+    """Show the runs of a spec, which are done, and what the others cost."""
+    from ablations import grid, specfile
+    from ablations.experiment import Workspace
+    from ablations.tables import plan_table
+
+    if resolved:
+        click.echo(json.dumps(grid.resolved(specfile.load(spec)), indent=2))
+        return
+    content = Workspace.open(spec, out=out, data_root=data_root).plan()
+    if as_json:
+        keys = ("experiment", "runs", "seconds")
+        click.echo(json.dumps({key: content[key] for key in keys}, indent=2))
+    else:
+        plan_table(content)
+
+
+@main.command()
+@spec_argument
+@out_option
+@data_root_option
+@click.option("--arm", "arms", multiple=True, help="Only this arm; may be given several times.")
+@click.option("--seed", "seeds", multiple=True, type=int, help="Only this seed; may be given several times.")
+@click.option(
+    "--devices", type=click.IntRange(min=1), default=1, show_default=True, help="Processes (GPUs) of each run: DDP."
+)
+@click.option("--slots", type=click.IntRange(min=1), default=1, show_default=True, help="Runs at the same time.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
+def run(
+    spec: Path,
+    out: Path,
+    data_root: Path,
+    arms: tuple[str, ...],
+    seeds: tuple[int, ...],
+    devices: int,
+    slots: int,
+    dry_run: bool,
+) -> None:
+    """Train and measure what is missing, then write the table and the page."""
+    from ablations.experiment import Workspace
+    from ablations.tables import plan_table
+
+    workspace = Workspace.open(spec, out=out, data_root=data_root)
+    selected = workspace.select(arms, seeds)
+    if dry_run:
+        plan_table(workspace.plan(selected))
+        return
+    from ablations.running import run_missing
+
+    interrupted, failed = run_missing(workspace, selected, devices=devices, slots=slots)
+    page = write_page(workspace)
+    click.echo(f"page: {page}")
+    sys.exit(INTERRUPTED if interrupted else FAILED if failed else GOOD)
+
+
+@main.command()
+@click.argument("spec", required=False, type=click.Path(path_type=Path))
+@out_option
+@data_root_option
+@json_option
+def status(spec: Path | None, out: Path, data_root: Path, as_json: bool) -> None:
+    """Show the state of every run: of a spec, or of the whole output root."""
+    from ablations.experiment import Workspace, all_states
+    from ablations.tables import status_table
+
+    states = Workspace.open(spec, out=out, data_root=data_root).states() if spec else all_states(out)
+    if as_json:
+        click.echo(json.dumps({"runs": states}, indent=2))
+    else:
+        status_table(states)
+
+
+@main.command()
+@spec_argument
+@out_option
+@data_root_option
+@click.option("--slots", type=click.IntRange(min=1), default=1, show_default=True, help="Runs at the same time.")
+def measure(spec: Path, out: Path, data_root: Path, slots: int) -> None:
+    """Measure the trained runs of a spec again from their checkpoints, and write the table and the page."""
+    from ablations import measured
+    from ablations.experiment import Workspace
+    from ablations.running import run_missing
+
+    workspace = Workspace.open(spec, out=out, data_root=data_root)
+    done = [item for item in workspace.planned if item.directory.is_done()]
+    for item in done:
+        measured.forget(item.directory.path)
+    interrupted, failed = run_missing(workspace, done, devices=1, slots=slots)
+    click.echo(f"page: {write_page(workspace)}")
+    sys.exit(INTERRUPTED if interrupted else FAILED if failed else GOOD)
+
+
+@main.command()
+@spec_argument
+@out_option
+@data_root_option
+def report(spec: Path, out: Path, data_root: Path) -> None:
+    """Write the page again from what is there; needs neither torch nor a network."""
+    from ablations.experiment import Workspace
+
+    click.echo(f"page: {write_page(Workspace.open(spec, out=out, data_root=data_root))}")
+
+
+@main.command()
+@click.argument("run_dir", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+def export(run_dir: Path, folder: Path) -> None:
+    """Write a trained run as a Hugging Face folder that stock classes load."""
+    from lightning_modules.export import export as write_folder
+
+    click.echo(f"{write_folder(run_dir, folder)}: {folder}")
+
+
+@main.command()
+@out_option
+def doctor(out: Path) -> None:
+    """Show versions, devices, disk and known-bad packages."""
+    from ablations.doctor import findings
+
+    bad = False
+    for name, value, problem in findings(out):
+        click.echo(f"{name:<24}{value}{'  <- ' + problem if problem else ''}")
+        bad |= bool(problem)
+    sys.exit(FAILED if bad else GOOD)
+
+
+def write_page(workspace: Any) -> Path:
+    """Gather the table from the runs and write the page beside it."""
+    from reports import page
+
+    workspace.write_plan()
+    workspace.write_table()
+    return page.write(workspace.folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""What a machine has, and what is known to be bad."""
+
+import importlib.metadata
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from packaging.version import Version
+
+KNOWN_BAD = {
+    "lightning": ("2.6.2", "2.6.3"),
+    "pytorch-lightning": ("2.6.2", "2.6.3"),
+}
+"""Malicious uploads of April 2026 (GHSA-w37p-236h-pfx3)."""
+
+FIRST_GOOD_LIGHTNING = Version("2.6.6")
+SHOWN = ("pretraining-ablations", "torch", "lightning", "datasets", "tokenizers", "transformers")
+
+
+def findings(out: Path) -> Iterator[tuple[str, str, str | None]]:
+    """Name, value and, where something is wrong, what to do about it."""
+    import platform
+
+    import torch
+
+    yield "python", platform.python_version(), None
+    for name in SHOWN:
+        found = _installed(name)
+        yield name, found or "not installed", None if found or name == "transformers" else "install it"
+    yield from _bad_packages()
+    yield "cores", str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()), None
+    for i in range(torch.cuda.device_count()):
+        yield f"gpu {i}", torch.cuda.get_device_name(i), None
+    if not torch.cuda.is_available():
+        yield "gpu", "none", None
+    there = out.absolute()
+    while not there.exists():
+        there = there.parent
+    free = shutil.disk_usage(there).free / 2**30
+    yield "free disk", f"{free:.1f} GiB", "free some space" if free < 1 else None
+    yield "output root", str(out), None if os.access(there, os.W_OK) else "cannot be written to; choose another --out"
+    if os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"):
+        yield "environment", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "lets a checkpoint execute code; unset it"
+
+
+def _bad_packages() -> Iterator[tuple[str, str, str | None]]:
+    for name, versions in KNOWN_BAD.items():
+        found = _installed(name)
+        if found in versions:
+            yield name, found, "a malicious upload: uninstall it at once and change your credentials"
+        elif name == "lightning" and found and Version(found) < FIRST_GOOD_LIGHTNING:
+            yield name, found, f"has an open advisory; install {FIRST_GOOD_LIGHTNING} or later"
+    for name in ("reports", "ablations"):
+        owners = set(importlib.metadata.packages_distributions().get(name, ())) - {"pretraining-ablations"}
+        if owners:
+            yield name, ", ".join(owners), f"another package provides the module {name}; uninstall it"
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None

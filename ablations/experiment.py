@@ -1,0 +1,120 @@
+"""An experiment on disk: its spec, its runs and the folder where its results go. No torch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ablations import gathering, grid, plan, runs, specfile
+from ablations.errors import SpecError
+from ablations.runs import PlannedRun
+from ablations.spec import Experiment
+from lightning_modules.data import corpus
+from lightning_modules.errors import FilesError
+from lightning_modules.files import read_json
+from lightning_modules.run_directory import RunDirectory
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """A spec together with the output root it is run in."""
+
+    spec: Path
+    out: Path
+    data_root: Path
+    experiment: Experiment
+    planned: list[PlannedRun]
+
+    @classmethod
+    def open(cls, spec: Path, *, out: Path, data_root: Path) -> "Workspace":
+        """Read the spec and find the place of each run.
+
+        Raises:
+            SpecError: the spec is wrong.
+            DataError: its text is missing or has not the columns that the spec names.
+        """
+        experiment = specfile.load(spec)
+        resolved = grid.runs(experiment)
+        for data in {run.settings.data.model_dump_json(): run.settings.data for run in resolved}.values():
+            corpus.check(data, data_root)
+        out = out.absolute()
+        return cls(spec, out, data_root.absolute(), experiment, runs.place(resolved, out=out, data_root=data_root))
+
+    @property
+    def folder(self) -> Path:
+        """Where the table and the page go."""
+        return self.out / self.experiment.name
+
+    @property
+    def arms(self) -> list[str]:
+        """Names of the arms, in the order of the spec."""
+        return list(dict.fromkeys(item.run.arm for item in self.planned))
+
+    def select(self, arms: Sequence[str], seeds: Sequence[int]) -> list[PlannedRun]:
+        """The runs of the given arms and seeds; of all, where none is given.
+
+        Raises:
+            SpecError: an arm or seed that the spec does not have.
+        """
+        known: list[tuple[str, Sequence[Any], Sequence[Any]]] = [
+            ("--arm", arms, self.arms),
+            ("--seed", seeds, self.experiment.seeds),
+        ]
+        for option, wanted, there in known:
+            for value in wanted:
+                if value not in there:
+                    names = ", ".join(str(name) for name in there)
+                    raise SpecError(f"{option} {value}: {self.spec} has no such thing; it has {names}.")
+        return [
+            item
+            for item in self.planned
+            if (not arms or item.run.arm in arms) and (not seeds or item.run.seed in seeds)
+        ]
+
+    def plan(self, selected: Sequence[PlannedRun] | None = None) -> dict[str, Any]:
+        """Runs, state and cost; of the selected runs, or of all."""
+        return plan.plan(
+            self.experiment, list(self.planned if selected is None else selected), out=self.out, arms=self.arms
+        )
+
+    def write_plan(self) -> None:
+        """Keep plan and spec in the experiment's folder."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FilesError(
+                f"{self.folder} cannot be made: {error.strerror}; choose another folder with --out."
+            ) from error
+        plan.write(
+            self.plan(), self.folder, spec=self.spec, claims=self.experiment.claims, data=self._describe_data()
+        )
+
+    def _describe_data(self) -> dict[str, Any]:
+        """What the page says about the text: from the token store, empty before it is made."""
+        path = self.out / "tokens" / self.planned[0].tokens / "tokens.json"
+        return read_json(path) if path.exists() else {}
+
+    def write_table(self) -> None:
+        """Gather the rows of the runs into results.parquet."""
+        from ablations.measured import key
+
+        measures = self.experiment.measures
+        table = gathering.gather(self.experiment.name, self.planned, keys=[key(settings) for settings in measures])
+        gathering.write(table, self.folder)
+
+    def states(self) -> list[dict[str, Any]]:
+        """State of every run of the spec."""
+        return [_state(item.directory, item.run.arm, item.run.seed, item.run_id) for item in self.planned]
+
+
+def all_states(out: Path) -> list[dict[str, Any]]:
+    """State of every run folder of an output root."""
+    states = []
+    for path in sorted((out / "runs").glob("*/run.json")):
+        told = read_json(path)
+        states.append(_state(RunDirectory(path.parent), told["arm"], told["seed"], told["run_id"]))
+    return states
+
+
+def _state(directory: RunDirectory, arm: str, seed: int, run_id: str) -> dict[str, Any]:
+    return {"run_id": run_id, "arm": arm, "seed": seed, "folder": directory.path.name} | directory.state()

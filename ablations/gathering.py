@@ -1,0 +1,50 @@
+"""From the rows of each run to the one table of an experiment."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from ablations import measured, results
+from ablations.errors import ResultsError
+from ablations.runs import PlannedRun
+
+
+def gather(
+    experiment: str, planned: Sequence[PlannedRun], *, keys: Sequence[str]
+) -> pd.DataFrame:
+    """The rows of all runs that were computed with this experiment's measures.
+
+    A run that another experiment trained under another arm's name gets this experiment's name. Runs without
+    rows are left out.
+
+    Raises:
+        ResultsError: two runs on the same text were measured on different tokens.
+    """
+    tables = []
+    samples: dict[tuple[str, str], str] = {}
+    for item in planned:
+        rows = measured.rows(item.directory.path)
+        rows = rows[rows["key"].isin(list(keys))]
+        if rows.empty:
+            continue
+        for row in rows[["key", "sample"]].drop_duplicates().itertuples():
+            if row.sample is not None and samples.setdefault((item.tokens, row.key), row.sample) != row.sample:
+                raise ResultsError(
+                    f"{item.directory.path}: was measured on other tokens than the runs before it; "
+                    f"start `ablate measure` again."
+                )
+        tables.append(_as_table(rows, experiment, item))
+    return results.concat(tables)
+
+
+def _as_table(rows: pd.DataFrame, experiment: str, item: PlannedRun) -> pd.DataFrame:
+    named = rows.drop(columns=["key", "sample"]).assign(
+        experiment=experiment, run_id=item.run_id, arm=item.run.arm, seed=item.run.seed
+    )
+    return results.table(named.astype(object).where(named.notna(), None).to_dict("records"))
+
+
+def write(table: pd.DataFrame, folder: Path) -> None:
+    """Put the table in the experiment's folder."""
+    results.write(table, folder / "results.parquet")

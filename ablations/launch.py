@@ -1,0 +1,182 @@
+"""Starts what is missing on a pool of slots, each a worker process with its own devices."""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ablations.errors import ResultsError
+from ablations.measures.settings import Measure
+
+BUSY, DONE, INTERRUPTED = -1, 0, 75
+SECONDS_BETWEEN_TRIES = 1.0  # at a run that another process is working on
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one run ended: the exit code of design, and a sentence where there is one."""
+
+    run_dir: Path
+    code: int
+    message: str | None
+
+
+@dataclass
+class Pool:
+    """`slots` workers that share the machine; one run at a time each."""
+
+    slots: int
+    devices: int
+    """Processes (and GPUs, where there are any) of each run."""
+    data_root: Path
+    measures: Sequence[Measure]
+    gpus: Sequence[str] = ()
+    """Names of the GPUs as CUDA_VISIBLE_DEVICES has them; none means CPU."""
+    _stopping: bool = False
+    _workers: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def run(self, run_dirs: Sequence[Path], *, ended: Callable[[Outcome], None]) -> list[Outcome]:
+        """Train and measure the runs; every one is tried, whatever happens to the others.
+
+        Returns the outcomes in the order in which they ended; `ended` gets each at once. Runs not started
+        when `stop` is called are left out.
+        """
+        todo: queue.Queue[Path] = queue.Queue()
+        for run_dir in run_dirs:
+            todo.put(run_dir)
+        outcomes: list[Outcome] = []
+        lock = threading.Lock()
+
+        def note(outcome: Outcome) -> None:
+            with lock:
+                outcomes.append(outcome)
+                ended(outcome)
+
+        environments = assign_devices(self.gpus, slots=self.slots, devices=self.devices)
+        slots = [
+            threading.Thread(target=self._serve, args=(environment, todo, note)) for environment in environments
+        ]
+        for slot in slots:
+            slot.start()
+        for slot in slots:
+            slot.join()
+        return outcomes
+
+    def _serve(self, environment: dict[str, str], todo: "queue.Queue[Path]", note: Callable[[Outcome], None]) -> None:
+        """One slot: give runs to a worker, start a new one when it dies."""
+        worker: subprocess.Popen[str] | None = None
+        try:
+            while not self._stopping:
+                try:
+                    run_dir = todo.get_nowait()
+                except queue.Empty:
+                    return
+                if worker is None or worker.poll() is not None:
+                    worker = self._start_worker(environment)
+                outcome = self._order(worker, run_dir)
+                if outcome.code == BUSY:
+                    todo.put(run_dir)
+                    time.sleep(SECONDS_BETWEEN_TRIES)
+                else:
+                    note(outcome)
+        finally:
+            if worker is not None:
+                _end(worker)
+
+    def _start_worker(self, environment: dict[str, str]) -> subprocess.Popen[str]:
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "ablations.worker"],
+            env=os.environ | environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._workers.append(worker)
+        return worker
+
+    def stop(self) -> None:
+        """Start nothing more, and have the runs at hand saved and interrupted."""
+        self._stopping = True
+        for worker in self._workers:
+            _close_orders(worker)
+
+    def _order(self, worker: subprocess.Popen[str], run_dir: Path) -> Outcome:
+        """Have one run done, and wait for the answer."""
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        order: dict[str, Any] = {
+            "run_dir": str(run_dir),
+            "data_root": str(self.data_root),
+            "devices": self.devices,
+            "accelerator": "gpu" if self.gpus else "cpu",
+            "threads": threads_per_process(self.slots * self.devices),
+            "measures": [settings.model_dump(mode="json") for settings in self.measures],
+        }
+        try:
+            worker.stdin.write(json.dumps(order) + "\n")
+            worker.stdin.flush()
+            answer = worker.stdout.readline()
+        except (BrokenPipeError, ValueError):  # it died, or its orders were closed by `stop`
+            answer = ""
+        if not answer:
+            code = worker.wait()
+            how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+            return Outcome(run_dir, 1, f"its worker process died ({how}); {run_dir / 'log.txt'} may say why")
+        told = json.loads(answer)
+        return Outcome(run_dir, told["code"], told["message"])
+
+
+def assign_devices(gpus: Sequence[str], *, slots: int, devices: int) -> list[dict[str, str]]:
+    """The environment of each slot: GPUs of its own, or none where there are none.
+
+    Raises:
+        ResultsError: more GPUs are asked for than there are.
+    """
+    if not gpus:
+        return [{} for _ in range(slots)]
+    if slots * devices > len(gpus):
+        raise ResultsError(
+            f"--slots {slots} with --devices {devices} needs {slots * devices} GPUs, but there are {len(gpus)}; "
+            f"lower one of the two."
+        )
+    shares = [gpus[slot * devices : (slot + 1) * devices] for slot in range(slots)]
+    return [{"CUDA_VISIBLE_DEVICES": ",".join(share)} for share in shares]
+
+
+def visible_gpus() -> list[str]:
+    """Names of the GPUs that this process may use, as CUDA_VISIBLE_DEVICES has them."""
+    import torch
+
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    count = torch.cuda.device_count()
+    names = listed.split(",") if listed else [str(i) for i in range(count)]
+    return names[:count]
+
+
+def threads_per_process(processes: int) -> int:
+    """An equal share of the cores that this process may use, at least one."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // processes)
+
+
+def _close_orders(worker: subprocess.Popen[str]) -> None:
+    """Tell the worker that nothing more comes: it saves what it is at and ends."""
+    assert worker.stdin is not None
+    with suppress(BrokenPipeError):
+        worker.stdin.close()
+
+
+def _end(worker: subprocess.Popen[str]) -> None:
+    _close_orders(worker)
+    worker.wait()
+    assert worker.stdout is not None
+    worker.stdout.close()

@@ -1,0 +1,140 @@
+"""Centred kernel alignment of two layers: linear, debiased, in minibatches, and with an RBF kernel.
+
+Sources: Kornblith et al. 2019, https://arxiv.org/abs/1905.00414, section 3 (CKA); Song et al. 2012,
+https://jmlr.org/papers/v13/song12a.html, theorem 2 (unbiased HSIC); Nguyen, Raghu & Kornblith 2021,
+https://arxiv.org/abs/2010.15327, section 3 (minibatches).
+
+All are symmetric, 1 for equal arguments, and ignore the means of the columns, rotations and the scale of
+each side - not its other linear maps: the leading principal components decide. Linear and RBF CKA are
+inflated by chance (independent data of ten tokens per feature has a linear CKA near 0.09); the other two have
+chance level 0 and so may come out negative.
+
+Shapes: N tokens, D and E features.
+"""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ablations.errors import MeasureError
+from ablations.measures.matrices import Matrix, centred, centred_pair
+
+FEWEST_TOKENS = 4
+"""The unbiased HSIC divides by N (N - 3)."""
+
+NO_SIMILARITY = 1e-12
+"""Share of the biased HSIC below which an unbiased one is rounding."""
+
+
+def linear_cka(x_ND: Matrix, y_NE: Matrix) -> float:
+    """Linear CKA, 0 to 1: ||X'Y||^2 / (||X'X|| ||Y'Y||) in Frobenius norms, O(N D E) and no N x N matrix.
+
+    Raises:
+        MeasureError: unfit matrices.
+    """
+    x_ND, y_NE = centred_pair(x_ND, y_NE, measure="linear CKA")
+    return _ratio(_hsic(x_ND, y_NE), _hsic(x_ND, x_ND), _hsic(y_NE, y_NE))
+
+
+def debiased_cka(x_ND: Matrix, y_NE: Matrix) -> float:
+    """Ratio of unbiased HSICs, -1 to 1, near 0 for independent data of any N; O(N D E), no N x N matrix.
+
+    Each HSIC is unbiased, their ratio nearly so.
+
+    Raises:
+        MeasureError: unfit matrices, fewer than four tokens, or a side whose tokens are all equally alike.
+    """
+    x_ND, y_NE = centred_pair(x_ND, y_NE, measure="debiased CKA", tokens=FEWEST_TOKENS)
+    return _unbiased_cka([(x_ND, y_NE)], measure="debiased CKA")
+
+
+def minibatch_cka(x_ND: Matrix, y_NE: Matrix, *, batch_size: int) -> float:
+    """Ratio of unbiased HSICs, -1 to 1, each the mean over consecutive batches of `batch_size` rows.
+
+    Estimates `debiased_cka` for data that comes in batches, and equals it for one batch. It depends on
+    the order of the rows; those after the last full batch are left out.
+
+    Raises:
+        MeasureError: as `debiased_cka`, and for a batch of fewer than four rows or more than there are.
+    """
+    x_ND, y_NE = centred_pair(x_ND, y_NE, measure="minibatch CKA", tokens=FEWEST_TOKENS)
+    if not FEWEST_TOKENS <= batch_size <= len(x_ND):
+        raise MeasureError(
+            f"minibatch CKA needs batches of {FEWEST_TOKENS} tokens up to all {len(x_ND)}, "
+            f"but batch_size is {batch_size}."
+        )
+    starts = range(0, len(x_ND) - batch_size + 1, batch_size)
+    return _unbiased_cka(
+        [(x_ND[start : start + batch_size], y_NE[start : start + batch_size]) for start in starts],
+        measure="minibatch CKA",
+    )
+
+
+def rbf_cka(x_ND: Matrix, y_NE: Matrix, *, bandwidth: float = 0.5) -> float:
+    """CKA, 0 to 1, of the kernels exp(-d^2 / (2 bandwidth^2 m)), d^2 being squared distances, m their median.
+
+    m is over all N^2 pairs, a token with itself included, as in the notebook of Kornblith et al. A wide
+    bandwidth approaches `linear_cka`. Holds four N x N float64 matrices: 3.2 GB for 10,000 tokens.
+
+    Raises:
+        MeasureError: unfit matrices, a `bandwidth` that is not positive, or m = 0.
+    """
+    if not (bandwidth > 0 and math.isfinite(bandwidth)):
+        raise MeasureError(f"RBF CKA needs a positive bandwidth, but bandwidth is {bandwidth}.")
+    x_ND, y_NE = centred_pair(x_ND, y_NE, measure="RBF CKA")
+    x_NN, y_NN = _rbf_kernel(x_ND, bandwidth, name="x"), _rbf_kernel(y_NE, bandwidth, name="y")
+    return _ratio((x_NN * y_NN).sum(), (x_NN * x_NN).sum(), (y_NN * y_NN).sum())
+
+
+def _hsic(x_ND: Tensor, y_NE: Tensor) -> Tensor:
+    """tr(K L) of the centred linear kernels K = XX' and L = YY', in feature space."""
+    return (x_ND.T @ y_NE).square().sum()
+
+
+def _unbiased_hsic(x_ND: Tensor, y_NE: Tensor) -> Tensor:
+    """N (N - 3) times the unbiased HSIC of Song et al., in feature space.
+
+    With diagonals zeroed, K~ and L~, it is tr(K~L~) + 1'K~1 1'L~1 / ((N-1)(N-2)) - 2/(N-2) 1'K~L~1. For
+    centred columns K1 = 0, so that K~1 = -k, k being the squared lengths of the rows, and all three
+    terms need k and l alone beside ||X'Y||^2.
+    """
+    n = len(x_ND)
+    x_ND, y_NE = centred(x_ND), centred(y_NE)
+    k_N, l_N = x_ND.square().sum(1), y_NE.square().sum(1)
+    own = k_N @ l_N
+    return _hsic(x_ND, y_NE) - own + k_N.sum() * l_N.sum() / ((n - 1) * (n - 2)) - 2 / (n - 2) * own
+
+
+def _unbiased_cka(batches: list[tuple[Tensor, Tensor]], *, measure: str) -> float:
+    """Ratio of summed HSICs over batches of one size."""
+    own = []
+    for name, side in (("x", 0), ("y", 1)):
+        unbiased = sum(_unbiased_hsic(batch[side], batch[side]) for batch in batches)
+        if unbiased <= NO_SIMILARITY * sum(_hsic(batch[side], batch[side]) for batch in batches):
+            raise MeasureError(
+                f"{measure} is undefined: all tokens of {name} are equally alike (its unbiased HSIC with itself is 0). "
+                f"Use more tokens."
+            )
+        own.append(unbiased)
+    return _ratio(sum(_unbiased_hsic(x_ND, y_NE) for x_ND, y_NE in batches), *own)
+
+
+def _ratio(cross: Tensor, x_own: Tensor, y_own: Tensor) -> float:
+    """Cauchy-Schwarz keeps it within -1 and 1; rounding must not break that."""
+    return (cross / (x_own.sqrt() * y_own.sqrt())).clamp(-1, 1).item()
+
+
+def _rbf_kernel(x_ND: Tensor, bandwidth: float, *, name: str) -> Tensor:
+    """The centred kernel, less the constant 1: centring removes it, and without it wide kernels stay precise."""
+    length_N = x_ND.square().sum(1)
+    squared_NN = (length_N[:, None] + length_N - 2 * x_ND @ x_ND.T).clamp(min=0).fill_diagonal_(0)
+    median = float(np.median(squared_NN.cpu().numpy()))
+    if median == 0:
+        raise MeasureError(
+            f"RBF CKA is undefined: half of all pairs of rows of {name} are equal, so the median distance is 0. "
+            f"Drop repeated tokens."
+        )
+    kernel_NN = torch.expm1(squared_NN / (-2 * bandwidth**2 * median))
+    return kernel_NN - kernel_NN.mean(0) - kernel_NN.mean(1, keepdim=True) + kernel_NN.mean()

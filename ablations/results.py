@@ -1,0 +1,223 @@
+"""The tidy table every measure writes and every figure reads: one observation a row.
+
+Layer 0 is the embeddings. What does not apply to an observation is absent, that is null, never a
+stand-in such as 0 or an empty string.
+"""
+
+import math
+import numbers
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ablations.errors import ResultsError
+
+COLUMNS: dict[str, str] = {
+    "experiment": "string",
+    "run_id": "string",
+    "arm": "string",
+    "seed": "int64",
+    "step": "int64",  # of the checkpoint that was measured
+    "measure": "string",
+    "metric": "string",
+    "group": "string",  # task, frequency bin, part of speech, ...; null means all
+    "layer": "Int64",
+    "layer_to": "Int64",
+    "other_run_id": "string",  # where two runs are compared
+    "value": "float64",  # NaN where the measure has no number
+    "floor": "float64",  # the same number on data without the relation that is measured
+    "unit": "string",
+    "n": "Int64",  # observations behind the value: tokens, sentences
+    "d": "Int64",  # width or clusters
+}
+"""Every column in its order, and its pandas type. Capital Int64 may be null."""
+
+REQUIRED = ("run_id", "arm", "seed", "step", "measure", "metric")
+"""Columns that are never null."""
+
+KEY = [name for name in COLUMNS if name not in ("value", "floor", "unit", "n", "d")]
+"""Columns that tell one observation from another."""
+
+_EXPECTED = {
+    "string": "text",
+    "int64": "a whole number from 0",
+    "Int64": "a whole number from 0, or nothing",
+    "float64": "a number",
+}
+
+
+def table(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """The rows as a table with exactly the columns of `COLUMNS`, in that order and of those types.
+
+    A row names at least `REQUIRED` and `value`; whatever else it leaves out is absent.
+
+    Raises:
+        ResultsError: an unknown column, a missing one, a value of the wrong type, or two rows for one
+            observation.
+    """
+    rows = list(rows)
+    for number, row in enumerate(rows):
+        unknown = [name for name in row if name not in COLUMNS]
+        if unknown:
+            raise ResultsError(
+                f"results, row {number}: unknown column {unknown[0]!r}; the columns are {', '.join(COLUMNS)}."
+            )
+        if "value" not in row:
+            raise ResultsError(f"results, row {number}: 'value' is missing; write NaN where there is no number.")
+    return _checked({name: [row.get(name) for row in rows] for name in COLUMNS}, source="results")
+
+
+def concat(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    """All rows of the tables, in order; no tables give the empty table.
+
+    Raises:
+        ResultsError: as `table`, also for one observation in two tables.
+    """
+    tables = list(tables)
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    for part in tables:
+        for name, values in _columns(part, source="results").items():
+            columns[name].extend(values)
+    return _checked(columns, source="results")
+
+
+def write(table: pd.DataFrame, path: Path) -> None:
+    """Put the table at `path` as parquet, whole or not at all.
+
+    Raises:
+        ResultsError: the table breaks a rule of `table`, or the file cannot be written.
+    """
+    checked = _checked(_columns(table, source=str(path)), source=str(path))
+    sink = pa.BufferOutputStream()
+    # Checksums turn a flipped bit into an error where it would be a wrong number.
+    pq.write_table(pa.Table.from_pandas(checked, preserve_index=False), sink, write_page_checksum=True)
+    write_whole(path, sink.getvalue().to_pybytes())
+
+
+def append(table: pd.DataFrame, path: Path) -> None:
+    """Add the table's rows to those at `path`, which need not exist yet.
+
+    Raises:
+        ResultsError: as `read` and `write`, also for an observation that the file already has.
+    """
+    write(concat([read(path), table]) if path.exists() else table, path)
+
+
+def read(path: Path) -> pd.DataFrame:
+    """The table that `write` put at `path`.
+
+    Raises:
+        ResultsError: no such file, a truncated or damaged one, or one that holds something else.
+    """
+    if not path.is_file():
+        raise ResultsError(f"{path}: there are no results here; `ablate run` writes them once a run is measured.")
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            columns = {name: values.to_pylist() for name, values in _arrow_columns(file.read())}
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+        raise ResultsError(
+            f"{path}: this is no whole parquet file ({reason}); delete it and start `ablate measure` again."
+        ) from error
+    _require_all(columns, source=str(path))
+    return _checked(columns, source=str(path))
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Put the bytes at `path` so that a reader sees the old file or the new one, never a part.
+
+    Folders that are missing are made. After a failure the old file is untouched.
+
+    Raises:
+        ResultsError: the disk is full, or the place cannot be written to.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with aside.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(aside, path)
+        finally:
+            aside.unlink(missing_ok=True)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise ResultsError(
+            f"{path}: cannot be written ({error.strerror}); free some space or choose another --out."
+        ) from error
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name itself survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _arrow_columns(arrow: pa.Table) -> Iterable[tuple[str, pa.ChunkedArray]]:
+    return zip(arrow.column_names, arrow.columns, strict=True)
+
+
+def _columns(frame: pd.DataFrame, *, source: str) -> dict[str, list[Any]]:
+    _require_all(frame.columns, source=source)
+    return {name: frame[name].tolist() for name in COLUMNS}
+
+
+def _require_all(names: Iterable[str], *, source: str) -> None:
+    """Refuse a table with other columns than ours."""
+    names = list(names)
+    missing = [name for name in COLUMNS if name not in names]
+    foreign = [str(name) for name in names if name not in COLUMNS]
+    if missing or foreign or len(names) > len(COLUMNS):
+        found = [f"lacks {', '.join(missing)}"] * bool(missing) + [f"also has {', '.join(foreign)}"] * bool(
+            foreign
+        )
+        raise ResultsError(
+            f"{source}: this is no table of results: it {' and '.join(found) or 'repeats a column'}. "
+            f"The columns are {', '.join(COLUMNS)}."
+        )
+
+
+def _checked(columns: Mapping[str, Sequence[Any]], *, source: str) -> pd.DataFrame:
+    """The columns with their types, every rule of a table checked."""
+    frame = pd.DataFrame(
+        {name: pd.Series(_cells(name, columns[name], source=source), dtype=kind) for name, kind in COLUMNS.items()}
+    )
+    again = frame.duplicated(KEY)
+    if again.any():
+        number = int(again.to_numpy().argmax())
+        row = frame.iloc[number]
+        key = ", ".join(f"{name}={row[name]}" for name in KEY if not pd.isna(row[name]))
+        raise ResultsError(f"{source}, row {number}: there is already an observation for {key}.")
+    return frame
+
+
+def _cells(name: str, values: Sequence[Any], *, source: str) -> list[Any]:
+    """The values with None for what is absent, each of the column's type."""
+    kind, cells = COLUMNS[name], []
+    for number, value in enumerate(values):
+        if value is None or value is pd.NA or (isinstance(value, numbers.Real) and math.isnan(value)):
+            if name in REQUIRED:
+                raise ResultsError(f"{source}, row {number}: {name!r} is missing; every observation has one.")
+            value = None
+        elif not _fits(kind, value):
+            raise ResultsError(f"{source}, row {number}: {name} is {value!r}, expected {_EXPECTED[kind]}.")
+        cells.append(value)
+    return cells
+
+
+def _fits(kind: str, value: Any) -> bool:
+    if kind == "string":
+        return isinstance(value, str)
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return False
+    return kind == "float64" or (float(value).is_integer() and 0 <= float(value) < 2**63)

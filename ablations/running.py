@@ -1,0 +1,217 @@
+"""Train and measure what is missing of an experiment, and say how it goes."""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ablations import cost
+from ablations.experiment import Workspace
+from ablations.launch import DONE, INTERRUPTED, Outcome, Pool, visible_gpus
+from ablations.measured import missing
+from ablations.runs import PlannedRun, create
+from ablations.tables import duration
+from lightning_modules.data import tokens
+from lightning_modules.errors import DataError
+
+SECONDS_BETWEEN_LOOKS = 0.5
+SECONDS_BETWEEN_LINES = 30.0  # where the output is no terminal
+
+
+def run_missing(
+    workspace: Workspace, selected: Sequence[PlannedRun], *, devices: int, slots: int
+) -> tuple[bool, list[Outcome]]:
+    """Train and measure those of the selected runs that need it, each once.
+
+    Returns whether somebody interrupted it, and the runs that failed.
+
+    Raises:
+        DataError: the text is unfit; found before the first run starts.
+    """
+    console = Console()
+    measures = workspace.experiment.measures
+    todo = {
+        item.run_id: item
+        for item in selected
+        if not item.directory.is_done() or missing(item.directory.path, measures)
+    }
+    workspace.write_plan()
+    if not todo:
+        console.print("nothing to do: every run is trained and measured", highlight=False)
+        return False, []
+    prepare_text(workspace, list(todo.values()), console)
+    workspace.write_plan()
+    for item in todo.values():
+        create(item)
+    pool = Pool(
+        slots=min(slots, len(todo)),
+        devices=devices,
+        data_root=workspace.data_root,
+        measures=measures,
+        gpus=visible_gpus(),
+    )
+    by_path = {item.directory.path: item for item in todo.values()}
+    with stopped_by_signals(pool) as signalled, display(list(todo.values()), console) as show_end:
+
+        def ended(outcome: Outcome) -> None:
+            item = by_path[outcome.run_dir]
+            if outcome.code == DONE:
+                cost.calibrate(
+                    item.run.settings, item.directory.state().get("seconds", 0), workspace.out / "calibration.json"
+                )
+            show_end(item, outcome)
+
+        outcomes = pool.run([item.directory.path for item in todo.values()], ended=ended)
+    failed = [outcome for outcome in outcomes if outcome.code not in (DONE, INTERRUPTED)]
+    for outcome in failed:
+        console.print(f"failed: {outcome.run_dir.name}: {outcome.message}", style="red", highlight=False, soft_wrap=True)
+    interrupted = signalled.is_set() or any(outcome.code == INTERRUPTED for outcome in outcomes)
+    if interrupted:
+        console.print("interrupted; the same command goes on from here", style="yellow", highlight=False)
+    return interrupted, failed
+
+
+def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Console) -> None:
+    """Make the token stores of the runs, and check that every run has a step's worth of text."""
+    for address in dict.fromkeys(item.tokens for item in items):
+        mine = [item for item in items if item.tokens == address]
+        prepared = tokens.prepare(
+            mine[0].run.settings.data,
+            data_root=workspace.data_root,
+            store=workspace.out / "tokens",
+            progress=lambda line: console.print(line, highlight=False, soft_wrap=True),
+        )
+        there = len(prepared.train.ids)
+        for item in mine:
+            wanted = item.run.settings.training.tokens_per_step
+            if item.run.settings.training.max_steps and there < wanted:
+                raise DataError(
+                    f"{workspace.spec}: arm {item.run.arm}: the training text has {there:,} tokens, fewer than one step "
+                    f"of training.tokens_per_step = {wanted:,}; give more text or make the steps smaller."
+                )
+
+
+@contextmanager
+def stopped_by_signals(pool: Pool) -> Iterator[threading.Event]:
+    """Ctrl-C and SIGTERM save the runs at hand and end the pool; the event says that one came."""
+    signalled = threading.Event()
+
+    def stop(number: int, frame: Any) -> None:
+        signalled.set()
+        pool.stop()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield signalled
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def display(items: Sequence[PlannedRun], console: Console) -> Iterator[Any]:
+    """Show the runs at work while the block runs; yields what to call when one has ended.
+
+    A bar for each run at work on a terminal, plain lines elsewhere.
+    """
+    watch = _Bars(items, console) if console.is_terminal else _Lines(items, console)
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(SECONDS_BETWEEN_LOOKS):
+            watch.look()
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield watch.ended
+    finally:
+        over.set()
+        thread.join()
+        watch.close()
+
+
+class _Watch:
+    """Which runs are at work, from their state.json."""
+
+    def __init__(self, items: Sequence[PlannedRun], console: Console) -> None:
+        self.items, self.console, self.started = items, console, time.monotonic()
+        self.done = 0
+
+    def at_work(self) -> list[tuple[PlannedRun, dict[str, Any]]]:
+        """Runs that some process is training now, with their state."""
+        states = [(item, item.directory.state()) for item in self.items]
+        return [(item, state) for item, state in states if state["state"] == "running"]
+
+    def ended(self, item: PlannedRun, outcome: Outcome) -> None:
+        """Say how a run ended."""
+        self.done += 1
+        word = {DONE: "done", INTERRUPTED: "interrupted"}.get(outcome.code, "failed")
+        seconds = duration(item.directory.state().get("seconds"))
+        self.console.print(
+            f"{duration(time.monotonic() - self.started)}  {word:<11} {item.directory.path.name}  "
+            f"trained {seconds}  ({self.done} of {len(self.items)})",
+            highlight=False,
+        )
+
+    def look(self) -> None:
+        """Show what has changed."""
+
+    def close(self) -> None:
+        """Stop showing."""
+
+
+class _Lines(_Watch):
+    def __init__(self, items: Sequence[PlannedRun], console: Console) -> None:
+        super().__init__(items, console)
+        self.last = self.started
+
+    def look(self) -> None:
+        if time.monotonic() - self.last < SECONDS_BETWEEN_LINES:
+            return
+        self.last = time.monotonic()
+        for item, state in self.at_work():
+            self.console.print(
+                f"{duration(self.last - self.started)}  training    {item.directory.path.name}  "
+                f"step {state.get('step') or 0}/{state['max_steps']}  {state.get('tokens_per_second') or 0:,.0f} tokens/s",
+                highlight=False,
+            )
+
+
+class _Bars(_Watch):
+    def __init__(self, items: Sequence[PlannedRun], console: Console) -> None:
+        super().__init__(items, console)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[speed]}"),
+            TimeElapsedColumn(),
+        )
+        self.bar = Progress(*columns, console=console)
+        self.bar.start()
+        self.all = self.bar.add_task("runs", total=len(items), speed="")
+        self.tasks: dict[str, Any] = {}
+
+    def look(self) -> None:
+        for item, state in self.at_work():
+            if item.run_id not in self.tasks:
+                name = item.directory.path.name
+                self.tasks[item.run_id] = self.bar.add_task(name, total=state["max_steps"], speed="")
+            speed = f"{state.get('tokens_per_second') or 0:,.0f} tokens/s"
+            self.bar.update(self.tasks[item.run_id], completed=state.get("step") or 0, speed=speed)
+
+    def ended(self, item: PlannedRun, outcome: Outcome) -> None:
+        super().ended(item, outcome)
+        if item.run_id in self.tasks:
+            self.bar.remove_task(self.tasks.pop(item.run_id))
+        self.bar.update(self.all, completed=self.done)
+
+    def close(self) -> None:
+        self.bar.stop()

@@ -1,0 +1,78 @@
+"""Identity, folder and state of the runs of an experiment. No torch.
+
+    OUT/<experiment>/    spec.yaml plan.json results.parquet report.html ...
+    OUT/runs/<run>/      one folder a run, shared by all experiments
+    OUT/tokens/<10 hex>/ token ids, shared by all runs on the same text
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ablations.spec import Run
+from lightning_modules.config import RunSettings
+from lightning_modules.data import tokens
+from lightning_modules.files import write_json
+from lightning_modules.run_directory import RunDirectory
+
+IDENTITY_VERSION = 1
+"""Raised when the same settings begin to mean another computation, so that old runs are not taken for new."""
+
+
+class PlannedRun(NamedTuple):
+    """A run of an experiment with its place on disk."""
+
+    run: Run
+    run_id: str
+    """Ten hex digits; see `identity`."""
+    tokens: str
+    """Address of its token store."""
+    directory: RunDirectory
+
+
+def identity(settings: RunSettings, tokens_address: str) -> str:
+    """Ten hex digits of a hash over everything that decides what a run computes.
+
+    The text enters by its content (and how it is cut into tokens), not by its path. Machine, devices, the
+    names of experiment and arm, measures and claims do not enter.
+    """
+    decisions = settings.model_dump(mode="json", exclude={"data"})
+    decisions |= {"tokens": tokens_address, "version": IDENTITY_VERSION}
+    return hashlib.sha256(json.dumps(decisions, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def place(runs: tuple[Run, ...], *, out: Path, data_root: Path) -> list[PlannedRun]:
+    """Give each run its identity and its folder: the one that already has its identity, else a new name.
+
+    Raises:
+        DataError: text is missing or has not the columns that the spec names.
+    """
+    existing = {path.name[-10:]: path for path in sorted((out / "runs").glob("*-s*-*")) if path.is_dir()}
+    planned = []
+    for run in runs:
+        address = tokens.address(run.settings.data, data_root)
+        run_id = identity(run.settings, address)
+        path = existing.setdefault(run_id, out / "runs" / f"{run.arm}-s{run.seed}-{run_id}")
+        planned.append(PlannedRun(run, run_id, address, RunDirectory(path)))
+    return planned
+
+
+def create(planned: PlannedRun) -> None:
+    """Make the run's folder with its run.json, unless it is there."""
+    path = planned.directory.path
+    if (path / "run.json").exists():
+        return
+    path.mkdir(parents=True, exist_ok=True)
+    write_json(path / "run.json", description(planned))
+
+
+def description(planned: PlannedRun) -> dict[str, Any]:
+    """What run.json says."""
+    return {
+        "run_id": planned.run_id,
+        "arm": planned.run.arm,
+        "seed": planned.run.seed,
+        "tokens": planned.tokens,
+        "settings": planned.run.settings.model_dump(mode="json"),
+    }

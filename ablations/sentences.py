@@ -1,0 +1,165 @@
+"""Says in our own words what pydantic found: what is wrong, what was expected, what was probably meant."""
+
+import re
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from ablations.expected import Spot, key_paths, kind_of, spot_of
+from ablations.problems import Fault, KeyPath
+from ablations.wording import guess, listed, nearest, number, shown
+from lightning_modules.config import RunSettings
+
+WANTED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "finite_number": "a finite number",
+    "dict_type": "a mapping of keys",
+    "model_type": "a mapping of keys",
+    "model_attributes_type": "a mapping of keys",
+    "tuple_type": "a list",
+}
+"""What pydantic's type errors ask for."""
+
+OUT_OF_RANGE = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
+
+
+def faults(error: ValidationError, model: type[BaseModel]) -> list[Fault]:
+    """All that ``error`` says about values that ``model`` refused, one fault a place."""
+    # What may be one of several things fails once for each of them, all at one place.
+    found: dict[KeyPath, list[tuple[ErrorDetails, Spot]]] = {}
+    for details in error.errors(include_url=False):
+        location = details["loc"]
+        if _is_echo(details):
+            continue
+        if _is_about_name(details):
+            spot = spot_of(model, location[:-1], about="key")
+        else:
+            spot = spot_of(model, location, about="value")
+        found.setdefault(spot.path, []).append((details, spot))
+    misspelt = {
+        (*path[:-1], _meant(rivals[0][1]))
+        for path, rivals in found.items()
+        if rivals[0][0]["type"] == "extra_forbidden"
+    }
+    return [
+        _fault(*rivals[0], [details for details, _ in rivals])
+        for path, rivals in found.items()
+        if rivals[0][0]["type"] != "missing" or path not in misspelt
+    ]
+
+
+def about(name: str, sentence: str) -> str:
+    """A sentence with its subject: ``name``, unless it has one of its own."""
+    return f"{name} {sentence}" if sentence.startswith(("must ", "has ")) else sentence
+
+
+def _fault(details: ErrorDetails, spot: Spot, rivals: list[ErrorDetails]) -> Fault:
+    context = details.get("ctx", {})
+    match details["type"]:
+        case "extra_forbidden":
+            return Fault(spot.path, _unknown(spot), "key")
+        case "missing":
+            return Fault(spot.path, _missing(spot), "missing")
+        case "union_tag_not_found":
+            sentence = f"{spot.name} lacks its kind, which is {listed(spot.kinds)}"
+            return Fault((*spot.path, "kind"), sentence, "missing")
+        case "union_tag_invalid":
+            return Fault((*spot.path, "kind"), _unknown_kind(details["input"]["kind"], spot))
+        case "value_error":
+            sentence = about(spot.name, str(context["error"]))
+            return Fault(spot.path, sentence, "key" if _is_about_name(details) else "several")
+        case "sentence":
+            return Fault((*spot.path, *context["at"]), about(spot.name, context["sentence"]))
+        case "too_short" | "string_too_short":
+            return Fault(spot.path, f"{spot.name} must not be empty")
+    return Fault(spot.path, _mismatch(details["input"], spot, rivals))
+
+
+def _is_echo(details: ErrorDetails) -> bool:
+    """Whether an error only follows from others: a default that needs a wrong value, a list of wrong entries."""
+    return details["type"] == "default_factory_not_called" or (details["type"] == "too_short" and details["input"])
+
+
+def _is_about_name(details: ErrorDetails) -> bool:
+    """Whether pydantic refused a key of a dictionary, rather than an unknown key that is called so."""
+    return details["loc"][-1:] == ("[key]",) and details["type"] != "extra_forbidden"
+
+
+def _meant(spot: Spot) -> str | None:
+    return nearest(spot.key, list(spot.owner.model_fields))
+
+
+def _unknown(spot: Spot) -> str:
+    meant = [name for name in (_meant(spot), _elsewhere(spot.key)) if name not in (None, spot.name)]
+    if meant:
+        return f"{spot.name} is unknown; did you mean {listed(meant)}?"
+    kind = kind_of(spot.owner)
+    whole = (spot.name.rpartition(".")[0] or "this file") + (f" of kind {kind}" if kind else "")
+    return f"{spot.name} is unknown; {whole} takes {listed(list(spot.owner.model_fields), 'and')}"
+
+
+def _elsewhere(key: str) -> str | None:
+    """The path of the run's setting that has this name, unless a name as common says little."""
+    paths = (path for path in key_paths(RunSettings) if path.rpartition(".")[2] == key)
+    return None if key in ("kind", "seed", "name") else next(paths, None)
+
+
+def _missing(spot: Spot) -> str:
+    if spot.kinds:
+        return f"{spot.name} is missing; its kind is {listed(spot.kinds)}"
+    description = spot.owner.model_fields[spot.key].description or ""
+    promise = re.split(r"[.;:](?:\s|$)", description, maxsplit=1)[0]
+    return f"{spot.name} is missing" + (f" ({promise[0].lower()}{promise[1:]})" if promise else "")
+
+
+def _unknown_kind(kind: Any, spot: Spot) -> str:
+    return f"{spot.name} must be of kind {listed(spot.kinds)}, but is {shown(kind)}{guess(kind, spot.kinds)}"
+
+
+def _mismatch(value: Any, spot: Spot, rivals: list[ErrorDetails]) -> str:
+    """``NAME must be THIS or THAT, but is VALUE; HINT``."""
+    found = {rival["type"] for rival in rivals}
+    noun = "the text " if isinstance(value, str) and "literal_error" not in found else ""
+    wanted = listed([_wanted(rival, spot) for rival in rivals])
+    return f"{spot.name} must be {wanted}, but is {noun}{shown(value)}{_hint(value, spot, found)}"
+
+
+def _wanted(details: ErrorDetails, spot: Spot) -> str:
+    if details["type"] == "literal_error":
+        return str(details["ctx"]["expected"]).replace("'", "")
+    if details["type"] in OUT_OF_RANGE:
+        return spot.range
+    return WANTED.get(details["type"]) or details["msg"].removeprefix("Input should be ")
+
+
+def _hint(value: Any, spot: Spot, found: set[str]) -> str:
+    """What to write instead, where that is plain."""
+    if "literal_error" in found:
+        return guess(value, spot.words)
+    if found & {"int_type", "int_from_float", "float_type"}:
+        return _as_number(value, whole="float_type" not in found)
+    if "string_type" in found and isinstance(value, int | float):
+        return "; put it in quotes"
+    if "tuple_type" in found and isinstance(value, str | int | float):
+        return f"; write [{value if isinstance(value, str) else shown(value)}]"
+    if "model_attributes_type" in found and value in spot.kinds:
+        return f"; write {{kind: {value}}}"
+    if found & {"model_type", "dict_type"} and value is None:
+        return "; write {} to change nothing"
+    return ""
+
+
+def _as_number(value: Any, *, whole: bool) -> str:
+    """The number that quotes, underscores or an exponent hide."""
+    try:
+        plain = float(value) if isinstance(value, str | float) else None
+    except ValueError:
+        return ""
+    if plain is None or not abs(plain) < 1e15 or (whole and not plain.is_integer()):
+        return ""
+    return f"; write {number(plain)}"

@@ -1,0 +1,111 @@
+"""A spec file, checked: an Experiment, or every problem of the file at once, each with its line and column.
+
+A problem points at what a person would change: at a misspelt key, at a wrong value, at the parent of what is
+missing, and at the arm where an arm makes impossible what is fine without it.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from ablations import yamlfile
+from ablations.grid import arm_faults, expand, shared
+from ablations.problems import Fault, KeyPath, Problem, SpecProblems
+from ablations.sentences import faults
+from ablations.spec import SECTIONS, Arm, Experiment, Grid
+
+
+def load(path: Path) -> Experiment:
+    """The experiment that a spec file describes; nothing about it is left to check.
+
+    Raises:
+        SpecProblems: anything is wrong with the file. Its `problems` are all of them, in the order of the file.
+    """
+    document = yamlfile.read(path)
+    found = list(_arm_faults(document.content))
+    try:
+        experiment = Experiment.model_validate(document.content)
+    except ValidationError as error:
+        found += [fault for fault in faults(error, Experiment) if not _is_about_section(fault)]
+    problems = {
+        *document.problems,
+        *(_problem(document, fault) for fault in found if not document.refused(fault.path)),
+    }
+    if problems:
+        raise SpecProblems(tuple(sorted(problems)))
+    return experiment
+
+
+def _problem(document: yamlfile.Document, fault: Fault) -> Problem:
+    at_key = fault.about in ("key", "missing")
+    return document.problem(fault.path, fault.sentence, at="key" if at_key else "value")
+
+
+def _is_about_section(fault: Fault) -> bool:
+    """Whether a fault is about the type of a section, of which the settings of a run have more to say."""
+    in_arm = len(fault.path) == 3 and fault.path[0] == "arms"
+    return fault.about == "value" and fault.path[-1] in SECTIONS and (in_arm or len(fault.path) == 1)
+
+
+def _arm_faults(content: dict[str, Any]) -> Iterator[Fault]:
+    """Faults of sections, arms and grid as far as these can be read, in paths of the spec, each once."""
+    common = shared(_sections(content))
+    written = content.get("arms")
+    arms_written = written if isinstance(written, dict) else {}
+    overrides = {name: _sections(own) for name, own in arms_written.items() if isinstance(own, dict)}
+    try:
+        grid = Grid.model_validate(content.get("grid"))
+    except ValidationError:  # there is none, or the spec's own faults say what is wrong with it
+        grid = None
+    arms, found = expand(common, overrides, grid)
+    yield from found
+    # Above all arms a section may leave out or contradict what every arm then says; no more than that.
+    yield from (fault for fault in arm_faults(common) if fault.about in ("key", "value"))
+    sections = {name for arm in arms for name in arm.sections}
+    said: set[tuple[KeyPath, str]] = set()
+    for arm in arms:
+        for fault in arm_faults(arm):
+            place = _origin(fault, arm)
+            if place is None and arm.name not in overrides:
+                continue  # it is missing in the base as well
+            if place is None:
+                place = ("arms", arm.name) if fault.path[0] in sections else fault.path
+            if (place, fault.sentence) not in said:
+                said.add((place, fault.sentence))
+                in_arm = place[0] in ("arms", "grid") and fault.about in ("missing", "several")
+                yield Fault(place, (f"arm {arm.name}: " if in_arm else "") + fault.sentence, fault.about)
+
+
+def _sections(written: dict[str, Any]) -> dict[str, Any]:
+    return {name: written[name] for name in SECTIONS if name in written}
+
+
+def _origin(fault: Fault, arm: Arm) -> KeyPath | None:
+    """Where in the spec a fault of an arm's settings is best mended; None if no part of it was written.
+
+    That is where the setting itself was written or, in a layer above that, a setting that it does not fit; for
+    what is missing, the nearest thing around it that was written.
+    """
+    for layer in arm.origins:
+        if fault.path in layer:
+            return layer[fault.path]
+        if fault.about == "several":
+            for path, place in layer.items():
+                if _mentions(fault, path):
+                    return place
+    for length in range(len(fault.path) - 1, 0, -1):
+        around = fault.path[:length]
+        layers = [layer for layer in arm.origins if around in layer]
+        if layers:
+            chosen = next((layer for layer in layers if (*around, "kind") in layer), layers[-1])
+            return chosen[around]
+    return None
+
+
+def _mentions(fault: Fault, path: KeyPath) -> bool:
+    """Whether the sentence names a setting: in full, or shortly if it is a sibling of the one in question."""
+    names = [".".join(map(str, path))] + [str(path[-1])] * (path[:-1] == fault.path[:-1])
+    return any(re.search(rf"(?<![\w.]){re.escape(name)}(?!\w|\.\w)", fault.sentence) for name in names)

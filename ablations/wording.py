@@ -1,0 +1,44 @@
+"""How names and values appear in a sentence."""
+
+import difflib
+import json
+from collections.abc import Collection, Sequence
+from typing import Any
+
+
+def nearest(word: str, names: Collection[str]) -> str | None:
+    """The name that a misspelt word most likely meant, or the only one that contains it; None without one."""
+    close = difflib.get_close_matches(word.lower(), names, n=1)
+    if close:
+        return close[0]
+    containing = [name for name in names if len(word) > 2 and word.lower() in name]
+    return containing[0] if len(containing) == 1 else None
+
+
+def guess(word: Any, names: Collection[str]) -> str:
+    """The end of a sentence that asks for the nearest name; empty where there is none."""
+    meant = nearest(word, names) if isinstance(word, str) else None
+    return f"; did you mean {meant}?" if meant else ""
+
+
+def listed(words: Sequence[str], last: str = "or") -> str:
+    """``a``, ``a or b``, ``a, b or c``."""
+    return f" {last} ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def number(value: float) -> str:
+    """A number in few characters that still read back as the same one: 0.4, 1, 1e-5."""
+    return repr(value).removesuffix(".0").replace("e-0", "e-").replace("e+", "e")
+
+
+def shown(value: Any) -> str:
+    """A value as a reader would recognise it from the file; text in quotes, long text cut."""
+    if value is None:
+        return "empty"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        return json.dumps(value if len(value) <= 60 else value[:57] + "...", ensure_ascii=False)
+    return "a mapping" if isinstance(value, dict) else "a list"

@@ -1,0 +1,119 @@
+"""A process that trains and measures runs, one after the other: `python -m ablations.worker`.
+
+Python, torch and Lightning are imported once for many runs. Orders come as JSON lines on standard input,
+answers go as JSON lines to standard output; everything a run prints goes to its own log.txt. When standard
+input closes, because the launcher is done or dead, the run at hand is saved and the worker ends.
+"""
+
+import json
+import os
+import queue
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from ablations.measures.settings import Measure
+from ablations.measured import missing
+from ablations.measuring import measure
+from lightning_modules.callbacks import Interrupted, StopRequest
+from lightning_modules.errors import AblationsError
+from lightning_modules.run_directory import RunBusyError, RunDirectory
+from lightning_modules.train import DONE, FAILED, INTERRUPTED, load_tokens, start
+
+BUSY = -1
+"""Answer for a run that another process is working on."""
+
+MEASURES: TypeAdapter[list[Measure]] = TypeAdapter(list[Measure])
+
+
+def serve() -> None:
+    """Take orders until there are none or somebody asks to stop."""
+    stop = StopRequest()
+    stop.install()
+    orders: queue.Queue[dict[str, Any] | None] = queue.Queue()
+    threading.Thread(target=_listen, args=(orders, stop), daemon=True).start()
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
+        while not stop.received and (order := orders.get()) is not None:
+            answers.write(json.dumps(serve_one(order, stop)) + "\n")
+            answers.flush()
+
+
+def _listen(orders: "queue.Queue[dict[str, Any] | None]", stop: StopRequest) -> None:
+    for line in sys.stdin:
+        orders.put(json.loads(line))
+    stop.received = True
+    orders.put(None)
+
+
+def serve_one(order: dict[str, Any], stop: StopRequest) -> dict[str, Any]:
+    """Train one run if it is not done, then measure what is missing; the answer says how it went."""
+    directory = RunDirectory(Path(order["run_dir"]))
+    message: str | None = None
+    with _output_to(directory.path / "log.txt"):
+        try:
+            code, message = _train_and_measure(directory, order, stop)
+        except RunBusyError:
+            code = BUSY
+        except (Interrupted, KeyboardInterrupt):
+            code = INTERRUPTED
+        except AblationsError as error:
+            print(error, file=sys.stderr)
+            code, message = FAILED, str(error)
+        except Exception as error:  # a bug in one run must not end the others; the log has the traceback
+            traceback.print_exc()
+            code, message = FAILED, f"{type(error).__name__}: {error}"
+    return {"run_dir": order["run_dir"], "code": code, "message": message}
+
+
+def _train_and_measure(directory: RunDirectory, order: dict[str, Any], stop: StopRequest) -> tuple[int, str | None]:
+    data_root = Path(order["data_root"])
+    code = start(
+        directory,
+        data_root=data_root,
+        devices=order["devices"],
+        accelerator=order["accelerator"],
+        threads=order["threads"],
+        stop=stop,
+    )
+    if code != DONE:
+        return code, directory.state().get("message")
+    measures = MEASURES.validate_python(order["measures"])
+
+    def say(what: str) -> None:
+        print(what, flush=True)
+        if stop.received:
+            raise Interrupted
+
+    with directory.lock():
+        if missing(directory.path, measures):
+            measure(directory, load_tokens(directory, data_root=data_root), measures, say=say)
+    return DONE, None
+
+
+@contextmanager
+def _output_to(log: Path) -> Iterator[None]:
+    """Send standard output and error, also those of child processes, to the end of a file."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved = os.dup(1), os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for target, copy in zip((1, 2), saved, strict=True):
+            os.dup2(copy, target)
+            os.close(copy)
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,1 @@
+"""How a model learns: encoder, objectives, corruption, data, training."""

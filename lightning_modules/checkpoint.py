@@ -1,0 +1,60 @@
+"""Checkpoints that appear whole or not at all, and are read without executing anything.
+
+Lightning's own writer stages in the temporary folder and copies: a kill or a full disk can destroy the last
+good file. This one writes beside the target, syncs and renames.
+"""
+
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric.plugins import CheckpointIO
+from safetensors.torch import save
+from torch import Tensor
+
+from lightning_modules.errors import CheckpointError
+from lightning_modules.files import atomic
+
+
+class AtomicCheckpoints(CheckpointIO):
+    """Lightning's checkpoint format through our own writer and reader."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        with atomic(Path(path)) as temporary, temporary.open("wb") as file:
+            torch.save(checkpoint, file)
+
+    def load_checkpoint(self, path: str | Path, map_location: Any = None, weights_only: Any = None) -> dict[str, Any]:
+        return read_checkpoint(Path(path), map_location=map_location)
+
+    def remove_checkpoint(self, path: str | Path) -> None:
+        Path(path).unlink(missing_ok=True)
+
+
+def read_checkpoint(path: Path, *, map_location: Any = "cpu") -> dict[str, Any]:
+    """A checkpoint's content: tensors and plain values only, whatever the environment says.
+
+    Raises:
+        CheckpointError: the file is missing, was cut short, or holds anything but tensors and plain values.
+    """
+    if not path.is_file():
+        raise CheckpointError(f"{path}: there is no such checkpoint; train the run first.")
+    try:
+        return torch.load(path, map_location=map_location, weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise CheckpointError(
+            f"{path}: holds something else than tensors and plain values and was not opened; "
+            f"use only checkpoints that this project wrote."
+        ) from error
+    except (RuntimeError, EOFError, OSError, zipfile.BadZipFile) as error:
+        raise CheckpointError(
+            f"{path}: the checkpoint is damaged or was cut short; delete it, and the run starts again from the beginning."
+        ) from error
+
+
+def write_safetensors(state: dict[str, Tensor], path: Path) -> None:
+    """The same tensors for every other tool, in the safetensors format."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
+    with atomic(path) as temporary:
+        temporary.write_bytes(save(tensors))

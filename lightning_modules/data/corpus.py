@@ -1,0 +1,259 @@
+"""The text of a run, sentence by sentence: the built-in language, local files, or a data set of the hub.
+
+A sentence is one line: white space at its ends goes and every run of white space inside becomes one space,
+so that words are what stands between spaces, here and in the sub-words. Nothing else is changed.
+"""
+
+import functools
+import hashlib
+import json
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from lightning_modules.config import Data, FilesData, HubData, LanguageData
+from lightning_modules.data import hub
+from lightning_modules.data.readers import ENDINGS, Cells, Columns, Source, check_head, file_source, format_of
+from lightning_modules.errors import DataError
+
+SplitName = Literal["train", "validation", "test"]
+SPLITS: tuple[SplitName, ...] = ("train", "validation", "test")
+
+LANGUAGE_VERSION = 1
+"""Counts up whenever the built-in language writes other sentences for the same seed."""
+
+READING_VERSION = 1
+"""Counts up whenever the same bytes are read as other sentences."""
+
+
+class Row(NamedTuple):
+    """One sentence."""
+
+    text: str
+    target: str | None
+    """Its translation; None where the corpus has none."""
+    document: int
+    """From 0 in every split, rising by one with each new document."""
+
+
+class Rows:
+    """The sentences of one split, in order, readable again and again."""
+
+    def __init__(self, split: SplitName, sources: tuple[Source, ...], columns: Columns) -> None:
+        self._split, self._sources, self._columns = split, sources, columns
+        self.skipped = 0
+        """Rows without a sentence (or, in a bilingual corpus, without a translation) that the newest reading
+        left out."""
+
+    def __iter__(self) -> Iterator[Row]:
+        """Read from the start.
+
+        Raises:
+            DataError: a row is not text, a translation is missing, or no sentence is left at the end.
+        """
+        self.skipped, document, last = 0, -1, None
+        for i, source in enumerate(self._sources):
+            for cells in source.cells():
+                text, target = self._sentences(cells, source)
+                if not text or target == "":
+                    self.skipped += 1
+                    continue
+                if last != (i, cells.document):
+                    document, last = document + 1, (i, cells.document)
+                yield Row(text, target, document)
+        if document < 0:
+            names = ", ".join(source.name for source in self._sources)
+            raise DataError(
+                f"{names}: no sentence is left, all rows are empty (data.{self._split}). Give a file with text."
+            )
+
+    def _sentences(self, cells: Cells, source: Source) -> tuple[str, str | None]:
+        where = f"{source.name}, {source.unit} {cells.number}"
+        text = _sentence(cells.text, self._columns.text, where)
+        if not text or self._columns.target is None:
+            return text, None
+        if cells.target is None:
+            raise DataError(
+                f"{where}: a sentence in column {self._columns.text!r} and none in {self._columns.target!r}, but "
+                f"every sentence needs its translation. Add it or remove the row."
+            )
+        return text, _sentence(cells.target, self._columns.target, where)
+
+
+def _sentence(value: Any, column: str, where: str) -> str:
+    """One line, with single spaces."""
+    if isinstance(value, str):
+        return " ".join(value.split())
+    found = "nothing (null)" if value is None else f"{value!r:.40} ({type(value).__name__})"
+    raise DataError(f"{where}: column {column!r} holds {found}, expected text. Correct or remove the row.")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """All splits of a text."""
+
+    splits: tuple[SplitName, ...]
+    """Those that there are: train and validation always, test where it is given."""
+    has_target: bool
+    """Whether every sentence has a translation."""
+    _rows: dict[SplitName, Rows]
+
+    def rows(self, split: SplitName) -> Rows:
+        """The sentences of a split; nothing is read before they are iterated over."""
+        return self._rows[split]
+
+
+def open_corpus(settings: Data, *, data_root: Path) -> Corpus:
+    """The text that settings ask for.
+
+    Raises:
+        DataError: as `check`.
+    """
+    check(settings, data_root)
+    if isinstance(settings, LanguageData):
+        columns = Columns("text", "translated_text", "document")
+    else:
+        columns = Columns(settings.text, settings.target, settings.document)
+    splits = tuple(split for split in SPLITS if getattr(settings, split))
+    rows = {split: Rows(split, _sources(settings, data_root, split, columns), columns) for split in splits}
+    return Corpus(splits, columns.target is not None, rows)
+
+
+def _sources(settings: Data, data_root: Path, split: SplitName, columns: Columns) -> tuple[Source, ...]:
+    if isinstance(settings, FilesData):
+        return tuple(file_source(data_root / name, columns) for name in getattr(settings, split))
+    if isinstance(settings, HubData):
+        folder = hub.local_folder(settings, data_root)
+        return (hub.split_source(settings, folder, getattr(settings, split)),)
+    return (Source("the built-in language", "sentence", lambda: _language_cells(settings, split)),)
+
+
+def _language_cells(settings: LanguageData, split: SplitName) -> Iterator[Cells]:
+    sentences = _language(settings.seed).sentences(split, getattr(settings, split))
+    for number, (document, sentence) in enumerate(sentences, start=1):
+        yield Cells(number, sentence.text, sentence.translated_text, document)
+
+
+@functools.lru_cache(maxsize=1)
+def _language(seed: int) -> Any:
+    """The language of a seed, made once for all splits; its grammar is only imported where it is spoken."""
+    from lightning_modules.data.language import Language
+
+    return Language(seed)
+
+
+# Before anything is read -----------------------------------------------------------------------------
+
+
+def check(settings: Data, data_root: Path) -> None:
+    """Find what is wrong with the text without reading it all: files, endings, columns, splits.
+
+    A remote data set is not asked: this needs no network.
+
+    Raises:
+        DataError: one sentence a problem, one problem a line.
+    """
+    found = [problem for _, problem in problems(settings, data_root)]
+    if found:
+        raise DataError("\n".join(found))
+
+
+def problems(settings: Data, data_root: Path) -> list[tuple[str, str]]:
+    """Every problem that `check` finds, as (name of the setting, sentence)."""
+    found: list[tuple[str, str]] = []
+    if isinstance(settings, FilesData):
+        for split in SPLITS:
+            for name in getattr(settings, split):
+                try:
+                    _check_file(settings, split, data_root / name)
+                except DataError as error:
+                    found.append((split, str(error)))
+    elif isinstance(settings, HubData):
+        try:
+            folder = hub.local_folder(settings, data_root)
+            if folder is not None:
+                hub.check_splits(settings, folder)
+        except DataError as error:
+            found.append(("path", str(error)))
+    return found
+
+
+def _check_file(settings: FilesData, split: SplitName, path: Path) -> None:
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise DataError(
+            f"{path} does not exist (data.{split}; relative paths start at --data-root). Correct the path."
+        ) from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read (data.{split}): {error.strerror}. Correct the path.") from error
+    if stat.S_ISDIR(status.st_mode):
+        raise DataError(f"{path} is a folder, but data.{split} of kind files names files. Name the files inside.")
+    ending = format_of(path)
+    if ending is None:
+        raise DataError(
+            f"{path} has an ending that is not known (data.{split}), expected {', '.join(ENDINGS[:-1])} or "
+            f"{ENDINGS[-1]}, all but parquet also with .gz. Convert or rename the file."
+        )
+    if status.st_size == 0:
+        raise DataError(f"{path} is empty (data.{split}). Give a file with a sentence a line or row.")
+    columns = Columns(settings.text, settings.target, settings.document)
+    if ending == ".txt":
+        for setting in ("target", "document"):
+            if getattr(columns, setting) is not None:
+                raise DataError(
+                    f"{path} is plain text without columns, but data.{setting} names one. "
+                    f"Use a format with columns."
+                )
+    check_head(path, columns)
+
+
+# Identity --------------------------------------------------------------------------------------------
+
+
+def content_address(settings: Data, data_root: Path) -> str:
+    """SHA-256 (hex) of what the text is: the same sentences give the same address wherever the files lie.
+
+    Files count by their bytes, their order and the columns read, not by their names; a local folder of a
+    data set by the bytes and names inside it; a remote data set by its name, commit and splits; the built-in
+    language by its settings. How sentences are cut into sub-words does not count.
+
+    Raises:
+        DataError: as `check`.
+    """
+    check(settings, data_root)
+    content: dict[str, Any] = {"kind": settings.kind, "reading": READING_VERSION}
+    if isinstance(settings, FilesData):
+        for split in SPLITS:
+            paths = [data_root / name for name in getattr(settings, split)]
+            content[split] = [(format_of(path), path.suffix.lower() == ".gz", _sha256(path)) for path in paths]
+        content |= settings.model_dump(include=set(Columns._fields))
+    elif isinstance(settings, HubData):
+        folder = hub.local_folder(settings, data_root)
+        content |= settings.model_dump(exclude={"vocab_size", "max_length", "path", "revision"})
+        content["data"] = [settings.path, settings.revision] if folder is None else _folder(folder)
+    else:
+        content |= settings.model_dump(exclude={"vocab_size", "max_length"}) | {"language": LANGUAGE_VERSION}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _folder(folder: Path) -> list[tuple[str, str]]:
+    """Name and hash of every file that `datasets` could read: hidden ones it does not."""
+    names: Iterable[Path] = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return sorted(
+        (n.as_posix(), _sha256(folder / n)) for n in names if not any(p.startswith(".") for p in n.parts)
+    )
+
+
+def _sha256(path: Path) -> str:
+    status = path.stat()
+    return _hashed(path, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=4096)
+def _hashed(path: Path, inode: int, size: int, mtime_ns: int) -> str:
+    """The hash of a file's bytes, computed again when inode, size or time of change differ."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,235 @@
+"""The words of the built-in language: what they look like, what they mean, what they are called abroad.
+
+All forms are made up from syllables. Content stems are consonant-vowel syllables and so end in a vowel,
+function words have one syllable, and inflection adds a consonant: ``-s`` plural noun, ``-t`` singular verb,
+``-n`` verb after an auxiliary. In the second language stems end in a consonant and suffixes (in
+`second_language.py`) begin with a vowel. Within a topic and a kind, a lemma's weight is 1 / rank (Zipf 1949).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+Number = Literal["singular", "plural"]
+
+TOPICS: Final = 16
+
+CONTENT_LEMMAS: Final = {
+    "agent": (8, 6),
+    "thing": (14, 10),
+    "place": (5, 4),
+    "intransitive": (5, 4),
+    "transitive": (8, 6),
+    "ditransitive": (2, 3),
+    "clausal": (0, 8),
+    "adjective": (7, 10),
+    "adverb": (0, 20),
+}
+"""Kind of content word: lemmas in each topic, and lemmas at home in every topic."""
+
+NOUNS: Final = ("agent", "thing", "place")
+VERBS: Final = ("intransitive", "transitive", "ditransitive", "clausal")
+
+_NUMBERED = ("singular", "plural")
+
+FUNCTION_LEMMAS: Final[Mapping[tuple[str, str], Mapping[str, tuple[str, ...]]]] = {
+    ("determiner", "DET"): {
+        "the": ("any",),
+        "a": _NUMBERED,
+        "this": _NUMBERED,
+        "that": _NUMBERED,
+        "every": _NUMBERED,
+    },
+    ("numeral", "NUM"): dict.fromkeys(("two", "three"), ("plural",)),
+    ("noun preposition", "ADP"): dict.fromkeys(("of", "with", "near", "like", "without"), ("any",)),
+    ("place preposition", "ADP"): dict.fromkeys(("in", "at", "on", "under", "behind", "from"), ("any",)),
+    ("recipient preposition", "ADP"): {"to": ("any",)},
+    ("auxiliary", "AUX"): dict.fromkeys(("past", "future"), _NUMBERED),
+    ("copula", "AUX"): dict.fromkeys(("be present", "be past", "be future"), _NUMBERED),
+    ("negation", "PART"): {"not": ("any",)},
+    ("pronoun", "PRON"): {"it": _NUMBERED},
+    ("relativiser", "PRON"): dict.fromkeys(("who", "which"), ("any",)),
+    ("complementiser", "SCONJ"): dict.fromkeys(("that (clause)", "whether"), ("any",)),
+    ("subordinator", "SCONJ"): dict.fromkeys(("because", "when", "while", "if", "although"), ("any",)),
+    ("coordinator", "CCONJ"): dict.fromkeys(("and", "but", "so"), ("any",)),
+    ("degree", "ADV"): dict.fromkeys(("very", "rather", "too"), ("any",)),
+    ("time present", "ADV"): dict.fromkeys(("now", "today"), ("any",)),
+    ("time past", "ADV"): dict.fromkeys(("yesterday", "once"), ("any",)),
+    ("time future", "ADV"): dict.fromkeys(("tomorrow", "soon"), ("any",)),
+}
+"""(Kind, part of speech): the lemmas by their English meaning, and the forms each has."""
+
+UNTRANSLATED: Final = frozenset({"auxiliary", "copula", "negation", "relativiser", "recipient preposition"})
+"""Kinds of function word that the second language says by suffixes or by word order, besides ``the``."""
+
+HOMONYMS_ACROSS_TOPICS: Final = 32
+"""Pairs of nouns of different topics with one form."""
+
+HOMONYMS_ACROSS_CLASSES: Final = 16
+"""Pairs of a noun and a verb where the singular of one looks like the plural of the other."""
+
+
+class Word(NamedTuple):
+    """One form of one lemma."""
+
+    form: str
+    """How it is written."""
+    tag: str
+    """Part of speech, as in Universal Dependencies."""
+    number: Number | None
+    """Of nouns, finite verbs and auxiliaries, pronouns and some determiners."""
+    sense: int | None
+    """Which of the two lemmas that are written like this; None where there is only one."""
+    name: str
+    """Key of its lemma in `Lexicon.lemmas`; of a function word, its English meaning."""
+    foreign: str
+    """Stem in the second language; empty for what that says by suffixes or word order."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lemma:
+    """A dictionary entry; each is only equal to itself."""
+
+    name: str
+    kind: str
+    """Key of `CONTENT_LEMMAS`, or first half of a key of `FUNCTION_LEMMAS`."""
+    topic: int | None
+    """None for words at home in every topic."""
+    forms: Mapping[str, Word]
+    """``singular`` and ``plural`` of what has number, ``nonfinite`` of verbs, else ``any``."""
+
+
+class Lexicon:
+    """Every lemma of the language, made from a source of uniform numbers."""
+
+    lemmas: Mapping[str, Lemma]
+    """By name, the more frequent first within each kind and topic."""
+    readings: Mapping[tuple[str, int | None], Word]
+    """The word behind a form and its sense."""
+
+    def __init__(self, uniform: Callable[[], float]) -> None:
+        source, foreign = _Coiner(uniform, "ptkbdgmlrfv", "nrl"), _Coiner(uniform, "zhyjwcgdb", "kgxdbmz")
+        drafts = _function_drafts(source, foreign) + _content_drafts(uniform, source, foreign)
+        _make_homonyms(uniform, drafts)
+        forms = [(draft, slot, *form) for draft in drafts for slot, form in draft.inflected().items()]
+        spellings = Counter(form for _, _, form, _ in forms)
+        met: Counter[str] = Counter()
+        words: dict[str, dict[str, Word]] = {}
+        for draft, slot, form, number in forms:
+            sense = met[form] if spellings[form] > 1 else None
+            met[form] += 1
+            words.setdefault(draft.name, {})[slot] = Word(
+                form, draft.tag, number, sense, draft.name, draft.foreign
+            )
+        self.lemmas = {d.name: Lemma(d.name, d.kind, d.topic, words[d.name]) for d in drafts}
+        self.readings = {(w.form, w.sense): w for lemma in self.lemmas.values() for w in lemma.forms.values()}
+        self._by_kind: dict[tuple[str, int | None], list[Lemma]] = {}
+        for lemma in self.lemmas.values():
+            self._by_kind.setdefault((lemma.kind, lemma.topic), []).append(lemma)
+
+    def of_kind(self, kind: str, topic: int | None = None) -> list[Lemma]:
+        """The lemmas of a kind that are at home in one topic, or (None) in all; by rank."""
+        return self._by_kind.get((kind, topic), [])
+
+    def inflected(self, word: Word, slot: str) -> Word:
+        """Another form of the same lemma."""
+        return self.lemmas[word.name].forms[slot]
+
+
+@dataclass
+class _Draft:
+    """A lemma while homonyms may still change its stem."""
+
+    name: str
+    kind: str
+    tag: str
+    topic: int | None
+    stems: Mapping[str, str]  # per slot; content words have one, under ""
+    foreign: str
+
+    def inflected(self) -> dict[str, tuple[str, Number | None]]:
+        """Form and number of each slot."""
+        if self.tag == "NOUN":
+            stem = self.stems[""]
+            return {"singular": (stem, "singular"), "plural": (stem + "s", "plural")}
+        if self.tag == "VERB":
+            stem = self.stems[""]
+            return {
+                "singular": (stem + "t", "singular"),
+                "plural": (stem, "plural"),
+                "nonfinite": (stem + "n", None),
+            }
+        numbers: dict[str, Number] = {"singular": "singular", "plural": "plural"}
+        return {slot or "any": (stem, numbers.get(slot)) for slot, stem in self.stems.items()}
+
+
+class _Coiner:
+    """Makes up words, each once."""
+
+    def __init__(self, uniform: Callable[[], float], onsets: str, codas: str) -> None:
+        self.uniform, self.onsets, self.codas = uniform, onsets, codas
+        self.taken: set[str] = set()
+
+    def coin(self, syllables: int, *, inner: float = 0.0, final: float = 0.0) -> str:
+        """A new word; the chance that an inner, and that the final syllable is closed by a coda."""
+        while True:
+            word = "".join(
+                self._one(self.onsets)
+                + self._one("aeiou")
+                + (self._one(self.codas) if self.uniform() < (final if last else inner) else "")
+                for last in [False] * (syllables - 1) + [True]
+            )
+            if word not in self.taken:
+                self.taken.add(word)
+                return word
+
+    def _one(self, letters: str) -> str:
+        return letters[int(self.uniform() * len(letters))]
+
+
+def _function_drafts(source: _Coiner, foreign: _Coiner) -> list[_Draft]:
+    """Short words; the forms of one lemma share nothing, as ``is`` and ``are`` do not."""
+    drafts = [
+        _Draft(mark, "punctuation", "PUNCT", None, {"any": mark}, mark)
+        for mark in (".", ",")
+    ]
+    for (kind, tag), lemmas in FUNCTION_LEMMAS.items():
+        for name, slots in lemmas.items():
+            stems = {slot: source.coin(1, final=0.5) for slot in slots}
+            silent = kind in UNTRANSLATED or name == "the"
+            drafts.append(_Draft(name, kind, tag, None, stems, "" if silent else foreign.coin(1, final=1.0)))
+    return drafts
+
+
+def _content_drafts(uniform: Callable[[], float], source: _Coiner, foreign: _Coiner) -> list[_Draft]:
+    """Frequent stems have two syllables, rarer ones two or three (Zipf's law of abbreviation)."""
+    tags = dict.fromkeys(NOUNS, "NOUN") | dict.fromkeys(VERBS, "VERB") | {"adjective": "ADJ", "adverb": "ADV"}
+    drafts = []
+    for kind, (topical, general) in CONTENT_LEMMAS.items():
+        homes = [(topic, topical) for topic in range(TOPICS)] + [(None, general)]
+        for topic, size in homes:
+            for rank in range(size):
+                long = rank > 2 and uniform() < 0.4
+                stem = source.coin(3 if long else 2, inner=0.0 if long else 0.3)
+                name = f"{kind} {'general' if topic is None else topic}.{rank}"
+                drafts.append(_Draft(name, kind, tags[kind], topic, {"": stem}, foreign.coin(2, final=1.0)))
+    return drafts
+
+
+def _make_homonyms(uniform: Callable[[], float], drafts: list[_Draft]) -> None:
+    """Give one lemma of each chosen pair the stem of the other."""
+
+    def take(pool: list[_Draft], other_than: int | None = None) -> _Draft:
+        eligible = [draft for draft in pool if draft.topic != other_than]
+        chosen = eligible[int(uniform() * len(eligible))]
+        pool.remove(chosen)
+        return chosen
+
+    nouns = [draft for draft in drafts if draft.kind in NOUNS and draft.topic is not None]
+    verbs = [draft for draft in drafts if draft.kind in ("intransitive", "transitive") and draft.topic is not None]
+    for _ in range(HOMONYMS_ACROSS_TOPICS):
+        first = take(nouns)
+        take(nouns, other_than=first.topic).stems = first.stems
+    for _ in range(HOMONYMS_ACROSS_CLASSES):
+        take(verbs).stems = take(nouns).stems

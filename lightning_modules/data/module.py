@@ -1,0 +1,103 @@
+"""The LightningDataModule: the steps of a run as tensors, from whichever step training has reached."""
+
+from collections.abc import Callable, Iterator
+
+import lightning as L
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from lightning_modules.data.batches import BatchPlan, consecutive, pack
+from lightning_modules.data.tokens import Split, Tokens
+from lightning_modules.objective import Batch, Objective
+from lightning_modules.randomness import derive
+
+ROW_ROUNDING = 8  # row lengths are multiples of this, which kernels like
+
+
+class RunData(L.LightningDataModule):
+    """One device's share of every training step of a run."""
+
+    def __init__(self, objective: Objective, tokens: Tokens, *, workers: int = 0) -> None:
+        super().__init__()
+        self.objective, self.workers = objective, workers
+        training, seed = objective.run.training, objective.run.seed
+        self.split = tokens.train
+        self.plan = BatchPlan(
+            self.split.lengths, tokens_per_step=training.tokens_per_step, steps=training.max_steps, seed=seed
+        )
+        self.row_length = row_length(self.split)
+        self.rows = -(-training.tokens_per_step // self.row_length) + 1  # room for what packing leaves empty
+        self.seed = derive(seed, "data")
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        assert self.trainer is not None
+        return DataLoader(
+            _Steps(self.batch, len(self.plan)),
+            batch_size=None,
+            sampler=_FromStep(lambda: self.trainer.global_step, len(self.plan)),
+            num_workers=self.workers,
+            pin_memory=torch.cuda.is_available(),
+        )
+
+    def batch(self, step: int) -> Batch:
+        """The tensors of this device's share of a step."""
+        rank, ranks = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+        packed = pack(
+            self.split,
+            self.plan[step],
+            row_length=self.row_length,
+            rows=self.rows,
+            targets=self.objective.needs_targets,
+            rank=rank,
+            ranks=ranks,
+        )
+        return as_tensors(self.objective.view(packed, seed=self.seed))
+
+
+def evaluation_batches(
+    objective: Objective, split: Split, *, tokens_per_step: int, rank: int = 0, ranks: int = 1
+) -> Iterator[Batch]:
+    """The whole split once, in its own order, under the frozen corruption; every sentence on one device."""
+    for step in consecutive(split.lengths, tokens_per_step=tokens_per_step):
+        packed = pack(
+            split, step, row_length=row_length(split), targets=objective.needs_targets, rank=rank, ranks=ranks
+        )
+        yield as_tensors(objective.evaluation_view(packed))
+
+
+def row_length(split: Split) -> int:
+    """The longest sentence of a split, in tokens, rounded up."""
+    longest = int(split.lengths.max())
+    return longest + -longest % ROW_ROUNDING
+
+
+def as_tensors(arrays: dict[str, np.ndarray]) -> Batch:
+    """The same values as tensors, without a copy."""
+    return {name: torch.from_numpy(np.asarray(array)) for name, array in arrays.items()}
+
+
+class _Steps(Dataset[Batch]):
+    def __init__(self, batch: Callable[[int], dict[str, Tensor]], steps: int) -> None:
+        self._batch, self._steps = batch, steps
+
+    def __getitem__(self, step: int) -> Batch:
+        return self._batch(step)
+
+    def __len__(self) -> int:
+        return self._steps
+
+
+class _FromStep(Sampler[int]):
+    """The steps that are still to do. Lightning restores `global_step` before it asks for the first batch;
+    its own mid-epoch resume would replay the epoch's start and never see the rest."""
+
+    def __init__(self, first: Callable[[], int], steps: int) -> None:
+        self._first, self._steps = first, steps
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self._first(), self._steps))
+
+    def __len__(self) -> int:
+        return self._steps

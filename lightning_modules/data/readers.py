@@ -1,0 +1,309 @@
+"""Rows of local files, one reader a format: bounded memory, and errors that name the file and the line.
+
+Hugging Face `datasets` reads these formats too, but copies the text to disk first and says of a bad byte or
+row only that the data set could not be generated; it also guesses types over whole chunks. So parquet goes
+through pyarrow, and the text formats line by line.
+
+csv follows RFC 4180 (quotes may hold commas and line breaks), strictly. In tsv, as in most corpora of that
+format, a quote is a character like any other, except in a file whose first line is quoted (read as csv with
+tabs) and in a field that spreadsheets have written: in quotes, with quotes of its own that are doubled.
+"""
+
+import csv
+import difflib
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lightning_modules.errors import DataError
+
+ENDINGS = (".parquet", ".jsonl", ".csv", ".tsv", ".txt")
+"""Endings that have a reader; all but parquet also with .gz."""
+
+ROWS_AT_ONCE = 4096
+
+
+class Columns(NamedTuple):
+    """Names of the columns that are read; `a.b` is field b inside column a."""
+
+    text: str
+    target: str | None = None
+    document: str | None = None
+
+
+class Cells(NamedTuple):
+    """One row as it stands in its source, before anything is checked."""
+
+    number: int
+    """Line or row, from 1."""
+    text: Any
+    target: Any
+    document: Any
+
+
+@dataclass(frozen=True)
+class Source:
+    """Something that rows are read from, again and again: a file, or a split of a data set."""
+
+    name: str
+    unit: str
+    """What `Cells.number` counts: line or row."""
+    cells: Callable[[], Iterator[Cells]]
+
+
+def format_of(path: Path) -> str | None:
+    """The ending that decides how a file is read, one of `ENDINGS`; None where there is no reader."""
+    name = path.name.lower()
+    zipped, name = name.endswith(".gz"), name.removesuffix(".gz")
+    ending = Path(name).suffix
+    return ending if ending in ENDINGS and not (zipped and ending == ".parquet") else None
+
+
+def file_source(path: Path, columns: Columns) -> Source:
+    """The rows of a file whose format is known."""
+    ending = format_of(path)
+    assert ending is not None
+    unit = "row" if ending == ".parquet" else "line"
+    return Source(str(path), unit, lambda: _READERS[ending](path, columns))
+
+
+def check_head(path: Path, columns: Columns) -> None:
+    """Read a file's beginning only.
+
+    Raises:
+        DataError: not readable, empty, or without one of the columns.
+    """
+    if format_of(path) == ".parquet":
+        with _parquet(path) as file:
+            _check_parquet_types(path, _flat_schema(file), columns)
+    elif next(file_source(path, columns).cells(), None) is None and next(_lines(path), None) is None:
+        raise DataError(f"{path} is empty. Give a file with a sentence a line or row.")
+
+
+def check_column(where: str, setting: str, name: str, names: Sequence[str]) -> None:
+    """Pass when the column is there, once.
+
+    Raises:
+        DataError: as `column_error`.
+    """
+    if names.count(name) != 1:
+        raise column_error(where, setting, name, names)
+
+
+def column_error(where: str, setting: str, name: str, names: Sequence[str]) -> DataError:
+    """The error for a column that is there twice, or missing: with those that are there, and the nearest."""
+    if name in names:
+        return DataError(
+            f"{where} has {names.count(name)} columns {name!r} (data.{setting}), expected one. Rename the others."
+        )
+    lower = {n.lower(): n for n in names}
+    near = difflib.get_close_matches(name.lower(), lower, n=1)
+    listed = ", ".join(repr(n) for n in names) or "none"
+    advice = f"Did you mean {lower[near[0]]!r}?" if near else f"Set data.{setting} to one of them."
+    return DataError(f"{where} has no column {name!r} (data.{setting}); its columns are {listed}. {advice}")
+
+
+def cell(row: dict[str, Any], setting: str, name: str | None, where: str) -> Any:
+    """A column's value in a row; None where no column is asked for.
+
+    Raises:
+        DataError: the row has no such column.
+    """
+    if name is None:
+        return None
+    if name in row:
+        return row[name]
+    outer, _, inner = name.partition(".")
+    if isinstance(row.get(outer), dict) and inner in row[outer]:
+        return row[outer][inner]
+    names = []
+    for column, value in row.items():
+        names += [f"{column}.{part}" for part in value] if isinstance(value, dict) else [column]
+    raise column_error(where, setting, name, names)
+
+
+# Text formats ----------------------------------------------------------------------------------------
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Numbered lines with their ends. Only a line feed ends a line: a sentence may hold other separators."""
+    number = 0
+    try:
+        with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as stream:
+            for number, line in enumerate(stream, start=1):
+                text = line.decode("utf-8")
+                yield number, text.removeprefix("\ufeff") if number == 1 else text
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}, line {number}: byte {error.object[error.start]:#04x} at place {error.start + 1} of the line "
+            f"is no UTF-8. Convert the file to UTF-8 or remove the line."
+        ) from error
+    except (OSError, EOFError, zlib.error) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        place = f" after line {number}" if number else ""
+        raise DataError(f"{path} cannot be read{place}: {reason}. Make or copy it again.") from error
+
+
+def _txt(path: Path, columns: Columns) -> Iterator[Cells]:
+    document = 0
+    for number, line in _lines(path):
+        if line.strip():
+            yield Cells(number, line, None, document)
+        else:
+            document += 1
+
+
+def _jsonl(path: Path, columns: Columns) -> Iterator[Cells]:
+    wanted = list(columns._asdict().items())
+    for number, line in _lines(path):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        try:
+            row = json.loads(line)
+            if "\\ud" in line.lower():  # half of a surrogate pair is valid JSON, but no text
+                json.dumps(row, ensure_ascii=False).encode()
+        except (ValueError, RecursionError) as error:
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else error
+            raise DataError(f"{where}: no valid JSON ({reason}). Write one object a line.") from error
+        if not isinstance(row, dict):
+            raise DataError(f"{where}: expected an object with columns, found {line.strip()[:40]}.")
+        yield Cells(number, *(cell(row, setting, name, where) for setting, name in wanted))
+
+
+def _csv(path: Path, columns: Columns, delimiter: str = ",") -> Iterator[Cells]:
+    rows = csv.reader((line for _, line in _lines(path)), delimiter=delimiter, strict=True)
+    try:
+        yield from _table(path, columns, ((rows.line_num, row) for row in rows if row))
+    except csv.Error as error:
+        raise DataError(
+            f"{path}, line {rows.line_num}: {error}. Write a field with a separator, a quote or a line break in "
+            f"quotes, and double its own quotes."
+        ) from error
+
+
+def _tsv(path: Path, columns: Columns) -> Iterator[Cells]:
+    _, first = next(_lines(path), (0, ""))
+    if first.startswith('"'):
+        yield from _csv(path, columns, "\t")
+        return
+    lines = ((number, line.rstrip("\r\n")) for number, line in _lines(path))
+    rows = ((number, [_unquoted(field) for field in line.split("\t")]) for number, line in lines if line)
+    yield from _table(path, columns, rows)
+
+
+def _unquoted(field: str) -> str:
+    inner = field[1:-1]
+    quoted = len(field) > 1 and field[0] == field[-1] == '"' and '"' in inner
+    return inner.replace('""', '"') if quoted and '"' not in inner.replace('""', "") else field
+
+
+def _table(path: Path, columns: Columns, rows: Iterator[tuple[int, list[str]]]) -> Iterator[Cells]:
+    """Rows of a table whose first row names the columns. An empty field is the only missing value it has."""
+    _, header = next(rows, (0, []))
+    if not header:
+        return
+    places = []
+    for setting, name in columns._asdict().items():
+        if name is not None:
+            check_column(str(path), setting, name, header)
+        places.append(None if name is None else header.index(name))
+    for number, row in rows:
+        if len(row) != len(header):
+            raise DataError(
+                f"{path}, line {number}: {len(row)} fields, but the first line names {len(header)} columns. "
+                f"Correct the line."
+            )
+        text, target, document = (None if place is None else row[place] for place in places)
+        yield Cells(number, text, target or None, document)
+
+
+# Parquet ---------------------------------------------------------------------------------------------
+
+
+def _parquet(path: Path) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path, page_checksum_verification=True)  # where the writer has made checksums
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged_parquet(path, error) from error
+
+
+def _damaged_parquet(path: Path, error: Exception) -> DataError:
+    reason = str(error).splitlines()[0].rstrip(".")
+    return DataError(f"{path} cannot be read as parquet: {reason}. Make or copy it again.")
+
+
+def _flat_schema(file: pq.ParquetFile) -> pa.Schema:
+    """The columns, those inside of structures under dotted names beside them."""
+    return file.schema_arrow.empty_table().flatten().schema
+
+
+def _check_parquet_types(path: Path, schema: pa.Schema, columns: Columns) -> None:
+    for setting, name in columns._asdict().items():
+        if name is None:
+            continue
+        check_column(str(path), setting, name, schema.names)
+        if setting != "document" and not _is_text(schema.field(name).type):
+            raise DataError(
+                f"{path}: column {name!r} (data.{setting}) holds {schema.field(name).type}, expected text. "
+                f"Name a column of strings."
+            )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return any(is_(kind) for is_ in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
+
+
+def _parquet_rows(path: Path, columns: Columns) -> Iterator[Cells]:
+    names = [name for name in columns if name is not None]
+    with _parquet(path) as file:
+        _check_parquet_types(path, _flat_schema(file), columns)
+        batches = file.iter_batches(ROWS_AT_ONCE, columns=names)
+        first = 1
+        while (batch := _next_batch(path, batches)) is not None:
+            flat = pa.Table.from_batches([batch]).flatten()
+            values = [_values(path, flat, name, first) for name in columns]
+            for i in range(len(flat)):
+                yield Cells(first + i, *(None if column is None else column[i] for column in values))
+            first += len(flat)
+
+
+def _next_batch(path: Path, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+    try:
+        return next(batches, None)
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged_parquet(path, error) from error
+
+
+def _values(path: Path, table: pa.Table, name: str | None, first: int) -> list[Any] | None:
+    """A column as Python values; parquet does not promise that its strings are UTF-8."""
+    if name is None:
+        return None
+    try:
+        return table.column(name).to_pylist()
+    except UnicodeDecodeError:
+        for row, value in enumerate(table.column(name), start=first):
+            try:
+                value.as_py()
+            except UnicodeDecodeError as error:
+                raise DataError(
+                    f"{path}, row {row}: column {name!r} is no UTF-8 at byte {error.start + 1}. Write it as UTF-8."
+                ) from error
+        raise
+
+
+_READERS: dict[str, Callable[[Path, Columns], Iterator[Cells]]] = {
+    ".parquet": _parquet_rows,
+    ".jsonl": _jsonl,
+    ".csv": _csv,
+    ".tsv": _tsv,
+    ".txt": _txt,
+}

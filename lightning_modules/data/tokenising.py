@@ -1,0 +1,225 @@
+"""Cutting a corpus into token ids: the files of a token store and a report on them.
+
+Memory stays bounded: sentences pass through in batches, arrays grow on disk.
+Letters: B sentences of a batch, N their tokens one after the other, V vocabulary.
+"""
+
+import itertools
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import tokenizers
+from numpy.lib import format as npy
+from numpy.typing import DTypeLike, NDArray
+from tokenizers import Tokenizer
+
+from lightning_modules.config import Data
+from lightning_modules.data import tokenizer as subwords
+from lightning_modules.data.corpus import Corpus, Row, Rows, SplitName
+from lightning_modules.files import synced
+from lightning_modules.vocabulary import END, FIRST_WORD_ID, UNKNOWN
+
+SENTENCES_AT_ONCE = 8192
+SECONDS_OF_SILENCE = 10
+PREFIX = {"source": "", "target": "target_"}
+PERCENTILES = (1, 5, 25, 50, 75, 95, 99, 100)
+
+
+def write_tokens(folder: Path, settings: Data, corpus: Corpus, say: Callable[[str], None]) -> dict[str, Any]:
+    """Train the sub-words and write every file of a token store but `tokens.json`; return what that says.
+
+    Raises:
+        DataError: the text is unfit, or the vocabulary too large for it.
+    """
+    say("Reading data.train.")
+    train = _KeptRows(corpus.rows("train"), folder / "train.rows")
+    say(f"Training {settings.vocab_size:,} sub-words on data.train.")
+    tokenizers_by_side = {
+        "source": subwords.train((row.text for row in train), settings.vocab_size, what="data.text")
+    }
+    if corpus.has_target:
+        targets = (row.target for row in train if row.target is not None)
+        tokenizers_by_side["target"] = subwords.train(targets, settings.vocab_size, what="data.target")
+    for side, tokenizer in tokenizers_by_side.items():
+        path = folder / f"{PREFIX[side]}tokenizer.json"
+        path.write_text(tokenizer.to_str(), encoding="utf-8")
+        synced(path)
+    reports = {}
+    for split in corpus.splits:
+        rows = train if split == "train" else corpus.rows(split)
+        sides = {
+            side: _Side(folder / f"{split}.{PREFIX[side]}", tokenizer, settings.max_length)
+            for side, tokenizer in tokenizers_by_side.items()
+        }
+        reports[split] = _write_split(folder, split, rows, sides, say)
+        for sentence in _remarks(split, reports[split], settings.max_length):
+            say(sentence)
+    train.discard()
+    return {
+        "tokenizers_version": tokenizers.__version__,
+        "vocab_size": settings.vocab_size,
+        "target_vocab_size": settings.vocab_size if corpus.has_target else None,
+        "splits": reports,
+    }
+
+
+def _write_split(
+    folder: Path, split: SplitName, rows: "Rows | _KeptRows", sides: dict[str, "_Side"], say: Callable[[str], None]
+) -> dict[str, Any]:
+    documents, spoken = _GrowingArray(folder / f"{split}.documents.npy", np.int32), time.monotonic()
+    for batch in _batches(rows):
+        sides["source"].add([row.text for row in batch])
+        if "target" in sides:
+            sides["target"].add([row.target for row in batch if row.target is not None])
+        documents.append(np.array([row.document for row in batch]))
+        if time.monotonic() > spoken + SECONDS_OF_SILENCE:
+            say(f"data.{split}: {documents.length:,} sentences are cut into sub-words so far.")
+            spoken = time.monotonic()
+    documents.close()
+    return {
+        "sentences": documents.length,
+        "documents": batch[-1].document + 1,  # never unbound: a split has at least one sentence
+        "skipped": rows.skipped,
+        **{name: side.close(counts=split == "train") for name, side in sides.items()},
+    }
+
+
+def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    iterator = iter(rows)
+    while batch := list(itertools.islice(iterator, SENTENCES_AT_ONCE)):
+        yield batch
+
+
+class _KeptRows:
+    """The rows of a corpus, kept on disk while they are read more than once: generating the built-in language
+    and parsing text cost more than all the rest."""
+
+    SCHEMA = pa.schema({"text": pa.large_string(), "target": pa.large_string(), "document": pa.int64()})
+
+    def __init__(self, rows: Rows, path: Path) -> None:
+        self._path = path
+        with path.open("wb") as file, pa.ipc.new_stream(file, self.SCHEMA) as writer:
+            for batch in _batches(rows):
+                writer.write_batch(pa.record_batch([*map(list, zip(*batch, strict=True))], schema=self.SCHEMA))
+        self.skipped = rows.skipped
+
+    def __iter__(self) -> Iterator[Row]:
+        with self._path.open("rb") as file, pa.ipc.open_stream(file) as reader:
+            for batch in reader:
+                yield from map(Row, *(column.to_pylist() for column in batch.columns))
+
+    def discard(self) -> None:
+        self._path.unlink()
+
+
+def _remarks(split: SplitName, report: dict[str, Any], max_length: int) -> Iterator[str]:
+    """What nobody would see in the tokens: sentences left out, sentences cut, text unknown."""
+    sentences = report["sentences"]
+    yield (
+        f"data.{split}: {sentences:,} sentences, {report['source']['tokens']:,} tokens, "
+        f"{report['documents']:,} documents."
+    )
+    if report["skipped"]:
+        yield f"data.{split}: {report['skipped']:,} rows without a sentence were left out."
+    for side, noun in (("source", "sentences"), ("target", "translations")):
+        if report.get(side, {}).get("cut"):
+            yield (
+                f"data.{split}: {report[side]['cut']:,} of {sentences:,} {noun} are longer than data.max_length = "
+                f"{max_length} tokens and were cut."
+            )
+        if report.get(side, {}).get("unknown"):
+            yield (
+                f"data.{split}: {report[side]['unknown']:,} bytes of the {noun} do not occur in training and "
+                f"became [UNK]."
+            )
+
+
+class _Side:
+    """The source or the target of one split, on its way to disk."""
+
+    def __init__(self, path: Path, tokenizer: Tokenizer, max_length: int) -> None:
+        self._tokenizer, self._max_length = tokenizer, max_length
+        self._starts_V = subwords.starts_word(tokenizer)
+        V = len(self._starts_V)
+        self._path = path
+        self._ids = _GrowingArray(path.with_name(f"{path.name}ids.npy"), np.min_scalar_type(V - 1))
+        self._offsets = _GrowingArray(path.with_name(f"{path.name}offsets.npy"), np.int64)
+        self._offsets.append(np.zeros(1))
+        self._whole_lengths: Counter[int] = Counter()
+        self._words = self._one_piece = 0
+        self._counts_V = np.zeros(V, np.int64)
+
+    def add(self, texts: list[str]) -> None:
+        sentences = subwords.encode(self._tokenizer, texts)
+        whole_B = np.array([len(ids) for ids in sentences])
+        ends_B = np.minimum(whole_B, self._max_length).cumsum()
+        kept = itertools.chain.from_iterable(ids[: self._max_length] for ids in sentences)
+        ids_N = np.fromiter(kept, dtype=np.int64, count=ends_B[-1])
+        ids_N[ends_B - 1] = END  # which a cut sentence has lost
+        self._offsets.append(self._ids.length + ends_B)
+        self._ids.append(ids_N)
+        self._whole_lengths.update(whole_B.tolist())
+        self._counts_V += np.bincount(ids_N, minlength=len(self._counts_V))
+        starts_N = self._starts_V[ids_N]
+        continues_N = ~starts_N & ((ids_N >= FIRST_WORD_ID) | (ids_N == UNKNOWN))
+        self._words += int(starts_N.sum())
+        self._one_piece += int((starts_N[:-1] & ~continues_N[1:]).sum())  # the last of all is END
+
+    def close(self, *, counts: bool) -> dict[str, Any]:
+        """Finish the files, with one of how often each id occurs if `counts`, and report on them."""
+        self._ids.close()
+        self._offsets.close()
+        if counts:
+            array = _GrowingArray(self._path.with_name(f"{self._path.name}counts_V.npy"), np.int64)
+            array.append(self._counts_V)
+            array.close()
+        unknown = int(self._counts_V[UNKNOWN])
+        return {
+            "tokens": self._ids.length,
+            "cut": sum(n for length, n in self._whole_lengths.items() if length > self._max_length),
+            "unknown": unknown,
+            "unknown_share": unknown / self._ids.length,
+            "words": self._words,
+            "one_piece_word_share": self._one_piece / self._words,
+            "whole_length_percentiles": _percentiles(self._whole_lengths),
+        }
+
+
+def _percentiles(lengths: Counter[int]) -> dict[str, int]:
+    """The smallest length that at least p percent of the sentences do not exceed, for each p; before cutting."""
+    values = sorted(lengths)
+    cumulated = np.cumsum([lengths[value] for value in values])
+    places = np.searchsorted(cumulated * 100, np.array(PERCENTILES) * cumulated[-1])
+    return {str(p): values[place] for p, place in zip(PERCENTILES, places, strict=True)}
+
+
+class _GrowingArray:
+    """A one-dimensional .npy file that grows on disk, so that no split has to fit in memory.
+
+    NumPy pads the header so that the length in it can be rewritten in place.
+    """
+
+    def __init__(self, path: Path, dtype: DTypeLike) -> None:
+        self._file, self._dtype, self.length = path.open("wb"), np.dtype(dtype), 0
+        self._write_header()
+
+    def _write_header(self) -> None:
+        self._file.seek(0)
+        header = {"descr": npy.dtype_to_descr(self._dtype), "fortran_order": False, "shape": (self.length,)}
+        npy.write_array_header_1_0(self._file, header)
+
+    def append(self, values: NDArray[Any]) -> None:
+        self._file.write(values.astype(self._dtype).tobytes())
+        self.length += len(values)
+
+    def close(self) -> None:
+        start = self._file.tell() - self.length * self._dtype.itemsize
+        self._write_header()
+        assert self._file.tell() == start
+        self._file.close()
+        synced(Path(self._file.name))

@@ -1,0 +1,89 @@
+"""Sub-words: byte-level byte pair encoding (Sennrich, Haddow and Birch 2016, section 3.2, on UTF-8 bytes as
+in Radford et al. 2019, section 2.2), trained on the text of a run.
+
+Where we differ from Radford et al.: text is brought to Unicode's NFC form first; a sentence is read as if a
+space stood before it, so that the first piece of every word begins with one; and the vocabulary starts from
+the bytes that the training text has instead of all 256, since an embedding that is never trained only adds
+noise. A byte it lacks becomes [UNK], and is counted.
+
+The special tokens are ids and nothing else: "[MASK]" written in a text is cut into pieces like any word.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.models import BPE
+from tokenizers.normalizers import NFC
+from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.trainers import BpeTrainer
+
+from lightning_modules.errors import DataError
+from lightning_modules.vocabulary import END, FIRST_WORD_ID, SPECIAL_TOKENS, START, UNKNOWN
+
+_SPACE = "Ġ"  # how byte-level pieces write the byte of a space
+
+
+def train(texts: Iterable[str], vocab_size: int, *, what: str) -> Tokenizer:
+    """A vocabulary of exactly `vocab_size` pieces: the special tokens, the bytes, then merges by frequency.
+
+    Depends on how often each word occurs in `texts` and on nothing else: neither order, nor threads, nor
+    random state.
+
+    Args:
+        what: name of the text in the error, such as "data.text".
+
+    Raises:
+        DataError: the text has too few different words for so many pieces.
+    """
+    learner = _tokenizer(BPE(unk_token=SPECIAL_TOKENS[UNKNOWN]))
+    learner.train_from_iterator(
+        texts, BpeTrainer(vocab_size=vocab_size, special_tokens=list(SPECIAL_TOKENS), show_progress=False)
+    )
+    # The trainer registers the special tokens so that they are found in text; the model alone does not know
+    # them as such.
+    trained = _tokenizer(learner.model)
+    if trained.get_vocab_size() != vocab_size:
+        raise DataError(
+            f"{what}: a vocabulary of {vocab_size:,} sub-words is wanted (data.vocab_size), but the training text "
+            f"supports only {trained.get_vocab_size():,}. Lower data.vocab_size or give more text."
+        )
+    assert [trained.id_to_token(i) for i in range(FIRST_WORD_ID)] == list(SPECIAL_TOKENS)
+    return trained
+
+
+def _tokenizer(model: BPE) -> Tokenizer:
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = NFC()
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=True)
+    tokenizer.decoder = ByteLevelDecoder()
+    return tokenizer
+
+
+def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    """START, pieces, END for every sentence, whole."""
+    encodings = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+    return [[START, *encoding.ids, END] for encoding in encodings]
+
+
+def decode(tokenizer: Tokenizer, ids: Iterable[int]) -> str:
+    """The text of a sentence's ids, up to END if it occurs; special ids say nothing.
+
+    Gives back what was encoded, up to NFC, where every byte was known.
+    """
+    pieces = [int(i) for i in takewhile(lambda i: i != END, ids) if i >= FIRST_WORD_ID]
+    return tokenizer.decode(pieces, skip_special_tokens=False).removeprefix(" ")
+
+
+def starts_word(tokenizer: Tokenizer) -> NDArray[np.bool_]:
+    """Which pieces begin a word (what stands between spaces): one boolean for each id, False for special ones.
+
+    A sentence has exactly as many such pieces as words.
+    """
+    starts_V = np.zeros(tokenizer.get_vocab_size(), dtype=np.bool_)
+    for piece, i in tokenizer.get_vocab().items():
+        starts_V[i] = i >= FIRST_WORD_ID and piece.startswith(_SPACE)
+    return starts_V

@@ -1,0 +1,258 @@
+"""The token store: a corpus as token ids on disk, made once, found again by the content of its text.
+
+    STORE/<10 hex>/
+      tokens.json                                     what is here, a report on it, and the hash of every file
+      tokenizer.json  target_tokenizer.json
+      train.ids.npy  train.offsets.npy  train.documents.npy  train.target_ids.npy  train.target_offsets.npy
+      train.counts_V.npy  train.target_counts_V.npy   how often each id occurs in the training text
+      ...                                             the same for validation and test, without counts
+
+Every sentence is START, pieces, END. The folder appears whole or not at all; two processes that want the
+same store make it once. Letters: S sentences, N their tokens one after the other, V vocabulary.
+"""
+
+import functools
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from lightning_modules.config import Data
+from lightning_modules.data.corpus import content_address, open_corpus
+from lightning_modules.data.tokenising import write_tokens
+from lightning_modules.errors import DataError, FilesError
+from lightning_modules.files import explained, locked, read_json, synced, write_json
+
+FORMAT = 1
+"""Counts up whenever the same text and settings give other files."""
+
+ADDRESS_DIGITS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """The sentences of one split. The arrays lie on disk and are read where they are used."""
+
+    ids: NDArray[np.unsignedinteger]
+    """Shape N: all sentences, one after the other."""
+    offsets: NDArray[np.int64]
+    """Shape S + 1: sentence i is `ids[offsets[i]:offsets[i + 1]]`."""
+    documents: NDArray[np.int32]
+    """Shape S: the document of each sentence, rising from 0."""
+    target_ids: NDArray[np.unsignedinteger] | None = None
+    """The translations in ids of the target's vocabulary; None where there are none."""
+    target_offsets: NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """Shape S: tokens of each sentence, START and END included."""
+        return np.diff(self.offsets)
+
+    @cached_property
+    def target_lengths(self) -> NDArray[np.int64]:
+        """Shape S: tokens of each translation, START and END included."""
+        assert self.target_offsets is not None, "this text has no translations"
+        return np.diff(self.target_offsets)
+
+    def sentence(self, i: int) -> NDArray[np.unsignedinteger]:
+        """Ids of sentence i."""
+        return self.ids[self.offsets[i] : self.offsets[i + 1]]
+
+    def target_sentence(self, i: int) -> NDArray[np.unsignedinteger]:
+        """Ids of the translation of sentence i."""
+        assert self.target_ids is not None, "this text has no translations"
+        assert self.target_offsets is not None
+        return self.target_ids[self.target_offsets[i] : self.target_offsets[i + 1]]
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """A corpus as token ids."""
+
+    folder: Path
+    address: str
+    """Ten hex digits that stand for the text and how it was cut; also the folder's name."""
+    report: dict[str, Any]
+    """What `tokens.json` says: counts, lengths, unknown and cut tokens by split."""
+    vocab_size: int
+    target_vocab_size: int | None
+    train: Split
+    validation: Split
+    test: Split | None
+    source_counts_V: NDArray[np.int64]
+    """How often each id occurs in the training text, special ids included."""
+    target_counts_V: NDArray[np.int64] | None
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The sub-words of the text."""
+        return Tokenizer.from_file(str(self.folder / "tokenizer.json"))
+
+    @cached_property
+    def target_tokenizer(self) -> Tokenizer:
+        """The sub-words of the translations."""
+        assert self.target_vocab_size is not None, "this text has no translations"
+        return Tokenizer.from_file(str(self.folder / "target_tokenizer.json"))
+
+
+def address(settings: Data, data_root: Path) -> str:
+    """Ten hex digits that stand for the text's content and how it is cut into tokens; reads no sentence.
+
+    Raises:
+        DataError: as `corpus.check`.
+    """
+    return _address(settings, content_address(settings, data_root))
+
+
+def _address(settings: Data, content: str) -> str:
+    decided = {"content": content, "format": FORMAT} | settings.model_dump(include={"vocab_size", "max_length"})
+    return hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()[:ADDRESS_DIGITS]
+
+
+def prepare(
+    settings: Data, *, data_root: Path, store: Path, progress: Callable[[str], None] | None = None
+) -> Tokens:
+    """The token store for a text: loaded if it is there, else made, by one process while others wait.
+
+    Args:
+        store: folder that holds stores; made if missing.
+        progress: told, a sentence at a time, what is done, what was cut and what was left out.
+
+    Raises:
+        DataError: the text is unfit, the vocabulary too large for it, or the store damaged.
+        FilesError: the store cannot be written.
+    """
+    say = progress or (lambda sentence: None)
+    content = content_address(settings, data_root)
+    name = _address(settings, content)
+    folder = store / name
+    if not folder.exists():
+        with explained(store):
+            store.mkdir(parents=True, exist_ok=True)
+        waiting = functools.partial(say, f"Waiting for another process that makes the token store {folder}.")
+        with locked(store / f".{name}.lock", waiting=waiting):
+            if not folder.exists():
+                _make(folder, settings, content, data_root, say)
+    return load(folder)
+
+
+def _make(folder: Path, settings: Data, content: str, data_root: Path, say: Callable[[str], None]) -> None:
+    """Write the store beside its place and rename it. Under the lock, so what a killed writer left is rubbish."""
+    making = folder.with_name(f".{folder.name}.partial")
+    try:
+        with explained(folder, making):
+            if making.exists():
+                shutil.rmtree(making)
+            making.mkdir()
+            report = write_tokens(making, settings, open_corpus(settings, data_root=data_root), say)
+            files = {path.name: _facts(path) for path in sorted(making.iterdir())}
+            manifest = {
+                "format": FORMAT,
+                "address": folder.name,
+                "content_sha256": content,
+                "settings": settings.model_dump(mode="json"),
+                **report,
+                "files": files,
+            }
+            write_json(making / "tokens.json", {"sha256": _digest(manifest), **manifest})
+            synced(making)
+            making.rename(folder)
+            synced(folder.parent)
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    facts: dict[str, Any] = {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+    if path.suffix == ".npy":
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        facts |= {"dtype": str(array.dtype), "length": len(array)}
+    return facts
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _digest(manifest: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+# Reading ---------------------------------------------------------------------------------------------
+
+
+def load(folder: Path, *, check: Literal["sizes", "hashes"] = "sizes") -> Tokens:
+    """Open a store. `hashes` reads every byte of it, `sizes` only the small files.
+
+    Raises:
+        DataError: there is no store, or it is damaged.
+    """
+    manifest = _manifest(folder)
+    for name, facts in manifest["files"].items():
+        path = folder / name
+        if not path.is_file() or path.stat().st_size != facts["bytes"]:
+            raise _damaged(
+                folder, f"{name} is {'shorter or longer than written' if path.is_file() else 'missing'}"
+            )
+        if (check == "hashes" or path.suffix == ".json") and _sha256(path) != facts["sha256"]:
+            raise _damaged(folder, f"{name} has changed since it was written")
+
+    def array(name: str) -> Any:
+        return _array(folder, name, manifest["files"][name]) if name in manifest["files"] else None
+
+    def split(name: str) -> Split:
+        return Split(*(array(f"{name}.{field.name}.npy") for field in fields(Split)))
+
+    return Tokens(
+        folder=folder,
+        address=manifest["address"],
+        report=manifest,
+        vocab_size=manifest["vocab_size"],
+        target_vocab_size=manifest["target_vocab_size"],
+        train=split("train"),
+        validation=split("validation"),
+        test=split("test") if "test" in manifest["splits"] else None,
+        source_counts_V=array("train.counts_V.npy"),
+        target_counts_V=array("train.target_counts_V.npy"),
+    )
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    if not folder.is_dir():
+        raise DataError(f"{folder} does not exist, expected a token store. Run `ablate run`, which makes it.")
+    try:
+        manifest = read_json(folder / "tokens.json")
+    except FilesError as error:
+        raise _damaged(folder, "tokens.json is missing or unreadable") from error
+    if not isinstance(manifest, dict) or manifest.pop("sha256", None) != _digest(manifest):
+        raise _damaged(folder, "tokens.json has changed since it was written")
+    if manifest["format"] != FORMAT:
+        raise _damaged(folder, f"its format is {manifest['format']}, expected {FORMAT}")
+    return manifest
+
+
+def _array(folder: Path, name: str, facts: dict[str, Any]) -> NDArray[Any]:
+    """A file's numbers, left on disk. A header that lies about its shape is found out."""
+    try:
+        array = np.load(folder / name, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise _damaged(folder, f"{name} is no array") from error
+    if (str(array.dtype), array.shape) != (facts["dtype"], (facts["length"],)):
+        raise _damaged(folder, f"{name} has changed since it was written")
+    return np.asarray(array)
+
+
+def _damaged(folder: Path, why: str) -> DataError:
+    return DataError(f"The token store {folder} is damaged: {why}. Delete the folder; it is made again.")

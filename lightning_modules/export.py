@@ -1,0 +1,128 @@
+"""A trained run as a Hugging Face folder: BERT's classes load it, and compute the same states and logits."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
+from torch import Tensor
+
+from lightning_modules.checkpoint import read_checkpoint
+from lightning_modules.config import RunSettings
+from lightning_modules.encoder import LAYER_NORM_EPSILON
+from lightning_modules.errors import AblationsError
+from lightning_modules.files import atomic, write_json
+from lightning_modules.run_directory import RunDirectory
+from lightning_modules.vocabulary import END, PAD, SPECIAL_TOKENS, START
+
+ARCHITECTURES = {"masked_lm": "BertForMaskedLM", "causal_lm": "BertLMHeadModel", "translation": "BertModel"}
+
+BLOCK_NAMES = {
+    "attention.output": "attention.output.dense",
+    "attention_norm": "attention.output.LayerNorm",
+    "feed_forward.expand": "intermediate.dense",
+    "feed_forward.contract": "output.dense",
+    "feed_forward_norm": "output.LayerNorm",
+}
+"""Our names inside a block, and BERT's."""
+
+
+class ExportError(AblationsError, ValueError):
+    """A run that no stock class can hold."""
+
+
+def export(run_dir: Path, folder: Path) -> str:
+    """Write config.json, model.safetensors and the tokenizer to a folder; returns the class that loads it.
+
+    Of a translation run the encoder is written. BERT's pooler and segment embeddings have no counterpart:
+    the first is left to its own initial weights, the second are zeros.
+
+    Raises:
+        ExportError: a run with `norm: pre`, which BERT's classes do not have.
+        CheckpointError: the run has no checkpoint that can be read.
+    """
+    directory = RunDirectory(run_dir)
+    run = directory.settings()
+    if run.encoder.norm == "pre":
+        raise ExportError(
+            f"{run_dir}: encoder.norm is pre, which BERT's classes cannot hold; only runs with norm: post are exported."
+        )
+    state = read_checkpoint(directory.last_checkpoint)["state_dict"]
+    tensors = bert_state(state, run)
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic(folder / "model.safetensors") as temporary:
+        temporary.write_bytes(save(tensors, metadata={"format": "pt"}))
+    write_json(folder / "config.json", bert_config(run, vocab_size=state["encoder.tokens.weight"].shape[0]))
+    store = directory.path.absolute().parent.parent / "tokens" / directory.description()["tokens"]
+    _write_tokenizer(store / "tokenizer.json", folder, max_length=run.data.max_length)
+    return ARCHITECTURES[run.objective.kind]
+
+
+def bert_config(run: RunSettings, *, vocab_size: int) -> dict[str, Any]:
+    """The config.json of the class that loads the run."""
+    encoder = run.encoder
+    return {
+        "model_type": "bert",
+        "architectures": [ARCHITECTURES[run.objective.kind]],
+        "vocab_size": vocab_size,
+        "hidden_size": encoder.hidden_size,
+        "num_hidden_layers": encoder.num_hidden_layers,
+        "num_attention_heads": encoder.num_attention_heads,
+        "intermediate_size": encoder.intermediate_size,
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": encoder.dropout,
+        "attention_probs_dropout_prob": 0.0,
+        "max_position_embeddings": run.data.max_length,
+        "type_vocab_size": 2,
+        "layer_norm_eps": LAYER_NORM_EPSILON,
+        "pad_token_id": PAD,
+        "bos_token_id": START,
+        "eos_token_id": END,
+        "is_decoder": run.objective.sees == "left_only",
+        "tie_word_embeddings": True,
+    }
+
+
+def bert_state(state: dict[str, Tensor], run: RunSettings) -> dict[str, Tensor]:
+    """The weights under the names that BERT's classes give them."""
+    prefix = "" if run.objective.kind == "translation" else "bert."
+    words = state["encoder.tokens.weight"]
+    positions = state.get("encoder.positions.weight", words.new_zeros(run.data.max_length, words.shape[1]))
+    named = {
+        f"{prefix}embeddings.word_embeddings.weight": words,
+        f"{prefix}embeddings.position_embeddings.weight": positions,
+        f"{prefix}embeddings.token_type_embeddings.weight": words.new_zeros(2, words.shape[1]),
+    }
+    for kind in ("weight", "bias"):
+        named[f"{prefix}embeddings.LayerNorm.{kind}"] = state[f"encoder.norm.{kind}"]
+        for i in range(run.encoder.num_hidden_layers):
+            ours, theirs = f"encoder.blocks.{i}", f"{prefix}encoder.layer.{i}"
+            for name, bert_name in BLOCK_NAMES.items():
+                named[f"{theirs}.{bert_name}.{kind}"] = state[f"{ours}.{name}.{kind}"]
+            parts = state[f"{ours}.attention.query_key_value.{kind}"].chunk(3)
+            for name, part in zip(("query", "key", "value"), parts, strict=True):
+                named[f"{theirs}.attention.self.{name}.{kind}"] = part
+        if run.objective.kind != "translation":
+            named[f"cls.predictions.transform.dense.{kind}"] = state[f"head.transform.{kind}"]
+            named[f"cls.predictions.transform.LayerNorm.{kind}"] = state[f"head.norm.{kind}"]
+    if run.objective.kind != "translation":
+        named["cls.predictions.bias"] = state["head.bias"]
+    return {name: tensor.contiguous() for name, tensor in named.items()}
+
+
+def _write_tokenizer(source: Path, folder: Path, *, max_length: int) -> None:
+    tokenizer = Tokenizer.from_file(str(source))
+    start, end = SPECIAL_TOKENS[START], SPECIAL_TOKENS[END]
+    tokenizer.post_processor = TemplateProcessing(
+        single=f"{start} $A {end}", special_tokens=[(start, START), (end, END)]
+    )
+    names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+    with atomic(folder / "tokenizer.json") as temporary:
+        temporary.write_text(json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False), encoding="utf-8")
+    write_json(
+        folder / "tokenizer_config.json",
+        {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": max_length}
+        | dict(zip(names, SPECIAL_TOKENS, strict=True)),
+    )

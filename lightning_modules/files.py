@@ -1,0 +1,157 @@
+"""Files that appear whole or not at all, and locks that die with their process.
+
+A file is written aside in its own folder, synced and renamed, so that a reader, a kill or a full disk
+meets the old file or the new one and nothing between. (A temporary folder elsewhere would turn the rename
+into a copy, which a kill can cut in half.)
+"""
+
+import errno
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from lightning_modules.errors import FilesError
+
+_REMEDIES = {
+    errno.ENOSPC: ("the disk is full", "Free some space"),
+    errno.EDQUOT: ("the disk quota is used up", "Free some space"),
+    errno.EFBIG: ("the file is larger than the limit", "Raise the limit (ulimit -f)"),
+    errno.EACCES: ("permission is denied", "Change the permissions or choose another folder"),
+    errno.EPERM: ("permission is denied", "Change the permissions or choose another folder"),
+    errno.EROFS: ("the file system is read-only", "Choose another folder"),
+    errno.EIO: ("the disk reports an error", "Check the disk"),
+    errno.EISDIR: ("there is a folder of that name", "Move the folder away"),
+    errno.ENOTDIR: ("a part of its path is no folder", "Move the file in the way"),
+    errno.EEXIST: ("a file of that name is in the way", "Move the file away"),
+    errno.ENOLCK: ("the file system has no locks", "Choose a folder on another file system"),
+}
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path`: what the block writes there becomes `path` when the block ends well.
+
+    After a block that fails, and after a kill at any moment, `path` is what it was before. The block creates
+    the file. Writers that hide the operating system's error behind their own (`torch.save`) should be given
+    an open file, `with atomic(path) as temporary, temporary.open("wb") as file: ...`: then the reason is
+    still found.
+
+    Raises:
+        FilesError: the folder does not exist, the disk is full, or writing is not allowed.
+    """
+    if not path.parent.is_dir():
+        raise FilesError(f"{path} cannot be written: its folder does not exist. Create {path.parent}.")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with explained(path, temporary):
+            yield temporary
+            synced(temporary)
+            os.replace(temporary, path)
+            synced(path.parent)
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Delete what writers that were killed left in a folder. Only for who holds the folder's lock."""
+    for temporary in folder.glob(".*.tmp"):
+        with explained(temporary):
+            temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write plain data as indented UTF-8 JSON, atomically; NaN and infinity are refused (ValueError).
+
+    Raises:
+        FilesError: as `atomic`.
+    """
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+    with atomic(path) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file.
+
+    Raises:
+        FilesError: the file is missing, not readable or no JSON.
+    """
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise FilesError(f"{path} does not exist.") from None
+    except OSError as error:
+        raise FilesError(f"{path} cannot be read: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
+        raise FilesError(f"{path} is damaged: it holds no valid JSON ({error}). Delete it.") from error
+
+
+def synced(path: Path) -> None:
+    """Wait until a file's content, or a folder's list of names, is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def explained(path: Path, *aliases: Path) -> Iterator[None]:
+    """Turn the operating system's refusal to write `path` into a sentence; let every other error pass.
+
+    A refusal that names another file (not `path`, an alias, or a file below them) is not about `path` and
+    passes too.
+
+    Raises:
+        FilesError: names the path, what happened and what to do.
+    """
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        refusal = _refusal(error, (path, *aliases))
+        if refusal is None:
+            raise
+        reason, remedy = refusal
+        raise FilesError(f"{path} cannot be written: {reason}. {remedy}, then start again.") from error
+
+
+def _refusal(error: BaseException | None, paths: tuple[Path, ...]) -> tuple[str, str] | None:
+    """Reason and remedy, from the error or from one that it was raised over."""
+    while error is not None and not isinstance(error, FilesError):
+        if isinstance(error, OSError) and error.errno in _REMEDIES:
+            ours = error.filename is None or any(
+                Path(os.fsdecode(error.filename)).is_relative_to(p) for p in paths
+            )
+            return _REMEDIES[error.errno] if ours else None
+        error = error.__cause__ or error.__context__
+    return None
+
+
+@contextmanager
+def locked(path: Path, *, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Hold the lock that a file stands for; wait while another process holds it, after calling `waiting`.
+
+    The kernel frees the lock when its holder ends, however it ends. The file stays: deleting it would let
+    two processes lock two files of one name.
+
+    Raises:
+        FilesError: the lock file cannot be made, or the file system knows no locks.
+    """
+    with explained(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        with explained(path):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                waiting()
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,66 @@
+"""On what a run ran: code, versions, machine."""
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+LIBRARIES = ("pretraining-ablations", "torch", "lightning", "torchmetrics", "tokenizers", "datasets", "numpy", "pandas")
+
+
+def now() -> str:
+    """The time in ISO format, UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def provenance() -> dict[str, Any]:
+    """Commit and whether the tree differs from it (null outside a checkout), versions, machine."""
+    import torch
+
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return {
+        **checkout(),
+        "versions": {"python": platform.python_version()} | {name: _version(name) for name in LIBRARIES},
+        "machine": {
+            "platform": platform.platform(),
+            "cpu": _processor(),
+            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "gpus": gpus,
+        },
+    }
+
+
+def checkout() -> dict[str, Any]:
+    """commit and dirty of the checkout this code runs from; null where it is none."""
+    here = Path(__file__).parent
+
+    def git(*arguments: str) -> str | None:
+        try:
+            done = subprocess.run(["git", "-C", str(here), *arguments], capture_output=True, text=True, timeout=10)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    commit = git("rev-parse", "HEAD")
+    changed = git("status", "--porcelain") if commit else None
+    return {"commit": commit, "dirty": None if changed is None else bool(changed)}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

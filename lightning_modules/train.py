@@ -1,0 +1,321 @@
+"""One run, start to done: `python -m lightning_modules.train RUN_DIR`.
+
+Exit codes: 0 done, 2 wrong settings or folder, 65 wrong data, 66 the loss became no number, 75 interrupted
+(the same command resumes), 1 anything else.
+"""
+
+import logging
+import os
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+import lightning as L
+import torch
+import torch.distributed as dist
+from lightning.fabric.utilities.warnings import PossibleUserWarning
+from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.plugins.environments import LightningEnvironment
+from lightning.pytorch.strategies import DDPStrategy
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from lightning_modules.callbacks import Interrupted, Meter, OnLine, Saver, StepSeed, StopRequest, ValidationLog
+from lightning_modules.checkpoint import AtomicCheckpoints
+from lightning_modules.config import RunSettings, contradictions
+from lightning_modules.data.module import RunData
+from lightning_modules.data.tokens import Tokens, load, prepare
+from lightning_modules.errors import AblationsError, DataError, NonFiniteLossError
+from lightning_modules.files import write_json
+from lightning_modules.jsonl_logger import JsonLinesLogger
+from lightning_modules.objectives import build
+from lightning_modules.provenance import now, provenance
+from lightning_modules.ranks import run_ranks, stop_when_orphaned
+from lightning_modules.run_directory import RunDirectory, RunDirectoryError
+
+SECONDS_BETWEEN_LINES = 5.0
+DONE, WRONG_SETTINGS, WRONG_DATA, NOT_FINITE, INTERRUPTED, FAILED = 0, 2, 65, 66, 75, 1
+EXIT_CODES = ((RunDirectoryError, WRONG_SETTINGS), (DataError, WRONG_DATA), (NonFiniteLossError, NOT_FINITE))
+
+
+def train(
+    directory: RunDirectory,
+    tokens: Tokens,
+    *,
+    devices: int = 1,
+    accelerator: str = "auto",
+    threads: int | None = None,
+    stop: StopRequest | None = None,
+    on_line: OnLine | None = None,
+) -> None:
+    """Train a run from where it stands to its last step, in this process (one rank of several, under DDP).
+
+    Resumes from `last.ckpt` where there is one. On a CPU the result is the same bits however often the run
+    was interrupted, for the same machine, versions, devices and threads. The caller holds the folder's lock.
+
+    Args:
+        threads: of torch, in this process; those of the run's first start win over it.
+        stop: asked after every step whether to save and end.
+
+    Raises:
+        Interrupted: somebody asked to stop; the state is saved.
+        NonFiniteLossError: the last checkpoint is from before.
+        DataError: too little text for one step.
+    """
+    run = directory.settings()
+    torch.set_num_threads(_threads(directory, threads))
+    objective = build(run, tokens)
+    data = RunData(objective, tokens, workers=2 if accelerator != "cpu" and torch.cuda.is_available() else 0)
+    log_every = max(1, min(50, run.training.max_steps // 100))
+    meter = Meter(directory, log_every=log_every, on_line=on_line)
+    keep = None if run.training.keep_checkpoints == "all" else run.training.keep_checkpoints
+    saver = Saver(directory, keep=keep, meter=meter, stop=stop or StopRequest())
+    validation = ValidationLog(tokens.validation, every=run.training.validate_every, meter=meter)
+    resume = directory.last_checkpoint if directory.last_checkpoint.exists() else None
+    with without_lightning_chatter():
+        trainer = _trainer(run, directory, devices=devices, accelerator=accelerator)
+        trainer.callbacks = [StepSeed(), meter, validation, saver]
+        if trainer.is_global_zero:
+            directory.write_state("running", max_steps=run.training.max_steps, pid=os.getpid())
+        trainer.fit(objective, data, ckpt_path=resume, weights_only=True)
+        saver.finish(trainer, objective)
+    if trainer.is_global_zero:
+        directory.write_state("done", step=trainer.global_step, **meter.progress())
+
+
+@contextmanager
+def without_lightning_chatter() -> Iterator[None]:
+    """Hide advertisements, and warnings about what is done on purpose: nothing a user could act on."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.WARNING)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated", category=FutureWarning)
+        warnings.filterwarnings("ignore", message="Total length of .* across ranks is zero")
+        warnings.filterwarnings("ignore", category=PossibleUserWarning)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+
+
+def _trainer(run: RunSettings, directory: RunDirectory, *, devices: int, accelerator: str) -> L.Trainer:
+    on_cpu = accelerator == "cpu" or not torch.cuda.is_available()
+    trainer = L.Trainer(
+        max_steps=run.training.max_steps,
+        max_epochs=1,
+        accelerator="cpu" if on_cpu else "gpu",
+        devices=devices,
+        strategy=DDPStrategy(process_group_backend="gloo" if on_cpu else "nccl") if devices > 1 else "auto",
+        precision=run.training.precision,
+        plugins=[AtomicCheckpoints(), LightningEnvironment()],
+        logger=[JsonLinesLogger(directory.metrics), _tensorboard(directory)],
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+        limit_val_batches=0,
+        num_sanity_val_steps=0,
+        log_every_n_steps=1,
+    )
+    # Its SIGTERM handler broadcasts from inside the handler and hangs when one rank of several is signalled.
+    trainer._signal_connector.register_signal_handlers = lambda: None
+    return trainer
+
+
+def _tensorboard(directory: RunDirectory) -> TensorBoardLogger:
+    return TensorBoardLogger(directory.path, name=None, version="tensorboard")
+
+
+def _threads(directory: RunDirectory, threads: int | None) -> int:
+    """Threads of the first start, so that a resumed run repeats its sums in the same order."""
+    return directory.provenance().get("threads") or threads or torch.get_num_threads()
+
+
+def record_provenance(directory: RunDirectory, *, devices: int, threads: int | None, tokens: Tokens) -> None:
+    """Write provenance.json; on a resume, keep the first start's facts and add when and on what it went on."""
+    before = directory.provenance()
+    record = provenance() | {
+        "devices": devices,
+        "threads": _threads(directory, threads),
+        "tokens": tokens.address,
+        "started": now(),
+    }
+    if before:
+        record = before | {"resumed": [*before.get("resumed", []), record["started"]]}
+    write_json(directory.path / "provenance.json", record)
+
+
+def load_tokens(directory: RunDirectory, *, data_root: Path) -> Tokens:
+    """The token store that run.json names, beside the run folders; made from the text if it is not there.
+
+    Raises:
+        DataError: the text is not the one the run was planned with.
+    """
+    store, address = directory.path.parent.parent / "tokens", directory.description()["tokens"]
+    if (store / address).is_dir():
+        return load(store / address)
+    tokens = prepare(directory.settings().data, data_root=data_root, store=store)
+    if tokens.address != address:
+        raise DataError(
+            f"{directory.path / 'run.json'}: the text has changed since the run was planned "
+            f"(tokens {address} then, {tokens.address} now); plan again with `ablate run`."
+        )
+    return tokens
+
+
+def start(
+    directory: RunDirectory,
+    *,
+    data_root: Path,
+    devices: int = 1,
+    accelerator: str = "auto",
+    threads: int | None = None,
+    stop: StopRequest,
+    on_line: OnLine | None = None,
+) -> int:
+    """Train a run under its lock, keep its state.json true, and return the exit code.
+
+    A sentence about what went wrong goes to stderr and into state.json.
+    """
+    with directory.lock() as lock:
+        if directory.is_done():
+            return DONE
+        try:
+            tokens = load_tokens(directory, data_root=data_root)
+            record_provenance(directory, devices=devices, threads=threads, tokens=tokens)
+            if stop.received:
+                raise Interrupted
+            directory.checkpoints.mkdir(exist_ok=True)
+            if devices > 1:
+                code = run_ranks(directory.path, devices=devices, accelerator=accelerator, lock=lock, stop=stop)
+                return _settle(directory, code)
+            train(
+                directory, tokens, accelerator=accelerator, threads=threads, stop=stop, on_line=on_line
+            )
+        except (Interrupted, KeyboardInterrupt):
+            return _settle(directory, INTERRUPTED)
+        except AblationsError as error:
+            click.echo(str(error), err=True)
+            code = next((code for kind, code in EXIT_CODES if isinstance(error, kind)), FAILED)
+            return _settle(directory, code, str(error))
+        except BaseException as error:
+            directory.write_state("failed", message=f"{type(error).__name__}: {error}")
+            raise
+    return DONE
+
+
+def _settle(directory: RunDirectory, code: int, message: str | None = None) -> int:
+    """Write how a start ended, unless it said so itself."""
+    if code == INTERRUPTED:
+        directory.write_state("interrupted")
+    elif code != DONE:
+        known = message or directory.state().get("message") or f"training ended with exit code {code}"
+        directory.write_state("failed", message=known)
+    return code
+
+
+def refuse_unsafe_environment() -> None:
+    """Stop where the environment would let a checkpoint execute code."""
+    if os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"):
+        raise RunDirectoryError(
+            "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set, which lets a checkpoint execute code; unset it."
+        )
+
+
+def _rank(directory: RunDirectory, *, data_root: Path, devices: int, accelerator: str, stop: StopRequest) -> int:
+    """One of the processes that `run_ranks` starts; its parent holds the lock and writes how it ended."""
+    stop_when_orphaned(stop)
+    try:
+        train(directory, load_tokens(directory, data_root=data_root), devices=devices, accelerator=accelerator, stop=stop)
+        # Without this the gloo threads abort about one clean exit in five.
+        dist.barrier()
+        dist.destroy_process_group()
+        return DONE
+    except (Interrupted, KeyboardInterrupt):
+        return INTERRUPTED
+    except AblationsError as error:
+        if os.environ["LOCAL_RANK"] == "0":
+            click.echo(str(error), err=True)
+            directory.write_state("failed", message=str(error))
+        return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), FAILED)
+
+
+@click.command()
+@click.argument("run_dir", type=click.Path(path_type=Path))
+@click.option("--devices", type=click.IntRange(min=1), default=1, show_default=True, help="Processes of this run.")
+@click.option("--accelerator", type=click.Choice(["auto", "cpu", "gpu"]), default="auto", show_default=True)
+@click.option("--threads", type=click.IntRange(min=1), help="Threads of each process, at the run's first start.")
+@click.option(
+    "--data-root", type=click.Path(path_type=Path), default=".", help="Where relative paths of the data start."
+)
+def main(run_dir: Path, devices: int, accelerator: str, threads: int | None, data_root: Path) -> None:
+    """Train the run in RUN_DIR from where it stands to its last step.
+
+    Exit codes: 0 done, 2 wrong settings or folder, 65 wrong data, 66 the loss became no number,
+    75 interrupted (the same command resumes), 1 anything else.
+    """
+    directory, stop = RunDirectory(run_dir.absolute()), StopRequest()
+    stop.install()
+    try:
+        refuse_unsafe_environment()
+        problems = contradictions(directory.settings())
+        if problems:
+            raise RunDirectoryError(f"{run_dir / 'run.json'}: {'.'.join(problems[0][0])} {problems[0][1]}.")
+        if "LOCAL_RANK" in os.environ:
+            code = _rank(directory, data_root=data_root, devices=devices, accelerator=accelerator, stop=stop)
+            sys.stderr.flush()
+            os._exit(code)  # after a failure the process group's threads would hang the interpreter's exit
+        with progress_display(directory) as on_line:
+            code = start(
+                directory,
+                data_root=data_root,
+                devices=devices,
+                accelerator=accelerator,
+                threads=threads,
+                stop=stop,
+                on_line=on_line,
+            )
+    except RunDirectoryError as error:
+        click.echo(str(error), err=True)
+        code = WRONG_SETTINGS
+    sys.exit(code)
+
+
+@contextmanager
+def progress_display(directory: RunDirectory) -> Iterator[OnLine]:
+    """A bar with loss and tokens per second on a terminal, a plain line now and then elsewhere."""
+    steps = directory.settings().training.max_steps
+    if not sys.stdout.isatty():
+        last = [0.0]
+
+        def plain(step: int, line: dict[str, float]) -> None:
+            if step == steps or time.monotonic() - last[0] > SECONDS_BETWEEN_LINES:
+                last[0] = time.monotonic()
+                click.echo(
+                    f"step {step}/{steps}  loss {line['train/loss']:.3f}  {line['perf/tokens_per_sec']:,.0f} tokens/s"
+                )
+
+        yield plain
+        return
+    columns = (
+        TextColumn(directory.path.name),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]:.3f}  {task.fields[speed]:,.0f} tokens/s"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns) as bar:
+        task = bar.add_task("", total=steps, loss=float("nan"), speed=0.0)
+        yield lambda step, line: bar.update(
+            task, completed=step, loss=line["train/loss"], speed=line["perf/tokens_per_sec"]
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What came out: statistics, figures, the page."""

@@ -1,0 +1,199 @@
+"""An experiment's folder as it lies on disk, read and checked, nothing computed."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import pandas as pd
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ablations import results
+from ablations.errors import ResultsError
+
+
+class Record(BaseModel):
+    """Base of what is read: what a writer adds later is ignored, what it leaves out is None."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+
+
+class DataRecord(Record):
+    """Which text an experiment trains on."""
+
+    address: str | None = None
+    content_sha256: str | None = None
+    description: str | None = None
+    train_sentences: int | None = None
+    validation_sentences: int | None = None
+    train_tokens: int | None = None
+    vocab_size: int | None = None
+    cut_sentences: int | None = None
+    """Sentences longer than the settings allow, of which the rest was dropped."""
+
+
+class PlannedRun(Record):
+    """One run as planned."""
+
+    run_id: str
+    folder: str
+    """Name of its folder under OUT/runs; its arm's name there may be that of another experiment."""
+    arm: str
+    seed: int
+    max_steps: int | None = None
+    tokens: int | None = None
+    parameters: int | None = None
+    flops: float | None = None
+    seconds: float | None = None
+
+
+class Plan(Record):
+    """plan.json"""
+
+    experiment: str
+    question: str | None = None
+    spec_sha256: str | None = None
+    created: str | None = None
+    claims: list[str] = []
+    arms: list[str]
+    data: DataRecord = DataRecord()
+    runs: list[PlannedRun]
+    seconds: float | None = None
+
+
+class State(Record):
+    """state.json of a run; without the file a run is planned."""
+
+    state: str = "planned"
+    step: int | None = None
+    max_steps: int | None = None
+    tokens_seen: int | None = None
+    tokens_predicted: int | None = None
+    seconds: float | None = None
+    tokens_per_second: float | None = None
+    message: str | None = None
+
+
+class Machine(Record):
+    """What a run ran on."""
+
+    platform: str | None = None
+    cpu: str | None = None
+    cores: int | None = None
+    gpus: list[str] = []
+
+
+class Provenance(Record):
+    """provenance.json of a run."""
+
+    commit: str | None = None
+    dirty: bool | None = None
+    versions: dict[str, str | None] = {}
+    machine: Machine = Machine()
+    devices: Any = None
+    threads: Any = None
+    started: str | None = None
+    finished: str | None = None
+
+
+class RunSettingsRecord(Record):
+    """run.json of a run, of which a page shows only the settings."""
+
+    settings: dict[str, Any] = {}
+
+
+class Run(NamedTuple):
+    """One planned run and what became of it."""
+
+    plan: PlannedRun
+    state: State
+    provenance: Provenance
+    settings: dict[str, Any]
+
+
+class Experiment(NamedTuple):
+    """Everything a page can say."""
+
+    plan: Plan
+    spec: str
+    runs: list[Run]
+    table: pd.DataFrame
+    """Rows of the plan's arms alone; empty before anything is measured."""
+    foreign_rows: int
+    """Rows of results.parquet that belong to no run of the plan."""
+
+
+Some = TypeVar("Some", bound=Record)
+
+
+def read(folder: Path) -> Experiment:
+    """The experiment in OUT/<experiment>, its runs found under OUT/runs.
+
+    A run without files is planned, an experiment without results has an empty table.
+
+    Raises:
+        ResultsError: plan.json is missing, or a file is damaged.
+    """
+    path = folder / "plan.json"
+    if not path.is_file():
+        raise ResultsError(f"{path}: there is no plan here; `ablate run` on the spec writes one.")
+    plan = _record(path, Plan)
+    runs = [_run(folder.parent / "runs", planned, source=path) for planned in plan.runs]
+    spec, found = folder / "spec.yaml", folder / "results.parquet"
+    table = results.read(found) if found.exists() else results.table([])
+    table["arm"] = table["arm"].map(printable)  # as in the plan
+    known = pd.MultiIndex.from_tuples([(run.run_id, run.arm) for run in plan.runs] or [("", "")])
+    ours = pd.MultiIndex.from_frame(table[["run_id", "arm"]]).isin(known)
+    return Experiment(
+        plan=plan,
+        spec=printable(spec.read_text(encoding="utf-8", errors="replace")) if spec.is_file() else "",
+        runs=runs,
+        table=table[ours].reset_index(drop=True),
+        foreign_rows=int((~ours).sum()),
+    )
+
+
+def _run(runs: Path, planned: PlannedRun, *, source: Path) -> Run:
+    if Path(planned.folder).name != planned.folder or planned.folder in ("", ".."):
+        raise ResultsError(
+            f"{source}: {planned.folder!r} is no name of a run's folder; plan the experiment again."
+        )
+    folder = runs / planned.folder
+    return Run(
+        plan=planned,
+        state=_record(folder / "state.json", State),
+        provenance=_record(folder / "provenance.json", Provenance),
+        settings=_record(folder / "run.json", RunSettingsRecord).settings,
+    )
+
+
+def _record(path: Path, kind: type[Some]) -> Some:
+    """The file as such a record; an empty record where there is no file. Nulls count as left out."""
+    if not path.is_file():
+        return kind()
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ResultsError(f"{path}: this is no whole JSON file ({error}); start `ablate run` again.") from error
+    try:
+        return kind.model_validate(_given(content))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        raise ResultsError(f"{path}: {where}: {first['msg']}; start `ablate run` again.") from error
+
+
+def _given(content: Any) -> Any:
+    """The content without nulls in its objects, every text made printable."""
+    if isinstance(content, dict):
+        return {printable(k): _given(v) for k, v in content.items() if v is not None}
+    if isinstance(content, list):
+        return [_given(item) for item in content]
+    return printable(content) if isinstance(content, str) else content
+
+
+def printable(text: str) -> str:
+    """The text with a replacement character for what neither HTML nor SVG may contain."""
+    return re.sub(
+        r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]", "\N{REPLACEMENT CHARACTER}", text
+    )

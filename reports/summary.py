@@ -1,0 +1,151 @@
+"""What was run and what is incomplete, in sentences."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from reports.curves import TRAINED_GAIN
+from reports.folder import Experiment, Run
+from reports.numbers import TIMES, count, duration, listed, number, several
+from reports.statistics import last_step
+
+
+def summary(experiment: Experiment) -> str:
+    """One paragraph on what was run; what is not known is left out."""
+    runs = experiment.runs
+    said = [_extent(experiment), _encoder(runs), _steps(experiment), _text(experiment)]
+    seconds = [run.state.seconds for run in runs if run.state.seconds is not None]
+    if seconds:
+        said.append(f"Training took {duration(sum(seconds))} in all.")
+    return " ".join(sentence for sentence in said if sentence)
+
+
+def notices(experiment: Experiment, arms: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """What is incomplete, each with its kind and one sentence; empty when nothing is.
+
+    `arms` are the rows of the table of arms.
+    """
+    return [
+        {"kind": kind, "text": text}
+        for kind, texts in (
+            ("run", _run_notices(experiment.runs)),
+            ("results", _result_notices(experiment)),
+            ("training", _training_notices(experiment, arms)),
+        )
+        for text in texts
+    ]
+
+
+def _run_notices(runs: list[Run]) -> Iterable[str]:
+    words = {"failed": "failed", "interrupted": "was interrupted", "running": "is still running"}
+    for run in runs:
+        state = run.state
+        if state.state in ("done", "planned"):
+            continue
+        said = f"{_called(run)} {words.get(state.state, f'is {state.state}')}"
+        if state.step is not None:
+            said += f" at step {count(state.step)} of {count(state.max_steps or run.plan.max_steps)}"
+        yield f"{said}: {state.message}" if state.message else f"{said}."
+    planned = [_called(run) for run in runs if run.state.state == "planned"]
+    if planned:
+        yield f"{len(planned)} of {several(len(runs), 'run')} not started: {listed(planned)}."
+
+
+def _result_notices(experiment: Experiment) -> Iterable[str]:
+    table = experiment.table
+    measured = set(zip(table["arm"], table["seed"], strict=True))
+    missing = [
+        _called(run)
+        for run in experiment.runs
+        if run.state.state == "done" and (run.plan.arm, run.plan.seed) not in measured
+    ]
+    if missing:
+        yield f"Done, but without a row in results.parquet: {listed(missing)}; `ablate measure` adds them."
+    if experiment.foreign_rows:
+        yield (
+            f"{several(experiment.foreign_rows, 'row')} of results.parquet not shown: "
+            "the plan has no such run and arm."
+        )
+    for (measure, metric), rows in table[table["layer"].notna()].groupby(["measure", "metric"]):
+        sizes = sorted(rows.loc[rows["group"].isna(), "n"].dropna().unique())
+        if len(sizes) > 1:
+            yield (
+                f"{measure} {metric} was measured on different numbers of tokens, "
+                f"{listed([count(size) for size in sizes])}: its curves do not compare."
+            )
+    for arm in experiment.plan.arms:
+        steps = sorted(last_step(table[table["arm"] == arm])["step"].unique())
+        if len(steps) > 1:
+            yield f"{arm} was measured at different steps: {listed([count(step) for step in steps])}."
+
+
+def _training_notices(experiment: Experiment, arms: list[dict[str, Any]]) -> Iterable[str]:
+    measured = set(experiment.table["arm"])
+    for arm in arms:
+        if arm["training"] == "no":
+            yield (
+                f"{arm['arm']} is not trained enough to interpret: its gain over the unigram entropy is "
+                f"{number(arm['gain']['mean'])} nats, below {TRAINED_GAIN}."
+            )
+        elif arm["training"] == "unknown" and arm["arm"] in measured:
+            yield f"Whether {arm['arm']} is trained enough to interpret is unknown: it has no validation loss."
+
+
+def _called(run: Run) -> str:
+    return f"{run.plan.arm} (seed {run.plan.seed})"
+
+
+def _extent(experiment: Experiment) -> str:
+    runs, arms = experiment.runs, experiment.plan.arms
+    seeds = sorted({run.plan.seed for run in runs})
+    named = f" ({listed(arms)})" if len(arms) <= 8 else ""
+    times = TIMES if len(runs) == len(arms) * len(seeds) else "and"
+    done = sum(run.state.state == "done" for run in runs)
+    finished = "all done" if done == len(runs) else f"{done} of them done"
+    return (
+        f"{several(len(runs), 'run')}: {several(len(arms), 'arm')}{named} {times} "
+        f"{several(len(seeds), 'seed')} ({', '.join(map(str, seeds))}), {finished}."
+    )
+
+
+def _encoder(runs: list[Run]) -> str:
+    encoders = [run.settings.get("encoder", {}) for run in runs]
+    layers, width, heads = (
+        _values(encoder.get(name) for encoder in encoders)
+        for name in ("num_hidden_layers", "hidden_size", "num_attention_heads")
+    )
+    return f"The encoder has {layers} layers of width {width} with {heads} heads." if layers else ""
+
+
+def _steps(experiment: Experiment) -> str:
+    runs = experiment.runs
+    steps = _values(run.plan.max_steps for run in runs if run.plan.max_steps)
+    tokens = _values(run.settings.get("training", {}).get("tokens_per_step") for run in runs)
+    trained = {run.plan.arm for run in runs if run.plan.max_steps != 0}
+    untrained = [arm for arm in experiment.plan.arms if arm not in trained]
+    said = []
+    if steps:
+        said.append(f"training takes {steps} steps" + (f" of at most {tokens} source tokens" if tokens else ""))
+    if untrained:
+        said.append(f"{listed(untrained)} {'keeps its' if len(untrained) == 1 else 'keep their'} initial weights")
+    text = "; ".join(said)
+    return f"{text[0].upper()}{text[1:]}." if steps else f"{text}." if text else ""
+
+
+def _text(experiment: Experiment) -> str:
+    data = experiment.plan.data
+    facts = (
+        (data.train_sentences, "sentences to train on"),
+        (data.train_tokens, "tokens in them"),
+        (data.validation_sentences, "sentences to validate on"),
+        (data.vocab_size, "sub-words"),
+        (data.cut_sentences or None, "sentences cut at the longest length"),
+    )
+    known = ", ".join(f"{count(value)} {of}" for value, of in facts if value is not None)
+    text = ": ".join(part for part in (data.description, known) if part)
+    return f"Text: {text}." if text else ""
+
+
+def _values(values: Iterable[Any]) -> str:
+    """The different values, smallest first: ``6``, or ``6 or 12``."""
+    known = sorted({value for value in values if isinstance(value, int)})
+    return " or ".join(count(value) for value in known)

@@ -1,0 +1,107 @@
+"""The batch plan: what a step holds, the same for any number of devices and for any way to get there."""
+
+import numpy as np
+import pytest
+
+from lightning_modules.data.batches import BatchPlan, consecutive, first_fit_decreasing, pack
+from lightning_modules.data.tokens import Split
+from lightning_modules.errors import DataError
+from lightning_modules.vocabulary import END, START
+
+BUDGET = 300
+
+
+def made_split(sentences: int = 200, *, seed: int = 0) -> Split:
+    rng = np.random.default_rng(seed)
+    lengths, target_lengths = rng.integers(3, 40, (2, sentences))
+
+    def flat(lengths):
+        return np.concatenate([[START, *rng.integers(5, 99, n - 2), END] for n in lengths]).astype(np.uint16)
+
+    def offsets(lengths):
+        return np.concatenate([[0], np.cumsum(lengths)])
+
+    return Split(
+        ids=flat(lengths),
+        offsets=offsets(lengths),
+        documents=np.zeros(sentences, np.int32),
+        target_ids=flat(target_lengths),
+        target_offsets=offsets(target_lengths),
+    )
+
+
+split = made_split()
+plan = BatchPlan(split.lengths, tokens_per_step=BUDGET, steps=40, seed=0)
+
+
+def test_a_step_never_exceeds_its_tokens_and_nearly_reaches_them():
+    sizes = [split.lengths[plan[i].sentence_S].sum() for i in range(len(plan))]
+    assert max(sizes) <= BUDGET
+    assert min(sizes) > BUDGET - split.lengths.max()  # one more sentence would not have fitted
+
+
+def test_every_epoch_holds_every_sentence_once_in_another_order():
+    stream = [(epoch, sentence) for i in range(len(plan)) for sentence, epoch in zip(*plan[i], strict=True)]
+    first = [sentence for epoch, sentence in stream if epoch == 0]
+    second = [sentence for epoch, sentence in stream if epoch == 1]
+    assert sorted(first) == sorted(second) == list(range(200))
+    assert first != second
+    assert [epoch for epoch, _ in stream] == sorted(epoch for epoch, _ in stream)
+    assert plan.epochs == pytest.approx(len(stream) / 200)
+
+
+def test_steps_do_not_depend_on_how_many_there_are_or_on_what_was_asked_before():
+    short = BatchPlan(split.lengths, tokens_per_step=BUDGET, steps=20, seed=0)
+    for i in (19, 3, 18, 0):
+        assert np.array_equal(short[i].sentence_S, plan[i].sentence_S)
+        assert np.array_equal(short[i].epoch_S, plan[i].epoch_S)
+    other = BatchPlan(split.lengths, tokens_per_step=BUDGET, steps=20, seed=1)
+    assert not np.array_equal(other[0].sentence_S, plan[0].sentence_S)
+
+
+def test_too_little_text_for_one_step_is_refused():
+    with pytest.raises(DataError) as error:
+        BatchPlan(np.array([5, 6]), tokens_per_step=100, steps=1, seed=0)
+    assert str(error.value) == (
+        "data.train: 2 sentences with 11 tokens are fewer than one step of training.tokens_per_step = 100; "
+        "give more text or make the steps smaller."
+    )
+    assert len(BatchPlan(np.array([5, 6]), tokens_per_step=100, steps=0, seed=0)) == 0
+
+
+def test_an_evaluation_reads_every_sentence_once_in_order():
+    steps = consecutive(split.lengths, tokens_per_step=BUDGET)
+    assert np.concatenate([step.sentence_S for step in steps]).tolist() == list(range(200))
+    assert max(split.lengths[step.sentence_S].sum() for step in steps) <= BUDGET
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_packing_places_every_token_once_whatever_the_devices(ranks):
+    for i in (0, 13, 39):
+        seen = {}
+        for rank in range(ranks):
+            source, target = pack(split, plan[i], row_length=40, rows=8, targets=True, rank=rank, ranks=ranks)
+            assert target is not None
+            assert len(np.unique(source.place_N)) == len(source.place_N)
+            for rows, sentence in ((source, split.sentence), (target, split.target_sentence)):
+                grid, slots, positions = rows.grid(rows.ids_N), rows.grid(rows.slot_N), rows.grid(rows.position_N)
+                for number in np.unique(rows.sentence_N):
+                    place = rows.place_N[rows.sentence_N == number]
+                    row = place[0] // rows.shape[1]
+                    assert np.array_equal(place, np.arange(place[0], place[0] + len(place)))  # contiguous
+                    assert np.array_equal(grid.flat[place], sentence(number))
+                    assert np.array_equal(positions.flat[place], np.arange(len(place)))
+                    assert np.array_equal(slots[row] == slots.flat[place[0]], np.isin(np.arange(rows.shape[1]) + row * rows.shape[1], place))
+                    seen[rows is target, number] = (row, slots.flat[place[0]])
+        numbers = sorted(number for is_target, number in seen if not is_target)
+        assert numbers == sorted(plan[i].sentence_S)
+        # A translation stands in the row and slot of its source: that is how the decoder finds it.
+        assert all(seen[False, number] == seen[True, number] for number in numbers)
+
+
+def test_first_fit_decreasing_fills_rows_without_overflow():
+    lengths = np.random.default_rng(0).integers(3, 40, 500)
+    rows = first_fit_decreasing(lengths, 64)
+    fill = np.bincount(rows, lengths)
+    assert fill.max() <= 64
+    assert len(fill) <= 11 / 9 * np.ceil(lengths.sum() / 64) + 6 / 9  # the known bound of first fit decreasing

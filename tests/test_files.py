@@ -1,0 +1,229 @@
+"""Files appear whole or not at all; every refusal of the disk is a sentence."""
+
+import errno
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lightning_modules import files
+from lightning_modules.errors import AblationsError, FilesError
+from lightning_modules.files import atomic, explained, locked, read_json, remove_leftovers, write_json
+
+
+def test_the_file_is_the_new_one_when_the_block_ends_and_nothing_else_is_left(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with atomic(path) as temporary:
+        assert temporary.parent == tmp_path  # a rename across file systems would be a copy
+        temporary.write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_new_files_have_the_permissions_of_ordinary_ones(tmp_path):
+    (tmp_path / "plain").write_text("")
+    write_json(tmp_path / "a.json", {})
+    assert (tmp_path / "a.json").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+@pytest.mark.parametrize("stop", [ValueError, KeyboardInterrupt, SystemExit])
+def test_a_block_that_fails_leaves_the_old_file_and_no_rubbish(tmp_path, stop):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+
+    def write_half():
+        with atomic(path) as temporary:
+            temporary.write_text("half")
+            raise stop
+
+    with pytest.raises(stop):
+        write_half()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from lightning_modules import files
+path, old, new = Path(sys.argv[1]), "old" * 1000, "new" * 2000
+for k in range(20):
+    path.write_text(old)
+    if not (child := os.fork()):
+        calls = 0
+        def deadly(call):
+            def counted(*arguments, **named):
+                global calls
+                if calls == k:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                calls += 1
+                return call(*arguments, **named)
+            return counted
+        for name in ("open", "fsync", "replace", "close", "unlink"):
+            setattr(os, name, deadly(getattr(os, name)))
+        with files.atomic(path) as temporary:
+            temporary.write_text(new)
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    content = {old: "old", new: "new"}.get(path.read_text(), "torn")
+    print(k, os.WIFSIGNALED(status), content)
+"""
+
+
+def test_killed_at_any_call_it_leaves_the_old_file_or_the_new_one(tmp_path):
+    path = tmp_path / "a.txt"
+    said = subprocess.run(
+        [sys.executable, "-c", KILLED, path], check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+    killed = [line.split()[2] for line in said if line.split()[1] == "True"]
+    assert 5 <= len(killed) < 20  # some calls before and after the rename; the last children live
+    assert killed == sorted(killed, reverse=True)  # old before the rename, new from then on
+    assert set(killed) == {"old", "new"}
+    remove_leftovers(tmp_path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_real_limit_on_the_disk_is_a_sentence_and_keeps_the_old_file(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text("old")
+    code = (
+        "import resource, sys; from pathlib import Path; from lightning_modules.files import write_json\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); write_json(Path(sys.argv[1]), 'x' * 100_000)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1] == (
+        f"lightning_modules.errors.FilesError: {path} cannot be written: the file is larger than the limit. "
+        f"Raise the limit (ulimit -f), then start again."
+    )
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("ENOSPC", "the disk is full. Free some space"),
+        ("EDQUOT", "the disk quota is used up. Free some space"),
+        ("EROFS", "the file system is read-only. Choose another folder"),
+        ("EACCES", "permission is denied. Change the permissions or choose another folder"),
+        ("EIO", "the disk reports an error. Check the disk"),
+    ],
+)
+@pytest.mark.parametrize("call", ["open", "fsync", "replace"])
+def test_every_refusal_at_every_call_is_a_sentence_and_keeps_the_old_file(
+    tmp_path, monkeypatch, code, reason, call
+):
+    path = tmp_path / "a.json"
+    write_json(path, 1)
+
+    def refuse(*arguments, **named):
+        raise OSError(getattr(errno, code), os.strerror(getattr(errno, code)))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, call, refuse)
+        with pytest.raises(FilesError) as caught:
+            write_json(path, 2)
+    assert str(caught.value) == f"{path} cannot be written: {reason}, then start again."
+    assert isinstance(caught.value, AblationsError) and isinstance(caught.value, OSError)  # noqa: PT018
+    assert read_json(path) == 1
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_reason_that_a_writer_hides_behind_its_own_error_is_found(tmp_path):
+    """As torch.save does, whose writer meets the full disk, then complains of a position in the file."""
+
+    def save(file):
+        try:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        finally:
+            raise RuntimeError("unexpected pos 704 vs 598")
+
+    with (
+        pytest.raises(FilesError, match=r"the disk is full\. Free some space"),
+        atomic(tmp_path / "a") as temporary,
+        temporary.open("wb") as file,
+    ):
+        save(file)
+    assert not list(tmp_path.iterdir())
+
+
+def test_errors_about_other_files_and_bugs_are_left_alone(tmp_path):
+    other = PermissionError(errno.EACCES, "Permission denied", "/elsewhere/text.txt")
+    for error in (other, RuntimeError("a bug"), FileNotFoundError(errno.ENOENT, "No such file", "x")):
+        with pytest.raises(type(error)) as caught, explained(tmp_path / "a"):
+            raise error
+        assert caught.value is error
+
+
+def test_a_missing_folder_and_a_folder_in_the_way_are_sentences(tmp_path):
+    with pytest.raises(FilesError) as caught:
+        write_json(tmp_path / "no" / "a.json", 1)
+    assert str(caught.value) == (
+        f"{tmp_path}/no/a.json cannot be written: its folder does not exist. Create {tmp_path}/no."
+    )
+    with pytest.raises(FilesError) as caught:
+        write_json(tmp_path, 1)
+    assert str(caught.value) == (
+        f"{tmp_path} cannot be written: there is a folder of that name. Move the folder away, then start again."
+    )
+
+
+def test_json_comes_back_and_is_readable_text(tmp_path):
+    content = {"name": "Zoë", "n": 3, "x": 0.1, "none": None, "list": [1, True]}
+    write_json(tmp_path / "a.json", content)
+    assert read_json(tmp_path / "a.json") == content
+    assert '  "name": "Zoë",\n' in (tmp_path / "a.json").read_text(encoding="utf-8")
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(tmp_path / "a.json", float("nan"))
+    assert read_json(tmp_path / "a.json") == content
+
+
+def test_a_damaged_or_missing_json_file_is_a_sentence_wherever_it_was_cut(tmp_path):
+    path = tmp_path / "a.json"
+    write_json(path, {"a": [1, "ü"], "b": {"c": None}})
+    whole = path.read_bytes()
+    for length in range(len(whole.rstrip())):
+        path.write_bytes(whole[:length])
+        with pytest.raises(FilesError, match=rf"^{re.escape(str(path))} is damaged: .*Delete it\.$"):
+            read_json(path)
+    path.write_bytes(b"[" * 200_000)
+    with pytest.raises(FilesError, match="is damaged"):
+        read_json(path)
+    path.unlink()
+    with pytest.raises(FilesError) as caught:
+        read_json(path)
+    assert str(caught.value) == f"{path} does not exist."
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from lightning_modules.files import locked
+with locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_lock_keeps_others_out_until_its_holder_is_killed(tmp_path):
+    path: Path = tmp_path / ".lock"
+    with subprocess.Popen([sys.executable, "-c", HOLDER, path], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "held\n"
+        waited = []
+
+        def waiting():
+            waited.append(holder.poll())  # still alive: the lock was really taken
+            holder.send_signal(signal.SIGKILL)
+
+        with locked(path, waiting=waiting):
+            pass
+    assert waited == [None]
+    with locked(path, waiting=lambda: pytest.fail("nobody holds it")):
+        pass

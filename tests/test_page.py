@@ -1,0 +1,611 @@
+import base64
+import hashlib
+import io
+import itertools
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from ablations import results
+from ablations.errors import ResultsError
+from reports import page
+from tests.fake_experiment import ARMS, GAIN, folder_name, plan, rows, write
+
+PANELS = (
+    "layer_change-pwcca",
+    "layer_change-debiased_cka",
+    "token_information-cross_fitted",
+    "token_information-plug_in",
+)
+MINUS, NONE = "\N{MINUS SIGN}", "\N{EN DASH}"
+
+
+class Page(HTMLParser):
+    """A page as its reader meets it: tags with attributes, texts by tag, tables as lists of rows."""
+
+    VOID = ("meta", "link", "br", "line")
+
+    def __init__(self, path):
+        super().__init__()
+        self.source = Path(path).read_text(encoding="utf-8")
+        self.tags, self.texts, self.tables, self.open = [], [], [], []
+        self.feed(self.source)
+        assert not self.open, "every tag is closed"
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag in self.VOID:
+            return
+        self.open.append(tag)
+        if tag == "table":
+            self.tables.append({"caption": "", "rows": []})
+        elif tag == "tr":
+            self.tables[-1]["rows"].append([])
+        elif tag in ("th", "td"):
+            self.tables[-1]["rows"][-1].append("")
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append((self.open[-1] if self.open else "", data))
+        if {"th", "td"} & set(self.open):
+            row = self.tables[-1]["rows"][-1]
+            row[-1] += data
+        elif "caption" in self.open:
+            self.tables[-1]["caption"] += data
+
+    @property
+    def text(self):
+        return " ".join(" ".join(data for tag, data in self.texts if tag not in ("style", "desc")).split())
+
+    def attributes(self, *names):
+        return [value for _, attributes in self.tags for name, value in attributes.items() if name in names]
+
+    def table(self, caption):
+        """The one table whose caption starts like that: its header, and its rows by their first cells."""
+        (found,) = [table["rows"] for table in self.tables if table["caption"].startswith(caption)]
+        header, *body = [[" ".join(cell.split()) for cell in row] for row in found]
+        return header, body
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = write(tmp_path_factory.mktemp("whole"))
+    assert page.write(folder) == folder / "report.html"
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(folder):
+    return Page(folder / "report.html")
+
+
+@pytest.fixture(scope="module")
+def twin(folder):
+    return strict_json(folder / "report.json")
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory):
+    """mt failed with one seed, clm has not started with one and is hardly trained."""
+    kept = [
+        row for row in rows(gain=GAIN | {"clm": 0.2}) if (row["arm"], row["seed"]) not in (("mt", 1), ("clm", 0))
+    ]
+    states = {
+        ("mt", 1): {"state": "failed", "step": 120, "message": "step 120: the loss is not finite."},
+        ("clm", 0): None,
+    }
+    return write(
+        tmp_path_factory.mktemp("broken"), table_rows=kept, states=states, plan_changes={"claims": ["article"]}
+    )
+
+
+@pytest.fixture(scope="module")
+def incomplete(broken):
+    return Page(page.write(broken))
+
+
+def strict_json(path):
+    def refuse(name):
+        raise AssertionError(f"{name} is no JSON")
+
+    return json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
+
+
+# One file, safe anywhere -----------------------------------------------------------------------------
+
+
+def test_the_page_asks_for_nothing_and_runs_nothing(whole):
+    for address in whole.attributes("src", "href", "srcset", "action", "data", "poster"):
+        assert address.startswith(("data:", "#", "figures/")), address
+    used = re.findall(r"url\(([^)]*)\)", whole.source)
+    assert used
+    assert all(address.startswith("#") for address in used)
+    assert "@import" not in whole.source
+    tags = {tag for tag, _ in whole.tags}
+    assert not tags & {"script", "iframe", "object", "embed", "form", "base", "image", "img", "foreignobject"}
+    assert not any(name.startswith("on") for _, attributes in whole.tags for name in attributes)
+
+
+def test_the_policy_allows_the_one_style_sheet_and_nothing_else(whole):
+    (policy,) = [a["content"] for tag, a in whole.tags if a.get("http-equiv") == "Content-Security-Policy"]
+    (style,) = [data for tag, data in whole.texts if tag == "style"]
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert policy == (
+        f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    assert not whole.attributes("style"), "the policy would drop them"
+
+
+def test_the_page_is_small(folder):
+    assert (folder / "report.html").stat().st_size < 300_000  # of 3 MB, for 12 runs
+
+
+def test_large_data_are_linked_and_not_embedded(folder, monkeypatch, tmp_path):
+    monkeypatch.setattr(page, "EMBEDDED_CSV_BYTES", 1000)
+    source = page.write(write(tmp_path)).read_text(encoding="utf-8")
+    assert "base64" not in source
+    assert 'href="figures/layer_change-pwcca.csv"' in source
+
+
+def test_the_same_experiment_gives_the_same_bytes_and_no_leftovers(folder):
+    def everything():
+        return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    before = everything()
+    page.write(folder)
+    assert everything() == before
+    files = {str(path) for path in before}
+    drawn = {f"figures/{name}.{kind}" for name in PANELS for kind in ("svg", "csv")}
+    assert files == {"plan.json", "spec.yaml", "results.parquet", "report.html", "report.json"} | drawn
+
+
+HOSTILE = (
+    "</style></title><script>alert('1')</script><img src=x onerror=\"alert(2)\">&amp; “naïve” 日本 🙂 ]]> {{ 7 }}"
+)
+
+
+def test_nothing_from_a_spec_or_a_run_is_markup(tmp_path):
+    arm = f"mlm {HOSTILE} $x^"
+    made = plan(("mlm",))
+    changes = {
+        "question": HOSTILE,
+        "arms": [arm],
+        "claims": [HOSTILE],
+        "runs": [run | {"arm": arm} for run in made["runs"]],
+        "data": {"description": HOSTILE, "address": HOSTILE},
+    }
+    states = {("mlm", 0): {"state": "failed", "message": f"\x1b[31m{HOSTILE}\ud800\x00"}}
+    table_rows = [row | {"arm": arm} for row in rows(("mlm",))]
+    folder = write(tmp_path, arms=("mlm",), table_rows=table_rows, plan_changes=changes, states=states)
+    (folder / "spec.yaml").write_text(f"# {HOSTILE}\n", encoding="utf-8")
+    shown = Page(page.write(folder))
+    assert not {tag for tag, _ in shown.tags} & {"script", "img"}
+    assert sum(tag == "style" for tag, _ in shown.tags) == 1
+    once = " ".join(HOSTILE.split())
+    assert shown.text.count(once) >= 8  # title, question, summary, notice, data, tables, claims, spec
+    assert f"\N{REPLACEMENT CHARACTER}[31m{once}\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}" in shown.text
+    label = next(a["aria-label"] for tag, a in shown.tags if a.get("role") == "img")
+    assert label == f"1 {MINUS} PWCCA similarity"
+    described = next(data for tag, data in shown.texts if tag == "desc")
+    assert described.startswith(f"Mean over seeds by layer. {arm}: ")
+    assert strict_json(folder / "report.json")["arms"][0]["arm"] == arm
+
+
+def test_the_page_needs_no_torch():
+    code = "import sys, reports.page; sys.exit(any(name in sys.modules for name in ('torch', 'lightning')))"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# For every reader ------------------------------------------------------------------------------------
+
+
+def test_every_name_is_unique_and_every_reference_has_its_target(whole):
+    names = whole.attributes("id")
+    assert len(names) == len(set(names))
+    wanted = re.findall(r"url\(#([^)]*)\)", whole.source) + [
+        a[1:] for a in whole.attributes("href") if a[0] == "#"
+    ]
+    wanted += whole.attributes("aria-labelledby", "aria-describedby")
+    assert set(wanted) <= set(names)
+
+
+def test_figures_are_images_with_a_description_that_says_the_numbers(whole, twin):
+    images = [attributes for _, attributes in whole.tags if attributes.get("role") == "img"]
+    assert [image["aria-label"] for image in images] == [
+        f"1 {MINUS} PWCCA similarity",
+        f"1 {MINUS} debiased CKA",
+        "Cross-fitted estimate",
+        "Plug-in estimate",
+    ]
+    described = [data for tag, data in whole.texts if tag == "desc"]
+    assert described == [panel["description"] for figure in twin["figures"] for panel in figure["panels"]]
+    points = twin["figures"][1]["panels"][0]["points"]
+    mlm = {point["layer"]: f"{point['mean']:.3f}" for point in points if point["arm"] == "mlm"}
+    assert f"mlm: {mlm[0]} at 0, {mlm[6]} at 6, {mlm[4]} at 4 (lowest) and " in described[2]
+    assert f"chance floor {MINUS}0.030." in described[2]
+
+
+def test_figures_keep_their_text_as_text(whole):
+    drawn = " ".join(data for tag, data in whole.texts if tag == "text")
+    assert "layer (0 = embeddings)" in drawn
+    assert "mlm (n = 3, gain 1.82 nats)" in drawn
+    assert "0→1" in drawn
+    texts = [attributes for tag, attributes in whole.tags if tag == "text"]
+    assert texts
+    assert all(attributes["font-size"].endswith("px") for attributes in texts)
+
+
+def test_figures_stand_alone_as_files(folder, whole):
+    for name in PANELS:
+        drawn = (folder / "figures" / f"{name}.svg").read_text(encoding="utf-8")
+        assert (
+            drawn.startswith('<svg xmlns="http://www.w3.org/2000/svg"')
+            or 'xmlns="http://www.w3.org/2000/svg"' in drawn
+        )
+        assert drawn in whole.source
+        assert not re.search(r"metadata|DOCTYPE|<style|20\d\d-\d\d-\d\d", drawn)
+
+
+def test_tables_have_captions_and_headers_with_scopes(whole):
+    assert len(whole.tables) == 8  # arms, runs, and for each figure its curves and the numbers of two panels
+    assert all(table["caption"].strip() for table in whole.tables)
+    assert all(attributes.get("scope") in ("col", "row") for tag, attributes in whole.tags if tag == "th")
+    assert all(len(row) == len(table["rows"][0]) for table in whole.tables for row in table["rows"])
+
+
+def test_headings_come_in_order_and_tell_the_story(whole):
+    levels = [int(tag[1]) for tag, _ in whole.tags if re.fullmatch(r"h\d", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(later - earlier <= 1 for earlier, later in itertools.pairwise(levels))
+    headings = [data for tag, data in whole.texts if tag in ("h1", "h2")]
+    assert headings == [
+        "article-tiny",
+        "Provenance",
+        "Runs",
+        "Figure 1. Change between consecutive layers",
+        "Figure 2. Information about the input token",
+        "Spec",
+    ]
+
+
+def test_style_serves_phones_print_and_the_dark(whole):
+    (style,) = [data for tag, data in whole.texts if tag == "style"]
+    for query in ("prefers-color-scheme: dark", "@media print", "max-width: 40rem"):
+        assert query in style
+    assert any(a.get("name") == "viewport" for _, a in whole.tags)
+
+
+# What it says ----------------------------------------------------------------------------------------
+
+
+def test_title_question_and_summary(whole):
+    question = "What does each layer keep about its token under each objective?"
+    assert ("title", f"article-tiny: {question}") in whole.texts
+    assert ("p", question) in whole.texts
+    assert (
+        "12 runs: 4 arms (mlm, clm, mt and untrained) \N{MULTIPLICATION SIGN} 3 seeds (0, 1, 2), all done. "
+        "The encoder has 6 layers of width 64 with 4 heads. Training takes 500 steps of at most 2,048 source "
+        "tokens; untrained keeps its initial weights. Text: the built-in language, seed 0: 100,000 sentences to "
+        "train on, 1,534,211 tokens in them, 4,000 sentences to validate on, 1,024 sub-words. "
+        "Training took 8 min 37 s in all."
+    ) in whole.text
+
+
+def test_nothing_is_said_to_be_incomplete_when_nothing_is(whole, twin):
+    assert twin["notices"] == []
+    assert "Incomplete" not in whole.text
+    assert "Claims" not in whole.text
+
+
+def test_provenance(whole):
+    for fact in (
+        "9f2c1ab47d" + "0" * 54,
+        "4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6f70 (clean)",
+        "c0ffee" + "1" * 58,
+        "torch 2.13.0",
+        "41,873 (layer_change); 38,112 (token_information)",
+        "2026-11-20 09:14 UTC, 2026-11-20 09:15 UTC",
+        "Linux-6.1-x86_64, Example 9000, 2 cores",
+        "Seeds 0, 1, 2",
+    ):
+        assert fact in whole.text
+
+
+def test_runs_at_their_last_step(whole):
+    header, body = whole.table("Runs")
+    assert header == [
+        "Arm",
+        "Seed",
+        "State",
+        "Steps",
+        "Validation loss (nats)",
+        "Gain over unigrams (nats)",
+        "Perplexity",
+        f"BLEU (0{NONE}100)",
+        f"chrF (0{NONE}100)",
+        "Tokens seen",
+        "Tokens predicted",
+        "Speed (tokens/s)",
+        "Training time",
+    ]
+    assert len(body) == 12
+    loss = 5.43 - 1.82
+    assert body[1] == [
+        *("mlm", "1", "done", "500 / 500", f"{loss:.3f}", "1.82", f"{np.exp(loss):.1f}", NONE, NONE),
+        *("1,013,000", "140,500", "17,691", "57 s"),
+    ]
+    untrained = body[9]
+    assert untrained[:4] == ["untrained", "0", "done", "0 / 0"]
+    assert untrained[5] == f"{MINUS}1.57"
+    assert untrained[-2:] == [NONE, "0.4 s"]
+
+
+def test_arms_with_intervals_over_seeds(whole, twin):
+    header, body = whole.table("Arms")
+    assert [row[0] for row in body] == list(ARMS)
+    low, high = stats.t.interval(0.95, 2, 1.82, 0.02 / np.sqrt(3))
+    assert body[0][header.index("Gain over unigrams (nats)")] == f"1.82 ± {high - 1.82:.2f}"
+    assert [row[-1] for row in body] == ["yes", "yes", "yes", "untrained"]
+    mlm = twin["arms"][0]["gain"]
+    assert (mlm["low"], mlm["high"], mlm["seeds"]) == (pytest.approx(low), pytest.approx(high), 3)
+
+
+def test_each_curve_states_its_gain_its_sample_and_what_to_doubt(whole):
+    header, change = whole.table("The curves, the same in every panel: n tokens, d dimensions")
+    assert header == ["Arm", "Seeds", "Gain (nats)", "n", "d", "n/d", "Remarks"]
+    assert change[0] == ["mlm", "3", "1.82", "41,873", "64", "654", ""]
+    assert change[3] == ["untrained", "3", f"{MINUS}1.55", "41,873", "64", "654", "untrained"]
+    _, information = whole.table("The curves, the same in every panel: n tokens, d clusters")
+    assert information[0] == ["mlm", "3", "1.82", "38,112", "1,000", "38", "n/d below 150"]
+    assert information[3][-1] == "untrained; n/d below 150"
+
+
+def test_figures_say_how_to_read_them(whole):
+    for text in (
+        "up to an invertible linear map",
+        "in nats",
+        "chance floor",
+        "not comparable to published PWCCA curves",
+    ):
+        assert text in whole.text
+
+
+def test_points_are_means_over_seeds_with_their_floors(twin, folder):
+    table = results.read(folder / "results.parquet")
+    for figure in twin["figures"]:
+        for panel in figure["panels"]:
+            for point in panel["points"]:
+                own = table[
+                    (table["measure"] == panel["measure"])
+                    & (table["metric"] == panel["metric"])
+                    & (table["arm"] == point["arm"])
+                    & (table["layer"] == point["layer"])
+                ]
+                if point["layer_to"] is not None:
+                    own = own[own["layer_to"] == point["layer_to"]]
+                interval = stats.t.interval(0.95, 2, own["value"].mean(), stats.sem(own["value"]))
+                assert (point["low"], point["high"]) == pytest.approx(interval)
+                assert (point["mean"], point["floor"]) == pytest.approx((own["value"].mean(), own["floor"].mean()))
+            assert len(panel["points"]) == 4 * (6 if figure["name"] == "layer_change" else 7)
+
+
+def test_data_of_a_figure_are_in_the_page_beside_it_and_tidy(whole, folder):
+    links = [a for tag, a in whole.tags if tag == "a" and a["href"].startswith("data:text/csv")]
+    assert [link["download"] for link in links] == [f"{name}.csv" for name in PANELS]
+    for link, name in zip(links, PANELS, strict=True):
+        inside = base64.b64decode(link["href"].partition("base64,")[2])
+        assert inside == (folder / "figures" / f"{name}.csv").read_bytes()
+        frame = pd.read_csv(io.BytesIO(inside))
+        assert list(frame) == list(results.COLUMNS)
+        assert set(frame["arm"]) == set(ARMS)
+        assert (frame["measure"] + "-" + frame["metric"]).unique().tolist() == [name]
+
+
+def test_the_twin_says_what_the_page_says(twin, whole):
+    assert list(twin) == [
+        *("format", "experiment", "question", "summary", "notices", "provenance"),
+        *("runs", "arms", "figures", "claims", "spec"),
+    ]
+    assert twin["summary"] in whole.text
+    for figure in twin["figures"]:
+        assert figure["title"] in whole.text
+        assert all(paragraph in whole.text for paragraph in figure["how_to_read"])
+
+
+# When something is missing ---------------------------------------------------------------------------
+
+
+def test_what_is_incomplete_is_said_first(incomplete, broken):
+    notices = [
+        "mt (seed 1) failed at step 120 of 500: step 120: the loss is not finite.",
+        "1 of 12 runs not started: clm (seed 0).",
+        "clm is not trained enough to interpret: its gain over the unigram entropy is 0.21 nats, below 0.5.",
+    ]
+    assert [data.strip() for tag, data in incomplete.texts if tag == "li"] == [*notices, "article: not run"]
+    assert [notice["text"] for notice in strict_json(broken / "report.json")["notices"]] == notices
+    assert incomplete.text.index("Incomplete") < incomplete.text.index("Provenance")
+    assert "10 of them done" in incomplete.text
+
+
+def test_a_curve_of_a_hardly_trained_arm_says_so_beside_it(incomplete):
+    _, body = incomplete.table("The curves, the same in every panel: n tokens, d dimensions")
+    assert body[1] == ["clm", "2", "0.21", "41,873", "64", "654", "not trained enough to interpret"]
+    drawn = [data for tag, data in incomplete.texts if tag == "text"]
+    assert drawn.count("not trained enough to interpret)") == 4
+    _, arms = incomplete.table("Arms")
+    assert arms[1][-1] == "not trained enough to interpret"
+    assert arms[1][1] == "2 / 3"
+
+
+def test_claims_are_listed_as_not_run(incomplete):
+    assert "Claims Not run: verdicts are not judged by this version." in incomplete.text
+
+
+def test_runs_without_numbers_show_dashes(incomplete):
+    _, body = incomplete.table("Runs")
+    assert body[3] == ["clm", "0", "planned", f"{NONE} / 500", *[NONE] * 9]
+    assert body[7][:9] == ["mt", "1", "failed", "120 / 500", *[NONE] * 5]
+
+
+def test_before_the_first_run_there_is_a_page(tmp_path):
+    folder = write(tmp_path, states={(arm, seed): None for arm in ARMS for seed in range(3)})
+    (folder / "results.parquet").unlink()
+    (folder / "spec.yaml").unlink()
+    shown = Page(page.write(folder))
+    assert "12 of 12 runs not started: mlm (seed 0), " in shown.text
+    assert shown.text.count("Nothing to show: the results have no rows of this measure.") == 2
+    assert strict_json(folder / "report.json")["figures"][0]["panels"] == []
+
+
+def test_arms_and_metrics_without_rows_are_named_or_left_out(tmp_path):
+    kept = [
+        row
+        for row in rows(seeds=(0,))
+        if row["metric"] != "plug_in" and (row["arm"], row["measure"]) != ("mt", "layer_change")
+    ]
+    folder = write(tmp_path, seeds=(0,), table_rows=kept)
+    shown = Page(page.write(folder))
+    assert shown.text.count("No rows: mt.") == 2
+    assert not (folder / "figures" / "token_information-plug_in.svg").exists()
+    _, body = shown.table("The curves, the same in every panel: n tokens, d clusters")
+    assert [row[-1].split("; ")[0] for row in body] == ["one seed, so no interval"] * 3 + ["untrained"]
+    _, arms = shown.table("Arms")
+    assert arms[0][2] == "1.80"  # a mean, and no interval
+
+
+def test_absent_facts_are_dashes(tmp_path):
+    changes = dict.fromkeys(("question", "spec_sha256", "created", "data", "seconds"))
+    bare = [{name: run[name] for name in ("run_id", "folder", "arm", "seed")} for run in plan(("mlm",))["runs"]]
+    nothing = dict.fromkeys(("step", "max_steps", "tokens_seen", "seconds", "tokens_per_second", "message"))
+    folder = write(
+        tmp_path,
+        arms=("mlm",),
+        plan_changes=changes | {"runs": bare},
+        states={("mlm", seed): nothing for seed in range(3)},
+    )
+    for seed in range(3):
+        run = tmp_path / "runs" / folder_name("mlm", seed)
+        (run / "provenance.json").write_text('{"commit": null, "machine": null, "versions": null}')
+        (run / "run.json").unlink()
+    shown = Page(page.write(folder))
+    for fact in ("Spec, SHA-256", "Commit", "Planned", "Machine", "Versions", f"Devices, threads {NONE},"):
+        assert f"{fact} {NONE}" in shown.text
+    _, body = shown.table("Runs")
+    assert body[0][3] == f"{NONE} / {NONE}"
+    assert "None" not in shown.text
+
+
+def test_what_does_not_fit_together_is_said(tmp_path):
+    late = [row | {"step": 256} if (row["arm"], row["seed"]) == ("mlm", 1) else row for row in rows()]
+    late = [row | {"n": 30_000} if (row["arm"], row["metric"]) == ("mt", "plug_in") else row for row in late]
+    late = [row for row in late if (row["arm"], row["seed"]) != ("clm", 2)]
+    late += [
+        row | {"run_id": "fffffffff" + str(row["seed"])} for row in rows(("mt",)) if row["measure"] == "validation"
+    ]
+    folder = write(tmp_path, table_rows=late)
+    page.write(folder)
+    assert [notice["text"] for notice in strict_json(folder / "report.json")["notices"]] == [
+        "Done, but without a row in results.parquet: clm (seed 2); `ablate measure` adds them.",
+        "12 rows of results.parquet not shown: the plan has no such run and arm.",
+        "token_information plug_in was measured on different numbers of tokens, 30,000 and 38,112: its curves do "
+        "not compare.",
+        "mlm was measured at different steps: 256 and 500.",
+    ]
+
+
+def test_a_loss_that_was_not_measured_leaves_training_unknown(tmp_path):
+    folder = write(
+        tmp_path, arms=("mlm",), table_rows=[row for row in rows(("mlm",)) if row["measure"] != "validation"]
+    )
+    shown = Page(page.write(folder))
+    assert "Whether mlm is trained enough to interpret is unknown: it has no validation loss." in shown.text
+    _, body = shown.table("The curves, the same in every panel: n tokens, d dimensions")
+    assert body == [["mlm", "3", NONE, "41,873", "64", "654", "gain not measured"]]
+
+
+def test_runs_of_different_origin_show_every_difference(tmp_path):
+    folder = write(tmp_path, arms=("mlm",), seeds=(0, 1))
+    path = tmp_path / "runs" / folder_name("mlm", 1) / "provenance.json"
+    origin = json.loads(path.read_text())
+    origin |= {"commit": "beef", "dirty": True, "devices": [0, 1], "versions": {"torch": "2.11.0"}}
+    origin["machine"] |= {"gpus": ["Example X1"]}
+    path.write_text(json.dumps(origin))
+    shown = Page(page.write(folder)).text
+    assert "4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6f70 , beef with uncommitted changes" in shown
+    assert "torch 2.13.0 and 2.11.0" in shown
+    assert "Example 9000, 2 cores; Linux-6.1-x86_64, Example 9000, 2 cores, Example X1" in shown
+    assert "Devices, threads 1; 0, 1, 1" in shown
+
+
+def test_a_run_trained_by_another_experiment_has_the_name_of_this_one(tmp_path):
+    folder = write(tmp_path, arms=("mlm",))
+    made = plan(("mlm",))
+    for run in made["runs"]:
+        run["arm"] = "ratio=0.15"
+    (folder / "plan.json").write_text(json.dumps(made | {"arms": ["ratio=0.15"]}))
+    results.write(results.table(row | {"arm": "ratio=0.15"} for row in rows(("mlm",))), folder / "results.parquet")
+    page.write(folder)
+    said = strict_json(folder / "report.json")
+    assert {run["arm"] for run in said["runs"]} == {"ratio=0.15"}
+    assert said["runs"][0]["state"] == "done"
+    assert said["figures"][0]["panels"][0]["curves"][0]["gain"] == pytest.approx(1.82)
+
+
+# Damage ----------------------------------------------------------------------------------------------
+
+
+def test_without_a_plan_there_is_a_sentence(tmp_path):
+    with pytest.raises(ResultsError) as error:
+        page.write(tmp_path)
+    assert str(error.value) == f"{tmp_path}/plan.json: there is no plan here; `ablate run` on the spec writes one."
+
+
+@pytest.mark.parametrize(
+    ("written", "sentence"),
+    [
+        ('{"arms": [', r"this is no whole JSON file \(Expecting value: .*\); start `ablate run` again\."),
+        ('{"experiment": "x", "arms": []}', r"runs: Field required; start `ablate run` again\."),
+        ("[]", r"the file: Input should be a valid dictionary .*; start `ablate run` again\."),
+    ],
+)
+def test_a_damaged_plan_is_a_sentence(tmp_path, written, sentence):
+    (tmp_path / "plan.json").write_text(written)
+    with pytest.raises(ResultsError, match=rf"^{tmp_path}/plan\.json: {sentence}$"):
+        page.write(tmp_path)
+
+
+def test_damaged_results_are_a_sentence_and_leave_the_old_page(tmp_path):
+    folder = write(tmp_path, arms=("mlm",), seeds=(0,))
+    before = page.write(folder).read_bytes()
+    path = folder / "results.parquet"
+    path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(ResultsError, match="this is no whole parquet file"):
+        page.write(folder)
+    assert (folder / "report.html").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "/etc", "", ".."])
+def test_a_plan_does_not_lead_out_of_the_runs(tmp_path, name):
+    folder = write(tmp_path, arms=("mlm",), seeds=(0,))
+    made = plan(("mlm",), (0,))
+    made["runs"][0]["folder"] = name
+    (folder / "plan.json").write_text(json.dumps(made))
+    with pytest.raises(ResultsError) as error:
+        page.write(folder)
+    assert str(error.value) == (
+        f"{folder}/plan.json: {name!r} is no name of a run's folder; plan the experiment again."
+    )

@@ -1,0 +1,182 @@
+"""Sub-words: nothing is lost, nothing is special, and the same text always gives the same vocabulary."""
+
+import hashlib
+import os
+import subprocess
+import sys
+import unicodedata
+from collections import Counter
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+from tokenizers.pre_tokenizers import ByteLevel
+
+from lightning_modules.data.tokenizer import decode, encode, starts_word, train
+from lightning_modules.errors import DataError
+from lightning_modules.vocabulary import END, FIRST_WORD_ID, MASK, PAD, SPECIAL_TOKENS, START, UNKNOWN
+
+TEXTS = [
+    "The cat sees the dog .",
+    "The [MASK] is hidden [SEP] not [MASK]ed",
+    "Zoë's café costs 1,000 €; she didn't \"pay\" ...",
+    "Größe und Straße , Übermut – 日本語 🙂",
+    "the dog sees the cats and the cat sees the dogs",
+] * 3
+SIZE = 140
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train(TEXTS, SIZE, what="data.text")
+
+
+def pieces_of(tokenizer, text):
+    return [tokenizer.id_to_token(i) for i in encode(tokenizer, [text])[0][1:-1]]
+
+
+def test_the_special_tokens_come_first_and_the_size_is_exact(tokenizer):
+    assert tokenizer.get_vocab_size() == SIZE
+    assert tuple(tokenizer.id_to_token(i) for i in range(FIRST_WORD_ID)) == SPECIAL_TOKENS
+    assert sorted(tokenizer.get_vocab().values()) == list(range(SIZE))
+
+
+def test_sentences_stand_between_start_and_end(tokenizer):
+    ids = encode(tokenizer, TEXTS)
+    assert len(ids) == len(TEXTS)
+    assert all(i[0] == START and i[-1] == END and len(i) > 2 for i in ids)
+    assert encode(tokenizer, []) == []
+
+
+@pytest.mark.parametrize("reloaded", [False, True])
+def test_special_tokens_written_in_a_text_are_text(tokenizer, reloaded):
+    if reloaded:
+        tokenizer = Tokenizer.from_str(tokenizer.to_str())
+    for text in ("a [MASK] [SEP] [MASK]", "[SEP]", "[MASK][MASK]"):
+        (ids,) = encode(tokenizer, [text])
+        assert min(ids[1:-1]) >= FIRST_WORD_ID
+        assert decode(tokenizer, ids) == text
+
+
+def test_decoding_gives_the_text_back_up_to_nfc(tokenizer):
+    composed = [" ".join(text.split()) for text in TEXTS]
+    decomposed = [unicodedata.normalize("NFD", text) for text in composed]
+    assert decomposed != composed
+    assert encode(tokenizer, decomposed) == encode(tokenizer, composed)
+    assert [decode(tokenizer, ids) for ids in encode(tokenizer, decomposed)] == composed
+
+
+def test_decoding_stops_at_the_end_and_special_ids_say_nothing(tokenizer):
+    (ids,) = encode(tokenizer, ["the dog"])
+    assert decode(tokenizer, np.array([PAD, MASK, *ids, *ids, PAD])) == "the dog"
+    assert decode(tokenizer, ids[:-1]) == "the dog"
+    assert decode(tokenizer, [END, *ids]) == ""
+    assert decode(tokenizer, []) == ""
+
+
+def test_a_byte_that_training_never_saw_is_unknown_and_the_rest_is_kept(tokenizer):
+    (ids,) = encode(tokenizer, ["the dog£s"])
+    known = "£".encode()[0]  # C2 opens many characters; neither it nor A3 is in the training text
+    assert known not in "".join(TEXTS).encode()
+    assert ids.count(UNKNOWN) == 2
+    assert decode(tokenizer, ids) == "the dogs"
+
+
+def test_the_alphabet_is_the_bytes_of_the_training_text(tokenizer):
+    alphabet = {piece for piece in tokenizer.get_vocab() if len(piece) == 1}
+    used = {c for text in TEXTS for word, _ in ByteLevel().pre_tokenize_str(text) for c in word}
+    assert alphabet == used
+    assert len(used) < len(ByteLevel.alphabet())
+
+
+def test_a_sentence_has_as_many_word_starts_as_words(tokenizer):
+    starts_V = starts_word(tokenizer)
+    assert starts_V.shape == (SIZE,)
+    assert starts_V.dtype == np.bool_
+    assert not starts_V[:FIRST_WORD_ID].any()
+    for text in [" ".join(text.split()) for text in [*TEXTS, "a", "'s", "...", "\u0301a b\u0301", "£ £"]]:
+        (ids,) = encode(tokenizer, [text])
+        assert starts_V[ids].sum() == len(text.split())
+        assert starts_V[ids[1]]
+
+
+def test_pieces_are_those_of_pair_merging_done_by_hand():
+    """Sennrich et al. 2016, figure 1, on words with their counts; ties go to the pair with the smaller ids."""
+    texts, size = ["low low low low low lower lower newest newest newest newest newest newest widest widest"], 40
+    tokenizer = train(texts, size, what="data.text")
+    words = Counter(tuple("Ġ" + word) for word in texts[0].split())
+    ids = {piece: i for i, piece in enumerate([*SPECIAL_TOKENS, *sorted({c for word in words for c in word})])}
+    merges = []
+    while len(ids) < size:
+        pairs = Counter()
+        for word, count in words.items():
+            for pair in zip(word, word[1:], strict=False):
+                pairs[pair] += count
+        best = min(pairs, key=lambda pair: (-pairs[pair], ids[pair[0]], ids[pair[1]]))
+        merges.append(best)
+        ids["".join(best)] = len(ids)
+        words = Counter({_merged(word, best): count for word, count in words.items()})
+    assert tokenizer.get_vocab() == ids
+    assert pieces_of(tokenizer, "low newest lowest") == [
+        *_by_hand("Ġlow", merges),
+        *_by_hand("Ġnewest", merges),
+        *_by_hand("Ġlowest", merges),
+    ]
+
+
+def _merged(word, pair):
+    made, i = [], 0
+    while i < len(word):
+        step = 2 if word[i : i + 2] == pair else 1
+        made.append("".join(word[i : i + step]))
+        i += step
+    return tuple(made)
+
+
+def _by_hand(word, merges):
+    word = tuple(word)
+    for pair in merges:
+        word = _merged(word, pair)
+    return word
+
+
+SHUFFLED = """
+import hashlib, random, sys
+from lightning_modules.data.tokenizer import train
+texts = sys.argv[2].split("|")
+random.Random(int(sys.argv[1])).shuffle(texts)
+print(hashlib.sha256(train(texts, 140, what="x").to_str().encode()).hexdigest())
+"""
+
+
+def test_neither_order_nor_threads_nor_hash_seeds_matter(tokenizer):
+    expected = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
+    for seed, threads, parallel in (("0", "1", "false"), ("1", "1", "true"), ("2", "4", "true")):
+        environment = os.environ | {
+            "PYTHONHASHSEED": seed,
+            "RAYON_NUM_THREADS": threads,
+            "TOKENIZERS_PARALLELISM": parallel,
+        }
+        command = [sys.executable, "-c", SHUFFLED, seed, "|".join(TEXTS)]
+        said = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+        assert said.strip() == expected
+
+
+def test_a_vocabulary_that_the_text_cannot_fill_is_refused():
+    with pytest.raises(DataError) as caught:
+        train(["aa ab"], 1000, what="data.target")
+    # 5 special tokens, 3 bytes (space, a, b) and the merges " a", " aa", " ab"
+    assert str(caught.value) == (
+        "data.target: a vocabulary of 1,000 sub-words is wanted (data.vocab_size), but the training text supports "
+        "only 11. Lower data.vocab_size or give more text."
+    )
+    assert train(["aa ab"], 11, what="data.target").get_vocab_size() == 11
+
+
+def test_an_error_while_reading_the_text_is_the_error_that_is_seen():
+    def texts():
+        yield "fine"
+        raise DataError("line 2 is bad")
+
+    with pytest.raises(DataError, match=r"^line 2 is bad$"):
+        train(texts(), 300, what="data.text")
