@@ -111,7 +111,11 @@ def plan(spec: Path, out: Path, data_root: Path, resolved: bool, as_json: bool) 
 @click.option("--arm", "arms", multiple=True, help="Only this arm; may be given several times.")
 @click.option("--seed", "seeds", multiple=True, type=int, help="Only this seed; may be given several times.")
 @click.option(
-    "--devices", type=click.IntRange(min=1), default=1, show_default=True, help="Processes (GPUs) of each run: DDP."
+    "--devices",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Processes (GPUs) of each run: DDP.",
 )
 @click.option("--slots", type=click.IntRange(min=1), default=1, show_default=True, help="Runs at the same time.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")

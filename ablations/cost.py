@@ -17,8 +17,12 @@ def parameters(run: RunSettings) -> int:
     if run.objective.kind == "translation":
         attention = 4 * (width * width + width) + 2 * width
         block = _encoder_block(encoder) + attention
-        return total + vocab * width + run.data.max_length * width + 2 * width + (
-            run.objective.decoder.num_hidden_layers * block
+        return (
+            total
+            + vocab * width
+            + run.data.max_length * width
+            + 2 * width
+            + (run.objective.decoder.num_hidden_layers * block)
         )
     return total + width * width + 3 * width + vocab
 

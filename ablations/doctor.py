@@ -39,7 +39,11 @@ def findings(out: Path) -> Iterator[tuple[str, str, str | None]]:
         there = there.parent
     free = shutil.disk_usage(there).free / 2**30
     yield "free disk", f"{free:.1f} GiB", "free some space" if free < 1 else None
-    yield "output root", str(out), None if os.access(there, os.W_OK) else "cannot be written to; choose another --out"
+    yield (
+        "output root",
+        str(out),
+        None if os.access(there, os.W_OK) else "cannot be written to; choose another --out",
+    )
     if os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"):
         yield "environment", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "lets a checkpoint execute code; unset it"
 

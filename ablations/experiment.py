@@ -10,8 +10,7 @@ from ablations.errors import SpecError
 from ablations.runs import PlannedRun
 from ablations.spec import Experiment
 from lightning_modules.data import corpus
-from lightning_modules.errors import FilesError
-from lightning_modules.files import read_json
+from lightning_modules.files import explained, read_json
 from lightning_modules.run_directory import RunDirectory
 
 
@@ -79,12 +78,8 @@ class Workspace:
 
     def write_plan(self) -> None:
         """Keep plan and spec in the experiment's folder."""
-        try:
+        with explained(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FilesError(
-                f"{self.folder} cannot be made: {error.strerror}; choose another folder with --out."
-            ) from error
         plan.write(
             self.plan(), self.folder, spec=self.spec, claims=self.experiment.claims, data=self._describe_data()
         )

@@ -10,9 +10,7 @@ from ablations.errors import ResultsError
 from ablations.runs import PlannedRun
 
 
-def gather(
-    experiment: str, planned: Sequence[PlannedRun], *, keys: Sequence[str]
-) -> pd.DataFrame:
+def gather(experiment: str, planned: Sequence[PlannedRun], *, keys: Sequence[str]) -> pd.DataFrame:
     """The rows of all runs that were computed with this experiment's measures.
 
     A run that another experiment trained under another arm's name gets this experiment's name. Runs without
@@ -28,8 +26,8 @@ def gather(
         rows = rows[rows["key"].isin(list(keys))]
         if rows.empty:
             continue
-        for row in rows[["key", "sample"]].drop_duplicates().itertuples():
-            if row.sample is not None and samples.setdefault((item.tokens, row.key), row.sample) != row.sample:
+        for key, sample in rows[["key", "sample"]].drop_duplicates().dropna().to_numpy().tolist():
+            if samples.setdefault((item.tokens, key), sample) != sample:
                 raise ResultsError(
                     f"{item.directory.path}: was measured on other tokens than the runs before it; "
                     f"start `ablate measure` again."
@@ -42,7 +40,8 @@ def _as_table(rows: pd.DataFrame, experiment: str, item: PlannedRun) -> pd.DataF
     named = rows.drop(columns=["key", "sample"]).assign(
         experiment=experiment, run_id=item.run_id, arm=item.run.arm, seed=item.run.seed
     )
-    return results.table(named.astype(object).where(named.notna(), None).to_dict("records"))
+    records = named.astype(object).where(named.notna(), None).to_dict("records")
+    return results.table({str(name): value for name, value in record.items()} for record in records)
 
 
 def write(table: pd.DataFrame, folder: Path) -> None:

@@ -84,9 +84,7 @@ def arm_faults(arm: Arm) -> list[Fault]:
 
 def _complete(arm: Arm) -> RunSettings:
     """An arm's settings with every default filled in, for seed 0."""
-    settings = RunSettings.model_validate({**arm.sections, "seed": 0})
-    # Validators see only what was written; whether it fits the defaults shows once these are written out too.
-    return RunSettings.model_validate(settings.model_dump())
+    return RunSettings.model_validate({**arm.sections, "seed": 0})
 
 
 def _setting_paths(arm: Arm) -> list[str] | None:

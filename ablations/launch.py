@@ -71,7 +71,9 @@ class Pool:
             slot.join()
         return outcomes
 
-    def _serve(self, environment: dict[str, str], todo: "queue.Queue[Path]", note: Callable[[Outcome], None]) -> None:
+    def _serve(
+        self, environment: dict[str, str], todo: "queue.Queue[Path]", note: Callable[[Outcome], None]
+    ) -> None:
         """One slot: give runs to a worker, start a new one when it dies."""
         worker: subprocess.Popen[str] | None = None
         try:

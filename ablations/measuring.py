@@ -67,7 +67,9 @@ def _rows(
     return list(_information(layers, sample, settings)), sample.digest
 
 
-def _information(layers: list[Any], sample: Sample, settings: TokenInformationSettings) -> Iterator[dict[str, Any]]:
+def _information(
+    layers: list[Any], sample: Sample, settings: TokenInformationSettings
+) -> Iterator[dict[str, Any]]:
     frequent_N = most_frequent(sample.token_N, settings.types)
     for layer, states_ND in enumerate(layers):
         information = token_information(

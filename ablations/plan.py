@@ -20,7 +20,13 @@ def plan(experiment: Experiment, planned: list[PlannedRun], *, out: Path, arms: 
     runs = [_run(item, calibration=out / "calibration.json") for item in planned]
     open_runs = [run["seconds"] for run in runs if run["state"] != "done"]
     total = None if None in open_runs else sum(open_runs)
-    return {"experiment": experiment.name, "question": experiment.question, "arms": arms, "runs": runs, "seconds": total}
+    return {
+        "experiment": experiment.name,
+        "question": experiment.question,
+        "arms": arms,
+        "runs": runs,
+        "seconds": total,
+    }
 
 
 def _run(item: PlannedRun, *, calibration: Path) -> dict[str, Any]:
@@ -56,6 +62,5 @@ def write(
         (folder / "spec.yaml").write_bytes(text)
     write_json(
         path,
-        content
-        | {"spec_sha256": spec_sha256, "created": created or now(), "claims": list(claims), "data": data},
+        content | {"spec_sha256": spec_sha256, "created": created or now(), "claims": list(claims), "data": data},
     )

@@ -6,7 +6,6 @@ stand-in such as 0 or an empty string.
 
 import math
 import numbers
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ablations.errors import ResultsError
+from lightning_modules.files import atomic, explained
 
 COLUMNS: dict[str, str] = {
     "experiment": "string",
@@ -90,7 +90,8 @@ def write(table: pd.DataFrame, path: Path) -> None:
     """Put the table at `path` as parquet, whole or not at all.
 
     Raises:
-        ResultsError: the table breaks a rule of `table`, or the file cannot be written.
+        ResultsError: the table breaks a rule of `table`.
+        FilesError: the file cannot be written.
     """
     checked = _checked(_columns(table, source=str(path)), source=str(path))
     sink = pa.BufferOutputStream()
@@ -134,33 +135,12 @@ def write_whole(path: Path, data: bytes) -> None:
     Folders that are missing are made. After a failure the old file is untouched.
 
     Raises:
-        ResultsError: the disk is full, or the place cannot be written to.
+        FilesError: the disk is full, or the place cannot be written to.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with explained(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with aside.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(aside, path)
-        finally:
-            aside.unlink(missing_ok=True)
-        _sync_folder(path.parent)
-    except OSError as error:
-        raise ResultsError(
-            f"{path}: cannot be written ({error.strerror}); free some space or choose another --out."
-        ) from error
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name itself survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with atomic(path) as temporary:
+        temporary.write_bytes(data)
 
 
 def _arrow_columns(arrow: pa.Table) -> Iterable[tuple[str, pa.ChunkedArray]]:

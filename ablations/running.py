@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -70,7 +69,9 @@ def run_missing(
         outcomes = pool.run([item.directory.path for item in todo.values()], ended=ended)
     failed = [outcome for outcome in outcomes if outcome.code not in (DONE, INTERRUPTED)]
     for outcome in failed:
-        console.print(f"failed: {outcome.run_dir.name}: {outcome.message}", style="red", highlight=False, soft_wrap=True)
+        console.print(
+            f"failed: {outcome.run_dir.name}: {outcome.message}", style="red", highlight=False, soft_wrap=True
+        )
     interrupted = signalled.is_set() or any(outcome.code == INTERRUPTED for outcome in outcomes)
     if interrupted:
         console.print("interrupted; the same command goes on from here", style="yellow", highlight=False)
@@ -92,8 +93,8 @@ def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Con
             wanted = item.run.settings.training.tokens_per_step
             if item.run.settings.training.max_steps and there < wanted:
                 raise DataError(
-                    f"{workspace.spec}: arm {item.run.arm}: the training text has {there:,} tokens, fewer than one step "
-                    f"of training.tokens_per_step = {wanted:,}; give more text or make the steps smaller."
+                    f"{workspace.spec}: arm {item.run.arm}: the training text has {there:,} tokens, fewer than "
+                    f"one step of training.tokens_per_step = {wanted:,}; give more text or make the steps smaller."
                 )
 
 
@@ -177,9 +178,10 @@ class _Lines(_Watch):
             return
         self.last = time.monotonic()
         for item, state in self.at_work():
+            speed = f"{state.get('tokens_per_second') or 0:,.0f} tokens/s"
             self.console.print(
                 f"{duration(self.last - self.started)}  training    {item.directory.path.name}  "
-                f"step {state.get('step') or 0}/{state['max_steps']}  {state.get('tokens_per_second') or 0:,.0f} tokens/s",
+                f"step {state.get('step') or 0}/{state['max_steps']}  {speed}",
                 highlight=False,
             )
 

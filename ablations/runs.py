@@ -1,8 +1,8 @@
 """Identity, folder and state of the runs of an experiment. No torch.
 
-    OUT/<experiment>/    spec.yaml plan.json results.parquet report.html ...
-    OUT/runs/<run>/      one folder a run, shared by all experiments
-    OUT/tokens/<10 hex>/ token ids, shared by all runs on the same text
+OUT/<experiment>/    spec.yaml plan.json results.parquet report.html ...
+OUT/runs/<run>/      one folder a run, shared by all experiments
+OUT/tokens/<10 hex>/ token ids, shared by all runs on the same text
 """
 
 import hashlib

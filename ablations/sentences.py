@@ -113,7 +113,7 @@ def _missing(spot: Spot) -> str:
     if spot.kinds:
         return f"{spot.name} is missing; its kind is {listed(spot.kinds)}"
     description = spot.owner.model_fields[spot.key].description or ""
-    promise = re.split(r"[.;:](?:\s|$)", description, maxsplit=1)[0]
+    promise = re.split(r"[.;:](?:\s|$)| \(", description, maxsplit=1)[0]
     return f"{spot.name} is missing" + (f" ({promise[0].lower()}{promise[1:]})" if promise else "")
 
 

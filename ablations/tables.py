@@ -33,7 +33,9 @@ def plan_table(content: dict[str, Any]) -> None:
     console.print(table)
     todo = sum(run["state"] != "done" for run in content["runs"])
     total = duration(content["seconds"])
-    estimate = total if content["seconds"] is not None else "unknown until a run of this kind ended on this machine"
+    estimate = (
+        total if content["seconds"] is not None else "unknown until a run of this kind ended on this machine"
+    )
     console.print(f"{len(content['runs'])} runs, {todo} to do; training time left: {estimate}", highlight=False)
 
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ablations.measures.settings import Measure
 from ablations.measured import missing
+from ablations.measures.settings import Measure
 from ablations.measuring import measure
 from lightning_modules.callbacks import Interrupted, StopRequest
 from lightning_modules.errors import AblationsError
@@ -71,7 +71,9 @@ def serve_one(order: dict[str, Any], stop: StopRequest) -> dict[str, Any]:
     return {"run_dir": order["run_dir"], "code": code, "message": message}
 
 
-def _train_and_measure(directory: RunDirectory, order: dict[str, Any], stop: StopRequest) -> tuple[int, str | None]:
+def _train_and_measure(
+    directory: RunDirectory, order: dict[str, Any], stop: StopRequest
+) -> tuple[int, str | None]:
     data_root = Path(order["data_root"])
     code = start(
         directory,

@@ -69,7 +69,7 @@ class Document(NamedTuple):
     def problem(self, path: KeyPath, sentence: str, *, at: Literal["key", "value"]) -> Problem:
         """A problem of the value at ``path``, or of the nearest thing around it that was written."""
         while path not in self.places:
-            path, at = path[:-1], "key"
+            path = path[:-1]
         place = self.places[path]
         mark = place.key if at == "key" else place.value
         return Problem(self.file, mark.line, mark.column, sentence)

@@ -56,7 +56,9 @@ class Interrupted(BaseException):
 class StepSeed(Callback):
     """Dropout of step i depends on (seed, i, device) and not on what was drawn before."""
 
-    def on_train_batch_start(self, trainer: L.Trainer, module: L.LightningModule, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: L.Trainer, module: L.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
         assert isinstance(module, Objective)
         torch.manual_seed(derive(module.run.seed, "step", trainer.global_step, trainer.global_rank))
 
@@ -113,8 +115,9 @@ class Meter(Callback):
         if not (math.isfinite(loss) and math.isfinite(norm)):
             what = "loss" if not math.isfinite(loss) else "norm of the gradient"
             raise NonFiniteLossError(
-                f"step {trainer.global_step}: the {what} is {loss if what == 'loss' else norm}; the last checkpoint "
-                f"is from before. Lower training.learning_rate or training.gradient_clip_val, or lengthen the warm-up."
+                f"step {trainer.global_step}: the {what} is {loss if what == 'loss' else norm}; the last "
+                f"checkpoint is from before. Lower training.learning_rate or training.gradient_clip_val, "
+                f"or lengthen the warm-up."
             )
 
     def write_log(self, trainer: L.Trainer, module: L.LightningModule) -> None:
@@ -175,8 +178,11 @@ class ValidationLog(Callback):
         start = time.perf_counter()
         with trainer.precision_plugin.forward_context():
             loss = evaluate(module, self.split, rank=trainer.global_rank, ranks=trainer.world_size)
-        mean = (loss.total / loss.count).item()
-        write_line(trainer, {"val/loss": mean, "val/ppl": math.exp(min(mean, 700.0)), "val/predicted": int(loss.count)})
+        mean = (loss.total / loss.predictions).item()
+        write_line(
+            trainer,
+            {"val/loss": mean, "val/ppl": math.exp(min(mean, 700.0)), "val/predicted": int(loss.predictions)},
+        )
         self.meter.leave_out(time.perf_counter() - start)
 
 

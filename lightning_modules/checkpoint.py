@@ -25,7 +25,9 @@ class AtomicCheckpoints(CheckpointIO):
         with atomic(Path(path)) as temporary, temporary.open("wb") as file:
             torch.save(checkpoint, file)
 
-    def load_checkpoint(self, path: str | Path, map_location: Any = None, weights_only: Any = None) -> dict[str, Any]:
+    def load_checkpoint(
+        self, path: str | Path, map_location: Any = None, weights_only: Any = None
+    ) -> dict[str, Any]:
         return read_checkpoint(Path(path), map_location=map_location)
 
     def remove_checkpoint(self, path: str | Path) -> None:
@@ -49,7 +51,8 @@ def read_checkpoint(path: Path, *, map_location: Any = "cpu") -> dict[str, Any]:
         ) from error
     except (RuntimeError, EOFError, OSError, zipfile.BadZipFile) as error:
         raise CheckpointError(
-            f"{path}: the checkpoint is damaged or was cut short; delete it, and the run starts again from the beginning."
+            f"{path}: the checkpoint is damaged or was cut short; delete it, and the run starts again "
+            f"from the beginning."
         ) from error
 
 

@@ -13,7 +13,12 @@ class Settings(BaseModel):
     """Base of all settings: unknown keys are errors, types are not guessed, nothing changes later."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        validate_default=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
     )
 
 
@@ -23,7 +28,7 @@ class Settings(BaseModel):
 class TextSettings(Settings):
     """What every source of text shares: how it is cut into sub-words."""
 
-    vocab_size: int = Field(8192, ge=300)
+    vocab_size: int = Field(8192, ge=16)
     """Entries of each sub-word vocabulary, special tokens included. The source's is trained on the natural
     `text` of the training split alone, the decoder's on its `target`."""
     max_length: int = Field(128, ge=8)
@@ -42,7 +47,7 @@ class LanguageData(TextSettings):
     """Sentences of other documents, for validation and for the layer measures."""
     test: int = Field(4_000, ge=1)
     """Sentences that nothing looks at until the end."""
-    vocab_size: int = Field(1024, ge=300)
+    vocab_size: int = Field(1024, ge=16)
     max_length: int = Field(64, ge=8)
 
 
@@ -162,9 +167,9 @@ class MaskingSettings(Settings):
         if "mask" in info.data and "random" in info.data:
             mask, random = info.data["mask"], info.data["random"]
             if not math.isclose(mask + random + keep, 1, abs_tol=1e-9):
-                raise ValueError(
-                    f"mask + random + keep must be 1, but {mask:g} + {random:g} + {keep:g} is {mask + random + keep:g}"
-                )
+                total = mask + random + keep
+                shares = f"{mask:g} + {random:g} + {keep:g}"
+                raise ValueError(f"mask + random + keep must be 1, but {shares} is {total:g}")
         return keep
 
 
@@ -256,7 +261,7 @@ class RunSettings(Settings):
 
 def contradictions(run: RunSettings) -> list[tuple[tuple[str, ...], str]]:
     """Settings that are fine alone and impossible together, as (path, sentence); empty when all is well."""
-    found = []
+    found: list[tuple[tuple[str, ...], str]] = []
     if run.training.max_steps and run.training.tokens_per_step < run.data.max_length:
         found.append(
             (

@@ -48,7 +48,7 @@ def mask_tokens(
     def draw(purpose: int) -> NDArray[np.float64]:
         return uniforms(key, epoch_N, sentence_N, position_N, np.array([purpose]))
 
-    ids_N = ids_N.astype(np.int64)
+    shown_N = ids_N.astype(np.int64)
     candidate_N = ids_N >= FIRST_WORD_ID
     start_N, count_N = _segments(epoch_N, sentence_N, candidate_N)
     rounding_N = uniforms(key, epoch_N, sentence_N)
@@ -56,7 +56,6 @@ def mask_tokens(
     selected_N = candidate_N & (_rank_in_segment(np.where(candidate_N, draw(0), 2.0), start_N) < wanted_N)
 
     treatment_N = draw(1)
-    shown_N = ids_N.copy()
     masked_N = selected_N & (treatment_N < masking.mask)
     random_N = selected_N & ~masked_N & (treatment_N < masking.mask + masking.random)
     shown_N[masked_N] = MASK

@@ -14,7 +14,9 @@ from lightning_modules.encoder import LAYER_NORM_EPSILON, FeedForward, SelfAtten
 class Decoder(nn.Module):
     """A Transformer decoder (Vaswani et al. 2017), layer norm where the encoder has it."""
 
-    def __init__(self, settings: EncoderSettings, *, num_hidden_layers: int, vocab_size: int, max_length: int) -> None:
+    def __init__(
+        self, settings: EncoderSettings, *, num_hidden_layers: int, vocab_size: int, max_length: int
+    ) -> None:
         super().__init__()
         width = settings.hidden_size
         self.pre_norm = settings.norm == "pre"

@@ -123,9 +123,7 @@ class SelfAttention(nn.Module):
         return self.output(attend(query, key, value, visible_BHTT, heads=self.heads))
 
 
-def attend(
-    query_BTD: Tensor, key_BSD: Tensor, value_BSD: Tensor, visible_BHTS: Tensor, *, heads: int
-) -> Tensor:
+def attend(query_BTD: Tensor, key_BSD: Tensor, value_BSD: Tensor, visible_BHTS: Tensor, *, heads: int) -> Tensor:
     """Scaled dot-product attention over `heads` equal slices of the width; shape BTD."""
     query, key, value = (x.unflatten(-1, (heads, -1)).transpose(1, 2) for x in (query_BTD, key_BSD, value_BSD))
     mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=visible_BHTS)

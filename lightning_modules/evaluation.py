@@ -21,6 +21,6 @@ def evaluate(objective: Objective, split: Split, *, rank: int = 0, ranks: int = 
     sums = torch.zeros(2, dtype=torch.float64, device=objective.device)
     for batch in evaluation_batches(objective, split, tokens_per_step=TOKENS_AT_ONCE, rank=rank, ranks=ranks):
         loss = objective.loss({name: tensor.to(objective.device) for name, tensor in batch.items()})
-        sums += torch.stack([loss.total.double(), loss.count.double()])
+        sums += torch.stack([loss.total.double(), loss.predictions.double()])
     objective.train(was_training)
     return LossSum(*sum_over_devices(sums))

@@ -47,7 +47,8 @@ def export(run_dir: Path, folder: Path) -> str:
     run = directory.settings()
     if run.encoder.norm == "pre":
         raise ExportError(
-            f"{run_dir}: encoder.norm is pre, which BERT's classes cannot hold; only runs with norm: post are exported."
+            f"{run_dir}: encoder.norm is pre, which BERT's classes cannot hold; "
+            f"only runs with norm: post are exported."
         )
     state = read_checkpoint(directory.last_checkpoint)["state_dict"]
     tensors = bert_state(state, run)

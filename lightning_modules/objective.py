@@ -30,8 +30,8 @@ class LossSum(NamedTuple):
 
     total: Tensor
     """Sum over predicted tokens, nats."""
-    count: Tensor
-    """Predicted tokens."""
+    predictions: Tensor
+    """How many tokens were predicted."""
 
 
 class Objective(L.LightningModule):
@@ -51,7 +51,10 @@ class Objective(L.LightningModule):
     """Whether `view` reads the translations."""
 
     def view(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
-        """What this objective shows and asks of packed sentences: arrays for `loss`, from (seed, epoch, sentence)."""
+        """What this objective shows and asks of packed sentences: arrays for `loss`.
+
+        Any chance in it depends on (seed, epoch, sentence) alone.
+        """
         raise TypeError(f"{type(self).__name__} must say what it shows")
 
     def evaluation_view(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:
@@ -89,13 +92,16 @@ class Objective(L.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Mapping[str, Tensor]:
         loss = self.loss(batch)
-        totals = torch.stack([loss.total.detach().double(), loss.count.double(), batch["source_tokens"].double()])
+        totals = torch.stack(
+            [loss.total.detach().double(), loss.predictions.double(), batch["source_tokens"].double()]
+        )
         totals = sum_over_devices(totals)
         return {"loss": global_mean(loss.total, totals[1]), "totals": totals}
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         training = self.run.training
-        matrices, rest = [], []
+        matrices: list[nn.Parameter] = []
+        rest: list[nn.Parameter] = []
         for name, parameter in self.named_parameters():
             is_matrix = parameter.ndim >= 2 and not name.endswith(("tokens.weight", "positions.weight"))
             (matrices if is_matrix else rest).append(parameter)

@@ -8,7 +8,16 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-LIBRARIES = ("pretraining-ablations", "torch", "lightning", "torchmetrics", "tokenizers", "datasets", "numpy", "pandas")
+LIBRARIES = (
+    "pretraining-ablations",
+    "torch",
+    "lightning",
+    "torchmetrics",
+    "tokenizers",
+    "datasets",
+    "numpy",
+    "pandas",
+)
 
 
 def now() -> str:

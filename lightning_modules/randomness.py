@@ -31,7 +31,7 @@ def uniforms(key: int, *counters: NDArray[np.integer]) -> NDArray[np.float64]:
     state = np.array([key], dtype=np.uint64)
     for counter in counters:
         state = _mixed((state ^ counter.astype(np.uint64)) + _GOLDEN)
-    return (_mixed(state + _GOLDEN) >> np.uint64(11)) * 2.0**-53
+    return (_mixed(state + _GOLDEN) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def _mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:

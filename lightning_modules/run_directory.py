@@ -1,10 +1,10 @@
 """A run's folder: what it was told, where it stands, on what it ran, and who may write there.
 
-    run.json          settings, written before the first start and never changed
-    state.json        running, done, failed or interrupted; how far; why
-    provenance.json   commit, versions, machine, devices, threads
-    metrics.jsonl     one line a logged step
-    checkpoints/      last.ckpt, step=0000512.ckpt ..., last.safetensors
+run.json          settings, written before the first start and never changed
+state.json        running, done, failed or interrupted; how far; why
+provenance.json   commit, versions, machine, devices, threads
+metrics.jsonl     one line a logged step
+checkpoints/      last.ckpt, step=0000512.ckpt ..., last.safetensors
 """
 
 import fcntl

@@ -18,6 +18,7 @@ import lightning as L
 import torch
 import torch.distributed as dist
 from lightning.fabric.utilities.warnings import PossibleUserWarning
+from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.plugins.environments import LightningEnvironment
 from lightning.pytorch.strategies import DDPStrategy
@@ -76,8 +77,8 @@ def train(
     validation = ValidationLog(tokens.validation, every=run.training.validate_every, meter=meter)
     resume = directory.last_checkpoint if directory.last_checkpoint.exists() else None
     with without_lightning_chatter():
-        trainer = _trainer(run, directory, devices=devices, accelerator=accelerator)
-        trainer.callbacks = [StepSeed(), meter, validation, saver]
+        callbacks = [StepSeed(), meter, validation, saver]
+        trainer = _trainer(run, directory, callbacks, devices=devices, accelerator=accelerator)
         if trainer.is_global_zero:
             directory.write_state("running", max_steps=run.training.max_steps, pid=os.getpid())
         trainer.fit(objective, data, ckpt_path=resume, weights_only=True)
@@ -104,7 +105,9 @@ def without_lightning_chatter() -> Iterator[None]:
                 logger.setLevel(level)
 
 
-def _trainer(run: RunSettings, directory: RunDirectory, *, devices: int, accelerator: str) -> L.Trainer:
+def _trainer(
+    run: RunSettings, directory: RunDirectory, callbacks: list[Callback], *, devices: int, accelerator: str
+) -> L.Trainer:
     on_cpu = accelerator == "cpu" or not torch.cuda.is_available()
     trainer = L.Trainer(
         max_steps=run.training.max_steps,
@@ -114,6 +117,7 @@ def _trainer(run: RunSettings, directory: RunDirectory, *, devices: int, acceler
         strategy=DDPStrategy(process_group_backend="gloo" if on_cpu else "nccl") if devices > 1 else "auto",
         precision=run.training.precision,
         plugins=[AtomicCheckpoints(), LightningEnvironment()],
+        callbacks=callbacks,
         logger=[JsonLinesLogger(directory.metrics), _tensorboard(directory)],
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -124,7 +128,7 @@ def _trainer(run: RunSettings, directory: RunDirectory, *, devices: int, acceler
         log_every_n_steps=1,
     )
     # Its SIGTERM handler broadcasts from inside the handler and hangs when one rank of several is signalled.
-    trainer._signal_connector.register_signal_handlers = lambda: None
+    trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
     return trainer
 
 
@@ -195,9 +199,7 @@ def start(
             if devices > 1:
                 code = run_ranks(directory.path, devices=devices, accelerator=accelerator, lock=lock, stop=stop)
                 return _settle(directory, code)
-            train(
-                directory, tokens, accelerator=accelerator, threads=threads, stop=stop, on_line=on_line
-            )
+            train(directory, tokens, accelerator=accelerator, threads=threads, stop=stop, on_line=on_line)
         except (Interrupted, KeyboardInterrupt):
             return _settle(directory, INTERRUPTED)
         except AblationsError as error:
@@ -232,7 +234,13 @@ def _rank(directory: RunDirectory, *, data_root: Path, devices: int, accelerator
     """One of the processes that `run_ranks` starts; its parent holds the lock and writes how it ended."""
     stop_when_orphaned(stop)
     try:
-        train(directory, load_tokens(directory, data_root=data_root), devices=devices, accelerator=accelerator, stop=stop)
+        train(
+            directory,
+            load_tokens(directory, data_root=data_root),
+            devices=devices,
+            accelerator=accelerator,
+            stop=stop,
+        )
         # Without this the gloo threads abort about one clean exit in five.
         dist.barrier()
         dist.destroy_process_group()
@@ -297,9 +305,8 @@ def progress_display(directory: RunDirectory) -> Iterator[OnLine]:
         def plain(step: int, line: dict[str, float]) -> None:
             if step == steps or time.monotonic() - last[0] > SECONDS_BETWEEN_LINES:
                 last[0] = time.monotonic()
-                click.echo(
-                    f"step {step}/{steps}  loss {line['train/loss']:.3f}  {line['perf/tokens_per_sec']:,.0f} tokens/s"
-                )
+                speed = f"{line['perf/tokens_per_sec']:,.0f} tokens/s"
+                click.echo(f"step {step}/{steps}  loss {line['train/loss']:.3f}  {speed}")
 
         yield plain
         return

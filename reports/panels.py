@@ -60,8 +60,8 @@ FIGURES = (
             "state. The cross-fitted estimate learns clusters and counts on one half of the tokens and is "
             "scored on the other: it errs low, and may fall below 0 where nothing is left to know. The plug-"
             "in estimate counts on the tokens it is scored on and errs high, by more the fewer tokens a "
-            "cluster has (n/d). The chance floor is the same estimate with the token labels shuffled: only "
-            "the height above it is information.",
+            "cluster has (n/d). The chance floor is the same estimate with the token labels shuffled: a "
+            "curve that reaches it no longer tells its tokens apart.",
             "Levels depend on the number of clusters, of tokens and of token types, so they are not "
             "comparable to published ones. Shapes, and the order of arms measured on the same tokens, are: "
             "where a curve falls, the model forgets which token it read; where it rises again, it recovers "

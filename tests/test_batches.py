@@ -91,7 +91,10 @@ def test_packing_places_every_token_once_whatever_the_devices(ranks):
                     assert np.array_equal(place, np.arange(place[0], place[0] + len(place)))  # contiguous
                     assert np.array_equal(grid.flat[place], sentence(number))
                     assert np.array_equal(positions.flat[place], np.arange(len(place)))
-                    assert np.array_equal(slots[row] == slots.flat[place[0]], np.isin(np.arange(rows.shape[1]) + row * rows.shape[1], place))
+                    assert np.array_equal(
+                        slots[row] == slots.flat[place[0]],
+                        np.isin(np.arange(rows.shape[1]) + row * rows.shape[1], place),
+                    )
                     seen[rows is target, number] = (row, slots.flat[place[0]])
         numbers = sorted(number for is_target, number in seen if not is_target)
         assert numbers == sorted(plan[i].sentence_S)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.conftest import settings
 
 from lightning_modules.checkpoint import read_checkpoint
 from lightning_modules.ranks import free_port
+from tests.conftest import settings
 
 LIMIT = 120  # seconds; a hang is a failure
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}

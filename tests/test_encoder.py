@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.conftest import settings
 
 from lightning_modules.config import EncoderSettings
 from lightning_modules.encoder import Encoder
 from lightning_modules.export import bert_config, bert_state
 from lightning_modules.masked_lm import MaskedLM
 from lightning_modules.vocabulary import PAD
+from tests.conftest import settings
 
 V, T = 50, 12
 

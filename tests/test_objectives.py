@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from tests.conftest import settings
 
 from lightning_modules.data.batches import pack
 from lightning_modules.data.module import RunData, as_tensors, evaluation_batches, row_length
@@ -13,6 +12,7 @@ from lightning_modules.evaluation import evaluate
 from lightning_modules.objective import EVALUATION_SEED, global_mean, warmup_then_decay
 from lightning_modules.objectives import build
 from lightning_modules.vocabulary import END, MASK, START
+from tests.conftest import settings
 
 KINDS = ["masked_lm", "causal_lm", "translation"]
 
@@ -51,13 +51,15 @@ def test_masked_lm_loss_is_the_mean_negative_log_probability_of_the_hidden_token
     # The formula in numpy: softmax over the vocabulary at each selected position.
     with torch.no_grad():
         states = objective.encode(batch)[-1]
-        logits = objective.head(states, objective.encoder.tokens.weight).double().numpy().reshape(-1, tokens.vocab_size)
+        logits = (
+            objective.head(states, objective.encoder.tokens.weight).double().numpy().reshape(-1, tokens.vocab_size)
+        )
     original = np.zeros(logits.shape[0], int)
     original[packed.source.place_N] = packed.source.ids_N
     places = batch["predict_N"].numpy()
     log_probability = logits - np.log(np.exp(logits).sum(1, keepdims=True))
     expected = -sum(log_probability[i, original[i]] for i in places)
-    assert loss.count == len(places)
+    assert loss.predictions == len(places)
     assert loss.total.item() == pytest.approx(expected, rel=1e-5)  # float32 logits
     shown = batch["tokens_BT"].flatten().numpy()
     changed = np.flatnonzero(shown[packed.source.place_N] != packed.source.ids_N)
@@ -141,12 +143,15 @@ def test_evaluation_counts_every_sentence_once_and_is_the_same_for_any_devices(k
     objective = build(settings(kind), tokens).eval()
     whole = evaluate(objective, tokens.validation)
     shares = [
-        [objective.loss(b) for b in evaluation_batches(objective, tokens.validation, tokens_per_step=8192, rank=rank, ranks=3)]
+        [
+            objective.loss(b)
+            for b in evaluation_batches(objective, tokens.validation, tokens_per_step=8192, rank=rank, ranks=3)
+        ]
         for rank in range(3)
     ]
     total = sum(loss.total.double().item() for share in shares for loss in share)
-    count = sum(int(loss.count) for share in shares for loss in share)
-    assert count == int(whole.count)
+    count = sum(int(loss.predictions) for share in shares for loss in share)
+    assert count == int(whole.predictions)
     assert total == pytest.approx(whole.total.item(), rel=1e-6)  # float32 sums in another order
     if kind == "causal_lm":
         assert count == int(tokens.validation.lengths.sum()) - len(tokens.validation)
@@ -154,9 +159,12 @@ def test_evaluation_counts_every_sentence_once_and_is_the_same_for_any_devices(k
 
 def test_evaluation_corruption_is_frozen(tokens):
     heavy = settings(objective={"masking": {"ratio": 0.8, "mask": 1.0, "random": 0.0, "keep": 0.0}}, seed=9)
-    counts = [evaluate(build(run, tokens), tokens.validation).count for run in (settings(seed=1), heavy)]
+    counts = [evaluate(build(run, tokens), tokens.validation).predictions for run in (settings(seed=1), heavy)]
     assert counts[0] == counts[1]
-    batches = [next(iter(evaluation_batches(build(run, tokens), tokens.validation, tokens_per_step=999))) for run in (settings(seed=1), heavy)]
+    batches = [
+        next(iter(evaluation_batches(build(run, tokens), tokens.validation, tokens_per_step=999)))
+        for run in (settings(seed=1), heavy)
+    ]
     assert torch.equal(batches[0]["tokens_BT"], batches[1]["tokens_BT"])
 
 
@@ -174,7 +182,7 @@ def test_packed_rows_give_the_loss_of_one_sentence_a_row(tokens):
                 targets=objective.needs_targets,
             )
             alone.append(objective.loss(as_tensors(objective.view(one, seed=data.seed))))
-        assert sum(int(loss.count) for loss in alone) == int(packed_loss.count)
+        assert sum(int(loss.predictions) for loss in alone) == int(packed_loss.predictions)
         total = sum(loss.total.item() for loss in alone)
         assert total == pytest.approx(packed_loss.total.item(), rel=1e-5)  # float32 sums in another order
 
@@ -205,7 +213,9 @@ def test_an_untrained_model_knows_next_to_nothing(tokens):
         objective = build(settings(kind), tokens)
         size = tokens.target_vocab_size if kind == "translation" else tokens.vocab_size
         loss = evaluate(objective, tokens.validation)
-        assert (loss.total / loss.count).item() == pytest.approx(math.log(size), abs=0.1)  # small initial weights
+        assert (loss.total / loss.predictions).item() == pytest.approx(
+            math.log(size), abs=0.1
+        )  # small initial weights
 
 
 def test_the_evaluation_seed_is_no_run_seed_in_disguise(tokens):

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from ablations import results
 from ablations.errors import ResultsError
+from lightning_modules.errors import FilesError
 
 ROW = {
     "run_id": "0a1b2c3d4e",
@@ -187,11 +188,9 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_beside_it(tmp_path, monkeyp
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, step, full)
-    with pytest.raises(ResultsError) as error:
+    with pytest.raises(FilesError) as error:
         results.write(results.table([row(step=600)]), path)
-    assert str(error.value) == (
-        f"{path}: cannot be written (No space left on device); free some space or choose another --out."
-    )
+    assert str(error.value) == f"{path} cannot be written: the disk is full. Free some space, then start again."
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["results.parquet"]
 

@@ -214,7 +214,8 @@ VALUES = [
     (
         "kind: masked_lm",
         "kind: maskd_lm",
-        '6:19: objective must be of kind masked_lm, causal_lm or translation, but is "maskd_lm"; did you mean masked_lm?',
+        '6:19: objective must be of kind masked_lm, causal_lm or translation, but is "maskd_lm"; '
+        "did you mean masked_lm?",
     ),
     (
         "kind: masked_lm",
@@ -326,7 +327,7 @@ MISSING = [
     (
         "clm: {objective: {kind: causal_lm}}",
         "hub: {data: {kind: hub}}",
-        "10:9: arm hub: data.path is missing (name on the hub, or a local folder (relative paths start at --data-root))",
+        "10:9: arm hub: data.path is missing (name on the hub, or a local folder)",
     ),
     (  # misspelt, so not missing too
         "{kind: language}",
@@ -339,8 +340,8 @@ TOGETHER = [
     (
         "max_steps: 20",
         "max_steps: 20, tokens_per_step: 50",
-        "7:44: training.tokens_per_step must be at least data.max_length, or the longest sentence would never fit, "
-        "but 50 < 64",
+        "7:44: training.tokens_per_step must be at least data.max_length, or the longest sentence would never "
+        "fit, but 50 < 64",
     ),
     (
         "mlm: {}",
@@ -356,7 +357,8 @@ TOGETHER = [
     (
         "mlm: {}",
         "mt: {data: {kind: files, train: a.txt, validation: b.txt}, objective: {kind: translation}}",
-        "9:80: arm mt: translation needs data.target, the column that holds the translations; name it, or drop the arm",
+        "9:80: arm mt: translation needs data.target, the column that holds the translations; name it, or drop "
+        "the arm",
     ),
 ]
 
@@ -364,3 +366,248 @@ TOGETHER = [
 @pytest.mark.parametrize(("old", "new", "expected"), KEYS + VALUES + NAMES + MISSING + TOGETHER)
 def test_one_mistake_is_one_sentence(wrong, old, new, expected):
     assert wrong(edited(old, new)) == expected.split("\n")
+
+
+GRID = """\
+grid:
+  base: mlm
+  axes:
+    objective.masking.ratio: [0.05, 0.15]
+    encoder.norm: [post, pre]
+"""
+
+GRIDS = [
+    ("base: mlm", "base: mlmm", '14:9: grid.base must be the name of an arm, but is "mlmm"; did you mean mlm?'),
+    ("  base: mlm\n", "", "13:1: grid.base is missing (name of the arm to vary)"),
+    (
+        "masking.ratio",
+        "masking.rate",
+        "16:5: objective.masking.rate is no setting of mlm; did you mean objective.masking.ratio?",
+    ),
+    ("base: mlm", "base: clm", "16:5: objective.masking.ratio is no setting of clm"),
+    (
+        "encoder.norm: [post, pre]",
+        "seed: [0, 1]",
+        "17:5: seeds are replicates and cannot be varied; list them under seeds",
+    ),
+    (
+        "encoder.norm: [post, pre]",
+        "objective.masking: [{ratio: 1}]",
+        "17:5: objective.masking overlaps with objective.masking.ratio, which the grid varies already; "
+        "vary one of them",
+    ),
+    ("[post, pre]", "[]", "17:19: grid.axes.encoder.norm must not be empty"),
+    ("[post, pre]", "post", '17:19: grid.axes.encoder.norm must be a list, but is the text "post"; write [post]'),
+    ("[0.05, 0.15]", "[1, 1.0]", "16:34: grid.axes.objective.masking.ratio has 1.0 twice; each may be there once"),
+    (
+        "[0.05, 0.15]",
+        "[0.05, 1.5]",
+        "16:37: objective.masking.ratio must be greater than 0 and at most 1, but is 1.5",
+    ),
+    (
+        "encoder.norm: [post, pre]",
+        "encoder.hidden_size: [32, 30]",
+        "17:31: arm mlm,ratio=0.05,hidden_size=30: encoder.num_attention_heads must divide hidden_size, "
+        "but 30 is not a multiple of 4",
+    ),
+    (
+        "  axes:\n    objective.masking.ratio: [0.05, 0.15]\n    encoder.norm: [post, pre]\n",
+        "  axes: {}\n",
+        "13:1: grid must have axes or zip, or it generates no arm",
+    ),
+    (
+        "  axes:\n    objective.masking.ratio: [0.05, 0.15]\n",
+        "  zip:\n    objective.masking.ratio: [0.05, 0.15, 0.4]\n",
+        "16:5: grid.zip must pair lists of one length, but objective.masking.ratio has 3 and encoder.norm has 2",
+    ),
+    (
+        "[post, pre]\n",
+        "[post, pre]\n  exclude: [{encoder.nrm: pre}]\n",
+        "18:14: the grid does not vary encoder.nrm; did you mean encoder.norm?",
+    ),
+    (
+        "[post, pre]\n",
+        "[post, pre]\n  exclude: [{training.max_steps: 3}]\n",
+        "18:14: the grid does not vary training.max_steps; it varies objective.masking.ratio and encoder.norm",
+    ),
+    (
+        "[post, pre]\n",
+        "[post, pre]\n  exclude: [{objective.masking.ratio: 0.5}]\n",
+        "18:39: the grid never makes objective.masking.ratio 0.5, only 0.05 and 0.15",
+    ),
+    (
+        "[post, pre]\n",
+        "[post, pre]\n  exclude: [{}]\n",
+        "18:13: an entry of grid.exclude is empty, which would leave out every combination",
+    ),
+    (
+        "[post, pre]\n",
+        "[post, pre]\n  exclude: [{encoder.norm: pre}, {encoder.norm: post}]\n",
+        "18:3: grid.exclude leaves no combination",
+    ),
+    (
+        "    encoder.norm: [post, pre]\n",
+        "  zip: {encoder.norm: [post, pre], training.max_steps: [20, 30]}\n"
+        "  exclude: [{encoder.norm: pre, training.max_steps: 20}]\n",
+        "18:13: an entry of grid.exclude matches nothing, since grid.zip never pairs these values",
+    ),
+    (
+        "[0.05, 0.15]",
+        f"[{', '.join(str(n / 20_000) for n in range(1, 10_002))}]",
+        "13:1: grid generates 10001 x 2 arms; more than 10000 cannot be meant",
+    ),
+    (
+        "masking.ratio: [0.05, 0.15]",
+        "masking: [{ratio: 0.15}, {ratio: '0.15'}]",
+        "13:1: grid generates 2 arms called mlm,masking=ratio-0.15,norm=post; write them under arms, "
+        "each with a name of its own\n"
+        "13:1: grid generates 2 arms called mlm,masking=ratio-0.15,norm=pre; write them under arms, "
+        "each with a name of its own\n"
+        '16:48: objective.masking.ratio must be a number, but is the text "0.15"; write 0.15',
+    ),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), GRIDS)
+def test_one_mistake_in_a_grid_is_one_sentence(wrong, old, new, expected):
+    assert wrong(SPEC + edited(old, new, GRID)) == expected.split("\n")
+
+
+def test_a_generated_name_that_is_taken_is_refused(wrong):
+    spec = edited("mlm: {}\n", "mlm: {}\n  mlm,ratio=0.15,norm=pre: {}\n") + GRID
+    assert wrong(spec) == ["14:1: grid generates an arm mlm,ratio=0.15,norm=pre, but arms has one of this name"]
+
+
+def test_a_generated_name_must_fit_a_folder(wrong):
+    name = "m" * 190
+    spec = edited("mlm: {}", f"{name}: {{}}") + edited("base: mlm", f"base: {name}", GRID)
+    assert wrong(spec) == [
+        "13:1: grid generates names of up to 211 characters, but a folder's name has 200 at most; "
+        "vary less at once, or write such arms under arms"
+    ]
+
+
+def test_all_mistakes_come_at_once_in_the_order_of_the_file(wrong):
+    spec = """\
+name: Trial
+version: 2
+data: {kind: language, vocab_size: 10}
+encoder: {hidden_sise: 64}
+arms:
+  mlm: {objective: {kind: masked_lm, masking: {ratio: 40}}}
+  clm: {objective: {kind: casual_lm}}
+  mlm: {}
+seeds: [1, 1]
+measures: [layer_chang]
+grid: {base: nlm, axes: {encoder.norm: [pre]}}
+"""
+    assert [problem.split(": ")[0] for problem in wrong(spec)] == [
+        "1:7", "2:10", "3:36", "4:11", "6:55", "7:27", "8:3", "9:12", "10:12", "11:14"
+    ]  # fmt: skip
+
+
+def test_a_mistake_above_the_arms_is_said_once_and_one_in_each_arm_in_each(wrong):
+    spec = edited("max_steps: 20", "max_steps: -1")
+    spec = spec.replace("mlm: {}", "mlm: {encoder: {dropout: 2}}")
+    spec = spec.replace("kind: causal_lm}}", "kind: causal_lm}, encoder: {dropout: 2}}")
+    assert wrong(spec) == [
+        "7:23: training.max_steps must be at least 0, but is -1",
+        "9:28: encoder.dropout must be at least 0 and less than 1, but is 2",
+        "10:58: encoder.dropout must be at least 0 and less than 1, but is 2",
+    ]
+
+
+def test_a_section_that_every_arm_replaces_is_checked_too(wrong):
+    spec = edited("{kind: masked_lm}", "{kind: masked_lm, masking: {ration: 0.4}}")
+    spec = spec.replace("mlm: {}", "mt: {objective: {kind: translation}}")
+    assert wrong(spec) == ["6:40: objective.masking.ration is unknown; did you mean ratio?"]
+
+
+def test_a_section_above_the_arms_may_leave_to_them_what_each_says(tmp_path):
+    path = tmp_path / "spec.yaml"
+    path.write_text(
+        "name: x\nversion: 1\ndata: {validation: b.txt}\nobjective: {kind: masked_lm}\nseeds: [0]\n"
+        "encoder: {hidden_size: 30}\n"
+        "arms:\n  a: {data: {kind: files, train: a.txt}, encoder: {num_attention_heads: 3}}\n"
+    )
+    assert specfile.load(path).name == "x"
+
+
+def test_what_an_arm_lacks_is_said_where_its_kind_was_chosen(wrong):
+    spec = edited("mlm: {}", "mlm:\n    data:\n      kind: files\n      train: a.txt")
+    assert wrong(spec) == [
+        "10:5: arm mlm: data.validation is missing (file or files for validation and for the layer measures)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("", "1:1: this file is empty; it starts with a name, as in `name: my-experiment`"),
+        ("# nothing\n", "1:1: this file is empty; it starts with a name, as in `name: my-experiment`"),
+        ("- name: x\n", "1:1: this file must hold keys, as in `name: my-experiment`, but is a list"),
+        ("name", "1:1: this file must hold keys, as in `name: my-experiment`, but is a single value"),
+        (SPEC + "---\nname: y\n", "13:1: a second document starts here; a file holds one, so drop this `---`"),
+        (
+            "%YAML 1.1\n---\nname: x\n",
+            "1:1: this file asks for YAML 1.1, but is read as YAML 1.2; drop its %YAML line",
+        ),
+        (
+            "name: a: b",
+            "1:8: a colon is not expected here; check the indentation, and quote text with ': ' in it",
+        ),
+        ("arms:\n\tmlm: {}", "2:1: a tab cannot indent YAML; use spaces"),
+        (
+            "data: {kind: language\nseeds: [0]",
+            "2:6: a comma or } is missing before this; its bracket was opened on line 1",
+        ),
+        ("seeds: [0, 1", "1:13: a comma or ] is missing before this; its bracket was opened on line 1"),
+        ("arms:\n  a: {}\n b: {}", "3:2: this does not continue what started on line 1; check the indentation"),
+        ("name: 'x", "1:9: the quote opened on line 1 is never closed"),
+        ("name: x\nversion", "2:8: a colon is missing after this key; write `key: value`"),
+        ("name: @x", "1:7: text cannot start with @; put it in quotes"),
+        (r'name: "a\qb"', r"1:10: \q means nothing in double quotes; use single quotes, or \\ for \ "[:-1]),
+        (r'name: "\UFFFFFFFF"', r"1:8: this escape names no character; the last one is \U0010FFFF"),
+        ("name: }", "1:7: a value is missing here"),
+        ("name: x\0", "1:8: the character U+0000 is not allowed in YAML"),
+        (b"name: x\nquestion: caf\xe9\n", "2:14: byte 0xe9 is not UTF-8; save the file as UTF-8"),
+        ("name: x".encode("utf-16"), "1:1: byte 0xff is not UTF-8; save the file as UTF-8"),
+        ("a: " + "[" * 100_000, "1:36: this is nested more than 32 levels deep; a spec needs about seven"),
+        ("# " + "x" * 2**18, "1:1: this file is larger than 256 KiB; a spec is a page of text"),
+    ],
+)
+def test_what_is_no_yaml_mapping_is_one_sentence(wrong, spec, expected):
+    assert wrong(spec) == [expected]
+
+
+def test_nothing_is_constructed_and_nothing_expands(wrong, tmp_path):
+    spec = edited("question: Which objective?", f"question: !!python/object/apply:os.mkdir [{tmp_path}/made]")
+    spec = spec.replace("seeds: [0, 1]", "seeds: !!set {0, 1}").replace("mlm: {}", "mlm: &arm {}\n  copy: *arm")
+    assert wrong(spec) == [
+        "3:11: tags such as !!python/object/apply:os.mkdir are not allowed; write the plain value",
+        "9:8: anchors such as &arm are not allowed; write the value where it is used",
+        "10:9: aliases such as *arm are not allowed; write the value out",
+        "12:8: tags such as !!set are not allowed; write the plain value",
+    ]
+    assert not (tmp_path / "made").exists()
+
+
+def test_aliases_that_would_grow_without_end_are_refused(wrong):
+    levels = "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 12))
+    problems = wrong(f"name: x\nl0: &l0 [lol]\n{levels}")
+    assert len([problem for problem in problems if "aliases such as" in problem]) == 99
+
+
+def test_a_file_that_is_not_there_has_a_neighbour_that_was_meant(tmp_path):
+    (tmp_path / "smoke.yaml").write_text(SPEC)
+    with pytest.raises(SpecError) as caught:
+        specfile.load(tmp_path / "smoke.yml")
+    assert str(caught.value) == (
+        f"{tmp_path}/smoke.yml:1:1: this file does not exist; did you mean {tmp_path}/smoke.yaml?"
+    )
+
+
+def test_a_folder_is_no_spec(tmp_path):
+    with pytest.raises(SpecError) as caught:
+        specfile.load(tmp_path)
+    assert str(caught.value) == f"{tmp_path}:1:1: this is a folder; name one file in it"

@@ -5,13 +5,13 @@ import math
 
 import pytest
 import torch
-from tests.conftest import settings
 
 from lightning_modules.callbacks import Interrupted, StopRequest
 from lightning_modules.checkpoint import read_checkpoint
 from lightning_modules.errors import CheckpointError
 from lightning_modules.run_directory import RunBusyError
 from lightning_modules.train import DONE, INTERRUPTED, NOT_FINITE, WRONG_DATA, start, train
+from tests.conftest import settings
 
 
 class StopAfter(StopRequest):
@@ -100,7 +100,11 @@ def test_a_run_writes_what_it_promises(make_run, tokens):
 def test_an_untrained_run_writes_its_initial_weights(make_run, tokens):
     directory = make_run(settings(training={"max_steps": 0}))
     assert start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest()) == DONE
-    assert sorted(p.name for p in directory.checkpoints.iterdir()) == ["last.ckpt", "last.safetensors", "step=0000000.ckpt"]
+    assert sorted(p.name for p in directory.checkpoints.iterdir()) == [
+        "last.ckpt",
+        "last.safetensors",
+        "step=0000000.ckpt",
+    ]
     first, last = contents(directory, "step=0000000.ckpt"), contents(directory)
     assert same(first["state_dict"], last["state_dict"])
     assert directory.state()["step"] == 0
@@ -109,7 +113,10 @@ def test_an_untrained_run_writes_its_initial_weights(make_run, tokens):
 def test_only_the_newest_step_files_are_kept_when_asked(make_run, tokens):
     directory = make_run(settings(training={"keep_checkpoints": 2}))
     run_to(directory, tokens)
-    assert sorted(p.name for p in directory.checkpoints.glob("step=*")) == ["step=0000008.ckpt", "step=0000012.ckpt"]
+    assert sorted(p.name for p in directory.checkpoints.glob("step=*")) == [
+        "step=0000008.ckpt",
+        "step=0000012.ckpt",
+    ]
 
 
 def test_training_learns(make_run, tokens):
@@ -195,5 +202,3 @@ def test_a_checkpoint_never_executes_anything(tmp_path, capsys):
         f"use only checkpoints that this project wrote."
     )
     assert "executed" not in capsys.readouterr().out
-
-

@@ -15,11 +15,12 @@ Shapes: N tokens, D and E features, K directions on both sides.
 import warnings
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ablations.errors import MeasureError
-from ablations.measures.matrices import Matrix, as_pair, centred_pair
+from ablations.measures.matrices import Matrix, as_matrix, centred_pair, rescaled
 
 REFUSED_BELOW = 5
 """Tokens per feature (of the wider side) below which chance decides, and CCA is refused."""
@@ -55,7 +56,9 @@ def svcca(x_ND: Matrix, y_NE: Matrix, *, variance: float = 0.99) -> float:
         MeasureError: as `cca`, and when `variance` is not above 0 and at most 1.
     """
     if not 0 < variance <= 1:
-        raise MeasureError(f"SVCCA keeps a share of the variance, above 0 and at most 1, but variance is {variance}.")
+        raise MeasureError(
+            f"SVCCA keeps a share of the variance, above 0 and at most 1, but variance is {variance}."
+        )
     x_RD, y_RE = _reduced_pair(x_ND, y_NE, measure="SVCCA")
     return _correlations(_basis(x_RD, variance), _basis(y_RE, variance)).mean().item()
 
@@ -64,13 +67,14 @@ def pwcca(x_ND: Matrix, y_NE: Matrix, *, weights: Literal["first", "svcca_repo"]
     """Mean canonical correlation, 0 to 1, each direction weighted by how much of X it accounts for.
 
     The weight of a canonical variate h of X is the sum over the columns x_j of X of abs(<h, x_j>), the
-    columns being centred and h of unit length. Hence 1 when X is a linear function of Y; ignores means,
-    the overall scale of X and any invertible linear map of Y. It depends on the basis of X, and
+    columns being centred and h of unit length. 1 when X is a linear function of Y; ignores the means, the
+    overall scale of X and any invertible linear map of Y. It depends on the basis of X, and
     ``pwcca(x, y) != pwcca(y, x)`` in general: the paper weights by one side and leaves open which;
     ours is the first argument. Where correlations are tied, neither they nor the paper's formula fix
     the variates, and the weights within the tie are those of the decomposition.
 
-    ``weights="svcca_repo"`` is for curves that were made with google/svcca; see `_repository_pwcca`.
+    ``weights="svcca_repo"`` is for comparison with curves that were made with google/svcca: not the
+    paper's formula. There the narrower side gives the weights; see `_repository_pwcca`.
 
     Raises:
         MeasureError: as `cca`, and for another name of `weights`.
@@ -79,35 +83,36 @@ def pwcca(x_ND: Matrix, y_NE: Matrix, *, weights: Literal["first", "svcca_repo"]
         raise MeasureError(f"PWCCA weights are 'first' or 'svcca_repo', but weights is {weights!r}.")
     x_RD, y_RE = _reduced_pair(x_ND, y_NE, measure="PWCCA")
     if weights == "svcca_repo":
-        return _repository_pwcca(x_RD, y_RE, *as_pair(x_ND, y_NE, measure="PWCCA"))
+        swapped = x_RD.shape[1] > y_RE.shape[1]
+        narrow_RD, wide_RE = (y_RE, x_RD) if swapped else (x_RD, y_RE)
+        return _repository_pwcca(narrow_RD, wide_RE, as_matrix(y_NE if swapped else x_ND, name="x"))
     basis_RK = _basis(x_RD)
     rotation_KK, correlation_K, _ = torch.linalg.svd(basis_RK.T @ _basis(y_RE), full_matrices=False)
     weight_K = ((basis_RK @ rotation_KK).T @ x_RD).abs().sum(1)
     return (weight_K @ correlation_K.clamp(0, 1) / weight_K.sum()).item()
 
 
-def _repository_pwcca(x_RD: Tensor, y_RE: Tensor, x_ND: Tensor, y_NE: Tensor) -> float:
-    """PWCCA as google/svcca computes it, from the reduced pair and the uncentred one.
+def _repository_pwcca(x_RD: Tensor, y_RE: Tensor, x_ND: Tensor) -> float:
+    """PWCCA as google/svcca computes it, from the reduced pair and the uncentred X, the narrower side.
 
     It departs from the paper three times. With Sxx, Sxy, Syy the covariances, U from the singular value
     decomposition of Sxx^-1/2 Sxy Syy^-1/2 and m the means of the columns: the directions are (X - m) U,
     without the whitening Sxx^-1/2 that would make them canonical variates; m is added back, column k's
-    to direction k; and the weights project the uncentred X on the directions made orthonormal. The side
-    with fewer features gives the weights, X where they are equal (the repository fails where Y has fewer).
+    to direction k; and the weights project the uncentred X on the directions made orthonormal.
 
-    So the result depends on the means and on the basis of either side, and on the signs of the singular
-    vectors, which are LAPACK's here as there.
+    The side with fewer features is X, the first where they are equal (the repository means to swap the
+    sides where Y has fewer, and fails). The result depends on the means and on the basis of either side,
+    and on the signs of the singular vectors, which are those of numpy here as there.
     """
     ux_RK, _, vx_KD = _decomposed(x_RD)
     uy_RK, _, vy_KE = _decomposed(y_RE)
-    # V U' is Z Szz^-1/2, also where the covariance Szz has no inverse.
-    u_DK, correlation_K, v_KE = torch.linalg.svd(vx_KD.T @ (ux_RK.T @ uy_RK) @ vy_KE, full_matrices=False)
-    common = min(len(vx_KD), len(vy_KE))
-    z_ND, map_DK = (x_ND, u_DK) if x_ND.shape[1] <= y_NE.shape[1] else (y_NE, v_KE.T)
-    mean_D = z_ND.mean(0)
-    variates_NK = (z_ND - mean_D) @ map_DK[:, :common].to(z_ND.device) + mean_D[:common]
-    weight_K = (torch.linalg.qr(variates_NK).Q.T @ z_ND).abs().sum(1).cpu()
-    return (weight_K @ correlation_K[:common].clamp(0, 1) / weight_K.sum()).item()
+    # Z (Z'Z)^-1/2 is U V', also where Z'Z has no inverse.
+    u_DD, correlation_K, _ = np.linalg.svd((vx_KD.T @ (ux_RK.T @ uy_RK) @ vy_KE).numpy())
+    kept = slice(min(len(vx_KD), len(vy_KE)))
+    x_ND = rescaled(x_ND).cpu()
+    directions_NK = (x_ND - x_ND.mean(0)) @ torch.from_numpy(u_DD)[:, kept] + x_ND.mean(0)[kept]
+    weight_K = (torch.linalg.qr(directions_NK).Q.T @ x_ND).abs().sum(1).numpy()
+    return float(weight_K @ correlation_K[kept].clip(0, 1) / weight_K.sum())
 
 
 def _reduced_pair(x_ND: Matrix, y_NE: Matrix, *, measure: str) -> tuple[Tensor, Tensor]:
@@ -121,7 +126,8 @@ def _reduced_pair(x_ND: Matrix, y_NE: Matrix, *, measure: str) -> tuple[Tensor, 
     if tokens < REFUSED_BELOW * features:
         raise MeasureError(
             f"{measure} needs at least {REFUSED_BELOW} tokens per feature: {features} features need "
-            f"{REFUSED_BELOW * features} tokens, got {tokens}. Capture more sentences or project the layer down first."
+            f"{REFUSED_BELOW * features} tokens, got {tokens}. Capture more sentences or project the layer "
+            f"down first."
         )
     if tokens < WARNED_BELOW * features:
         warnings.warn(

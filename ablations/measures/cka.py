@@ -13,6 +13,7 @@ Shapes: N tokens, D and E features.
 """
 
 import math
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import torch
@@ -23,6 +24,9 @@ from ablations.measures.matrices import Matrix, centred, centred_pair
 
 FEWEST_TOKENS = 4
 """The unbiased HSIC divides by N (N - 3)."""
+
+SAME_POINT = 1e-12
+"""Squared distance of two rows, as a share of their squared lengths, below which it is rounding."""
 
 NO_SIMILARITY = 1e-12
 """Share of the biased HSIC below which an unbiased one is rounding."""
@@ -66,10 +70,8 @@ def minibatch_cka(x_ND: Matrix, y_NE: Matrix, *, batch_size: int) -> float:
             f"but batch_size is {batch_size}."
         )
     starts = range(0, len(x_ND) - batch_size + 1, batch_size)
-    return _unbiased_cka(
-        [(x_ND[start : start + batch_size], y_NE[start : start + batch_size]) for start in starts],
-        measure="minibatch CKA",
-    )
+    batches = [slice(start, start + batch_size) for start in starts]
+    return _unbiased_cka([(centred(x_ND[rows]), centred(y_NE[rows])) for rows in batches], measure="minibatch CKA")
 
 
 def rbf_cka(x_ND: Matrix, y_NE: Matrix, *, bandwidth: float = 0.5) -> float:
@@ -94,31 +96,32 @@ def _hsic(x_ND: Tensor, y_NE: Tensor) -> Tensor:
 
 
 def _unbiased_hsic(x_ND: Tensor, y_NE: Tensor) -> Tensor:
-    """N (N - 3) times the unbiased HSIC of Song et al., in feature space.
+    """N (N - 3) times the unbiased HSIC of Song et al., in feature space, for centred columns.
 
-    With diagonals zeroed, K~ and L~, it is tr(K~L~) + 1'K~1 1'L~1 / ((N-1)(N-2)) - 2/(N-2) 1'K~L~1. For
-    centred columns K1 = 0, so that K~1 = -k, k being the squared lengths of the rows, and all three
-    terms need k and l alone beside ||X'Y||^2.
+    With diagonals zeroed, K~ and L~, it is tr(K~L~) + 1'K~1 1'L~1 / ((N-1)(N-2)) - 2/(N-2) 1'K~L~1. Now
+    K1 = 0, so that K~1 = -k, k being the squared lengths of the rows, and all three terms need no more
+    than k, l and ||X'Y||^2. Centring is free: the unbiased HSIC does not depend on the means.
     """
     n = len(x_ND)
-    x_ND, y_NE = centred(x_ND), centred(y_NE)
     k_N, l_N = x_ND.square().sum(1), y_NE.square().sum(1)
     own = k_N @ l_N
     return _hsic(x_ND, y_NE) - own + k_N.sum() * l_N.sum() / ((n - 1) * (n - 2)) - 2 / (n - 2) * own
 
 
 def _unbiased_cka(batches: list[tuple[Tensor, Tensor]], *, measure: str) -> float:
-    """Ratio of summed HSICs over batches of one size."""
-    own = []
-    for name, side in (("x", 0), ("y", 1)):
-        unbiased = sum(_unbiased_hsic(batch[side], batch[side]) for batch in batches)
-        if unbiased <= NO_SIMILARITY * sum(_hsic(batch[side], batch[side]) for batch in batches):
+    """Ratio of HSICs, each summed over batches of one size."""
+    xs, ys = zip(*batches, strict=True)
+    for name, side in (("x", xs), ("y", ys)):
+        if _summed(_unbiased_hsic, side, side) <= NO_SIMILARITY * _summed(_hsic, side, side):
             raise MeasureError(
-                f"{measure} is undefined: all tokens of {name} are equally alike (its unbiased HSIC with itself is 0). "
-                f"Use more tokens."
+                f"{measure} is undefined: all tokens of {name} are equally alike, so that its unbiased HSIC "
+                f"with itself is 0. Use more tokens."
             )
-        own.append(unbiased)
-    return _ratio(sum(_unbiased_hsic(x_ND, y_NE) for x_ND, y_NE in batches), *own)
+    return _ratio(*(_summed(_unbiased_hsic, *sides) for sides in ((xs, ys), (xs, xs), (ys, ys))))
+
+
+def _summed(hsic: Callable[[Tensor, Tensor], Tensor], xs: Iterable[Tensor], ys: Iterable[Tensor]) -> Tensor:
+    return torch.stack([hsic(x_ND, y_NE) for x_ND, y_NE in zip(xs, ys, strict=True)]).sum()
 
 
 def _ratio(cross: Tensor, x_own: Tensor, y_own: Tensor) -> float:
@@ -129,7 +132,9 @@ def _ratio(cross: Tensor, x_own: Tensor, y_own: Tensor) -> float:
 def _rbf_kernel(x_ND: Tensor, bandwidth: float, *, name: str) -> Tensor:
     """The centred kernel, less the constant 1: centring removes it, and without it wide kernels stay precise."""
     length_N = x_ND.square().sum(1)
-    squared_NN = (length_N[:, None] + length_N - 2 * x_ND @ x_ND.T).clamp(min=0).fill_diagonal_(0)
+    lengths_NN = length_N[:, None] + length_N
+    squared_NN = lengths_NN - 2 * x_ND @ x_ND.T
+    squared_NN[squared_NN < SAME_POINT * lengths_NN] = 0
     median = float(np.median(squared_NN.cpu().numpy()))
     if median == 0:
         raise MeasureError(

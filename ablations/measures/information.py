@@ -30,6 +30,10 @@ MASSES = 2.0 ** np.arange(-6, 25)
 """Candidates for the weight of the prior, in tokens. The last is as good as the prior alone."""
 
 
+ROUNDING = 1e-12
+"""Relative difference of two log-likelihoods that means nothing."""
+
+
 class TokenInformation(NamedTuple):
     """Mutual information of input token and state, in nats, none clipped at 0."""
 
@@ -41,7 +45,7 @@ class TokenInformation(NamedTuple):
     cross_fitted: float
     """Lower bound whose expectation does not exceed the truth."""
     cross_fitted_floor: float
-    """The same with the tokens shuffled; a little below 0."""
+    """The same with the tokens shuffled; next to 0."""
     n: int
     """Occurrences measured."""
     clusters: int
@@ -74,16 +78,16 @@ def token_information(
             f"sentences ({FEWEST_PER_CLUSTER} per cluster), but the halves hold {sizes[0]} and {sizes[1]}. "
             f"Use more text or at most {sizes.min() // FEWEST_PER_CLUSTER} clusters."
         )
-    clusters_N, *clusters_2N = (
+    clusters_N, *clusters_2N = [
         assign(states_ND, fit_clusters(states_ND[part], clusters=clusters, rng=rng))
         for part, rng in zip((slice(None), half_N == 0, half_N == 1), fits, strict=True)
-    )
+    ]
     shuffled_N = shuffle.permutation(tokens_N)
     return TokenInformation(
         plug_in=plug_in(tokens_N, clusters_N),
         plug_in_floor=plug_in(shuffled_N, clusters_N),
-        cross_fitted=cross_fitted(tokens_N, clusters_2N, half_N),
-        cross_fitted_floor=cross_fitted(shuffled_N, clusters_2N, half_N),
+        cross_fitted=cross_fitted(tokens_N, clusters_2N, sentences_N=sentences_N, half_N=half_N),
+        cross_fitted_floor=cross_fitted(shuffled_N, clusters_2N, sentences_N=sentences_N, half_N=half_N),
         n=len(tokens_N),
         clusters=clusters,
     )
@@ -107,44 +111,48 @@ def plug_in(tokens_N: Labels, clusters_N: Labels) -> float:
     return float(counts @ np.log(lift) / len(tokens_N))
 
 
-def cross_fitted(tokens_N: Labels, clusters_2N: Sequence[Labels], half_N: Labels) -> float:
+def cross_fitted(
+    tokens_N: Labels, clusters_2N: Sequence[Labels], *, sentences_N: Labels, half_N: np.ndarray
+) -> float:
     """Lower bound, in nats, of the mutual information of token and cluster; may come out negative.
 
-    `half_N` says which half, 0 or 1, a token belongs to, and `clusters_2N` holds all tokens' clusters
-    twice, by the centres of half 0 and of half 1. p(token | cluster) is fitted on one half, with its own
-    clusters, scored on the other, and the other way round.
+    `half_N` says which half, 0 or 1, a token's sentence belongs to (`halves`), and `clusters_2N` holds all
+    tokens' clusters twice, by the centres of half 0 and of half 1. p(token | cluster) is fitted on one
+    half, with its own clusters, scored on the other, and the other way round.
 
-    Why it is a bound. Let q be the fit, and t and c tokens and clusters of the other half. The halves are
-    independent, so that q is fixed where it is scored, and
+    With q(t|c) the fit and t_i, c_i the n tokens and clusters it is scored on, a half's estimate is the mean
+    over i of log q(t_i|c_i) / r(t_i), where r(t) = (q(t|c_1) + ... + q(t|c_n)) / n.
 
-        E[-log q(t|c)] = H(T|C) + E KL(p(.|c) || q(.|c)) >= H(T|C).
-
-    The estimate is an entropy of the tokens less that cross-entropy, and the bound stands or falls with
-    the entropy. The fitted half's own marginal m would break it: E[-log m(t)] = H(T) + KL(p || m) lies
-    *above* H(T). The plug-in entropy of observed tokens lies below in expectation, entropy being concave,
-    and expectations add up however dependent the parts are. Ours is that of all tokens, where it falls
-    short by about (V - 1) / 2N only. Hence E[estimate] <= H(T) - H(T|C) = I(T; C) <= I(T; state).
+    The marginal r makes it a bound. The halves are independent, so q is fixed where it is scored. Were t
+    drawn apart from all of c_1 ... c_n, these would be alike, and g = q(t|c_i) / r(t) would have the mean
+    1, since over i it sums to n. So p(t) p(c_1) ... p(c_n) g is a distribution too, and the divergence from
+    it of the true one, in which t belongs to c_i, is I(T; C) - E[log g] >= 0 (as in InfoNCE, van den Oord
+    et al. 2018, https://arxiv.org/abs/1807.03748, appendix A). Hence E[estimate] <= I(T; C) <= I(T; state).
+    The fitted half's own marginal m would break the bound: where each token has a cluster of its own it
+    overshoots by KL(p || m). The scored half's counts would keep it, but charge 2 (V - 1) / N where
+    clusters tell nothing and q = m; with r that case is 0. (Tokens of one sentence are not drawn apart, which
+    shifts r by a share of sentence length / n.)
 
     What is lost below it is the price of fitting q. q(t|c) = (n_tc + a m(t)) / (n_c + a) shrinks toward
     m(t) = (n_t + 1/2) / (n + V/2), over the V types that occur in `tokens_N`; the weight a is the one of
-    `MASSES` with the largest leave-one-out likelihood in the fitting half. Where clusters tell nothing,
-    q becomes m and the estimate about -1.5 (V - 1) / N.
+    `MASSES` under which the fitting half best foretells each of its sentences from its others (the
+    largest, if many do). To leave out less than a sentence would trust what a sentence says of itself.
 
     Raises:
-        MeasureError: labels that are no integers, not equally many, or halves that are not 0 and 1.
+        MeasureError: labels that are no integers or not equally many, halves that are not 0 and 1, or a
+            sentence in both.
     """
-    tokens_N, half_N = _labels(tokens_N, name="tokens"), np.asarray(half_N)
-    if set(np.unique(half_N)) != {0, 1}:
-        raise MeasureError(f"halves must be 0 and 1, both present, but are {sorted(set(np.unique(half_N).tolist()))}.")
-    log_likelihood = 0.0
-    for half, clusters_N in enumerate(clusters_2N):
-        clusters_N = _labels(clusters_N, name="clusters")
-        _require_equal_lengths(tokens=tokens_N, clusters=clusters_N, halves=half_N)
-        fitted_N = half_N == half
-        channel = _fit_channel(tokens_N, clusters_N, fitted_N)
-        log_likelihood += _log_probabilities(channel, tokens_N[~fitted_N], clusters_N[~fitted_N]).sum()
-    share_V = np.bincount(tokens_N) / len(tokens_N)
-    return float(log_likelihood / len(tokens_N) - share_V @ np.log(share_V))
+    tokens_N, sentences_N = _labels(tokens_N, name="tokens"), _labels(sentences_N, name="sentences")
+    _require_equal_lengths(tokens=tokens_N, sentences=sentences_N, halves=half_N)
+    _require_whole_sentences(sentences_N, half_N)
+    total = 0.0
+    for half, labels_N in zip((0, 1), clusters_2N, strict=True):
+        clusters_N = _labels(labels_N, name="clusters")
+        _require_equal_lengths(tokens=tokens_N, clusters=clusters_N)
+        channel = _fit_channel(tokens_N, clusters_N, sentences_N, fitted_N=half_N == half)
+        scored_N = half_N != half
+        total += _log_lift(channel, tokens_N[scored_N], clusters_N[scored_N]).sum()
+    return float(total / len(tokens_N))
 
 
 def halves(sentences_N: Labels, *, rng: np.random.Generator) -> np.ndarray:
@@ -190,34 +198,57 @@ class _Channel(NamedTuple):
     mass: float
 
 
-def _fit_channel(tokens_N: np.ndarray, clusters_N: np.ndarray, fitted_N: np.ndarray) -> _Channel:
-    """Counts of the fitted tokens, and the mass under which each is best foretold by the others."""
+def _fit_channel(
+    tokens_N: np.ndarray, clusters_N: np.ndarray, sentences_N: np.ndarray, *, fitted_N: np.ndarray
+) -> _Channel:
     types, clusters = tokens_N.max() + 1, clusters_N.max() + 1
-    tokens_N, clusters_N = tokens_N[fitted_N], clusters_N[fitted_N]
-    token_count_V = np.bincount(tokens_N, minlength=types)
-    cluster_count_K = np.bincount(clusters_N, minlength=clusters)
+    tokens_N, clusters_N, sentences_N = tokens_N[fitted_N], clusters_N[fitted_N], sentences_N[fitted_N]
     cells, counts = np.unique(tokens_N * clusters + clusters_N, return_counts=True)
-    token, cluster = np.divmod(cells, clusters)
-    # A token is in neither the counts nor the marginal that foretell it, or the prior would look too good.
-    prior = (token_count_V[token] - 0.5) / (len(tokens_N) - 1 + types / 2)
-    likelihoods = [
-        counts @ np.log((counts - 1 + mass * prior) / (cluster_count_K[cluster] - 1 + mass)) for mass in MASSES
-    ]
     return _Channel(
         cells=cells,
         counts=counts,
-        cluster_count_K=cluster_count_K,
-        marginal_V=(token_count_V + 0.5) / (len(tokens_N) + types / 2),
-        mass=float(MASSES[np.argmax(likelihoods)]),
+        cluster_count_K=np.bincount(clusters_N, minlength=clusters),
+        marginal_V=(np.bincount(tokens_N, minlength=types) + 0.5) / (len(tokens_N) + types / 2),
+        mass=_best_mass(tokens_N, clusters_N, sentences_N, types=types),
     )
 
 
-def _log_probabilities(channel: _Channel, tokens_N: np.ndarray, clusters_N: np.ndarray) -> np.ndarray:
-    wanted_N = tokens_N * len(channel.cluster_count_K) + clusters_N
+def _best_mass(tokens_N: np.ndarray, clusters_N: np.ndarray, sentences_N: np.ndarray, *, types: int) -> float:
+    """The mass under which each sentence is best foretold by the others."""
+    cells_N = tokens_N * (clusters_N.max() + 1) + clusters_N
+    all_N = np.zeros_like(tokens_N)
+    cell_N, cluster_N, token_N, any_N = (
+        _count_elsewhere(labels_N, sentences_N) for labels_N in (cells_N, clusters_N, tokens_N, all_N)
+    )
+    marginal_N = (token_N + 0.5) / (any_N + types / 2)
+    likelihoods = np.array([np.log((cell_N + mass * marginal_N) / (cluster_N + mass)).sum() for mass in MASSES])
+    as_good = likelihoods >= likelihoods.max() - ROUNDING * np.abs(likelihoods).max()
+    return float(MASSES[as_good].max())
+
+
+def _count_elsewhere(labels_N: np.ndarray, sentences_N: np.ndarray) -> np.ndarray:
+    """How often each token's label occurs in sentences other than its own."""
+    labels_N = np.unique(labels_N, return_inverse=True)[1]
+    _, own_N, own_count = np.unique(
+        labels_N * (sentences_N.max() + 1) + sentences_N, return_inverse=True, return_counts=True
+    )
+    return np.bincount(labels_N)[labels_N] - own_count[own_N]
+
+
+def _log_lift(channel: _Channel, tokens_N: np.ndarray, clusters_N: np.ndarray) -> np.ndarray:
+    """log q(t|c) of each token less log r(t), r being the mean of q(t|.) over the clusters given."""
+    clusters = len(channel.cluster_count_K)
+    weight_K = 1 / (channel.cluster_count_K + channel.mass)
+    wanted_N = tokens_N * clusters + clusters_N
     place_N = channel.cells.searchsorted(wanted_N).clip(max=len(channel.cells) - 1)
     count_N = np.where(channel.cells[place_N] == wanted_N, channel.counts[place_N], 0)
-    prior_N = channel.mass * channel.marginal_V[tokens_N]
-    return np.log((count_N + prior_N) / (channel.cluster_count_K[clusters_N] + channel.mass))
+    prior_V = channel.mass * channel.marginal_V
+
+    share_K = weight_K * np.bincount(clusters_N, minlength=clusters) / len(clusters_N)
+    token, cluster = np.divmod(channel.cells, clusters)
+    seen_V = np.bincount(token, channel.counts * share_K[cluster], minlength=len(prior_V))
+    mixture_V = seen_V + prior_V * share_K.sum()
+    return np.log((count_N + prior_V[tokens_N]) * weight_K[clusters_N] / mixture_V[tokens_N])
 
 
 def _labels(values: Labels, *, name: str) -> np.ndarray:
@@ -236,3 +267,15 @@ def _require_equal_lengths(**arrays: np.ndarray) -> None:
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{length} {name}" for name, length in lengths.items())
         raise MeasureError(f"each token needs one of each, but there are {listed}.")
+
+
+def _require_whole_sentences(sentences_N: np.ndarray, half_N: np.ndarray) -> None:
+    values = np.unique(half_N).tolist()
+    if values != [0, 1]:
+        raise MeasureError(f"halves must be 0 and 1, both present, but are {values}.")
+    both = np.intersect1d(sentences_N[half_N == 0], sentences_N[half_N == 1])
+    if len(both):
+        raise MeasureError(
+            f"each sentence must lie in one half, but {len(both)} of {sentences_N.max() + 1} lie in both. "
+            f"Split with `halves`."
+        )

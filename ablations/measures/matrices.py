@@ -42,7 +42,7 @@ def centred_pair(x_ND: Matrix, y_NE: Matrix, *, measure: str, tokens: int = 2) -
     for name, z_ND in (("x", x_ND), ("y", y_NE)):
         if torch.equal(z_ND, z_ND[:1].expand_as(z_ND)):
             raise MeasureError(
-                f"{measure} is undefined: all {len(z_ND)} rows of {name} are equal, so there is nothing to compare."
+                f"{measure} is undefined: all {len(z_ND)} rows of {name} are equal. There is nothing to compare."
             )
     return centred(x_ND), centred(y_NE)
 

@@ -41,8 +41,6 @@ def _as_settings(value: Any) -> Any:
 
 
 Measure = Annotated[
-    Annotated[
-        LayerChangeSettings | TokenInformationSettings | ValidationSettings, Field(discriminator="kind")
-    ],
+    Annotated[LayerChangeSettings | TokenInformationSettings | ValidationSettings, Field(discriminator="kind")],
     BeforeValidator(_as_settings),
 ]

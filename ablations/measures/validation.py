@@ -29,8 +29,8 @@ def validation(objective: Objective, tokens: Tokens, settings: ValidationSetting
     predictions; the floor of BLEU and chrF is that of the same translations with the references shuffled.
     """
     loss = evaluate(objective, tokens.validation)
-    count = int(loss.count)
-    mean, unigram = (loss.total / loss.count).item(), unigram_loss(objective, tokens)
+    count = int(loss.predictions)
+    mean, unigram = (loss.total / loss.predictions).item(), unigram_loss(objective, tokens)
     yield {"metric": "loss", "value": mean, "floor": unigram, "unit": "nats", "n": count}
     yield {"metric": "perplexity", "value": math.exp(mean), "floor": math.exp(unigram), "unit": "", "n": count}
     if isinstance(objective, Translation):
@@ -81,7 +81,9 @@ def translations(
     for start in range(0, sentences, SENTENCES_AT_ONCE):
         chosen = order[start : start + SENTENCES_AT_ONCE]
         rows = _padded([split.sentence(int(i)) for i in chosen]).to(objective.device)
-        for i, ids in zip(chosen, objective.translate(rows, max_length=objective.run.data.max_length), strict=True):
+        for i, ids in zip(
+            chosen, objective.translate(rows, max_length=objective.run.data.max_length), strict=True
+        ):
             hypotheses[i] = decode(tokens.target_tokenizer, ids)
     bounds = zip(split.target_offsets[:sentences], split.target_offsets[1 : sentences + 1], strict=True)
     references = [decode(tokens.target_tokenizer, split.target_ids[a:b].tolist()) for a, b in bounds]

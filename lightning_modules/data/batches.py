@@ -136,7 +136,14 @@ class PackedStep(NamedTuple):
 
 
 def pack(
-    split: Split, step: Step, *, row_length: int, rows: int = 1, targets: bool = False, rank: int = 0, ranks: int = 1
+    split: Split,
+    step: Step,
+    *,
+    row_length: int,
+    rows: int = 1,
+    targets: bool = False,
+    rank: int = 0,
+    ranks: int = 1,
 ) -> PackedStep:
     """Place a step's sentences in rows and keep every `ranks`-th row, starting at `rank`.
 

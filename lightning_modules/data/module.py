@@ -32,11 +32,12 @@ class RunData(L.LightningDataModule):
         self.seed = derive(seed, "data")
 
     def train_dataloader(self) -> DataLoader[Batch]:
-        assert self.trainer is not None
+        trainer = self.trainer
+        assert trainer is not None
         return DataLoader(
             _Steps(self.batch, len(self.plan)),
             batch_size=None,
-            sampler=_FromStep(lambda: self.trainer.global_step, len(self.plan)),
+            sampler=_FromStep(lambda: trainer.global_step, len(self.plan)),
             num_workers=self.workers,
             pin_memory=torch.cuda.is_available(),
         )

@@ -4,6 +4,7 @@ Memory stays bounded: sentences pass through in batches, arrays grow on disk.
 Letters: B sentences of a batch, N their tokens one after the other, V vocabulary.
 """
 
+import io
 import itertools
 import time
 from collections import Counter
@@ -205,21 +206,23 @@ class _GrowingArray:
     """
 
     def __init__(self, path: Path, dtype: DTypeLike) -> None:
-        self._file, self._dtype, self.length = path.open("wb"), np.dtype(dtype), 0
-        self._write_header()
+        self._path, self._dtype, self.length = path, np.dtype(dtype), 0
+        self._path.write_bytes(self._header())
 
-    def _write_header(self) -> None:
-        self._file.seek(0)
-        header = {"descr": npy.dtype_to_descr(self._dtype), "fortran_order": False, "shape": (self.length,)}
-        npy.write_array_header_1_0(self._file, header)
+    def _header(self) -> bytes:
+        header = io.BytesIO()
+        fields = {"descr": npy.dtype_to_descr(self._dtype), "fortran_order": False, "shape": (self.length,)}
+        npy.write_array_header_1_0(header, fields)
+        return header.getvalue()
 
     def append(self, values: NDArray[Any]) -> None:
-        self._file.write(values.astype(self._dtype).tobytes())
+        with self._path.open("ab") as file:
+            file.write(values.astype(self._dtype).tobytes())
         self.length += len(values)
 
     def close(self) -> None:
-        start = self._file.tell() - self.length * self._dtype.itemsize
-        self._write_header()
-        assert self._file.tell() == start
-        self._file.close()
-        synced(Path(self._file.name))
+        header = self._header()
+        assert self._path.stat().st_size == len(header) + self.length * self._dtype.itemsize
+        with self._path.open("r+b") as file:
+            file.write(header)
+        synced(self._path)

@@ -1,0 +1,93 @@
+"""The tree is what the README says, and imports point one way."""
+
+import ast
+import re
+import subprocess
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+OURS = ("ablations", "lightning_modules", "reports")
+MAY_IMPORT = {
+    "lightning_modules": {"lightning_modules"},
+    "ablations": {"lightning_modules", "ablations"},
+    "reports": {"ablations", "reports"},
+}
+COMPOSES_EVERYTHING = Path("ablations/cli.py")
+HEAVY = {
+    "lightning": {"lightning_modules"},
+    "matplotlib": {"reports"},
+    "seaborn": {"reports"},
+    "jinja2": {"reports"},
+    "torch": {"lightning_modules", "ablations"},
+}
+FILES = sorted(path.relative_to(ROOT) for name in OURS for path in (ROOT / name).rglob("*.py"))
+
+
+def imports(path):
+    """Top-level names of all modules that a file imports, also inside functions."""
+    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            yield (node.module or "").split(".")[0]
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_imports_point_one_way(path):
+    package, found = path.parts[0], set(imports(path))
+    if path != COMPOSES_EVERYTHING:
+        assert found & set(OURS) <= MAY_IMPORT[package]
+    for library, owners in HEAVY.items():
+        assert library not in found or package in owners, f"{library} belongs to {owners}"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["--help"], ["validate", "experiments/smoke.yaml"], ["plan", "experiments/article-tiny.yaml"]],
+    ids=lambda command: command[0],
+)
+def test_looking_does_not_load_torch(command, tmp_path):
+    code = (
+        "import sys\n"
+        "from ablations.cli import main\n"
+        "try:\n"
+        f"    main({command + (['--out', str(tmp_path)] if command[0] == 'plan' else [])!r})\n"
+        "except SystemExit as done:\n"
+        "    assert not done.code\n"
+        "heavy = {'torch', 'lightning', 'matplotlib', 'jinja2'} & set(sys.modules)\n"
+        "sys.exit(str(heavy) if heavy else 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=ROOT)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_no_other_distribution_provides_our_names(name):
+    """``reports`` also exists on the package index; installed next to an editable checkout, it would win."""
+    assert set(packages_distributions().get(name, ())) <= {"pretraining-ablations"}
+
+
+def test_the_readme_map_is_the_tree():
+    """Every file of the three packages has its line in the map, and every line a file."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    block = text.split("## Map")[1].split("```")[1]
+    listed, folder = set(), {}
+    for line in block.splitlines()[1:]:
+        match = re.match(r"( *)(\S+)", line)
+        if match is None:
+            continue
+        depth, name = len(match[1]) // 2, match[2]
+        folder[depth] = name
+        if name.endswith((".py", ".html", ".css")):
+            listed.add("".join(folder[level] for level in range(depth)) + name)
+    templates = {str(p.relative_to(ROOT)) for p in (ROOT / "reports/templates").iterdir()}
+    there = {str(path) for path in FILES if path.name != "__init__.py"} | templates
+    assert listed == there
+
+
+def test_no_file_is_named_after_nothing():
+    assert not [path for path in FILES if path.stem in {"utils", "util", "helpers", "common", "misc"}]

@@ -1,0 +1,133 @@
+"""What the measures read, and the rows they write."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from tests.conftest import settings
+
+from ablations import measured
+from ablations.errors import MeasureError
+from ablations.measures.layer_change import layer_change
+from ablations.measures.sample import first_tokens, layer_states
+from ablations.measures.settings import LayerChangeSettings, TokenInformationSettings, ValidationSettings
+from ablations.measures.validation import bleu, chrf, translations, unigram_loss, validation
+from ablations.measuring import measure
+from lightning_modules.callbacks import StopRequest
+from lightning_modules.data.tokenizer import decode
+from lightning_modules.objectives import build
+from lightning_modules.train import start
+from lightning_modules.vocabulary import END, START
+
+
+def test_a_sample_is_whole_sentences_without_special_tokens(tokens):
+    sample = first_tokens(tokens.validation, 200)
+    assert len(sample.token_N) <= 200 < len(first_tokens(tokens.validation, 230).token_N) + 30
+    for i in range(sample.sentences):
+        ids = tokens.validation.sentence(i)
+        assert ids[0] == START
+        assert ids[-1] == END
+        mine = sample.sentence_N == i
+        assert np.array_equal(sample.token_N[mine], ids[1:-1])
+        assert np.array_equal(sample.position_N[mine], np.arange(1, len(ids) - 1))
+    whole = first_tokens(tokens.validation, 10**9)
+    assert whole.sentences == len(tokens.validation)
+    assert whole.digest != sample.digest
+    assert first_tokens(tokens.validation, 200).digest == sample.digest
+
+
+def test_a_sample_that_holds_nothing_is_refused(tokens):
+    with pytest.raises(MeasureError) as error:
+        first_tokens(tokens.validation, 1)
+    assert str(error.value) == (
+        "the validation text has no sentence within 1 tokens that a measure could read; raise the measure's "
+        "`tokens`, or give more validation text."
+    )
+
+
+@pytest.mark.parametrize("kind", ["masked_lm", "causal_lm"])
+def test_states_are_those_of_each_sentence_alone_uncorrupted_with_its_own_sight(kind, tokens):
+    objective = build(settings(kind), tokens)
+    sample = first_tokens(tokens.validation, 300)
+    layers = layer_states(objective, tokens.validation, sample)
+    assert len(layers) == 3
+    assert all(layer.shape == (len(sample.token_N), 16) for layer in layers)
+    for i in (0, 7, sample.sentences - 1):
+        ids = torch.from_numpy(tokens.validation.sentence(i).astype(np.int64))[None]
+        with torch.no_grad():
+            alone = objective.encoder(ids, sees=objective.run.objective.sees)
+        for layer, expected in zip(layers, alone, strict=True):
+            mine = layer[sample.sentence_N == i]
+            np.testing.assert_allclose(mine, expected[0, 1:-1], atol=2e-6)  # float32 sums in another order
+
+
+def test_layer_change_compares_consecutive_layers_and_each_with_the_embeddings():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 8))
+    turned = x @ np.linalg.qr(rng.normal(size=(8, 8)))[0]
+    layers = [x, turned, turned + rng.normal(size=x.shape), rng.normal(size=x.shape)]
+    rows = pd.DataFrame(layer_change(layers, seed=0))
+    assert list(rows.columns) == ["metric", "layer", "layer_to", "value", "floor", "unit", "n", "d"]
+    value = rows.set_index(["metric", "layer", "layer_to"])["value"]
+    assert set(value["pwcca"].index) == {(0, 1), (1, 2), (2, 3), (0, 2), (0, 3)}
+    for metric in ("pwcca", "debiased_cka"):
+        assert value[metric][0, 1] == pytest.approx(0, abs=1e-6)  # a rotation changes nothing; float32 rounding
+        assert 0.05 < value[metric][1, 2] < 0.9
+        unrelated = rows[(rows.metric == metric) & (rows.layer == 2)].iloc[0]
+        assert unrelated.value == pytest.approx(unrelated.floor, abs=0.1)  # 4 standard errors of chance at n/d = 50
+    assert (rows["n"] == 400).all()
+    assert (rows["d"] == 8).all()
+
+
+@pytest.mark.parametrize("kind", ["masked_lm", "causal_lm", "translation"])
+def test_the_floor_of_the_loss_is_the_loss_of_the_token_frequencies(kind, tokens):
+    objective = build(settings(kind), tokens)
+    rows = {row["metric"]: row for row in validation(objective, tokens, ValidationSettings(kind="validation", translations=10))}
+    loss, perplexity = rows["loss"], rows["perplexity"]
+    assert perplexity["value"] == pytest.approx(math.exp(loss["value"]))
+    assert loss["floor"] == unigram_loss(objective, tokens)
+    if kind == "causal_lm":  # by hand: every token of the text but START, under the frequencies of the training text
+        counts = np.bincount(np.asarray(tokens.train.ids), minlength=tokens.vocab_size) + 1
+        ids = np.asarray(tokens.validation.ids)
+        by_hand = -np.log(counts / counts.sum())[ids[ids != START]].mean()
+        assert loss["floor"] == pytest.approx(by_hand)
+        assert loss["n"] == (ids != START).sum()
+    assert ("bleu" in rows) == (kind == "translation")
+    # Worse than the frequencies before training, better than a uniform guess by at most what chance gives.
+    assert loss["value"] > loss["floor"]
+
+
+def test_references_are_the_translations_and_perfect_ones_score_a_hundred(tokens):
+    objective = build(settings("translation"), tokens)
+    hypotheses, references = translations(objective, tokens, tokens.validation, 12)
+    assert len(hypotheses) == len(references) == 12
+    assert references[3] == decode(tokens.target_tokenizer, tokens.validation.target_sentence(3).tolist())
+    assert bleu(references, references) == pytest.approx(100)
+    assert chrf(references, references) == pytest.approx(100)
+    assert bleu(references[1:], references[:-1]) < 50
+
+
+def test_measuring_adds_what_is_missing_and_keeps_what_is_there(make_run, tokens):
+    directory = make_run(settings("translation", training={"max_steps": 2}))
+    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    change = LayerChangeSettings(kind="layer_change", tokens=400)
+    information = TokenInformationSettings(kind="token_information", tokens=400, types=30, clusters=5)
+    scores = ValidationSettings(kind="validation", translations=5)
+    said = []
+    measure(directory, tokens, [change], say=said.append)
+    first = measured.rows(directory.path)
+    assert measured.missing(directory.path, [change, information, scores]) == [information, scores]
+    measure(directory, tokens, [change, information, scores], say=said.append)
+    rows = measured.rows(directory.path)
+    pd.testing.assert_frame_equal(rows.iloc[: len(first)][first.columns], first, check_dtype=False)
+    assert said == ["measuring layer_change", "measuring token_information", "measuring validation"]
+    assert (rows["step"] == 2).all()
+    by_layer = rows[rows["metric"] == "cross_fitted"]
+    assert by_layer["layer"].tolist() == [0, 1, 2]
+    assert (by_layer["d"] == 5).all()
+    other_settings = change.model_copy(update={"tokens": 500})
+    assert measured.missing(directory.path, [other_settings]) == [other_settings]
+    digests = rows.groupby("measure")["sample"].unique()
+    assert digests["layer_change"][0] == digests["token_information"][0] == first_tokens(tokens.validation, 400).digest

@@ -1,0 +1,57 @@
+"""Identity of runs: what changes it and what does not."""
+
+import shutil
+from pathlib import Path
+
+from tests.conftest import settings
+
+from ablations.runs import create, identity, place
+from ablations.spec import Run
+from lightning_modules.data import tokens as token_store
+
+
+def test_identity_changes_with_every_decision():
+    base = settings()
+    others = [
+        settings(seed=1),
+        settings("causal_lm"),
+        settings(encoder={"num_hidden_layers": 3}),
+        settings(encoder={"norm": "pre"}),
+        settings(training={"learning_rate": 2e-3}),
+        settings(objective={"masking": {"ratio": 0.4}}),
+    ]
+    ids = [identity(run, "0123456789") for run in (base, *others)]
+    assert len({*ids, identity(base, "9876543210")}) == 8
+    assert all(len(i) == 10 and int(i, 16) >= 0 for i in ids)
+
+
+def test_identity_is_the_same_for_the_same_decisions_written_differently():
+    written_out = settings(objective={"masking": {"ratio": 0.15, "mask": 0.8, "random": 0.1, "keep": 0.1}})
+    assert identity(settings(), "0123456789") == identity(written_out, "0123456789")
+
+
+def test_identity_depends_on_the_text_and_not_on_its_path(data_root, tmp_path):
+    for name in ("train.tsv", "validation.tsv"):
+        shutil.copy(data_root / name, tmp_path / name)
+    here, there = (token_store.address(settings().data, root) for root in (data_root, tmp_path))
+    assert here == there
+    with (tmp_path / "train.tsv").open("a", encoding="utf-8") as file:
+        file.write("one more\tmore one\n")
+    assert token_store.address(settings().data, tmp_path) != here
+
+
+def test_a_run_that_is_there_keeps_its_folder_whatever_its_arm_is_called(data_root, tmp_path):
+    first = place((Run("mlm", 0, settings()),), out=tmp_path, data_root=data_root)[0]
+    create(first)
+    again, new = place((Run("baseline", 0, settings()), Run("baseline", 1, settings(seed=1))), out=tmp_path, data_root=data_root)
+    assert again.directory.path == first.directory.path == tmp_path / "runs" / f"mlm-s0-{first.run_id}"
+    assert new.directory.path.name == f"baseline-s1-{new.run_id}"
+    assert new.directory.state() == {"state": "planned", "step": 0}
+    assert again.directory.settings() == settings()
+
+
+def test_two_arms_with_the_same_settings_share_a_run(data_root, tmp_path):
+    one, two = place((Run("a", 0, settings()), Run("b", 0, settings())), out=tmp_path, data_root=data_root)
+    assert one.run_id == two.run_id
+    assert one.directory.path == two.directory.path
+    assert isinstance(one.directory.path, Path)

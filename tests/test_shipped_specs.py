@@ -1,0 +1,51 @@
+"""Every spec we ship loads, is what its golden file says, and opens with five true lines.
+
+After a wanted change: ``REWRITE_GOLDEN=1 pytest tests/test_shipped_specs.py``, and read the difference.
+"""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from ablations import grid, specfile
+
+ROOT = Path(__file__).parent.parent
+GOLDEN = ROOT / "tests" / "golden"
+SPECS = sorted((ROOT / "experiments").glob("*.yaml"))
+shipped = pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
+
+
+@shipped
+def test_resolves_to_its_golden_file(path):
+    resolved = json.dumps(grid.resolved(specfile.load(path)), indent=2, ensure_ascii=False) + "\n"
+    golden = GOLDEN / f"{path.stem}.json"
+    if os.environ.get("REWRITE_GOLDEN"):
+        golden.write_text(resolved, encoding="utf-8")
+    assert resolved == golden.read_text(encoding="utf-8")
+
+
+def test_no_golden_file_is_left_over():
+    assert {path.stem for path in GOLDEN.glob("*.json")} == {path.stem for path in SPECS}
+
+
+@shipped
+def test_is_called_like_its_file(path):
+    assert specfile.load(path).name == path.stem
+
+
+@shipped
+def test_opens_with_question_runs_cost_expect_and_start(path):
+    experiment = specfile.load(path)
+    lines = path.read_text(encoding="utf-8").splitlines()[:6]
+    opening = dict(re.fullmatch(r"# (\w+) +(.+)", line).groups() for line in lines[:5])
+    assert list(opening) == ["Question", "Runs", "Cost", "Expect", "Start"]
+    assert lines[5] == f"name: {path.stem}"
+    assert opening["Question"] == experiment.question
+    runs = grid.runs(experiment)
+    arms, seeds = len({run.arm for run in runs}), len(experiment.seeds)
+    assert opening["Runs"] == f"{arms * seeds} = {arms} arms x {seeds} seeds"
+    assert len(runs) == arms * seeds
+    assert opening["Start"] == f"ablate run {path.relative_to(ROOT).as_posix()}"

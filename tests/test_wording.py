@@ -1,0 +1,54 @@
+"""How names and values appear in a sentence."""
+
+import pytest
+
+from ablations.wording import guess, listed, nearest, number, shown
+
+NAMES = ["num_hidden_layers", "hidden_size", "num_attention_heads", "dropout", "norm"]
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("hidden_sise", "hidden_size"),
+        ("Dropout", "dropout"),
+        ("heads", "num_attention_heads"),
+        ("layers", "num_hidden_layers"),
+        ("num", None),  # two names contain it
+        ("o", None),
+        ("learning_rate", None),
+    ],
+)
+def test_the_nearest_name_or_the_only_one_that_contains_the_word(word, meant):
+    assert nearest(word, NAMES) == meant
+    assert guess(word, NAMES) == (f"; did you mean {meant}?" if meant else "")
+
+
+def test_what_is_no_text_means_nothing():
+    assert guess(3, NAMES) == guess(None, NAMES) == ""
+
+
+@pytest.mark.parametrize(("words", "text"), [(["a"], "a"), (["a", "b"], "a or b"), (["a", "b", "c"], "a, b or c")])
+def test_a_list_of_words(words, text):
+    assert listed(words) == text
+    assert listed(words, "and") == text.replace("or", "and")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1, "1"), (1.0, "1"), (0.4, "0.4"), (1e-5, "1e-5"), (5e-4, "0.0005"), (1e16, "1e16"), (-3, "-3")],
+)
+def test_a_number_is_short_and_reads_back(value, text):
+    assert number(value) == text
+    assert float(text) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "empty"), (True, "true"), (2.0, "2.0"), ("é\n", '"é\\n"'), ("x" * 61, f'"{"x" * 57}..."'),
+        ({"a": 1}, "a mapping"), ([1], "a list"), (("a",), "a list"),
+    ],
+)  # fmt: skip
+def test_a_value_as_it_was_written(value, text):
+    assert shown(value) == text
