@@ -1,10 +1,10 @@
 """The cost of a run before it runs, against the real thing."""
 
 import pytest
-from tests.conftest import settings
 
 from ablations import cost
 from lightning_modules.objectives import build
+from tests.conftest import settings
 
 
 @pytest.mark.parametrize("kind", ["masked_lm", "causal_lm", "translation"])

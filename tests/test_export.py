@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from tests.conftest import settings
 
 from lightning_modules.callbacks import StopRequest
 from lightning_modules.export import ExportError, export
 from lightning_modules.objectives import build
 from lightning_modules.train import start
+from tests.conftest import settings
 
 transformers = pytest.importorskip("transformers", reason="the extra [hf] is not installed")
 
@@ -40,6 +40,7 @@ def test_pre_norm_runs_are_refused_with_a_sentence(make_run, tmp_path):
     with pytest.raises(ExportError) as error:
         export(directory.path, tmp_path / "exported")
     assert str(error.value) == (
-        f"{directory.path}: encoder.norm is pre, which BERT's classes cannot hold; only runs with norm: post are exported."
+        f"{directory.path}: encoder.norm is pre, which BERT's classes cannot hold; "
+        f"only runs with norm: post are exported."
     )
     assert not (tmp_path / "exported").exists()

@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from tests.conftest import settings
 
 from ablations import measured
 from ablations.errors import MeasureError
@@ -20,6 +19,7 @@ from lightning_modules.data.tokenizer import decode
 from lightning_modules.objectives import build
 from lightning_modules.train import start
 from lightning_modules.vocabulary import END, START
+from tests.conftest import settings
 
 
 def test_a_sample_is_whole_sentences_without_special_tokens(tokens):
@@ -76,7 +76,9 @@ def test_layer_change_compares_consecutive_layers_and_each_with_the_embeddings()
         assert value[metric][0, 1] == pytest.approx(0, abs=1e-6)  # a rotation changes nothing; float32 rounding
         assert 0.05 < value[metric][1, 2] < 0.9
         unrelated = rows[(rows.metric == metric) & (rows.layer == 2)].iloc[0]
-        assert unrelated.value == pytest.approx(unrelated.floor, abs=0.1)  # 4 standard errors of chance at n/d = 50
+        assert unrelated.value == pytest.approx(
+            unrelated.floor, abs=0.1
+        )  # 4 standard errors of chance at n/d = 50
     assert (rows["n"] == 400).all()
     assert (rows["d"] == 8).all()
 
@@ -84,11 +86,16 @@ def test_layer_change_compares_consecutive_layers_and_each_with_the_embeddings()
 @pytest.mark.parametrize("kind", ["masked_lm", "causal_lm", "translation"])
 def test_the_floor_of_the_loss_is_the_loss_of_the_token_frequencies(kind, tokens):
     objective = build(settings(kind), tokens)
-    rows = {row["metric"]: row for row in validation(objective, tokens, ValidationSettings(kind="validation", translations=10))}
+    rows = {
+        row["metric"]: row
+        for row in validation(objective, tokens, ValidationSettings(kind="validation", translations=10))
+    }
     loss, perplexity = rows["loss"], rows["perplexity"]
     assert perplexity["value"] == pytest.approx(math.exp(loss["value"]))
     assert loss["floor"] == unigram_loss(objective, tokens)
-    if kind == "causal_lm":  # by hand: every token of the text but START, under the frequencies of the training text
+    if (
+        kind == "causal_lm"
+    ):  # by hand: every token of the text but START, under the frequencies of the training text
         counts = np.bincount(np.asarray(tokens.train.ids), minlength=tokens.vocab_size) + 1
         ids = np.asarray(tokens.validation.ids)
         by_hand = -np.log(counts / counts.sum())[ids[ids != START]].mean()
@@ -130,4 +137,8 @@ def test_measuring_adds_what_is_missing_and_keeps_what_is_there(make_run, tokens
     other_settings = change.model_copy(update={"tokens": 500})
     assert measured.missing(directory.path, [other_settings]) == [other_settings]
     digests = rows.groupby("measure")["sample"].unique()
-    assert digests["layer_change"][0] == digests["token_information"][0] == first_tokens(tokens.validation, 400).digest
+    assert (
+        digests["layer_change"][0]
+        == digests["token_information"][0]
+        == first_tokens(tokens.validation, 400).digest
+    )

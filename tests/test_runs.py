@@ -3,11 +3,10 @@
 import shutil
 from pathlib import Path
 
-from tests.conftest import settings
-
 from ablations.runs import create, identity, place
 from ablations.spec import Run
 from lightning_modules.data import tokens as token_store
+from tests.conftest import settings
 
 
 def test_identity_changes_with_every_decision():
@@ -43,7 +42,9 @@ def test_identity_depends_on_the_text_and_not_on_its_path(data_root, tmp_path):
 def test_a_run_that_is_there_keeps_its_folder_whatever_its_arm_is_called(data_root, tmp_path):
     first = place((Run("mlm", 0, settings()),), out=tmp_path, data_root=data_root)[0]
     create(first)
-    again, new = place((Run("baseline", 0, settings()), Run("baseline", 1, settings(seed=1))), out=tmp_path, data_root=data_root)
+    again, new = place(
+        (Run("baseline", 0, settings()), Run("baseline", 1, settings(seed=1))), out=tmp_path, data_root=data_root
+    )
     assert again.directory.path == first.directory.path == tmp_path / "runs" / f"mlm-s0-{first.run_id}"
     assert new.directory.path.name == f"baseline-s1-{new.run_id}"
     assert new.directory.state() == {"state": "planned", "step": 0}

@@ -29,7 +29,6 @@ FEWEST_PER_CLUSTER = 5
 MASSES = 2.0 ** np.arange(-6, 25)
 """Candidates for the weight of the prior, in tokens. The last is as good as the prior alone."""
 
-
 ROUNDING = 1e-12
 """Relative difference of two log-likelihoods that means nothing."""
 
@@ -58,7 +57,7 @@ def token_information(
     """Mutual information of the input token and its state, by k-means, with the chance level of each number.
 
     Three sets of `clusters` centres are fitted: on all tokens for `plug_in`, on either half of the
-    sentences for `cross_fitted`. Equal seeds and sentences give equal halves, first centres and shuffles,
+    sentences for `cross_fitted`. Equal seeds and sentences give equal halves, random draws and shuffles,
     so that layers and arms differ by their states alone. Select the tokens beforehand (`most_frequent`)
     and measure the same ones everywhere: every number depends on N, K and V.
 
@@ -73,10 +72,11 @@ def token_information(
     half_N = halves(sentences_N, rng=split)
     sizes = np.bincount(half_N, minlength=2)
     if sizes.min() < FEWEST_PER_CLUSTER * clusters:
+        enough_for = sizes.min() // FEWEST_PER_CLUSTER
         raise MeasureError(
             f"{clusters} clusters need at least {FEWEST_PER_CLUSTER * clusters} tokens in each half of the "
             f"sentences ({FEWEST_PER_CLUSTER} per cluster), but the halves hold {sizes[0]} and {sizes[1]}. "
-            f"Use more text or at most {sizes.min() // FEWEST_PER_CLUSTER} clusters."
+            f"Use more text{f' or at most {enough_for} clusters' if enough_for else ''}."
         )
     clusters_N, *clusters_2N = [
         assign(states_ND, fit_clusters(states_ND[part], clusters=clusters, rng=rng))

@@ -15,115 +15,88 @@ from collections.abc import Callable, Hashable
 from typing import Final, NamedTuple, TypeVar
 
 from lightning_modules.data.lexicon import Lemma, Lexicon, Number, Word
-from lightning_modules.data.selection import Preferences, Table, coin, zipf
+from lightning_modules.data.selection import Preferences, Table, coin
 
 T = TypeVar("T", bound=Hashable)
 
-Tree = tuple["str | int | Tree", ...]
-"""A constituent: its label, then its parts in order, each a constituent or the position of a word."""
 
-DETERMINERS: Final[dict[Number, dict[tuple[str, str], float]]] = {
-    "singular": {
-        ("the", "any"): 0.5,
-        ("a", "singular"): 0.25,
-        ("this", "singular"): 0.1,
-        ("that", "singular"): 0.08,
-        ("every", "singular"): 0.07,
-    },
-    "plural": {
-        ("the", "any"): 0.5,
-        ("a", "plural"): 0.2,
-        ("this", "plural"): 0.08,
-        ("that", "plural"): 0.06,
-        ("every", "plural"): 0.05,
-        ("two", "plural"): 0.07,
-        ("three", "plural"): 0.04,
-    },
+class Tree(NamedTuple):
+    """A constituent."""
+
+    label: str
+    parts: tuple["int | Tree", ...]
+    """In order: other constituents, and the positions of words."""
+
+
+DETERMINERS: Final[dict[Number, dict[str, float]]] = {
+    "singular": {"the": 0.58, "a": 0.22, "this": 0.08, "that": 0.06, "every": 0.06},
+    "plural": {"the": 0.54, "a": 0.16, "this": 0.08, "that": 0.06, "every": 0.05, "two": 0.07, "three": 0.04},
 }
-"""Shares of the determiners and numerals, as (lemma, form), by the number of the noun."""
+"""Shares of the determiners and numerals by the number of the noun."""
+
+TENSES: Final = {"present": 0.35, "past": 0.4, "future": 0.25}
+"""Shares of the tenses; all clauses of a sentence have one."""
+
+CORES: Final = {"simple": 0.87, "coordinate": 0.06, "subordinate": 0.07}
+"""Shares of sentences of one clause, and of two clauses of equal or unequal rank."""
 
 FRAMES: Final = {
-    "intransitive": 0.24,
-    "transitive": 0.44,
-    "ditransitive": 0.08,
-    "clausal": 0.1,
-    "copular": 0.14,
+    "intransitive": 0.2,
+    "transitive": 0.55,
+    "ditransitive": 0.06,
+    "clausal": 0.06,
+    "copular": 0.13,
 }
 """Shares of the kinds of predicate."""
 
 
-class Tables(NamedTuple):
-    """What the rules draw from, whatever the topic."""
+class Tables:
+    """What the rules draw from: closed classes and shares here, content words by topic in `preferences`."""
 
-    preferences: Preferences
-    punctuation: dict[str, Word]
-    determiners: dict[Number, Table[Word]]
-    pronouns: dict[Number, Word]
-    recipient_preposition: Word
-    negation: Word
-    relativisers: dict[str, Word]
-    auxiliaries: dict[str, dict[Number, Word]]
-    copulas: dict[str, dict[Number, Word]]
-    degrees: Table[Word]
-    coordinators: Table[Word]
-    subordinators: Table[Word]
-    openers: dict[str, Table[Word]]
+    def __init__(self, lexicon: Lexicon, uniform: Callable[[], float]) -> None:
+        """Everything follows from the lexicon but the preferences, which are drawn from the uniform numbers."""
+        self.preferences = Preferences(lexicon, uniform)
+        self._choose_words(lexicon)
+        self._choose_shares()
 
-    numbers: Table[Number] = Table({"singular": 0.55, "plural": 0.45})
-    tenses: Table[str] = Table({"present": 0.45, "past": 0.35, "future": 0.2})
-    cores: Table[str] = Table({"simple": 0.78, "coordinate": 0.1, "subordinate": 0.12})
-    frames: Table[str] = Table(FRAMES)
-    embedded_frames: Table[str] = Table({k: share for k, share in FRAMES.items() if k != "clausal"})
-    relative_frames: Table[str] = Table(
-        {k: FRAMES[k] for k in ("intransitive", "transitive", "copular")}
-    )
-    opened: Table[bool] = coin(0.22)
-    pronominal: Table[bool] = coin(0.25)
-    """Given that a subject has been named before."""
-    described: Table[bool] = coin(0.3)
-    """By an adjective."""
-    graded: Table[bool] = coin(0.2)
-    """By a word of degree."""
-    accompanied: Table[bool] = coin(0.16)
-    """By a noun preposition and its noun phrase."""
-    related: Table[bool] = coin(0.11)
-    """By a relative clause."""
-    related_as_object: Table[bool] = coin(0.35)
-    placed: Table[bool] = coin(0.28)
-    modified: Table[bool] = coin(0.15)
-    """By an adverb."""
-    negated: Table[bool] = coin(0.06)
+    def _choose_words(self, lexicon: Lexicon) -> None:
+        def word(name: str, slot: str = "any") -> Word:
+            return lexicon.lemmas[name].forms[slot]
 
+        def numbered(name: str) -> dict[Number, Word]:
+            return {"singular": word(name, "singular"), "plural": word(name, "plural")}
 
-def tables(lexicon: Lexicon, uniform: Callable[[], float]) -> Tables:
-    """The tables of a lexicon; preferences are drawn from the uniform numbers."""
-    preferences = Preferences(lexicon, uniform)
-
-    def forms(name: str) -> dict[Number, Word]:
-        form = lexicon.lemmas[name].forms
-        return {"singular": form["singular"], "plural": form["plural"]}
-
-    def word(name: str) -> Word:
-        return lexicon.lemmas[name].forms["any"]
-
-    return Tables(
-        preferences=preferences,
-        punctuation={mark: word(mark) for mark in (".", ",")},
-        determiners={
-            number: Table({lexicon.lemmas[name].forms[form]: share for (name, form), share in shares.items()})
+        invariable = self.preferences.words
+        self.full_stop, self.negation, self.recipient_preposition = word("."), word("not"), word("to")
+        self.pronouns = numbered("it")
+        self.relativisers = {"agent": word("who"), "thing": word("which")}
+        self.auxiliaries = {tense: numbered(tense) for tense in ("past", "future")}
+        self.copulas = {tense: numbered(f"be {tense}") for tense in TENSES}
+        self.openers = {tense: Table(invariable(f"time {tense}")) for tense in TENSES}
+        self.degrees = Table(invariable("degree"))
+        self.coordinators = Table(invariable("coordinator"))
+        self.subordinators = Table(invariable("subordinator"))
+        self.determiners = {
+            number: Table({word(name, number): share for name, share in shares.items()})
             for number, shares in DETERMINERS.items()
-        },
-        pronouns=forms("it"),
-        recipient_preposition=word("to"),
-        negation=word("not"),
-        relativisers={"agent": word("who"), "thing": word("which"), "place": word("which")},
-        auxiliaries={tense: forms(tense) for tense in ("past", "future")},
-        copulas={tense: forms(f"be {tense}") for tense in ("present", "past", "future")},
-        degrees=Table(preferences.words("degree")),
-        coordinators=Table(preferences.words("coordinator")),
-        subordinators=Table(preferences.words("subordinator")),
-        openers={t: Table(preferences.words(f"time {t}")) for t in ("present", "past", "future")},
-    )
+        }
+
+    def _choose_shares(self) -> None:
+        self.numbers: Table[Number] = Table({"singular": 0.55, "plural": 0.45})
+        self.tenses = Table(TENSES)
+        self.cores = Table(CORES)
+        self.frames = Table(FRAMES)
+        self.embedded_frames = Table({frame: share for frame, share in FRAMES.items() if frame != "clausal"})
+        self.relative_frames = Table({frame: FRAMES[frame] for frame in ("intransitive", "transitive", "copular")})
+        self.pronominal = coin(0.18)  # a subject, where one was named before
+        self.described = coin(0.14)  # a noun, by an adjective
+        self.graded = coin(0.2)  # an adjective, by a word of degree
+        self.accompanied = coin(0.11)  # a noun, by a preposition and its noun phrase
+        self.related = coin(0.09)  # a noun, by a relative clause
+        self.related_as_object = coin(0.35)  # rather than as subject of that clause
+        self.placed = coin(0.22)  # a verb, by a place preposition and its noun phrase
+        self.modified = coin(0.1)  # a verb, by an adverb
+        self.negated = coin(0.04)
 
 
 class Derivation:
@@ -163,16 +136,10 @@ class Derivation:
     # Sentences and clauses ---------------------------------------------------------------------------
 
     def sentence(self) -> Tree:
-        """``TOP``: perhaps a time adverb, one or two clauses, a full stop."""
+        """``TOP``: a time adverb, one or two clauses of its tense, a full stop."""
         tables = self.tables
-        parts: list[str | int | Tree] = ["TOP"]
         self.tense = self.draw(tables.tenses)
-        opener = comma = None
-        if self.draw(tables.opened):
-            opener = self.add(self.draw(tables.openers[self.tense]))
-            comma = self.add(tables.punctuation[","])
-            self.attach(comma, opener, "punct")
-            parts.append(("ADVP", opener, comma))
+        opener = self.add(self.draw(tables.openers[self.tense]))
         core = self.draw(tables.cores)
         clause, root = self.clause(tables.frames)
         if core == "coordinate":
@@ -180,16 +147,15 @@ class Derivation:
             second, head = self.clause(tables.embedded_frames)
             self.attach(joint, head, "cc")
             self.attach(head, root, "conj")
-            clause = ("S", clause, joint, second)
+            clause = Tree("S", (clause, joint, second))
         elif core == "subordinate":
             subordinate, head = self.introduced_clause(self.draw(tables.subordinators), tables.embedded_frames)
             self.attach(head, root, "advcl")
-            clause = (*clause, subordinate)
-        stop = self.add(tables.punctuation["."])
+            clause = Tree("S", (*clause.parts, subordinate))
+        stop = self.add(tables.full_stop)
         self.attach(stop, root, "punct")
-        if opener is not None:
-            self.attach(opener, root, "advmod:time")
-        return (*parts, clause, stop)
+        self.attach(opener, root, "advmod:time")
+        return Tree("TOP", (Tree("ADVP", (opener,)), clause, stop))
 
     def clause(self, frames: Table[str]) -> tuple[Tree, int]:
         """``S``: a subject and a predicate that agrees with it; and the position of its head."""
@@ -199,21 +165,21 @@ class Derivation:
         if self.antecedent is not None and self.draw(tables.pronominal):
             number = self.antecedent
             subject = self.add(tables.pronouns[number])
-            tree: Tree = ("NP", subject)
+            tree = Tree("NP", (subject,))
         else:
             noun, number = self.draw(self.topic.subjects), self.draw(tables.numbers)
             tree, subject = self.noun_phrase(noun, number, relative=True)
             self.antecedent = number
         predicate, head = self.predicate(noun, number, frames, outer=True)
         self.attach(subject, head, "nsubj")
-        return ("S", tree, predicate), head
+        return Tree("S", (tree, predicate)), head
 
     def introduced_clause(self, word: Word, frames: Table[str]) -> tuple[Tree, int]:
         """``SBAR``: a clause after a subordinating word."""
         mark = self.add(word)
         clause, head = self.clause(frames)
         self.attach(mark, head, "mark")
-        return ("SBAR", mark, clause), head
+        return Tree("SBAR", (mark, clause)), head
 
     # Predicates --------------------------------------------------------------------------------------
 
@@ -230,7 +196,7 @@ class Derivation:
             word = self.draw(self.tables.preferences.complementisers[verb])
             complement, embedded = self.introduced_clause(word, self.tables.embedded_frames)
             self.attach(embedded, head, "ccomp")
-            return ("VP", *parts, complement), head
+            return Tree("VP", (*parts, complement)), head
         if frame != "intransitive":
             tree, thing = self.object_phrase(verb, relative=outer)
             self.attach(thing, head, "obj")
@@ -246,7 +212,7 @@ class Derivation:
             phrase, where = self.prepositional_phrase(preposition, place, depth=1)
             self.attach(where, head, "obl")
             parts.append(phrase)
-        return ("VP", *parts), head
+        return Tree("VP", tuple(parts)), head
 
     def copular(self, subject: Lemma | None, number: Number) -> tuple[Tree, int]:
         """A copula and an adjective, which is the head."""
@@ -254,7 +220,7 @@ class Derivation:
         adjective, head = self.adjective_phrase(subject)
         for dependent, relation in dependents:
             self.attach(dependent, head, relation)
-        return ("VP", *(dependent for dependent, _ in dependents), adjective), head
+        return Tree("VP", (*(dependent for dependent, _ in dependents), adjective)), head
 
     def verb_group(self, verb: Lemma, number: Number) -> tuple[list[int | Tree], int]:
         """Auxiliary, negation, adverb, verb: their positions, and the verb's."""
@@ -282,9 +248,7 @@ class Derivation:
         noun = self.draw(self.topic.objects[verb])
         return self.noun_phrase(noun, self.draw(self.tables.numbers), relative=relative)
 
-    def noun_phrase(
-        self, noun: Lemma, number: Number, *, relative: bool, depth: int = 0
-    ) -> tuple[Tree, int]:
+    def noun_phrase(self, noun: Lemma, number: Number, *, relative: bool, depth: int = 0) -> tuple[Tree, int]:
         """``NP`` and the position of its noun: determiner, adjective, noun, perhaps a phrase, perhaps a clause.
 
         Args:
@@ -315,7 +279,7 @@ class Derivation:
             tree, dependent = self.relative_clause(noun, number)
             self.attach(dependent, head, "acl:relcl")
             parts.append(tree)
-        return ("NP", *parts), head
+        return Tree("NP", tuple(parts)), head
 
     def adjective_phrase(self, noun: Lemma | None) -> tuple[Tree, int]:
         """``AP`` and the position of an adjective that suits the noun."""
@@ -323,16 +287,16 @@ class Derivation:
         degree = self.add(self.draw(self.tables.degrees)) if self.draw(self.tables.graded) else None
         head = self.add(adjective.forms["any"])
         if degree is None:
-            return ("AP", head), head
+            return Tree("AP", (head,)), head
         self.attach(degree, head, "advmod:degree")
-        return ("AP", degree, head), head
+        return Tree("AP", (degree, head)), head
 
     def prepositional_phrase(self, preposition: Word, noun: Lemma, *, depth: int) -> tuple[Tree, int]:
         """``PP`` and the position of its noun."""
         case = self.add(preposition)
         tree, head = self.noun_phrase(noun, self.draw(self.tables.numbers), relative=False, depth=depth)
         self.attach(case, head, "case")
-        return ("PP", case, tree), head
+        return Tree("PP", (case, tree)), head
 
     def relative_clause(self, noun: Lemma, number: Number) -> tuple[Tree, int]:
         """``SBAR`` and the position of its head; the described noun is its subject or its object."""
@@ -342,10 +306,10 @@ class Derivation:
         if not self.draw(tables.related_as_object):
             predicate, head = self.predicate(noun, number, tables.relative_frames, outer=False)
             self.attach(relativiser, head, "nsubj")
-            return ("SBAR", relativiser, ("S", predicate)), head
+            return Tree("SBAR", (relativiser, Tree("S", (predicate,)))), head
         other, other_number = self.draw(self.topic.subjects), self.draw(tables.numbers)
         tree, subject = self.noun_phrase(other, other_number, relative=False)
         group, head = self.verb_group(self.draw(self.topic.verbs["transitive"][other]), other_number)
         self.attach(subject, head, "nsubj")
         self.attach(relativiser, head, "obj")
-        return ("SBAR", relativiser, ("S", tree, ("VP", *group))), head
+        return Tree("SBAR", (relativiser, Tree("S", (tree, Tree("VP", tuple(group)))))), head

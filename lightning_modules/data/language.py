@@ -4,8 +4,9 @@
     for sentence in language.document("train", 0):
         print(sentence.text, sentence.translated_text)
 
-A document keeps to one topic; its sentences are grown by `grammar.py` from the words of `lexicon.py` and
-translated by `second_language.py`.
+A document keeps to one topic. Its sentences are grown by `grammar.py` from the words of `lexicon.py`, chosen
+to suit each other by `selection.py`, and translated by `second_language.py`. `minimal_pairs.py` makes
+ungrammatical twins of them, `entropy.py` says how predictable they are.
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from itertools import count as from_zero
 
 import numpy as np
 
-from lightning_modules.data.grammar import Derivation, Tree, tables
+from lightning_modules.data.grammar import Derivation, Tables, Tree
 from lightning_modules.data.lexicon import TOPICS, Lexicon, Number
 from lightning_modules.data.second_language import translate
 from lightning_modules.errors import DataError
@@ -41,7 +42,7 @@ class Sentence:
     senses: tuple[int | None, ...]
     """0 or 1 for a form that two lemmas share, else None."""
     tree: Tree
-    """Constituents: (label, part, ...), a part being another constituent or the position of a word."""
+    """Constituents, labelled as in the Penn Treebank; the innermost parts are positions of words."""
     translation: tuple[str, ...]
     """The words of the translation; a function of `words` and `senses`."""
     topic: int
@@ -61,17 +62,23 @@ class Sentence:
         return " ".join(self.translation)
 
     @property
+    def subject_number(self) -> Number | None:
+        """Of the subject of the first clause, with which its verb agrees."""
+        root = self.heads.index(-1)
+        subject = next(i for i, h in enumerate(self.heads) if h == root and self.relations[i] == "nsubj")
+        return self.numbers[subject]
+
+    @property
     def bracketed(self) -> str:
         """The tree as in the Penn Treebank."""
         return self._bracketed(self.tree)
 
     def _bracketed(self, tree: Tree) -> str:
-        label, *parts = tree
         inside = (
             f"({self.tags[part]} {self.words[part]})" if isinstance(part, int) else self._bracketed(part)
-            for part in parts
+            for part in tree.parts
         )
-        return f"({label} {' '.join(inside)})"
+        return f"({tree.label} {' '.join(inside)})"
 
 
 class Language:
@@ -82,10 +89,12 @@ class Language:
             raise DataError(f"The seed of a language must be 0 or more, but is {seed}.")
         self.seed = seed
         self.lexicon = Lexicon(_stream(derive(seed, "lexicon")).__next__)
-        self._tables = tables(self.lexicon, _stream(derive(seed, "preferences")).__next__)
+        self._tables = Tables(self.lexicon, _stream(derive(seed, "preferences")).__next__)
 
     def document(self, split: str, index: int) -> tuple[Sentence, ...]:
         """A document of 5 to 20 sentences on one topic; the same whatever else was generated."""
+        if index < 0:
+            raise DataError(f"The number of a document must be 0 or more, but is {index}.")
         uniform = _stream(derive(self.seed, "document", split, index)).__next__
         topic = int(uniform() * TOPICS)
         fewest, most = SENTENCES_PER_DOCUMENT

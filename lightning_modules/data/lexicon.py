@@ -13,18 +13,18 @@ from typing import Final, Literal, NamedTuple
 
 Number = Literal["singular", "plural"]
 
-TOPICS: Final = 16
+TOPICS: Final = 14
 
 CONTENT_LEMMAS: Final = {
-    "agent": (8, 6),
-    "thing": (14, 10),
-    "place": (5, 4),
-    "intransitive": (5, 4),
-    "transitive": (8, 6),
-    "ditransitive": (2, 3),
-    "clausal": (0, 8),
-    "adjective": (7, 10),
-    "adverb": (0, 20),
+    "agent": (7, 6),
+    "thing": (11, 8),
+    "place": (4, 4),
+    "intransitive": (4, 4),
+    "transitive": (6, 6),
+    "ditransitive": (2, 2),
+    "clausal": (0, 6),
+    "adjective": (6, 8),
+    "adverb": (0, 12),
 }
 """Kind of content word: lemmas in each topic, and lemmas at home in every topic."""
 
@@ -35,7 +35,7 @@ _NUMBERED = ("singular", "plural")
 
 FUNCTION_LEMMAS: Final[Mapping[tuple[str, str], Mapping[str, tuple[str, ...]]]] = {
     ("determiner", "DET"): {
-        "the": ("any",),
+        "the": _NUMBERED,
         "a": _NUMBERED,
         "this": _NUMBERED,
         "that": _NUMBERED,
@@ -190,10 +190,7 @@ class _Coiner:
 
 def _function_drafts(source: _Coiner, foreign: _Coiner) -> list[_Draft]:
     """Short words; the forms of one lemma share nothing, as ``is`` and ``are`` do not."""
-    drafts = [
-        _Draft(mark, "punctuation", "PUNCT", None, {"any": mark}, mark)
-        for mark in (".", ",")
-    ]
+    drafts = [_Draft(".", "punctuation", "PUNCT", None, {"any": "."}, ".")]
     for (kind, tag), lemmas in FUNCTION_LEMMAS.items():
         for name, slots in lemmas.items():
             stems = {slot: source.coin(1, final=0.5) for slot in slots}

@@ -17,7 +17,7 @@ T = TypeVar("T", bound=Hashable)
 
 FAVOURITES = (0.5, 0.3, 0.2)
 """How a word shares out its preference among its favourites."""
-PREFERENCE = 0.6
+PREFERENCE = 0.7
 """Chance that a word governed by another is one of its favourites; else the topic decides."""
 GENERAL = 0.2
 """Chance of a word that is at home in every topic."""
@@ -54,7 +54,7 @@ def coin(probability: float) -> Table[bool]:
 def zipf(items: Iterable[T]) -> dict[T, float]:
     """Weights 1 / rank that sum to 1."""
     weights = {item: 1 / rank for rank, item in enumerate(items, 1)}
-    total = sum(weights.values())
+    total = math.fsum(weights.values())
     return {item: weight / total for item, weight in weights.items()}
 
 
@@ -91,7 +91,7 @@ class Preferences:
             favourite, _ = Table(left).draw(self._uniform())
             del left[favourite]
             favourites[favourite] = weight
-        return Table(mixture((PREFERENCE / sum(favourites.values()), favourites), (1 - PREFERENCE, base)))
+        return Table(mixture((PREFERENCE / math.fsum(favourites.values()), favourites), (1 - PREFERENCE, base)))
 
     def words(self, kind: str) -> dict[Word, float]:
         """The invariable words of a kind, by Zipf's law."""

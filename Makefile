@@ -1,0 +1,35 @@
+# Two commands: `make demo` shows what the project does, `make test` checks all of it.
+# Both make the environment first and need Python 3.11 or later, pip, make and git.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# pytest-xdist shares the tests out over the cores; torch must then not do the same.
+WORKERS ?= 2
+
+.PHONY: demo test check tests test-slow clean
+
+demo: $(VENV)/installed
+	$(BIN)/ablate run experiments/article-tiny.yaml --slots 2
+
+test: check tests
+
+check: $(VENV)/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+tests: $(VENV)/installed
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) -m "not slow and not gpu"
+
+test-slow: $(VENV)/installed
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "slow and not gpu"
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[test]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) out

@@ -1,0 +1,159 @@
+"""The command line as a user meets it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ablations.cli import main
+from lightning_modules.data.tokens import load
+
+ROOT = Path(__file__).parent.parent
+
+
+def ablate(*arguments):
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def write_spec(folder, text="", **changes):
+    spec = {
+        "name": "tried",
+        "version": 1,
+        "data": {"kind": "files", "train": "train.tsv", "validation": "validation.tsv", "target": "target",
+                 "vocab_size": 320, "max_length": 64},
+        "encoder": {"num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 2},
+        "training": {"max_steps": 4, "tokens_per_step": 128},
+        "arms": {"mlm": {"objective": {"kind": "masked_lm"}}, "mt": {"objective": {"kind": "translation"}}},
+        "seeds": [0, 1],
+        "measures": ["validation"],
+    }  # fmt: skip
+    path = folder / "spec.yaml"
+    path.write_text(text or json.dumps(spec | changes))
+    return path
+
+
+@pytest.mark.parametrize("command", [None, *main.commands])
+def test_every_command_explains_itself(command):
+    result = ablate(*([command] if command else []), "--help")
+    assert result.exit_code == 0
+    assert "Usage: main" in result.output
+    if command:
+        assert main.commands[command].help
+
+
+def test_validate_names_every_problem_of_every_file_and_exits_with_2(tmp_path):
+    good = write_spec(tmp_path)
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(
+        good.read_text().replace('"max_steps"', '"max_step"').replace('"seeds": [0, 1]', '"seeds": [0, 0]')
+    )
+    result = ablate("validate", good, bad)
+    assert result.exit_code == 2
+    assert f"{good}: good, 4 runs" in result.stdout
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith(f"{bad}:1:") for line in lines)
+    assert "max_steps" in lines[0]
+    assert ablate("validate", good).exit_code == 0
+    assert ablate("validate").exit_code == 2
+    assert json.loads(ablate("validate", "--schema").stdout)["title"] == "Experiment"
+
+
+def test_plan_as_json_says_what_there_is_to_do(tmp_path, data_root):
+    spec = write_spec(tmp_path)
+    result = ablate("plan", spec, "--json", "--out", tmp_path / "out", "--data-root", data_root)
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert list(told) == ["experiment", "runs", "seconds"]
+    assert told["experiment"] == "tried"
+    assert told["seconds"] is None
+    assert [(run["arm"], run["seed"]) for run in told["runs"]] == [("mlm", 0), ("mlm", 1), ("mt", 0), ("mt", 1)]
+    keys = {"run_id", "arm", "seed", "state", "max_steps", "tokens", "parameters", "flops", "seconds"}
+    assert all(keys <= set(run) for run in told["runs"])
+    assert {run["state"] for run in told["runs"]} == {"planned"}
+    assert not (tmp_path / "out").exists()  # looking writes nothing
+    resolved = json.loads(ablate("plan", spec, "--resolved").stdout)
+    assert resolved["arms"]["mlm"]["training"]["warmup_steps"] == 0
+
+
+def test_missing_text_is_found_before_the_first_run(tmp_path, data_root):
+    spec = write_spec(tmp_path)
+    result = ablate("run", spec, "--out", tmp_path / "out", "--data-root", tmp_path)
+    assert result.exit_code == 2
+    assert result.stderr == "".join(
+        f"{tmp_path / name}.tsv does not exist (data.{name}; relative paths start at --data-root). "
+        "Correct the path.\n"
+        for name in ("train", "validation")
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_column_that_is_not_there_is_found_before_the_first_run(tmp_path, data_root):
+    spec = write_spec(tmp_path)
+    spec.write_text(spec.read_text().replace('"target": "target"', '"target": "german"'))
+    result = ablate("run", spec, "--out", tmp_path / "out", "--data-root", data_root)
+    assert result.exit_code == 2
+    assert "german" in result.stderr
+    assert "target" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_step_larger_than_the_text_is_found_before_the_first_run(tmp_path, data_root):
+    spec = write_spec(tmp_path, training={"max_steps": 4, "tokens_per_step": 10**6})
+    result = ablate("run", spec, "--out", tmp_path / "out", "--data-root", data_root)
+    assert result.exit_code == 2
+    store = next(path for path in (tmp_path / "out/tokens").iterdir() if path.is_dir())
+    there = len(load(store).train.ids)
+    assert result.stderr == (
+        f"{spec}: arm mlm: the training text has {there:,} tokens, fewer than one step of "
+        f"training.tokens_per_step = 1,000,000; give more text or make the steps smaller.\n"
+    )
+    assert not (tmp_path / "out/runs").exists()
+
+
+def test_an_arm_that_is_not_there_is_a_sentence(tmp_path, data_root):
+    spec = write_spec(tmp_path)
+    result = ablate("run", spec, "--arm", "clm", "--out", tmp_path / "out", "--data-root", data_root)
+    assert result.exit_code == 2
+    assert result.stderr == f"--arm clm: {spec} has no such thing; it has mlm, mt.\n"
+
+
+def test_an_output_root_that_is_a_file_is_a_sentence(tmp_path, data_root):
+    (tmp_path / "out").write_text("in the way")
+    result = ablate("run", write_spec(tmp_path), "--out", tmp_path / "out", "--data-root", data_root)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"{tmp_path / 'out'}")
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_dry_run_does_nothing(tmp_path, data_root):
+    result = ablate("run", write_spec(tmp_path), "--dry-run", "--out", tmp_path / "out", "--data-root", data_root)
+    assert result.exit_code == 0
+    assert "4 runs, 4 to do" in result.stdout
+    assert not (tmp_path / "out").exists()
+
+
+def test_doctor_finds_nothing_wrong_here_and_a_dangerous_environment(tmp_path, monkeypatch):
+    assert ablate("doctor", "--out", tmp_path).exit_code == 0
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    result = ablate("doctor", "--out", tmp_path)
+    assert result.exit_code == 1
+    assert "lets a checkpoint execute code; unset it" in result.output
+
+
+def test_training_refuses_an_environment_that_lets_checkpoints_execute_code(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "lightning_modules.train", str(tmp_path)],
+        env=os.environ | {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr == (
+        "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set, which lets a checkpoint execute code; unset it.\n"
+    )
