@@ -18,7 +18,9 @@ from lightning_modules.randomness import derive
 
 EVALUATION_SEED = 0  # one corruption of the evaluation text for all arms and seeds
 
-INITIAL_STANDARD_DEVIATION = 0.02  # BERT's initializer_range
+INITIAL_SCALE = 0.02 * 768**0.5
+"""Standard deviation of initial weights times the square root of the width: BERT's 0.02 at its width of 768.
+A fixed 0.02 makes the sub-layers of a narrow encoder all but silent, and learning slow (experiments/LOG.md)."""
 
 Batch = dict[str, Tensor]
 """Tensors of one step, or of one device's share of it. Every objective has `tokens_BT`, `sequence_BT`,
@@ -75,16 +77,17 @@ class Objective(L.LightningModule):
         )
 
     def initialise(self) -> None:
-        """Set the initial weights from the run's seed: normal with BERT's standard deviation, biases 0.
+        """Set the initial weights from the run's seed: normal, scaled with the width; biases 0.
 
         Each parameter has a generator of its own, keyed by its name, so the encoder's weights are the same
         bits whatever else the module holds.
         """
         seed = derive(self.run.seed, "weights")
+        deviation = INITIAL_SCALE / self.run.encoder.hidden_size**0.5
         for name, parameter in self.named_parameters():
             if parameter.ndim >= 2:
                 rng = torch.Generator().manual_seed(derive(seed, name))
-                nn.init.normal_(parameter, std=INITIAL_STANDARD_DEVIATION, generator=rng)
+                nn.init.normal_(parameter, std=deviation, generator=rng)
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
             else:

@@ -89,7 +89,7 @@ class Language:
             raise DataError(f"The seed of a language must be 0 or more, but is {seed}.")
         self.seed = seed
         self.lexicon = Lexicon(_stream(derive(seed, "lexicon")).__next__)
-        self._tables = Tables(self.lexicon, _stream(derive(seed, "preferences")).__next__)
+        self.tables = Tables(self.lexicon, _stream(derive(seed, "preferences")).__next__)
 
     def document(self, split: str, index: int) -> tuple[Sentence, ...]:
         """A document of 5 to 20 sentences on one topic; the same whatever else was generated."""
@@ -102,7 +102,7 @@ class Language:
         antecedent: Number | None = None
         sentences = []
         for _ in range(size):
-            derivation = Derivation(self._tables, topic, uniform, antecedent)
+            derivation = Derivation(self.tables, topic, uniform, antecedent)
             sentences.append(_finished(derivation, topic))
             antecedent = derivation.antecedent
         return tuple(sentences)

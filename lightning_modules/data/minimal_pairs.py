@@ -63,11 +63,11 @@ def minimal_pairs(language: Language, paradigm: str, count: int) -> Iterator[Min
 
 
 def _pairs(language: Language, paradigm: str, count: int) -> Iterator[MinimalPair]:
-    twins, wanted = PARADIGMS[paradigm]
+    twins, values = PARADIGMS[paradigm]
     made = document = 0
     while made < count:
         for sentence in language.document(f"minimal pairs: {paradigm}", document):
-            value = wanted[made % len(wanted)]
+            value = values[made % len(values)]
             words = next((twin.words for twin in twins(sentence, language.lexicon) if twin.value == value), None)
             if words is not None and made < count:
                 yield MinimalPair(paradigm, sentence, words, value)
@@ -184,22 +184,27 @@ def _replaced(sentence: Sentence, position: int, form: str) -> tuple[str, ...]:
     return (*sentence.words[:position], form, *sentence.words[position + 1 :])
 
 
-_NUMBERS, _TENSES = tuple(OTHER_NUMBER), tuple(OTHER_TENSE)
+class Paradigm(NamedTuple):
+    """One rule to break."""
 
-PARADIGMS: Final[Mapping[str, tuple[Callable[[Sentence, Lexicon], Iterator[Twin]], tuple[str, ...]]]] = {
-    "agreement_simple": (_disagreeing("agreement_simple"), _NUMBERS),
-    "agreement_across_phrase": (_disagreeing("agreement_across_phrase"), _NUMBERS),
-    "agreement_across_clause": (_disagreeing("agreement_across_clause"), _NUMBERS),
-    "agreement_in_clause": (_disagreeing("agreement_in_clause"), _NUMBERS),
-    "determiner_noun": (_wrong_determiners, _NUMBERS),
-    "verb_form": (_finite_after_auxiliary, _NUMBERS),
-    "tense_concord": (_wrong_time, _TENSES),
-    "noun_order": (_determiner_after_noun, _NUMBERS),
-    "phrase_order": (_preposition_in_phrase, _NUMBERS),
+    twins: Callable[[Sentence, Lexicon], Iterator[Twin]]
+    """The ways to break it in a sentence, from left to right."""
+    values: tuple[str, ...] = ("singular", "plural")
+    """What its pairs take turns through."""
+
+
+PARADIGMS: Final[Mapping[str, Paradigm]] = {
+    "agreement_simple": Paradigm(_disagreeing("agreement_simple")),
+    "agreement_across_phrase": Paradigm(_disagreeing("agreement_across_phrase")),
+    "agreement_across_clause": Paradigm(_disagreeing("agreement_across_clause")),
+    "agreement_in_clause": Paradigm(_disagreeing("agreement_in_clause")),
+    "determiner_noun": Paradigm(_wrong_determiners),
+    "verb_form": Paradigm(_finite_after_auxiliary),
+    "tense_concord": Paradigm(_wrong_time, tuple(OTHER_TENSE)),
+    "noun_order": Paradigm(_determiner_after_noun),
+    "phrase_order": Paradigm(_preposition_in_phrase),
 }
-"""How each paradigm breaks a sentence, and the values its pairs take turns through.
-
-agreement_simple: the verb has the other number, no noun between it and its subject. agreement_across_phrase,
+"""agreement_simple: the verb has the other number, no noun between it and its subject. agreement_across_phrase,
 agreement_across_clause: the same with a prepositional phrase, or a relative clause, between, whose last noun has
 the verb's wrong number. agreement_in_clause: the verb of a relative clause disagrees with the noun described.
 determiner_noun: the determiner has the other number. verb_form: a finite verb after an auxiliary.
