@@ -12,11 +12,11 @@ STATE_STYLES = {"done": "green", "running": "cyan", "failed": "red", "interrupte
 def plan_table(content: dict[str, Any]) -> None:
     """The runs of a plan with their cost, and the sum."""
     table = _table(f"{content['experiment']}: {content['question']}".rstrip(": "))
-    for name in ("arm", "seed", "run"):
-        table.add_column(name)
-    table.add_column("state")
-    for name in ("steps", "tokens", "parameters", "operations", "time"):
-        table.add_column(name, justify="right")
+    table.add_column("arm", overflow="fold")
+    for name in ("seed", "run", "state"):
+        table.add_column(name, no_wrap=True)
+    for name in ("steps", "tokens", "parameters", "FLOPs", "time"):
+        table.add_column(name, justify="right", no_wrap=True)
     for run in content["runs"]:
         table.add_row(
             run["arm"],
@@ -24,9 +24,9 @@ def plan_table(content: dict[str, Any]) -> None:
             run["run_id"],
             _styled(run["state"]),
             f"{run['max_steps']:,}",
-            f"{run['tokens']:,}",
-            f"{run['parameters']:,}",
-            f"{run['flops']:.1e}",
+            compact(run["tokens"]),
+            compact(run["parameters"]),
+            compact(run["flops"]),
             duration(run["seconds"]),
         )
     console = Console()
@@ -42,8 +42,9 @@ def plan_table(content: dict[str, Any]) -> None:
 def status_table(states: list[dict[str, Any]]) -> None:
     """State and progress of runs, and what failed ones said."""
     table = _table(None)
-    for name in ("arm", "seed", "run", "state"):
-        table.add_column(name)
+    table.add_column("arm", overflow="fold")
+    for name in ("seed", "run", "state"):
+        table.add_column(name, no_wrap=True)
     for name in ("step", "tokens/s", "time"):
         table.add_column(name, justify="right")
     table.add_column("message", overflow="fold")
@@ -60,6 +61,14 @@ def status_table(states: list[dict[str, Any]]) -> None:
             run.get("message") or "",
         )
     Console().print(table)
+
+
+def compact(number: float) -> str:
+    """A count with three digits and a prefix: 1.02M, 375k, 1.9T."""
+    for size, letter in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.3g}{letter}"
+    return f"{number:.3g}"
 
 
 def duration(seconds: float | None) -> str:

@@ -22,7 +22,7 @@ from lightning_modules.errors import DataError
 from lightning_modules.randomness import derive, uniforms
 
 SENTENCES_PER_DOCUMENT = (5, 20)
-"""Shortest and longest document; short ones are more frequent, the mean is 10."""
+"""Shortest and longest document; short ones are more frequent, the mean is about 10."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,11 @@ class Sentence:
 
 class Language:
     """A language and all its text, both decided by the seed alone."""
+
+    lexicon: Lexicon
+    """Its words."""
+    tables: Tables
+    """What its grammar draws from."""
 
     def __init__(self, seed: int) -> None:
         if seed < 0:
