@@ -9,6 +9,7 @@ from ablations import gathering, grid, plan, runs, specfile
 from ablations.errors import SpecError
 from ablations.runs import PlannedRun
 from ablations.spec import Experiment
+from lightning_modules.config import Data
 from lightning_modules.data import corpus
 from lightning_modules.files import explained, read_json
 from lightning_modules.run_directory import RunDirectory
@@ -85,9 +86,24 @@ class Workspace:
         )
 
     def _describe_data(self) -> dict[str, Any]:
-        """What the page says about the text: from the token store, empty before it is made."""
+        """What the page says about the text (of the first arm); empty before its tokens are made."""
         path = self.out / "tokens" / self.planned[0].tokens / "tokens.json"
-        return read_json(path) if path.exists() else {}
+        if not path.exists():
+            return {}
+        report = read_json(path)
+        sides = [
+            split[side] for split in report["splits"].values() for side in ("source", "target") if split.get(side)
+        ]
+        return {
+            "address": report["address"],
+            "content_sha256": report["content_sha256"],
+            "description": _in_words(self.planned[0].run.settings.data),
+            "train_sentences": report["splits"]["train"]["sentences"],
+            "validation_sentences": report["splits"]["validation"]["sentences"],
+            "train_tokens": report["splits"]["train"]["source"]["tokens"],
+            "vocab_size": report["vocab_size"],
+            "cut_sentences": sum(side["cut"] for side in sides),
+        }
 
     def write_table(self) -> None:
         """Gather the rows of the runs into results.parquet."""
@@ -100,6 +116,16 @@ class Workspace:
     def states(self) -> list[dict[str, Any]]:
         """State of every run of the spec."""
         return [_state(item.directory, item.run.arm, item.run.seed, item.run_id) for item in self.planned]
+
+
+def _in_words(data: Data) -> str:
+    match data.kind:
+        case "language":
+            return f"the built-in language, seed {data.seed}"
+        case "files":
+            return ", ".join(data.train)
+        case "hub":
+            return f"{data.path} {data.name or ''}".strip()
 
 
 def all_states(out: Path) -> list[dict[str, Any]]:

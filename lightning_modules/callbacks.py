@@ -156,6 +156,11 @@ class Meter(Callback):
         seconds = self.seconds + (time.perf_counter() - self._since)
         return {"tokens_seen": self.tokens_seen, "tokens_predicted": self.tokens_predicted, "seconds": seconds}
 
+    def summary(self) -> dict[str, Any]:
+        """`progress` of a run that is over, with its mean speed."""
+        progress = self.progress()
+        return progress | {"tokens_per_second": progress["tokens_seen"] / max(progress["seconds"], 1e-9)}
+
     def leave_out(self, seconds: float) -> None:
         """Do not count the seconds of something that is no training step, such as a validation."""
         self._since += seconds

@@ -84,7 +84,8 @@ def train(
         trainer.fit(objective, data, ckpt_path=resume, weights_only=True)
         saver.finish(trainer, objective)
     if trainer.is_global_zero:
-        directory.write_state("done", step=trainer.global_step, **meter.progress())
+        directory.write_state("done", step=trainer.global_step, **meter.summary())
+        write_json(directory.path / "provenance.json", directory.provenance() | {"finished": now()})
 
 
 @contextmanager
