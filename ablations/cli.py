@@ -24,6 +24,8 @@ class Ablate(click.Group):
         except AblationsError as error:
             click.echo(str(error), err=True)
             ctx.exit(WRONG)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -170,15 +172,12 @@ def status(spec: Path | None, out: Path, data_root: Path, as_json: bool) -> None
 @click.option("--slots", type=click.IntRange(min=1), default=1, show_default=True, help="Runs at the same time.")
 def measure(spec: Path, out: Path, data_root: Path, slots: int) -> None:
     """Measure the trained runs of a spec again from their checkpoints, and write the table and the page."""
-    from ablations import measured
     from ablations.experiment import Workspace
     from ablations.running import run_missing
 
     workspace = Workspace.open(spec, out=out, data_root=data_root)
     done = [item for item in workspace.planned if item.directory.is_done()]
-    for item in done:
-        measured.forget(item.directory.path)
-    interrupted, failed = run_missing(workspace, done, devices=1, slots=slots)
+    interrupted, failed = run_missing(workspace, done, devices=1, slots=slots, again=True)
     click.echo(f"page: {write_page(workspace)}")
     sys.exit(INTERRUPTED if interrupted else FAILED if failed else GOOD)
 

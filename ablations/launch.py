@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,8 +42,14 @@ class Pool:
     measures: Sequence[Measure]
     gpus: Sequence[str] = ()
     """Names of the GPUs as CUDA_VISIBLE_DEVICES has them; none means CPU."""
+    again: bool = False
+    """Measure also what is measured already."""
     _stopping: bool = False
     _workers: list[subprocess.Popen[str]] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._environments = assign_devices(self.gpus, slots=self.slots, devices=self.devices)
 
     def run(self, run_dirs: Sequence[Path], *, ended: Callable[[Outcome], None]) -> list[Outcome]:
         """Train and measure the runs; every one is tried, whatever happens to the others.
@@ -61,14 +68,10 @@ class Pool:
                 outcomes.append(outcome)
                 ended(outcome)
 
-        environments = assign_devices(self.gpus, slots=self.slots, devices=self.devices)
-        slots = [
-            threading.Thread(target=self._serve, args=(environment, todo, note)) for environment in environments
-        ]
-        for slot in slots:
-            slot.start()
-        for slot in slots:
-            slot.join()
+        with ThreadPoolExecutor(self.slots) as threads:
+            slots = [threads.submit(self._serve, environment, todo, note) for environment in self._environments]
+            for slot in slots:
+                slot.result()  # a bug in a slot is a traceback here, never a run left out in silence
         return outcomes
 
     def _serve(
@@ -84,6 +87,8 @@ class Pool:
                     return
                 if worker is None or worker.poll() is not None:
                     worker = self._start_worker(environment)
+                if worker is None:
+                    return
                 outcome = self._order(worker, run_dir)
                 if outcome.code == BUSY:
                     todo.put(run_dir)
@@ -94,22 +99,32 @@ class Pool:
             if worker is not None:
                 _end(worker)
 
-    def _start_worker(self, environment: dict[str, str]) -> subprocess.Popen[str]:
-        worker = subprocess.Popen(
-            [sys.executable, "-m", "ablations.worker"],
-            env=os.environ | environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._workers.append(worker)
-        return worker
+    def _start_worker(self, environment: dict[str, str]) -> subprocess.Popen[str] | None:
+        """A new worker, known to `stop`; none when it was called already."""
+        with self._lock:
+            if self._stopping:
+                return None
+            worker = subprocess.Popen(
+                [sys.executable, "-m", "ablations.worker"],
+                env=os.environ | environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                # Ctrl-C in the terminal reaches the launcher alone, which closes the workers' orders.
+                start_new_session=True,
+            )
+            self._workers.append(worker)
+            return worker
 
     def stop(self) -> None:
         """Start nothing more, and have the runs at hand saved and interrupted."""
-        self._stopping = True
-        for worker in self._workers:
-            _close_orders(worker)
+        threading.Thread(target=self._stop).start()  # a signal handler must not wait for a lock
+
+    def _stop(self) -> None:
+        with self._lock:
+            self._stopping = True
+            for worker in self._workers:
+                _close_orders(worker)
 
     def _order(self, worker: subprocess.Popen[str], run_dir: Path) -> Outcome:
         """Have one run done, and wait for the answer."""
@@ -120,6 +135,7 @@ class Pool:
             "data_root": str(self.data_root),
             "devices": self.devices,
             "accelerator": "gpu" if self.gpus else "cpu",
+            "again": self.again,
             "threads": threads_per_process(self.slots * self.devices),
             "measures": [settings.model_dump(mode="json") for settings in self.measures],
         }
@@ -131,6 +147,8 @@ class Pool:
             answer = ""
         if not answer:
             code = worker.wait()
+            if self._stopping:
+                return Outcome(run_dir, INTERRUPTED, None)
             how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
             return Outcome(run_dir, 1, f"its worker process died ({how}); {run_dir / 'log.txt'} may say why")
         told = json.loads(answer)

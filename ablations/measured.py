@@ -37,13 +37,9 @@ def missing(run_dir: Path, measures: Sequence[Measure]) -> list[Measure]:
     return [settings for settings in measures if key(settings) not in known]
 
 
-def add(run_dir: Path, new: pd.DataFrame) -> None:
-    """Add rows to a run's file, which appears whole or not at all."""
+def put(run_dir: Path, new: pd.DataFrame) -> None:
+    """Write the rows of one measure into a run's file, instead of those with the same key; all or nothing."""
     before = rows(run_dir)
+    before = before[~before["key"].isin(new["key"].unique())]
     with atomic(run_dir / "measures.parquet") as temporary:
         (pd.concat([before, new], ignore_index=True) if len(before) else new).to_parquet(temporary, index=False)
-
-
-def forget(run_dir: Path) -> None:
-    """Drop all rows of a run, so that they are computed again."""
-    (run_dir / "measures.parquet").unlink(missing_ok=True)

@@ -6,7 +6,8 @@ from typing import Any
 import pandas as pd
 import torch
 
-from ablations.measured import add, key, missing
+from ablations.errors import MeasureError
+from ablations.measured import key, missing, put
 from ablations.measures.information import most_frequent, token_information
 from ablations.measures.layer_change import layer_change
 from ablations.measures.sample import Sample, first_tokens, layer_states
@@ -21,25 +22,35 @@ from lightning_modules.run_directory import RunDirectory
 Say = Callable[[str], None]
 
 
-def measure(directory: RunDirectory, tokens: Tokens, measures: Sequence[Measure], *, say: Say) -> None:
-    """Compute what is missing from the run's last checkpoint and add it to `measures.parquet`.
+def measure(
+    directory: RunDirectory, tokens: Tokens, measures: Sequence[Measure], *, say: Say, again: bool = False
+) -> None:
+    """Compute what is missing (or, `again`, all) from the run's last checkpoint into `measures.parquet`.
 
-    Each measure is written when it is ready, so a kill loses one measure at most.
+    Each measure is written when it is ready, so a kill loses one measure at most, and old rows stay until
+    new ones replace them.
 
     Raises:
-        MeasureError: the text or the width does not allow a measure.
+        MeasureError: the text or the width does not allow a measure; the other measures are there all the same.
         CheckpointError: the checkpoint is missing or damaged.
     """
-    todo = missing(directory.path, measures)
+    todo = list(measures) if again else missing(directory.path, measures)
     if not todo:
         return
     objective, step = load(directory, tokens)
     states: dict[str, Any] = {}
+    refused: list[str] = []
     for settings in todo:
         say(f"measuring {settings.kind}")
-        rows, sample = _rows(objective, tokens, settings, states)
+        try:
+            rows, sample = _rows(objective, tokens, settings, states)
+        except MeasureError as error:
+            refused.append(f"{settings.kind}: {error}")
+            continue
         frame = pd.DataFrame(rows).assign(measure=settings.kind, step=step, key=key(settings), sample=sample)
-        add(directory.path, frame)
+        put(directory.path, frame)
+    if refused:
+        raise MeasureError(" ".join(refused))
 
 
 def load(directory: RunDirectory, tokens: Tokens) -> tuple[Objective, int]:

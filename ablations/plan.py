@@ -7,7 +7,7 @@ from typing import Any
 from ablations import cost
 from ablations.runs import PlannedRun
 from ablations.spec import Experiment
-from lightning_modules.files import read_json, write_json
+from lightning_modules.files import atomic, read_json, write_json
 from lightning_modules.provenance import now
 
 
@@ -59,7 +59,8 @@ def write(
     before = read_json(path) if path.exists() else {}
     created = before.get("created") if before.get("spec_sha256") == spec_sha256 else None
     if created is None:
-        (folder / "spec.yaml").write_bytes(text)
+        with atomic(folder / "spec.yaml") as temporary:
+            temporary.write_bytes(text)
     write_json(
         path,
         content | {"spec_sha256": spec_sha256, "created": created or now(), "claims": list(claims), "data": data},

@@ -4,7 +4,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from rich.console import Console
@@ -17,16 +17,16 @@ from ablations.measured import missing
 from ablations.runs import PlannedRun, create
 from ablations.tables import duration
 from lightning_modules.data import tokens
-from lightning_modules.errors import DataError
+from lightning_modules.errors import DataError, FilesError
 
 SECONDS_BETWEEN_LOOKS = 0.5
 SECONDS_BETWEEN_LINES = 30.0  # where the output is no terminal
 
 
 def run_missing(
-    workspace: Workspace, selected: Sequence[PlannedRun], *, devices: int, slots: int
+    workspace: Workspace, selected: Sequence[PlannedRun], *, devices: int, slots: int, again: bool = False
 ) -> tuple[bool, list[Outcome]]:
-    """Train and measure those of the selected runs that need it, each once.
+    """Train and measure those of the selected runs that need it, each once; `again`, measure all of them.
 
     Returns whether somebody interrupted it, and the runs that failed.
 
@@ -38,32 +38,33 @@ def run_missing(
     todo = {
         item.run_id: item
         for item in selected
-        if not item.directory.is_done() or missing(item.directory.path, measures)
+        if again or not item.directory.is_done() or missing(item.directory.path, measures)
     }
-    workspace.write_plan()
     if not todo:
         console.print("nothing to do: every run is trained and measured", highlight=False)
         return False, []
-    prepare_text(workspace, list(todo.values()), console)
-    workspace.write_plan()
-    for item in todo.values():
-        create(item)
+    untrained = {run_id for run_id, item in todo.items() if not item.directory.is_done()}
     pool = Pool(
         slots=min(slots, len(todo)),
         devices=devices,
         data_root=workspace.data_root,
         measures=measures,
         gpus=visible_gpus(),
+        again=again,
     )
+    prepare_text(workspace, list(todo.values()), console)
+    workspace.write_plan()
+    for item in todo.values():
+        create(item)
     by_path = {item.directory.path: item for item in todo.values()}
     with stopped_by_signals(pool) as signalled, display(list(todo.values()), console) as show_end:
 
         def ended(outcome: Outcome) -> None:
             item = by_path[outcome.run_dir]
-            if outcome.code == DONE:
-                cost.calibrate(
-                    item.run.settings, item.directory.state().get("seconds", 0), workspace.out / "calibration.json"
-                )
+            if outcome.code == DONE and item.run_id in untrained:
+                with suppress(FilesError):  # an estimate that cannot be kept is no reason to stop
+                    seconds = item.directory.state().get("seconds", 0)
+                    cost.calibrate(item.run.settings, seconds, workspace.out / "calibration.json")
             show_end(item, outcome)
 
         outcomes = pool.run([item.directory.path for item in todo.values()], ended=ended)

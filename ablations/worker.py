@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from pydantic import TypeAdapter
 
 from ablations.measured import missing
@@ -39,6 +40,7 @@ def serve() -> None:
     orders: queue.Queue[dict[str, Any] | None] = queue.Queue()
     threading.Thread(target=_listen, args=(orders, stop), daemon=True).start()
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
+        os.dup2(2, 1)  # whatever a library prints must not get among the answers
         while not stop.received and (order := orders.get()) is not None:
             answers.write(json.dumps(serve_one(order, stop)) + "\n")
             answers.flush()
@@ -92,9 +94,11 @@ def _train_and_measure(
         if stop.received:
             raise Interrupted
 
+    torch.set_num_threads(order["threads"])
+    again = order["again"]
     with directory.lock():
-        if missing(directory.path, measures):
-            measure(directory, load_tokens(directory, data_root=data_root), measures, say=say)
+        if again or missing(directory.path, measures):
+            measure(directory, load_tokens(directory, data_root=data_root), measures, say=say, again=again)
     return DONE, None
 
 

@@ -45,7 +45,7 @@ class StopRequest:
 
     def _remember(self, number: int, frame: Any) -> None:
         if self.received and number == signal.SIGINT:
-            raise KeyboardInterrupt
+            raise Interrupted  # no KeyboardInterrupt: Lightning would turn it into exit code 1
         self.received = True
 
 
@@ -74,6 +74,7 @@ class Meter(Callback):
         self.tokens_seen = self.tokens_predicted = 0
         self.seconds = 0.0
         self._sums: Tensor | None = None
+        self._seen_before = 0.0  # tokens of the line in the making from before a resume: no speed of this start
         self._last_state = 0.0
         self._since = self._line_since = time.perf_counter()
 
@@ -86,6 +87,7 @@ class Meter(Callback):
         self.seconds = state_dict["seconds"]
         if state_dict["sums"] is not None:
             self._sums = torch.tensor(state_dict["sums"], dtype=torch.float64)
+            self._seen_before = state_dict["sums"][2]
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         self._since = self._line_since = time.perf_counter()
@@ -134,9 +136,9 @@ class Meter(Callback):
             "train/grad_norm": module.gradient_norm.item(),
             "train/tokens": self.tokens_seen,
             "train/predicted": self.tokens_predicted,
-            "perf/tokens_per_sec": seen / (now - self._line_since),
+            "perf/tokens_per_sec": (seen - self._seen_before) / (now - self._line_since),
         }
-        self._sums, self._line_since = None, now
+        self._sums, self._line_since, self._seen_before = None, now, 0.0
         write_line(trainer, line)
         self.report(trainer, line["perf/tokens_per_sec"])
         if self.on_line is not None and trainer.is_global_zero:
@@ -243,6 +245,8 @@ class Saver(Callback):
         if last:
             trainer.save_checkpoint(self.directory.last_checkpoint)
             self._last_save = time.monotonic()
+            if trainer.is_global_zero:
+                self.directory.write_state("running", step=trainer.global_step, **self.meter.progress())
         self.meter.leave_out(time.perf_counter() - start)
 
     def _drop_old(self) -> None:

@@ -1,18 +1,26 @@
 """Masked language model: predict hidden tokens from what is left (Devlin et al. 2019, section 3.1)."""
 
 import numpy as np
-import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from lightning_modules.config import MaskedLMSettings, MaskingSettings, RunSettings
 from lightning_modules.corruption import mask_tokens
 from lightning_modules.data.batches import PackedStep
-from lightning_modules.objective import EVALUATION_SEED, Batch, LossSum, Objective, shared_inputs
+from lightning_modules.objective import (
+    EVALUATION_SEED,
+    Batch,
+    LossSum,
+    Objective,
+    shared_inputs,
+    summed_cross_entropy,
+)
 from lightning_modules.prediction_head import PredictionHead
 
 
 class MaskedLM(Objective):
     """Selected tokens are hidden; their originals are predicted, and only they."""
+
+    special_labels = ()
 
     def __init__(self, run: RunSettings, *, vocab_size: int) -> None:
         super().__init__(run, vocab_size=vocab_size)
@@ -50,5 +58,4 @@ def predicted_token_loss(objective: Objective, head: PredictionHead, batch: Batc
     top_BTD = objective.encoder.head_input(objective.encode(batch)[-1])
     predicted_ND = top_BTD.flatten(0, 1)[batch["predict_N"]]
     logits_NV = head(predicted_ND, objective.encoder.tokens.weight)
-    total = F.cross_entropy(logits_NV.float(), batch["label_N"], reduction="sum")
-    return LossSum(total, total.new_tensor(len(batch["label_N"])))
+    return summed_cross_entropy(logits_NV, batch["label_N"], training=objective.training)

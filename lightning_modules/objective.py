@@ -7,6 +7,7 @@ import lightning as L
 import numpy as np
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from lightning_modules.config import RunSettings
 from lightning_modules.data.batches import PackedStep
 from lightning_modules.encoder import Encoder
 from lightning_modules.randomness import derive
+from lightning_modules.vocabulary import END, UNKNOWN
 
 EVALUATION_SEED = 0  # one corruption of the evaluation text for all arms and seeds
 
@@ -51,6 +53,8 @@ class Objective(L.LightningModule):
 
     needs_targets = False
     """Whether `view` reads the translations."""
+    special_labels: tuple[int, ...] = (UNKNOWN, END)
+    """Special ids that the objective may be asked to predict, besides every id that stands for text."""
 
     def view(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
         """What this objective shows and asks of packed sentences: arrays for `loss`.
@@ -156,6 +160,15 @@ def sum_over_devices(values: Tensor) -> Tensor:
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(values)
     return values
+
+
+def summed_cross_entropy(logits_NV: Tensor, label_N: Tensor, *, training: bool) -> LossSum:
+    """Cross-entropy in nats, summed over the predictions; in float64 where it is reported and not trained on."""
+    if training:
+        total = F.cross_entropy(logits_NV.float(), label_N, reduction="sum")
+    else:
+        total = F.cross_entropy(logits_NV.float(), label_N, reduction="none").double().sum()
+    return LossSum(total, total.new_tensor(len(label_N)))
 
 
 def shared_inputs(packed: PackedStep, shown_N: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:

@@ -19,6 +19,10 @@ from lightning_modules.callbacks import StopRequest
 
 SECONDS_TO_END = 20.0  # between asking the other ranks to end and killing them
 POLL_SECONDS = 0.1
+RANK_VARIABLE = "PRETRAINING_ABLATIONS_RANK"
+"""Set in the processes started here; LOCAL_RANK alone may come from any launcher."""
+STOPPED = (75, -signal.SIGTERM, -signal.SIGINT)
+"""How a rank ends that was asked to: it saved, or had not yet begun."""
 
 
 def run_ranks(run_dir: Path, *, devices: int, accelerator: str, lock: int, stop: StopRequest) -> int:
@@ -38,8 +42,9 @@ def run_ranks(run_dir: Path, *, devices: int, accelerator: str, lock: int, stop:
     ranks = [
         subprocess.Popen(
             command,
-            env=environment | {"LOCAL_RANK": str(rank)},
+            env=environment | {"LOCAL_RANK": str(rank), RANK_VARIABLE: str(rank)},
             stdin=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C reaches the parent alone, which passes it on
             # The lock lives until the last holder is gone: nobody else starts while a rank still writes.
             pass_fds=(lock,),
         )
@@ -70,6 +75,8 @@ def _wait(ranks: list[subprocess.Popen[bytes]], stop: StopRequest) -> int:
                 rank.kill()
         time.sleep(POLL_SECONDS)
     codes = [rank.returncode for rank in ranks if rank.returncode != 0]
+    if stop.received and all(code in STOPPED for code in codes):
+        return 75 if codes else 0
     meaningful = [code for code in codes if code > 1]
     return (meaningful or [1])[0] if codes else 0
 

@@ -84,8 +84,11 @@ class RunDirectory:
         write_json(self.path / "state.json", before | {"message": None} | fields | {"state": state})
 
     def is_done(self) -> bool:
-        """Whether training ended: state.json says so and the last checkpoint is there."""
-        return self.state()["state"] == "done" and self.last_checkpoint.is_file() and self.last_weights.is_file()
+        """Whether training ended: state.json says so and the last checkpoint is there, whole."""
+        state = self.state()
+        if state["state"] != "done" or not (self.last_checkpoint.is_file() and self.last_weights.is_file()):
+            return False
+        return self.last_checkpoint.stat().st_size == state.get("last_checkpoint_bytes")
 
     def provenance(self) -> dict[str, Any]:
         """provenance.json, empty before the first start."""

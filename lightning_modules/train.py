@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import time
+import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,11 +31,11 @@ from lightning_modules.config import RunSettings, contradictions
 from lightning_modules.data.module import RunData
 from lightning_modules.data.tokens import Tokens, load, prepare
 from lightning_modules.errors import AblationsError, DataError, NonFiniteLossError
-from lightning_modules.files import write_json
+from lightning_modules.files import remove_leftovers, write_json
 from lightning_modules.jsonl_logger import JsonLinesLogger
 from lightning_modules.objectives import build
 from lightning_modules.provenance import now, provenance
-from lightning_modules.ranks import run_ranks, stop_when_orphaned
+from lightning_modules.ranks import RANK_VARIABLE, run_ranks, stop_when_orphaned
 from lightning_modules.run_directory import RunDirectory, RunDirectoryError
 
 SECONDS_BETWEEN_LINES = 5.0
@@ -84,7 +85,8 @@ def train(
         trainer.fit(objective, data, ckpt_path=resume, weights_only=True)
         saver.finish(trainer, objective)
     if trainer.is_global_zero:
-        directory.write_state("done", step=trainer.global_step, **meter.summary())
+        size = directory.last_checkpoint.stat().st_size
+        directory.write_state("done", step=trainer.global_step, last_checkpoint_bytes=size, **meter.summary())
         write_json(directory.path / "provenance.json", directory.provenance() | {"finished": now()})
 
 
@@ -191,12 +193,14 @@ def start(
     with directory.lock() as lock:
         if directory.is_done():
             return DONE
+        directory.checkpoints.mkdir(exist_ok=True)
         try:
             tokens = load_tokens(directory, data_root=data_root)
+            for folder in (directory.path, directory.checkpoints):
+                remove_leftovers(folder)
             record_provenance(directory, devices=devices, threads=threads, tokens=tokens)
             if stop.received:
                 raise Interrupted
-            directory.checkpoints.mkdir(exist_ok=True)
             if devices > 1:
                 code = run_ranks(directory.path, devices=devices, accelerator=accelerator, lock=lock, stop=stop)
                 return _settle(directory, code)
@@ -276,8 +280,13 @@ def main(run_dir: Path, devices: int, accelerator: str, threads: int | None, dat
         problems = contradictions(directory.settings())
         if problems:
             raise RunDirectoryError(f"{run_dir / 'run.json'}: {'.'.join(problems[0][0])} {problems[0][1]}.")
-        if "LOCAL_RANK" in os.environ:
-            code = _rank(directory, data_root=data_root, devices=devices, accelerator=accelerator, stop=stop)
+        if RANK_VARIABLE in os.environ:
+            try:
+                code = _rank(directory, data_root=data_root, devices=devices, accelerator=accelerator, stop=stop)
+            except BaseException as error:
+                traceback.print_exc()
+                directory.write_state("failed", message=f"{type(error).__name__}: {error}")
+                code = FAILED
             sys.stderr.flush()
             os._exit(code)  # after a failure the process group's threads would hang the interpreter's exit
         with progress_display(directory) as on_line:

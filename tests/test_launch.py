@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -74,9 +75,22 @@ def grid(folder, data_root, out):
     return [sys.executable, "-m", "ablations.cli", "run", *arguments]
 
 
+def children(pid):
+    """Process ids below a process, at any depth."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parents[int(stat.parent.name)] = int(stat.read_text().rsplit(")", 1)[1].split()[1])
+    mine = [child for child, parent in parents.items() if parent == pid]
+    return [*mine, *(grandchild for child in mine for grandchild in children(child))]
+
+
 def kill_everything(process):
     """SIGKILL to the launcher and to every process below it, at once."""
-    os.killpg(process.pid, signal.SIGKILL)
+    below = children(process.pid)
+    for pid in (process.pid, *below):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     process.wait(LIMIT)
 
 
@@ -88,9 +102,7 @@ def killed_and_continued(tmp_path, data_root, kills):
     )
     rng = torch.Generator().manual_seed(0)
     for _ in range(kills):
-        process = subprocess.Popen(
-            grid(tmp_path, data_root, "killed"), env=ENVIRONMENT, start_new_session=True, stdout=subprocess.DEVNULL
-        )
+        process = subprocess.Popen(grid(tmp_path, data_root, "killed"), env=ENVIRONMENT, stdout=subprocess.DEVNULL)
         time.sleep(4 + 6 * torch.rand(1, generator=rng).item())
         kill_everything(process)
     subprocess.run(
@@ -166,3 +178,21 @@ def test_sigterm_saves_what_is_running_and_the_same_command_goes_on(tmp_path, da
     assert "interrupted" in states
     assert "failed" not in states
     assert any((tmp_path / "out/runs").glob("*/checkpoints/last.ckpt"))
+
+
+def test_a_bug_in_a_slot_is_no_run_left_out_in_silence(make_run):
+    directory = make_run(settings(training={"max_steps": 1}))
+
+    def broken(outcome):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        Pool(slots=1, devices=1, data_root=directory.path, measures=[]).run([directory.path], ended=broken)
+
+
+def test_a_stopped_pool_starts_nothing(make_run):
+    directory = make_run(settings())
+    pool = Pool(slots=1, devices=1, data_root=directory.path, measures=[])
+    pool._stop()
+    assert pool.run([directory.path], ended=lambda _: None) == []
+    assert directory.state()["state"] == "planned"

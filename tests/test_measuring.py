@@ -18,7 +18,7 @@ from lightning_modules.callbacks import StopRequest
 from lightning_modules.data.tokenizer import decode
 from lightning_modules.objectives import build
 from lightning_modules.train import start
-from lightning_modules.vocabulary import END, START
+from lightning_modules.vocabulary import END, MASK, PAD, START
 from tests.conftest import settings
 
 
@@ -97,8 +97,9 @@ def test_the_floor_of_the_loss_is_the_loss_of_the_token_frequencies(kind, tokens
         kind == "causal_lm"
     ):  # by hand: every token of the text but START, under the frequencies of the training text
         counts = np.bincount(np.asarray(tokens.train.ids), minlength=tokens.vocab_size) + 1
+        counts[[PAD, START, MASK]] = 0  # nobody is ever asked for these
         ids = np.asarray(tokens.validation.ids)
-        by_hand = -np.log(counts / counts.sum())[ids[ids != START]].mean()
+        by_hand = -np.log(counts[ids[ids != START]] / counts.sum()).mean()
         assert loss["floor"] == pytest.approx(by_hand)
         assert loss["n"] == (ids != START).sum()
     assert ("bleu" in rows) == (kind == "translation")
@@ -141,4 +142,29 @@ def test_measuring_adds_what_is_missing_and_keeps_what_is_there(make_run, tokens
         digests["layer_change"][0]
         == digests["token_information"][0]
         == first_tokens(tokens.validation, 400).digest
+    )
+
+
+def test_a_measure_that_is_refused_does_not_take_the_others_away(make_run, tokens):
+    directory = make_run(settings(training={"max_steps": 1}))
+    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    too_many = TokenInformationSettings(kind="token_information", tokens=400, clusters=1000)
+    scores = ValidationSettings(kind="validation", translations=5)
+    with pytest.raises(MeasureError, match=r"^token_information: "):
+        measure(directory, tokens, [too_many, scores], say=lambda _: None)
+    assert measured.missing(directory.path, [too_many, scores]) == [too_many]
+
+
+def test_measuring_again_replaces_its_own_rows_and_no_others(make_run, tokens):
+    directory = make_run(settings(training={"max_steps": 1}))
+    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    change = LayerChangeSettings(kind="layer_change", tokens=400)
+    other = LayerChangeSettings(kind="layer_change", tokens=300)
+    measure(directory, tokens, [change, other], say=lambda _: None)
+    before = measured.rows(directory.path)
+    measure(directory, tokens, [change], say=lambda _: None, again=True)
+    after = measured.rows(directory.path)
+    by = ["key", "metric", "layer", "layer_to"]
+    pd.testing.assert_frame_equal(
+        before.sort_values(by, ignore_index=True), after.sort_values(by, ignore_index=True), check_dtype=False
     )

@@ -202,3 +202,20 @@ def test_a_checkpoint_never_executes_anything(tmp_path, capsys):
         f"use only checkpoints that this project wrote."
     )
     assert "executed" not in capsys.readouterr().out
+
+
+def test_what_a_killed_writer_left_is_cleared_away(make_run, tokens):
+    directory = make_run(settings(training={"max_steps": 1}))
+    directory.checkpoints.mkdir()
+    left = directory.checkpoints / ".last.ckpt.deadbeef.tmp"
+    left.write_bytes(b"half a checkpoint")
+    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    assert not left.exists()
+
+
+def test_a_done_run_whose_checkpoint_was_cut_short_is_not_done(make_run, tokens):
+    directory = make_run(settings(training={"max_steps": 1}))
+    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    assert directory.is_done()
+    directory.last_checkpoint.write_bytes(directory.last_checkpoint.read_bytes()[:-100])
+    assert not directory.is_done()

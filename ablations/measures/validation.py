@@ -16,7 +16,7 @@ from lightning_modules.data.tokens import Split, Tokens
 from lightning_modules.evaluation import TOKENS_AT_ONCE, evaluate
 from lightning_modules.objective import Objective
 from lightning_modules.translation import Translation
-from lightning_modules.vocabulary import PAD
+from lightning_modules.vocabulary import FIRST_WORD_ID, PAD
 
 SENTENCES_AT_ONCE = 128
 
@@ -38,11 +38,14 @@ def validation(objective: Objective, tokens: Tokens, settings: ValidationSetting
 
 
 def unigram_loss(objective: Objective, tokens: Tokens) -> float:
-    """Mean loss, in nats, of the training text's token frequencies (each count plus one) on the tokens that
-    the objective is asked to predict in the validation text."""
+    """Mean loss, in nats, of the training text's token frequencies (each count plus one, among the ids that
+    the objective may be asked for) on the tokens that it is asked to predict in the validation text."""
     counts_V = tokens.target_counts_V if objective.needs_targets else tokens.source_counts_V
     assert counts_V is not None
-    loss_V = -np.log((counts_V + 1) / (counts_V + 1).sum())
+    ids_V = np.arange(len(counts_V))
+    can_be_asked_V = (ids_V >= FIRST_WORD_ID) | np.isin(ids_V, objective.special_labels)
+    smoothed_V = np.where(can_be_asked_V, counts_V + 1.0, 0.0)
+    loss_V = -np.log(smoothed_V / smoothed_V.sum(), where=can_be_asked_V, out=np.full(len(ids_V), np.inf))
     total = count = 0.0
     for batch in evaluation_batches(objective, tokens.validation, tokens_per_step=TOKENS_AT_ONCE):
         label_N = batch["label_N"].numpy()
@@ -54,40 +57,38 @@ def unigram_loss(objective: Objective, tokens: Tokens) -> float:
 def _translation_scores(
     objective: Translation, tokens: Tokens, settings: ValidationSettings
 ) -> Iterator[dict[str, Any]]:
-    split = tokens.validation
-    sentences = min(settings.translations, len(split))
-    hypotheses, references = translations(objective, tokens, split, sentences)
-    shuffled = [references[i] for i in np.random.default_rng(0).permutation(sentences)]
+    hypotheses, references = translations(objective, tokens, tokens.validation, settings.translations)
+    shuffled = [references[i] for i in np.random.default_rng(0).permutation(len(references))]
     for metric, score in (("bleu", bleu), ("chrf", chrf)):
         yield {
             "metric": metric,
             "value": score(hypotheses, references),
             "floor": score(hypotheses, shuffled),
             "unit": "0-100",
-            "n": sentences,
+            "n": len(references),
         }
 
 
 def translations(
     objective: Translation, tokens: Tokens, split: Split, sentences: int
 ) -> tuple[list[str], list[str]]:
-    """Greedy translations of a split's first sentences, and their references, as text."""
+    """Greedy translations of a split's first sentences, and their references, as text.
+
+    Pairs as long as `max_length` on either side are left out: they may have been cut.
+    """
     assert tokens.target_tokenizer is not None
-    assert split.target_ids is not None
-    assert split.target_offsets is not None
     objective.eval()
-    order = np.argsort(split.lengths[:sentences], kind="stable")  # alike lengths together: little padding
-    hypotheses = [""] * sentences
-    for start in range(0, sentences, SENTENCES_AT_ONCE):
-        chosen = order[start : start + SENTENCES_AT_ONCE]
-        rows = _padded([split.sentence(int(i)) for i in chosen]).to(objective.device)
-        for i, ids in zip(
-            chosen, objective.translate(rows, max_length=objective.run.data.max_length), strict=True
-        ):
+    max_length = objective.run.data.max_length
+    whole = np.flatnonzero((split.lengths < max_length) & (split.target_lengths < max_length))[:sentences]
+    order = whole[np.argsort(split.lengths[whole], kind="stable")]  # alike lengths together: little padding
+    hypotheses: dict[int, str] = {}
+    for start in range(0, len(order), SENTENCES_AT_ONCE):
+        chosen = order[start : start + SENTENCES_AT_ONCE].tolist()
+        rows = _padded([split.sentence(i) for i in chosen]).to(objective.device)
+        for i, ids in zip(chosen, objective.translate(rows, max_length=max_length), strict=True):
             hypotheses[i] = decode(tokens.target_tokenizer, ids)
-    bounds = zip(split.target_offsets[:sentences], split.target_offsets[1 : sentences + 1], strict=True)
-    references = [decode(tokens.target_tokenizer, split.target_ids[a:b].tolist()) for a, b in bounds]
-    return hypotheses, references
+    references = [decode(tokens.target_tokenizer, split.target_sentence(i).tolist()) for i in whole.tolist()]
+    return [hypotheses[i] for i in whole.tolist()], references
 
 
 def _padded(sentences: list[NDArray[np.integer]]) -> torch.Tensor:
