@@ -4,6 +4,7 @@ Lightning's own writer stages in the temporary folder and copies: a kill or a fu
 good file. This one writes beside the target, syncs and renames.
 """
 
+import os
 import pickle
 import zipfile
 from pathlib import Path
@@ -35,11 +36,16 @@ class AtomicCheckpoints(CheckpointIO):
 
 
 def read_checkpoint(path: Path, *, map_location: Any = "cpu") -> dict[str, Any]:
-    """A checkpoint's content: tensors and plain values only, whatever the environment says.
+    """A checkpoint's content: tensors and plain values only.
 
     Raises:
-        CheckpointError: the file is missing, was cut short, or holds anything but tensors and plain values.
+        CheckpointError: the environment would let it execute code; or the file is missing, was cut
+            short, or holds anything but tensors and plain values.
     """
+    if os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"):
+        raise CheckpointError(
+            f"{path}: TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set, which lets a checkpoint execute code; unset it."
+        )
     if not path.is_file():
         raise CheckpointError(f"{path}: there is no such checkpoint; train the run first.")
     try:

@@ -219,3 +219,15 @@ def test_a_done_run_whose_checkpoint_was_cut_short_is_not_done(make_run, tokens)
     assert directory.is_done()
     directory.last_checkpoint.write_bytes(directory.last_checkpoint.read_bytes()[:-100])
     assert not directory.is_done()
+
+
+def test_no_checkpoint_is_opened_where_the_environment_lets_it_execute_code(tmp_path, monkeypatch, capsys):
+    torch.save({"state_dict": Payload()}, tmp_path / "last.ckpt")
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    with pytest.raises(CheckpointError) as error:
+        read_checkpoint(tmp_path / "last.ckpt")
+    assert str(error.value) == (
+        f"{tmp_path / 'last.ckpt'}: TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set, which lets a checkpoint "
+        f"execute code; unset it."
+    )
+    assert "executed" not in capsys.readouterr().out
