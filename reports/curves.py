@@ -14,7 +14,7 @@ TRAINED_GAIN = 0.5
 """Nats over the unigram entropy below which a model's layers say little about its objective."""
 
 ENOUGH_TOKENS = 150
-"""Tokens per dimension (or cluster) below which chance moves a curve visibly: independent Gaussians have
+"""Tokens per dimension below which chance moves a curve of similarities visibly: independent Gaussians have
 a PWCCA similarity of 0.07 at 150, of 0.27 at 10."""
 
 NEEDED = ("arm", "seed", "measure", "metric", "layer", "value")
@@ -33,6 +33,7 @@ class Curve(NamedTuple):
     """One arm in one figure."""
 
     arm: str
+    measure: str
     seeds: int
     """Seeds with at least one number."""
     gain: float | None
@@ -64,7 +65,8 @@ class Curve(NamedTuple):
         remarks = [self.doubt] if self.doubt else []
         if self.seeds == 1:
             remarks.append("one seed, so no interval")
-        if self.tokens_per_dimension is not None and self.tokens_per_dimension < ENOUGH_TOKENS:
+        few = self.tokens_per_dimension is not None and self.tokens_per_dimension < ENOUGH_TOKENS
+        if few and self.measure == "layer_change":
             remarks.append(f"n/d below {ENOUGH_TOKENS}")
         return remarks
 
@@ -121,6 +123,7 @@ def curves(table: DataFrame, *, measure: str, metric: str, arms: Sequence[str] |
         found.append(
             Curve(
                 arm=arm,
+                measure=measure,
                 seeds=int(own.loc[own["value"].notna(), "seed"].nunique()),
                 gain=None if math.isnan(nats) else nats,
                 untrained=bool(own["step"].notna().all() and (own["step"] == 0).all()),

@@ -268,15 +268,17 @@ def test_curves_know_their_sample(table):
     assert list(facts) == list(ARMS)
     assert (facts["mlm"].n, facts["mlm"].d, facts["mlm"].seeds) == (38_112, 1000, 3)
     assert facts["mlm"].tokens_per_dimension == pytest.approx(38.112)
-    assert facts["mlm"].remarks == ["n/d below 150"]
-    assert facts["untrained"].remarks == ["untrained", "n/d below 150"]
+    assert facts["mlm"].remarks == []  # the rule is about dimensions; these are clusters
+    assert facts["untrained"].remarks == ["untrained"]
     change = curves(table, measure="layer_change", metric="pwcca")
     assert [curve.remarks for curve in change] == [[], [], [], ["untrained"]]
 
 
 @pytest.mark.parametrize(("n", "marked"), [(149 * 64, True), (150 * 64, False)])
 def test_the_mark_begins_below_150_tokens_a_dimension(n, marked):
-    (curve,) = curves(information([[1.0]] * 2, n=n, d=64), measure="token_information", metric="cross_fitted")
+    change = information([[1.0]] * 2, n=n, d=64).assign(measure="layer_change", metric="pwcca")
+    change["layer_to"] = change["layer"] + 1
+    (curve,) = curves(change, measure="layer_change", metric="pwcca")
     assert ("n/d below 150" in curve.remarks) is marked
 
 

@@ -370,8 +370,8 @@ def test_each_curve_states_its_gain_its_sample_and_what_to_doubt(whole):
     assert change[0] == ["mlm", "3", "1.82", "41,873", "64", "654", ""]
     assert change[3] == ["untrained", "3", f"{MINUS}1.55", "41,873", "64", "654", "untrained"]
     _, information = whole.table("The curves, the same in every panel: n tokens, d clusters")
-    assert information[0] == ["mlm", "3", "1.82", "38,112", "1,000", "38", "n/d below 150"]
-    assert information[3][-1] == "untrained; n/d below 150"
+    assert information[0] == ["mlm", "3", "1.82", "38,112", "1,000", "38", ""]
+    assert information[3][-1] == "untrained"
 
 
 def test_figures_say_how_to_read_them(whole):
