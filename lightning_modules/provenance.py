@@ -53,7 +53,9 @@ def checkout() -> dict[str, Any]:
             return None
         return done.stdout.strip() if done.returncode == 0 else None
 
-    commit = git("rev-parse", "HEAD")
+    # Installed below somebody else's checkout, this file is not one of theirs.
+    ours = git("ls-files", "--error-unmatch", __file__) is not None
+    commit = git("rev-parse", "HEAD") if ours else None
     changed = git("status", "--porcelain") if commit else None
     return {"commit": commit, "dirty": None if changed is None else bool(changed)}
 

@@ -1,10 +1,13 @@
 """Identity of runs: what changes it and what does not."""
 
+import importlib.util
 import shutil
+import subprocess
 from pathlib import Path
 
 from ablations.runs import create, identity, place
 from ablations.spec import Run
+from lightning_modules import provenance
 from lightning_modules.data import tokens as token_store
 from tests.conftest import settings
 
@@ -56,3 +59,18 @@ def test_two_arms_with_the_same_settings_share_a_run(data_root, tmp_path):
     assert one.run_id == two.run_id
     assert one.directory.path == two.directory.path
     assert isinstance(one.directory.path, Path)
+
+
+def test_the_commit_is_our_own_and_never_that_of_a_checkout_around_us(tmp_path):
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    copy = Path(shutil.copy(provenance.__file__, tmp_path / "copied.py"))
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "somebody else's"], check=True)
+    spec = importlib.util.spec_from_file_location("copied", copy)
+    copied = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(copied)
+    assert copied.checkout() == {"commit": None, "dirty": None}
+    subprocess.run([*git, "add", "copied.py"], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "ours"], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    assert copied.checkout() == {"commit": head, "dirty": False}
