@@ -170,7 +170,7 @@ class Meter(Callback):
 
 
 class ValidationLog(Callback):
-    """The validation loss every `validate_every` steps and after the last."""
+    """The validation loss every `validate_every` steps and after the last; in fp32, as in the table."""
 
     def __init__(self, split: Split, *, every: int, meter: Meter) -> None:
         self.split, self.every, self.meter = split, every, meter
@@ -183,8 +183,7 @@ class ValidationLog(Callback):
             return
         assert isinstance(module, Objective)
         start = time.perf_counter()
-        with trainer.precision_plugin.forward_context():
-            loss = evaluate(module, self.split, rank=trainer.global_rank, ranks=trainer.world_size)
+        loss = evaluate(module, self.split, rank=trainer.global_rank, ranks=trainer.world_size)
         mean = (loss.total / loss.predictions).item()
         write_line(
             trainer,
