@@ -1,6 +1,7 @@
 """`ablate`: the commands, in the order of work. The only file that may import everything, inside its commands."""
 
 import json
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,8 @@ class Ablate(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         from lightning_modules.errors import AblationsError
 
+        # SIGTERM unwinds as Ctrl-C does, so that nothing half-written stays.
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             return super().invoke(ctx)
         except AblationsError as error:
@@ -26,6 +29,8 @@ class Ablate(click.Group):
             ctx.exit(WRONG)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
+        finally:
+            signal.signal(signal.SIGTERM, before)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)

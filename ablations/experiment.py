@@ -114,8 +114,15 @@ class Workspace:
         gathering.write(table, self.folder)
 
     def states(self) -> list[dict[str, Any]]:
-        """State of every run of the spec."""
-        return [_state(item.directory, item.run.arm, item.run.seed, item.run_id) for item in self.planned]
+        """State of every run of the spec; of one that is done, also which measures are not."""
+        from ablations.measured import missing
+
+        states = [_state(item.directory, item.run.arm, item.run.seed, item.run_id) for item in self.planned]
+        for item, state in zip(self.planned, states, strict=True):
+            if state["state"] == "done":
+                open_measures = missing(item.directory.path, self.experiment.measures)
+                state["not_measured"] = [settings.kind for settings in open_measures]
+        return states
 
 
 def _in_words(data: Data) -> str:

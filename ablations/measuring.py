@@ -10,8 +10,9 @@ from ablations.errors import MeasureError
 from ablations.measured import key, missing, put
 from ablations.measures.information import most_frequent, token_information
 from ablations.measures.layer_change import layer_change
-from ablations.measures.sample import Sample, first_tokens, layer_states
+from ablations.measures.sample import Sample, first_tokens
 from ablations.measures.settings import LayerChangeSettings, Measure, TokenInformationSettings, ValidationSettings
+from ablations.measures.states import layer_states
 from ablations.measures.validation import validation
 from lightning_modules.checkpoint import read_checkpoint
 from lightning_modules.data.tokens import Tokens

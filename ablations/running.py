@@ -1,5 +1,6 @@
 """Train and measure what is missing of an experiment, and say how it goes."""
 
+import itertools
 import signal
 import threading
 import time
@@ -11,9 +12,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ablations import cost
+from ablations.errors import MeasureError
 from ablations.experiment import Workspace
 from ablations.launch import DONE, INTERRUPTED, Outcome, Pool, visible_gpus
 from ablations.measured import missing
+from ablations.measures.enough import require_enough_text
 from ablations.runs import PlannedRun, create
 from ablations.tables import duration
 from lightning_modules.data import tokens
@@ -80,7 +83,11 @@ def run_missing(
 
 
 def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Console) -> None:
-    """Make the token stores of the runs, and check that every run has a step's worth of text."""
+    """Make the token stores of the runs, and check that each text suffices for its runs and the measures.
+
+    Raises:
+        DataError: less text than one step of a run needs, or fewer tokens than a measure.
+    """
     for address in dict.fromkeys(item.tokens for item in items):
         mine = [item for item in items if item.tokens == address]
         prepared = tokens.prepare(
@@ -97,6 +104,12 @@ def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Con
                     f"{workspace.spec}: arm {item.run.arm}: the training text has {there:,} tokens, fewer than "
                     f"one step of training.tokens_per_step = {wanted:,}; give more text or make the steps smaller."
                 )
+        widths = {item.run.settings.encoder.hidden_size: item.run.arm for item in reversed(mine)}
+        for (width, arm), settings in itertools.product(widths.items(), workspace.experiment.measures):
+            try:
+                require_enough_text(settings, prepared.validation, hidden_size=width)
+            except MeasureError as error:
+                raise DataError(f"{workspace.spec}: arm {arm}: measure {settings.kind}: {error}") from error
 
 
 @contextmanager
@@ -140,25 +153,29 @@ def display(items: Sequence[PlannedRun], console: Console) -> Iterator[Any]:
 
 
 class _Watch:
-    """Which runs are at work, from their state.json."""
+    """Which runs are at work, from their folders."""
 
     def __init__(self, items: Sequence[PlannedRun], console: Console) -> None:
-        self.items, self.console, self.started = items, console, time.monotonic()
-        self.done = 0
+        self.console, self.started = console, time.monotonic()
+        self.count, self.open = len(items), {item.run_id: item for item in items}
 
-    def at_work(self) -> list[tuple[PlannedRun, dict[str, Any]]]:
-        """Runs that some process is training now, with their state."""
-        states = [(item, item.directory.state()) for item in self.items]
-        return [(item, state) for item, state in states if state["state"] == "running"]
+    def at_work(self) -> Iterator[tuple[PlannedRun, dict[str, Any], str]]:
+        """Runs that some process is training or measuring now, with their state, and how it goes in words."""
+        for item in list(self.open.values()):
+            state = item.directory.state()
+            if state["state"] == "running":
+                yield item, state, f"{state.get('tokens_per_second') or 0:,.0f} tokens/s"
+            elif state["state"] == "done" and item.directory.is_locked():
+                yield item, state, "measuring"
 
     def ended(self, item: PlannedRun, outcome: Outcome) -> None:
         """Say how a run ended."""
-        self.done += 1
+        self.open.pop(item.run_id)
         word = {DONE: "done", INTERRUPTED: "interrupted"}.get(outcome.code, "failed")
         seconds = duration(item.directory.state().get("seconds"))
         self.console.print(
             f"{duration(time.monotonic() - self.started)}  {word:<11} {item.directory.path.name}  "
-            f"trained {seconds}  ({self.done} of {len(self.items)})",
+            f"trained {seconds}  ({self.count - len(self.open)} of {self.count})",
             highlight=False,
         )
 
@@ -178,11 +195,10 @@ class _Lines(_Watch):
         if time.monotonic() - self.last < SECONDS_BETWEEN_LINES:
             return
         self.last = time.monotonic()
-        for item, state in self.at_work():
-            speed = f"{state.get('tokens_per_second') or 0:,.0f} tokens/s"
+        for item, state, how in self.at_work():
             self.console.print(
-                f"{duration(self.last - self.started)}  training    {item.directory.path.name}  "
-                f"step {state.get('step') or 0}/{state['max_steps']}  {speed}",
+                f"{duration(self.last - self.started)}  at work     {item.directory.path.name}  "
+                f"step {state.get('step') or 0}/{state['max_steps']}  {how}",
                 highlight=False,
             )
 
@@ -194,27 +210,26 @@ class _Bars(_Watch):
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[speed]}"),
+            TextColumn("{task.fields[how]}"),
             TimeElapsedColumn(),
         )
         self.bar = Progress(*columns, console=console)
         self.bar.start()
-        self.all = self.bar.add_task("runs", total=len(items), speed="")
+        self.all = self.bar.add_task("runs", total=len(items), how="")
         self.tasks: dict[str, Any] = {}
 
     def look(self) -> None:
-        for item, state in self.at_work():
+        for item, state, how in self.at_work():
             if item.run_id not in self.tasks:
                 name = item.directory.path.name
-                self.tasks[item.run_id] = self.bar.add_task(name, total=state["max_steps"], speed="")
-            speed = f"{state.get('tokens_per_second') or 0:,.0f} tokens/s"
-            self.bar.update(self.tasks[item.run_id], completed=state.get("step") or 0, speed=speed)
+                self.tasks[item.run_id] = self.bar.add_task(name, total=state["max_steps"], how="")
+            self.bar.update(self.tasks[item.run_id], completed=state.get("step") or 0, how=how)
 
     def ended(self, item: PlannedRun, outcome: Outcome) -> None:
         super().ended(item, outcome)
         if item.run_id in self.tasks:
             self.bar.remove_task(self.tasks.pop(item.run_id))
-        self.bar.update(self.all, completed=self.done)
+        self.bar.update(self.all, completed=self.count - len(self.open))
 
     def close(self) -> None:
         self.bar.stop()

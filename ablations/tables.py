@@ -40,14 +40,13 @@ def plan_table(content: dict[str, Any]) -> None:
 
 
 def status_table(states: list[dict[str, Any]]) -> None:
-    """State and progress of runs, and what failed ones said."""
+    """State and progress of runs; below, what failed ones said and which measures are missing."""
     table = _table(None)
     table.add_column("arm", overflow="fold")
     for name in ("seed", "run", "state"):
         table.add_column(name, no_wrap=True)
     for name in ("step", "tokens/s", "time"):
         table.add_column(name, justify="right")
-    table.add_column("message", overflow="fold")
     for run in states:
         speed = run.get("tokens_per_second")
         table.add_row(
@@ -58,9 +57,13 @@ def status_table(states: list[dict[str, Any]]) -> None:
             f"{run.get('step') or 0:,}/{run['max_steps']:,}" if "max_steps" in run else "-",
             f"{speed:,.0f}" if speed else "-",
             duration(run.get("seconds")),
-            run.get("message") or "",
         )
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    for run in states:
+        unmeasured = f"not measured: {', '.join(run['not_measured'])}" if run.get("not_measured") else None
+        if said := run.get("message") or unmeasured:
+            console.print(f"{run['folder']}: {said}", highlight=False, markup=False, soft_wrap=True)
 
 
 def compact(number: float) -> str:

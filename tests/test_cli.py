@@ -6,13 +6,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from ablations.cli import main
+from ablations.measures.information import halves
+from ablations.measures.sample import first_tokens
 from lightning_modules.data.tokens import load
 
 ROOT = Path(__file__).parent.parent
+UNTRAINED = {"objective": {"kind": "masked_lm"}, "training": {"max_steps": 0}}
 
 
 def ablate(*arguments):
@@ -113,6 +117,65 @@ def test_a_step_larger_than_the_text_is_found_before_the_first_run(tmp_path, dat
         f"training.tokens_per_step = 1,000,000; give more text or make the steps smaller.\n"
     )
     assert not (tmp_path / "out/runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("measure", "sentence"),
+    [
+        (
+            {"kind": "layer_change", "tokens": 100},
+            "layer_change needs at least 5 tokens per feature: 32 features need 160 tokens, got {there}. "
+            "Capture more sentences or project the layer down first.",
+        ),
+        (
+            {"kind": "token_information", "tokens": 100, "clusters": 50},
+            "50 clusters need at least 250 tokens in each half of the sentences (5 per cluster), but the halves "
+            "hold {halves[0]} and {halves[1]}. Use more text or at most {enough_for} clusters.",
+        ),
+    ],
+)
+def test_text_too_short_for_a_measure_is_found_before_the_first_run(tmp_path, data_root, measure, sentence):
+    wide = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2}
+    spec = write_spec(tmp_path, encoder=wide, measures=["validation", measure])
+    result = ablate("run", spec, "--out", tmp_path / "out", "--data-root", data_root)
+    assert result.exit_code == 2
+    store = next(path for path in (tmp_path / "out/tokens").iterdir() if path.is_dir())
+    sample = first_tokens(load(store).validation, 100)
+    there = len(sample.token_N)
+    sizes = np.bincount(halves(sample.sentence_N, rng=np.random.default_rng(0).spawn(1)[0]))
+    told = sentence.format(there=there, halves=sizes, enough_for=sizes.min() // 5)
+    assert result.stderr == f"{spec}: arm mlm: measure {measure['kind']}: {told}\n"
+    assert not (tmp_path / "out/runs").exists()
+
+
+def test_status_says_which_measures_of_a_trained_run_are_missing(tmp_path, data_root):
+    spec = write_spec(tmp_path, arms={"untrained": UNTRAINED}, seeds=[0])
+    where = ["--out", tmp_path / "out", "--data-root", data_root]
+    assert ablate("run", spec, *where).exit_code == 0
+    assert "not measured" not in ablate("status", spec, *where).stdout
+    spec = write_spec(tmp_path, arms={"untrained": UNTRAINED}, seeds=[0], measures=["validation", "layer_change"])
+    told = ablate("status", spec, *where, "--json")
+    (run,) = json.loads(told.stdout)["runs"]
+    assert (run["state"], run["not_measured"]) == ("done", ["layer_change"])
+    assert ablate("status", spec, *where).stdout.splitlines()[-1] == f"{run['folder']}: not measured: layer_change"
+
+
+def test_sigterm_before_the_first_run_leaves_nothing_half_written(tmp_path, data_root):
+    many = tmp_path / "many.txt"
+    many.write_text((data_root / "train.tsv").read_text().replace("\t", " ") * 300)
+    spec = write_spec(
+        tmp_path,
+        data={"kind": "files", "train": str(many), "validation": str(many), "vocab_size": 320, "max_length": 64},
+        arms={"mlm": {"objective": {"kind": "masked_lm"}}},
+    )
+    command = [sys.executable, "-m", "ablations.cli", "run", str(spec), "--out", str(tmp_path / "out")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert "Reading data.train." in process.stdout.readline()
+    process.terminate()
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert not list((tmp_path / "out").glob("runs/*"))
+    assert not list((tmp_path / "out").rglob("*.npy"))
 
 
 def test_an_arm_that_is_not_there_is_a_sentence(tmp_path, data_root):

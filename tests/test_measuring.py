@@ -10,8 +10,9 @@ import torch
 from ablations import measured
 from ablations.errors import MeasureError
 from ablations.measures.layer_change import layer_change
-from ablations.measures.sample import first_tokens, layer_states
+from ablations.measures.sample import first_tokens
 from ablations.measures.settings import LayerChangeSettings, TokenInformationSettings, ValidationSettings
+from ablations.measures.states import layer_states
 from ablations.measures.validation import bleu, chrf, translations, unigram_loss, validation
 from ablations.measuring import measure
 from lightning_modules.callbacks import StopRequest

@@ -115,6 +115,20 @@ def _repository_pwcca(x_RD: Tensor, y_RE: Tensor, x_ND: Tensor) -> float:
     return float(weight_K @ correlation_K[kept].clip(0, 1) / weight_K.sum())
 
 
+def require_tokens(tokens: int, features: int, *, measure: str) -> None:
+    """Refuse a comparison that chance decides.
+
+    Raises:
+        MeasureError: fewer than five tokens per feature of the wider side.
+    """
+    if tokens < REFUSED_BELOW * features:
+        raise MeasureError(
+            f"{measure} needs at least {REFUSED_BELOW} tokens per feature: {features} features need "
+            f"{REFUSED_BELOW * features} tokens, got {tokens}. Capture more sentences or project the layer "
+            f"down first."
+        )
+
+
 def _reduced_pair(x_ND: Matrix, y_NE: Matrix, *, measure: str) -> tuple[Tensor, Tensor]:
     """R = D + E rows on each side with the inner products that the N centred ones have, between all columns.
 
@@ -123,12 +137,7 @@ def _reduced_pair(x_ND: Matrix, y_NE: Matrix, *, measure: str) -> tuple[Tensor, 
     """
     x_ND, y_NE = centred_pair(x_ND, y_NE, measure=measure)
     tokens, features = len(x_ND), max(x_ND.shape[1], y_NE.shape[1])
-    if tokens < REFUSED_BELOW * features:
-        raise MeasureError(
-            f"{measure} needs at least {REFUSED_BELOW} tokens per feature: {features} features need "
-            f"{REFUSED_BELOW * features} tokens, got {tokens}. Capture more sentences or project the layer "
-            f"down first."
-        )
+    require_tokens(tokens, features, measure=measure)
     if tokens < WARNED_BELOW * features:
         warnings.warn(
             f"{measure} of {tokens} tokens and {features} features: below {WARNED_BELOW} tokens per feature "

@@ -69,15 +69,7 @@ def token_information(
     tokens_N, sentences_N = _labels(tokens_N, name="tokens"), _labels(sentences_N, name="sentences")
     _require_equal_lengths(states=states_ND, tokens=tokens_N, sentences=sentences_N)
     split, shuffle, *fits = np.random.default_rng(seed).spawn(5)
-    half_N = halves(sentences_N, rng=split)
-    sizes = np.bincount(half_N, minlength=2)
-    if sizes.min() < FEWEST_PER_CLUSTER * clusters:
-        enough_for = sizes.min() // FEWEST_PER_CLUSTER
-        raise MeasureError(
-            f"{clusters} clusters need at least {FEWEST_PER_CLUSTER * clusters} tokens in each half of the "
-            f"sentences ({FEWEST_PER_CLUSTER} per cluster), but the halves hold {sizes[0]} and {sizes[1]}. "
-            f"Use more text{f' or at most {enough_for} clusters' if enough_for else ''}."
-        )
+    half_N = fitting_halves(sentences_N, clusters=clusters, rng=split)
     clusters_N, *clusters_2N = [
         assign(states_ND, fit_clusters(states_ND[part], clusters=clusters, rng=rng))
         for part, rng in zip((slice(None), half_N == 0, half_N == 1), fits, strict=True)
@@ -169,6 +161,24 @@ def halves(sentences_N: Labels, *, rng: np.random.Generator) -> np.ndarray:
     if sentences < 2:
         raise MeasureError("a split into halves needs at least 2 sentences, got 1. Use more text.")
     return (rng.permutation(sentences) % 2)[sentences_N]
+
+
+def fitting_halves(sentences_N: Labels, *, clusters: int, rng: np.random.Generator) -> np.ndarray:
+    """`halves` that can each fit the clusters.
+
+    Raises:
+        MeasureError: fewer than two sentences, or fewer than five tokens per cluster in a half.
+    """
+    half_N = halves(sentences_N, rng=rng)
+    sizes = np.bincount(half_N, minlength=2)
+    if sizes.min() < FEWEST_PER_CLUSTER * clusters:
+        enough_for = sizes.min() // FEWEST_PER_CLUSTER
+        raise MeasureError(
+            f"{clusters} clusters need at least {FEWEST_PER_CLUSTER * clusters} tokens in each half of the "
+            f"sentences ({FEWEST_PER_CLUSTER} per cluster), but the halves hold {sizes[0]} and {sizes[1]}. "
+            f"Use more text{f' or at most {enough_for} clusters' if enough_for else ''}."
+        )
+    return half_N
 
 
 def most_frequent(tokens_N: Labels, types: int) -> np.ndarray:

@@ -1,0 +1,40 @@
+"""What an encoder makes of the sampled token occurrences, layer by layer.
+
+Letters: N tokens, D width.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ablations.measures.sample import Sample, is_text_token
+from lightning_modules.data.batches import consecutive, pack
+from lightning_modules.data.module import as_tensors, row_length
+from lightning_modules.data.tokens import Split
+from lightning_modules.evaluation import TOKENS_AT_ONCE
+from lightning_modules.objective import Objective, shared_inputs
+
+
+@torch.no_grad()
+def layer_states(objective: Objective, split: Split, sample: Sample) -> list[NDArray[np.float32]]:
+    """The states of the sampled occurrences in every layer: L + 1 arrays of shape ND.
+
+    Uncorrupted text, evaluation mode, fp32, each token with its objective's own sight.
+    """
+    objective.eval()
+    head = Split(
+        ids=split.ids[: split.offsets[sample.sentences]],
+        offsets=split.offsets[: sample.sentences + 1],
+        documents=split.documents[: sample.sentences],
+        target_ids=None,
+        target_offsets=None,
+    )
+    parts: list[list[torch.Tensor]] = []
+    for step in consecutive(head.lengths, tokens_per_step=TOKENS_AT_ONCE):
+        packed = pack(head, step, row_length=row_length(head))
+        batch = as_tensors(shared_inputs(packed, packed.source.ids_N))
+        layers = objective.encode({name: tensor.to(objective.device) for name, tensor in batch.items()})
+        place = packed.source.place_N[is_text_token(packed.source.ids_N)]
+        index = torch.from_numpy(place).to(objective.device)
+        parts.append([layer_BTD.flatten(0, 1)[index].float().cpu() for layer_BTD in layers])
+    return [torch.cat(layer).numpy() for layer in zip(*parts, strict=True)]
