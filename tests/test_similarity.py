@@ -14,6 +14,7 @@ import torch
 from ablations.errors import MeasureError
 from ablations.measures import similarity
 from ablations.measures.similarity import (
+    Side,
     cca,
     debiased_cka,
     linear_cka,
@@ -367,6 +368,19 @@ def test_neither_library_type_layout_nor_magnitude_matters(name, pair):
     assert MEASURES[name](wide[0] * 2.0**500, wide[1] * 2.0**-500) == same(expected)
 
 
+@pytest.mark.parametrize("name", [name for name in MEASURES if name != "rsa"])
+def test_a_side_gives_what_its_matrix_gives_however_often_it_is_used(name, pair):
+    measure, (x, y) = MEASURES[name], pair
+    sides = Side.of(x), Side.of(y)
+    order_N = np.random.default_rng(0).permutation(N)
+    shuffled = sides[1].reordered(order_N)
+    for _ in range(2):
+        assert measure(*sides) == measure(x, sides[1]) == measure(sides[0], y) == measure(x, y)
+        assert measure(sides[0], shuffled) == same(measure(x, y[order_N]))
+        assert measure(shuffled, sides[0]) == same(measure(y[order_N], x))
+    assert measure(x, y[order_N]) != same(measure(x, y), 1e-3)
+
+
 @pytest.mark.parametrize("name", MEASURES)
 def test_arguments_stay_as_they_are(name, pair):
     x, y = torch.from_numpy(pair[0].copy()), torch.from_numpy(pair[1].copy())
@@ -486,4 +500,4 @@ def test_undefined_values_are_refused_and_not_returned_as_nan():
 
 
 def test_every_measure_of_the_module_is_tested_here():
-    assert set(similarity.__all__) == {name for name in MEASURES if name != "pwcca_repo"}
+    assert set(similarity.__all__) == {name for name in MEASURES if name != "pwcca_repo"} | {"Side"}

@@ -9,7 +9,7 @@ All three ignore the means of the columns and any invertible linear map of Y; CC
 inflated by chance: independent data of ten tokens per feature has a PWCCA near 0.27. Compare only values
 of equal N, D and E, beside their floor.
 
-Shapes: N tokens, D and E features, K directions on both sides.
+Shapes: N tokens, D and E features, R rows of the factor R, K directions on both sides.
 """
 
 import warnings
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ablations.errors import MeasureError
-from ablations.measures.matrices import Matrix, as_matrix, centred_pair, rescaled
+from ablations.measures.matrices import Matrix, Side, centred_pair
 
 REFUSED_BELOW = 5
 """Tokens per feature (of the wider side) below which chance decides, and CCA is refused."""
@@ -32,7 +32,7 @@ RANK_CUTOFF = 1e-6
 """Directions whose singular value is below this share of the largest are noise of float32, not data."""
 
 
-def cca(x_ND: Matrix, y_NE: Matrix) -> float:
+def cca(x_ND: Matrix | Side, y_NE: Matrix | Side) -> float:
     """Mean canonical correlation, 0 to 1, over as many directions as the side of lower rank has.
 
     1 when one side is a linear function of the other. Symmetric; ignores means and invertible linear
@@ -41,11 +41,11 @@ def cca(x_ND: Matrix, y_NE: Matrix) -> float:
     Raises:
         MeasureError: unfit matrices, or fewer than five tokens per feature; below ten it warns.
     """
-    x_RD, y_RE = _reduced_pair(x_ND, y_NE, measure="CCA")
-    return _correlations(_basis(x_RD), _basis(y_RE)).mean().item()
+    pair = _pair(x_ND, y_NE, measure="CCA")
+    return _correlations(*pair).mean().item()
 
 
-def svcca(x_ND: Matrix, y_NE: Matrix, *, variance: float = 0.99) -> float:
+def svcca(x_ND: Matrix | Side, y_NE: Matrix | Side, *, variance: float = 0.99) -> float:
     """`cca` of the leading principal components that hold the share `variance` of each side's variance.
 
     0 to 1; symmetric; ignores means, rotations and the scale of each side, not its other linear maps.
@@ -59,11 +59,11 @@ def svcca(x_ND: Matrix, y_NE: Matrix, *, variance: float = 0.99) -> float:
         raise MeasureError(
             f"SVCCA keeps a share of the variance, above 0 and at most 1, but variance is {variance}."
         )
-    x_RD, y_RE = _reduced_pair(x_ND, y_NE, measure="SVCCA")
-    return _correlations(_basis(x_RD, variance), _basis(y_RE, variance)).mean().item()
+    pair = _pair(x_ND, y_NE, measure="SVCCA")
+    return _correlations(*pair, variance).mean().item()
 
 
-def pwcca(x_ND: Matrix, y_NE: Matrix, *, weights: Literal["first", "svcca_repo"] = "first") -> float:
+def pwcca(x_ND: Matrix | Side, y_NE: Matrix | Side, *, weights: Literal["first", "svcca_repo"] = "first") -> float:
     """Mean canonical correlation, 0 to 1, each direction weighted by how much of X it accounts for.
 
     The weight of a canonical variate h of X is the sum over the columns x_j of X of abs(<h, x_j>), the
@@ -81,19 +81,17 @@ def pwcca(x_ND: Matrix, y_NE: Matrix, *, weights: Literal["first", "svcca_repo"]
     """
     if weights not in ("first", "svcca_repo"):
         raise MeasureError(f"PWCCA weights are 'first' or 'svcca_repo', but weights is {weights!r}.")
-    x_RD, y_RE = _reduced_pair(x_ND, y_NE, measure="PWCCA")
+    x, y = _pair(x_ND, y_NE, measure="PWCCA")
     if weights == "svcca_repo":
-        swapped = x_RD.shape[1] > y_RE.shape[1]
-        narrow_RD, wide_RE = (y_RE, x_RD) if swapped else (x_RD, y_RE)
-        return _repository_pwcca(narrow_RD, wide_RE, as_matrix(y_NE if swapped else x_ND, name="x"))
-    basis_RK = _basis(x_RD)
-    rotation_KK, correlation_K, _ = torch.linalg.svd(basis_RK.T @ _basis(y_RE), full_matrices=False)
+        return _repository_pwcca(y, x) if x.x_ND.shape[1] > y.x_ND.shape[1] else _repository_pwcca(x, y)
+    basis_RK, x_RD = _basis(x), x.factors[1]
+    rotation_KK, correlation_K, _ = torch.linalg.svd(basis_RK.T @ _cross(x, y) @ _basis(y), full_matrices=False)
     weight_K = ((basis_RK @ rotation_KK).T @ x_RD).abs().sum(1)
     return (weight_K @ correlation_K.clamp(0, 1) / weight_K.sum()).item()
 
 
-def _repository_pwcca(x_RD: Tensor, y_RE: Tensor, x_ND: Tensor) -> float:
-    """PWCCA as google/svcca computes it, from the reduced pair and the uncentred X, the narrower side.
+def _repository_pwcca(x: Side, y: Side) -> float:
+    """PWCCA as google/svcca computes it; X is the narrower side.
 
     It departs from the paper three times. With Sxx, Sxy, Syy the covariances, U from the singular value
     decomposition of Sxx^-1/2 Sxy Syy^-1/2 and m the means of the columns: the directions are (X - m) U,
@@ -104,14 +102,14 @@ def _repository_pwcca(x_RD: Tensor, y_RE: Tensor, x_ND: Tensor) -> float:
     sides where Y has fewer, and fails). The result depends on the means and on the basis of either side,
     and on the signs of the singular vectors, which are those of numpy here as there.
     """
-    ux_RK, _, vx_KD = _decomposed(x_RD)
-    uy_RK, _, vy_KE = _decomposed(y_RE)
+    ux_RK, _, vx_KD = _decomposed(x)
+    uy_RK, _, vy_KE = _decomposed(y)
     # Z (Z'Z)^-1/2 is U V', also where Z'Z has no inverse.
-    u_DD, correlation_K, _ = np.linalg.svd((vx_KD.T @ (ux_RK.T @ uy_RK) @ vy_KE).numpy())
+    u_DD, correlation_K, _ = np.linalg.svd((vx_KD.T @ (ux_RK.T @ _cross(x, y) @ uy_RK) @ vy_KE).numpy())
     kept = slice(min(len(vx_KD), len(vy_KE)))
-    x_ND = rescaled(x_ND).cpu()
-    directions_NK = (x_ND - x_ND.mean(0)) @ torch.from_numpy(u_DD)[:, kept] + x_ND.mean(0)[kept]
-    weight_K = (torch.linalg.qr(directions_NK).Q.T @ x_ND).abs().sum(1).numpy()
+    x_ND, mean_D = x.x_ND.cpu(), x.mean_D.cpu()
+    directions_NK = x_ND @ torch.from_numpy(u_DD)[:, kept] + mean_D[kept]
+    weight_K = (torch.linalg.qr(directions_NK).Q.T @ (x_ND + mean_D)).abs().sum(1).numpy()
     return float(weight_K @ correlation_K[kept].clip(0, 1) / weight_K.sum())
 
 
@@ -129,14 +127,9 @@ def require_tokens(tokens: int, features: int, *, measure: str) -> None:
         )
 
 
-def _reduced_pair(x_ND: Matrix, y_NE: Matrix, *, measure: str) -> tuple[Tensor, Tensor]:
-    """R = D + E rows on each side with the inner products that the N centred ones have, between all columns.
-
-    CCA needs nothing else, and N is a hundred times larger: the triangular factor of [X Y] is the one pass
-    over the tokens, and unlike covariances it keeps the precision of small directions.
-    """
-    x_ND, y_NE = centred_pair(x_ND, y_NE, measure=measure)
-    tokens, features = len(x_ND), max(x_ND.shape[1], y_NE.shape[1])
+def _pair(x_ND: Matrix | Side, y_NE: Matrix | Side, *, measure: str) -> tuple[Side, Side]:
+    x, y = centred_pair(x_ND, y_NE, measure=measure)
+    tokens, features = len(x), max(x.x_ND.shape[1], y.x_ND.shape[1])
     require_tokens(tokens, features, measure=measure)
     if tokens < WARNED_BELOW * features:
         warnings.warn(
@@ -144,23 +137,27 @@ def _reduced_pair(x_ND: Matrix, y_NE: Matrix, *, measure: str) -> tuple[Tensor, 
             f"most of a weak similarity is chance. Show its floor beside it.",
             stacklevel=3,
         )
-    both_RC = torch.linalg.qr(torch.cat([x_ND, y_NE], 1), mode="r").R.cpu()
-    return both_RC[:, : x_ND.shape[1]], both_RC[:, x_ND.shape[1] :]
+    return x, y
 
 
-def _decomposed(x_RD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Singular value decomposition without the directions that are noise."""
-    u_RK, s_K, v_KD = torch.linalg.svd(x_RD, full_matrices=False)
+def _cross(x: Side, y: Side) -> Tensor:
+    """Inner products of the two orthonormal bases Q: the one pass over the tokens that a pair needs."""
+    return (x.factors[0].T @ y.factors[0]).cpu()
+
+
+def _decomposed(x: Side) -> tuple[Tensor, Tensor, Tensor]:
+    """Singular value decomposition of R without the directions that are noise."""
+    u_RK, s_K, v_KD = torch.linalg.svd(x.factors[1], full_matrices=False)
     rank = int((s_K > RANK_CUTOFF * s_K[0]).sum())
     return u_RK[:, :rank], s_K[:rank], v_KD[:rank]
 
 
-def _basis(x_RD: Tensor, variance: float = 1.0) -> Tensor:
-    """Orthonormal basis of the fewest principal components that reach `variance`, by falling variance."""
-    u_RK, s_K, _ = _decomposed(x_RD)
+def _basis(x: Side, variance: float = 1.0) -> Tensor:
+    """Orthonormal basis, in terms of Q, of the fewest principal components that reach `variance`."""
+    u_RK, s_K, _ = _decomposed(x)
     share_K = (s_K**2).cumsum(0) / (s_K**2).sum()
     return u_RK[:, : int((share_K < variance).sum()) + 1]
 
 
-def _correlations(x_RK: Tensor, y_RK: Tensor) -> Tensor:
-    return torch.linalg.svdvals(x_RK.T @ y_RK).clamp(0, 1)
+def _correlations(x: Side, y: Side, variance: float = 1.0) -> Tensor:
+    return torch.linalg.svdvals(_basis(x, variance).T @ _cross(x, y) @ _basis(y, variance)).clamp(0, 1)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ablations.errors import MeasureError
-from ablations.measures.matrices import Matrix, centred, centred_pair
+from ablations.measures.matrices import Matrix, Side, centred_pair
 
 FEWEST_TOKENS = 4
 """The unbiased HSIC divides by N (N - 3)."""
@@ -32,17 +32,17 @@ NO_SIMILARITY = 1e-12
 """Share of the biased HSIC below which an unbiased one is rounding."""
 
 
-def linear_cka(x_ND: Matrix, y_NE: Matrix) -> float:
+def linear_cka(x_ND: Matrix | Side, y_NE: Matrix | Side) -> float:
     """Linear CKA, 0 to 1: ||X'Y||^2 / (||X'X|| ||Y'Y||) in Frobenius norms, O(N D E) and no N x N matrix.
 
     Raises:
         MeasureError: unfit matrices.
     """
-    x_ND, y_NE = centred_pair(x_ND, y_NE, measure="linear CKA")
-    return _ratio(_hsic(x_ND, y_NE), _hsic(x_ND, x_ND), _hsic(y_NE, y_NE))
+    x, y = centred_pair(x_ND, y_NE, measure="linear CKA")
+    return _ratio(_hsic(x, y), _hsic(x, x), _hsic(y, y))
 
 
-def debiased_cka(x_ND: Matrix, y_NE: Matrix) -> float:
+def debiased_cka(x_ND: Matrix | Side, y_NE: Matrix | Side) -> float:
     """Ratio of unbiased HSICs, -1 to 1, near 0 for independent data of any N; O(N D E), no N x N matrix.
 
     Each HSIC is unbiased, their ratio nearly so.
@@ -50,11 +50,11 @@ def debiased_cka(x_ND: Matrix, y_NE: Matrix) -> float:
     Raises:
         MeasureError: unfit matrices, fewer than four tokens, or a side whose tokens are all equally alike.
     """
-    x_ND, y_NE = centred_pair(x_ND, y_NE, measure="debiased CKA", tokens=FEWEST_TOKENS)
-    return _unbiased_cka([(x_ND, y_NE)], measure="debiased CKA")
+    pair = centred_pair(x_ND, y_NE, measure="debiased CKA", tokens=FEWEST_TOKENS)
+    return _unbiased_cka([pair], measure="debiased CKA")
 
 
-def minibatch_cka(x_ND: Matrix, y_NE: Matrix, *, batch_size: int) -> float:
+def minibatch_cka(x_ND: Matrix | Side, y_NE: Matrix | Side, *, batch_size: int) -> float:
     """Ratio of unbiased HSICs, -1 to 1, each the mean over consecutive batches of `batch_size` rows.
 
     Estimates `debiased_cka` for data that comes in batches, and equals it for one batch. It depends on
@@ -63,18 +63,18 @@ def minibatch_cka(x_ND: Matrix, y_NE: Matrix, *, batch_size: int) -> float:
     Raises:
         MeasureError: as `debiased_cka`, and for a batch of fewer than four rows or more than there are.
     """
-    x_ND, y_NE = centred_pair(x_ND, y_NE, measure="minibatch CKA", tokens=FEWEST_TOKENS)
-    if not FEWEST_TOKENS <= batch_size <= len(x_ND):
+    x, y = centred_pair(x_ND, y_NE, measure="minibatch CKA", tokens=FEWEST_TOKENS)
+    if not FEWEST_TOKENS <= batch_size <= len(x):
         raise MeasureError(
-            f"minibatch CKA needs batches of {FEWEST_TOKENS} tokens up to all {len(x_ND)}, "
+            f"minibatch CKA needs batches of {FEWEST_TOKENS} tokens up to all {len(x)}, "
             f"but batch_size is {batch_size}."
         )
-    starts = range(0, len(x_ND) - batch_size + 1, batch_size)
-    batches = [slice(start, start + batch_size) for start in starts]
-    return _unbiased_cka([(centred(x_ND[rows]), centred(y_NE[rows])) for rows in batches], measure="minibatch CKA")
+    starts = range(0, len(x) - batch_size + 1, batch_size)
+    batches = [(x.rows(start, start + batch_size), y.rows(start, start + batch_size)) for start in starts]
+    return _unbiased_cka(batches, measure="minibatch CKA")
 
 
-def rbf_cka(x_ND: Matrix, y_NE: Matrix, *, bandwidth: float = 0.5) -> float:
+def rbf_cka(x_ND: Matrix | Side, y_NE: Matrix | Side, *, bandwidth: float = 0.5) -> float:
     """CKA, 0 to 1, of the kernels exp(-d^2 / (2 bandwidth^2 m)), d^2 being squared distances, m their median.
 
     m is over all N^2 pairs, a token with itself included, as in the notebook of Kornblith et al. A wide
@@ -85,30 +85,29 @@ def rbf_cka(x_ND: Matrix, y_NE: Matrix, *, bandwidth: float = 0.5) -> float:
     """
     if not (bandwidth > 0 and math.isfinite(bandwidth)):
         raise MeasureError(f"RBF CKA needs a positive bandwidth, but bandwidth is {bandwidth}.")
-    x_ND, y_NE = centred_pair(x_ND, y_NE, measure="RBF CKA")
-    x_NN, y_NN = _rbf_kernel(x_ND, bandwidth, name="x"), _rbf_kernel(y_NE, bandwidth, name="y")
+    x, y = centred_pair(x_ND, y_NE, measure="RBF CKA")
+    x_NN, y_NN = _rbf_kernel(x.x_ND, bandwidth, name="x"), _rbf_kernel(y.x_ND, bandwidth, name="y")
     return _ratio((x_NN * y_NN).sum(), (x_NN * x_NN).sum(), (y_NN * y_NN).sum())
 
 
-def _hsic(x_ND: Tensor, y_NE: Tensor) -> Tensor:
+def _hsic(x: Side, y: Side) -> Tensor:
     """tr(K L) of the centred linear kernels K = XX' and L = YY', in feature space."""
-    return (x_ND.T @ y_NE).square().sum()
+    return (x.gram_DD if x is y else x.x_ND.T @ y.x_ND).square().sum()
 
 
-def _unbiased_hsic(x_ND: Tensor, y_NE: Tensor) -> Tensor:
+def _unbiased_hsic(x: Side, y: Side) -> Tensor:
     """N (N - 3) times the unbiased HSIC of Song et al., in feature space, for centred columns.
 
     With diagonals zeroed, K~ and L~, it is tr(K~L~) + 1'K~1 1'L~1 / ((N-1)(N-2)) - 2/(N-2) 1'K~L~1. Now
     K1 = 0, so that K~1 = -k, k being the squared lengths of the rows, and all three terms need no more
     than k, l and ||X'Y||^2. Centring is free: the unbiased HSIC does not depend on the means.
     """
-    n = len(x_ND)
-    k_N, l_N = x_ND.square().sum(1), y_NE.square().sum(1)
+    n, k_N, l_N = len(x), x.length_N, y.length_N
     own = k_N @ l_N
-    return _hsic(x_ND, y_NE) - own + k_N.sum() * l_N.sum() / ((n - 1) * (n - 2)) - 2 / (n - 2) * own
+    return _hsic(x, y) - own + k_N.sum() * l_N.sum() / ((n - 1) * (n - 2)) - 2 / (n - 2) * own
 
 
-def _unbiased_cka(batches: list[tuple[Tensor, Tensor]], *, measure: str) -> float:
+def _unbiased_cka(batches: list[tuple[Side, Side]], *, measure: str) -> float:
     """Ratio of HSICs, each summed over batches of one size."""
     xs, ys = zip(*batches, strict=True)
     for name, side in (("x", xs), ("y", ys)):
@@ -120,8 +119,8 @@ def _unbiased_cka(batches: list[tuple[Tensor, Tensor]], *, measure: str) -> floa
     return _ratio(*(_summed(_unbiased_hsic, *sides) for sides in ((xs, ys), (xs, xs), (ys, ys))))
 
 
-def _summed(hsic: Callable[[Tensor, Tensor], Tensor], xs: Iterable[Tensor], ys: Iterable[Tensor]) -> Tensor:
-    return torch.stack([hsic(x_ND, y_NE) for x_ND, y_NE in zip(xs, ys, strict=True)]).sum()
+def _summed(hsic: Callable[[Side, Side], Tensor], xs: Iterable[Side], ys: Iterable[Side]) -> Tensor:
+    return torch.stack([hsic(x, y) for x, y in zip(xs, ys, strict=True)]).sum()
 
 
 def _ratio(cross: Tensor, x_own: Tensor, y_own: Tensor) -> float:

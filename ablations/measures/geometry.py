@@ -9,13 +9,13 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from ablations.errors import MeasureError
-from ablations.measures.matrices import Matrix, as_pair, centred_pair
+from ablations.measures.matrices import Matrix, Side, as_matrix, centred_pair, require_pair, rescaled
 
 TIED = 12
 """Decimals of a correlation. What differs by less is a tie that rounding broke."""
 
 
-def procrustes(x_ND: Matrix, y_NE: Matrix) -> float:
+def procrustes(x_ND: Matrix | Side, y_NE: Matrix | Side) -> float:
     """Distance of the two clouds, each centred and of unit Frobenius norm, after the best rotation: 0 to sqrt 2.
 
     The root of 2 - 2 ||X'Y||_*, a metric (Williams et al. 2021, https://arxiv.org/abs/2110.14739, section
@@ -25,8 +25,8 @@ def procrustes(x_ND: Matrix, y_NE: Matrix) -> float:
     Raises:
         MeasureError: unfit matrices.
     """
-    x_ND, y_NE = centred_pair(x_ND, y_NE, measure="Procrustes")
-    nuclear = torch.linalg.svdvals(x_ND.T @ y_NE).sum() / (x_ND.norm() * y_NE.norm())
+    x, y = centred_pair(x_ND, y_NE, measure="Procrustes")
+    nuclear = torch.linalg.svdvals(x.x_ND.T @ y.x_ND).sum() / (x.x_ND.norm() * y.x_ND.norm())
     return (2 - 2 * nuclear).clamp(min=0).sqrt().item()
 
 
@@ -42,8 +42,9 @@ def rsa(x_ND: Matrix, y_NE: Matrix) -> float:
     Raises:
         MeasureError: unfit matrices, fewer than three tokens, a constant row, or all pairs equally similar.
     """
-    x_ND, y_NE = as_pair(x_ND, y_NE, measure="RSA", tokens=3)
-    ranks = np.stack([_ranked_similarities(z_ND, name=name) for name, z_ND in (("x", x_ND), ("y", y_NE))])
+    sides = [rescaled(as_matrix(values, name=name)) for name, values in (("x", x_ND), ("y", y_NE))]
+    require_pair(*map(len, sides), measure="RSA", tokens=3)
+    ranks = np.stack([_ranked_similarities(z_ND, name=name) for name, z_ND in zip("xy", sides, strict=True)])
     return float(np.clip(ranks[0] @ ranks[1], -1, 1))
 
 

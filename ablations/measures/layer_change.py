@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ablations.measures.matrices import Side
 from ablations.measures.similarity import debiased_cka, pwcca
 
 METRICS = {"pwcca": pwcca, "debiased_cka": debiased_cka}
@@ -22,18 +23,20 @@ def layer_change(states_LND: list[NDArray[np.float32]], *, seed: int) -> Iterato
     """
     n, width = states_LND[0].shape
     shuffled_N = np.random.default_rng(seed).permutation(n)
-    top = len(states_LND) - 1
-    pairs = [(layer, layer + 1) for layer in range(top)] + [(0, layer) for layer in range(2, top + 1)]
-    for lower, upper in pairs:
-        x, y = states_LND[lower], states_LND[upper]
-        for metric, similarity in METRICS.items():
-            yield {
-                "metric": metric,
-                "layer": lower,
-                "layer_to": upper,
-                "value": 1 - similarity(x, y),
-                "floor": 1 - similarity(x, y[shuffled_N]),
-                "unit": "distance",
-                "n": n,
-                "d": width,
-            }
+    first = below = Side.of(states_LND[0])
+    for layer in range(1, len(states_LND)):
+        above = Side.of(states_LND[layer])
+        shuffled = above.reordered(shuffled_N)
+        for lower, side in ((layer - 1, below), (0, first))[: 1 if layer == 1 else 2]:
+            for metric, similarity in METRICS.items():
+                yield {
+                    "metric": metric,
+                    "layer": lower,
+                    "layer_to": layer,
+                    "value": 1 - similarity(side, above),
+                    "floor": 1 - similarity(side, shuffled),
+                    "unit": "distance",
+                    "n": n,
+                    "d": width,
+                }
+        below = above
