@@ -145,11 +145,15 @@ def run(
     if dry_run:
         plan_table(workspace.plan(selected))
         return
-    from ablations.running import run_missing
+    todo = workspace.todo(selected)
+    if todo:
+        from ablations.running import carry_out
 
-    interrupted, failed = run_missing(workspace, selected, devices=devices, slots=slots)
-    page = write_page(workspace)
-    click.echo(f"page: {page}")
+        interrupted, failed = carry_out(workspace, todo, devices=devices, slots=slots)
+    else:
+        click.echo("nothing to do: every run is trained and measured")
+        interrupted, failed = False, []
+    click.echo(f"page: {write_page(workspace)}")
     sys.exit(INTERRUPTED if interrupted else FAILED if failed else GOOD)
 
 
@@ -177,12 +181,15 @@ def status(spec: Path | None, out: Path, data_root: Path, as_json: bool) -> None
 @click.option("--slots", type=click.IntRange(min=1), default=1, show_default=True, help="Runs at the same time.")
 def measure(spec: Path, out: Path, data_root: Path, slots: int) -> None:
     """Measure the trained runs of a spec again from their checkpoints, and write the table and the page."""
+    from ablations.errors import SpecError
     from ablations.experiment import Workspace
-    from ablations.running import run_missing
+    from ablations.running import carry_out
 
     workspace = Workspace.open(spec, out=out, data_root=data_root)
     done = [item for item in workspace.planned if item.directory.is_done()]
-    interrupted, failed = run_missing(workspace, done, devices=1, slots=slots, again=True)
+    if not done:
+        raise SpecError(f"{spec}: no run is trained yet, so there is nothing to measure; start `ablate run`.")
+    interrupted, failed = carry_out(workspace, done, devices=1, slots=slots, again=True)
     click.echo(f"page: {write_page(workspace)}")
     sys.exit(INTERRUPTED if interrupted else FAILED if failed else GOOD)
 
@@ -195,7 +202,7 @@ def report(spec: Path, out: Path, data_root: Path) -> None:
     """Write the page again from what is there; needs neither torch nor a network."""
     from ablations.experiment import Workspace
 
-    click.echo(f"page: {write_page(Workspace.open(spec, out=out, data_root=data_root))}")
+    click.echo(f"page: {write_page(Workspace.open(spec, out=out, data_root=data_root), again=True)}")
 
 
 @main.command()
@@ -221,12 +228,16 @@ def doctor(out: Path) -> None:
     sys.exit(FAILED if bad else GOOD)
 
 
-def write_page(workspace: Any) -> Path:
-    """Gather the table from the runs and write the page beside it."""
-    from reports import page
+def write_page(workspace: Any, *, again: bool = False) -> Path:
+    """Gather the table from the runs and write the page beside it, unless (and not `again`) it says the same."""
+    from reports.freshness import is_fresh
 
     workspace.write_plan()
     workspace.write_table()
+    if not again and is_fresh(workspace.folder):
+        return workspace.folder / "report.html"
+    from reports import page
+
     return page.write(workspace.folder)
 
 

@@ -71,6 +71,15 @@ class Workspace:
             if (not arms or item.run.arm in arms) and (not seeds or item.run.seed in seeds)
         ]
 
+    def todo(self, selected: Sequence[PlannedRun]) -> list[PlannedRun]:
+        """Those of the runs that are not trained, or not measured, to the end."""
+        from ablations.measured import missing
+
+        measures = self.experiment.measures
+        return [
+            item for item in selected if not item.directory.is_done() or missing(item.directory.path, measures)
+        ]
+
     def plan(self, selected: Sequence[PlannedRun] | None = None) -> dict[str, Any]:
         """Runs, state and cost; of the selected runs, or of all."""
         return plan.plan(

@@ -15,7 +15,6 @@ from ablations import cost
 from ablations.errors import MeasureError
 from ablations.experiment import Workspace
 from ablations.launch import DONE, INTERRUPTED, Outcome, Pool, visible_gpus
-from ablations.measured import missing
 from ablations.measures.enough import require_enough_text
 from ablations.runs import PlannedRun, create
 from ablations.tables import duration
@@ -26,10 +25,10 @@ SECONDS_BETWEEN_LOOKS = 0.5
 SECONDS_BETWEEN_LINES = 30.0  # where the output is no terminal
 
 
-def run_missing(
-    workspace: Workspace, selected: Sequence[PlannedRun], *, devices: int, slots: int, again: bool = False
+def carry_out(
+    workspace: Workspace, items: Sequence[PlannedRun], *, devices: int, slots: int, again: bool = False
 ) -> tuple[bool, list[Outcome]]:
-    """Train and measure those of the selected runs that need it, each once; `again`, measure all of them.
+    """Train and measure runs, those of one identity once; `again`, also what is measured already.
 
     Returns whether somebody interrupted it, and the runs that failed.
 
@@ -37,21 +36,13 @@ def run_missing(
         DataError: the text is unfit; found before the first run starts.
     """
     console = Console()
-    measures = workspace.experiment.measures
-    todo = {
-        item.run_id: item
-        for item in selected
-        if again or not item.directory.is_done() or missing(item.directory.path, measures)
-    }
-    if not todo:
-        console.print("nothing to do: every run is trained and measured", highlight=False)
-        return False, []
+    todo = {item.run_id: item for item in items}
     untrained = {run_id for run_id, item in todo.items() if not item.directory.is_done()}
     pool = Pool(
-        slots=min(slots, len(todo)),
+        slots=max(1, min(slots, len(todo))),
         devices=devices,
         data_root=workspace.data_root,
-        measures=measures,
+        measures=workspace.experiment.measures,
         gpus=visible_gpus(),
         again=again,
     )

@@ -134,11 +134,8 @@ def read(folder: Path) -> Experiment:
     Raises:
         ResultsError: plan.json is missing, or a file is damaged.
     """
-    path = folder / "plan.json"
-    if not path.is_file():
-        raise ResultsError(f"{path}: there is no plan here; `ablate run` on the spec writes one.")
-    plan = _record(path, Plan)
-    runs = [_run(folder.parent / "runs", planned, source=path) for planned in plan.runs]
+    plan = read_plan(folder)
+    runs = [_run(folder.parent / "runs" / planned.folder, planned) for planned in plan.runs]
     spec, found = folder / "spec.yaml", folder / "results.parquet"
     table = results.read(found) if found.exists() else results.table([])
     table["arm"] = table["arm"].map(printable)  # as in the plan
@@ -153,12 +150,23 @@ def read(folder: Path) -> Experiment:
     )
 
 
-def _run(runs: Path, planned: PlannedRun, *, source: Path) -> Run:
-    if Path(planned.folder).name != planned.folder or planned.folder in ("", ".."):
-        raise ResultsError(
-            f"{source}: {planned.folder!r} is no name of a run's folder; plan the experiment again."
-        )
-    folder = runs / planned.folder
+def read_plan(folder: Path) -> Plan:
+    """plan.json, every run's folder being a plain name.
+
+    Raises:
+        ResultsError: it is missing, damaged, or leads out of the runs.
+    """
+    path = folder / "plan.json"
+    if not path.is_file():
+        raise ResultsError(f"{path}: there is no plan here; `ablate run` on the spec writes one.")
+    plan = _record(path, Plan)
+    for run in plan.runs:
+        if Path(run.folder).name != run.folder or run.folder in ("", ".."):
+            raise ResultsError(f"{path}: {run.folder!r} is no name of a run's folder; plan the experiment again.")
+    return plan
+
+
+def _run(folder: Path, planned: PlannedRun) -> Run:
     return Run(
         plan=planned,
         state=_record(folder / "state.json", State),

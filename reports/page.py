@@ -19,6 +19,7 @@ from reports import numbers, svg
 from reports.content import content
 from reports.curves import choose
 from reports.figures import arm_styles
+from reports.freshness import digest
 from reports.panels import drawing, place
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -49,7 +50,7 @@ def write(folder: Path) -> Path:
         ResultsError: a file of the experiment is damaged or plan.json missing, or the page cannot be written.
     """
     experiment = experiment_folder.read(folder)
-    said = content(experiment)
+    said = content(experiment) | {"made_from": digest(folder)}
     drawn = {}
     for figure in said["figures"]:
         for panel in figure["panels"]:

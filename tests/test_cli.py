@@ -160,6 +160,36 @@ def test_status_says_which_measures_of_a_trained_run_are_missing(tmp_path, data_
     assert ablate("status", spec, *where).stdout.splitlines()[-1] == f"{run['folder']}: not measured: layer_change"
 
 
+def test_measuring_before_anything_is_trained_is_a_sentence(tmp_path, data_root):
+    spec = write_spec(tmp_path)
+    result = ablate("measure", spec, "--out", tmp_path / "out", "--data-root", data_root)
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"{spec}: no run is trained yet, so there is nothing to measure; start `ablate run`.\n"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_finished_experiment_is_left_as_it_is_without_torch_and_figures(tmp_path, data_root):
+    spec = write_spec(tmp_path, arms={"untrained": UNTRAINED}, seeds=[0])
+    where = ["--out", str(tmp_path / "out"), "--data-root", str(data_root)]
+    assert ablate("run", spec, *where).exit_code == 0
+    page = tmp_path / "out/tried/report.html"
+    before = page.stat().st_mtime_ns
+    script = (
+        "import atexit, sys\n"
+        "from ablations.cli import main\n"
+        "atexit.register(lambda: print(sorted({'torch', 'seaborn'} & set(sys.modules))))\n"
+        f"main(['run', {str(spec)!r}, *{where!r}], standalone_mode=False)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == f"nothing to do: every run is trained and measured\npage: {page}\n[]\n"
+    assert page.stat().st_mtime_ns == before
+    page.unlink()
+    assert ablate("run", spec, *where).exit_code == 0
+    assert page.exists()
+
+
 def test_sigterm_before_the_first_run_leaves_nothing_half_written(tmp_path, data_root):
     many = tmp_path / "many.txt"
     many.write_text((data_root / "train.tsv").read_text().replace("\t", " ") * 300)

@@ -17,6 +17,7 @@ from scipy import stats
 from ablations import results
 from ablations.errors import ResultsError
 from reports import page
+from reports.freshness import is_fresh
 from tests.fake_experiment import ARMS, GAIN, folder_name, plan, rows, write
 
 PANELS = (
@@ -418,12 +419,32 @@ def test_data_of_a_figure_are_in_the_page_beside_it_and_tidy(whole, folder):
 def test_the_twin_says_what_the_page_says(twin, whole):
     assert list(twin) == [
         *("format", "experiment", "question", "summary", "notices", "provenance"),
-        *("runs", "arms", "figures", "claims", "spec"),
+        *("runs", "arms", "figures", "claims", "spec", "made_from"),
     ]
     assert twin["summary"] in whole.text
     for figure in twin["figures"]:
         assert figure["title"] in whole.text
         assert all(paragraph in whole.text for paragraph in figure["how_to_read"])
+
+
+def test_a_page_is_fresh_until_anything_it_is_made_from_or_of_changes(tmp_path):
+    folder = write(tmp_path)
+    assert not is_fresh(folder)
+    page.write(folder)
+    assert is_fresh(folder)
+    state = next((folder.parent / "runs").glob("*/state.json"))
+    for changed in (folder / "plan.json", folder / "spec.yaml", folder / "results.parquet", state):
+        before = changed.read_bytes()
+        changed.write_bytes(before.replace(b" ", b"  ", 1) if changed.suffix != ".parquet" else before + b" ")
+        assert not is_fresh(folder), changed
+        changed.write_bytes(before)
+        assert is_fresh(folder)
+    for lost in (folder / "report.html", folder / f"figures/{PANELS[0]}.svg"):
+        lost.rename(tmp_path / "aside")
+        assert not is_fresh(folder), lost
+        (tmp_path / "aside").rename(lost)
+    (folder / "report.json").write_text("{")
+    assert not is_fresh(folder)
 
 
 # When something is missing ---------------------------------------------------------------------------
