@@ -39,10 +39,11 @@ def test_is_called_like_its_file(path):
 @shipped
 def test_opens_with_question_runs_cost_expect_and_start(path):
     experiment = specfile.load(path)
-    lines = path.read_text(encoding="utf-8").splitlines()[:6]
-    opening = dict(re.fullmatch(r"# (\w+) +(.+)", line).groups() for line in lines[:5])
-    assert list(opening) == ["Question", "Runs", "Cost", "Expect", "Start"]
-    assert lines[5] == f"name: {path.stem}"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    name = lines.index(f"name: {path.stem}")
+    told = [re.fullmatch(r"# ([A-Z]\w+(?: \w+)*)?  +(.+)", line).groups() for line in lines[:name]]
+    opening = {key: value for key, value in told if key}  # a line without a key continues the one before
+    assert list(opening)[:5] == ["Question", "Runs", "Cost", "Expect", "Start"]
     assert opening["Question"] == experiment.question
     runs = grid.runs(experiment)
     arms, seeds = len({run.arm for run in runs}), len(experiment.seeds)
