@@ -22,6 +22,7 @@ from pydantic import TypeAdapter
 from ablations.measured import missing
 from ablations.measures.settings import Measure
 from ablations.measuring import measure
+from lightning_modules.allocator import keep_freed_memory
 from lightning_modules.callbacks import Interrupted, StopRequest
 from lightning_modules.errors import AblationsError
 from lightning_modules.run_directory import RunBusyError, RunDirectory
@@ -35,6 +36,7 @@ MEASURES: TypeAdapter[list[Measure]] = TypeAdapter(list[Measure])
 
 def serve() -> None:
     """Take orders until there are none or somebody asks to stop."""
+    keep_freed_memory()
     stop = StopRequest()
     stop.install()
     orders: queue.Queue[dict[str, Any] | None] = queue.Queue()

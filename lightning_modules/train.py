@@ -25,6 +25,7 @@ from lightning.pytorch.plugins.environments import LightningEnvironment
 from lightning.pytorch.strategies import DDPStrategy
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from lightning_modules.allocator import keep_freed_memory
 from lightning_modules.callbacks import Interrupted, Meter, OnLine, Saver, StepSeed, StopRequest, ValidationLog
 from lightning_modules.checkpoint import AtomicCheckpoints
 from lightning_modules.config import RunSettings, contradictions
@@ -273,6 +274,7 @@ def main(run_dir: Path, devices: int, accelerator: str, threads: int | None, dat
     Exit codes: 0 done, 2 wrong settings or folder, 65 wrong data, 66 the loss became no number,
     75 interrupted (the same command resumes), 1 anything else.
     """
+    keep_freed_memory()
     directory, stop = RunDirectory(run_dir.absolute()), StopRequest()
     stop.install()
     try:
