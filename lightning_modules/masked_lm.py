@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 from lightning_modules.config import MaskedLMSettings, MaskingSettings, RunSettings
 from lightning_modules.corruption import mask_tokens
+from lightning_modules.cross_entropy import summed_cross_entropy
 from lightning_modules.data.batches import PackedStep
 from lightning_modules.objective import (
     EVALUATION_SEED,
@@ -12,7 +13,6 @@ from lightning_modules.objective import (
     LossSum,
     Objective,
     shared_inputs,
-    summed_cross_entropy,
 )
 from lightning_modules.prediction_head import PredictionHead
 
@@ -57,5 +57,6 @@ def predicted_token_loss(objective: Objective, head: PredictionHead, batch: Batc
     """Cross-entropy at the positions `predict_N` only; the head never sees the others."""
     top_BTD = objective.encoder.head_input(objective.encode(batch)[-1])
     predicted_ND = top_BTD.flatten(0, 1)[batch["predict_N"]]
-    logits_NV = head(predicted_ND, objective.encoder.tokens.weight)
-    return summed_cross_entropy(logits_NV, batch["label_N"], training=objective.training)
+    label_N = batch["label_N"]
+    total = summed_cross_entropy(head.features(predicted_ND), objective.encoder.tokens.weight, head.bias, label_N)
+    return LossSum(total, total.new_tensor(len(label_N)))

@@ -7,7 +7,6 @@ import lightning as L
 import numpy as np
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -160,15 +159,6 @@ def sum_over_devices(values: Tensor) -> Tensor:
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(values)
     return values
-
-
-def summed_cross_entropy(logits_NV: Tensor, label_N: Tensor, *, training: bool) -> LossSum:
-    """Cross-entropy in nats, summed over the predictions; in float64 where it is reported and not trained on."""
-    if training:
-        total = F.cross_entropy(logits_NV.float(), label_N, reduction="sum")
-    else:
-        total = F.cross_entropy(logits_NV.float(), label_N, reduction="none").double().sum()
-    return LossSum(total, total.new_tensor(len(label_N)))
 
 
 def shared_inputs(packed: PackedStep, shown_N: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:

@@ -22,4 +22,8 @@ class PredictionHead(nn.Module):
 
     def forward(self, hidden_ND: Tensor, embeddings_VD: Tensor) -> Tensor:
         """Logits, shape NV."""
-        return F.linear(self.norm(F.gelu(self.transform(hidden_ND))), embeddings_VD, self.bias)
+        return F.linear(self.features(hidden_ND), embeddings_VD, self.bias)
+
+    def features(self, hidden_ND: Tensor) -> Tensor:
+        """What is compared with the embeddings, shape ND."""
+        return self.norm(F.gelu(self.transform(hidden_ND)))

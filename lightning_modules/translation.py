@@ -7,9 +7,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lightning_modules.config import RunSettings, TranslationSettings
+from lightning_modules.cross_entropy import summed_cross_entropy
 from lightning_modules.data.batches import PackedStep
 from lightning_modules.decoder import Decoder
-from lightning_modules.objective import Batch, LossSum, Objective, shared_inputs, summed_cross_entropy
+from lightning_modules.objective import Batch, LossSum, Objective, shared_inputs
 from lightning_modules.vocabulary import END, PAD, START
 
 
@@ -49,8 +50,8 @@ class Translation(Objective):
             position_BU=batch["target_position_BU"],
         )
         predicted_ND = hidden_BUD.flatten(0, 1)[batch["predict_N"]]
-        logits_NV = F.linear(predicted_ND, self.decoder.tokens.weight)
-        return summed_cross_entropy(logits_NV, batch["label_N"], training=self.training)
+        total = summed_cross_entropy(predicted_ND, self.decoder.tokens.weight, None, batch["label_N"])
+        return LossSum(total, total.new_tensor(len(batch["label_N"])))
 
     @torch.no_grad()
     def translate(self, tokens_BT: Tensor, *, max_length: int) -> list[list[int]]:

@@ -1,0 +1,87 @@
+"""Cross-entropy of predictions over the vocabulary, without ever holding all their logits.
+
+Logits are N x V numbers of which a loss needs two a row and a gradient needs each once. Slices of rows that
+fit a cache are turned into losses and gradients at once, one after the other.
+
+Letters: N predictions, D width, V vocabulary.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+LOGITS_AT_ONCE = {"cpu": 2**22, "cuda": 2**27}
+
+
+def summed_cross_entropy(
+    hidden_ND: Tensor, embeddings_VD: Tensor, bias_V: Tensor | None, label_N: Tensor
+) -> Tensor:
+    """Sum over N of -log softmax(hidden E' + bias)[label], nats, float64.
+
+    Products in autocast's type where that is on and in the type of `hidden_ND` otherwise; the softmax in fp32 or
+    wider, and the sum in float64. Gradients flow to all but the labels, once.
+    """
+    device = hidden_ND.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_ND.dtype
+    return _SummedCrossEntropy.apply(hidden_ND, embeddings_VD, bias_V, label_N, dtype)
+
+
+class _SummedCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden_ND: Tensor,
+        embeddings_VD: Tensor,
+        bias_V: Tensor | None,
+        label_N: Tensor,
+        dtype: torch.dtype,
+    ) -> Tensor:
+        N, V = len(hidden_ND), len(embeddings_VD)
+        wide = torch.promote_types(dtype, torch.float32)
+        wanted = any(ctx.needs_input_grad)
+        hidden, embeddings = hidden_ND.to(dtype), embeddings_VD.to(dtype)
+        bias = None if bias_V is None else bias_V.to(dtype)
+        loss_N = hidden.new_empty(N, dtype=wide)
+        if wanted:
+            grad_hidden = torch.empty_like(hidden)
+            grad_embeddings = hidden.new_zeros(embeddings.shape, dtype=wide)
+            grad_bias = hidden.new_zeros(V, dtype=wide)
+        with torch.autocast(hidden.device.type, enabled=False):
+            for rows in slice_rows(N, V, hidden.device.type):
+                part, label = hidden[rows], label_N[rows, None]
+                logits = part @ embeddings.T if bias is None else torch.addmm(bias, part, embeddings.T)
+                log_share = logits.log_softmax(-1, dtype=wide)
+                loss_N[rows] = -log_share.gather(1, label).squeeze(1)
+                if wanted:
+                    # d loss / d logits = share - 1 at the label, and share elsewhere.
+                    grad_logits = log_share.exp_().scatter_add_(1, label, -torch.ones_like(label, dtype=wide))
+                    grad_bias += grad_logits.sum(0)
+                    grad_logits = grad_logits.to(dtype)
+                    torch.mm(grad_logits, embeddings, out=grad_hidden[rows])
+                    if dtype == wide:
+                        grad_embeddings.addmm_(grad_logits.T, part)
+                    else:
+                        grad_embeddings += grad_logits.T @ part
+        if wanted:
+            ctx.save_for_backward(grad_hidden, grad_embeddings, grad_bias)
+            ctx.types = hidden_ND.dtype, embeddings_VD.dtype, None if bias_V is None else bias_V.dtype
+        return loss_N.double().sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, embeddings, bias = ctx.saved_tensors
+        types = ctx.types
+        scaled = [
+            None if dtype is None else (saved * grad.to(saved.dtype)).to(dtype)
+            for saved, dtype in zip((hidden, embeddings, bias), types, strict=True)
+        ]
+        return (*scaled, None, None)
+
+
+def slice_rows(predictions: int, vocabulary: int, device: str) -> list[slice]:
+    """Slices of equal height, but for the last, of at most so many logits as are held at once."""
+    height = max(1, LOGITS_AT_ONCE.get(device, LOGITS_AT_ONCE["cuda"]) // vocabulary)
+    return [slice(start, start + height) for start in range(0, predictions, height)]
