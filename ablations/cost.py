@@ -6,6 +6,7 @@ from pathlib import Path
 
 from lightning_modules.config import EncoderSettings, RunSettings
 from lightning_modules.files import write_json
+from lightning_modules.operations import operations_per_token
 
 
 def parameters(run: RunSettings) -> int:
@@ -38,24 +39,8 @@ def tokens(run: RunSettings) -> int:
 
 
 def flops(run: RunSettings) -> float:
-    """Useful operations of training: twice a multiply-add for the forward pass, twice that for the backward.
-
-    Matrices only: 6 operations a weight and token, the head at predicted positions only; attention's
-    products are left out (they are small at these lengths). A translation is taken to be as long as its source.
-    """
-    encoder, width = run.encoder, run.encoder.hidden_size
-    block = 4 * width * width + 2 * width * encoder.intermediate_size
-    weights = float(encoder.num_hidden_layers * block)
-    head = width * (width + run.data.vocab_size)
-    match run.objective.kind:
-        case "masked_lm":
-            weights += run.objective.masking.ratio * head
-        case "causal_lm":
-            weights += head
-        case "translation":
-            weights += run.objective.decoder.num_hidden_layers * (block + 4 * width * width)
-            weights += width * run.data.vocab_size
-    return 6 * weights * tokens(run)
+    """Useful operations of training."""
+    return operations_per_token(run) * tokens(run)
 
 
 def seconds(run: RunSettings, calibration: Path) -> float | None:

@@ -156,7 +156,8 @@ class _Watch:
         for item in list(self.open.values()):
             state = item.directory.state()
             if state["state"] == "running":
-                yield item, state, f"{state.get('tokens_per_second') or 0:,.0f} tokens/s"
+                mfu = f", {state['mfu']:.0%} MFU" if state.get("mfu") else ""
+                yield item, state, f"{state.get('tokens_per_second') or 0:,.0f} tokens/s{mfu}"
             elif state["state"] == "done" and item.directory.is_locked():
                 yield item, state, "measuring"
 

@@ -21,8 +21,10 @@ from lightning_modules.data.tokens import Split
 from lightning_modules.errors import NonFiniteLossError
 from lightning_modules.evaluation import evaluate
 from lightning_modules.objective import Objective
+from lightning_modules.operations import operations_per_token
 from lightning_modules.randomness import derive
 from lightning_modules.run_directory import RunDirectory
+from lightning_modules.utilisation import matrix_rate
 
 SECONDS_BETWEEN_SAVES = 45.0  # so that `last.ckpt` is never older than a minute plus a step
 SECONDS_BETWEEN_STATES = 1.0
@@ -76,7 +78,11 @@ class Meter(Callback):
         self._sums: Tensor | None = None
         self._seen_before = 0.0  # tokens of the line in the making from before a resume: no speed of this start
         self._last_state = 0.0
-        self._since = self._line_since = time.perf_counter()
+        self._born = self._since = self._line_since = time.perf_counter()
+        self._first_step_seconds: float | None = None
+        self._operations_per_token = operations_per_token(directory.settings())
+        self._matrix_rate = math.nan
+        self._first_line = True
 
     def state_dict(self) -> dict[str, Any]:
         sums = None if self._sums is None else self._sums.tolist()
@@ -90,17 +96,23 @@ class Meter(Callback):
             self._seen_before = state_dict["sums"][2]
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        self._since = self._line_since = time.perf_counter()
+        assert isinstance(module, Objective)
         if self._sums is not None:
             self._sums = self._sums.to(module.device)
         if trainer.is_global_zero:
             self.directory.cut_metrics(trainer.global_step)
+            mixed = module.run.training.precision == "bf16-mixed"
+            one_device = matrix_rate(module.device, torch.bfloat16 if mixed else torch.float32)
+            self._matrix_rate = one_device * trainer.world_size
+        self._since = self._line_since = time.perf_counter()
 
     def on_train_batch_end(
         self, trainer: L.Trainer, module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         totals = outputs["totals"]
         self._sums = totals if self._sums is None else self._sums + totals
+        if self._first_step_seconds is None:
+            self._first_step_seconds = time.perf_counter() - self._born
         step = trainer.global_step
         due = step % self.log_every == 0 or step == trainer.max_steps or step == 1
         if due or module.device.type == "cpu":
@@ -130,14 +142,19 @@ class Meter(Callback):
         self.tokens_predicted += round(predicted)
         self.tokens_seen += round(seen)
         now = time.perf_counter()
+        speed = (seen - self._seen_before) / (now - self._line_since)
         line = {
             "train/loss": loss / max(predicted, 1),
             "train/lr": module.learning_rate(trainer.global_step - 1),
             "train/grad_norm": module.gradient_norm.item(),
             "train/tokens": self.tokens_seen,
             "train/predicted": self.tokens_predicted,
-            "perf/tokens_per_sec": (seen - self._seen_before) / (now - self._line_since),
+            "perf/tokens_per_sec": speed,
+            "perf/mfu": self.utilisation(speed),
         }
+        if self._first_line:
+            line["perf/first_step_sec"] = self._first_step_seconds or 0.0
+            self._first_line = False
         self._sums, self._line_since, self._seen_before = None, now, 0.0
         write_line(trainer, line)
         self.report(trainer, line["perf/tokens_per_sec"])
@@ -150,7 +167,12 @@ class Meter(Callback):
             return
         self._last_state = time.monotonic()
         self.directory.write_state(
-            "running", step=trainer.global_step, tokens_per_second=tokens_per_second, **self.progress()
+            "running",
+            step=trainer.global_step,
+            tokens_per_second=tokens_per_second,
+            mfu=self.utilisation(tokens_per_second),
+            first_step_seconds=self._first_step_seconds,
+            **self.progress(),
         )
 
     def progress(self) -> dict[str, Any]:
@@ -161,7 +183,16 @@ class Meter(Callback):
     def summary(self) -> dict[str, Any]:
         """`progress` of a run that is over, with its mean speed."""
         progress = self.progress()
-        return progress | {"tokens_per_second": progress["tokens_seen"] / max(progress["seconds"], 1e-9)}
+        speed = progress["tokens_seen"] / max(progress["seconds"], 1e-9)
+        return progress | {"tokens_per_second": speed, "mfu": self.utilisation(speed)}
+
+    def utilisation(self, tokens_per_second: float) -> float | None:
+        """Model FLOPs utilisation: useful operations over those of matrix products in the same time; None for
+        a run that took no step.
+        """
+        if math.isnan(self._matrix_rate):
+            return None
+        return tokens_per_second * self._operations_per_token / self._matrix_rate
 
     def leave_out(self, seconds: float) -> None:
         """Do not count the seconds of something that is no training step, such as a validation."""

@@ -317,7 +317,7 @@ def progress_display(directory: RunDirectory) -> Iterator[OnLine]:
         def plain(step: int, line: dict[str, float]) -> None:
             if step == steps or time.monotonic() - last[0] > SECONDS_BETWEEN_LINES:
                 last[0] = time.monotonic()
-                speed = f"{line['perf/tokens_per_sec']:,.0f} tokens/s"
+                speed = f"{line['perf/tokens_per_sec']:,.0f} tokens/s  {line['perf/mfu']:.0%} MFU"
                 click.echo(f"step {step}/{steps}  loss {line['train/loss']:.3f}  {speed}")
 
         yield plain
@@ -326,13 +326,13 @@ def progress_display(directory: RunDirectory) -> Iterator[OnLine]:
         TextColumn(directory.path.name),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]:.3f}  {task.fields[speed]:,.0f} tokens/s"),
+        TextColumn("loss {task.fields[loss]:.3f}  {task.fields[speed]:,.0f} tokens/s  {task.fields[mfu]:.0%} MFU"),
         TimeRemainingColumn(),
     )
     with Progress(*columns) as bar:
-        task = bar.add_task("", total=steps, loss=float("nan"), speed=0.0)
+        task = bar.add_task("", total=steps, loss=float("nan"), speed=0.0, mfu=0.0)
         yield lambda step, line: bar.update(
-            task, completed=step, loss=line["train/loss"], speed=line["perf/tokens_per_sec"]
+            task, completed=step, loss=line["train/loss"], speed=line["perf/tokens_per_sec"], mfu=line["perf/mfu"]
         )
 
 

@@ -71,6 +71,10 @@ class State(Record):
     tokens_predicted: int | None = None
     seconds: float | None = None
     tokens_per_second: float | None = None
+    mfu: float | None = None
+    """Useful operations over those of a large matrix product in the same time."""
+    first_step_seconds: float | None = None
+    """From the start of the run to the end of its first step, at its last start."""
     message: str | None = None
 
 

@@ -29,6 +29,11 @@ def count(value: float | None) -> str:
     return number(value, 0)
 
 
+def percent(value: float | None) -> str:
+    """A share as a whole number of hundredths."""
+    return count(None if value is None else 100 * value)
+
+
 def interval(summary: dict[str, Any], digits: int = 2) -> str:
     """A mean and half the width of its interval: ``1.82 ± 0.05``; the mean alone where there is no interval."""
     if is_absent(summary["mean"]):

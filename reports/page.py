@@ -72,9 +72,9 @@ def html(said: dict[str, Any], drawn: dict[str, Panel]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        name: getattr(numbers, name) for name in ("count", "duration", "interval", "moment", "number", "share")
-    } | {"place": place, "known": lambda values: values or numbers.ABSENT}
+    written = ("count", "duration", "interval", "moment", "number", "percent", "share")
+    environment.filters |= {name: getattr(numbers, name) for name in written}
+    environment.filters |= {"place": place, "known": lambda values: values or numbers.ABSENT}
     style = (TEMPLATES / "page.css").read_text(encoding="utf-8")
     embed = sum(len(panel.csv) for panel in drawn.values()) <= EMBEDDED_CSV_BYTES
     return environment.get_template("page.html").render(

@@ -126,6 +126,8 @@ def state(arm, **changes):
         "tokens_predicted": {"mlm": 281, "clm": 1893, "mt": 2010, "untrained": 0}[arm] * steps,
         "seconds": 57.3 if steps else 0.4,
         "tokens_per_second": 17_691.2 if steps else None,
+        "mfu": 0.184 if steps else None,
+        "first_step_seconds": 1.26 if steps else None,
         "message": None,
     } | changes
 

@@ -341,18 +341,20 @@ def test_runs_at_their_last_step(whole):
         "Tokens seen",
         "Tokens predicted",
         "Speed (tokens/s)",
+        "MFU (%)",
+        "To first step",
         "Training time",
     ]
     assert len(body) == 12
     loss = 5.43 - 1.82
     assert body[1] == [
         *("mlm", "1", "done", "500 / 500", f"{loss:.3f}", "1.82", f"{np.exp(loss):.1f}", NONE, NONE),
-        *("1,013,000", "140,500", "17,691", "57 s"),
+        *("1,013,000", "140,500", "17,691", "18", "1.3 s", "57 s"),
     ]
     untrained = body[9]
     assert untrained[:4] == ["untrained", "0", "done", "0 / 0"]
     assert untrained[5] == f"{MINUS}1.57"
-    assert untrained[-2:] == [NONE, "0.4 s"]
+    assert untrained[-4:] == [NONE, NONE, NONE, "0.4 s"]
 
 
 def test_arms_with_intervals_over_seeds(whole, twin):
@@ -478,7 +480,7 @@ def test_claims_are_listed_as_not_run(incomplete):
 
 def test_runs_without_numbers_show_dashes(incomplete):
     _, body = incomplete.table("Runs")
-    assert body[3] == ["clm", "0", "planned", f"{NONE} / 500", *[NONE] * 9]
+    assert body[3] == ["clm", "0", "planned", f"{NONE} / 500", *[NONE] * 11]
     assert body[7][:9] == ["mt", "1", "failed", "120 / 500", *[NONE] * 5]
 
 

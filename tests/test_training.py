@@ -9,8 +9,10 @@ import torch
 from lightning_modules.callbacks import Interrupted, StopRequest
 from lightning_modules.checkpoint import read_checkpoint
 from lightning_modules.errors import CheckpointError
+from lightning_modules.operations import operations_per_token
 from lightning_modules.run_directory import RunBusyError
 from lightning_modules.train import DONE, INTERRUPTED, NOT_FINITE, WRONG_DATA, start, train
+from lightning_modules.utilisation import matrix_rate
 from tests.conftest import settings
 
 
@@ -88,6 +90,14 @@ def test_a_run_writes_what_it_promises(make_run, tokens):
     assert last["train/tokens"] == state["tokens_seen"]
     assert last["train/predicted"] == state["tokens_predicted"]
     assert 0.9 * 12 * 128 < state["tokens_seen"] <= 12 * 128
+    timed = [json.loads(line) for line in directory.metrics.read_text().splitlines()]
+    started = [line["perf/first_step_sec"] for line in timed if "perf/first_step_sec" in line]
+    assert started == [state["first_step_seconds"]]
+    shares = {line["perf/tokens_per_sec"] / line["perf/mfu"] for line in timed if "train/loss" in line}
+    assert max(shares) == pytest.approx(min(shares))  # one yardstick: what is best over what a token takes
+    best = matrix_rate(torch.device("cpu"), torch.float32)
+    assert max(shares) == pytest.approx(best / operations_per_token(settings()))
+    assert state["mfu"] == pytest.approx(state["tokens_per_second"] / max(shares))
     checkpoint = contents(directory)
     encoder = [name for name in checkpoint["state_dict"] if name.startswith("encoder.")]
     assert len(encoder) == 4 + 2 * 12

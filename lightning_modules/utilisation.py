@@ -1,0 +1,37 @@
+"""What a device can do at best: the yardstick for how well a run uses it."""
+
+import functools
+import time
+
+import torch
+
+SIZES = {"cpu": 1024, "cuda": 8192}
+TRIES = 5
+
+
+def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
+    """Operations a second of a large square matrix product on the device, with this process's threads.
+
+    Measured once for each device, type and number of threads of a process; the fastest of five, which takes
+    a tenth of a second on a CPU. What else runs at that moment takes its share.
+    """
+    return _measured(device, dtype, torch.get_num_threads())
+
+
+@functools.cache
+def _measured(device: torch.device, dtype: torch.dtype, threads: int) -> float:
+    size = SIZES.get(device.type, SIZES["cuda"])
+    left, right = (torch.ones(size, size, device=device, dtype=dtype) for _ in range(2))
+    seconds = []
+    for _ in range(TRIES):
+        _wait(device)
+        start = time.perf_counter()
+        left @ right
+        _wait(device)
+        seconds.append(time.perf_counter() - start)
+    return 2 * size**3 / min(seconds)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
