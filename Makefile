@@ -1,5 +1,6 @@
 # Two commands: `make demo` shows what the project does, `make test` checks all of it.
-# Both make the environment first and need Python 3.11 or later, pip, make and git.
+# `make bench` compares its speed with named peers and wants a quiet machine.
+# All make the environment first and need Python 3.11 or later, pip, make and git.
 
 PYTHON ?= python3
 VENV := .venv
@@ -7,7 +8,7 @@ BIN := $(VENV)/bin
 # pytest-xdist shares the tests out over the cores; torch must then not do the same.
 WORKERS ?= 2
 
-.PHONY: demo test check tests test-slow clean
+.PHONY: demo test check tests test-slow bench clean
 
 demo: $(VENV)/installed
 	$(BIN)/ablate run experiments/article-tiny.yaml --slots 2
@@ -24,6 +25,9 @@ tests: $(VENV)/installed
 
 test-slow: $(VENV)/installed
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m "slow and not gpu"
+
+bench: $(VENV)/installed
+	$(BIN)/python -m benchmarks $(BENCH)
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -59,6 +59,16 @@ data_root_option = click.option(
     show_default=True,
     help="Where relative paths of a spec's data start.",
 )
+devices_option = click.option(
+    "--devices",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Processes (GPUs) of each run: DDP.",
+)
+slots_option = click.option(
+    "--slots", type=click.IntRange(min=1), default=1, show_default=True, help="Runs at the same time."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="For machines.")
 
 
@@ -92,9 +102,11 @@ def validate(specs: tuple[Path, ...], schema: bool) -> None:
 @spec_argument
 @out_option
 @data_root_option
+@devices_option
+@slots_option
 @click.option("--resolved", is_flag=True, help="Print the spec with every default written out.")
 @json_option
-def plan(spec: Path, out: Path, data_root: Path, resolved: bool, as_json: bool) -> None:
+def plan(spec: Path, out: Path, data_root: Path, devices: int, slots: int, resolved: bool, as_json: bool) -> None:
     """Show the runs of a spec, which are done, and what the others cost."""
     from ablations import grid, specfile
     from ablations.experiment import Workspace
@@ -103,7 +115,7 @@ def plan(spec: Path, out: Path, data_root: Path, resolved: bool, as_json: bool) 
     if resolved:
         click.echo(json.dumps(grid.resolved(specfile.load(spec)), indent=2))
         return
-    content = Workspace.open(spec, out=out, data_root=data_root).plan()
+    content = Workspace.open(spec, out=out, data_root=data_root).plan(slots=slots, devices=devices)
     if as_json:
         keys = ("experiment", "runs", "seconds")
         click.echo(json.dumps({key: content[key] for key in keys}, indent=2))
@@ -117,14 +129,8 @@ def plan(spec: Path, out: Path, data_root: Path, resolved: bool, as_json: bool) 
 @data_root_option
 @click.option("--arm", "arms", multiple=True, help="Only this arm; may be given several times.")
 @click.option("--seed", "seeds", multiple=True, type=int, help="Only this seed; may be given several times.")
-@click.option(
-    "--devices",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Processes (GPUs) of each run: DDP.",
-)
-@click.option("--slots", type=click.IntRange(min=1), default=1, show_default=True, help="Runs at the same time.")
+@devices_option
+@slots_option
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
 def run(
     spec: Path,
@@ -143,7 +149,7 @@ def run(
     workspace = Workspace.open(spec, out=out, data_root=data_root)
     selected = workspace.select(arms, seeds)
     if dry_run:
-        plan_table(workspace.plan(selected))
+        plan_table(workspace.plan(selected, slots=slots, devices=devices))
         return
     todo = workspace.todo(selected)
     if todo:
@@ -178,7 +184,7 @@ def status(spec: Path | None, out: Path, data_root: Path, as_json: bool) -> None
 @spec_argument
 @out_option
 @data_root_option
-@click.option("--slots", type=click.IntRange(min=1), default=1, show_default=True, help="Runs at the same time.")
+@slots_option
 def measure(spec: Path, out: Path, data_root: Path, slots: int) -> None:
     """Measure the trained runs of a spec again from their checkpoints, and write the table and the page."""
     from ablations.errors import SpecError
@@ -218,13 +224,15 @@ def export(run_dir: Path, folder: Path) -> None:
 @main.command()
 @out_option
 def doctor(out: Path) -> None:
-    """Show versions, devices, disk and known-bad packages."""
-    from ablations.doctor import findings
+    """Show versions, devices, disk and known-bad packages, and time a few steps so that `plan` knows."""
+    from ablations.doctor import calibrate, findings
 
     bad = False
     for name, value, problem in findings(out):
         click.echo(f"{name:<24}{value}{'  <- ' + problem if problem else ''}")
         bad |= bool(problem)
+    for name, value in calibrate(out):
+        click.echo(f"{name:<24}{value}")
     sys.exit(FAILED if bad else GOOD)
 
 

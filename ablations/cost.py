@@ -1,11 +1,6 @@
-"""What a run costs, before it runs: parameters, tokens, operations, and seconds where a machine is known."""
-
-import json
-import statistics
-from pathlib import Path
+"""What a run costs, before it runs: parameters, tokens, operations. No torch."""
 
 from lightning_modules.config import EncoderSettings, RunSettings
-from lightning_modules.files import write_json
 from lightning_modules.operations import operations_per_token
 
 
@@ -41,35 +36,3 @@ def tokens(run: RunSettings) -> int:
 def flops(run: RunSettings) -> float:
     """Useful operations of training."""
     return operations_per_token(run) * tokens(run)
-
-
-def seconds(run: RunSettings, calibration: Path) -> float | None:
-    """Estimated seconds of training on this machine; none before a run of the same kind and width ended on it."""
-    rates = _read(calibration).get(_kind(run), [])
-    if run.training.max_steps == 0:
-        return 0.0
-    return flops(run) / statistics.median(rates) if rates else None
-
-
-def calibrate(run: RunSettings, measured_seconds: float, calibration: Path) -> None:
-    """Remember how fast a finished run was; the last few of each kind count."""
-    if measured_seconds <= 0 or run.training.max_steps == 0:
-        return
-    rates = _read(calibration)
-    kept = [*rates.get(_kind(run), []), flops(run) / measured_seconds][-9:]
-    write_json(calibration, rates | {_kind(run): kept})
-
-
-def _kind(run: RunSettings) -> str:
-    encoder = run.encoder
-    return (
-        f"{run.objective.kind}/{encoder.num_hidden_layers}x{encoder.hidden_size}"
-        f"/{run.data.vocab_size}/{run.training.tokens_per_step}/{run.training.precision}"
-    )
-
-
-def _read(calibration: Path) -> dict[str, list[float]]:
-    try:
-        return json.loads(calibration.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}

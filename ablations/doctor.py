@@ -8,6 +8,8 @@ from pathlib import Path
 
 from packaging.version import Version
 
+from ablations.launch import threads_per_process
+
 KNOWN_BAD = {
     "lightning": ("2.6.2", "2.6.3"),
     "pytorch-lightning": ("2.6.2", "2.6.3"),
@@ -46,6 +48,22 @@ def findings(out: Path) -> Iterator[tuple[str, str, str | None]]:
     )
     if os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"):
         yield "environment", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "lets a checkpoint execute code; unset it"
+
+
+def calibrate(out: Path) -> Iterator[tuple[str, str]]:
+    """Time a few steps of each objective, with one thread and with all, keep what came out, and tell it.
+
+    About half a minute on two cores.
+    """
+    from ablations.calibration import Calibration
+    from ablations.timing import reference_rates
+
+    for threads in sorted({1, threads_per_process(1)}):
+        rates = []
+        for objective, precision, width, rate in reference_rates(threads):
+            rates.append((objective, precision, width, rate))
+            yield f"{objective}, {width} wide", f"{rate / 1e9:,.0f} GFLOP/s, {precision}, threads: {threads}"
+        Calibration(out).note_reference(rates, threads=threads)
 
 
 def _bad_packages() -> Iterator[tuple[str, str, str | None]]:

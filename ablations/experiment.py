@@ -80,10 +80,17 @@ class Workspace:
             item for item in selected if not item.directory.is_done() or missing(item.directory.path, measures)
         ]
 
-    def plan(self, selected: Sequence[PlannedRun] | None = None) -> dict[str, Any]:
+    def plan(
+        self, selected: Sequence[PlannedRun] | None = None, *, slots: int = 1, devices: int = 1
+    ) -> dict[str, Any]:
         """Runs, state and cost; of the selected runs, or of all."""
         return plan.plan(
-            self.experiment, list(self.planned if selected is None else selected), out=self.out, arms=self.arms
+            self.experiment,
+            list(self.planned if selected is None else selected),
+            out=self.out,
+            arms=self.arms,
+            slots=slots,
+            devices=devices,
         )
 
     def write_plan(self) -> None:

@@ -29,6 +29,8 @@ class Outcome:
     run_dir: Path
     code: int
     message: str | None
+    seconds: float
+    """From the order to the answer."""
 
 
 @dataclass
@@ -128,6 +130,11 @@ class Pool:
 
     def _order(self, worker: subprocess.Popen[str], run_dir: Path) -> Outcome:
         """Have one run done, and wait for the answer."""
+        start = time.monotonic()
+
+        def outcome(code: int, message: str | None) -> Outcome:
+            return Outcome(run_dir, code, message, time.monotonic() - start)
+
         assert worker.stdin is not None
         assert worker.stdout is not None
         order: dict[str, Any] = {
@@ -148,11 +155,11 @@ class Pool:
         if not answer:
             code = worker.wait()
             if self._stopping:
-                return Outcome(run_dir, INTERRUPTED, None)
+                return outcome(INTERRUPTED, None)
             how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-            return Outcome(run_dir, 1, f"its worker process died ({how}); {run_dir / 'log.txt'} may say why")
+            return outcome(1, f"its worker process died ({how}); {run_dir / 'log.txt'} may say why")
         told = json.loads(answer)
-        return Outcome(run_dir, told["code"], told["message"])
+        return outcome(told["code"], told["message"])
 
 
 def assign_devices(gpus: Sequence[str], *, slots: int, devices: int) -> list[dict[str, str]]:

@@ -5,21 +5,33 @@ from pathlib import Path
 from typing import Any
 
 from ablations import cost
+from ablations.calibration import Calibration, makespan
+from ablations.launch import threads_per_process
 from ablations.runs import PlannedRun
 from ablations.spec import Experiment
 from lightning_modules.files import atomic, read_json, write_json
 from lightning_modules.provenance import now
 
 
-def plan(experiment: Experiment, planned: list[PlannedRun], *, out: Path, arms: list[str]) -> dict[str, Any]:
+def plan(
+    experiment: Experiment,
+    planned: list[PlannedRun],
+    *,
+    out: Path,
+    arms: list[str],
+    slots: int = 1,
+    devices: int = 1,
+) -> dict[str, Any]:
     """The experiment's runs with state and cost, ready for JSON.
 
-    `seconds` is of training alone, null where this machine has not yet run one like it; the total leaves
-    out runs that are done.
+    A run's `seconds` are of training, start, validation and measures with its share of the machine, null
+    where nothing like it is known; the total is the time until all open runs have ended on the slots.
     """
-    runs = [_run(item, calibration=out / "calibration.json") for item in planned]
-    open_runs = [run["seconds"] for run in runs if run["state"] != "done"]
-    total = None if None in open_runs else sum(open_runs)
+    calibration = Calibration(out)
+    threads = devices * threads_per_process(slots * devices)
+    runs = [_run(item, calibration, threads=threads) for item in planned]
+    once = {run["run_id"]: run["seconds"] for run in runs if run["state"] != "done"}
+    total = None if None in once.values() else makespan(list(once.values()), slots=slots)
     return {
         "experiment": experiment.name,
         "question": experiment.question,
@@ -29,8 +41,9 @@ def plan(experiment: Experiment, planned: list[PlannedRun], *, out: Path, arms: 
     }
 
 
-def _run(item: PlannedRun, *, calibration: Path) -> dict[str, Any]:
+def _run(item: PlannedRun, calibration: Calibration, *, threads: int) -> dict[str, Any]:
     settings = item.run.settings
+    training = calibration.training_seconds(settings, threads=threads)
     return {
         "run_id": item.run_id,
         "folder": item.directory.path.name,
@@ -41,7 +54,7 @@ def _run(item: PlannedRun, *, calibration: Path) -> dict[str, Any]:
         "tokens": cost.tokens(settings),
         "parameters": cost.parameters(settings),
         "flops": cost.flops(settings),
-        "seconds": cost.seconds(settings, calibration),
+        "seconds": None if training is None else training + calibration.other_seconds(settings),
     }
 
 

@@ -12,9 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ablations import cost
+from ablations.calibration import Calibration
 from ablations.errors import MeasureError
 from ablations.experiment import Workspace
-from ablations.launch import DONE, INTERRUPTED, Outcome, Pool, visible_gpus
+from ablations.launch import DONE, INTERRUPTED, Outcome, Pool, threads_per_process, visible_gpus
 from ablations.measures.enough import require_enough_text
 from ablations.runs import PlannedRun, create
 from ablations.tables import duration
@@ -38,7 +39,7 @@ def carry_out(
     console = Console()
     # The longest first: then no slot waits in the end for a run that another began late.
     todo = {item.run_id: item for item in sorted(items, key=lambda item: -cost.flops(item.run.settings))}
-    untrained = {run_id for run_id, item in todo.items() if not item.directory.is_done()}
+    fresh = {run_id for run_id, item in todo.items() if item.directory.state()["state"] == "planned"}
     pool = Pool(
         slots=max(1, min(slots, len(todo))),
         devices=devices,
@@ -47,7 +48,7 @@ def carry_out(
         gpus=visible_gpus(),
         again=again,
     )
-    prepare_text(workspace, list(todo.values()), console)
+    prepare_text(workspace, items, console)
     workspace.write_plan()
     for item in todo.values():
         create(item)
@@ -56,10 +57,14 @@ def carry_out(
 
         def ended(outcome: Outcome) -> None:
             item = by_path[outcome.run_dir]
-            if outcome.code == DONE and item.run_id in untrained:
+            if outcome.code == DONE and item.run_id in fresh:
                 with suppress(FilesError):  # an estimate that cannot be kept is no reason to stop
-                    seconds = item.directory.state().get("seconds", 0)
-                    cost.calibrate(item.run.settings, seconds, workspace.out / "calibration.json")
+                    Calibration(workspace.out).note_run(
+                        item.run.settings,
+                        threads=devices * threads_per_process(pool.slots * devices),
+                        training_seconds=item.directory.state().get("seconds", 0.0),
+                        wall_seconds=outcome.seconds,
+                    )
             show_end(item, outcome)
 
         outcomes = pool.run([item.directory.path for item in todo.values()], ended=ended)

@@ -33,10 +33,8 @@ def plan_table(content: dict[str, Any]) -> None:
     console.print(table)
     todo = sum(run["state"] != "done" for run in content["runs"])
     total = duration(content["seconds"])
-    estimate = (
-        total if content["seconds"] is not None else "unknown until a run of this kind ended on this machine"
-    )
-    console.print(f"{len(content['runs'])} runs, {todo} to do; training time left: {estimate}", highlight=False)
+    estimate = total if content["seconds"] is not None else "unknown; `ablate doctor` calibrates this machine"
+    console.print(f"{len(content['runs'])} runs, {todo} to do; time left: {estimate}", highlight=False)
 
 
 def status_table(states: list[dict[str, Any]]) -> None:

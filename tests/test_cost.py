@@ -20,14 +20,3 @@ def test_operations_are_six_a_weight_and_token():
     assert cost.flops(run) == 6 * matrices * 12 * 128
     assert cost.flops(settings("masked_lm")) < cost.flops(run) < cost.flops(settings("translation"))
     assert cost.flops(settings(training={"max_steps": 0})) == 0
-
-
-def test_time_is_unknown_until_a_run_of_the_kind_ended_and_then_scales_with_the_operations(tmp_path):
-    calibration = tmp_path / "calibration.json"
-    short, long = (settings(training={"max_steps": steps}) for steps in (10, 30))
-    assert cost.seconds(short, calibration) is None
-    assert cost.seconds(settings(training={"max_steps": 0}), calibration) == 0
-    for measured in (4.0, 5.0, 60.0):  # one run met a busy machine: the median does not care
-        cost.calibrate(short, measured, calibration)
-    assert cost.seconds(long, calibration) == pytest.approx(15)
-    assert cost.seconds(settings("causal_lm"), calibration) is None

@@ -1,0 +1,115 @@
+"""How long runs take on this machine, from runs that ended here and from a short calibration. No torch.
+
+OUT/calibration.json: {"runs": {kind: [{"threads", "rate", "other"}, ...]}, "reference": {kind: [{"threads",
+"width", "rate"}, ...]}}. A rate is useful operations a second; `other` are the seconds of a run that were no
+training: start, validation, measures.
+"""
+
+import heapq
+import json
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ablations import cost
+from lightning_modules.config import RunSettings
+from lightning_modules.files import write_json
+
+KEPT = 9
+"""Newest runs of a kind that count."""
+
+
+class Calibration:
+    """What an output root knows of its machine."""
+
+    def __init__(self, out: Path) -> None:
+        self._path = out / "calibration.json"
+        try:
+            told = json.loads(self._path.read_text(encoding="utf-8"))
+            self._runs: dict[str, list[dict[str, float]]] = told["runs"]
+            self._reference: dict[str, list[dict[str, float]]] = told["reference"]
+        except (OSError, ValueError, KeyError, TypeError):
+            self._runs, self._reference = {}, {}
+
+    def training_seconds(self, run: RunSettings, *, threads: int) -> float | None:
+        """Estimated seconds of training with so many threads (over all its processes); None if unknown.
+
+        From runs of the same kind; else from the calibration, between its widths. Where only other numbers of
+        threads were timed, speed is taken to grow with them.
+        """
+        if run.training.max_steps == 0:
+            return 0.0
+        rate = _rate(self._runs.get(_kind(run), []), threads) or self._reference_rate(run, threads)
+        return cost.flops(run) / rate if rate else None
+
+    def other_seconds(self, run: RunSettings) -> float:
+        """Estimated seconds of start, validation and measures; 0 if unknown."""
+        known = [entry["other"] for entry in self._runs.get(_kind(run), [])]
+        return statistics.median(known) if known else 0.0
+
+    def note_run(self, run: RunSettings, *, threads: int, training_seconds: float, wall_seconds: float) -> None:
+        """Remember how long a run took that was trained and measured in one go."""
+        steps = run.training.max_steps
+        if steps and training_seconds <= 0:
+            return
+        rate = cost.flops(run) / training_seconds if steps else 0.0
+        entry = {"threads": threads, "rate": rate, "other": max(0.0, wall_seconds - training_seconds)}
+        self._runs[_kind(run)] = [*self._runs.get(_kind(run), []), entry][-KEPT:]
+        self._write()
+
+    def note_reference(self, rates: Iterable[tuple[str, str, int, float]], *, threads: int) -> None:
+        """Remember the rates of `timing.reference_rates` in place of older ones for so many threads."""
+        fresh: dict[str, list[dict[str, float]]] = {}
+        for objective, precision, width, rate in rates:
+            entry = {"threads": threads, "width": width, "rate": rate}
+            fresh.setdefault(f"{objective}/{precision}", []).append(entry)
+        for kind, entries in fresh.items():
+            others = [entry for entry in self._reference.get(kind, []) if entry["threads"] != threads]
+            self._reference[kind] = others + entries
+        self._write()
+
+    def _reference_rate(self, run: RunSettings, threads: int) -> float | None:
+        entries = self._reference.get(f"{run.objective.kind}/{run.training.precision}", [])
+        known = [
+            (math.log(width), math.log(rate))
+            for width in sorted({entry["width"] for entry in entries})
+            if (rate := _rate([entry for entry in entries if entry["width"] == width], threads))
+        ]
+        return math.exp(_between(known, math.log(run.encoder.hidden_size))) if known else None
+
+    def _write(self) -> None:
+        write_json(self._path, {"runs": self._runs, "reference": self._reference})
+
+
+def makespan(seconds: Sequence[float], *, slots: int) -> float:
+    """Seconds until the last of these runs ends, the longest first, each on the first free slot."""
+    free = [0.0] * slots
+    for one in sorted(seconds, reverse=True):
+        heapq.heappush(free, heapq.heappop(free) + one)
+    return max(free)
+
+
+def _rate(entries: list[dict[str, float]], threads: int) -> float | None:
+    """Median rate of the entries with so many threads; else of all, each scaled to so many threads."""
+    same = [entry for entry in entries if entry["threads"] == threads]
+    rates = [entry["rate"] * threads / entry["threads"] for entry in same or entries]
+    return statistics.median(rates) if rates else None
+
+
+def _between(points: list[tuple[float, float]], x: float) -> float:
+    """Linear between the points, constant beyond them."""
+    before = [point for point in points if point[0] <= x]
+    after = [point for point in points if point[0] > x]
+    if not before or not after:
+        return (before[-1] if before else after[0])[1]
+    (x0, y0), (x1, y1) = before[-1], after[0]
+    return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
+
+
+def _kind(run: RunSettings) -> str:
+    encoder, training = run.encoder, run.training
+    model: list[Any] = [run.objective.kind, f"{encoder.num_hidden_layers}x{encoder.hidden_size}"]
+    text = [run.data.vocab_size, run.data.max_length, training.tokens_per_step, training.precision]
+    return "/".join(map(str, model + text))

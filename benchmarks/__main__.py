@@ -1,0 +1,139 @@
+"""`python -m benchmarks`: how fast we are beside named peers; one table, and the same as JSON."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import commands, corruption, text, training
+from lightning_modules.allocator import keep_freed_memory
+from lightning_modules.data.tokens import Tokens
+from lightning_modules.files import write_json
+from lightning_modules.provenance import now, provenance
+
+GROUPS = ("training", "lightning", "processes", "corruption", "grid", "waiting", "memory")
+
+
+@click.command()
+@click.argument("groups", nargs=-1, type=click.Choice(GROUPS))
+@click.option("--data-root", type=click.Path(path_type=Path, exists=True), default="../shared/data")
+@click.option("--out", type=click.Path(path_type=Path), default="out/benchmarks", show_default=True)
+@click.option("--threads", type=click.IntRange(min=1), default=2, show_default=True)
+@click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Turns of each pair.")
+@click.option("--seconds", type=float, default=8.0, show_default=True, help="Of each side in each turn.")
+@click.option("--only", help="Only rows whose name holds this.")
+def main(
+    groups: tuple[str, ...],
+    data_root: Path,
+    out: Path,
+    threads: int,
+    rounds: int,
+    seconds: float,
+    only: str | None,
+) -> None:
+    """Measure GROUPS (all, where none is named) and write them to OUT/results.json.
+
+    The machine must be quiet. Each pair is timed in turn in one process; the ratio is the median over the
+    turns, with the smallest and the largest beside it.
+    """
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    torch.set_num_threads(threads)
+    keep_freed_memory()
+    out.mkdir(parents=True, exist_ok=True)
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    found = []
+    for result in results(groups or GROUPS, data_root, out, rounds=rounds, seconds=seconds, only=only or ""):
+        console.print(sentence(result), highlight=False, soft_wrap=True)
+        found.append(result)
+        told = {"measured": now(), "threads": threads, **provenance(), "results": found}
+        write_json(out / "results.json", told)
+    console.print(table(found))
+
+
+def results(
+    groups: tuple[str, ...], data_root: Path, out: Path, *, rounds: int, seconds: float, only: str
+) -> Iterator[dict[str, Any]]:
+    """Each line of the table as soon as it is measured."""
+    english = text.english(data_root, store=out / "tokens")
+    with tempfile.TemporaryDirectory(dir=out) as name:
+        folder = Path(name)
+        (folder / "tokens").symlink_to((out / "tokens").resolve())
+        single: dict[str, Callable[[], dict[str, Any]]] = {
+            "lightning": lambda: commands.lightning(folder, english, rounds=rounds),
+            "processes": lambda: commands.processes(folder, english, rounds=rounds),
+            "corruption": lambda: corruption.measure(english, rounds=rounds),
+            "grid": lambda: commands.grid(folder),
+            "memory": lambda: memory(english),
+        }
+        for group in groups:
+            if group == "training":
+                pairs = text.pairs(data_root, store=out / "tokens")
+                for row in training.rows(english, pairs):
+                    if only in f"{row.what} {row.against}":
+                        yield training.measure(row, rounds=rounds, seconds=seconds)
+            elif group == "waiting":
+                yield from commands.waiting(folder, rounds=rounds)
+            else:
+                yield single[group]()
+
+
+def memory(tokens: Tokens) -> dict[str, Any]:
+    """Bytes of training, ours over the peer's."""
+
+    def of(side: str) -> int:
+        command = [sys.executable, "-m", "benchmarks.memory", side, str(tokens.folder), "bf16-mixed"]
+        return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    ours, theirs = of("ours"), of("theirs")
+    return {
+        "what": "memory, masked LM, packed, 6 x 256, 8,192 tokens a step",
+        "against": "BertForMaskedLM, default",
+        "unit": "MB",
+        "ours": ours / 1e6,
+        "theirs": theirs / 1e6,
+        "ratio": ours / theirs,
+        "at_most": 0.6,
+        "rounds": 1,
+    }
+
+
+def sentence(result: dict[str, Any]) -> str:
+    """A result as it comes in."""
+    return json.dumps({name: value for name, value in result.items() if name != "rounds"}, ensure_ascii=False)
+
+
+def table(found: list[dict[str, Any]]) -> Table:
+    """All results: what, against what, both sides, the ratio with its range, the target."""
+    made = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("what", "against", "ours", "theirs", "ratio", "range", "target"):
+        made.add_column(name, justify="left" if name in ("what", "against") else "right")
+    for result in found:
+        value = result.get("ratio", result["ours"])
+        if "target" in result:
+            target, met = f">= {result['target']:g}", value >= result["target"]
+        else:
+            target, met = f"<= {result['at_most']:g}", value <= result["at_most"]
+        span = f"{result['low']:.2f} to {result['high']:.2f}" if "low" in result else ""
+        made.add_row(
+            result["what"],
+            result.get("against", ""),
+            f"{result['ours']:,.4g} {result['unit']}",
+            f"{result['theirs']:,.4g}" if "theirs" in result else "",
+            f"{result['ratio']:.2f}" if "ratio" in result else "",
+            span,
+            f"[{'green' if met else 'red'}]{target}[/]",
+        )
+    return made
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Two sides timed in turn in one process, so that whatever else the machine does meets both."""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+@dataclass(frozen=True)
+class Side:
+    """Something that can be repeated, what one repetition is worth, and the settings it is done with."""
+
+    settings: str
+    step: Callable[[], float]
+    """Does one step and returns how much of the unit it did (real tokens, batches, ...)."""
+
+
+class Rates(NamedTuple):
+    """Units a second of both sides in each round."""
+
+    ours: list[float]
+    theirs: list[float]
+
+    def summary(self) -> dict[str, Any]:
+        """Medians of both, and median, smallest and largest of the rounds' ratios."""
+        ratios = [ours / theirs for ours, theirs in zip(self.ours, self.theirs, strict=True)]
+        return {
+            "ours": statistics.median(self.ours),
+            "theirs": statistics.median(self.theirs),
+            "ratio": statistics.median(ratios),
+            "low": min(ratios),
+            "high": max(ratios),
+            "rounds": len(ratios),
+        }
+
+
+def alternate(ours: Side, theirs: Side, *, rounds: int, seconds: float, warm_up: int = 3) -> Rates:
+    """Time both sides in turn, `rounds` times, each for at least `seconds` and one step, after warming up."""
+    for side in (ours, theirs):
+        for _ in range(warm_up):
+            side.step()
+    rates = Rates([], [])
+    for _ in range(rounds):
+        for side, kept in ((ours, rates.ours), (theirs, rates.theirs)):
+            kept.append(rate(side, seconds=seconds))
+    return rates
+
+
+def rate(side: Side, *, seconds: float) -> float:
+    """Units a second of whole steps over at least `seconds`."""
+    done, start = 0.0, time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        done += side.step()
+    return done / (time.perf_counter() - start)

@@ -1,0 +1,143 @@
+"""What a user waits for besides steps: start-up, a grid of short runs, Lightning, several processes."""
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks import ours
+from benchmarks.alternating import rate
+from lightning_modules.callbacks import StopRequest
+from lightning_modules.config import RunSettings
+from lightning_modules.data.tokens import Tokens
+from lightning_modules.files import write_json
+from lightning_modules.run_directory import RunDirectory
+from lightning_modules.train import start
+
+SPEC: dict[str, Any] = {
+    "version": 1,
+    "data": {"kind": "language"},
+    "encoder": {"num_hidden_layers": 6, "hidden_size": 64, "num_attention_heads": 4},
+    "training": {"max_steps": 60, "tokens_per_step": 2048},
+    "arms": {"mlm": {"objective": {"kind": "masked_lm"}}},
+}
+
+
+def seconds_of(*arguments: str) -> float:
+    """Wall time of a command in a process of its own."""
+    begin = time.perf_counter()
+    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - begin
+
+
+def waiting(folder: Path, *, rounds: int) -> list[dict[str, Any]]:
+    """Seconds of the commands that do nothing: on a finished experiment, a plan of 1,000 runs, the help."""
+    finished = _write_spec(folder, "finished", seeds=[0, 1, 2], measures=["validation"], training={"max_steps": 5})
+    ablate = ["-m", "ablations.cli"]
+    out = ["--out", str(folder / "out")]
+    seconds_of(*ablate, "run", str(finished), *out)
+    many = _write_spec(folder, "many", seeds=list(range(1000)))
+    commands = (
+        ("second `ablate run` of a finished experiment", ["run", str(finished), *out], 2.0),
+        ("`ablate plan` of 1,000 runs", ["plan", str(many), *out], 1.0),
+        ("`ablate --help`", ["--help"], 0.3),
+    )
+    return [
+        _at_most(what, [seconds_of(*ablate, *arguments) for _ in range(rounds)], target=target)
+        for what, arguments, target in commands
+    ]
+
+
+def grid(folder: Path) -> dict[str, Any]:
+    """Wall time of 20 runs of about 10 s, one after the other, over the time of their steps alone."""
+    spec = _write_spec(folder, "grid", seeds=list(range(20)), training=SPEC["training"] | {"max_steps": 100})
+    wall = seconds_of("-m", "ablations.cli", "run", str(spec), "--out", str(folder / "grid"))
+    states = [json.loads(path.read_text()) for path in (folder / "grid/runs").glob("*/state.json")]
+    steps = sum(state["seconds"] for state in states)
+    return {
+        "what": f"grid of {len(states)} runs of {steps / len(states):.1f} s, --slots 1",
+        "against": "the sum of their training steps",
+        "unit": "s",
+        "ours": wall,
+        "theirs": steps,
+        "ratio": wall / steps,
+        "at_most": 1.15,
+        "rounds": 1,
+    }
+
+
+def lightning(folder: Path, tokens: Tokens, *, rounds: int) -> dict[str, Any]:
+    """Steps of a run under the Trainer against the same module and batches in a bare loop."""
+    run = ours.settings(
+        "masked_lm", layers=6, width=256, tokens_per_step=8192, dropout=0.1, precision="bf16-mixed", steps=20
+    )
+    bare = ours.training(run, tokens, packed=False)
+    bare.step()
+    speeds: list[tuple[float, float]] = []
+    for number in range(rounds):
+        directory = _run_folder(folder / "runs" / f"lightning-{number}", run, tokens)
+        start(directory, data_root=folder, accelerator="cpu", stop=StopRequest())
+        state = directory.state()
+        speeds.append((state["tokens_seen"] / state["seconds"], rate(bare, seconds=state["seconds"])))
+    return _ratio("masked LM, 6 x 256, under Lightning", "bare loop", speeds, target=0.95)
+
+
+def processes(folder: Path, tokens: Tokens, *, rounds: int) -> dict[str, Any]:
+    """Two processes of one thread against one process of two."""
+    run = ours.settings(
+        "masked_lm", layers=6, width=256, tokens_per_step=8192, dropout=0.1, precision="bf16-mixed", steps=20
+    )
+    speeds = []
+    for number in range(rounds):
+        pair = []
+        for devices in (2, 1):
+            directory = _run_folder(folder / "runs" / f"devices-{devices}-{number}", run, tokens)
+            command = ["-m", "lightning_modules.train", str(directory.path), "--accelerator", "cpu"]
+            seconds_of(*command, "--devices", str(devices), "--threads", str(2 // devices))
+            pair.append(directory.state()["tokens_per_second"])
+        speeds.append((pair[0], pair[1]))
+    return _ratio("masked LM, 6 x 256, 2 processes of 1 thread", "1 process of 2 threads", speeds, target=0.9)
+
+
+def _run_folder(path: Path, run: RunSettings, tokens: Tokens) -> RunDirectory:
+    path.mkdir(parents=True)
+    write_json(path / "run.json", {"tokens": tokens.address, "settings": run.model_dump(mode="json")})
+    return RunDirectory(path)
+
+
+def _write_spec(folder: Path, name: str, **changes: Any) -> Path:
+    path = folder / f"{name}.yaml"
+    path.write_text(json.dumps(SPEC | {"name": name, "measures": []} | changes))
+    return path
+
+
+def _ratio(what: str, against: str, speeds: list[tuple[float, float]], *, target: float) -> dict[str, Any]:
+    ratios = [a / b for a, b in speeds]
+    return {
+        "what": what,
+        "against": against,
+        "unit": "tokens/s",
+        "target": target,
+        "ours": statistics.median(a for a, _ in speeds),
+        "theirs": statistics.median(b for _, b in speeds),
+        "ratio": statistics.median(ratios),
+        "low": min(ratios),
+        "high": max(ratios),
+        "rounds": len(speeds),
+    }
+
+
+def _at_most(what: str, seconds: list[float], *, target: float) -> dict[str, Any]:
+    middle = statistics.median(seconds)
+    return {
+        "what": what,
+        "unit": "s",
+        "ours": middle,
+        "low": min(seconds),
+        "high": max(seconds),
+        "at_most": target,
+        "rounds": len(seconds),
+    }

@@ -1,0 +1,61 @@
+"""How long it takes to corrupt a batch, against Hugging Face's collator on the same blocks."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from transformers import DataCollatorForLanguageModeling
+
+from benchmarks.alternating import Side, alternate
+from benchmarks.peers import SENTENCES, fast_tokenizer
+from benchmarks.text import LENGTH, VOCABULARY, blocks
+from lightning_modules.config import MaskingSettings
+from lightning_modules.corruption import mask_tokens
+from lightning_modules.data.tokens import Tokens
+
+
+def measure(tokens: Tokens, *, rounds: int) -> dict[str, Any]:
+    """Batches of 64 blocks corrupted a second by either side."""
+    split = blocks(tokens.train)
+    sides = Side("numpy", _ours(split.ids)), Side("torch", _theirs(tokens, split.ids))
+    rates = alternate(*sides, rounds=rounds, seconds=1)
+    return {
+        "what": "corruption of 64 blocks, keyed by (seed, epoch, sentence)",
+        "against": "DataCollatorForLanguageModeling",
+        "unit": "batches/s",
+        "target": 2.0,
+        **rates.summary(),
+    }
+
+
+def _ours(ids: Any) -> Callable[[], float]:
+    size = SENTENCES * LENGTH
+    sentence_N = np.repeat(np.arange(SENTENCES), LENGTH)
+    position_N = np.tile(np.arange(LENGTH), SENTENCES)
+    epoch_N = np.zeros(size, np.int64)
+    ids_N = ids[:size].astype(np.int64)
+
+    def step() -> float:
+        mask_tokens(
+            ids_N,
+            epoch_N=epoch_N,
+            sentence_N=sentence_N,
+            position_N=position_N,
+            masking=MaskingSettings(),
+            vocab_size=VOCABULARY,
+            seed=0,
+        )
+        return 1.0
+
+    return step
+
+
+def _theirs(tokens: Tokens, ids: Any) -> Callable[[], float]:
+    collator = DataCollatorForLanguageModeling(fast_tokenizer(tokens.tokenizer), mlm_probability=0.15)
+    examples = [{"input_ids": ids[i * LENGTH : (i + 1) * LENGTH].astype(np.int64)} for i in range(SENTENCES)]
+
+    def step() -> float:
+        collator(examples)
+        return 1.0
+
+    return step

@@ -1,0 +1,52 @@
+"""Our side of a training benchmark: the module and batches of a run, in a bare loop."""
+
+from dataclasses import replace
+
+from benchmarks.alternating import Side
+from benchmarks.text import LENGTH, VOCABULARY, blocks
+from lightning_modules.bare_loop import bare_step
+from lightning_modules.config import RunSettings
+from lightning_modules.data.tokens import Tokens
+
+STEPS = 100_000  # more than any benchmark does
+
+
+def settings(
+    kind: str, *, layers: int, width: int, tokens_per_step: int, dropout: float, precision: str, steps: int = STEPS
+) -> RunSettings:
+    """A run on the benchmark's text; its data settings only say how large the model's tables are."""
+    objective = {"kind": kind} | ({"decoder": {"num_hidden_layers": layers}} if kind == "translation" else {})
+    return RunSettings.model_validate(
+        {
+            "data": {
+                "kind": "files",
+                "train": "train",
+                "validation": "validation",
+                "target": "target",
+                "vocab_size": VOCABULARY,
+                "max_length": LENGTH,
+            },
+            "encoder": {
+                "num_hidden_layers": layers,
+                "hidden_size": width,
+                "num_attention_heads": width // 64,
+                "dropout": dropout,
+            },
+            "objective": objective,
+            "training": {
+                "max_steps": steps,
+                "tokens_per_step": tokens_per_step,
+                "learning_rate": 5e-4,
+                "precision": precision,
+            },
+            "seed": 0,
+        }
+    )
+
+
+def training(run: RunSettings, tokens: Tokens, *, packed: bool) -> Side:
+    """Steps of a run, counted in real source tokens."""
+    if packed:
+        tokens = replace(tokens, train=blocks(tokens.train))
+    said = (run.training.precision, f"dropout {run.encoder.dropout:g}", f"{run.training.tokens_per_step:,} tokens")
+    return Side(", ".join(said), bare_step(run, tokens))

@@ -1,0 +1,184 @@
+"""The peers: Hugging Face's models of the same size, in the loops people train them with.
+
+`default` is fp32 as the example scripts run it; `best` is bf16 autocast and a fused optimiser, and where
+sentences are batched, sentences of like length together. Attention is torch's SDPA in both.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    DataCollatorForLanguageModeling,
+    GPT2Config,
+    GPT2LMHeadModel,
+    MarianConfig,
+    MarianMTModel,
+    PreTrainedTokenizerFast,
+)
+
+from benchmarks.alternating import Side
+from benchmarks.text import LENGTH, VOCABULARY, blocks
+from lightning_modules.data.tokens import Split
+from lightning_modules.vocabulary import END, PAD, SPECIAL_TOKENS, START
+
+Loop = Literal["default", "best"]
+SENTENCES = 64
+"""Sentences, or blocks, of a batch."""
+MEGABATCH = 50
+"""Batches within which sentences are sorted by length where they are grouped."""
+
+
+def masked_lm(
+    split: Split, tokenizer: Tokenizer, *, layers: int, width: int, dropout: float, loop: Loop, packed: bool
+) -> Side:
+    """BertForMaskedLM and DataCollatorForLanguageModeling. Counts real tokens."""
+    config = BertConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=width // 64,
+        intermediate_size=4 * width,
+        max_position_embeddings=LENGTH,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
+    collator = DataCollatorForLanguageModeling(fast_tokenizer(tokenizer), mlm_probability=0.15)
+    rows = _rows(blocks(split) if packed else split, grouped=loop == "best" and not packed)
+
+    def batches() -> Iterator[tuple[dict[str, Any], int]]:
+        for batch in rows:
+            yield dict(collator([{"input_ids": ids} for ids in batch])), sum(map(len, batch))
+
+    return _training(BertForMaskedLM(config), batches(), loop=loop, dropout=dropout)
+
+
+def causal_lm(split: Split, *, layers: int, width: int, dropout: float, loop: Loop) -> Side:
+    """GPT2LMHeadModel on full blocks. Counts real tokens."""
+    config = GPT2Config(
+        vocab_size=VOCABULARY,
+        n_positions=LENGTH,
+        n_embd=width,
+        n_layer=layers,
+        n_head=width // 64,
+        resid_pdrop=dropout,
+        embd_pdrop=dropout,
+        attn_pdrop=dropout,
+        bos_token_id=START,
+        eos_token_id=END,
+    )
+
+    def batches() -> Iterator[tuple[dict[str, Any], int]]:
+        for batch in _rows(blocks(split), grouped=False):
+            ids = torch.from_numpy(np.stack(batch))
+            yield {"input_ids": ids, "labels": ids}, ids.numel()
+
+    return _training(GPT2LMHeadModel(config), batches(), loop=loop, dropout=dropout)
+
+
+def translation(split: Split, *, layers: int, width: int, dropout: float, loop: Loop) -> Side:
+    """MarianMTModel on sentence pairs. Counts real source tokens."""
+    config = MarianConfig(
+        vocab_size=VOCABULARY,
+        decoder_vocab_size=VOCABULARY,
+        share_encoder_decoder_embeddings=False,
+        tie_word_embeddings=True,
+        d_model=width,
+        encoder_layers=layers,
+        decoder_layers=layers,
+        encoder_attention_heads=width // 64,
+        decoder_attention_heads=width // 64,
+        encoder_ffn_dim=4 * width,
+        decoder_ffn_dim=4 * width,
+        max_position_embeddings=LENGTH,
+        dropout=dropout,
+        pad_token_id=PAD,
+        eos_token_id=END,
+        decoder_start_token_id=START,
+        forced_eos_token_id=END,
+    )
+
+    def batches() -> Iterator[tuple[dict[str, Any], int]]:
+        for order in _orders(split.lengths, grouped=loop == "best"):
+            source = [split.sentence(i).astype(np.int64) for i in order]
+            target = [split.target_sentence(i).astype(np.int64) for i in order]
+            ids = _padded(source)
+            labels = _padded([t[1:] for t in target], value=-100)
+            yield (
+                {
+                    "input_ids": ids,
+                    "attention_mask": (ids != PAD).long(),
+                    "decoder_input_ids": _padded([t[:-1] for t in target]),
+                    "labels": labels,
+                },
+                sum(map(len, source)),
+            )
+
+    return _training(MarianMTModel(config), batches(), loop=loop, dropout=dropout)
+
+
+def fast_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+    """Our sub-words under the names that the collator asks for."""
+    pad, unknown, start, end, mask = SPECIAL_TOKENS
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=pad,
+        unk_token=unknown,
+        cls_token=start,
+        sep_token=end,
+        mask_token=mask,
+    )
+
+
+def _training(
+    model: torch.nn.Module, batches: Iterator[tuple[dict[str, Any], int]], *, loop: Loop, dropout: float
+) -> Side:
+    """Steps with AdamW, a linear schedule and clipping at 1, as Trainer does by default."""
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, weight_decay=0.0, fused=loop == "best")
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(0.0, 1 - step / 100_000))
+
+    def step() -> float:
+        batch, real_tokens = next(batches)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=loop == "best"):
+            loss = model(**batch).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        schedule.step()
+        return float(real_tokens)
+
+    precision = "bf16 autocast, fused AdamW" if loop == "best" else "fp32, AdamW"
+    return Side(f"{type(model).__name__}, {precision}, SDPA, dropout {dropout:g}, {SENTENCES} rows", step)
+
+
+def _rows(split: Split, *, grouped: bool) -> Iterator[list[np.ndarray]]:
+    for order in _orders(split.lengths, grouped=grouped):
+        yield [split.sentence(i).astype(np.int64) for i in order]
+
+
+def _orders(length_S: np.ndarray, *, grouped: bool) -> Iterator[np.ndarray]:
+    """Endless batches of sentence numbers in random order; grouped, batches of like lengths."""
+    rng = np.random.default_rng(0)
+    size = SENTENCES * MEGABATCH
+    while True:
+        order = rng.permutation(len(length_S))
+        for start in range(0, len(order) - size + 1, size):
+            part = order[start : start + size]
+            if grouped:
+                part = part[np.argsort(-length_S[part], kind="stable")]
+            batches = part.reshape(MEGABATCH, SENTENCES)
+            yield from (batches[rng.permutation(MEGABATCH)] if grouped else batches)
+
+
+def _padded(rows: list[np.ndarray], *, value: int = PAD) -> torch.Tensor:
+    longest = max(map(len, rows))
+    grid = np.full((len(rows), longest), value, dtype=np.int64)
+    for row, ids in zip(grid, rows, strict=True):
+        row[: len(ids)] = ids
+    return torch.from_numpy(grid)

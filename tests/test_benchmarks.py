@@ -1,0 +1,51 @@
+"""How two sides are timed against each other."""
+
+import numpy as np
+import pytest
+
+from benchmarks import alternating
+from benchmarks.alternating import Rates, Side, alternate
+from benchmarks.text import LENGTH, blocks
+from lightning_modules.data.tokens import Split
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that only steps move."""
+
+    class Clock:
+        now = 0.0
+
+    monkeypatch.setattr(alternating.time, "perf_counter", lambda: Clock.now)
+    return Clock
+
+
+def test_sides_take_turns_in_whole_steps_after_a_warm_up_that_does_not_count(clock):
+    order = []
+
+    def side(name, seconds, units):
+        def step():
+            order.append(name)
+            clock.now += 100.0 if order.count(name) <= 2 else seconds  # the warm-up is slow
+            return units
+
+        return Side(name, step)
+
+    rates = alternate(side("ours", 0.5, 10.0), side("theirs", 2.0, 10.0), rounds=2, seconds=1.2, warm_up=2)
+    assert order == ["ours"] * 2 + ["theirs"] * 2 + (["ours"] * 3 + ["theirs"]) * 2
+    assert rates.ours == pytest.approx([20, 20])
+    assert rates.theirs == pytest.approx([5, 5])
+
+
+def test_the_ratio_is_the_median_over_the_turns_and_not_of_the_medians():
+    found = Rates(ours=[10.0, 40.0, 30.0], theirs=[10.0, 20.0, 10.0]).summary()
+    assert (found["ratio"], found["low"], found["high"], found["rounds"]) == (2, 1, 3, 3)
+    assert (found["ours"], found["theirs"]) == (30, 10)
+
+
+def test_blocks_are_the_same_ids_in_full_rows():
+    ids = np.arange(3 * LENGTH + 5, dtype=np.uint16)
+    cut = blocks(Split(ids, np.array([0, 7, len(ids)]), np.zeros(2, np.int32)))
+    assert cut.lengths.tolist() == [LENGTH] * 3
+    assert np.array_equal(cut.ids, ids[: 3 * LENGTH])
+    assert cut.sentence(1)[0] == LENGTH

@@ -1,0 +1,105 @@
+"""How long runs take: from runs that ended, else from a calibration, else unknown."""
+
+import pytest
+import torch
+
+from ablations import cost, timing
+from ablations.calibration import Calibration, makespan
+from lightning_modules.bare_loop import bare_step
+from lightning_modules.operations import operations_per_token
+from tests.conftest import settings
+
+
+def noted(out, run, *training, threads=1, other=0.0):
+    for seconds in training:
+        Calibration(out).note_run(run, threads=threads, training_seconds=seconds, wall_seconds=seconds + other)
+    return Calibration(out)
+
+
+def test_a_run_of_the_kind_tells_how_long_the_next_one_takes(tmp_path):
+    short, long = (settings(training={"max_steps": steps}) for steps in (10, 30))
+    assert Calibration(tmp_path).training_seconds(short, threads=1) is None
+    assert Calibration(tmp_path).training_seconds(settings(training={"max_steps": 0}), threads=1) == 0
+    # One run met a busy machine: the median does not care.
+    known = noted(tmp_path, short, 4.0, 5.0, 60.0, other=2.0)
+    assert known.training_seconds(long, threads=1) == pytest.approx(15)
+    assert known.other_seconds(long) == pytest.approx(2)
+    assert known.training_seconds(settings("causal_lm"), threads=1) is None
+    assert known.other_seconds(settings("causal_lm")) == 0
+
+
+def test_the_same_number_of_threads_counts_and_others_are_scaled(tmp_path):
+    run = settings()
+    known = noted(tmp_path, run, 8.0, threads=1)
+    assert known.training_seconds(run, threads=2) == pytest.approx(4)
+    known = noted(tmp_path, run, 5.0, threads=2)
+    assert known.training_seconds(run, threads=2) == pytest.approx(5)
+    assert known.training_seconds(run, threads=1) == pytest.approx(8)
+
+
+def test_only_the_newest_runs_count(tmp_path):
+    known = noted(tmp_path, settings(), *[100.0] * 9, *[10.0] * 9)
+    assert known.training_seconds(settings(), threads=1) == pytest.approx(10)
+
+
+def test_a_run_without_steps_takes_what_is_around_them(tmp_path):
+    run = settings(training={"max_steps": 0})
+    known = noted(tmp_path, run, 0.0, other=7.0)
+    assert (known.training_seconds(run, threads=1), known.other_seconds(run)) == (0, pytest.approx(7))
+
+
+def test_the_calibration_is_read_between_its_widths_and_held_beyond_them(tmp_path):
+    rates = [("masked_lm", "32-true", 8, 1e6), ("masked_lm", "32-true", 32, 16e6)]
+    Calibration(tmp_path).note_reference(rates, threads=1)
+    known = Calibration(tmp_path)
+    for width, rate in ((4, 1e6), (8, 1e6), (16, 4e6), (32, 16e6), (64, 16e6)):
+        run = settings(encoder={"hidden_size": width})
+        assert known.training_seconds(run, threads=1) == pytest.approx(cost.flops(run) / rate)
+    assert known.training_seconds(settings("causal_lm"), threads=1) is None
+    assert known.training_seconds(settings(training={"precision": "bf16-mixed"}), threads=1) is None
+    assert noted(tmp_path, settings(), 3.0).training_seconds(settings(), threads=1) == pytest.approx(3)
+
+
+def test_a_new_calibration_takes_the_place_of_the_old_one_with_as_many_threads(tmp_path):
+    for threads, rate in ((1, 1e6), (2, 5e6), (1, 2e6)):
+        Calibration(tmp_path).note_reference([("masked_lm", "32-true", 16, rate)], threads=threads)
+    run, known = settings(), Calibration(tmp_path)
+    assert known.training_seconds(run, threads=1) == pytest.approx(cost.flops(run) / 2e6)
+    assert known.training_seconds(run, threads=2) == pytest.approx(cost.flops(run) / 5e6)
+
+
+@pytest.mark.parametrize("damaged", ["", "{", "[]", '{"runs": 1}', '{"masked_lm/6x64": [1.0]}'])
+def test_a_damaged_or_older_file_is_as_good_as_none(tmp_path, damaged):
+    (tmp_path / "calibration.json").write_text(damaged)
+    assert Calibration(tmp_path).training_seconds(settings(), threads=1) is None
+
+
+def test_makespan_puts_the_longest_first_on_the_first_free_slot():
+    assert makespan([], slots=2) == 0
+    assert makespan([1, 2, 3], slots=1) == 6
+    assert makespan([1, 1, 1, 1, 4], slots=2) == 4
+    assert makespan([3, 3, 2, 2, 2], slots=2) == 7  # greedy; the best would be 6
+    assert makespan([5, 1], slots=4) == 5
+
+
+def test_the_bare_loop_takes_the_steps_of_a_run(tokens):
+    run = settings(encoder={"dropout": 0})
+    step = bare_step(run, tokens)
+    seen = [step() for _ in range(run.training.max_steps)]
+    assert all(0.8 * 128 < count <= 128 for count in seen)
+    with pytest.raises(StopIteration):
+        step()
+
+
+def test_reference_rates_are_those_of_every_objective_width_and_precision(monkeypatch):
+    monkeypatch.setattr(timing, "WIDTHS", (64,))
+    monkeypatch.setattr(timing, "_rate", lambda run, text: operations_per_token(run) + len(text.train.ids) * 0)
+    before = torch.get_num_threads()
+    rates = list(timing.reference_rates(1))
+    assert torch.get_num_threads() == before
+    assert [rate[:3] for rate in rates] == [
+        (objective, precision, 64)
+        for precision in ("32-true", "bf16-mixed")
+        for objective in ("masked_lm", "causal_lm", "translation")
+    ]
+    assert len({rate[3] for rate in rates}) == 3  # no objective costs what another does
