@@ -27,7 +27,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from lightning_modules.allocator import keep_freed_memory
 from lightning_modules.callbacks import Interrupted, Meter, OnLine, Saver, StepSeed, StopRequest, ValidationLog
-from lightning_modules.checkpoint import AtomicCheckpoints
+from lightning_modules.checkpoint import AtomicCheckpoints, read_checkpoint
 from lightning_modules.config import RunSettings, contradictions
 from lightning_modules.data.module import RunData
 from lightning_modules.data.tokens import Tokens, load, prepare
@@ -80,7 +80,7 @@ def train(
     resume = directory.last_checkpoint if directory.last_checkpoint.exists() else None
     with without_lightning_chatter():
         callbacks = [StepSeed(), meter, validation, saver]
-        trainer = _trainer(run, directory, callbacks, devices=devices, accelerator=accelerator)
+        trainer = _trainer(run, directory, callbacks, devices=devices, accelerator=accelerator, resume=resume)
         if trainer.is_global_zero:
             directory.write_state("running", max_steps=run.training.max_steps, pid=os.getpid())
         trainer.fit(objective, data, ckpt_path=resume, weights_only=True)
@@ -110,7 +110,13 @@ def without_lightning_chatter() -> Iterator[None]:
 
 
 def _trainer(
-    run: RunSettings, directory: RunDirectory, callbacks: list[Callback], *, devices: int, accelerator: str
+    run: RunSettings,
+    directory: RunDirectory,
+    callbacks: list[Callback],
+    *,
+    devices: int,
+    accelerator: str,
+    resume: Path | None,
 ) -> L.Trainer:
     on_cpu = accelerator == "cpu" or not torch.cuda.is_available()
     trainer = L.Trainer(
@@ -122,7 +128,7 @@ def _trainer(
         precision=run.training.precision,
         plugins=[AtomicCheckpoints(), LightningEnvironment()],
         callbacks=callbacks,
-        logger=[JsonLinesLogger(directory.metrics), _tensorboard(directory)],
+        logger=[JsonLinesLogger(directory.metrics), _tensorboard(directory, resume)],
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -136,8 +142,10 @@ def _trainer(
     return trainer
 
 
-def _tensorboard(directory: RunDirectory) -> TensorBoardLogger:
-    return TensorBoardLogger(directory.path, name=None, version="tensorboard")
+def _tensorboard(directory: RunDirectory, resume: Path | None) -> TensorBoardLogger:
+    """TensorBoard's log; what it has after the step that the run goes on from is not shown again."""
+    step = read_checkpoint(resume)["global_step"] + 1 if resume else None
+    return TensorBoardLogger(directory.path, name=None, version="tensorboard", purge_step=step)
 
 
 def _threads(directory: RunDirectory, threads: int | None) -> int:

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lightning_modules.callbacks import Interrupted, StopRequest
 from lightning_modules.checkpoint import read_checkpoint
@@ -70,6 +71,21 @@ def test_a_resumed_run_ends_with_the_same_bits(kind, make_run, tokens):
         assert same(a[part], b[part]), part
     assert metrics(whole) == metrics(pieces)
     assert whole.last_weights.read_bytes() == pieces.last_weights.read_bytes()
+
+
+def test_steps_that_a_kill_took_back_are_in_no_log(make_run, tokens):
+    directory = make_run(settings())
+    with pytest.raises(Interrupted):
+        run_to(directory, tokens, 4)
+    kept = directory.last_checkpoint.read_bytes()
+    with pytest.raises(Interrupted):
+        run_to(directory, tokens, 9)
+    directory.last_checkpoint.write_bytes(kept)  # as if killed at step 9, before it was saved
+    run_to(directory, tokens)
+    shown = EventAccumulator(str(directory.path / "tensorboard"))
+    shown.Reload()
+    assert [event.step for event in shown.Scalars("train/loss")] == list(range(1, 13))
+    assert [line["step"] for line in metrics(directory) if "train/loss" in line] == list(range(1, 13))
 
 
 def test_a_run_writes_what_it_promises(make_run, tokens):
