@@ -276,7 +276,8 @@ class Saver(Callback):
             trainer.save_checkpoint(self.directory.last_checkpoint)
             self._last_save = time.monotonic()
             if trainer.is_global_zero:
-                self.directory.write_state("running", step=trainer.global_step, **self.meter.progress())
+                saved = {"step": trainer.global_step, "saved_step": trainer.global_step}
+                self.directory.write_state("running", **saved, **self.meter.progress())
         self.meter.leave_out(time.perf_counter() - start)
 
     def _drop_old(self) -> None:

@@ -66,13 +66,13 @@ class RunDirectory:
             ) from error
 
     def state(self) -> dict[str, Any]:
-        """state.json; a run nobody started is planned, one whose process is gone is interrupted."""
+        """state.json; a run nobody started is planned, one whose process is gone interrupted at its last save."""
         try:
             state = json.loads((self.path / "state.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {"state": "planned", "step": 0}
         if state["state"] == "running" and not self.is_locked():
-            state["state"] = "interrupted"
+            state |= {"state": "interrupted", "step": state.get("saved_step", 0)}
         return state
 
     def write_state(self, state: State, **fields: Any) -> None:

@@ -54,6 +54,16 @@ def test_a_run_that_is_there_keeps_its_folder_whatever_its_arm_is_called(data_ro
     assert again.directory.settings() == settings()
 
 
+def test_a_run_whose_process_is_gone_stands_at_its_last_save(data_root, tmp_path):
+    first = place((Run("mlm", 0, settings()),), out=tmp_path, data_root=data_root)[0]
+    create(first)
+    first.directory.write_state("running", step=4, saved_step=4)
+    first.directory.write_state("running", step=9)  # and then it is killed
+    assert (first.directory.state()["state"], first.directory.state()["step"]) == ("interrupted", 4)
+    with first.directory.lock():
+        assert (first.directory.state()["state"], first.directory.state()["step"]) == ("running", 9)
+
+
 def test_two_arms_with_the_same_settings_share_a_run(data_root, tmp_path):
     one, two = place((Run("a", 0, settings()), Run("b", 0, settings())), out=tmp_path, data_root=data_root)
     assert one.run_id == two.run_id
