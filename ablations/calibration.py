@@ -15,7 +15,7 @@ from typing import Any
 
 from ablations import cost
 from lightning_modules.config import RunSettings
-from lightning_modules.files import write_json
+from lightning_modules.files import explained, write_json
 
 KEPT = 9
 """Newest runs of a kind that count."""
@@ -80,6 +80,8 @@ class Calibration:
         return math.exp(_between(known, math.log(run.encoder.hidden_size))) if known else None
 
     def _write(self) -> None:
+        with explained(self._path.parent):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
         write_json(self._path, {"runs": self._runs, "reference": self._reference})
 
 

@@ -21,7 +21,7 @@ def test_a_run_of_the_kind_tells_how_long_the_next_one_takes(tmp_path):
     assert Calibration(tmp_path).training_seconds(short, threads=1) is None
     assert Calibration(tmp_path).training_seconds(settings(training={"max_steps": 0}), threads=1) == 0
     # One run met a busy machine: the median does not care.
-    known = noted(tmp_path, short, 4.0, 5.0, 60.0, other=2.0)
+    known = noted(tmp_path / "new", short, 4.0, 5.0, 60.0, other=2.0)
     assert known.training_seconds(long, threads=1) == pytest.approx(15)
     assert known.other_seconds(long) == pytest.approx(2)
     assert known.training_seconds(settings("causal_lm"), threads=1) is None
