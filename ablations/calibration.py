@@ -112,6 +112,7 @@ def _between(points: list[tuple[float, float]], x: float) -> float:
 
 def _kind(run: RunSettings) -> str:
     encoder, training = run.encoder, run.training
-    model: list[Any] = [run.objective.kind, f"{encoder.num_hidden_layers}x{encoder.hidden_size}"]
+    learns = run.objective.kind if training.max_steps else "untrained"
+    model: list[Any] = [learns, f"{encoder.num_hidden_layers}x{encoder.hidden_size}"]
     text = [run.data.vocab_size, run.data.max_length, training.tokens_per_step, training.precision]
     return "/".join(map(str, model + text))

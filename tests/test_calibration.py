@@ -44,7 +44,9 @@ def test_only_the_newest_runs_count(tmp_path):
 
 def test_a_run_without_steps_takes_what_is_around_them(tmp_path):
     run = settings(training={"max_steps": 0})
-    known = noted(tmp_path, run, 0.0, other=7.0)
+    noted(tmp_path, settings(), 5.0, other=1.0)
+    known = noted(tmp_path, run, 0.0, 0.0, 0.0, other=7.0)
+    assert known.training_seconds(settings(), threads=1) == pytest.approx(5)  # the steps of others are no slower
     assert (known.training_seconds(run, threads=1), known.other_seconds(run)) == (0, pytest.approx(7))
 
 
