@@ -6,14 +6,14 @@ import time
 import torch
 
 SIZES = {"cpu": 1024, "cuda": 8192}
-TRIES = 5
+FEWEST_TRIES, SECONDS_OF_TRIES = 5, 0.4
 
 
 def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
     """Operations a second of a large square matrix product on the device, with this process's threads.
 
-    Measured once for each device, type and number of threads of a process; the fastest of five, which takes
-    a tenth of a second on a CPU. What else runs at that moment takes its share.
+    Measured once for each device, type and number of threads of a process: the fastest of the products that fit
+    in 0.4 seconds, of which one should meet a quiet moment. What else runs all that time takes its share.
     """
     return _measured(device, dtype, torch.get_num_threads())
 
@@ -22,8 +22,9 @@ def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
 def _measured(device: torch.device, dtype: torch.dtype, threads: int) -> float:
     size = SIZES.get(device.type, SIZES["cuda"])
     left, right = (torch.ones(size, size, device=device, dtype=dtype) for _ in range(2))
-    seconds = []
-    for _ in range(TRIES):
+    seconds: list[float] = []
+    begin = time.perf_counter()
+    while len(seconds) < FEWEST_TRIES or time.perf_counter() - begin < SECONDS_OF_TRIES:
         _wait(device)
         start = time.perf_counter()
         left @ right
