@@ -14,13 +14,14 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import commands, corruption, text, training
+from benchmarks import commands, corruption, equal_time, text, training
 from lightning_modules.allocator import keep_freed_memory
 from lightning_modules.data.tokens import Tokens
 from lightning_modules.files import write_json
 from lightning_modules.provenance import now, provenance
 
-GROUPS = ("training", "lightning", "processes", "corruption", "grid", "waiting", "memory")
+GROUPS = ("training", "lightning", "processes", "corruption", "grid", "waiting", "memory", "equal-time")
+EQUAL_SECONDS = 300.0
 
 
 @click.command()
@@ -73,6 +74,7 @@ def results(
             "corruption": lambda: corruption.measure(english, rounds=rounds),
             "grid": lambda: commands.grid(folder),
             "memory": lambda: memory(english),
+            "equal-time": lambda: equal_time.measure(english, seconds=EQUAL_SECONDS),
         }
         for group in groups:
             if group == "training":
@@ -112,13 +114,16 @@ def sentence(result: dict[str, Any]) -> str:
 
 
 def table(found: list[dict[str, Any]]) -> Table:
-    """All results: what, against what, both sides, the ratio with its range, the target."""
+    """All results: what, against what, both sides, the ratio (or difference) with its range, the target."""
     made = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("what", "against", "ours", "theirs", "ratio", "range", "target"):
         made.add_column(name, justify="left" if name in ("what", "against") else "right")
     for result in found:
-        value = result.get("ratio", result["ours"])
-        if "target" in result:
+        compared = result.get("ratio", result.get("difference"))
+        value = result["ours"] if compared is None else compared
+        if "difference" in result:
+            target, met = "range above 0", result["low"] > 0
+        elif "target" in result:
             target, met = f">= {result['target']:g}", value >= result["target"]
         else:
             target, met = f"<= {result['at_most']:g}", value <= result["at_most"]
@@ -128,7 +133,7 @@ def table(found: list[dict[str, Any]]) -> Table:
             result.get("against", ""),
             f"{result['ours']:,.4g} {result['unit']}",
             f"{result['theirs']:,.4g}" if "theirs" in result else "",
-            f"{result['ratio']:.2f}" if "ratio" in result else "",
+            "" if compared is None else f"{compared:.2f}",
             span,
             f"[{'green' if met else 'red'}]{target}[/]",
         )

@@ -37,24 +37,35 @@ def masked_lm(
     split: Split, tokenizer: Tokenizer, *, layers: int, width: int, dropout: float, loop: Loop, packed: bool
 ) -> Side:
     """BertForMaskedLM and DataCollatorForLanguageModeling. Counts real tokens."""
-    config = BertConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=width,
-        num_hidden_layers=layers,
-        num_attention_heads=width // 64,
-        intermediate_size=4 * width,
-        max_position_embeddings=LENGTH,
-        hidden_dropout_prob=dropout,
-        attention_probs_dropout_prob=dropout,
+    model = bert(layers=layers, width=width, dropout=dropout)
+    grouped = loop == "best" and not packed
+    batches = masked_batches(blocks(split) if packed else split, tokenizer, grouped=grouped)
+    return _training(model, batches, loop=loop, dropout=dropout)
+
+
+def bert(*, layers: int, width: int, dropout: float) -> BertForMaskedLM:
+    """A model of the benchmark's sizes, as its library initialises it."""
+    return BertForMaskedLM(
+        BertConfig(
+            vocab_size=VOCABULARY,
+            hidden_size=width,
+            num_hidden_layers=layers,
+            num_attention_heads=width // 64,
+            intermediate_size=4 * width,
+            max_position_embeddings=LENGTH,
+            hidden_dropout_prob=dropout,
+            attention_probs_dropout_prob=dropout,
+        )
     )
+
+
+def masked_batches(
+    split: Split, tokenizer: Tokenizer, *, grouped: bool, seed: int = 0
+) -> Iterator[tuple[dict[str, Any], int]]:
+    """What BertForMaskedLM takes, and how many real tokens it holds."""
     collator = DataCollatorForLanguageModeling(fast_tokenizer(tokenizer), mlm_probability=0.15)
-    rows = _rows(blocks(split) if packed else split, grouped=loop == "best" and not packed)
-
-    def batches() -> Iterator[tuple[dict[str, Any], int]]:
-        for batch in rows:
-            yield dict(collator([{"input_ids": ids} for ids in batch])), sum(map(len, batch))
-
-    return _training(BertForMaskedLM(config), batches(), loop=loop, dropout=dropout)
+    for batch in _rows(split, grouped=grouped, seed=seed):
+        yield dict(collator([{"input_ids": ids} for ids in batch])), sum(map(len, batch))
 
 
 def causal_lm(split: Split, *, layers: int, width: int, dropout: float, loop: Loop) -> Side:
@@ -139,8 +150,8 @@ def _training(
 ) -> Side:
     """Steps with AdamW, a linear schedule and clipping at 1, as Trainer does by default."""
     model.train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, weight_decay=0.0, fused=loop == "best")
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(0.0, 1 - step / 100_000))
+    adamw = optimizer(model, loop=loop)
+    schedule = torch.optim.lr_scheduler.LambdaLR(adamw, lambda step: max(0.0, 1 - step / 100_000))
 
     def step() -> float:
         batch, real_tokens = next(batches)
@@ -148,8 +159,8 @@ def _training(
             loss = model(**batch).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        adamw.step()
+        adamw.zero_grad(set_to_none=True)
         schedule.step()
         return float(real_tokens)
 
@@ -157,14 +168,19 @@ def _training(
     return Side(f"{type(model).__name__}, {precision}, SDPA, dropout {dropout:g}, {SENTENCES} rows", step)
 
 
-def _rows(split: Split, *, grouped: bool) -> Iterator[list[np.ndarray]]:
-    for order in _orders(split.lengths, grouped=grouped):
+def optimizer(model: torch.nn.Module, *, loop: Loop) -> torch.optim.AdamW:
+    """AdamW as Trainer makes it by default."""
+    return torch.optim.AdamW(model.parameters(), lr=5e-5, weight_decay=0.0, fused=loop == "best")
+
+
+def _rows(split: Split, *, grouped: bool, seed: int = 0) -> Iterator[list[np.ndarray]]:
+    for order in _orders(split.lengths, grouped=grouped, seed=seed):
         yield [split.sentence(i).astype(np.int64) for i in order]
 
 
-def _orders(length_S: np.ndarray, *, grouped: bool) -> Iterator[np.ndarray]:
+def _orders(length_S: np.ndarray, *, grouped: bool, seed: int = 0) -> Iterator[np.ndarray]:
     """Endless batches of sentence numbers in random order; grouped, batches of like lengths."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     size = SENTENCES * MEGABATCH
     while True:
         order = rng.permutation(len(length_S))

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+IGNORED = -100
+"""A label that asks for nothing."""
 LOGITS_AT_ONCE = {"cpu": 2**22, "cuda": 2**27}
 
 
@@ -21,7 +23,8 @@ def summed_cross_entropy(
     """Sum over N of -log softmax(hidden E' + bias)[label], nats, float64.
 
     Products in autocast's type where that is on and in the type of `hidden_ND` otherwise; the softmax in fp32 or
-    wider, and the sum in float64. Gradients flow to all but the labels, once.
+    wider, and the sum in float64. Rows whose label is IGNORED add nothing. Gradients flow to all but the labels,
+    once.
     """
     device = hidden_ND.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_ND.dtype
@@ -42,32 +45,38 @@ class _SummedCrossEntropy(torch.autograd.Function):
         wide = torch.promote_types(dtype, torch.float32)
         wanted = any(ctx.needs_input_grad)
         hidden, embeddings = hidden_ND.to(dtype), embeddings_VD.to(dtype)
-        bias = None if bias_V is None else bias_V.to(dtype)
-        loss_N = hidden.new_empty(N, dtype=wide)
+        bias = hidden.new_zeros(1) if bias_V is None else bias_V.to(wide)
+        known_N1 = (label_N != IGNORED).to(wide)[:, None]
+        label_N1 = label_N.clamp(min=0)[:, None]
+        loss_N1 = torch.empty_like(known_N1)
         if wanted:
             grad_hidden = torch.empty_like(hidden)
             grad_embeddings = hidden.new_zeros(embeddings.shape, dtype=wide)
             grad_bias = hidden.new_zeros(V, dtype=wide)
         with torch.autocast(hidden.device.type, enabled=False):
-            for rows in slice_rows(N, V, hidden.device.type):
-                part, label = hidden[rows], label_N[rows, None]
-                logits = part @ embeddings.T if bias is None else torch.addmm(bias, part, embeddings.T)
-                log_share = logits.log_softmax(-1, dtype=wide)
-                loss_N[rows] = -log_share.gather(1, label).squeeze(1)
+            slices = slice_rows(N, V, hidden.device.type)
+            products = hidden.new_empty(max((rows.stop - rows.start for rows in slices), default=0), V)
+            weights = torch.empty_like(products, dtype=wide)
+            for rows in slices:
+                part, label, known = hidden[rows], label_N1[rows], known_N1[rows]
+                product = torch.mm(part, embeddings.T, out=products[: len(part)])
+                logits = weights[: len(part)].copy_(product).add_(bias)
+                logits -= logits.amax(1, keepdim=True)
+                log_weight = logits.gather(1, label)
+                weight = logits.exp_()
+                total = weight.sum(1, keepdim=True)
+                loss_N1[rows] = (total.log() - log_weight) * known
                 if wanted:
-                    # d loss / d logits = share - 1 at the label, and share elsewhere.
-                    grad_logits = log_share.exp_().scatter_add_(1, label, -torch.ones_like(label, dtype=wide))
-                    grad_bias += grad_logits.sum(0)
-                    grad_logits = grad_logits.to(dtype)
-                    torch.mm(grad_logits, embeddings, out=grad_hidden[rows])
-                    if dtype == wide:
-                        grad_embeddings.addmm_(grad_logits.T, part)
-                    else:
-                        grad_embeddings += grad_logits.T @ part
+                    # d loss / d logits = weight / total, less 1 at the label. Dividing the narrow factor of each
+                    # product by the total instead spares a pass over the logits.
+                    slope, scale = product.copy_(weight.scatter_add_(1, label, -total)), known / total
+                    torch.mul(slope @ embeddings, scale, out=grad_hidden[rows])
+                    grad_embeddings += slope.T @ (part * scale).to(dtype)
+                    grad_bias += scale[:, 0] @ weight
         if wanted:
             ctx.save_for_backward(grad_hidden, grad_embeddings, grad_bias)
             ctx.types = hidden_ND.dtype, embeddings_VD.dtype, None if bias_V is None else bias_V.dtype
-        return loss_N.double().sum()
+        return loss_N1.double().sum()
 
     @staticmethod
     @once_differentiable
@@ -84,4 +93,4 @@ class _SummedCrossEntropy(torch.autograd.Function):
 def slice_rows(predictions: int, vocabulary: int, device: str) -> list[slice]:
     """Slices of equal height, but for the last, of at most so many logits as are held at once."""
     height = max(1, LOGITS_AT_ONCE.get(device, LOGITS_AT_ONCE["cuda"]) // vocabulary)
-    return [slice(start, start + height) for start in range(0, predictions, height)]
+    return [slice(start, min(start + height, predictions)) for start in range(0, predictions, height)]

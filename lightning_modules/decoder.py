@@ -7,8 +7,10 @@ the target of the source sentence with number k in its row has number k in the t
 import torch
 from torch import Tensor, nn
 
+from lightning_modules.attention import SelfAttention, SourceAttention, hidden_scores, visible
 from lightning_modules.config import EncoderSettings
-from lightning_modules.encoder import LAYER_NORM_EPSILON, FeedForward, SelfAttention, attend, visible
+from lightning_modules.dropout import Dropout
+from lightning_modules.encoder import LAYER_NORM_EPSILON, FeedForward
 
 
 class Decoder(nn.Module):
@@ -23,7 +25,7 @@ class Decoder(nn.Module):
         self.tokens = nn.Embedding(vocab_size, width)
         self.positions = nn.Embedding(max_length, width)
         self.norm = nn.LayerNorm(width, eps=LAYER_NORM_EPSILON)
-        self.dropout = nn.Dropout(settings.dropout)
+        self.dropout = Dropout(settings.dropout)
         self.blocks = nn.ModuleList(DecoderBlock(settings) for _ in range(num_hidden_layers))
 
     def forward(
@@ -48,8 +50,9 @@ class Decoder(nn.Module):
         source_BHUT = source_BHUT | (sequence_BU == 0)[:, None, :, None]
         hidden_BUD = self.tokens(tokens_BU) + self.positions(position_BU)
         hidden_BUD = self.dropout(hidden_BUD if self.pre_norm else self.norm(hidden_BUD))
+        own_scores, source_scores = (hidden_scores(x, hidden_BUD) for x in (own_BHUU, source_BHUT))
         for block in self.blocks:
-            hidden_BUD = block(hidden_BUD, source_BTD, own_BHUU, source_BHUT)
+            hidden_BUD = block(hidden_BUD, source_BTD, own_scores, source_scores)
         return self.norm(hidden_BUD) if self.pre_norm else hidden_BUD
 
 
@@ -66,32 +69,19 @@ class DecoderBlock(nn.Module):
         self.attention_norm, self.source_attention_norm, self.feed_forward_norm = (
             nn.LayerNorm(width, eps=LAYER_NORM_EPSILON) for _ in range(3)
         )
-        self.dropout = nn.Dropout(settings.dropout)
+        self.dropout = Dropout(settings.dropout)
 
-    def forward(self, hidden_BUD: Tensor, source_BTD: Tensor, own_BHUU: Tensor, source_BHUT: Tensor) -> Tensor:
+    def forward(
+        self, hidden_BUD: Tensor, source_BTD: Tensor, own_scores: Tensor | None, source_scores: Tensor | None
+    ) -> Tensor:
         steps = (
-            (self.attention_norm, lambda x: self.attention(x, own_BHUU)),
-            (self.source_attention_norm, lambda x: self.source_attention(x, source_BTD, source_BHUT)),
+            (self.attention_norm, lambda x: self.attention(x, own_scores)),
+            (self.source_attention_norm, lambda x: self.source_attention(x, source_BTD, source_scores)),
             (self.feed_forward_norm, self.feed_forward),
         )
         for norm, sublayer in steps:
             if self.pre_norm:
-                hidden_BUD = hidden_BUD + self.dropout(sublayer(norm(hidden_BUD)))
+                hidden_BUD = self.dropout(sublayer(norm(hidden_BUD)), residual=hidden_BUD)
             else:
-                hidden_BUD = norm(hidden_BUD + self.dropout(sublayer(hidden_BUD)))
+                hidden_BUD = norm(self.dropout(sublayer(hidden_BUD), residual=hidden_BUD))
         return hidden_BUD
-
-
-class SourceAttention(nn.Module):
-    """Multi-head attention of the target over the encoder's top layer."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.query = nn.Linear(width, width)
-        self.key_value = nn.Linear(width, 2 * width)
-        self.output = nn.Linear(width, width)
-
-    def forward(self, hidden_BUD: Tensor, source_BTD: Tensor, visible_BHUT: Tensor) -> Tensor:
-        key, value = self.key_value(source_BTD).chunk(2, dim=-1)
-        return self.output(attend(self.query(hidden_BUD), key, value, visible_BHUT, heads=self.heads))

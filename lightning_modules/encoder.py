@@ -8,7 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lightning_modules.attention import SelfAttention, hidden_scores, visible
 from lightning_modules.config import EncoderSettings, Sees
+from lightning_modules.dropout import Dropout
 from lightning_modules.vocabulary import PAD
 
 LAYER_NORM_EPSILON = 1e-12  # BERT's
@@ -28,7 +30,7 @@ class Encoder(nn.Module):
         self.tokens = nn.Embedding(vocab_size, width)
         self.positions = nn.Embedding(max_length, width) if settings.positions == "learned" else None
         self.norm = nn.LayerNorm(width, eps=LAYER_NORM_EPSILON)
-        self.dropout = nn.Dropout(settings.dropout)
+        self.dropout = Dropout(settings.dropout)
         self.blocks = nn.ModuleList(EncoderBlock(settings) for _ in range(settings.num_hidden_layers))
 
     def forward(
@@ -38,6 +40,7 @@ class Encoder(nn.Module):
         sees: Sees,
         sequence_BT: Tensor | None = None,
         position_BT: Tensor | None = None,
+        top_N: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
         """Encode a batch and keep every layer.
 
@@ -47,9 +50,12 @@ class Encoder(nn.Module):
             sequence_BT: number of the sentence in its row, 0 = padding; one sentence a row, padded with
                 PAD on the right, unless given.
             position_BT: position inside the sentence, counted from the left unless given.
+            top_N: the only places of the flattened rows at which the last layer is wanted; everywhere
+                unless given.
 
         Returns:
-            L + 1 tensors of shape BTD: the embeddings, then the output of each block. With `norm: post`
+            L + 1 tensors of shape BTD: the embeddings, then the output of each block; the last has shape
+            ND where `top_N` is given, and costs as much less. With `norm: post`
             they are normalised; with `norm: pre` they are the residual stream, and `head_input` gives
             what a head reads. What stands at padding means nothing; drop it before measuring anything.
         """
@@ -60,8 +66,10 @@ class Encoder(nn.Module):
             T = tokens_BT.shape[1]
             visible_BHTT = visible_BHTT & torch.ones(T, T, dtype=torch.bool, device=tokens_BT.device).tril()
         layers = [self.embed(tokens_BT, position_BT)]
+        hidden_scores_BHTT = hidden_scores(visible_BHTT, layers[0])
         for block in self.blocks:
-            layers.append(block(layers[-1], visible_BHTT))
+            wanted_N = top_N if len(layers) == len(self.blocks) else None
+            layers.append(block(layers[-1], hidden_scores_BHTT, wanted_N))
         return tuple(layers)
 
     def embed(self, tokens_BT: Tensor, position_BT: Tensor | None = None) -> Tensor:
@@ -80,14 +88,6 @@ class Encoder(nn.Module):
         return top_BTD if self.settings.norm == "post" else self.norm(top_BTD)
 
 
-def visible(query_sequence_BT: Tensor, key_sequence_BS: Tensor) -> Tensor:
-    """Which key each query may attend to: those of its own sentence. Boolean, shape B1TS.
-
-    Padding (0) sees padding, so that no row of the attention is empty.
-    """
-    return (query_sequence_BT[:, :, None] == key_sequence_BS[:, None, :])[:, None]
-
-
 class EncoderBlock(nn.Module):
     """Self-attention and feed-forward, each added to its input; layer norm after the sum or before."""
 
@@ -99,47 +99,17 @@ class EncoderBlock(nn.Module):
         self.attention_norm = nn.LayerNorm(width, eps=LAYER_NORM_EPSILON)
         self.feed_forward = FeedForward(width, settings.intermediate_size)
         self.feed_forward_norm = nn.LayerNorm(width, eps=LAYER_NORM_EPSILON)
-        self.dropout = nn.Dropout(settings.dropout)
+        self.dropout = Dropout(settings.dropout)
 
-    def forward(self, hidden_BTD: Tensor, visible_BHTT: Tensor) -> Tensor:
+    def forward(self, hidden_BTD: Tensor, hidden_scores_BHTT: Tensor | None, at_N: Tensor | None = None) -> Tensor:
+        """The states after the block, shape BTD; ND where only places `at_N` of the flattened rows are wanted."""
+        read_BTD = self.attention_norm(hidden_BTD) if self.pre_norm else hidden_BTD
+        mixed = self.attention(read_BTD, hidden_scores_BHTT, at_N)
+        hidden = self.dropout(mixed, residual=hidden_BTD if at_N is None else hidden_BTD.flatten(0, 1)[at_N])
         if self.pre_norm:
-            hidden_BTD = hidden_BTD + self.dropout(self.attention(self.attention_norm(hidden_BTD), visible_BHTT))
-            return hidden_BTD + self.dropout(self.feed_forward(self.feed_forward_norm(hidden_BTD)))
-        hidden_BTD = self.attention_norm(hidden_BTD + self.dropout(self.attention(hidden_BTD, visible_BHTT)))
-        return self.feed_forward_norm(hidden_BTD + self.dropout(self.feed_forward(hidden_BTD)))
-
-
-class SelfAttention(nn.Module):
-    """Multi-head attention of a row over itself."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.query_key_value = nn.Linear(width, 3 * width)
-        self.output = nn.Linear(width, width)
-
-    def forward(self, hidden_BTD: Tensor, visible_BHTT: Tensor) -> Tensor:
-        query, key, value = self.query_key_value(hidden_BTD).chunk(3, dim=-1)
-        return self.output(attend(query, key, value, visible_BHTT, heads=self.heads))
-
-
-def attend(query_BTD: Tensor, key_BSD: Tensor, value_BSD: Tensor, visible_BHTS: Tensor, *, heads: int) -> Tensor:
-    """Scaled dot-product attention over `heads` equal slices of the width; shape BTD."""
-    query, key, value = (x.unflatten(-1, (heads, -1)).transpose(1, 2) for x in (query_BTD, key_BSD, value_BSD))
-    if query.dtype == torch.bfloat16 and query.device.type == "cpu":
-        mixed = spelled_out_attention(query, key, value, visible_BHTS)
-    else:
-        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=visible_BHTS)
-    return mixed.transpose(1, 2).flatten(-2)
-
-
-def spelled_out_attention(query: Tensor, key: Tensor, value: Tensor, visible_BHTS: Tensor) -> Tensor:
-    """What `scaled_dot_product_attention` computes, from its definition; B x heads x tokens x slice each.
-
-    In bf16 on CPU two and a half times as fast at 128 tokens (benchmarks/README.md).
-    """
-    scores_BHTS = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
-    return scores_BHTS.masked_fill(~visible_BHTS, float("-inf")).softmax(-1) @ value
+            return self.dropout(self.feed_forward(self.feed_forward_norm(hidden)), residual=hidden)
+        hidden = self.attention_norm(hidden)
+        return self.feed_forward_norm(self.dropout(self.feed_forward(hidden), residual=hidden))
 
 
 class FeedForward(nn.Module):

@@ -12,6 +12,8 @@ from lightning_modules.objective import (
     Batch,
     LossSum,
     Objective,
+    asked,
+    predictions,
     shared_inputs,
 )
 from lightning_modules.prediction_head import PredictionHead
@@ -44,19 +46,18 @@ class MaskedLM(Objective):
             vocab_size=self.vocab_size,
             seed=seed,
         )
-        return shared_inputs(packed, corrupted.shown_N) | {
-            "predict_N": source.place_N[corrupted.selected_N],
-            "label_N": source.ids_N[corrupted.selected_N],
-        }
+        selected_N = corrupted.selected_N
+        return shared_inputs(packed, corrupted.shown_N) | predictions(
+            source.place_N[selected_N], source.ids_N[selected_N]
+        )
 
     def loss(self, batch: Batch) -> LossSum:
         return predicted_token_loss(self, self.head, batch)
 
 
 def predicted_token_loss(objective: Objective, head: PredictionHead, batch: Batch) -> LossSum:
-    """Cross-entropy at the positions `predict_N` only; the head never sees the others."""
-    top_BTD = objective.encoder.head_input(objective.encode(batch)[-1])
-    predicted_ND = top_BTD.flatten(0, 1)[batch["predict_N"]]
+    """Cross-entropy at the positions `predict_N`; nothing past the last attention is computed at others."""
+    predicted_ND = objective.encoder.head_input(objective.encode(batch, top_N=batch["predict_N"])[-1])
     label_N = batch["label_N"]
     total = summed_cross_entropy(head.features(predicted_ND), objective.encoder.tokens.weight, head.bias, label_N)
-    return LossSum(total, total.new_tensor(len(label_N)))
+    return LossSum(total, asked(label_N))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lightning_modules.config import RunSettings
+from lightning_modules.cross_entropy import IGNORED
 from lightning_modules.data.batches import PackedStep
 from lightning_modules.encoder import Encoder
 from lightning_modules.randomness import derive
@@ -22,6 +23,8 @@ EVALUATION_SEED = 0  # one corruption of the evaluation text for all arms and se
 INITIAL_SCALE = 0.02 * 768**0.5
 """Standard deviation of initial weights times the square root of the width: BERT's 0.02 at its width of 768.
 A fixed 0.02 makes the sub-layers of a narrow encoder all but silent, and learning slow (experiments/LOG.md)."""
+
+PREDICTION_ROUNDING = 64
 
 Batch = dict[str, Tensor]
 """Tensors of one step, or of one device's share of it. Every objective has `tokens_BT`, `sequence_BT`,
@@ -70,13 +73,14 @@ class Objective(L.LightningModule):
         """Cross-entropy of the predictions that the batch asks for, summed, and their number."""
         raise TypeError(f"{type(self).__name__} must say what it learns")
 
-    def encode(self, batch: Batch) -> tuple[Tensor, ...]:
-        """All layers of a batch, each token with this objective's sight."""
+    def encode(self, batch: Batch, *, top_N: Tensor | None = None) -> tuple[Tensor, ...]:
+        """All layers of a batch, each token with this objective's sight; the last only at `top_N`, if given."""
         return self.encoder(
             batch["tokens_BT"],
             sees=self.run.objective.sees,
             sequence_BT=batch["sequence_BT"],
             position_BT=batch["position_BT"],
+            top_N=top_N,
         )
 
     def initialise(self) -> None:
@@ -170,3 +174,21 @@ def shared_inputs(packed: PackedStep, shown_N: NDArray[np.int64]) -> dict[str, N
         "position_BT": source.grid(source.position_N),
         "source_tokens": np.array(len(source.ids_N)),
     }
+
+
+def predictions(place_N: NDArray[np.int64], label_N: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+    """Where predictions are asked for and what is right, filled up with IGNORED ones to a round number.
+
+    So that steps differ in few shapes: each new one makes the matrix library prepare kernels, and breaks up the
+    memory that the steps before left (benchmarks/README.md).
+    """
+    missing = -len(label_N) % PREDICTION_ROUNDING
+    return {
+        "predict_N": np.pad(place_N, (0, missing)),
+        "label_N": np.pad(label_N, (0, missing), constant_values=IGNORED),
+    }
+
+
+def asked(label_N: Tensor) -> Tensor:
+    """How many predictions are asked for, float64."""
+    return (label_N != IGNORED).sum().double()

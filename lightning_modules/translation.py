@@ -10,7 +10,7 @@ from lightning_modules.config import RunSettings, TranslationSettings
 from lightning_modules.cross_entropy import summed_cross_entropy
 from lightning_modules.data.batches import PackedStep
 from lightning_modules.decoder import Decoder
-from lightning_modules.objective import Batch, LossSum, Objective, shared_inputs
+from lightning_modules.objective import Batch, LossSum, Objective, asked, predictions, shared_inputs
 from lightning_modules.vocabulary import END, PAD, START
 
 
@@ -37,8 +37,7 @@ class Translation(Objective):
             "target_tokens_BU": target.grid(target.ids_N),
             "target_sequence_BU": target.grid(target.slot_N),
             "target_position_BU": target.grid(target.position_N),
-            "predict_N": target.place_N[follows - 1],
-            "label_N": target.ids_N[follows],
+            **predictions(target.place_N[follows - 1], target.ids_N[follows]),
         }
 
     def loss(self, batch: Batch) -> LossSum:
@@ -51,7 +50,7 @@ class Translation(Objective):
         )
         predicted_ND = hidden_BUD.flatten(0, 1)[batch["predict_N"]]
         total = summed_cross_entropy(predicted_ND, self.decoder.tokens.weight, None, batch["label_N"])
-        return LossSum(total, total.new_tensor(len(batch["label_N"])))
+        return LossSum(total, asked(batch["label_N"]))
 
     @torch.no_grad()
     def translate(self, tokens_BT: Tensor, *, max_length: int) -> list[list[int]]:

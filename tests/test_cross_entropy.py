@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from lightning_modules import cross_entropy
-from lightning_modules.cross_entropy import slice_rows, summed_cross_entropy
+from lightning_modules.cross_entropy import IGNORED, slice_rows, summed_cross_entropy
 
 N, D, V = 50, 8, 30
 
@@ -39,6 +39,19 @@ def test_loss_and_gradients_are_those_of_all_logits_at_once(bias, rows, monkeypa
     ours = loss_and_gradients(summed_cross_entropy, leaves, label, upstream=0.3)
     torchs = loss_and_gradients(plain, leaves, label, upstream=0.3)
     assert len(ours) == (4 if bias else 3)
+    for a, b in zip(ours, torchs, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+
+
+def test_ignored_labels_add_nothing_and_get_no_gradient():
+    (hidden, embeddings, bias), label = problem()
+    label[::3] = IGNORED
+    asked = label != IGNORED
+    ours = loss_and_gradients(summed_cross_entropy, [hidden, embeddings, bias], label)
+    torchs = loss_and_gradients(
+        lambda h, e, b, i: plain(h[asked], e, b, i[asked]), [hidden, embeddings, bias], label
+    )
+    assert not ours[1][~asked].any()
     for a, b in zip(ours, torchs, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
 

@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from lightning_modules.config import EncoderSettings
-from lightning_modules.encoder import Encoder, spelled_out_attention
+from lightning_modules.encoder import Encoder
 from lightning_modules.export import bert_config, bert_state
 from lightning_modules.masked_lm import MaskedLM
 from lightning_modules.vocabulary import PAD
@@ -80,22 +79,22 @@ def test_sentences_packed_in_one_row_do_not_see_each_other(sees):
         assert layer.isfinite().all()
 
 
-def test_spelled_out_attention_and_its_gradients_are_those_of_torch():
-    generator = torch.Generator().manual_seed(0)
-    draw = [torch.randn(3, 2, T, 8, dtype=torch.float64, generator=generator) for _ in range(3)]
-    visible = torch.rand(3, 1, T, T, generator=generator) < 0.5
-    visible |= torch.eye(T, dtype=torch.bool)
+@pytest.mark.parametrize("sees", ["both_sides", "left_only"])
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_the_top_at_some_places_is_the_top_everywhere_at_those_places(norm, sees):
+    model = encoder(norm=norm).double()
+    top_N = torch.tensor([3, 30, 3, 47])
     results = []
-    for attention in (
-        lambda q, k, v: spelled_out_attention(q, k, v, visible),
-        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=visible),
-    ):
-        leaves = [x.clone().requires_grad_() for x in draw]
-        mixed = attention(*leaves)
-        (mixed**2).sum().backward()
-        results.append([mixed, *(leaf.grad for leaf in leaves)])
-    for ours, torchs in zip(*results, strict=True):
-        torch.testing.assert_close(ours, torchs, rtol=0, atol=1e-12)
+    for wanted in (None, top_N):
+        model.zero_grad()
+        *lower, top = model(tokens(), sees=sees, top_N=wanted)
+        top = top.flatten(0, 1)[top_N] if wanted is None else top
+        (top**3).sum().backward()
+        results.append([*lower, top, *(p.grad for p in model.parameters() if p.grad is not None)])
+    assert results[1][3].shape == (4, 16)
+    assert len(results[0]) == len(results[1])
+    for everywhere, there in zip(*results, strict=True):
+        torch.testing.assert_close(there, everywhere, rtol=0, atol=1e-12)
 
 
 def test_bf16_on_cpu_stays_within_its_rounding():

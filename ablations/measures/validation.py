@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torchmetrics.text import CHRFScore, SacreBLEUScore
 
 from ablations.measures.settings import ValidationSettings
+from lightning_modules.cross_entropy import IGNORED
 from lightning_modules.data.module import evaluation_batches
 from lightning_modules.data.tokenizer import decode
 from lightning_modules.data.tokens import Split, Tokens
@@ -49,6 +50,7 @@ def unigram_loss(objective: Objective, tokens: Tokens) -> float:
     total = count = 0.0
     for batch in evaluation_batches(objective, tokens.validation, tokens_per_step=TOKENS_AT_ONCE):
         label_N = batch["label_N"].numpy()
+        label_N = label_N[label_N != IGNORED]
         total += loss_V[label_N].sum()
         count += len(label_N)
     return total / count

@@ -18,7 +18,7 @@ from lightning_modules.data.tokens import Split
 from lightning_modules.errors import DataError
 from lightning_modules.randomness import derive
 
-TARGET_ROUNDING = 32  # target rows are padded to a multiple of this: few distinct shapes
+TARGET_ROUNDING = 16  # target rows are padded to a multiple of this: few distinct shapes
 
 
 class Step(NamedTuple):

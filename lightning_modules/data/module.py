@@ -28,7 +28,7 @@ class RunData(L.LightningDataModule):
             self.split.lengths, tokens_per_step=training.tokens_per_step, steps=training.max_steps, seed=seed
         )
         self.row_length = row_length(self.split)
-        self.rows = -(-training.tokens_per_step // self.row_length) + 1  # room for what packing leaves empty
+        self.rows = -(-training.tokens_per_step // self.row_length)
         self.seed = derive(seed, "data")
 
     def train_dataloader(self) -> DataLoader[Batch]:

@@ -1,0 +1,147 @@
+"""The validation loss of masked LM after equal wall time: ours, and BertForMaskedLM in its best loop.
+
+Both read the same full blocks, warm up over the first twentieth of the time and decay to 0 at its end, and are
+scored in fp32 on the same hidden tokens of the same text. Each trains at the best of the same rates, found
+with a seed that takes no further part.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from scipy import stats
+from transformers import BertForMaskedLM
+
+from benchmarks import ours, peers
+from benchmarks.text import blocks
+from lightning_modules.cross_entropy import IGNORED
+from lightning_modules.data.module import RunData, evaluation_batches
+from lightning_modules.data.tokens import Split, Tokens
+from lightning_modules.evaluation import TOKENS_AT_ONCE, evaluate
+from lightning_modules.objective import Objective
+from lightning_modules.objectives import build
+
+SHAPE: dict[str, Any] = {"layers": 6, "width": 256, "dropout": 0.1}
+LEARNING_RATES = (5e-4, 1e-3, 2e-3)
+TUNING_SEED, SEEDS = 100, (0, 1, 2)
+TUNING_SHARE = 1 / 3
+"""Of the time, for each learning rate that is tried."""
+WARM_UP = 0.05
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A model that can be trained step by step at a given learning rate, and scored."""
+
+    step: Callable[[float], None]
+    loss: Callable[[], float]
+    """Nats a hidden token of the validation text."""
+
+
+def measure(tokens: Tokens, *, seconds: float) -> dict[str, Any]:
+    """Mean losses of three seeds, and the difference (theirs less ours) with its 95% interval, paired by seed."""
+    tokens = replace(tokens, train=blocks(tokens.train), validation=blocks(tokens.validation))
+    losses: dict[str, list[float]] = {}
+    rates: dict[str, float] = {}
+    for name, make in (("ours", our_learner), ("theirs", their_learner)):
+        tried = {
+            rate: trained(make(tokens, TUNING_SEED), rate, seconds=TUNING_SHARE * seconds)
+            for rate in LEARNING_RATES
+        }
+        rates[name] = min(tried, key=lambda rate: tried[rate])
+        losses[name] = [trained(make(tokens, seed), rates[name], seconds=seconds) for seed in SEEDS]
+    difference = np.subtract(losses["theirs"], losses["ours"])
+    low, high = stats.t.interval(0.95, len(SEEDS) - 1, difference.mean(), stats.sem(difference))
+    return {
+        "what": f"masked LM, packed, 6 x 256: validation loss after {seconds:g} s",
+        "against": "BertForMaskedLM, best",
+        "unit": "nats",
+        "ours": float(np.mean(losses["ours"])),
+        "theirs": float(np.mean(losses["theirs"])),
+        "difference": float(difference.mean()),
+        "low": float(low),
+        "high": float(high),
+        "losses": losses,
+        "learning_rates": rates,
+        "learning_rates_tried": list(LEARNING_RATES),
+        "rounds": len(SEEDS),
+    }
+
+
+def trained(learner: Learner, learning_rate: float, *, seconds: float) -> float:
+    """The loss after so many seconds of steps."""
+    start = time.perf_counter()
+    while (share := (time.perf_counter() - start) / seconds) < 1:
+        learner.step(learning_rate * min(share / WARM_UP, (1 - share) / (1 - WARM_UP)))
+    return learner.loss()
+
+
+def our_learner(tokens: Tokens, seed: int) -> Learner:
+    """The module, batches and optimiser of a run."""
+    run = ours.settings("masked_lm", tokens_per_step=8192, precision="bf16-mixed", **SHAPE)
+    run = run.model_copy(update={"seed": seed})
+    torch.manual_seed(seed)
+    objective = build(run, tokens).train()
+    batches = _batches(RunData(objective, tokens))
+    optimizer = objective.configure_optimizers()["optimizer"]  # type: ignore[index, call-overload]
+
+    def step(learning_rate: float) -> None:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = objective.training_step(next(batches), 0)["loss"]
+        loss.backward()
+        objective.configure_gradient_clipping(optimizer)
+        _update(optimizer, learning_rate)
+
+    def loss() -> float:
+        total, predictions = evaluate(objective, tokens.validation)
+        return float(total / predictions)
+
+    return Learner(step, loss)
+
+
+def their_learner(tokens: Tokens, seed: int) -> Learner:
+    """BertForMaskedLM with its own initial weights and collator, bf16 autocast and fused AdamW."""
+    torch.manual_seed(seed)
+    model = peers.bert(**SHAPE).train()
+    batches = peers.masked_batches(tokens.train, tokens.tokenizer, grouped=False, seed=seed)
+    optimizer = peers.optimizer(model, loop="best")
+    view = build(ours.settings("masked_lm", tokens_per_step=8192, precision="32-true", **SHAPE), tokens)
+
+    def step(learning_rate: float) -> None:
+        batch, _ = next(batches)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(**batch).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        _update(optimizer, learning_rate)
+
+    return Learner(step, lambda: validation_loss(model, view, tokens.validation))
+
+
+@torch.no_grad()
+def validation_loss(model: BertForMaskedLM, view: Objective, split: Split) -> float:
+    """Nats a hidden token of full blocks, hidden and asked for as `view` does in evaluation."""
+    model.eval()
+    total = predictions = 0.0
+    for batch in evaluation_batches(view, split, tokens_per_step=TOKENS_AT_ONCE):
+        asked = batch["label_N"] != IGNORED
+        logits_ND = model(input_ids=batch["tokens_BT"]).logits.flatten(0, 1)[batch["predict_N"][asked]]
+        total += float(F.cross_entropy(logits_ND, batch["label_N"][asked], reduction="sum"))
+        predictions += int(asked.sum())
+    return total / predictions
+
+
+def _batches(data: RunData) -> Iterator[dict[str, torch.Tensor]]:
+    for step in range(len(data.plan)):
+        yield data.batch(step)
+
+
+def _update(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
