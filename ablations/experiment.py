@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ablations import gathering, grid, plan, runs, specfile
+from ablations import grid, plan, runs, specfile
 from ablations.errors import SpecError
 from ablations.runs import PlannedRun
 from ablations.spec import Experiment
@@ -123,6 +123,7 @@ class Workspace:
 
     def write_table(self) -> None:
         """Gather the rows of the runs into results.parquet."""
+        from ablations import gathering
         from ablations.measured import key
 
         measures = self.experiment.measures

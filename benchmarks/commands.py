@@ -25,6 +25,16 @@ SPEC: dict[str, Any] = {
     "arms": {"mlm": {"objective": {"kind": "masked_lm"}}},
 }
 
+RUN: dict[str, Any] = {
+    "kind": "masked_lm",
+    "layers": 6,
+    "width": 256,
+    "tokens_per_step": 8192,
+    "dropout": 0.1,
+    "precision": "bf16-mixed",
+}
+STEPS, WARM_UP = 20, 3
+
 
 def seconds_of(*arguments: str) -> float:
     """Wall time of a command in a process of its own."""
@@ -71,25 +81,21 @@ def grid(folder: Path) -> dict[str, Any]:
 
 def lightning(folder: Path, tokens: Tokens, *, rounds: int) -> dict[str, Any]:
     """Steps of a run under the Trainer against the same module and batches in a bare loop."""
-    run = ours.settings(
-        "masked_lm", layers=6, width=256, tokens_per_step=8192, dropout=0.1, precision="bf16-mixed", steps=20
-    )
-    bare = ours.training(run, tokens, packed=False)
-    bare.step()
+    bare = ours.training(ours.settings(**RUN), tokens, packed=False)
+    for _ in range(WARM_UP):
+        bare.step()
+    run = ours.settings(**RUN, steps=STEPS)
     speeds: list[tuple[float, float]] = []
     for number in range(rounds):
         directory = _run_folder(folder / "runs" / f"lightning-{number}", run, tokens)
         start(directory, data_root=folder, accelerator="cpu", stop=StopRequest())
-        state = directory.state()
-        speeds.append((state["tokens_seen"] / state["seconds"], rate(bare, seconds=state["seconds"])))
+        speeds.append((speed(directory), rate(bare, seconds=directory.state()["seconds"])))
     return _ratio("masked LM, 6 x 256, under Lightning", "bare loop", speeds, target=0.95)
 
 
 def processes(folder: Path, tokens: Tokens, *, rounds: int) -> dict[str, Any]:
     """Two processes of one thread against one process of two."""
-    run = ours.settings(
-        "masked_lm", layers=6, width=256, tokens_per_step=8192, dropout=0.1, precision="bf16-mixed", steps=20
-    )
+    run = ours.settings(**RUN, steps=STEPS)
     speeds = []
     for number in range(rounds):
         pair = []
@@ -97,9 +103,16 @@ def processes(folder: Path, tokens: Tokens, *, rounds: int) -> dict[str, Any]:
             directory = _run_folder(folder / "runs" / f"devices-{devices}-{number}", run, tokens)
             command = ["-m", "lightning_modules.train", str(directory.path), "--accelerator", "cpu"]
             seconds_of(*command, "--devices", str(devices), "--threads", str(2 // devices))
-            pair.append(directory.state()["tokens_per_second"])
+            pair.append(speed(directory))
         speeds.append((pair[0], pair[1]))
     return _ratio("masked LM, 6 x 256, 2 processes of 1 thread", "1 process of 2 threads", speeds, target=0.9)
+
+
+def speed(directory: RunDirectory) -> float:
+    """Median tokens a second of a run's log lines, the first steps left out."""
+    lines = (json.loads(line) for line in (directory.path / "metrics.jsonl").read_text().splitlines())
+    speeds = [line["perf/tokens_per_sec"] for line in lines if "perf/tokens_per_sec" in line]
+    return statistics.median(speeds[WARM_UP:])
 
 
 def _run_folder(path: Path, run: RunSettings, tokens: Tokens) -> RunDirectory:

@@ -38,6 +38,7 @@ def settings(
                 "tokens_per_step": tokens_per_step,
                 "learning_rate": 5e-4,
                 "precision": precision,
+                "validate_every": steps,
             },
             "seed": 0,
         }
