@@ -1,8 +1,9 @@
 """How long runs take on this machine, from runs that ended here and from a short calibration. No torch.
 
-OUT/calibration.json: {"runs": {kind: [{"threads", "rate", "other"}, ...]}, "reference": {kind: [{"threads",
-"width", "rate"}, ...]}}. A rate is useful operations a second; `other` are the seconds of a run that were no
-training: start, validation, measures.
+OUT/calibration.json: {"version": 2, "runs": {kind: [{"threads", "rate", "asked", "other"}, ...]},
+"reference": {what: [{"threads", "width", "rate"}, ...]}}. The rate of a run is useful operations a second;
+`other` are the seconds that were no training: validations and measures (those `asked` for) and setting the run up.
+`timing` says what the reference rates mean.
 """
 
 import heapq
@@ -14,8 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from ablations import cost
+from ablations.measures.settings import Measure
 from lightning_modules.config import RunSettings
 from lightning_modules.files import explained, write_json
+
+VERSION = 2
+"""Raised when rates come to mean something else or training becomes faster; older files count as none."""
 
 KEPT = 9
 """Newest runs of a kind that count."""
@@ -28,7 +33,9 @@ class Calibration:
         self._path = out / "calibration.json"
         try:
             told = json.loads(self._path.read_text(encoding="utf-8"))
-            self._runs: dict[str, list[dict[str, float]]] = told["runs"]
+            if told["version"] != VERSION:
+                raise ValueError
+            self._runs: dict[str, list[dict[str, Any]]] = told["runs"]
             self._reference: dict[str, list[dict[str, float]]] = told["reference"]
         except (OSError, ValueError, KeyError, TypeError):
             self._runs, self._reference = {}, {}
@@ -41,48 +48,79 @@ class Calibration:
         """
         if run.training.max_steps == 0:
             return 0.0
-        rate = _rate(self._runs.get(_kind(run), []), threads) or self._reference_rate(run, threads)
+        what = f"training/{run.objective.kind}/{run.training.precision}"
+        rate = _rate(self._runs.get(_kind(run), []), threads) or self._reference_rate(
+            what, run.encoder.hidden_size, threads
+        )
         return cost.flops(run) / rate if rate else None
 
-    def other_seconds(self, run: RunSettings) -> float:
-        """Estimated seconds of start, validation and measures; 0 if unknown."""
-        known = [entry["other"] for entry in self._runs.get(_kind(run), [])]
-        return statistics.median(known) if known else 0.0
+    def other_seconds(
+        self, run: RunSettings, measures: Sequence[Measure], *, threads: int, validation_tokens: int
+    ) -> float:
+        """Estimated seconds of evaluations and measures; what nothing is known of counts as 0.
 
-    def note_run(self, run: RunSettings, *, threads: int, training_seconds: float, wall_seconds: float) -> None:
+        From runs of the same kind that were asked for the same; else from the calibration, between its widths.
+        """
+        asked = _asked(run, measures)
+        known = [entry["other"] for entry in self._runs.get(_kind(run), []) if entry["asked"] == asked]
+        if known:
+            return statistics.median(known)
+        width = run.encoder.hidden_size
+        work = cost.other_work(run, measures, validation_tokens=validation_tokens)
+        rates = {kind: self._reference_rate(f"other/{kind}", width, threads) for kind in work}
+        return sum(amount / rate for kind, amount in work.items() if (rate := rates[kind]))
+
+    def start_seconds(self) -> float:
+        """Estimated seconds until a process that trains is ready for its first run; 0 if unknown."""
+        rates = [entry["rate"] for entry in self._reference.get("other/start", [])]
+        return 1 / statistics.median(rates) if rates else 0.0
+
+    def note_run(
+        self,
+        run: RunSettings,
+        measures: Sequence[Measure],
+        *,
+        threads: int,
+        training_seconds: float,
+        wall_seconds: float,
+    ) -> None:
         """Remember how long a run took that was trained and measured in one go."""
         steps = run.training.max_steps
         if steps and training_seconds <= 0:
             return
         rate = cost.flops(run) / training_seconds if steps else 0.0
-        entry = {"threads": threads, "rate": rate, "other": max(0.0, wall_seconds - training_seconds)}
+        entry = {
+            "threads": threads,
+            "rate": rate,
+            "asked": _asked(run, measures),
+            "other": max(0.0, wall_seconds - training_seconds),
+        }
         self._runs[_kind(run)] = [*self._runs.get(_kind(run), []), entry][-KEPT:]
         self._write()
 
-    def note_reference(self, rates: Iterable[tuple[str, str, int, float]], *, threads: int) -> None:
+    def note_reference(self, rates: Iterable[tuple[str, int, float]], *, threads: int) -> None:
         """Remember the rates of `timing.reference_rates` in place of older ones for so many threads."""
         fresh: dict[str, list[dict[str, float]]] = {}
-        for objective, precision, width, rate in rates:
-            entry = {"threads": threads, "width": width, "rate": rate}
-            fresh.setdefault(f"{objective}/{precision}", []).append(entry)
-        for kind, entries in fresh.items():
-            others = [entry for entry in self._reference.get(kind, []) if entry["threads"] != threads]
-            self._reference[kind] = others + entries
+        for what, width, rate in rates:
+            fresh.setdefault(what, []).append({"threads": threads, "width": width, "rate": rate})
+        for what, entries in fresh.items():
+            others = [entry for entry in self._reference.get(what, []) if entry["threads"] != threads]
+            self._reference[what] = others + entries
         self._write()
 
-    def _reference_rate(self, run: RunSettings, threads: int) -> float | None:
-        entries = self._reference.get(f"{run.objective.kind}/{run.training.precision}", [])
+    def _reference_rate(self, what: str, width: int, threads: int) -> float | None:
+        entries = self._reference.get(what, [])
         known = [
-            (math.log(width), math.log(rate))
-            for width in sorted({entry["width"] for entry in entries})
-            if (rate := _rate([entry for entry in entries if entry["width"] == width], threads))
+            (math.log(timed), math.log(rate))
+            for timed in sorted({entry["width"] for entry in entries})
+            if (rate := _rate([entry for entry in entries if entry["width"] == timed], threads))
         ]
-        return math.exp(_between(known, math.log(run.encoder.hidden_size))) if known else None
+        return math.exp(_between(known, math.log(width))) if known else None
 
     def _write(self) -> None:
         with explained(self._path.parent):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(self._path, {"runs": self._runs, "reference": self._reference})
+        write_json(self._path, {"version": VERSION, "runs": self._runs, "reference": self._reference})
 
 
 def makespan(seconds: Sequence[float], *, slots: int) -> float:
@@ -93,7 +131,7 @@ def makespan(seconds: Sequence[float], *, slots: int) -> float:
     return max(free)
 
 
-def _rate(entries: list[dict[str, float]], threads: int) -> float | None:
+def _rate(entries: Sequence[dict[str, Any]], threads: int) -> float | None:
     """Median rate of the entries with so many threads; else of all, each scaled to so many threads."""
     same = [entry for entry in entries if entry["threads"] == threads]
     rates = [entry["rate"] * threads / entry["threads"] for entry in same or entries]
@@ -116,3 +154,8 @@ def _kind(run: RunSettings) -> str:
     model: list[Any] = [learns, f"{encoder.num_hidden_layers}x{encoder.hidden_size}"]
     text = [run.data.vocab_size, run.data.max_length, training.tokens_per_step, training.precision]
     return "/".join(map(str, model + text))
+
+
+def _asked(run: RunSettings, measures: Sequence[Measure]) -> list[Any]:
+    """What is done besides the steps: the kinds of measures, and how many steps lie between validations."""
+    return [sorted(settings.kind for settings in measures), run.training.validate_every]

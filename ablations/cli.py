@@ -67,7 +67,11 @@ devices_option = click.option(
     help="Processes (GPUs) of each run: DDP.",
 )
 slots_option = click.option(
-    "--slots", type=click.IntRange(min=1), default=1, show_default=True, help="Runs at the same time."
+    "--slots",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Runs at the same time; where GPUs are fewer, runs share them.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="For machines.")
 
@@ -224,7 +228,7 @@ def export(run_dir: Path, folder: Path) -> None:
 @main.command()
 @out_option
 def doctor(out: Path) -> None:
-    """Show versions, devices, disk and known-bad packages, and time a few steps so that `plan` knows."""
+    """Show versions, devices, disk and known-bad packages, and time what runs do so that `plan` knows."""
     from ablations.doctor import calibrate, findings
 
     bad = False
@@ -232,7 +236,7 @@ def doctor(out: Path) -> None:
         click.echo(f"{name:<24}{value}{'  <- ' + problem if problem else ''}")
         bad |= bool(problem)
     for name, value in calibrate(out):
-        click.echo(f"{name:<24}{value}")
+        click.echo(f"{name:<32}{value}")
     sys.exit(FAILED if bad else GOOD)
 
 

@@ -1,5 +1,9 @@
 """What a run costs, before it runs: parameters, tokens, operations. No torch."""
 
+from collections import defaultdict
+from collections.abc import Sequence
+
+from ablations.measures.settings import Measure
 from lightning_modules.config import EncoderSettings, RunSettings
 from lightning_modules.operations import operations_per_token
 
@@ -36,3 +40,35 @@ def tokens(run: RunSettings) -> int:
 def flops(run: RunSettings) -> float:
     """Useful operations of training."""
     return operations_per_token(run) * tokens(run)
+
+
+def evaluation_work(run: RunSettings, *, tokens: int) -> float:
+    """Operations of an evaluation on so many tokens: a forward pass is a third of a step."""
+    return operations_per_token(run) / 3 * tokens
+
+
+def translation_work(run: RunSettings, *, sentences: int) -> float:
+    """Sentences times decoder layers; 0 where nothing is translated."""
+    return sentences * run.objective.decoder.num_hidden_layers if run.objective.kind == "translation" else 0.0
+
+
+def measure_work(settings: Measure, run: RunSettings, *, tokens: int) -> float:
+    """Tokens times layers, the embeddings included; for information times clusters too."""
+    layers = run.encoder.num_hidden_layers + 1
+    return tokens * layers * (settings.clusters if settings.kind == "token_information" else 1)
+
+
+def other_work(run: RunSettings, measures: Sequence[Measure], *, validation_tokens: int) -> dict[str, float]:
+    """What a run does besides its steps, each in the unit of its function here."""
+    training = run.training
+    evaluations = -(-training.max_steps // training.validate_every)
+    work: dict[str, float] = defaultdict(float)
+    for settings in measures:
+        if settings.kind == "validation":
+            evaluations += 1
+            work["translation"] += translation_work(run, sentences=settings.translations)
+        else:
+            tokens = min(settings.tokens, validation_tokens)
+            work[settings.kind] += measure_work(settings, run, tokens=tokens)
+    work["evaluation"] = evaluations * evaluation_work(run, tokens=validation_tokens)
+    return {kind: amount for kind, amount in work.items() if amount}

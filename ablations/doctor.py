@@ -16,6 +16,13 @@ KNOWN_BAD = {
 }
 """Malicious uploads of April 2026 (GHSA-w37p-236h-pfx3)."""
 
+UNITS = {
+    "other/translation": "sentences x layers",
+    "other/layer_change": "tokens x layers",
+    "other/token_information": "tokens x layers x clusters",
+}
+"""Of the rates that are no operations."""
+
 FIRST_GOOD_LIGHTNING = Version("2.6.6")
 SHOWN = ("pretraining-ablations", "torch", "lightning", "datasets", "tokenizers", "transformers")
 
@@ -51,19 +58,28 @@ def findings(out: Path) -> Iterator[tuple[str, str, str | None]]:
 
 
 def calibrate(out: Path) -> Iterator[tuple[str, str]]:
-    """Time a few steps of each objective, with one thread and with all, keep what came out, and tell it.
+    """Time a little of what runs do, with one thread and with all, keep what came out, and tell it.
 
-    About half a minute on two cores.
+    About a minute and a half on two cores.
     """
     from ablations.calibration import Calibration
     from ablations.timing import reference_rates
 
     for threads in sorted({1, threads_per_process(1)}):
         rates = []
-        for objective, precision, width, rate in reference_rates(threads):
-            rates.append((objective, precision, width, rate))
-            yield f"{objective}, {width} wide", f"{rate / 1e9:,.0f} GFLOP/s, {precision}, threads: {threads}"
+        for what, width, rate in reference_rates(threads):
+            rates.append((what, width, rate))
+            yield what, f"{_speed(what, width, rate)}, threads: {threads}"
         Calibration(out).note_reference(rates, threads=threads)
+
+
+def _speed(what: str, width: int, rate: float) -> str:
+    if what == "other/start":
+        return f"{1 / rate:.1f} s"
+    unit = UNITS.get(what)
+    return (
+        f"{rate:.3g} {unit} a second at width {width}" if unit else f"{rate / 1e9:,.0f} GFLOP/s at width {width}"
+    )
 
 
 def _bad_packages() -> Iterator[tuple[str, str, str | None]]:

@@ -30,7 +30,7 @@ class Outcome:
     code: int
     message: str | None
     seconds: float
-    """From the order to the answer."""
+    """That the worker was busy with it, its own start left out; 0 if it did not live to tell."""
 
 
 @dataclass
@@ -130,11 +130,6 @@ class Pool:
 
     def _order(self, worker: subprocess.Popen[str], run_dir: Path) -> Outcome:
         """Have one run done, and wait for the answer."""
-        start = time.monotonic()
-
-        def outcome(code: int, message: str | None) -> Outcome:
-            return Outcome(run_dir, code, message, time.monotonic() - start)
-
         assert worker.stdin is not None
         assert worker.stdout is not None
         order: dict[str, Any] = {
@@ -155,21 +150,27 @@ class Pool:
         if not answer:
             code = worker.wait()
             if self._stopping:
-                return outcome(INTERRUPTED, None)
+                return Outcome(run_dir, INTERRUPTED, None, 0.0)
             how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-            return outcome(1, f"its worker process died ({how}); {run_dir / 'log.txt'} may say why")
+            message = f"its worker process died ({how}); {run_dir / 'log.txt'} may say why"
+            return Outcome(run_dir, 1, message, 0.0)
         told = json.loads(answer)
-        return outcome(told["code"], told["message"])
+        return Outcome(run_dir, told["code"], told["message"], told["seconds"])
 
 
 def assign_devices(gpus: Sequence[str], *, slots: int, devices: int) -> list[dict[str, str]]:
     """The environment of each slot: GPUs of its own, or none where there are none.
 
+    Where runs of one device each are more than the GPUs, they share them in turn: a small model leaves most of a
+    card idle.
+
     Raises:
-        ResultsError: more GPUs are asked for than there are.
+        ResultsError: runs of several devices are given more slots than there are GPUs for.
     """
     if not gpus:
         return [{} for _ in range(slots)]
+    if devices == 1:
+        return [{"CUDA_VISIBLE_DEVICES": gpus[slot % len(gpus)]} for slot in range(slots)]
     if slots * devices > len(gpus):
         raise ResultsError(
             f"--slots {slots} with --devices {devices} needs {slots * devices} GPUs, but there are {len(gpus)}; "

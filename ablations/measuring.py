@@ -44,7 +44,7 @@ def measure(
     for settings in todo:
         say(f"measuring {settings.kind}")
         try:
-            rows, sample = _rows(objective, tokens, settings, states)
+            rows, sample = rows_of(objective, tokens, settings, states)
         except MeasureError as error:
             refused.append(f"{settings.kind}: {error}")
             continue
@@ -62,10 +62,10 @@ def load(directory: RunDirectory, tokens: Tokens) -> tuple[Objective, int]:
     return objective.to("cuda" if torch.cuda.is_available() else "cpu").eval(), checkpoint["global_step"]
 
 
-def _rows(
+def rows_of(
     objective: Objective, tokens: Tokens, settings: Measure, states: dict[str, Any]
 ) -> tuple[list[dict[str, Any]], str | None]:
-    """The rows of one measure, and the digest of the sample it read."""
+    """The rows of one measure, and the digest of the sample it read; `states` keeps that sample's for the next."""
     if isinstance(settings, ValidationSettings):
         return list(validation(objective, tokens, settings)), None
     sample = first_tokens(tokens.validation, settings.tokens)

@@ -1,16 +1,21 @@
 """What an experiment would do: its runs, their state, their cost. No torch."""
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ablations import cost
 from ablations.calibration import Calibration, makespan
 from ablations.launch import threads_per_process
+from ablations.measures.settings import Measure
 from ablations.runs import PlannedRun
 from ablations.spec import Experiment
 from lightning_modules.files import atomic, read_json, write_json
 from lightning_modules.provenance import now
+
+USUAL_VALIDATION_TOKENS = 50_000
+"""Taken to be in a validation text that is not prepared yet."""
 
 
 def plan(
@@ -24,14 +29,20 @@ def plan(
 ) -> dict[str, Any]:
     """The experiment's runs with state and cost, ready for JSON.
 
-    A run's `seconds` are of training, start, validation and measures with its share of the machine, null
-    where nothing like it is known; the total is the time until all open runs have ended on the slots.
+    A run's `seconds` are of training, evaluations and measures with its share of the machine, null where nothing
+    like it is known; the total is the time until all open runs have ended on the slots.
     """
     calibration = Calibration(out)
     threads = devices * threads_per_process(slots * devices)
-    runs = [_run(item, calibration, threads=threads) for item in planned]
+    texts = {address: _validation_tokens(out, address) for address in {item.tokens for item in planned}}
+    runs = [
+        _run(item, calibration, experiment.measures, threads=threads, validation_tokens=texts[item.tokens])
+        for item in planned
+    ]
     once = {run["run_id"]: run["seconds"] for run in runs if run["state"] != "done"}
-    total = None if None in once.values() else makespan(list(once.values()), slots=slots)
+    total = None
+    if None not in once.values():
+        total = makespan(list(once.values()), slots=slots) + (calibration.start_seconds() if once else 0.0)
     return {
         "experiment": experiment.name,
         "question": experiment.question,
@@ -41,9 +52,25 @@ def plan(
     }
 
 
-def _run(item: PlannedRun, calibration: Calibration, *, threads: int) -> dict[str, Any]:
+def _validation_tokens(out: Path, address: str) -> int:
+    """Source tokens of the validation text; a usual number of them as long as the text is not prepared."""
+    path = out / "tokens" / address / "tokens.json"
+    return (
+        read_json(path)["splits"]["validation"]["source"]["tokens"] if path.exists() else USUAL_VALIDATION_TOKENS
+    )
+
+
+def _run(
+    item: PlannedRun,
+    calibration: Calibration,
+    measures: Sequence[Measure],
+    *,
+    threads: int,
+    validation_tokens: int,
+) -> dict[str, Any]:
     settings = item.run.settings
     training = calibration.training_seconds(settings, threads=threads)
+    other = calibration.other_seconds(settings, measures, threads=threads, validation_tokens=validation_tokens)
     return {
         "run_id": item.run_id,
         "folder": item.directory.path.name,
@@ -54,7 +81,7 @@ def _run(item: PlannedRun, calibration: Calibration, *, threads: int) -> dict[st
         "tokens": cost.tokens(settings),
         "parameters": cost.parameters(settings),
         "flops": cost.flops(settings),
-        "seconds": None if training is None else training + calibration.other_seconds(settings),
+        "seconds": None if training is None else training + other,
     }
 
 

@@ -61,6 +61,7 @@ def carry_out(
                 with suppress(FilesError):  # an estimate that cannot be kept is no reason to stop
                     Calibration(workspace.out).note_run(
                         item.run.settings,
+                        workspace.experiment.measures,
                         threads=devices * threads_per_process(pool.slots * devices),
                         training_seconds=item.directory.state().get("seconds", 0.0),
                         wall_seconds=outcome.seconds,

@@ -1,29 +1,45 @@
-"""How fast this machine trains: a few steps of each objective at some widths, on made-up text."""
+"""How fast this machine trains and measures: a little of each at some widths, on made-up text."""
 
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
+from ablations import cost
+from ablations.measures.sample import first_tokens
+from ablations.measures.settings import LayerChangeSettings, TokenInformationSettings
+from ablations.measuring import rows_of
 from lightning_modules.allocator import keep_freed_memory
 from lightning_modules.bare_loop import bare_step
 from lightning_modules.config import RunSettings
 from lightning_modules.data.tokens import Split, Tokens
+from lightning_modules.evaluation import evaluate
+from lightning_modules.objectives import build
 from lightning_modules.operations import operations_per_token
+from lightning_modules.translation import Translation
 from lightning_modules.vocabulary import FIRST_WORD_ID
 
 OBJECTIVES = ("masked_lm", "causal_lm", "translation")
 WIDTHS = (64, 128, 256)
 PRECISIONS = ("32-true", "bf16-mixed")
+MEASURED_WIDTHS = (64, 256)
 VOCABULARY, LENGTH, TOKENS_PER_STEP, TIMED_STEPS = 4096, 64, 4096, 2
+VALIDATION_SENTENCES, TRANSLATED_SENTENCES = 800, 64
+TRANSLATED_LENGTH, CLUSTERS = 18, 500
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def reference_rates(threads: int) -> Iterator[tuple[str, str, int, float]]:
-    """Objective, precision, width and useful operations a second of a run with so many threads.
+def reference_rates(threads: int) -> Iterator[tuple[str, int, float]]:
+    """What, at which width, and how much of it a second with so many threads; the units are those of `cost`.
 
-    One step to warm up and two that count; about a second each on a CPU.
+    `training/OBJECTIVE/PRECISION`: one step to warm up and two that count, about a second each on a CPU.
+    `other/KIND`: the start of a process that trains, an evaluation, translations, the measures.
     """
     keep_freed_memory()
     before = torch.get_num_threads()
@@ -33,7 +49,12 @@ def reference_rates(threads: int) -> Iterator[tuple[str, str, int, float]]:
         for precision in PRECISIONS:
             for objective in OBJECTIVES:
                 for width in WIDTHS:
-                    yield objective, precision, width, _rate(_run(objective, precision, width), text)
+                    rate = _rate(_run(objective, precision, width), text)
+                    yield f"training/{objective}/{precision}", width, rate
+        for width in MEASURED_WIDTHS:
+            for kind, work, do in _others(width, text):
+                yield f"other/{kind}", width, work / _seconds(do)
+        yield "other/start", 1, 1 / _seconds(_start_a_worker)
     finally:
         torch.set_num_threads(before)
 
@@ -41,23 +62,62 @@ def reference_rates(threads: int) -> Iterator[tuple[str, str, int, float]]:
 def made_up_text() -> Tokens:
     """Sentences of 6 to 30 ids, and as many translations of the same lengths."""
     rng = np.random.default_rng(0)
-    lengths = rng.integers(6, 31, size=2 * TOKENS_PER_STEP * (TIMED_STEPS + 1) // 6)
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    ids = rng.integers(FIRST_WORD_ID, VOCABULARY, size=offsets[-1]).astype(np.uint16)
-    split = Split(ids, offsets, np.arange(len(lengths), dtype=np.int32), ids, offsets)
-    counts = np.bincount(ids, minlength=VOCABULARY)
+    train = _sentences(2 * TOKENS_PER_STEP * (TIMED_STEPS + 1) // 6, rng)
+    counts = np.bincount(train.ids, minlength=VOCABULARY)
     return Tokens(
         folder=Path(),
         address="",
         report={},
         vocab_size=VOCABULARY,
         target_vocab_size=VOCABULARY,
-        train=split,
-        validation=split,
+        train=train,
+        validation=_sentences(VALIDATION_SENTENCES, rng),
         test=None,
         source_counts_V=counts,
         target_counts_V=counts,
     )
+
+
+def _sentences(count: int, rng: np.random.Generator) -> Split:
+    lengths = rng.integers(6, 31, size=count)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    ids = rng.integers(FIRST_WORD_ID, VOCABULARY, size=offsets[-1]).astype(np.uint16)
+    return Split(ids, offsets, np.arange(count, dtype=np.int32), ids, offsets)
+
+
+def _others(width: int, text: Tokens) -> Iterator[tuple[str, float, Callable[[], object]]]:
+    """What a run waits for besides its steps: its name, how much of its unit there is, and how to do it."""
+    split = text.validation
+    run = _run("masked_lm", "32-true", width)
+    objective = build(run, text).to(DEVICE).eval()
+    yield "evaluation", cost.evaluation_work(run, tokens=len(split.ids)), lambda: evaluate(objective, split)
+
+    run = _run("translation", "32-true", width)
+    translation = build(run, text).to(DEVICE).eval()
+    assert isinstance(translation, Translation)
+    rows = torch.full((TRANSLATED_SENTENCES, TRANSLATED_LENGTH), FIRST_WORD_ID, device=DEVICE)
+    work = cost.translation_work(run, sentences=TRANSLATED_SENTENCES)
+    yield "translation", work, lambda: translation.translate(rows, max_length=TRANSLATED_LENGTH)
+
+    tokens = len(first_tokens(split, len(split.ids)).token_N)
+    change = LayerChangeSettings(kind="layer_change", tokens=tokens)
+    information = TokenInformationSettings(
+        kind="token_information", tokens=tokens, types=VOCABULARY, clusters=CLUSTERS
+    )
+    states: dict[str, Any] = {}  # the first measure makes them for both, as in a run
+    for settings in (change, information):
+        work = cost.measure_work(settings, run, tokens=tokens)
+        yield settings.kind, work, partial(rows_of, objective, text, settings, states)
+
+
+def _start_a_worker() -> None:
+    subprocess.run([sys.executable, "-m", "ablations.worker"], stdin=subprocess.DEVNULL, check=True)
+
+
+def _seconds(do: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    do()
+    return time.perf_counter() - start
 
 
 def _run(objective: str, precision: str, width: int) -> RunSettings:
@@ -79,10 +139,10 @@ def _run(objective: str, precision: str, width: int) -> RunSettings:
 
 
 def _rate(run: RunSettings, text: Tokens) -> float:
-    step = bare_step(run, text, device="cuda" if torch.cuda.is_available() else "cpu")
+    step = bare_step(run, text, device=DEVICE)
     step()
     start = time.perf_counter()
     tokens = sum(step() for _ in range(TIMED_STEPS))
-    if torch.cuda.is_available():
+    if DEVICE == "cuda":
         torch.cuda.synchronize()
     return tokens * operations_per_token(run) / (time.perf_counter() - start)

@@ -10,6 +10,7 @@ import os
 import queue
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,6 +60,7 @@ def serve_one(order: dict[str, Any], stop: StopRequest) -> dict[str, Any]:
     """Train one run if it is not done, then measure what is missing; the answer says how it went."""
     directory = RunDirectory(Path(order["run_dir"]))
     message: str | None = None
+    begin = time.monotonic()
     with _output_to(directory.path / "log.txt"):
         try:
             code, message = _train_and_measure(directory, order, stop)
@@ -72,7 +74,8 @@ def serve_one(order: dict[str, Any], stop: StopRequest) -> dict[str, Any]:
         except Exception as error:  # a bug in one run must not end the others; the log has the traceback
             traceback.print_exc()
             code, message = FAILED, f"{type(error).__name__}: {error}"
-    return {"run_dir": order["run_dir"], "code": code, "message": message}
+    seconds = time.monotonic() - begin
+    return {"run_dir": order["run_dir"], "code": code, "message": message, "seconds": seconds}
 
 
 def _train_and_measure(

@@ -5,6 +5,7 @@ import statistics
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ RUN: dict[str, Any] = {
     "precision": "bf16-mixed",
 }
 STEPS, WARM_UP = 20, 3
+GRID_STEPS = 180
 
 
 def seconds_of(*arguments: str) -> float:
@@ -62,8 +64,12 @@ def waiting(folder: Path, *, rounds: int) -> list[dict[str, Any]]:
 
 
 def grid(folder: Path) -> dict[str, Any]:
-    """Wall time of 20 runs of about 10 s, one after the other, over the time of their steps alone."""
-    spec = _write_spec(folder, "grid", seeds=list(range(20)), training=SPEC["training"] | {"max_steps": 100})
+    """Wall time of 20 runs of about 10 s, one after the other, over the time of their steps alone.
+
+    Each computes its validation loss once, after the last step.
+    """
+    steps_each = {"max_steps": GRID_STEPS, "validate_every": GRID_STEPS}
+    spec = _write_spec(folder, "grid", seeds=list(range(20)), training=SPEC["training"] | steps_each)
     wall = seconds_of("-m", "ablations.cli", "run", str(spec), "--out", str(folder / "grid"))
     states = [json.loads(path.read_text()) for path in (folder / "grid/runs").glob("*/state.json")]
     steps = sum(state["seconds"] for state in states)
@@ -109,10 +115,13 @@ def processes(folder: Path, tokens: Tokens, *, rounds: int) -> dict[str, Any]:
 
 
 def speed(directory: RunDirectory) -> float:
-    """Median tokens a second of a run's log lines, the first steps left out."""
-    lines = (json.loads(line) for line in (directory.path / "metrics.jsonl").read_text().splitlines())
-    speeds = [line["perf/tokens_per_sec"] for line in lines if "perf/tokens_per_sec" in line]
-    return statistics.median(speeds[WARM_UP:])
+    """Tokens a second of a run's steps, the first ones and the time of validations and saves left out."""
+    lines = [json.loads(line) for line in (directory.path / "metrics.jsonl").read_text().splitlines()]
+    lines = [line for line in lines if "perf/tokens_per_sec" in line]
+    seen = [0, *(line["train/tokens"] for line in lines)]
+    tokens = [after - before for before, after in pairwise(seen)]
+    seconds = [count / line["perf/tokens_per_sec"] for count, line in zip(tokens, lines, strict=True)]
+    return sum(tokens[WARM_UP:]) / sum(seconds[WARM_UP:])
 
 
 def _run_folder(path: Path, run: RunSettings, tokens: Tokens) -> RunDirectory:

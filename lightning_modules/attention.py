@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from lightning_modules.precision import working_type
+
 
 class SelfAttention(nn.Module):
     """Attention of a row over itself."""
@@ -20,12 +22,10 @@ class SelfAttention(nn.Module):
         self.query_key_value = nn.Linear(width, 3 * width)
         self.output = nn.Linear(width, width)
 
-    def forward(self, hidden_BTD: Tensor, hidden_scores_BHTT: Tensor | None, at_N: Tensor | None = None) -> Tensor:
-        """Shape BTD, or ND where only the positions `at_N` of the flattened rows are wanted."""
-        mixed_BTD = attend(
-            self.query_key_value(hidden_BTD), hidden_scores_BHTS=hidden_scores_BHTT, heads=self.heads
-        )
-        return self.output(mixed_BTD if at_N is None else mixed_BTD.flatten(0, 1)[at_N])
+    def forward(self, hidden_BTD: Tensor, score_mask_BHTT: Tensor | None, place_N: Tensor | None = None) -> Tensor:
+        """Shape BTD, or ND where only the positions `place_N` of the flattened rows are wanted."""
+        mixed_BTD = attend(self.query_key_value(hidden_BTD), score_mask_BHTS=score_mask_BHTT, heads=self.heads)
+        return self.output(mixed_BTD if place_N is None else mixed_BTD.flatten(0, 1)[place_N])
 
 
 class SourceAttention(nn.Module):
@@ -38,9 +38,9 @@ class SourceAttention(nn.Module):
         self.key_value = nn.Linear(width, 2 * width)
         self.output = nn.Linear(width, width)
 
-    def forward(self, hidden_BTD: Tensor, source_BSD: Tensor, hidden_scores_BHTS: Tensor | None) -> Tensor:
+    def forward(self, hidden_BTD: Tensor, source_BSD: Tensor, score_mask_BHTS: Tensor | None) -> Tensor:
         query, key_value = self.query(hidden_BTD), self.key_value(source_BSD)
-        return self.output(attend(query, key_value, hidden_scores_BHTS=hidden_scores_BHTS, heads=self.heads))
+        return self.output(attend(query, key_value, score_mask_BHTS=score_mask_BHTS, heads=self.heads))
 
 
 def visible(query_sequence_BT: Tensor, key_sequence_BS: Tensor) -> Tensor:
@@ -51,51 +51,49 @@ def visible(query_sequence_BT: Tensor, key_sequence_BS: Tensor) -> Tensor:
     return (query_sequence_BT[:, :, None] == key_sequence_BS[:, None, :])[:, None]
 
 
-def hidden_scores(visible_BHTS: Tensor, like: Tensor) -> Tensor | None:
-    """What is added to the scores so that nothing else is looked at: -inf where not visible, 0 elsewhere.
+def score_mask(visible_BHTS: Tensor, like: Tensor) -> Tensor | None:
+    """What is added to the scores so that nothing hidden is looked at: -inf where not visible, 0 elsewhere.
 
     In the type in which attention over `like` will be computed; None where there is nothing to hide (not looked
     for on a GPU, which would have to be waited for).
     """
-    device = visible_BHTS.device.type
-    if device == "cpu" and bool(visible_BHTS.all()):
+    if visible_BHTS.device.type == "cpu" and bool(visible_BHTS.all()):
         return None
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else like.dtype
-    return torch.zeros_like(visible_BHTS, dtype=dtype).masked_fill_(~visible_BHTS, float("-inf"))
+    return torch.zeros_like(visible_BHTS, dtype=working_type(like)).masked_fill_(~visible_BHTS, float("-inf"))
 
 
-def attend(*projected: Tensor, hidden_scores_BHTS: Tensor | None, heads: int) -> Tensor:
+def attend(*projected: Tensor, score_mask_BHTS: Tensor | None, heads: int) -> Tensor:
     """Scaled dot-product attention over `heads` equal slices of the width; shape BTD.
 
     Args:
         projected: queries, keys and values side by side in one tensor; or queries, and keys and values.
-        hidden_scores_BHTS: see there.
+        score_mask_BHTS: what `score_mask` returns.
     """
     if projected[0].device.type == "cpu" and projected[0].dtype == torch.bfloat16:
-        return ProductAttention.apply(hidden_scores_BHTS, heads, *projected)
+        return ProductAttention.apply(score_mask_BHTS, heads, *projected)
     query, key, value = (
         part.unflatten(-1, (heads, -1)).transpose(1, 2)
         for x, parts in zip(projected, _parts(projected), strict=True)
         for part in x.chunk(parts, dim=-1)
     )
-    mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=hidden_scores_BHTS)
+    mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=score_mask_BHTS)
     return mixed.transpose(1, 2).flatten(-2)
 
 
 class ProductAttention(torch.autograd.Function):
     """What `scaled_dot_product_attention` computes, as products of whole matrices, with its own gradient.
 
-    In bf16 on a CPU several times as fast as torch's at 128 tokens (benchmarks/README.md).
+    For bf16 on a CPU, where torch's takes more than twice as long at 128 tokens (benchmarks/README.md).
     Letters: Z rows times heads, W width of a head.
     """
 
     @staticmethod
-    def forward(ctx: Any, hidden_scores_BHTS: Tensor | None, heads: int, *projected: Tensor) -> Tensor:
+    def forward(ctx: Any, score_mask_BHTS: Tensor | None, heads: int, *projected: Tensor) -> Tensor:
         split = [_split(x, parts, heads) for x, parts in zip(projected, _parts(projected), strict=True)]
         query_ZTW, key_ZSW, value_ZSW = (part for x in split for part in x)
-        scores_ZTS = _scaled(query_ZTW, key_ZSW.transpose(1, 2))
-        if hidden_scores_BHTS is not None:
-            scores_ZTS.unflatten(0, (-1, heads)).add_(hidden_scores_BHTS)
+        scores_ZTS = _scaled(query_ZTW, key_ZSW.transpose(1, 2), query_ZTW.shape[-1] ** -0.5)
+        if score_mask_BHTS is not None:
+            scores_ZTS.unflatten(0, (-1, heads)).add_(score_mask_BHTS)
         share_ZTS = torch.softmax(scores_ZTS, -1, out=scores_ZTS)
         mixed_ZTW = share_ZTS @ value_ZSW
         ctx.heads = heads
@@ -114,8 +112,9 @@ class ProductAttention(torch.autograd.Function):
         # d score = share (d share - sum over keys of share d share), and that sum is mixed d mixed.
         common_ZT1 = (mixed_ZTW * grad_ZTW).sum(-1, keepdim=True)
         grad_scores_ZTS = torch.baddbmm(common_ZT1, grad_ZTW, value_ZSW.transpose(1, 2), beta=-1).mul_(share_ZTS)
-        _scaled(grad_scores_ZTS, key_ZSW, out=grad_query)
-        _scaled(grad_scores_ZTS.transpose(1, 2), query_ZTW, out=grad_key)
+        scale = query_ZTW.shape[-1] ** -0.5
+        _scaled(grad_scores_ZTS, key_ZSW, scale, out=grad_query)
+        _scaled(grad_scores_ZTS.transpose(1, 2), query_ZTW, scale, out=grad_key)
         return None, None, *(_join(x, ctx.heads) for x in grads)
 
 
@@ -124,10 +123,9 @@ def _parts(projected: tuple[Tensor, ...]) -> tuple[int, ...]:
     return (3,) if len(projected) == 1 else (1, 2)
 
 
-def _scaled(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
-    """The products of two batches of matrices over the square root of a head's width."""
-    width = right.shape[1] if out is None else right.shape[2]
-    return torch.baddbmm(left.new_empty(1), left, right, beta=0, alpha=width**-0.5, out=out)
+def _scaled(left: Tensor, right: Tensor, scale: float, *, out: Tensor | None = None) -> Tensor:
+    """The products of two batches of matrices, times `scale`."""
+    return torch.baddbmm(left.new_empty(1), left, right, beta=0, alpha=scale, out=out)
 
 
 def _split(x_BTD: Tensor, parts: int, heads: int) -> Tensor:

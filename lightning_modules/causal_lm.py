@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from lightning_modules.config import RunSettings
 from lightning_modules.data.batches import PackedStep
 from lightning_modules.masked_lm import predicted_token_loss
-from lightning_modules.objective import Batch, LossSum, Objective, predictions, shared_inputs
+from lightning_modules.objective import Batch, LossSum, Objective, padded_predictions, shared_inputs
 from lightning_modules.prediction_head import PredictionHead
 
 
@@ -20,7 +20,7 @@ class CausalLM(Objective):
     def view(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
         source = packed.source
         follows = np.flatnonzero(source.position_N > 0)  # tokens of a sentence stand together, in order
-        return shared_inputs(packed, source.ids_N) | predictions(
+        return shared_inputs(packed, source.ids_N) | padded_predictions(
             source.place_N[follows - 1], source.ids_N[follows]
         )
 

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from lightning_modules.precision import without_autocast, working_type
+
 IGNORED = -100
 """A label that asks for nothing."""
 LOGITS_AT_ONCE = {"cpu": 2**22, "cuda": 2**27}
@@ -26,9 +28,9 @@ def summed_cross_entropy(
     wider, and the sum in float64. Rows whose label is IGNORED add nothing. Gradients flow to all but the labels,
     once.
     """
-    device = hidden_ND.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_ND.dtype
-    return _SummedCrossEntropy.apply(hidden_ND, embeddings_VD, bias_V, label_N, dtype)
+    dtype = working_type(hidden_ND)
+    # Inside the function gradients are always off, and its inputs say what they want even in an evaluation.
+    return _SummedCrossEntropy.apply(hidden_ND, embeddings_VD, bias_V, label_N, dtype, torch.is_grad_enabled())
 
 
 class _SummedCrossEntropy(torch.autograd.Function):
@@ -40,27 +42,30 @@ class _SummedCrossEntropy(torch.autograd.Function):
         bias_V: Tensor | None,
         label_N: Tensor,
         dtype: torch.dtype,
+        learning: bool,
     ) -> Tensor:
         N, V = len(hidden_ND), len(embeddings_VD)
         wide = torch.promote_types(dtype, torch.float32)
-        wanted = any(ctx.needs_input_grad)
+        wanted = learning and any(ctx.needs_input_grad)
         hidden, embeddings = hidden_ND.to(dtype), embeddings_VD.to(dtype)
         bias = hidden.new_zeros(1) if bias_V is None else bias_V.to(wide)
         known_N1 = (label_N != IGNORED).to(wide)[:, None]
-        label_N1 = label_N.clamp(min=0)[:, None]
+        label_N1 = label_N.masked_fill(label_N == IGNORED, 0)[:, None]
         loss_N1 = torch.empty_like(known_N1)
         if wanted:
             grad_hidden = torch.empty_like(hidden)
             grad_embeddings = hidden.new_zeros(embeddings.shape, dtype=wide)
             grad_bias = hidden.new_zeros(V, dtype=wide)
-        with torch.autocast(hidden.device.type, enabled=False):
+        with without_autocast(hidden):
             slices = slice_rows(N, V, hidden.device.type)
             products = hidden.new_empty(max((rows.stop - rows.start for rows in slices), default=0), V)
-            weights = torch.empty_like(products, dtype=wide)
+            narrow = dtype != wide
+            weights = torch.empty_like(products, dtype=wide) if narrow else products
             for rows in slices:
                 part, label, known = hidden[rows], label_N1[rows], known_N1[rows]
                 product = torch.mm(part, embeddings.T, out=products[: len(part)])
-                logits = weights[: len(part)].copy_(product).add_(bias)
+                logits = weights[: len(part)].copy_(product) if narrow else product
+                logits += bias
                 logits -= logits.amax(1, keepdim=True)
                 log_weight = logits.gather(1, label)
                 weight = logits.exp_()
@@ -69,9 +74,14 @@ class _SummedCrossEntropy(torch.autograd.Function):
                 if wanted:
                     # d loss / d logits = weight / total, less 1 at the label. Dividing the narrow factor of each
                     # product by the total instead spares a pass over the logits.
-                    slope, scale = product.copy_(weight.scatter_add_(1, label, -total)), known / total
+                    weight.scatter_add_(1, label, -total)
+                    slope, scale = product.copy_(weight) if narrow else weight, known / total
                     torch.mul(slope @ embeddings, scale, out=grad_hidden[rows])
-                    grad_embeddings += slope.T @ (part * scale).to(dtype)
+                    scaled = (part * scale).to(dtype)
+                    if narrow:
+                        grad_embeddings += slope.T @ scaled
+                    else:
+                        grad_embeddings.addmm_(slope.T, scaled)
                     grad_bias += scale[:, 0] @ weight
         if wanted:
             ctx.save_for_backward(grad_hidden, grad_embeddings, grad_bias)
@@ -87,7 +97,7 @@ class _SummedCrossEntropy(torch.autograd.Function):
             None if dtype is None else (saved * grad.to(saved.dtype)).to(dtype)
             for saved, dtype in zip((hidden, embeddings, bias), types, strict=True)
         ]
-        return (*scaled, None, None)
+        return (*scaled, None, None, None)
 
 
 def slice_rows(predictions: int, vocabulary: int, device: str) -> list[slice]:

@@ -7,7 +7,7 @@ the target of the source sentence with number k in its row has number k in the t
 import torch
 from torch import Tensor, nn
 
-from lightning_modules.attention import SelfAttention, SourceAttention, hidden_scores, visible
+from lightning_modules.attention import SelfAttention, SourceAttention, score_mask, visible
 from lightning_modules.config import EncoderSettings
 from lightning_modules.dropout import Dropout
 from lightning_modules.encoder import LAYER_NORM_EPSILON, FeedForward
@@ -50,7 +50,7 @@ class Decoder(nn.Module):
         source_BHUT = source_BHUT | (sequence_BU == 0)[:, None, :, None]
         hidden_BUD = self.tokens(tokens_BU) + self.positions(position_BU)
         hidden_BUD = self.dropout(hidden_BUD if self.pre_norm else self.norm(hidden_BUD))
-        own_scores, source_scores = (hidden_scores(x, hidden_BUD) for x in (own_BHUU, source_BHUT))
+        own_scores, source_scores = (score_mask(x, hidden_BUD) for x in (own_BHUU, source_BHUT))
         for block in self.blocks:
             hidden_BUD = block(hidden_BUD, source_BTD, own_scores, source_scores)
         return self.norm(hidden_BUD) if self.pre_norm else hidden_BUD

@@ -1,4 +1,4 @@
-"""Dropout (Srivastava et al. 2014) in the one place where a Transformer has it: before a residual sum."""
+"""Dropout (Srivastava et al. 2014) where a Transformer has it: after the embeddings, before each residual sum."""
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ class Dropout(nn.Module):
     """In training each number is 0 with the given probability, and 1 / (1 - probability) as large otherwise.
 
     On a CPU the probability is rounded to a multiple of 1 / 65,536 (0.1 becomes 0.10000610), and the scale fits
-    what is rounded: 16 random bits a number cost a tenth of what torch's draws cost, which were a fifth of a step.
+    what is rounded: torch's own draws were a fifth of a step (benchmarks/README.md).
     """
 
     def __init__(self, probability: float) -> None:
@@ -22,7 +22,7 @@ class Dropout(nn.Module):
     def forward(self, update: Tensor, *, residual: Tensor | None = None) -> Tensor:
         """`update` dropped out, added to `residual` where there is one.
 
-        Depends on torch's default generator, which moves on by one draw.
+        What is dropped depends on torch's default generator alone.
         """
         scale = 1.0
         if self.training and self.probability > 0:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lightning_modules.attention import SelfAttention, hidden_scores, visible
+from lightning_modules.attention import SelfAttention, score_mask, visible
 from lightning_modules.config import EncoderSettings, Sees
 from lightning_modules.dropout import Dropout
 from lightning_modules.vocabulary import PAD
@@ -40,7 +40,7 @@ class Encoder(nn.Module):
         sees: Sees,
         sequence_BT: Tensor | None = None,
         position_BT: Tensor | None = None,
-        top_N: Tensor | None = None,
+        top_place_N: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
         """Encode a batch and keep every layer.
 
@@ -50,12 +50,12 @@ class Encoder(nn.Module):
             sequence_BT: number of the sentence in its row, 0 = padding; one sentence a row, padded with
                 PAD on the right, unless given.
             position_BT: position inside the sentence, counted from the left unless given.
-            top_N: the only places of the flattened rows at which the last layer is wanted; everywhere
+            top_place_N: the only places of the flattened rows at which the last layer is wanted; everywhere
                 unless given.
 
         Returns:
             L + 1 tensors of shape BTD: the embeddings, then the output of each block; the last has shape
-            ND where `top_N` is given, and costs as much less. With `norm: post`
+            ND where `top_place_N` is given: past its attention nothing else is computed. With `norm: post`
             they are normalised; with `norm: pre` they are the residual stream, and `head_input` gives
             what a head reads. What stands at padding means nothing; drop it before measuring anything.
         """
@@ -66,10 +66,10 @@ class Encoder(nn.Module):
             T = tokens_BT.shape[1]
             visible_BHTT = visible_BHTT & torch.ones(T, T, dtype=torch.bool, device=tokens_BT.device).tril()
         layers = [self.embed(tokens_BT, position_BT)]
-        hidden_scores_BHTT = hidden_scores(visible_BHTT, layers[0])
+        score_mask_BHTT = score_mask(visible_BHTT, layers[0])
         for block in self.blocks:
-            wanted_N = top_N if len(layers) == len(self.blocks) else None
-            layers.append(block(layers[-1], hidden_scores_BHTT, wanted_N))
+            place_N = top_place_N if len(layers) == len(self.blocks) else None
+            layers.append(block(layers[-1], score_mask_BHTT, place_N))
         return tuple(layers)
 
     def embed(self, tokens_BT: Tensor, position_BT: Tensor | None = None) -> Tensor:
@@ -101,11 +101,11 @@ class EncoderBlock(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(width, eps=LAYER_NORM_EPSILON)
         self.dropout = Dropout(settings.dropout)
 
-    def forward(self, hidden_BTD: Tensor, hidden_scores_BHTT: Tensor | None, at_N: Tensor | None = None) -> Tensor:
-        """The states after the block, shape BTD; ND where only places `at_N` of the flattened rows are wanted."""
+    def forward(self, hidden_BTD: Tensor, score_mask_BHTT: Tensor | None, place_N: Tensor | None = None) -> Tensor:
+        """The states after the block, shape BTD; ND where only `place_N` of the flattened rows are wanted."""
         read_BTD = self.attention_norm(hidden_BTD) if self.pre_norm else hidden_BTD
-        mixed = self.attention(read_BTD, hidden_scores_BHTT, at_N)
-        hidden = self.dropout(mixed, residual=hidden_BTD if at_N is None else hidden_BTD.flatten(0, 1)[at_N])
+        mixed = self.attention(read_BTD, score_mask_BHTT, place_N)
+        hidden = self.dropout(mixed, residual=hidden_BTD if place_N is None else hidden_BTD.flatten(0, 1)[place_N])
         if self.pre_norm:
             return self.dropout(self.feed_forward(self.feed_forward_norm(hidden)), residual=hidden)
         hidden = self.attention_norm(hidden)

@@ -13,7 +13,7 @@ from lightning_modules.objective import (
     LossSum,
     Objective,
     asked,
-    predictions,
+    padded_predictions,
     shared_inputs,
 )
 from lightning_modules.prediction_head import PredictionHead
@@ -47,7 +47,7 @@ class MaskedLM(Objective):
             seed=seed,
         )
         selected_N = corrupted.selected_N
-        return shared_inputs(packed, corrupted.shown_N) | predictions(
+        return shared_inputs(packed, corrupted.shown_N) | padded_predictions(
             source.place_N[selected_N], source.ids_N[selected_N]
         )
 
@@ -57,7 +57,7 @@ class MaskedLM(Objective):
 
 def predicted_token_loss(objective: Objective, head: PredictionHead, batch: Batch) -> LossSum:
     """Cross-entropy at the positions `predict_N`; nothing past the last attention is computed at others."""
-    predicted_ND = objective.encoder.head_input(objective.encode(batch, top_N=batch["predict_N"])[-1])
+    predicted_ND = objective.encoder.head_input(objective.encode(batch, top_place_N=batch["predict_N"])[-1])
     label_N = batch["label_N"]
     total = summed_cross_entropy(head.features(predicted_ND), objective.encoder.tokens.weight, head.bias, label_N)
     return LossSum(total, asked(label_N))

@@ -25,6 +25,7 @@ INITIAL_SCALE = 0.02 * 768**0.5
 A fixed 0.02 makes the sub-layers of a narrow encoder all but silent, and learning slow (experiments/LOG.md)."""
 
 PREDICTION_ROUNDING = 64
+"""Predictions of a batch are filled up to a multiple of this."""
 
 Batch = dict[str, Tensor]
 """Tensors of one step, or of one device's share of it. Every objective has `tokens_BT`, `sequence_BT`,
@@ -73,14 +74,14 @@ class Objective(L.LightningModule):
         """Cross-entropy of the predictions that the batch asks for, summed, and their number."""
         raise TypeError(f"{type(self).__name__} must say what it learns")
 
-    def encode(self, batch: Batch, *, top_N: Tensor | None = None) -> tuple[Tensor, ...]:
-        """All layers of a batch, each token with this objective's sight; the last only at `top_N`, if given."""
+    def encode(self, batch: Batch, *, top_place_N: Tensor | None = None) -> tuple[Tensor, ...]:
+        """All layers of a batch with this objective's sight; the last at `top_place_N` only, if that is given."""
         return self.encoder(
             batch["tokens_BT"],
             sees=self.run.objective.sees,
             sequence_BT=batch["sequence_BT"],
             position_BT=batch["position_BT"],
-            top_N=top_N,
+            top_place_N=top_place_N,
         )
 
     def initialise(self) -> None:
@@ -176,7 +177,7 @@ def shared_inputs(packed: PackedStep, shown_N: NDArray[np.int64]) -> dict[str, N
     }
 
 
-def predictions(place_N: NDArray[np.int64], label_N: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+def padded_predictions(place_N: NDArray[np.int64], label_N: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
     """Where predictions are asked for and what is right, filled up with IGNORED ones to a round number.
 
     So that steps differ in few shapes: each new one makes the matrix library prepare kernels, and breaks up the

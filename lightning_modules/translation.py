@@ -10,7 +10,7 @@ from lightning_modules.config import RunSettings, TranslationSettings
 from lightning_modules.cross_entropy import summed_cross_entropy
 from lightning_modules.data.batches import PackedStep
 from lightning_modules.decoder import Decoder
-from lightning_modules.objective import Batch, LossSum, Objective, asked, predictions, shared_inputs
+from lightning_modules.objective import Batch, LossSum, Objective, asked, padded_predictions, shared_inputs
 from lightning_modules.vocabulary import END, PAD, START
 
 
@@ -37,7 +37,7 @@ class Translation(Objective):
             "target_tokens_BU": target.grid(target.ids_N),
             "target_sequence_BU": target.grid(target.slot_N),
             "target_position_BU": target.grid(target.position_N),
-            **predictions(target.place_N[follows - 1], target.ids_N[follows]),
+            **padded_predictions(target.place_N[follows - 1], target.ids_N[follows]),
         }
 
     def loss(self, batch: Batch) -> LossSum:

@@ -12,8 +12,9 @@ FEWEST_TRIES, SECONDS_OF_TRIES = 5, 0.4
 def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
     """Operations a second of a large square matrix product on the device, with this process's threads.
 
-    Measured once for each device, type and number of threads of a process: the fastest of the products that fit
-    in 0.4 seconds, of which one should meet a quiet moment. What else runs all that time takes its share.
+    Measured once for each device, type and number of threads of a process: the fastest of at least five products
+    and of those that fit in 0.4 seconds, of which one should meet a quiet moment. What else runs all that
+    time takes its share.
     """
     return _measured(device, dtype, torch.get_num_threads())
 

@@ -102,6 +102,18 @@ def test_packing_places_every_token_once_whatever_the_devices(ranks):
         assert all(seen[False, number] == seen[True, number] for number in numbers)
 
 
+def test_first_fit_decreasing_is_what_its_name_says():
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        lengths = rng.integers(1, 65, size=rng.integers(0, 120))
+        rooms = np.full(len(lengths), 64)
+        rows = np.empty(len(lengths), int)
+        for i in np.argsort(-lengths, kind="stable"):
+            rows[i] = np.flatnonzero(rooms >= lengths[i])[0]
+            rooms[rows[i]] -= lengths[i]
+        assert np.array_equal(first_fit_decreasing(lengths, 64), rows)
+
+
 def test_first_fit_decreasing_fills_rows_without_overflow():
     lengths = np.random.default_rng(0).integers(3, 40, 500)
     rows = first_fit_decreasing(lengths, 64)

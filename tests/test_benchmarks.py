@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks import alternating
+from benchmarks import alternating, equal_time
 from benchmarks.alternating import Rates, Side, alternate
 from benchmarks.text import LENGTH, blocks
 from lightning_modules.data.tokens import Split
@@ -49,3 +49,26 @@ def test_blocks_are_the_same_ids_in_full_rows():
     assert cut.lengths.tolist() == [LENGTH] * 3
     assert np.array_equal(cut.ids, ids[: 3 * LENGTH])
     assert cut.sentence(1)[0] == LENGTH
+
+
+def test_equal_time_warms_up_and_decays_by_the_clock(clock):
+    rates = []
+
+    def step(learning_rate):
+        rates.append(learning_rate)
+        clock.now += 1.0
+
+    assert equal_time.trained(equal_time.Learner(step, lambda: 4.5), 2.0, seconds=40.0) == 4.5
+    assert len(rates) == 40
+    assert rates[:3] == pytest.approx([0, 1, 2])  # the warm-up is a twentieth, two seconds
+    assert rates[-1] == pytest.approx(2 * (1 / 40) / 0.95)
+
+
+def test_welchs_interval_covers_what_it_says():
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(2000):
+        low, high = equal_time.welch_interval(list(1 + rng.normal(size=3)), list(2 * rng.normal(size=3)))
+        covered += low <= 1 <= high
+    # Welch is a little conservative at n = 3; never below 95% by more than three standard errors.
+    assert covered / 2000 > 0.95 - 3 * (0.95 * 0.05 / 2000) ** 0.5

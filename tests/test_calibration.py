@@ -5,27 +5,35 @@ import torch
 
 from ablations import cost, timing
 from ablations.calibration import Calibration, makespan
+from ablations.measures.settings import LayerChangeSettings, ValidationSettings
 from lightning_modules.bare_loop import bare_step
 from lightning_modules.operations import operations_per_token
 from tests.conftest import settings
 
 
-def noted(out, run, *training, threads=1, other=0.0):
+def noted(out, run, *training, threads=1, other=0.0, measures=()):
     for seconds in training:
-        Calibration(out).note_run(run, threads=threads, training_seconds=seconds, wall_seconds=seconds + other)
+        Calibration(out).note_run(
+            run, measures, threads=threads, training_seconds=seconds, wall_seconds=seconds + other
+        )
     return Calibration(out)
 
 
+def other_seconds(known, run, measures=(), *, threads=1):
+    return known.other_seconds(run, measures, threads=threads, validation_tokens=6000)
+
+
 def test_a_run_of_the_kind_tells_how_long_the_next_one_takes(tmp_path):
-    short, long = (settings(training={"max_steps": steps}) for steps in (10, 30))
+    short, long = (settings(training={"max_steps": steps, "validate_every": 5}) for steps in (10, 30))
     assert Calibration(tmp_path).training_seconds(short, threads=1) is None
     assert Calibration(tmp_path).training_seconds(settings(training={"max_steps": 0}), threads=1) == 0
     # One run met a busy machine: the median does not care.
     known = noted(tmp_path / "new", short, 4.0, 5.0, 60.0, other=2.0)
     assert known.training_seconds(long, threads=1) == pytest.approx(15)
-    assert known.other_seconds(long) == pytest.approx(2)
+    assert other_seconds(known, long) == pytest.approx(2)
+    assert other_seconds(known, long, [ValidationSettings(kind="validation")]) == 0  # of which nothing is known
     assert known.training_seconds(settings("causal_lm"), threads=1) is None
-    assert known.other_seconds(settings("causal_lm")) == 0
+    assert other_seconds(known, settings("causal_lm")) == 0
 
 
 def test_the_same_number_of_threads_counts_and_others_are_scaled(tmp_path):
@@ -47,11 +55,11 @@ def test_a_run_without_steps_takes_what_is_around_them(tmp_path):
     noted(tmp_path, settings(), 5.0, other=1.0)
     known = noted(tmp_path, run, 0.0, 0.0, 0.0, other=7.0)
     assert known.training_seconds(settings(), threads=1) == pytest.approx(5)  # the steps of others are no slower
-    assert (known.training_seconds(run, threads=1), known.other_seconds(run)) == (0, pytest.approx(7))
+    assert (known.training_seconds(run, threads=1), other_seconds(known, run)) == (0, pytest.approx(7))
 
 
 def test_the_calibration_is_read_between_its_widths_and_held_beyond_them(tmp_path):
-    rates = [("masked_lm", "32-true", 8, 1e6), ("masked_lm", "32-true", 32, 16e6)]
+    rates = [("training/masked_lm/32-true", 8, 1e6), ("training/masked_lm/32-true", 32, 16e6)]
     Calibration(tmp_path).note_reference(rates, threads=1)
     known = Calibration(tmp_path)
     for width, rate in ((4, 1e6), (8, 1e6), (16, 4e6), (32, 16e6), (64, 16e6)):
@@ -62,15 +70,33 @@ def test_the_calibration_is_read_between_its_widths_and_held_beyond_them(tmp_pat
     assert noted(tmp_path, settings(), 3.0).training_seconds(settings(), threads=1) == pytest.approx(3)
 
 
+def test_what_no_run_has_told_of_evaluations_and_measures_comes_from_the_calibration(tmp_path):
+    run = settings(training={"max_steps": 10, "validate_every": 10})
+    measures = [LayerChangeSettings(kind="layer_change", tokens=1000)]
+    rates = [("other/evaluation", 16, 1e9), ("other/layer_change", 16, 500.0), ("other/start", 1, 0.25)]
+    Calibration(tmp_path).note_reference(rates, threads=2)
+    known = Calibration(tmp_path)
+    evaluation = cost.evaluation_work(run, tokens=6000) / 1e9
+    change = 1000 * (run.encoder.num_hidden_layers + 1) / 500
+    assert other_seconds(known, run, threads=2) == pytest.approx(evaluation)
+    assert other_seconds(known, run, measures, threads=2) == pytest.approx(evaluation + change)
+    assert other_seconds(known, run, measures, threads=1) == pytest.approx(2 * (evaluation + change))
+    assert known.start_seconds() == pytest.approx(4)
+    assert Calibration(tmp_path / "none").start_seconds() == 0
+
+
 def test_a_new_calibration_takes_the_place_of_the_old_one_with_as_many_threads(tmp_path):
     for threads, rate in ((1, 1e6), (2, 5e6), (1, 2e6)):
-        Calibration(tmp_path).note_reference([("masked_lm", "32-true", 16, rate)], threads=threads)
+        Calibration(tmp_path).note_reference([("training/masked_lm/32-true", 16, rate)], threads=threads)
     run, known = settings(), Calibration(tmp_path)
     assert known.training_seconds(run, threads=1) == pytest.approx(cost.flops(run) / 2e6)
     assert known.training_seconds(run, threads=2) == pytest.approx(cost.flops(run) / 5e6)
 
 
-@pytest.mark.parametrize("damaged", ["", "{", "[]", '{"runs": 1}', '{"masked_lm/6x64": [1.0]}'])
+@pytest.mark.parametrize(
+    "damaged",
+    ["", "{", "[]", '{"version": 2, "runs": 1}', '{"runs": {}, "reference": {}}', '{"masked_lm/6x64": [1.0]}'],
+)
 def test_a_damaged_or_older_file_is_as_good_as_none(tmp_path, damaged):
     (tmp_path / "calibration.json").write_text(damaged)
     assert Calibration(tmp_path).training_seconds(settings(), threads=1) is None
@@ -93,15 +119,25 @@ def test_the_bare_loop_takes_the_steps_of_a_run(tokens):
         step()
 
 
-def test_reference_rates_are_those_of_every_objective_width_and_precision(monkeypatch):
+def test_reference_rates_are_of_every_objective_and_of_all_that_is_no_training(monkeypatch):
     monkeypatch.setattr(timing, "WIDTHS", (64,))
-    monkeypatch.setattr(timing, "_rate", lambda run, text: operations_per_token(run) + len(text.train.ids) * 0)
+    monkeypatch.setattr(timing, "MEASURED_WIDTHS", (32,))
+    monkeypatch.setattr(timing, "CLUSTERS", 20)
+    monkeypatch.setattr(timing, "_rate", lambda run, text: operations_per_token(run))
+    monkeypatch.setattr(timing, "_start_a_worker", lambda: None)
     before = torch.get_num_threads()
     rates = list(timing.reference_rates(1))
     assert torch.get_num_threads() == before
-    assert [rate[:3] for rate in rates] == [
-        (objective, precision, 64)
+    trained = [(what, width) for what, width, _ in rates[:6]]
+    assert trained == [
+        (f"training/{objective}/{precision}", 64)
         for precision in ("32-true", "bf16-mixed")
         for objective in ("masked_lm", "causal_lm", "translation")
     ]
-    assert len({rate[3] for rate in rates}) == 3  # no objective costs what another does
+    assert len({rate for _, _, rate in rates[:6]}) == 3  # no objective costs what another does
+    kinds = ("evaluation", "translation", "layer_change", "token_information")
+    assert [(what, width) for what, width, _ in rates[6:]] == [
+        *((f"other/{kind}", 32) for kind in kinds),
+        ("other/start", 1),
+    ]
+    assert all(rate > 0 for _, _, rate in rates)

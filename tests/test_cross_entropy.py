@@ -96,3 +96,13 @@ def test_slices_cover_every_row_once_and_hold_at_most_so_many_logits():
         assert rows == list(range(predictions))
         height = max((part.stop - part.start for part in slices), default=0)
         assert height == 1 or height * vocabulary <= cross_entropy.LOGITS_AT_ONCE["cpu"]
+
+
+def test_an_evaluation_makes_no_gradients(monkeypatch):
+    (hidden, embeddings, bias), label = problem()
+    with torch.no_grad():
+        expected = plain(hidden, embeddings, bias, label)
+        monkeypatch.setattr(torch, "mul", None)  # the first thing that only a gradient needs
+        loss = summed_cross_entropy(hidden, embeddings, bias, label)
+    monkeypatch.undo()
+    torch.testing.assert_close(loss, expected)

@@ -83,12 +83,12 @@ def test_sentences_packed_in_one_row_do_not_see_each_other(sees):
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_the_top_at_some_places_is_the_top_everywhere_at_those_places(norm, sees):
     model = encoder(norm=norm).double()
-    top_N = torch.tensor([3, 30, 3, 47])
+    top_place_N = torch.tensor([3, 30, 3, 47])
     results = []
-    for wanted in (None, top_N):
+    for wanted in (None, top_place_N):
         model.zero_grad()
-        *lower, top = model(tokens(), sees=sees, top_N=wanted)
-        top = top.flatten(0, 1)[top_N] if wanted is None else top
+        *lower, top = model(tokens(), sees=sees, top_place_N=wanted)
+        top = top.flatten(0, 1)[top_place_N] if wanted is None else top
         (top**3).sum().backward()
         results.append([*lower, top, *(p.grad for p in model.parameters() if p.grad is not None)])
     assert results[1][3].shape == (4, 16)

@@ -28,6 +28,8 @@ def test_four_gpus_are_shared_out_without_overlap():
     assert shares == [{"CUDA_VISIBLE_DEVICES": "0,1"}, {"CUDA_VISIBLE_DEVICES": "2,3"}]
     assert len({share["CUDA_VISIBLE_DEVICES"] for share in assign_devices(four, slots=4, devices=1)}) == 4
     assert assign_devices([], slots=3, devices=2) == [{}, {}, {}]
+    shared = [share["CUDA_VISIBLE_DEVICES"] for share in assign_devices(four[:2], slots=5, devices=1)]
+    assert shared == ["0", "1", "0", "1", "0"]  # small runs of one device each share a card
     with pytest.raises(ResultsError) as error:
         assign_devices(four, slots=3, devices=2)
     assert str(error.value) == "--slots 3 with --devices 2 needs 6 GPUs, but there are 4; lower one of the two."

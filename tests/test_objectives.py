@@ -51,6 +51,29 @@ def test_arms_of_a_seed_see_the_same_sentences_in_the_same_order(tokens):
     assert not np.array_equal(other_seed.plan[0].sentence_S, data[0].plan[0].sentence_S)
 
 
+@pytest.mark.parametrize("kind", ["masked_lm", "causal_lm", "translation"])
+def test_a_step_waits_for_no_value_of_a_device(kind, tokens):
+    """Tensors without values (meta) can only take the paths of a GPU, and cannot be looked at."""
+    objective, _, batch = first_batch(settings(kind), tokens)
+    objective.to("meta").train()
+    outputs = objective.training_step({name: tensor.to("meta") for name, tensor in batch.items()}, 0)
+    outputs["loss"].backward()
+    assert outputs["totals"].device.type == "meta"
+    assert all(parameter.grad is not None for parameter in objective.parameters())
+
+
+@pytest.mark.parametrize("kind", ["masked_lm", "causal_lm", "translation"])
+@pytest.mark.parametrize("none", ["no places", "ignored places"])
+def test_a_batch_that_asks_for_nothing_costs_nothing(kind, none, tokens):
+    objective, _, batch = first_batch(settings(kind), tokens)
+    count = 0 if none == "no places" else 64
+    batch |= {"predict_N": torch.zeros(count, dtype=torch.int64), "label_N": torch.full((count,), IGNORED)}
+    outputs = objective.training_step(batch, 0)
+    outputs["loss"].backward()
+    assert outputs["totals"][:2].tolist() == [0, 0]
+    assert all(p.grad is None or not p.grad.any() for p in objective.parameters())
+
+
 def test_masked_lm_loss_is_the_mean_negative_log_probability_of_the_hidden_tokens(tokens):
     objective, data, batch = first_batch(settings(), tokens)
     loss = objective.loss(batch)

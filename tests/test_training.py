@@ -55,9 +55,18 @@ def metrics(directory):
     return [{k: v for k, v in line.items() if k != "time" and not k.startswith("perf/")} for line in lines]
 
 
-@pytest.mark.parametrize("kind", ["masked_lm", "causal_lm", "translation"])
-def test_a_resumed_run_ends_with_the_same_bits(kind, make_run, tokens):
-    run = settings(kind)  # with dropout
+@pytest.mark.parametrize(
+    ("kind", "precision"),
+    [
+        ("masked_lm", "32-true"),
+        ("causal_lm", "32-true"),
+        ("translation", "32-true"),
+        ("masked_lm", "bf16-mixed"),
+        ("translation", "bf16-mixed"),
+    ],
+)
+def test_a_resumed_run_ends_with_the_same_bits(kind, precision, make_run, tokens):
+    run = settings(kind, training={"precision": precision})  # with dropout
     whole, pieces = make_run(run, "whole-s0-0000000000"), make_run(run, "pieces-s0-0000000000")
     run_to(whole, tokens)
     for step in (1, 4, 5, 11):

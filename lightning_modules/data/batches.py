@@ -149,7 +149,7 @@ def pack(
 
     Args:
         row_length: T; at least the longest sentence.
-        rows: at least this many rows over all devices, so that steps have one shape.
+        rows: at least this many rows over all devices, so that steps differ in few shapes.
         targets: also place the translations, in the rows of their sources.
     """
     length_S = split.lengths[step.sentence_S]
@@ -176,12 +176,20 @@ def pack(
 
 def first_fit_decreasing(length_S: NDArray[np.integer], capacity: int) -> NDArray[np.int64]:
     """The row of each sentence: the longest first, each into the first row with room for it."""
-    room = np.full(len(length_S) + 1, capacity, dtype=np.int64)
+    order = np.argsort(-length_S, kind="stable")
     row_S = np.empty(len(length_S), dtype=np.int64)
-    for i in np.argsort(-length_S, kind="stable"):
-        row = int(np.argmax(room >= length_S[i]))
+    room: list[int] = []
+    row, length = 0, -1
+    for i, next_length in zip(order.tolist(), length_S[order].tolist(), strict=True):
+        if next_length != length:
+            row, length = 0, next_length
+        # What had no room for this length before has none now: no need to look again.
+        while row < len(room) and room[row] < length:
+            row += 1
+        if row == len(room):
+            room.append(capacity)
+        room[row] -= length
         row_S[i] = row
-        room[row] -= length_S[i]
     return row_S
 
 
@@ -195,12 +203,12 @@ def _place(
 ) -> Rows:
     start_S = offsets[sentence_S]
     length_S = offsets[sentence_S + 1] - start_S
+    order = np.argsort(row_S, kind="stable")
+    before = np.cumsum(length_S[order]) - length_S[order]
+    first = np.searchsorted(row_S[order], row_S[order])  # of each sentence's row
     column_S, slot_S = np.empty_like(length_S), np.empty_like(length_S)
-    filled, used = np.zeros(shape[0], np.int64), np.zeros(shape[0], np.int64)
-    for i, row in enumerate(row_S):
-        column_S[i], slot_S[i] = filled[row], used[row] + 1
-        filled[row] += length_S[i]
-        used[row] += 1
+    column_S[order] = before - before[first]
+    slot_S[order] = np.arange(len(order)) - first + 1
     first_S = np.cumsum(length_S) - length_S
     position_N = np.arange(length_S.sum()) - np.repeat(first_S, length_S)
     return Rows(
