@@ -4,27 +4,37 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from ablations.measures.settings import Measure
-from lightning_modules.config import EncoderSettings, RunSettings
+from lightning_modules.config import PAIR_FORMATS, EncoderSettings, RunSettings
+from lightning_modules.config.objectives import generator_shape
 from lightning_modules.operations import operations_per_token
 
 
 def parameters(run: RunSettings) -> int:
-    """Trained numbers of the whole module, heads and decoder included."""
-    encoder, vocab = run.encoder, run.data.vocab_size
+    """Trained numbers of the whole module, heads, generator and decoder included."""
+    encoder, vocab, objective = run.encoder, run.data.vocab_size, run.objective
     width = encoder.hidden_size
+    if objective.kind == "skip_gram":
+        return 2 * vocab * width
     positions = run.data.max_length * width if encoder.positions == "learned" else 0
-    total = vocab * width + positions + 2 * width + encoder.num_hidden_layers * _encoder_block(encoder)
-    if run.objective.kind == "translation":
-        attention = 4 * (width * width + width) + 2 * width
-        block = _encoder_block(encoder) + attention
-        return (
-            total
-            + vocab * width
-            + run.data.max_length * width
-            + 2 * width
-            + (run.objective.decoder.num_hidden_layers * block)
-        )
-    return total + width * width + 3 * width + vocab
+    segments = 2 * width if run.training.input_format in PAIR_FORMATS else 0
+    total = vocab * width + positions + segments + 2 * width + encoder.num_hidden_layers * _encoder_block(encoder)
+    prediction_head = width * width + 3 * width + vocab
+    binary_head = width * width + 2 * width + 1
+    match objective.kind:
+        case "translation":
+            attention = 4 * (width * width + width) + 2 * width
+            decoder = objective.decoder.num_hidden_layers * (_encoder_block(encoder) + attention)
+            return total + vocab * width + run.data.max_length * width + 2 * width + decoder
+        case "replaced_token":
+            shape = generator_shape(encoder, objective.generator)
+            narrow = shape.hidden_size
+            generator = (width + 1) * narrow + shape.num_hidden_layers * _encoder_block(shape)
+            generator += (narrow + 1) * width + 2 * width + vocab
+            return total + generator + (binary_head if objective.predict == "replaced" else prediction_head)
+        case "masked_lm":
+            return total + prediction_head + (binary_head if objective.pair_loss != "none" else 0)
+        case _:
+            return total + prediction_head
 
 
 def _encoder_block(encoder: EncoderSettings) -> int:

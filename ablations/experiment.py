@@ -1,16 +1,17 @@
 """An experiment on disk: its spec, its runs and the folder where its results go. No torch."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ablations import grid, plan, runs, specfile
+from ablations import fairness, grid, plan, runs, specfile
 from ablations.errors import SpecError
 from ablations.runs import PlannedRun
 from ablations.spec import Experiment
-from lightning_modules.config import Data
-from lightning_modules.data import corpus
+from lightning_modules.config import Data, RunSettings
+from lightning_modules.data import corpus, tokens
 from lightning_modules.files import explained, read_json
 from lightning_modules.run_directory import RunDirectory
 
@@ -35,10 +36,12 @@ class Workspace:
         """
         experiment = specfile.load(spec)
         resolved = grid.runs(experiment)
+        out, data_root = out.absolute(), data_root.absolute()
         for data in {run.settings.data.model_dump_json(): run.settings.data for run in resolved}.values():
             corpus.check(data, data_root)
-        out = out.absolute()
-        return cls(spec, out, data_root.absolute(), experiment, runs.place(resolved, out=out, data_root=data_root))
+        report = functools.partial(_report, out=out, data_root=data_root)
+        resolved = fairness.matched(experiment, resolved, report=report)
+        return cls(spec, out, data_root, experiment, runs.place(resolved, out=out, data_root=data_root))
 
     @property
     def folder(self) -> Path:
@@ -140,6 +143,11 @@ class Workspace:
                 open_measures = missing(item.directory.path, self.experiment.measures)
                 state["not_measured"] = [settings.kind for settings in open_measures]
         return states
+
+
+def _report(run: RunSettings, *, out: Path, data_root: Path) -> dict[str, Any]:
+    """What is known of a run's text; it is cut into tokens where nobody has done so yet."""
+    return tokens.prepare(run.data, data_root=data_root, store=out / "tokens").report
 
 
 def _in_words(data: Data) -> str:

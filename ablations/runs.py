@@ -5,18 +5,21 @@ OUT/runs/<run>/      one folder a run, shared by all experiments
 OUT/tokens/<10 hex>/ token ids, shared by all runs on the same text
 """
 
+import functools
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ablations.spec import Run
-from lightning_modules.config import RunSettings
+from lightning_modules.config import Data, RunSettings
+from lightning_modules.config.masking import Cloze, Generic
 from lightning_modules.data import tokens
 from lightning_modules.files import write_json
 from lightning_modules.run_directory import RunDirectory
 
-IDENTITY_VERSION = 2
+IDENTITY_VERSION = 3
 """Raised when the same settings begin to mean another computation, so that old runs are not taken for new."""
 
 
@@ -51,11 +54,28 @@ def place(runs: tuple[Run, ...], *, out: Path, data_root: Path) -> list[PlannedR
     existing = {path.name[-10:]: path for path in sorted((out / "runs").glob("*-s*-*")) if path.is_dir()}
     planned = []
     for run in runs:
+        run = replace(run, settings=_self_contained(run.settings, data_root))
         address = tokens.address(run.settings.data, data_root)
         run_id = identity(run.settings, address)
         path = existing.setdefault(run_id, out / "runs" / f"{run.arm}-s{run.seed}-{run_id}")
         planned.append(PlannedRun(run, run_id, address, RunDirectory(path)))
     return planned
+
+
+def _self_contained(settings: RunSettings, data_root: Path) -> RunSettings:
+    """The settings with the words of a lexicon in the place of the files that they come from."""
+    masking = getattr(settings.objective, "masking", None)
+    if masking is None or masking.select.kind not in ("cloze", "generic"):
+        return settings
+    masking = masking.model_copy(update={"select": _lexicon(masking.select, settings.data, data_root)})
+    return settings.model_copy(update={"objective": settings.objective.model_copy(update={"masking": masking})})
+
+
+@functools.lru_cache(maxsize=64)
+def _lexicon(select: Cloze | Generic, data: Data, data_root: Path) -> Cloze | Generic:
+    from lightning_modules.data.word_lists import resolved  # pyarrow, which most specs need not wait for
+
+    return resolved(select, data=data, data_root=data_root)
 
 
 def create(planned: PlannedRun) -> None:

@@ -168,6 +168,9 @@ class Experiment(Sections):
     """Further arms, generated from one of them."""
     seeds: Annotated[tuple[Seed, ...], _SOME, _DISTINCT, AfterValidator(_each_once)]
     """The replicates of every arm; never a factor."""
+    match: Literal["steps", "predictions", "flops"] = "steps"
+    """What is equal in all arms: the steps of training; or what the first arm makes in its steps of predicted
+    tokens or of operations, to which the steps of the others are set."""
     measures: Annotated[tuple[Measure, ...], _DISTINCT, AfterValidator(_each_kind_once)] = ()
     """What is computed from the checkpoints: names, or mappings with a kind and its settings."""
     claims: Annotated[tuple[SmallName, ...], _DISTINCT, AfterValidator(_each_once)] = ()

@@ -23,7 +23,7 @@ from lightning_modules.evaluation import evaluate
 from lightning_modules.objectives import build
 from lightning_modules.operations import operations_per_token
 from lightning_modules.translation import Translation
-from lightning_modules.vocabulary import FIRST_WORD_ID
+from lightning_modules.vocabulary import END, FIRST_WORD_ID, START
 
 OBJECTIVES = ("masked_lm", "causal_lm", "translation")
 WIDTHS = (64, 128, 256)
@@ -82,6 +82,7 @@ def _sentences(count: int, rng: np.random.Generator) -> Split:
     lengths = rng.integers(6, 31, size=count)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     ids = rng.integers(FIRST_WORD_ID, VOCABULARY, size=offsets[-1]).astype(np.uint16)
+    ids[offsets[:-1]], ids[offsets[1:] - 1] = START, END
     return Split(ids, offsets, np.arange(count, dtype=np.int32), ids, offsets)
 
 

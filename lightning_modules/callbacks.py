@@ -19,7 +19,7 @@ from torch import Tensor
 from lightning_modules.checkpoint import write_safetensors
 from lightning_modules.data.tokens import Split
 from lightning_modules.errors import NonFiniteLossError
-from lightning_modules.evaluation import evaluate
+from lightning_modules.evaluation import evaluate_parts
 from lightning_modules.objective import Objective
 from lightning_modules.operations import operations_per_token
 from lightning_modules.randomness import derive
@@ -93,7 +93,7 @@ class Meter(Callback):
         self.seconds = state_dict["seconds"]
         if state_dict["sums"] is not None:
             self._sums = torch.tensor(state_dict["sums"], dtype=torch.float64)
-            self._seen_before = state_dict["sums"][2]
+            self._seen_before = state_dict["sums"][0]
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         assert isinstance(module, Objective)
@@ -125,7 +125,7 @@ class Meter(Callback):
         assert isinstance(module, Objective)
         if self._sums is None:
             return
-        loss, norm = self._sums[0].item(), module.gradient_norm.item()
+        loss, norm = self._sums.sum().item(), module.gradient_norm.item()
         if not (math.isfinite(loss) and math.isfinite(norm)):
             what = "loss" if not math.isfinite(loss) else "norm of the gradient"
             raise NonFiniteLossError(
@@ -138,13 +138,12 @@ class Meter(Callback):
         """Write one line: means over the steps since the last one."""
         assert isinstance(module, Objective)
         assert self._sums is not None
-        loss, predicted, seen = self._sums.tolist()
-        self.tokens_predicted += round(predicted)
-        self.tokens_seen += round(seen)
+        seen, predicted, told = module.explain(self._sums.tolist())
+        self.tokens_predicted += predicted
+        self.tokens_seen += seen
         now = time.perf_counter()
         speed = (seen - self._seen_before) / (now - self._line_since)
-        line = {
-            "train/loss": loss / max(predicted, 1),
+        line: dict[str, Any] = told | {
             "train/lr": module.learning_rate(trainer.global_step - 1),
             "train/grad_norm": module.gradient_norm.item(),
             "train/tokens": self.tokens_seen,
@@ -157,7 +156,7 @@ class Meter(Callback):
             self._first_line = False
         self._sums, self._line_since, self._seen_before = None, now, 0.0
         write_line(trainer, line)
-        self.report(trainer, line["perf/tokens_per_sec"])
+        self.report(trainer, speed)
         if self.on_line is not None and trainer.is_global_zero:
             self.on_line(trainer.global_step, line)
 
@@ -176,9 +175,10 @@ class Meter(Callback):
         )
 
     def progress(self) -> dict[str, Any]:
-        """Tokens seen and predicted, and seconds of training, over all starts of the run."""
+        """Tokens seen and predicted, seconds and useful operations of training, over all starts of the run."""
         seconds = self.seconds + (time.perf_counter() - self._since)
-        return {"tokens_seen": self.tokens_seen, "tokens_predicted": self.tokens_predicted, "seconds": seconds}
+        counts = {"tokens_seen": self.tokens_seen, "tokens_predicted": self.tokens_predicted, "seconds": seconds}
+        return counts | {"flops": self.tokens_seen * self._operations_per_token}
 
     def summary(self) -> dict[str, Any]:
         """`progress` of a run that is over, with its mean speed."""
@@ -214,12 +214,12 @@ class ValidationLog(Callback):
             return
         assert isinstance(module, Objective)
         start = time.perf_counter()
-        loss = evaluate(module, self.split, rank=trainer.global_rank, ranks=trainer.world_size)
-        mean = (loss.total / loss.predictions).item()
-        write_line(
-            trainer,
-            {"val/loss": mean, "val/ppl": math.exp(min(mean, 700.0)), "val/predicted": int(loss.predictions)},
-        )
+        parts = evaluate_parts(module, self.split, rank=trainer.global_rank, ranks=trainer.world_size)
+        means = {name: (part.total / part.predictions).item() for name, part in parts.items() if part.predictions}
+        main, *others = parts
+        line = {"val/loss": means[main], "val/ppl": math.exp(min(means[main], 700.0))}
+        line |= {f"val/{name}": means[name] for name in others if name in means}
+        write_line(trainer, line | {"val/predicted": int(parts[main].predictions)})
         self.meter.leave_out(time.perf_counter() - start)
 
 

@@ -1,16 +1,17 @@
 """The encoder that all objectives share; it returns every layer, 0 = embeddings.
 
-Letters: B rows, T positions, D width, H heads. A row may hold several sentences one after the other
-(packing): `sequence_BT` numbers them from 1, 0 is padding, and no token ever sees another sentence.
+Letters: B rows, T positions, D width, H heads. A row may hold several sequences one after the other
+(packing): `sequence_BT` numbers them from 1, 0 is padding, and no token ever sees another sequence.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lightning_modules.attention import SelfAttention, score_mask, visible
+from lightning_modules.attention import SelfAttention, score_mask
 from lightning_modules.config import EncoderSettings, Sees
 from lightning_modules.dropout import Dropout
+from lightning_modules.sight import visible_by_rank, visible_in
 from lightning_modules.vocabulary import PAD
 
 LAYER_NORM_EPSILON = 1e-12  # BERT's
@@ -19,16 +20,19 @@ LAYER_NORM_EPSILON = 1e-12  # BERT's
 class Encoder(nn.Module):
     """Token and position embeddings and a stack of Transformer blocks (Vaswani et al. 2017).
 
-    With `norm: post` and both sides in sight this is BERT (Devlin et al. 2019) with GELU, without segment
-    embeddings and without dropout on attention weights.
+    With `norm: post` and both sides in sight this is BERT (Devlin et al. 2019) with GELU and without dropout on
+    attention weights; with `segments`, also with its segment embeddings.
     """
 
-    def __init__(self, settings: EncoderSettings, *, vocab_size: int, max_length: int) -> None:
+    def __init__(
+        self, settings: EncoderSettings, *, vocab_size: int, max_length: int, segments: bool = False
+    ) -> None:
         super().__init__()
         self.settings = settings
         width = settings.hidden_size
         self.tokens = nn.Embedding(vocab_size, width)
         self.positions = nn.Embedding(max_length, width) if settings.positions == "learned" else None
+        self.segments = nn.Embedding(2, width) if segments else None
         self.norm = nn.LayerNorm(width, eps=LAYER_NORM_EPSILON)
         self.dropout = Dropout(settings.dropout)
         self.blocks = nn.ModuleList(EncoderBlock(settings) for _ in range(settings.num_hidden_layers))
@@ -40,16 +44,23 @@ class Encoder(nn.Module):
         sees: Sees,
         sequence_BT: Tensor | None = None,
         position_BT: Tensor | None = None,
+        segment_BT: Tensor | None = None,
+        window: tuple[int, int] = (2, 2),
+        rank_BT: tuple[Tensor, Tensor] | None = None,
         top_place_N: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
         """Encode a batch and keep every layer.
 
         Args:
             tokens_BT: int64 ids.
-            sees: which tokens of its own sentence a token may attend to.
-            sequence_BT: number of the sentence in its row, 0 = padding; one sentence a row, padded with
+            sees: which tokens of its own sequence a token may attend to.
+            sequence_BT: number of the sequence in its row, 0 = padding; one sequence a row, padded with
                 PAD on the right, unless given.
-            position_BT: position inside the sentence, counted from the left unless given.
+            position_BT: position inside the sequence, counted from the left unless given.
+            segment_BT: 0 or 1; 0 unless given. Without segment embeddings it is ignored.
+            window: with that `sees`, how many tokens to the left and to the right.
+            rank_BT: of each token as a key and as a query; a token then sees those of lower rank instead of
+                what `sees` says (`sight.visible_by_rank`).
             top_place_N: the only places of the flattened rows at which the last layer is wanted; everywhere
                 unless given.
 
@@ -61,24 +72,31 @@ class Encoder(nn.Module):
         """
         if sequence_BT is None:
             sequence_BT = (tokens_BT != PAD).long()
-        visible_BHTT = visible(sequence_BT, sequence_BT)
-        if sees == "left_only":
-            T = tokens_BT.shape[1]
-            visible_BHTT = visible_BHTT & torch.ones(T, T, dtype=torch.bool, device=tokens_BT.device).tril()
-        layers = [self.embed(tokens_BT, position_BT)]
+        if rank_BT is None:
+            visible_BHTT = visible_in(sequence_BT, sees, window)
+        else:
+            visible_BHTT = visible_by_rank(sequence_BT, *rank_BT)
+        layers = [self.embed(tokens_BT, position_BT, segment_BT)]
         score_mask_BHTT = score_mask(visible_BHTT, layers[0])
         for block in self.blocks:
             place_N = top_place_N if len(layers) == len(self.blocks) else None
             layers.append(block(layers[-1], score_mask_BHTT, place_N))
         return tuple(layers)
 
-    def embed(self, tokens_BT: Tensor, position_BT: Tensor | None = None) -> Tensor:
-        """Layer 0: token plus position, normalised with `norm: post` (as BERT does), then dropped out."""
+    def embed(
+        self, tokens_BT: Tensor, position_BT: Tensor | None = None, segment_BT: Tensor | None = None
+    ) -> Tensor:
+        """Layer 0: token plus position plus segment, normalised with `norm: post` (as BERT does), then dropped
+        out."""
         hidden_BTD = self.tokens(tokens_BT)
         if self.positions is not None:
             if position_BT is None:
                 position_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
             hidden_BTD = hidden_BTD + self.positions(position_BT)
+        if self.segments is not None:
+            hidden_BTD = hidden_BTD + self.segments(
+                torch.zeros_like(tokens_BT) if segment_BT is None else segment_BT
+            )
         if self.settings.norm == "post":
             hidden_BTD = self.norm(hidden_BTD)
         return self.dropout(hidden_BTD)

@@ -1,63 +1,128 @@
 """Masked language model: predict hidden tokens from what is left (Devlin et al. 2019, section 3.1)."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
+from torch import nn
 
 from lightning_modules.config import MaskedLMSettings, MaskingSettings, RunSettings
-from lightning_modules.corruption import mask_tokens
-from lightning_modules.cross_entropy import summed_cross_entropy
+from lightning_modules.corruption import COUNTED, Corrupted, mask_tokens
 from lightning_modules.data.batches import PackedStep
+from lightning_modules.data.tokens import Split, Tokens
+from lightning_modules.loss_sum import LossSum
 from lightning_modules.objective import (
     EVALUATION_SEED,
     Batch,
-    LossSum,
     Objective,
-    asked,
+    VocabularyPart,
     padded_predictions,
     shared_inputs,
 )
-from lightning_modules.prediction_head import PredictionHead
+from lightning_modules.prediction_head import BinaryHead, PredictionHead
+from lightning_modules.units import Units
+
+
+class Masker:
+    """The corruption of a run: settings, and what they depend on in the text."""
+
+    def __init__(self, masking: MaskingSettings, *, vocab_size: int, max_steps: int) -> None:
+        self.masking, self._vocab_size, self._max_steps = masking, vocab_size, max_steps
+        self._units: Units | None = None
+
+    def look_through(self, tokens: Tokens, split: Split) -> None:
+        """Find words, n-grams or the words of a lexicon in the text that will be corrupted.
+
+        Raises:
+            DataError: as `Units`.
+        """
+        self._units = Units(self.masking.select, tokens, split)
+
+    def corrupt(self, packed: PackedStep, *, seed: int, where_N: NDArray[np.bool_] | None = None) -> Corrupted:
+        """The corruption of a training step; depends on (seed, epoch, sentence), and on the step by its ratio.
+
+        Args:
+            where_N: which sentences are corrupted at all, told of each token; all unless given.
+        """
+        assert self._units is not None, "look_through comes first"
+        source, copies = packed.source, self.masking.copies
+        drawn_N = source.epoch_N if copies is None else source.epoch_N % copies
+        candidate_N = self._units.candidates(source)
+        if where_N is not None:
+            candidate_N = where_N if candidate_N is None else where_N & candidate_N
+        return self._mask(
+            packed,
+            self.masking,
+            seed,
+            ratio=self.masking.ratio_at(packed.number, self._max_steps),
+            showing_N=source.showing_N if self.masking.showings > 1 else None,
+            candidate_N=candidate_N,
+            joined_N=self._units.joined(source, epoch_N=drawn_N, seed=seed),
+        )
+
+    def evaluation(self, packed: PackedStep) -> Corrupted:
+        """The frozen corruption of evaluation: 15%, 80/10/10, the same for all arms and seeds."""
+        return self._mask(packed, MaskingSettings(), EVALUATION_SEED)
+
+    def _mask(self, packed: PackedStep, masking: MaskingSettings, seed: int, **more: Any) -> Corrupted:
+        source = packed.source
+        return mask_tokens(
+            source.ids_N,
+            epoch_N=source.epoch_N,
+            sentence_N=source.sentence_N,
+            position_N=source.offset_N,
+            masking=masking,
+            vocab_size=self._vocab_size,
+            seed=seed,
+            **more,
+        )
 
 
 class MaskedLM(Objective):
     """Selected tokens are hidden; their originals are predicted, and only they."""
 
-    special_labels = ()
+    vocabulary_parts = (VocabularyPart("loss", "label_N"),)
+    counted = COUNTED
 
     def __init__(self, run: RunSettings, *, vocab_size: int) -> None:
         super().__init__(run, vocab_size=vocab_size)
+        assert isinstance(run.objective, MaskedLMSettings)
+        self.masker = Masker(run.objective.masking, vocab_size=vocab_size, max_steps=run.training.max_steps)
+        self.showings = run.objective.masking.showings
         self.head = PredictionHead(run.encoder.hidden_size, vocab_size=vocab_size)
+        self.pair_loss = run.objective.pair_loss
+        if self.pair_loss != "none":
+            self.pair_head = BinaryHead(run.encoder.hidden_size, activation=nn.Tanh())
+            self.parts = {"loss": 1.0, self.pair_loss: 1.0, f"{self.pair_loss}_accuracy": 0.0}
+
+    def look_through(self, tokens: Tokens, split: Split) -> None:
+        self.masker.look_through(tokens, split)
 
     def view(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
-        assert isinstance(self.run.objective, MaskedLMSettings)
-        return self._masked(packed, self.run.objective.masking, seed)
+        return self._shown(packed, self.masker.corrupt(packed, seed=seed))
 
     def evaluation_view(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:
-        return self._masked(packed, MaskingSettings(), EVALUATION_SEED)
+        return self._shown(packed, self.masker.evaluation(packed))
 
-    def _masked(self, packed: PackedStep, masking: MaskingSettings, seed: int) -> dict[str, NDArray[np.int64]]:
-        source = packed.source
-        corrupted = mask_tokens(
-            source.ids_N,
-            epoch_N=source.epoch_N,
-            sentence_N=source.sentence_N,
-            position_N=source.position_N,
-            masking=masking,
-            vocab_size=self.vocab_size,
-            seed=seed,
-        )
-        selected_N = corrupted.selected_N
-        return shared_inputs(packed, corrupted.shown_N) | padded_predictions(
-            source.place_N[selected_N], source.ids_N[selected_N]
-        )
+    def _shown(self, packed: PackedStep, corrupted: Corrupted) -> dict[str, NDArray[np.int64]]:
+        source, selected_N = packed.source, corrupted.selected_N
+        arrays = shared_inputs(packed, corrupted.shown_N) | {"counts": corrupted.counts}
+        arrays |= padded_predictions(source.place_N[selected_N], source.ids_N[selected_N])
+        if self.pair_loss != "none":
+            start_Q = source.place_N[source.position_N == 0]
+            arrays |= padded_predictions(start_Q, source.label_Q, place="start_Q", label="label_Q")
+        return arrays
 
-    def loss(self, batch: Batch) -> LossSum:
-        return predicted_token_loss(self, self.head, batch)
-
-
-def predicted_token_loss(objective: Objective, head: PredictionHead, batch: Batch) -> LossSum:
-    """Cross-entropy at the positions `predict_N`; nothing past the last attention is computed at others."""
-    predicted_ND = objective.encoder.head_input(objective.encode(batch, top_place_N=batch["predict_N"])[-1])
-    label_N = batch["label_N"]
-    total = summed_cross_entropy(head.features(predicted_ND), objective.encoder.tokens.weight, head.bias, label_N)
-    return LossSum(total, asked(label_N))
+    def losses(self, batch: Batch) -> dict[str, LossSum]:
+        embeddings_VD = self.encoder.tokens.weight
+        if self.pair_loss == "none":
+            return {
+                "loss": self.head.loss(self.encode_at(batch, batch["predict_N"]), embeddings_VD, batch["label_N"])
+            }
+        top_ND = self.encode_at(batch, batch["predict_N"], batch["start_Q"])
+        tokens_ND, starts_QD = top_ND.split([len(batch["predict_N"]), len(batch["start_Q"])])
+        return {
+            "loss": self.head.loss(tokens_ND, embeddings_VD, batch["label_N"]),
+            self.pair_loss: self.pair_head.loss(starts_QD, batch["label_Q"]),
+            f"{self.pair_loss}_accuracy": self.pair_head.accuracy(starts_QD, batch["label_Q"]),
+        }

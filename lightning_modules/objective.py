@@ -11,10 +11,13 @@ from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lightning_modules.config import RunSettings
+from lightning_modules.config import PAIR_FORMATS, RunSettings
 from lightning_modules.cross_entropy import IGNORED
 from lightning_modules.data.batches import PackedStep
+from lightning_modules.data.pairs import PairLoss
+from lightning_modules.data.tokens import Split, Tokens
 from lightning_modules.encoder import Encoder
+from lightning_modules.loss_sum import LossSum
 from lightning_modules.randomness import derive
 from lightning_modules.vocabulary import END, UNKNOWN
 
@@ -29,35 +32,60 @@ PREDICTION_ROUNDING = 64
 
 Batch = dict[str, Tensor]
 """Tensors of one step, or of one device's share of it. Every objective has `tokens_BT`, `sequence_BT`,
-`position_BT` (see the encoder) and `source_tokens`, the number of real source tokens; the rest is its own."""
+`position_BT` (see the encoder) and `source_tokens`, the number of real source tokens, each counted once; `counts`
+where it counts something; the rest is its own."""
 
 
-class LossSum(NamedTuple):
-    """A loss before it is divided: sums add up over devices and batches, means do not."""
+class VocabularyPart(NamedTuple):
+    """A part of a loss that is a cross-entropy over a vocabulary."""
 
-    total: Tensor
-    """Sum over predicted tokens, nats."""
-    predictions: Tensor
-    """How many tokens were predicted."""
+    name: str
+    labels: str
+    """Name of its labels in a batch."""
+    special: tuple[int, ...] = ()
+    """Special ids that may be among them, besides every id that stands for text."""
 
 
 class Objective(L.LightningModule):
     """An encoder, something to learn with it, and how. One subclass an objective.
 
-    A subclass builds its heads, turns packed sentences into tensors (`view`, numpy, in the data workers)
-    and tensors into a loss (`loss`).
+    A subclass builds its heads, turns packed sequences into tensors (`view`, numpy, in the data workers)
+    and tensors into a loss (`losses`).
     """
 
     def __init__(self, run: RunSettings, *, vocab_size: int) -> None:
         super().__init__()
         self.run = run
         self.vocab_size = vocab_size
-        self.encoder = Encoder(run.encoder, vocab_size=vocab_size, max_length=run.data.max_length)
+        self.encoder: Encoder = self.build_encoder()
 
     needs_targets = False
     """Whether `view` reads the translations."""
-    special_labels: tuple[int, ...] = (UNKNOWN, END)
-    """Special ids that the objective may be asked to predict, besides every id that stands for text."""
+    showings = 1
+    """How often each sequence is shown in a step."""
+    pair_loss: PairLoss = "none"
+    """How pairs are spoilt for a loss to find out."""
+    parts: Mapping[str, float] = {"loss": 1.0}
+    """Weight of each part of the loss. The first is the one that is reported as the loss; one without a weight is
+    a mean that is only reported."""
+    counted: tuple[str, ...] = ()
+    """What the entries of a batch's `counts` are; the first is what the others are shares of."""
+    vocabulary_parts: tuple[VocabularyPart, ...] = (VocabularyPart("loss", "label_N", (UNKNOWN, END)),)
+    """The parts that are cross-entropies over a vocabulary."""
+
+    def build_encoder(self) -> Encoder:
+        """The encoder; under this name it is the same in every objective, bit by bit."""
+        segments = self.run.training.input_format in PAIR_FORMATS
+        return Encoder(
+            self.run.encoder, vocab_size=self.vocab_size, max_length=self.run.data.max_length, segments=segments
+        )
+
+    def look_through(self, tokens: Tokens, split: Split) -> None:
+        """Learn what `view` has to know of the text it will be shown. Called once, before training.
+
+        Raises:
+            DataError: the text does not have what the settings ask for.
+        """
 
     def view(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
         """What this objective shows and asks of packed sentences: arrays for `loss`.
@@ -70,9 +98,21 @@ class Objective(L.LightningModule):
         """The same for evaluation: frozen, whatever the training corruption and the run's seed."""
         return self.view(packed, seed=EVALUATION_SEED)
 
-    def loss(self, batch: Batch) -> LossSum:
-        """Cross-entropy of the predictions that the batch asks for, summed, and their number."""
+    def losses(self, batch: Batch) -> dict[str, LossSum]:
+        """Each part of the loss, summed over the predictions that the batch asks for, and their number."""
         raise TypeError(f"{type(self).__name__} must say what it learns")
+
+    def chance(self, part: str, means: Mapping[str, float]) -> float:
+        """The loss, in nats, of a guess that looks at nothing, in a part that is not over a vocabulary.
+
+        Args:
+            means: of all parts, in the same evaluation.
+        """
+        raise TypeError(f"{type(self).__name__} must say what chance is in {part}")
+
+    def loss(self, batch: Batch) -> LossSum:
+        """The part of the loss that is reported as the loss."""
+        return next(iter(self.losses(batch).values()))
 
     def encode(self, batch: Batch, *, top_place_N: Tensor | None = None) -> tuple[Tensor, ...]:
         """All layers of a batch with this objective's sight; the last at `top_place_N` only, if that is given."""
@@ -81,8 +121,21 @@ class Objective(L.LightningModule):
             sees=self.run.objective.sees,
             sequence_BT=batch["sequence_BT"],
             position_BT=batch["position_BT"],
+            segment_BT=batch.get("segment_BT"),
+            window=self.window,
+            rank_BT=(batch["key_rank_BT"], batch["query_rank_BT"]) if "key_rank_BT" in batch else None,
             top_place_N=top_place_N,
         )
+
+    def encode_at(self, batch: Batch, *places_N: Tensor) -> Tensor:
+        """The top layer as a head reads it at some places of the flattened rows, shape ND."""
+        place_N = places_N[0] if len(places_N) == 1 else torch.cat(places_N)
+        return self.encoder.head_input(self.encode(batch, top_place_N=place_N)[-1])
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """With `sees: window`, how many tokens to the left and to the right."""
+        return self.run.objective.window, self.run.objective.window
 
     def initialise(self) -> None:
         """Set the initial weights from the run's seed: normal, scaled with the width; biases 0.
@@ -102,12 +155,27 @@ class Objective(L.LightningModule):
                 nn.init.ones_(parameter)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Mapping[str, Tensor]:
-        loss = self.loss(batch)
-        totals = torch.stack(
-            [loss.total.detach().double(), loss.predictions.double(), batch["source_tokens"].double()]
-        )
-        totals = sum_over_devices(totals)
-        return {"loss": global_mean(loss.total, totals[1]), "totals": totals}
+        parts = self.losses(batch)
+        sums = [x.detach().double() for part in parts.values() for x in part]
+        counts = [count.double() for count in batch["counts"]] if self.counted else []
+        totals = sum_over_devices(torch.stack([batch["source_tokens"].double(), *sums, *counts]))
+        means = zip(self.parts.values(), parts.values(), totals[2::2], strict=False)
+        loss = sum(weight * global_mean(part.total, count) for weight, part, count in means)
+        assert isinstance(loss, Tensor)
+        return {"loss": loss, "totals": totals}
+
+    def explain(self, totals: list[float]) -> tuple[int, int, dict[str, float]]:
+        """Tokens seen and predicted in some steps, and what their log says, from the sum of their `totals`."""
+        losses = len(self.parts)
+        pairs = zip(totals[1 : 2 * losses : 2], totals[2 : 2 * losses + 1 : 2], strict=True)
+        parts = dict(zip(self.parts, pairs, strict=True))
+        main, *others = self.parts
+        line = {"train/loss": parts[main][0] / max(parts[main][1], 1)}
+        line |= {f"train/{name}": parts[name][0] / max(parts[name][1], 1) for name in others}
+        counts = dict(zip(self.counted, totals[2 * losses + 1 :], strict=True))
+        for name, count in list(counts.items())[1:]:
+            line[f"corruption/{name}"] = count / max(counts[self.counted[0]], 1)
+        return round(totals[0]), round(parts[main][1]), line
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         training = self.run.training
@@ -173,23 +241,24 @@ def shared_inputs(packed: PackedStep, shown_N: NDArray[np.int64]) -> dict[str, N
         "tokens_BT": source.grid(shown_N),
         "sequence_BT": source.grid(source.slot_N),
         "position_BT": source.grid(source.position_N),
-        "source_tokens": np.array(len(source.ids_N)),
+        "source_tokens": np.array(np.count_nonzero(source.showing_N == 0)),
+        **({"segment_BT": source.grid(source.segment_N)} if source.segment_N.any() else {}),
     }
 
 
-def padded_predictions(place_N: NDArray[np.int64], label_N: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+def padded_predictions(
+    place_N: NDArray[np.int64], label_N: NDArray[np.int64], *, place: str = "predict_N", label: str = "label_N"
+) -> dict[str, NDArray[np.int64]]:
     """Where predictions are asked for and what is right, filled up with IGNORED ones to a round number.
 
     So that steps differ in few shapes: each new one makes the matrix library prepare kernels, and breaks up the
     memory that the steps before left (benchmarks/README.md).
+
+    Args:
+        place, label: names of the two arrays.
     """
     missing = -len(label_N) % PREDICTION_ROUNDING
     return {
-        "predict_N": np.pad(place_N, (0, missing)),
-        "label_N": np.pad(label_N, (0, missing), constant_values=IGNORED),
+        place: np.pad(place_N, (0, missing)),
+        label: np.pad(label_N, (0, missing), constant_values=IGNORED),
     }
-
-
-def asked(label_N: Tensor) -> Tensor:
-    """How many predictions are asked for, float64."""
-    return (label_N != IGNORED).sum().double()

@@ -4,7 +4,12 @@ from lightning_modules.causal_lm import CausalLM
 from lightning_modules.config import RunSettings
 from lightning_modules.data.tokens import Tokens
 from lightning_modules.masked_lm import MaskedLM
+from lightning_modules.mixture import Mixture
+from lightning_modules.naive_bidirectional_lm import NaiveBidirectionalLM
 from lightning_modules.objective import Objective
+from lightning_modules.permutation_lm import PermutationLM
+from lightning_modules.replaced_token import ReplacedToken
+from lightning_modules.skip_gram import SkipGram
 from lightning_modules.translation import Translation
 
 
@@ -19,5 +24,15 @@ def build(run: RunSettings, tokens: Tokens) -> Objective:
         case "translation":
             assert tokens.target_vocab_size is not None
             objective = Translation(run, vocab_size=tokens.vocab_size, target_vocab_size=tokens.target_vocab_size)
+        case "mixture":
+            objective = Mixture(run, vocab_size=tokens.vocab_size)
+        case "replaced_token":
+            objective = ReplacedToken(run, vocab_size=tokens.vocab_size)
+        case "permutation_lm":
+            objective = PermutationLM(run, vocab_size=tokens.vocab_size)
+        case "naive_bidirectional_lm":
+            objective = NaiveBidirectionalLM(run, vocab_size=tokens.vocab_size)
+        case "skip_gram":
+            objective = SkipGram(run, vocab_size=tokens.vocab_size, counts_V=tokens.source_counts_V)
     objective.initialise()
     return objective

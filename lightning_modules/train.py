@@ -83,6 +83,8 @@ def train(
         trainer = _trainer(run, directory, callbacks, devices=devices, accelerator=accelerator, resume=resume)
         if trainer.is_global_zero:
             directory.write_state("running", max_steps=run.training.max_steps, pid=os.getpid())
+            if data.word_order is not None:
+                write_json(directory.path / "word_order.json", data.word_order)
         trainer.fit(objective, data, ckpt_path=resume, weights_only=True)
         saver.finish(trainer, objective)
     if trainer.is_global_zero:

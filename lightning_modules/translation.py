@@ -7,10 +7,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lightning_modules.config import RunSettings, TranslationSettings
+from lightning_modules.corruption import replace_tokens
 from lightning_modules.cross_entropy import summed_cross_entropy
 from lightning_modules.data.batches import PackedStep
 from lightning_modules.decoder import Decoder
-from lightning_modules.objective import Batch, LossSum, Objective, asked, padded_predictions, shared_inputs
+from lightning_modules.loss_sum import LossSum, asked
+from lightning_modules.objective import Batch, Objective, padded_predictions, shared_inputs
 from lightning_modules.vocabulary import END, PAD, START
 
 
@@ -22,6 +24,7 @@ class Translation(Objective):
     def __init__(self, run: RunSettings, *, vocab_size: int, target_vocab_size: int) -> None:
         super().__init__(run, vocab_size=vocab_size)
         assert isinstance(run.objective, TranslationSettings)
+        self.token_dropout = run.objective.token_dropout
         self.decoder = Decoder(
             run.encoder,
             num_hidden_layers=run.objective.decoder.num_hidden_layers,
@@ -30,17 +33,24 @@ class Translation(Objective):
         )
 
     def view(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
+        shown_N = replace_tokens(packed.source, self.token_dropout, vocab_size=self.vocab_size, seed=seed)
+        return self._asked(packed, shown_N)
+
+    def evaluation_view(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:
+        return self._asked(packed, packed.source.ids_N)
+
+    def _asked(self, packed: PackedStep, shown_N: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
         target = packed.target
         assert target is not None
         follows = np.flatnonzero(target.position_N > 0)  # tokens of a sentence stand together, in order
-        return shared_inputs(packed, packed.source.ids_N) | {
+        return shared_inputs(packed, shown_N) | {
             "target_tokens_BU": target.grid(target.ids_N),
             "target_sequence_BU": target.grid(target.slot_N),
             "target_position_BU": target.grid(target.position_N),
             **padded_predictions(target.place_N[follows - 1], target.ids_N[follows]),
         }
 
-    def loss(self, batch: Batch) -> LossSum:
+    def losses(self, batch: Batch) -> dict[str, LossSum]:
         hidden_BUD = self.decoder(
             batch["target_tokens_BU"],
             self.encoder.head_input(self.encode(batch)[-1]),
@@ -50,7 +60,7 @@ class Translation(Objective):
         )
         predicted_ND = hidden_BUD.flatten(0, 1)[batch["predict_N"]]
         total = summed_cross_entropy(predicted_ND, self.decoder.tokens.weight, None, batch["label_N"])
-        return LossSum(total, asked(batch["label_N"]))
+        return {"loss": LossSum(total, asked(batch["label_N"]))}
 
     @torch.no_grad()
     def translate(self, tokens_BT: Tensor, *, max_length: int) -> list[list[int]]:
@@ -59,7 +69,9 @@ class Translation(Objective):
         Decoding a row ends at END or at `max_length` tokens, START and END included.
         """
         source_sequence_BT = (tokens_BT != PAD).long()
-        source_BTD = self.encoder.head_input(self.encoder(tokens_BT, sees=self.run.objective.sees)[-1])
+        source_BTD = self.encoder.head_input(
+            self.encoder(tokens_BT, sees=self.run.objective.sees, window=self.window)[-1]
+        )
         decoded_BU = tokens_BT.new_full((len(tokens_BT), 1), START)
         ended_B = torch.zeros(len(tokens_BT), dtype=torch.bool, device=tokens_BT.device)
         while decoded_BU.shape[1] < max_length and not ended_B.all():

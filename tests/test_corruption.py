@@ -25,8 +25,8 @@ def text(lengths: list[int], *, epoch: int = 0, seed: int = 0) -> dict[str, Any]
     return {"ids_N": np.array(ids), "epoch_N": np.full(len(ids), epoch)} | flat
 
 
-def reference(ids_N, *, epoch_N, sentence_N, position_N, masking, vocab_size, seed):
-    """The same corruption from the written rule: one sentence, one token at a time."""
+def reference(ids_N, *, epoch_N, sentence_N, position_N, masking, vocab_size, seed, joined_N=None):
+    """The same corruption from the written rule: one sentence, one unit, one token at a time."""
     key, shown, selected = derive(seed, "corruption"), ids_N.copy(), np.zeros(len(ids_N), bool)
 
     def draw(i: int, purpose: int) -> float:
@@ -36,23 +36,47 @@ def reference(ids_N, *, epoch_N, sentence_N, position_N, masking, vocab_size, se
     for epoch, number in dict.fromkeys(zip(epoch_N.tolist(), sentence_N.tolist(), strict=True)):
         members = [i for i in range(len(ids_N)) if (epoch_N[i], sentence_N[i]) == (epoch, number)]
         candidates = [i for i in members if ids_N[i] not in (START, END)]
-        u = uniforms(key, np.array([epoch]), np.array([number])).item()
-        count = int(masking.ratio * len(candidates) + u)
-        for i in sorted(candidates, key=lambda i: draw(i, 0))[:count]:
-            selected[i] = True
-            treatment = draw(i, 1)
-            if treatment < masking.mask:
-                shown[i] = MASK
-            elif treatment < masking.mask + masking.random:
-                shown[i] = FIRST_WORD_ID + int(draw(i, 2) * (vocab_size - FIRST_WORD_ID))
+        n, width = len(candidates), masking.ratio * len(candidates)
+        turn = uniforms(key, np.array([epoch]), np.array([number])).item() * n
+        units = units_of(candidates, joined_N)
+        if masking.count == "fixed":
+            turn, width = int(turn), max(width, 1)
+        laid = 0  # how much of the circle the units before take
+        for unit in sorted(units, key=lambda unit: draw(unit[0], 0)):
+            middle = (laid + len(unit) / 2 + turn) % n
+            laid += len(unit)
+            if masking.count == "independent":
+                middle = draw(unit[0], 0) * n
+            for i in unit if middle < width else []:
+                selected[i] = True
+                treatment = draw(i, 1)
+                if treatment < masking.mask:
+                    shown[i] = MASK
+                elif treatment < masking.mask + masking.random:
+                    shown[i] = FIRST_WORD_ID + int(draw(i, 2) * (vocab_size - FIRST_WORD_ID))
     return shown, selected
 
 
+def units_of(candidates, joined_N):
+    """The tokens of each unit."""
+    units: list[list[int]] = []
+    for i in candidates:
+        if joined_N is not None and joined_N[i] and units:
+            units[-1].append(i)
+        else:
+            units.append([i])
+    return units
+
+
 @pytest.mark.parametrize("ratio", [0.15, 0.5, 1.0])
-def test_equals_the_plain_reference(ratio):
-    masking = MaskingSettings(ratio=ratio, mask=0.5, random=0.3, keep=0.2)
-    flat = text([1, 7, 20, 3, 11])
+@pytest.mark.parametrize("count", ["unbiased", "fixed", "independent"])
+@pytest.mark.parametrize("units", ["tokens", "longer units"])
+def test_equals_the_plain_reference(ratio, count, units):
+    masking = MaskingSettings(ratio=ratio, mask=0.5, random=0.3, keep=0.2, count=count)
+    flat = text([1, 7, 20, 3, 11] * 5)
     arguments = {**flat, "masking": masking, "vocab_size": V, "seed": 3}
+    if units != "tokens":
+        arguments["joined_N"] = np.random.default_rng(1).random(len(flat["ids_N"])) < 0.4
     ours = mask_tokens(**arguments)
     shown, selected = reference(**arguments)
     assert np.array_equal(ours.selected_N, selected)

@@ -107,7 +107,12 @@ def test_a_grid_can_vary_the_kind_and_replaces_what_belongs_to_the_other():
     arms = {"mlm": {"objective": {"kind": "masked_lm", "masking": {"ratio": 0.4}}}}
     found = settings(arms=arms, grid={"base": "mlm", "axes": {"objective.kind": ["masked_lm", "causal_lm"]}})
     assert found["mlm,kind=masked_lm"].objective.masking.ratio == 0.4
-    assert found["mlm,kind=causal_lm"].objective.model_dump() == {"kind": "causal_lm", "sees": "left_only"}
+    assert found["mlm,kind=causal_lm"].objective.model_dump() == {
+        "kind": "causal_lm",
+        "sees": "left_only",
+        "window": 2,
+        "token_dropout": 0.0,
+    }
 
 
 def test_zip_pairs_and_multiplies_with_the_axes():
@@ -181,7 +186,7 @@ def test_resolved_writes_out_every_default():
     found = grid.resolved(
         experiment(question="Which?", measures=["layer_change"], claims=["article"], seeds=[0, 2])
     )
-    assert list(found) == ["name", "version", "question", "seeds", "measures", "claims", "arms"]
+    assert list(found) == ["name", "version", "question", "seeds", "match", "measures", "claims", "arms"]
     assert found == {
         "name": "x",
         "version": 1,
@@ -198,16 +203,23 @@ def test_resolved_writes_out_every_default():
                 },
                 "objective": {
                     "kind": "masked_lm", "sees": "both_sides",
-                    "masking": {"ratio": 0.15, "mask": 0.8, "random": 0.1, "keep": 0.1, "select": "uniform"},
+                    "window": 2, "pair_loss": "none",
+                    "masking": {
+                        "ratio": 0.15, "schedule": None, "mask": 0.8, "random": 0.1, "keep": 0.1,
+                        "random_differs": False, "select": {"kind": "uniform"}, "count": "unbiased",
+                        "copies": None, "predict": None,
+                    },
                 },
                 "training": {
-                    "max_steps": 1000, "tokens_per_step": 8192, "learning_rate": 5e-4, "warmup_steps": 100,
+                    "max_steps": 1000, "tokens_per_step": 8192, "input_format": "sentences",
+                    "word_order": {"kind": "natural"}, "learning_rate": 5e-4, "warmup_steps": 100,
                     "weight_decay": 0.01, "gradient_clip_val": 1.0, "precision": "32-true", "validate_every": 200,
                     "keep_checkpoints": "all",
                 },
             }
         },
         "seeds": [0, 2],
+        "match": "steps",
         "measures": [{"kind": "layer_change", "tokens": 50_000}],
         "claims": ["article"],
     }  # fmt: skip

@@ -64,7 +64,7 @@ def accepts(rule, value, root):
         "not": lambda one: not accepts(one, value, root),
         "const": lambda constant: value == constant,
         "enum": lambda values: value in values,
-        "type": lambda name: isinstance(value, TYPES[name]) and not isinstance(value, bool),
+        "type": lambda name: isinstance(value, bool) if name == "boolean" else fits_type(value, name),
         "minimum": lambda bound: not isinstance(value, int | float) or value >= bound,
         "maximum": lambda bound: not isinstance(value, int | float) or value <= bound,
         "exclusiveMinimum": lambda bound: not isinstance(value, int | float) or value > bound,
@@ -82,6 +82,10 @@ def accepts(rule, value, root):
     kept = all(keywords[word](argument) for word, argument in rule.items() if word in keywords)
     items = value.items() if isinstance(value, dict) else ()
     return kept and all(members_fit(rule, key, item, root) for key, item in items)
+
+
+def fits_type(value, name):
+    return isinstance(value, TYPES[name]) and not isinstance(value, bool)
 
 
 def members_fit(rule, key, item, root):

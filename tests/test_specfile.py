@@ -21,6 +21,11 @@ seeds: [0, 1]
 measures: [layer_change]
 """
 
+KINDS = (
+    "masked_lm, causal_lm, translation, mixture, replaced_token, permutation_lm, naive_bidirectional_lm or "
+    "skip_gram"
+)
+
 
 @pytest.fixture
 def wrong(tmp_path):
@@ -105,7 +110,8 @@ KEYS = [
     (
         "kind: causal_lm}",
         "kind: causal_lm, masking: {}}",
-        "10:38: objective.masking is unknown; objective of kind causal_lm takes kind and sees",
+        "10:38: objective.masking is unknown; objective of kind causal_lm takes kind, sees, window and "
+        "token_dropout",
     ),
     (
         "[layer_change]",
@@ -214,13 +220,12 @@ VALUES = [
     (
         "kind: masked_lm",
         "kind: maskd_lm",
-        '6:19: objective must be of kind masked_lm, causal_lm or translation, but is "maskd_lm"; '
-        "did you mean masked_lm?",
+        "6:19: objective must be of kind " + KINDS + ', but is "maskd_lm"; did you mean masked_lm?',
     ),
     (
         "kind: masked_lm",
         "kind: 3",
-        "6:19: objective must be of kind masked_lm, causal_lm or translation, but is 3",
+        "6:19: objective must be of kind " + KINDS + ", but is 3",
     ),
     (
         "objective: {kind: masked_lm}",
@@ -322,7 +327,7 @@ MISSING = [
     (
         "objective: {kind: masked_lm}\n",
         "",
-        "8:3: arm mlm: objective is missing; its kind is masked_lm, causal_lm or translation",
+        "8:3: arm mlm: objective is missing; its kind is " + KINDS,
     ),
     (
         "clm: {objective: {kind: causal_lm}}",

@@ -1,10 +1,11 @@
 """What a spec may say about its measures. No torch, no mathematics."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from lightning_modules.config import Settings
+from lightning_modules.config import Settings, WordOrder
+from lightning_modules.config.settings import from_name
 
 
 class LayerChangeSettings(Settings):
@@ -28,19 +29,17 @@ class TokenInformationSettings(Settings):
 
 
 class ValidationSettings(Settings):
-    """Loss and perplexity on the validation text under one frozen corruption; BLEU and chrF of translations."""
+    """Loss and perplexity on the validation text under one frozen corruption; BLEU and chrF of translations;
+    accuracy of a head on pairs."""
 
     kind: Literal["validation"]
     translations: int = Field(500, ge=1)
     """Sentences translated (greedily) for BLEU and chrF, from the start of the validation text."""
-
-
-def _as_settings(value: Any) -> Any:
-    """A measure's bare name stands for the measure with its defaults."""
-    return {"kind": value} if isinstance(value, str) else value
+    word_orders: tuple[WordOrder, ...] = Field((), strict=False)
+    """Also the loss on copies of the validation text with its words in these orders."""
 
 
 Measure = Annotated[
     Annotated[LayerChangeSettings | TokenInformationSettings | ValidationSettings, Field(discriminator="kind")],
-    BeforeValidator(_as_settings),
+    BeforeValidator(from_name),
 ]

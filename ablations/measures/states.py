@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ablations.measures.sample import Sample, is_text_token
 from lightning_modules.data.batches import consecutive, pack
 from lightning_modules.data.module import as_tensors, row_length
+from lightning_modules.data.sequences import single_sentences
 from lightning_modules.data.tokens import Split
 from lightning_modules.evaluation import TOKENS_AT_ONCE
 from lightning_modules.objective import Objective, shared_inputs
@@ -30,7 +31,7 @@ def layer_states(objective: Objective, split: Split, sample: Sample) -> list[NDA
         target_offsets=None,
     )
     parts: list[list[torch.Tensor]] = []
-    for step in consecutive(head.lengths, tokens_per_step=TOKENS_AT_ONCE):
+    for step in consecutive(single_sentences(head, np.arange(len(head))), tokens_per_step=TOKENS_AT_ONCE):
         packed = pack(head, step, row_length=row_length(head))
         batch = as_tensors(shared_inputs(packed, packed.source.ids_N))
         layers = objective.encode({name: tensor.to(objective.device) for name, tensor in batch.items()})

@@ -10,50 +10,126 @@ from numpy.typing import NDArray
 from torchmetrics.text import CHRFScore, SacreBLEUScore
 
 from ablations.measures.settings import ValidationSettings
+from lightning_modules.config.word_order import name_of
 from lightning_modules.cross_entropy import IGNORED
 from lightning_modules.data.module import evaluation_batches
-from lightning_modules.data.tokenizer import decode
+from lightning_modules.data.pairs import PairLoss, rearranged
+from lightning_modules.data.sequences import PAIR, formatted
+from lightning_modules.data.tokenizer import decode, starts_word
 from lightning_modules.data.tokens import Split, Tokens
-from lightning_modules.evaluation import TOKENS_AT_ONCE, evaluate
-from lightning_modules.objective import Objective
+from lightning_modules.evaluation import TOKENS_AT_ONCE, evaluate_parts
+from lightning_modules.objective import EVALUATION_SEED, Objective
 from lightning_modules.translation import Translation
 from lightning_modules.vocabulary import FIRST_WORD_ID, PAD
+from lightning_modules.word_order import reordered
 
 SENTENCES_AT_ONCE = 128
 
 
 def validation(objective: Objective, tokens: Tokens, settings: ValidationSettings) -> Iterator[dict[str, Any]]:
-    """Rows of loss (nats per predicted token) and perplexity; for translation also BLEU and chrF (0 to 100).
+    """Rows of loss (nats per prediction) and perplexity; for translation also BLEU and chrF (0 to 100), for a loss
+    on pairs its accuracy on both tasks, in the training's input format.
 
-    Masked LM is asked at 15%, 80/10/10, with one corruption for all arms and seeds. The floor of the loss is
-    that of a model that knows how frequent each token is in the training text and nothing else, on the same
-    predictions; the floor of BLEU and chrF is that of the same translations with the references shuffled.
-    """
-    loss = evaluate(objective, tokens.validation)
-    count = int(loss.predictions)
-    mean, unigram = (loss.total / loss.predictions).item(), unigram_loss(objective, tokens)
-    yield {"metric": "loss", "value": mean, "floor": unigram, "unit": "nats", "n": count}
-    yield {"metric": "perplexity", "value": math.exp(mean), "floor": math.exp(unigram), "unit": "", "n": count}
+    Masked LM is asked at 15%, 80/10/10, with one corruption for all arms and seeds. `group` is null for the loss
+    that an objective is named after, else the name of another part of it (`generator`, `causal_lm`), or of the
+    word order of a shuffled copy. What is no loss over the vocabulary, and so cannot be compared with one, is
+    `objective_loss`. The floor of a loss over the vocabulary is that of a model that knows how frequent each token
+    is in the training text and nothing else, on the same predictions; that of another loss, and of accuracy, is of
+    a guess that knows the shares of the answers. That of BLEU and chrF is of the same translations with the
+    references shuffled."""
+    yield from _losses(objective, tokens, tokens.validation)
+    for order in settings.word_orders:
+        split, _ = reordered(
+            tokens.validation,
+            order,
+            starts_V=starts_word(tokens.tokenizer),
+            max_length=objective.run.data.max_length,
+            seed=EVALUATION_SEED,
+        )
+        for row in _losses(objective, tokens, split):
+            if row["group"] is None:
+                yield row | {"group": name_of(order)}
+    if objective.pair_loss != "none":
+        yield from _pair_accuracies(objective, tokens.validation)
     if isinstance(objective, Translation):
         yield from _translation_scores(objective, tokens, settings)
 
 
+def _losses(objective: Objective, tokens: Tokens, split: Split) -> Iterator[dict[str, Any]]:
+    parts = {name: part for name, part in evaluate_parts(objective, split).items() if part.predictions}
+    means = {name: (part.total / part.predictions).item() for name, part in parts.items()}
+    unigram = unigram_losses(objective, tokens, split)
+    main = next(iter(objective.parts))
+    for name, weight in objective.parts.items():
+        if name not in parts or not weight:
+            continue
+        mean, count = means[name], int(parts[name].predictions)
+        floor = unigram[name] if name in unigram else objective.chance(name, means)
+        group = None if name == main else name
+        metric = "loss" if name in unigram else "objective_loss"
+        yield {"metric": metric, "group": group, "value": mean, "floor": floor, "unit": "nats", "n": count}
+        if name in unigram:
+            perplexity = {"metric": "perplexity", "value": math.exp(mean), "floor": math.exp(floor)}
+            yield perplexity | {"group": group, "unit": "", "n": count}
+
+
 def unigram_loss(objective: Objective, tokens: Tokens) -> float:
+    """`unigram_losses` of the loss that the objective is named after, on the validation text."""
+    return unigram_losses(objective, tokens, tokens.validation)["loss"]
+
+
+def unigram_losses(objective: Objective, tokens: Tokens, split: Split) -> dict[str, float]:
     """Mean loss, in nats, of the training text's token frequencies (each count plus one, among the ids that
-    the objective may be asked for) on the tokens that it is asked to predict in the validation text."""
+    the objective may be asked for) on the tokens that it is asked to predict in a split; for every part over a
+    vocabulary."""
     counts_V = tokens.target_counts_V if objective.needs_targets else tokens.source_counts_V
     assert counts_V is not None
+    parts = objective.vocabulary_parts
+    losses_V = {part.name: _unigram_nats(counts_V, part.special) for part in parts}
+    total, count = dict.fromkeys(losses_V, 0.0), dict.fromkeys(losses_V, 0)
+    for batch in evaluation_batches(objective, split, tokens_per_step=TOKENS_AT_ONCE):
+        for part in parts:
+            label_N = batch[part.labels].numpy()
+            label_N = label_N[label_N != IGNORED]
+            total[part.name] += losses_V[part.name][label_N].sum()
+            count[part.name] += len(label_N)
+    return {name: total[name] / max(1, count[name]) for name in total}
+
+
+def _unigram_nats(counts_V: NDArray[np.int64], special: tuple[int, ...]) -> NDArray[np.float64]:
     ids_V = np.arange(len(counts_V))
-    can_be_asked_V = (ids_V >= FIRST_WORD_ID) | np.isin(ids_V, objective.special_labels)
+    can_be_asked_V = (ids_V >= FIRST_WORD_ID) | np.isin(ids_V, special)
     smoothed_V = np.where(can_be_asked_V, counts_V + 1.0, 0.0)
-    loss_V = -np.log(smoothed_V / smoothed_V.sum(), where=can_be_asked_V, out=np.full(len(ids_V), np.inf))
-    total = count = 0.0
-    for batch in evaluation_batches(objective, tokens.validation, tokens_per_step=TOKENS_AT_ONCE):
-        label_N = batch["label_N"].numpy()
-        label_N = label_N[label_N != IGNORED]
-        total += loss_V[label_N].sum()
-        count += len(label_N)
-    return total / count
+    return -np.log(smoothed_V / smoothed_V.sum(), where=can_be_asked_V, out=np.full(len(ids_V), np.inf))
+
+
+def _pair_accuracies(objective: Objective, split: Split) -> Iterator[dict[str, Any]]:
+    """How often the head on pairs is right, whichever of the two tasks it was trained on."""
+    document_S = split.documents.astype(np.int64)
+    natural = formatted(
+        split,
+        np.arange(len(split)),
+        document_S,
+        objective.run.training.input_format,
+        max_length=objective.run.data.max_length,
+    )
+    tasks: tuple[PairLoss, ...] = ("next_sentence", "sentence_order")
+    for task in tasks:
+        sequences = rearranged(natural, task, split.documents, seed=EVALUATION_SEED)
+        right = evaluate_parts(objective, split, sequences=sequences)[f"{objective.pair_loss}_accuracy"]
+        count = int(right.predictions)
+        if count:
+            share = (sequences.label_Q == PAIR).sum() / count
+            value = right.total.item() / count
+            floor = max(share, 1 - share)
+            yield {
+                "metric": "pair_accuracy",
+                "group": task,
+                "value": value,
+                "floor": floor,
+                "unit": "",
+                "n": count,
+            }
 
 
 def _translation_scores(

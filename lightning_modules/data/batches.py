@@ -1,50 +1,60 @@
-"""The batch plan: which sentences form step i, the same for any number of devices.
+"""The batch plan: which sequences form step i, the same for any number of devices.
 
-A step is a set of sentences whose real tokens (special ones included, padding not) never exceed
-`tokens_per_step`. They are taken in an order that depends on (seed, epoch) alone: epoch after epoch, each
-a new permutation, so every arm of a seed sees the same sentences at the same step. Inside a step the
-sentences are packed into rows of one fixed length; no row mixes their attention (see the encoder), so
-packing changes the speed and nothing else.
+A step is a set of sequences whose real tokens (special ones included, padding not) never exceed `tokens_per_step`.
+They are taken in an order that depends on (seed, epoch) alone, epoch after epoch, so every arm of a seed sees the
+same text at the same step. Inside a step the sequences are packed into rows of one fixed length; no row mixes
+their attention (see the encoder), so packing changes the speed and nothing else.
 
-Letters: S sentences of a step, N their tokens in order, B rows, T positions, U target positions.
+Letters: S sentences of a step, Q its sequences, N its tokens in order, B rows, T positions, U target positions.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lightning_modules.config import InputFormat
+from lightning_modules.data.sequences import Epoch, Sequences, epochs, joined
 from lightning_modules.data.tokens import Split
+from lightning_modules.data.words import runs
 from lightning_modules.errors import DataError
-from lightning_modules.randomness import derive
+from lightning_modules.vocabulary import END
 
 TARGET_ROUNDING = 16  # target rows are padded to a multiple of this: few distinct shapes
 
 
-class Step(NamedTuple):
-    """The sentences of one step, in the order of the plan."""
-
-    sentence_S: NDArray[np.int64]
-    epoch_S: NDArray[np.int64]
-
-
 class BatchPlan:
-    """Which sentences form step i, for i = 0 .. steps - 1."""
+    """Which sequences form step i, for i = 0 .. steps - 1."""
 
-    def __init__(self, lengths: NDArray[np.integer], *, tokens_per_step: int, steps: int, seed: int) -> None:
-        """Cut `steps` steps from the endless stream of epochs; needs the lengths and nothing else.
+    def __init__(
+        self,
+        split: Split,
+        *,
+        tokens_per_step: int,
+        steps: int,
+        seed: int,
+        input_format: InputFormat = "sentences",
+        max_length: int = 0,
+    ) -> None:
+        """Cut `steps` steps from the endless stream of epochs.
+
+        Args:
+            max_length: of a sequence, where that is not one sentence.
 
         Raises:
             DataError: the split has fewer tokens than one step.
         """
-        total = int(lengths.sum())
+        total = int(split.lengths.sum())
         if steps and total < tokens_per_step:
             raise DataError(
-                f"data.train: {len(lengths):,} sentences with {total:,} tokens are fewer than one step of "
+                f"data.train: {len(split):,} sentences with {total:,} tokens are fewer than one step of "
                 f"training.tokens_per_step = {tokens_per_step:,}; give more text or make the steps smaller."
             )
-        self._lengths, self._seed = lengths, seed
-        self._order: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, np.int64))
+        self._epoch_of = epochs(
+            split, input_format, max_length=max_length, tokens_per_step=tokens_per_step, seed=seed
+        )
+        self._epoch: tuple[int, Epoch] | None = None
         self._starts = self._cut(tokens_per_step, steps)
 
     def _cut(self, tokens_per_step: int, steps: int) -> list[tuple[int, int]]:
@@ -54,7 +64,7 @@ class BatchPlan:
         ends = self._cumulated(epoch)
         while len(starts) <= steps:
             stop = int(np.searchsorted(ends, ends[place] + tokens_per_step - carried, side="right")) - 1
-            if stop < len(self._lengths):
+            if stop < len(ends) - 1:
                 starts.append((epoch, stop))
                 place, carried = stop, 0
             else:
@@ -65,48 +75,46 @@ class BatchPlan:
 
     def _cumulated(self, epoch: int) -> NDArray[np.int64]:
         """Tokens before each place of an epoch's order, and after the last."""
-        return np.concatenate([[0], np.cumsum(self._lengths[self._epoch_order(epoch)])])
+        return np.concatenate([[0], np.cumsum(self._in_order(epoch).lengths_Q)])
 
-    def _epoch_order(self, epoch: int) -> NDArray[np.int64]:
-        if self._order[0] != epoch:
-            rng = np.random.Generator(np.random.Philox(derive(self._seed, "order", epoch)))
-            self._order = (epoch, rng.permutation(len(self._lengths)))
-        return self._order[1]
+    def _in_order(self, epoch: int) -> Epoch:
+        if self._epoch is None or self._epoch[0] != epoch:
+            self._epoch = (epoch, self._epoch_of(epoch))
+        return self._epoch[1]
 
     def __len__(self) -> int:
         return len(self._starts) - 1
 
-    def __getitem__(self, step: int) -> Step:
+    def __getitem__(self, step: int) -> Sequences:
         (epoch, start), (last_epoch, end) = self._starts[step], self._starts[step + 1]
-        sentences, epochs = [], []
+        parts = []
         while epoch <= last_epoch:
-            order = self._epoch_order(epoch)
-            part = order[start : end if epoch == last_epoch else len(order)]
-            sentences.append(part)
-            epochs.append(np.full(len(part), epoch))
+            order = self._in_order(epoch)
+            stop = end if epoch == last_epoch else len(order.lengths_Q)
+            parts.append(order.part(start, stop).of_epoch(epoch))
             epoch, start = epoch + 1, 0
-        return Step(np.concatenate(sentences), np.concatenate(epochs))
+        return joined(parts)
 
     @property
     def epochs(self) -> float:
         """How often the plan goes through the text."""
         epoch, place = self._starts[-1]
-        return epoch + place / len(self._lengths)
+        return epoch + place / len(self._in_order(epoch).lengths_Q)
 
 
-def consecutive(lengths: NDArray[np.integer], *, tokens_per_step: int) -> list[Step]:
-    """The whole split once, in its own order (epoch 0): the plan of an evaluation."""
-    ends, steps, start = np.cumsum(lengths), [], 0
-    while start < len(lengths):
+def consecutive(sequences: Sequences, *, tokens_per_step: int) -> list[Sequences]:
+    """Sequences in their own order, some at a time: the plan of an evaluation."""
+    ends, steps, start = np.cumsum(sequences.lengths_Q), [], 0
+    while start < len(ends):
         before = ends[start - 1] if start else 0
         stop = max(start + 1, int(np.searchsorted(ends, before + tokens_per_step, side="right")))
-        steps.append(Step(np.arange(start, stop), np.zeros(stop - start, np.int64)))
+        steps.append(sequences.part(start, stop))
         start = stop
     return steps
 
 
 class Rows(NamedTuple):
-    """Sentences of one step, or one device's share of it, placed in rows. N = their tokens, in order."""
+    """Sequences of one step, or one device's share of it, placed in rows. N = their tokens, in order."""
 
     shape: tuple[int, int]
     """B, T."""
@@ -114,12 +122,22 @@ class Rows(NamedTuple):
     epoch_N: NDArray[np.int64]
     sentence_N: NDArray[np.int64]
     """Number of the sentence in its split."""
+    index_N: NDArray[np.int64]
+    """Place of the token among all of the split's."""
+    offset_N: NDArray[np.int64]
+    """Place in the sentence, from 0, which is START."""
+    showing_N: NDArray[np.int64]
+    """Which showing of its sequence in this step, from 0."""
     position_N: NDArray[np.int64]
-    """Place in the sentence, from 0."""
+    """Place in the sequence, from 0."""
+    segment_N: NDArray[np.int64]
+    """0, or 1 in the second segment of a pair."""
     slot_N: NDArray[np.int64]
-    """Number of the sentence in its row, from 1; 0 is padding."""
+    """Number of the sequence in its row, from 1; 0 is padding."""
     place_N: NDArray[np.int64]
     """Flat index into B x T."""
+    label_Q: NDArray[np.int64]
+    """See `Sequences`; in the order of the sequences' first tokens here."""
 
     def grid(self, values_N: NDArray[np.integer]) -> NDArray[np.int64]:
         """The values laid out in rows, shape BT, 0 elsewhere."""
@@ -133,54 +151,59 @@ class PackedStep(NamedTuple):
 
     source: Rows
     target: Rows | None
+    number: int = 0
+    """Of the step, from 0."""
 
 
 def pack(
     split: Split,
-    step: Step,
+    step: Sequences,
     *,
     row_length: int,
     rows: int = 1,
     targets: bool = False,
+    showings: int = 1,
+    number: int = 0,
     rank: int = 0,
     ranks: int = 1,
 ) -> PackedStep:
-    """Place a step's sentences in rows and keep every `ranks`-th row, starting at `rank`.
+    """Place a step's sequences in rows and keep every `ranks`-th row, starting at `rank`.
 
     Args:
-        row_length: T; at least the longest sentence.
+        row_length: T; at least the longest sequence.
         rows: at least this many rows over all devices, so that steps differ in few shapes.
-        targets: also place the translations, in the rows of their sources.
+        targets: also place the translations, in the rows of their sources; sequences are single sentences then.
+        showings: how often each sequence is shown.
+        number: of the step.
     """
-    length_S = split.lengths[step.sentence_S]
-    row_S = first_fit_decreasing(length_S, row_length)
-    rows = max(rows, int(row_S.max()) + 1)
+    showing_Q = np.repeat(np.arange(showings), len(step))
+    step = joined([step] * showings)
+    row_Q = first_fit_decreasing(step.lengths_Q, row_length)
+    rows = max(rows, int(row_Q.max()) + 1)
     rows += -rows % ranks
-    mine_S = np.flatnonzero(row_S % ranks == rank)
-    local_row_S = row_S[mine_S] // ranks
+    mine_Q = row_Q % ranks == rank
+    step, showing_Q, local_row_Q = step.where(mine_Q), showing_Q[mine_Q], row_Q[mine_Q] // ranks
     local_rows = rows // ranks
-    sentence_S, epoch_S = step.sentence_S[mine_S], step.epoch_S[mine_S]
-    source = _place(split.ids, split.offsets, sentence_S, epoch_S, local_row_S, (local_rows, row_length))
+    source = _place(split.ids, split.offsets, step, showing_Q, local_row_Q, (local_rows, row_length))
     if not targets:
-        return PackedStep(source, None)
+        return PackedStep(source, None, number)
     assert split.target_ids is not None
     assert split.target_offsets is not None
-    target_length_S = split.target_lengths[sentence_S]
-    longest = int(np.bincount(local_row_S, target_length_S, minlength=1).max()) if len(mine_S) else 1
+    target = replace(step, pieces_S=split.target_lengths[step.sentence_S] - 2)
+    longest = int(np.bincount(local_row_Q, target.lengths_Q, minlength=1).max()) if len(step) else 1
     longest += -longest % TARGET_ROUNDING
     shape = (local_rows, longest)
-    return PackedStep(
-        source, _place(split.target_ids, split.target_offsets, sentence_S, epoch_S, local_row_S, shape)
-    )
+    placed = _place(split.target_ids, split.target_offsets, target, showing_Q, local_row_Q, shape)
+    return PackedStep(source, placed, number)
 
 
-def first_fit_decreasing(length_S: NDArray[np.integer], capacity: int) -> NDArray[np.int64]:
-    """The row of each sentence: the longest first, each into the first row with room for it."""
-    order = np.argsort(-length_S, kind="stable")
-    row_S = np.empty(len(length_S), dtype=np.int64)
+def first_fit_decreasing(length_Q: NDArray[np.integer], capacity: int) -> NDArray[np.int64]:
+    """The row of each sequence: the longest first, each into the first row with room for it."""
+    order = np.argsort(-length_Q, kind="stable")
+    row_Q = np.empty(len(length_Q), dtype=np.int64)
     room: list[int] = []
     row, length = 0, -1
-    for i, next_length in zip(order.tolist(), length_S[order].tolist(), strict=True):
+    for i, next_length in zip(order.tolist(), length_Q[order].tolist(), strict=True):
         if next_length != length:
             row, length = 0, next_length
         # What had no room for this length before has none now: no need to look again.
@@ -189,34 +212,47 @@ def first_fit_decreasing(length_S: NDArray[np.integer], capacity: int) -> NDArra
         if row == len(room):
             room.append(capacity)
         room[row] -= length
-        row_S[i] = row
-    return row_S
+        row_Q[i] = row
+    return row_Q
 
 
 def _place(
     ids: NDArray[np.integer],
     offsets: NDArray[np.int64],
-    sentence_S: NDArray[np.int64],
-    epoch_S: NDArray[np.int64],
-    row_S: NDArray[np.int64],
+    step: Sequences,
+    showing_Q: NDArray[np.int64],
+    row_Q: NDArray[np.int64],
     shape: tuple[int, int],
 ) -> Rows:
-    start_S = offsets[sentence_S]
-    length_S = offsets[sentence_S + 1] - start_S
-    order = np.argsort(row_S, kind="stable")
-    before = np.cumsum(length_S[order]) - length_S[order]
-    first = np.searchsorted(row_S[order], row_S[order])  # of each sentence's row
-    column_S, slot_S = np.empty_like(length_S), np.empty_like(length_S)
-    column_S[order] = before - before[first]
-    slot_S[order] = np.arange(len(order)) - first + 1
-    first_S = np.cumsum(length_S) - length_S
-    position_N = np.arange(length_S.sum()) - np.repeat(first_S, length_S)
+    length_Q = step.lengths_Q
+    order = np.argsort(row_Q, kind="stable")
+    before = np.cumsum(length_Q[order]) - length_Q[order]
+    first = np.searchsorted(row_Q[order], row_Q[order])  # of each sequence's row
+    column_Q, slot_Q = np.empty_like(length_Q), np.empty_like(length_Q)
+    column_Q[order] = before - before[first]
+    slot_Q[order] = np.arange(len(order)) - first + 1
+    tokens_S = step.opens_S + step.pieces_S + step.closes_S
+    end_S = np.cumsum(tokens_S)
+    first_offset_S = 1 - step.opens_S.astype(np.int64)
+    offset_N = runs(first_offset_S, tokens_S)
+    sentence_N = np.repeat(step.sentence_S, tokens_S)
+    index_N = offsets[sentence_N] + offset_N
+    ids_N = ids[index_N].astype(np.int64)
+    length_S = offsets[step.sentence_S + 1] - offsets[step.sentence_S]
+    cut_S = step.closes_S & (step.pieces_S < length_S - 2)
+    ids_N[end_S[cut_S] - 1] = END
+    position_N = runs(np.zeros_like(length_Q), length_Q)
     return Rows(
         shape=shape,
-        ids_N=ids[np.repeat(start_S, length_S) + position_N].astype(np.int64),
-        epoch_N=np.repeat(epoch_S, length_S),
-        sentence_N=np.repeat(sentence_S, length_S),
+        ids_N=ids_N,
+        epoch_N=np.repeat(step.epoch_S, tokens_S),
+        sentence_N=sentence_N,
+        index_N=index_N,
+        offset_N=offset_N,
+        showing_N=np.repeat(showing_Q, length_Q),
         position_N=position_N,
-        slot_N=np.repeat(slot_S, length_S),
-        place_N=np.repeat(row_S * shape[1] + column_S, length_S) + position_N,
+        segment_N=np.repeat(step.segment_S, tokens_S),
+        slot_N=np.repeat(slot_Q, length_Q),
+        place_N=np.repeat(row_Q * shape[1] + column_Q, length_Q) + position_N,
+        label_Q=step.label_Q,
     )

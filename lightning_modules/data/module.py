@@ -9,9 +9,14 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from lightning_modules.data.batches import BatchPlan, consecutive, pack
+from lightning_modules.data.pairs import rearranged
+from lightning_modules.data.sequences import Sequences, single_sentences
+from lightning_modules.data.tokenizer import starts_word
 from lightning_modules.data.tokens import Split, Tokens
+from lightning_modules.errors import DataError
 from lightning_modules.objective import Batch, Objective
 from lightning_modules.randomness import derive
+from lightning_modules.word_order import reordered
 
 ROW_ROUNDING = 8  # row lengths are multiples of this, which kernels like
 
@@ -23,13 +28,31 @@ class RunData(L.LightningDataModule):
         super().__init__()
         self.objective, self.workers = objective, workers
         training, seed = objective.run.training, objective.run.seed
-        self.split = tokens.train
+        max_length = objective.run.data.max_length
+        self.split, self.word_order = tokens.train, None
+        if training.word_order.kind != "natural":
+            starts_V = starts_word(tokens.tokenizer)
+            self.split, self.word_order = reordered(
+                tokens.train, training.word_order, starts_V=starts_V, max_length=max_length, seed=seed
+            )
         self.plan = BatchPlan(
-            self.split.lengths, tokens_per_step=training.tokens_per_step, steps=training.max_steps, seed=seed
+            self.split,
+            tokens_per_step=training.tokens_per_step,
+            steps=training.max_steps,
+            seed=seed,
+            input_format=training.input_format,
+            max_length=max_length,
         )
-        self.row_length = row_length(self.split)
-        self.rows = -(-training.tokens_per_step // self.row_length)
+        self.row_length = row_length(self.split, None if training.input_format == "sentences" else max_length)
+        self.rows = -(-training.tokens_per_step * objective.showings // self.row_length)
         self.seed = derive(seed, "data")
+        if training.max_steps:
+            if objective.pair_loss == "next_sentence" and self.split.documents[-1] == 0:
+                raise DataError(
+                    "data.train: next_sentence needs second segments from another document, but the text is one "
+                    "document; name the column data.document, or end documents with blank lines."
+                )
+            objective.look_through(tokens, self.split)
 
     def train_dataloader(self) -> DataLoader[Batch]:
         trainer = self.trainer
@@ -45,12 +68,15 @@ class RunData(L.LightningDataModule):
     def batch(self, step: int) -> Batch:
         """The tensors of this device's share of a step."""
         rank, ranks = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+        sequences = rearranged(self.plan[step], self.objective.pair_loss, self.split.documents, seed=self.seed)
         packed = pack(
             self.split,
-            self.plan[step],
+            sequences,
             row_length=self.row_length,
             rows=self.rows,
             targets=self.objective.needs_targets,
+            showings=self.objective.showings,
+            number=step,
             rank=rank,
             ranks=ranks,
         )
@@ -58,19 +84,30 @@ class RunData(L.LightningDataModule):
 
 
 def evaluation_batches(
-    objective: Objective, split: Split, *, tokens_per_step: int, rank: int = 0, ranks: int = 1
+    objective: Objective,
+    split: Split,
+    *,
+    tokens_per_step: int,
+    rank: int = 0,
+    ranks: int = 1,
+    sequences: Sequences | None = None,
 ) -> Iterator[Batch]:
-    """The whole split once, in its own order, under the frozen corruption; every sentence on one device."""
-    for step in consecutive(split.lengths, tokens_per_step=tokens_per_step):
-        packed = pack(
-            split, step, row_length=row_length(split), targets=objective.needs_targets, rank=rank, ranks=ranks
-        )
+    """The whole split once, in its own order, under the frozen corruption; every sequence on one device.
+
+    Args:
+        sequences: what to go through instead of the split's single sentences.
+    """
+    if sequences is None:
+        sequences = single_sentences(split, np.arange(len(split)))
+    length = row_length(split, int(sequences.lengths_Q.max()))
+    for step in consecutive(sequences, tokens_per_step=tokens_per_step):
+        packed = pack(split, step, row_length=length, targets=objective.needs_targets, rank=rank, ranks=ranks)
         yield as_tensors(objective.evaluation_view(packed))
 
 
-def row_length(split: Split) -> int:
-    """The longest sentence of a split, in tokens, rounded up."""
-    longest = int(split.lengths.max())
+def row_length(split: Split, longest: int | None = None) -> int:
+    """The longest sequence, in tokens, rounded up; the longest sentence of a split unless given."""
+    longest = int(split.lengths.max()) if longest is None else longest
     return longest + -longest % ROW_ROUNDING
 
 

@@ -87,3 +87,13 @@ def starts_word(tokenizer: Tokenizer) -> NDArray[np.bool_]:
     for piece, i in tokenizer.get_vocab().items():
         starts_V[i] = i >= FIRST_WORD_ID and piece.startswith(_SPACE)
     return starts_V
+
+
+def is_punctuation(tokenizer: Tokenizer) -> NDArray[np.bool_]:
+    """Which pieces have neither letter nor digit nor a part of one: one boolean for each id, False for special
+    ones."""
+    V = tokenizer.get_vocab_size()
+    texts = tokenizer.decode_batch([[i] for i in range(V)], skip_special_tokens=False)
+    # A part of a character decodes to U+FFFD, which says nothing about what it is a part of.
+    mute = [not any(c.isalnum() or c == "\ufffd" for c in text) for text in texts]
+    return np.array([i >= FIRST_WORD_ID and mute[i] for i in range(V)])

@@ -1,0 +1,48 @@
+"""What a run may be told: typed, frozen, complete. Knows neither torch nor files.
+
+Every default lives here and only here. Names are Lightning's and Hugging Face's where those have one.
+"""
+
+from lightning_modules.config.contradictions import contradictions
+from lightning_modules.config.data import ColumnSettings, Data, FilesData, HubData, LanguageData
+from lightning_modules.config.encoder import DecoderSettings, EncoderSettings, Sees
+from lightning_modules.config.masking import MaskingSettings
+from lightning_modules.config.objectives import (
+    CausalLMSettings,
+    MaskedLMSettings,
+    MixtureSettings,
+    PermutationLMSettings,
+    ReplacedTokenSettings,
+    SkipGramSettings,
+    TranslationSettings,
+)
+from lightning_modules.config.run import RunSettings
+from lightning_modules.config.settings import Settings
+from lightning_modules.config.training import PAIR_FORMATS, InputFormat, TrainingSettings
+from lightning_modules.config.word_order import WordOrder
+
+__all__ = [
+    "PAIR_FORMATS",
+    "CausalLMSettings",
+    "ColumnSettings",
+    "Data",
+    "DecoderSettings",
+    "EncoderSettings",
+    "FilesData",
+    "HubData",
+    "InputFormat",
+    "LanguageData",
+    "MaskedLMSettings",
+    "MaskingSettings",
+    "MixtureSettings",
+    "PermutationLMSettings",
+    "ReplacedTokenSettings",
+    "RunSettings",
+    "Sees",
+    "Settings",
+    "SkipGramSettings",
+    "TrainingSettings",
+    "TranslationSettings",
+    "WordOrder",
+    "contradictions",
+]

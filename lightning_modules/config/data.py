@@ -1,0 +1,88 @@
+"""Text: where it comes from and how it is cut into sub-words."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from lightning_modules.config.settings import Settings
+
+
+class TextSettings(Settings):
+    """What every source of text shares: how it is cut into sub-words."""
+
+    vocab_size: int = Field(8192, ge=16)
+    """Entries of each sub-word vocabulary, special tokens included. The source's is trained on the natural
+    `text` of the training split alone, the decoder's on its `target`."""
+    max_length: int = Field(128, ge=8)
+    """Longest sentence in tokens, special tokens included. A longer one is cut, counted and reported."""
+
+
+class LanguageData(TextSettings):
+    """The built-in language: a seeded generator with gold trees, senses and translations, no download."""
+
+    kind: Literal["language"]
+    seed: int = Field(0, ge=0)
+    """Which language and which text; no part of a run's randomness."""
+    train: int = Field(100_000, ge=1)
+    """Sentences to train on."""
+    validation: int = Field(4_000, ge=1)
+    """Sentences of other documents, for validation and for the layer measures."""
+    test: int = Field(4_000, ge=1)
+    """Sentences that nothing looks at until the end."""
+    vocab_size: int = Field(1024, ge=16)
+    max_length: int = Field(64, ge=8)
+
+
+def _as_tuple(value: Any) -> Any:
+    """One file, or a list of files, as a tuple."""
+    if isinstance(value, str):
+        return (value,)
+    return tuple(value) if isinstance(value, list) else value
+
+
+Files = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_as_tuple)]
+
+
+class ColumnSettings(TextSettings):
+    """Which columns of a table hold the text."""
+
+    text: str = Field("text", min_length=1)
+    """Column with one sentence a row."""
+    target: str | None = Field(None, min_length=1)
+    """Column with the translation of that sentence; translation arms need it."""
+    document: str | None = Field(None, min_length=1)
+    """Column that says which document a sentence belongs to; its rows are contiguous. Without it, a text
+    file's blank lines end documents, and any other file is one document."""
+
+
+class FilesData(ColumnSettings):
+    """Local files: parquet, jsonl, csv, tsv (also .gz) with columns, or txt with a sentence a line."""
+
+    kind: Literal["files"]
+    train: Files = Field(min_length=1)
+    """File or files to train on; relative paths start at --data-root."""
+    validation: Files = Field(min_length=1)
+    """File or files for validation and for the layer measures."""
+    test: Files = ()
+    """File or files that nothing looks at until the end."""
+
+
+class HubData(ColumnSettings):
+    """A data set of the Hugging Face hub, or a local folder that `datasets.load_dataset` reads."""
+
+    kind: Literal["hub"]
+    path: str = Field(min_length=1)
+    """Name on the hub, or a local folder (relative paths start at --data-root)."""
+    name: str | None = Field(None, min_length=1)
+    """Configuration of the data set, where it has several."""
+    revision: str | None = Field(None, min_length=1)
+    """Commit on the hub. Needed there, so that the text cannot change under a finished run."""
+    train: str = Field("train", min_length=1)
+    """Split to train on."""
+    validation: str = Field("validation", min_length=1)
+    """Split for validation and for the layer measures."""
+    test: str | None = Field(None, min_length=1)
+    """Split that nothing looks at until the end."""
+
+
+Data = Annotated[LanguageData | FilesData | HubData, Field(discriminator="kind")]

@@ -1,0 +1,197 @@
+"""Which tokens masked LM hides and what it shows instead."""
+
+import bisect
+import math
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+
+from lightning_modules.config.settings import Settings, from_name
+
+Ratio = Annotated[float, Field(gt=0, le=1)]
+
+# Selection -------------------------------------------------------------------------------------------
+
+
+class Uniform(Settings):
+    """Every token by itself."""
+
+    kind: Literal["uniform"]
+
+
+class WholeWord(Settings):
+    """All pieces of a word or none; a word is what stands between spaces."""
+
+    kind: Literal["whole_word"]
+
+
+class Span(Settings):
+    """Runs of whole words, their lengths geometric (Joshi et al. 2020, section 3.1)."""
+
+    kind: Literal["span"]
+    probability: float = Field(0.2, gt=0, le=1)
+    """Of ending after each word; the geometric distribution is cut off at `longest` and scaled up."""
+    longest: int = Field(10, ge=1)
+    """Words of the longest span."""
+
+
+class PMI(Settings):
+    """Word n-grams that occur together more often than their parts predict, hidden as a whole (Levine et al.
+    2021, section 3); every other word by itself."""
+
+    kind: Literal["pmi"]
+    longest: int = Field(5, ge=2, le=8)
+    """Words of the longest n-gram."""
+    least_count: int = Field(10, ge=2)
+    """Occurrences in the training text below which an n-gram is not considered."""
+    coverage: float = Field(0.5, gt=0, le=1)
+    """Share of the training text's words that the n-grams, best first, are to cover."""
+
+
+class Lexicon(Settings):
+    """Base of the selections that a list of words decides; case and punctuation around words do not matter."""
+
+    kind: str
+    words: tuple[Annotated[str, Field(min_length=1)], ...] = Field((), strict=False)
+    """The list itself."""
+    file: str | None = Field(None, min_length=1)
+    """A text file with a word a line; relative paths start at --data-root."""
+    part_of_speech: tuple[Annotated[str, Field(min_length=1)], ...] = Field((), strict=False)
+    """Universal tags, as in [NOUN, VERB]: all words that are most often one of these in `treebank`, or in the
+    built-in language where that is the text."""
+    treebank: str | None = Field(None, min_length=1)
+    """A parquet file with the columns `tokens` and `upos`, a list a sentence; relative as `file`."""
+
+
+class Cloze(Lexicon):
+    """Only words of a lexicon, as many tokens a sentence as `uniform` would hide (Zhang and Hashimoto 2021)."""
+
+    kind: Literal["cloze"]
+
+
+class Generic(Lexicon):
+    """Only words that are not in a lexicon, as many tokens a sentence as `uniform` would hide."""
+
+    kind: Literal["generic"]
+
+
+Selection = Annotated[
+    Annotated[Uniform | WholeWord | Span | PMI | Cloze | Generic, Field(discriminator="kind")],
+    BeforeValidator(from_name),
+]
+
+# Schedule --------------------------------------------------------------------------------------------
+
+
+class Linear(Settings):
+    """A straight line from `ratio` at the first step to `to` at the last."""
+
+    kind: Literal["linear"]
+    to: Ratio
+    """The ratio of the last step."""
+
+
+class Cosine(Settings):
+    """Half a cosine from `ratio` at the first step to `to` at the last."""
+
+    kind: Literal["cosine"]
+    to: Ratio
+    """The ratio of the last step."""
+
+
+class Steps(Settings):
+    """Another ratio from each of some steps on."""
+
+    kind: Literal["steps"]
+    at: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1, strict=False)
+    """Steps (the first is 0) at which the ratio changes, rising."""
+    ratios: tuple[Ratio, ...] = Field(min_length=1, strict=False)
+    """The ratio from each of them on."""
+
+    @field_validator("at")
+    @classmethod
+    def _rising(cls, at: tuple[int, ...]) -> tuple[int, ...]:
+        if list(at) != sorted(set(at)):
+            raise ValueError(f"must rise from entry to entry, but is {list(at)}")
+        return at
+
+    @field_validator("ratios")
+    @classmethod
+    def _one_each(cls, ratios: tuple[float, ...], info: ValidationInfo) -> tuple[float, ...]:
+        if "at" in info.data and len(ratios) != len(info.data["at"]):
+            raise ValueError(f"must have an entry for each of at, but {len(ratios)} is not {len(info.data['at'])}")
+        return ratios
+
+
+Schedule = Annotated[Linear | Cosine | Steps, Field(discriminator="kind")]
+
+# All of it -------------------------------------------------------------------------------------------
+
+
+class MaskingSettings(Settings):
+    """Which tokens are hidden and what is shown instead. Devlin et al. 2019, section 3.1, by default."""
+
+    ratio: Ratio = 0.15
+    """Share of a sentence's tokens (special ones excluded) that is hidden, on average, and predicted."""
+    schedule: Schedule | None = None
+    """How the ratio changes in the course of training; not at all unless given."""
+    mask: float = Field(0.8, ge=0, le=1)
+    """Share of the hidden that is shown as [MASK]."""
+    random: float = Field(0.1, ge=0, le=1)
+    """Share of the hidden that is shown as a random token."""
+    keep: float = Field(0.1, ge=0, le=1)
+    """Share of the hidden that is shown unchanged."""
+    random_differs: bool = False
+    """Whether a random token is never the original, as articles say, or may be, as in BERT's code."""
+    select: Selection = Uniform(kind="uniform")
+    """What is hidden together, and what is never hidden."""
+    count: Literal["unbiased", "fixed", "independent"] = "unbiased"
+    """How many a sentence of n tokens loses. `unbiased`: ratio x n rounded up or down at random, so that the mean
+    is exact. `fixed`: rounded to the nearest, at least 1, as BERT does: no variance, but more than `ratio` in
+    short sentences. `independent`: each draws for itself. Words, spans and n-grams are not cut to fit."""
+    copies: int | None = Field(None, ge=1)
+    """Static masking: so many fixed corruptions of each sentence, in turn, epoch by epoch; without it every
+    epoch draws a new one (dynamic masking)."""
+    predict: Ratio | None = None
+    """Share of a sentence's tokens that is predicted, where it is not `ratio` (Wettig et al. 2023, section 4).
+    Less: some of the hidden are not asked for. More: the sentence is shown several times in a step, each time
+    with `ratio` of it hidden, no token being asked for twice."""
+
+    @field_validator("keep")
+    @classmethod
+    def _shares_sum_to_one(cls, keep: float, info: ValidationInfo) -> float:
+        if "mask" in info.data and "random" in info.data:
+            mask, random = info.data["mask"], info.data["random"]
+            if not math.isclose(mask + random + keep, 1, abs_tol=1e-9):
+                total = mask + random + keep
+                shares = f"{mask:g} + {random:g} + {keep:g}"
+                raise ValueError(f"mask + random + keep must be 1, but {shares} is {total:g}")
+        return keep
+
+    def ratio_at(self, step: int, max_steps: int) -> float:
+        """The ratio of a step, counted from 0."""
+        schedule = self.schedule
+        if schedule is None:
+            return self.ratio
+        if isinstance(schedule, Steps):
+            return (self.ratio, *schedule.ratios)[bisect.bisect_right(schedule.at, step)]
+        progress = step / max(1, max_steps - 1)
+        if isinstance(schedule, Cosine):
+            progress = (1 - math.cos(math.pi * progress)) / 2
+        return self.ratio + progress * (schedule.to - self.ratio)
+
+    def mean_ratio(self, max_steps: int) -> float:
+        """The mean ratio of all steps."""
+        if self.schedule is None or not max_steps:
+            return self.ratio
+        return math.fsum(self.ratio_at(step, max_steps) for step in range(max_steps)) / max_steps
+
+    @property
+    def predicted(self) -> float:
+        """Share of a sentence's tokens that is predicted, as long as no schedule changes the ratio."""
+        return self.ratio if self.predict is None else self.predict
+
+    @property
+    def showings(self) -> int:
+        """How often a sentence is shown in a step."""
+        return max(1, math.ceil(self.predicted / self.ratio - 1e-9))

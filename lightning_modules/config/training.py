@@ -1,0 +1,57 @@
+"""How long, how large the steps, which optimiser, and in which order words stand."""
+
+from typing import Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from lightning_modules.config.settings import Settings
+from lightning_modules.config.word_order import Natural, WordOrder
+
+InputFormat = Literal["sentences", "sentence_pair", "segment_pair", "full_sentences", "doc_sentences"]
+PAIR_FORMATS = ("sentence_pair", "segment_pair")
+
+
+class TrainingSettings(Settings):
+    """How long, how large the steps, and which optimiser (AdamW, beta 0.9 and 0.98, epsilon 1e-6)."""
+
+    max_steps: int = Field(1000, ge=0)
+    """Optimiser steps. 0 is an untrained model: it writes its first checkpoint and is done."""
+    tokens_per_step: int = Field(8192, ge=8)
+    """Real source tokens of a step over all devices, special tokens included and padding not; never
+    exceeded, nearly reached."""
+    input_format: InputFormat = "sentences"
+    """What a sequence is; it never exceeds `data.max_length`. `sentences`: one sentence. The others as in Liu et
+    al. 2019, section 4.2. `sentence_pair`: two neighbouring sentences of a document, apart by [SEP], with segment
+    embeddings. `segment_pair`: the same with runs of sentences. `full_sentences`: neighbouring sentences until it
+    is full, with one more [SEP] where a document ends. `doc_sentences`: the same, ending with the document."""
+    word_order: WordOrder = Natural(kind="natural")
+    """In which order the words of the training text stand; the text of validation and measures stays natural."""
+    learning_rate: float = Field(5e-4, gt=0)
+    """Peak of the schedule: linear warm-up, then linear decay to 0 at `max_steps`."""
+    warmup_steps: int = Field(default_factory=lambda data: data["max_steps"] // 10, ge=0)
+    """Steps of warm-up; a tenth of `max_steps` unless given."""
+    weight_decay: float = Field(0.01, ge=0)
+    """On matrices only: biases, layer norms and embeddings are left alone."""
+    gradient_clip_val: float = Field(1.0, ge=0)
+    """Largest norm of the gradient; 0 is no clipping."""
+    precision: Literal["32-true", "bf16-mixed"] = "32-true"
+    """Lightning's names; weights and optimiser are fp32 in both."""
+    validate_every: int = Field(default_factory=lambda data: max(1, data["max_steps"] // 5), ge=1)
+    """Steps between two validation losses in the log; a fifth of `max_steps` unless given."""
+    keep_checkpoints: int | Literal["all"] = "all"
+    """How many of the `step=` files (0, powers of two, last) to keep, the newest ones."""
+
+    @field_validator("warmup_steps")
+    @classmethod
+    def _warmup_fits(cls, warmup: int, info: ValidationInfo) -> int:
+        steps = info.data.get("max_steps")
+        if steps is not None and warmup > steps:
+            raise ValueError(f"must not exceed max_steps, but {warmup} > {steps}")
+        return warmup
+
+    @field_validator("keep_checkpoints")
+    @classmethod
+    def _keep_is_a_count(cls, keep: int | str) -> int | str:
+        if isinstance(keep, int) and keep < 1:
+            raise ValueError(f"must be 'all' or at least 1, but is {keep}")
+        return keep

@@ -1,0 +1,272 @@
+"""What stands together: sentences cut into the sequences that an encoder reads, as an input format says.
+
+A stored sentence is START, pieces, END. A sequence is START, then the pieces of its sentences with an END after
+each segment (and, in `full_sentences`, after each document). Formats: Liu et al. 2019, section 4.2.
+
+Letters: S sentences, in order; Q sequences.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightning_modules.config import InputFormat
+from lightning_modules.data.tokens import Split
+from lightning_modules.randomness import derive
+
+NO_PAIR, PAIR = -100, 1
+"""Labels of sequences: of one segment; of two that follow each other in the text."""
+PARTS_PER_STEP = 16
+"""Of a step's tokens: a longer document is put in order in parts of that size, so that a step holds many."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sequences:
+    """Some sequences. An entry a sentence, those of a sequence one after the other; `label_Q` has one a
+    sequence."""
+
+    sentence_S: NDArray[np.int64]
+    """Number of the sentence in its split."""
+    epoch_S: NDArray[np.int64]
+    sequence_S: NDArray[np.int64]
+    """Number of its sequence here, rising from 0."""
+    segment_S: NDArray[np.int64]
+    """0, or 1 in the second segment of a pair."""
+    pieces_S: NDArray[np.int64]
+    """How many of its pieces are taken, from its beginning."""
+    closes_S: NDArray[np.bool_]
+    """Whether an END stands after it."""
+    label_Q: NDArray[np.int64]
+    """1 for a pair as it stands in the text, 0 for another, NO_PAIR for a single segment."""
+
+    def __len__(self) -> int:
+        return len(self.label_Q)
+
+    @cached_property
+    def opens_S(self) -> NDArray[np.bool_]:
+        """Whether a START stands before it."""
+        return np.diff(self.sequence_S, prepend=-1) > 0
+
+    @cached_property
+    def first_Q(self) -> NDArray[np.int64]:
+        """Place of each sequence's first sentence here."""
+        return np.flatnonzero(self.opens_S)
+
+    @cached_property
+    def lengths_Q(self) -> NDArray[np.int64]:
+        """Tokens of each sequence, special ones included."""
+        tokens_S = self.opens_S + self.pieces_S + self.closes_S
+        return np.add.reduceat(tokens_S, self.first_Q) if len(self) else np.empty(0, np.int64)
+
+    def sentences_of(self, start: int, stop: int) -> slice:
+        """The places here of the sentences of some neighbouring sequences."""
+        first, last = np.searchsorted(self.sequence_S, [start, stop])
+        return slice(int(first), int(last))
+
+    def part(self, start: int, stop: int) -> "Sequences":
+        """The sequences from `start` to before `stop`."""
+        places = self.sentences_of(start, stop)
+        taken = {name: getattr(self, name)[places] for name in PER_SENTENCE}
+        taken["sequence_S"] = taken["sequence_S"] - start
+        return Sequences(**taken, label_Q=self.label_Q[start:stop])
+
+    def where(self, keep_Q: NDArray[np.bool_]) -> "Sequences":
+        """Some of the sequences, in their order."""
+        keep_S = keep_Q[self.sequence_S]
+        taken = {name: getattr(self, name)[keep_S] for name in PER_SENTENCE}
+        taken["sequence_S"] = (np.cumsum(keep_Q) - 1)[taken["sequence_S"]]
+        return Sequences(**taken, label_Q=self.label_Q[keep_Q])
+
+    def of_epoch(self, epoch: int) -> "Sequences":
+        """The same as those of an epoch."""
+        return replace(self, epoch_S=np.full(len(self.sentence_S), epoch))
+
+
+PER_SENTENCE = tuple(field.name for field in fields(Sequences) if field.name.endswith("_S"))
+
+
+def joined(parts: list[Sequences]) -> Sequences:
+    """Sequences one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    before = np.cumsum([0] + [len(part) for part in parts])
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in PER_SENTENCE}
+    columns["sequence_S"] = np.concatenate([part.sequence_S + n for part, n in zip(parts, before, strict=False)])
+    return Sequences(**columns, label_Q=np.concatenate([part.label_Q for part in parts]))
+
+
+def single_sentences(split: Split, sentence_S: NDArray[np.int64]) -> Sequences:
+    """Sentences as they are stored, each a sequence."""
+    S = len(sentence_S)
+    return Sequences(
+        sentence_S=sentence_S,
+        epoch_S=np.zeros(S, np.int64),
+        sequence_S=np.arange(S),
+        segment_S=np.zeros(S, np.int64),
+        pieces_S=split.lengths[sentence_S] - 2,
+        closes_S=np.ones(S, np.bool_),
+        label_Q=np.full(S, NO_PAIR),
+    )
+
+
+# An epoch in some order ------------------------------------------------------------------------------
+
+
+class Epoch(Protocol):
+    """The sequences of one epoch, in its order."""
+
+    @property
+    def lengths_Q(self) -> NDArray[np.int64]:
+        """Tokens of each sequence, special ones included."""
+
+    def part(self, start: int, stop: int) -> Sequences:
+        """The sequences from `start` to before `stop`."""
+
+
+class ShuffledSentences:
+    """Every sentence a sequence, in a permutation; made when asked for, as texts have many."""
+
+    def __init__(self, split: Split, order_Q: NDArray[np.int64]) -> None:
+        self._split, self._order_Q = split, order_Q
+        self.lengths_Q = split.lengths[order_Q]
+
+    def part(self, start: int, stop: int) -> Sequences:
+        """The sequences from `start` to before `stop`."""
+        return single_sentences(self._split, self._order_Q[start:stop])
+
+
+def epochs(
+    split: Split, input_format: InputFormat, *, max_length: int, tokens_per_step: int, seed: int
+) -> Callable[[int], Epoch]:
+    """What each epoch holds, in an order that depends on (seed, epoch) alone.
+
+    Single sentences are permuted. In every other format documents are, the same way in all of them, and
+    neighbouring sentences stay neighbours.
+    """
+    if input_format == "sentences":
+        return lambda epoch: ShuffledSentences(split, _permutation(len(split), seed, "order", epoch))
+    part_S = document_parts(split, max(max_length, tokens_per_step // PARTS_PER_STEP))
+
+    def epoch_of(epoch: int) -> Epoch:
+        rank_P = _permutation(int(part_S[-1]) + 1, seed, "documents", epoch)
+        order_S = np.argsort(rank_P[part_S], kind="stable")
+        return formatted(split, order_S, part_S[order_S], input_format, max_length=max_length)
+
+    return epoch_of
+
+
+def _permutation(count: int, seed: int, *purpose: str | int) -> NDArray[np.int64]:
+    return np.random.Generator(np.random.Philox(derive(seed, *purpose))).permutation(count)
+
+
+def document_parts(split: Split, tokens: int) -> NDArray[np.int64]:
+    """For each sentence the number of its document, or of its part of one that has more than so many tokens."""
+    new_document_S = np.diff(split.documents, prepend=-1) > 0
+    document_start_S = np.maximum.accumulate(np.where(new_document_S, split.offsets[:-1], 0))
+    place_S = (split.offsets[:-1] - document_start_S) // tokens
+    return np.cumsum(new_document_S | (np.diff(place_S, prepend=0) != 0)) - 1
+
+
+# Formats ---------------------------------------------------------------------------------------------
+
+
+def formatted(
+    split: Split,
+    sentence_S: NDArray[np.int64],
+    document_S: NDArray[np.int64],
+    input_format: InputFormat,
+    *,
+    max_length: int,
+) -> Sequences:
+    """Sentences in the given order as sequences of at most `max_length` tokens.
+
+    Args:
+        document_S: number of each sentence's document; neighbours with one number follow each other in the text.
+
+    In pairs each segment has at most half of the room, so that any two fit: a longer sentence is cut at its end.
+    (BERT's code draws where a pair is divided and cuts the longer half.) A document's last sentence without a
+    partner is a sequence of one segment.
+    """
+    pieces_S = split.lengths[sentence_S] - 2
+    ends_S = np.diff(document_S, append=-1) != 0
+    if input_format in ("sentence_pair", "segment_pair"):
+        pieces_S = np.minimum(pieces_S, (max_length - 3) // 2)
+        divide = _sentence_pairs if input_format == "sentence_pair" else _segment_pairs
+        sequence_S, segment_S = divide(pieces_S, ends_S, (max_length - 3) // 2)
+        closes_S = np.diff(2 * sequence_S + segment_S, append=-1) != 0
+    else:
+        crossing = input_format == "full_sentences"
+        sequence_S, closes_S = _filled(pieces_S, ends_S, max_length, crossing=crossing)
+        segment_S = np.zeros(len(sentence_S), np.int64)
+    has_two_Q = np.zeros(int(sequence_S[-1]) + 1, np.bool_)
+    has_two_Q[sequence_S[segment_S == 1]] = True
+    return Sequences(
+        sentence_S=sentence_S,
+        epoch_S=np.zeros(len(sentence_S), np.int64),
+        sequence_S=sequence_S,
+        segment_S=segment_S,
+        pieces_S=pieces_S,
+        closes_S=closes_S,
+        label_Q=np.where(has_two_Q, PAIR, NO_PAIR),
+    )
+
+
+def _sentence_pairs(
+    pieces_S: NDArray[np.int64], ends_S: NDArray[np.bool_], room: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Sequence and segment of each sentence: the first and second of a document, the third and fourth, ..."""
+    place_S = np.arange(len(ends_S))
+    begins_S = np.roll(ends_S, 1)
+    begins_S[0] = True
+    in_document_S = place_S - np.maximum.accumulate(np.where(begins_S, place_S, 0))
+    segment_S = in_document_S % 2
+    return np.cumsum(segment_S == 0) - 1, segment_S
+
+
+def _segment_pairs(
+    pieces_S: NDArray[np.int64], ends_S: NDArray[np.bool_], room: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Sequence and segment of each sentence: two segments filled with whole sentences, one after the other."""
+    sequence, segment, used, fresh = -1, 0, 0, True
+    sequences, segments = [], []
+    for pieces, end in zip(pieces_S.tolist(), ends_S.tolist(), strict=True):
+        if fresh or (used + pieces > room and segment == 1):
+            sequence, segment, used = sequence + 1, 0, 0
+        elif used + pieces > room:
+            segment, used = 1, 0
+        sequences.append(sequence)
+        segments.append(segment)
+        used, fresh = used + pieces, end
+    sequence_S, segment_S = np.array(sequences), np.array(segments)
+    # The last sequence of a document may have filled its first segment only: divide that.
+    size_Q = np.bincount(sequence_S)
+    alone_S = np.bincount(sequence_S, segment_S)[sequence_S] == 0
+    place_S = np.arange(len(sequence_S)) - (np.cumsum(size_Q) - size_Q)[sequence_S]
+    return sequence_S, np.where(alone_S, 2 * place_S >= np.maximum(size_Q[sequence_S], 2), segment_S).astype(
+        np.int64
+    )
+
+
+def _filled(
+    pieces_S: NDArray[np.int64], ends_S: NDArray[np.bool_], max_length: int, *, crossing: bool
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Sequence of each sentence, and whether an END follows it: as many sentences as there is room for."""
+    sequence, used = -1, max_length
+    sequences: list[int] = []
+    closes: list[bool] = []
+    for pieces, end in zip(pieces_S.tolist(), ends_S.tolist(), strict=True):
+        if used + pieces + 1 > max_length:
+            sequence, used = sequence + 1, 1
+            if closes:
+                closes[-1] = True
+        sequences.append(sequence)
+        closes.append(end)
+        used += pieces + end
+        if end and not crossing:
+            used = max_length
+    closes[-1] = True
+    return np.array(sequences), np.array(closes)
