@@ -22,6 +22,11 @@ from lightning_modules.files import explained, write_json
 VERSION = 2
 """Raised when rates come to mean something else or training becomes faster; older files count as none."""
 
+TIMED = ("masked_lm", "causal_lm", "translation")
+"""Objectives that `timing` times; of the others it is taken that they do as many operations a second as
+NEAREST."""
+NEAREST = "masked_lm"
+
 KEPT = 9
 """Newest runs of a kind that count."""
 
@@ -48,7 +53,8 @@ class Calibration:
         """
         if run.training.max_steps == 0:
             return 0.0
-        what = f"training/{run.objective.kind}/{run.training.precision}"
+        timed = run.objective.kind if run.objective.kind in TIMED else NEAREST
+        what = f"training/{timed}/{run.training.precision}"
         rate = _rate(self._runs.get(_kind(run), []), threads) or self._reference_rate(
             what, run.encoder.hidden_size, threads
         )

@@ -1,7 +1,9 @@
-"""From the rows of each run to the one table of an experiment."""
+"""From the rows of each run, and its log, to the one table of an experiment."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -12,6 +14,9 @@ from ablations.runs import PlannedRun
 
 def gather(experiment: str, planned: Sequence[PlannedRun], *, keys: Sequence[str]) -> pd.DataFrame:
     """The rows of all runs that were computed with this experiment's measures.
+
+    Of `learning` there are rows of every validation during training, if `validation` was measured: the loss, its
+    floor, and the gain, that is the floor minus the loss.
 
     A run that another experiment trained under another arm's name gets this experiment's name. Runs without
     rows are left out.
@@ -32,8 +37,24 @@ def gather(experiment: str, planned: Sequence[PlannedRun], *, keys: Sequence[str
                     f"{item.directory.path}: was measured on other tokens than the runs before it; "
                     f"start `ablate measure` again."
                 )
-        tables.append(_as_table(rows, experiment, item))
+        tables.append(_as_table(pd.concat([rows, pd.DataFrame(_learning(rows, item))]), experiment, item))
     return results.concat(tables)
+
+
+def _learning(rows: pd.DataFrame, item: PlannedRun) -> Iterator[dict[str, Any]]:
+    """What the run's log says of its validation loss."""
+    own = rows[(rows["measure"] == "validation") & (rows["metric"] == "loss") & rows["group"].isna()]
+    log = item.directory.metrics
+    if own.empty or not log.exists():
+        return
+    floor = float(own["floor"].iloc[0])  # of the same predictions: the corruption of evaluation is frozen
+    for text in log.read_text(encoding="utf-8").splitlines():
+        line = json.loads(text)
+        if (loss := line.get("val/loss")) is None:
+            continue
+        row = {"measure": "learning", "step": line["step"], "unit": "nats", "n": line["val/predicted"]}
+        yield row | {"metric": "loss", "value": loss, "floor": floor}
+        yield row | {"metric": "gain", "value": floor - loss, "floor": 0.0}
 
 
 def _as_table(rows: pd.DataFrame, experiment: str, item: PlannedRun) -> pd.DataFrame:

@@ -102,6 +102,12 @@ def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Con
                     f"{workspace.spec}: arm {item.run.arm}: the training text has {there:,} tokens, fewer than "
                     f"one step of training.tokens_per_step = {wanted:,}; give more text or make the steps smaller."
                 )
+        static = [item.run.arm for item in mine if item.run.settings.objective.kind == "skip_gram"]
+        if static and any(settings.kind == "layer_change" for settings in workspace.experiment.measures):
+            raise DataError(
+                f"{workspace.spec}: arm {static[0]}: skip_gram has one layer, so layer_change has nothing to "
+                f"compare; leave the measure out, or give the arm a spec of its own."
+            )
         widths = {item.run.settings.encoder.hidden_size: item.run.arm for item in reversed(mine)}
         for (width, arm), settings in itertools.product(widths.items(), workspace.experiment.measures):
             try:

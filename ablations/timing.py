@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ablations import cost
+from ablations.calibration import TIMED
 from ablations.measures.sample import first_tokens
 from ablations.measures.settings import LayerChangeSettings, TokenInformationSettings
 from ablations.measuring import rows_of
@@ -25,7 +26,6 @@ from lightning_modules.operations import operations_per_token
 from lightning_modules.translation import Translation
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, START
 
-OBJECTIVES = ("masked_lm", "causal_lm", "translation")
 WIDTHS = (64, 128, 256)
 PRECISIONS = ("32-true", "bf16-mixed")
 MEASURED_WIDTHS = (64, 256)
@@ -47,7 +47,7 @@ def reference_rates(threads: int) -> Iterator[tuple[str, int, float]]:
     try:
         text = made_up_text()
         for precision in PRECISIONS:
-            for objective in OBJECTIVES:
+            for objective in TIMED:
                 for width in WIDTHS:
                     rate = _rate(_run(objective, precision, width), text)
                     yield f"training/{objective}/{precision}", width, rate

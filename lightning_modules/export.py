@@ -17,7 +17,15 @@ from lightning_modules.files import atomic, write_json
 from lightning_modules.run_directory import RunDirectory
 from lightning_modules.vocabulary import END, PAD, SPECIAL_TOKENS, START
 
-ARCHITECTURES = {"masked_lm": "BertForMaskedLM", "causal_lm": "BertLMHeadModel", "translation": "BertModel"}
+ARCHITECTURES = {
+    "masked_lm": "BertForMaskedLM",
+    "causal_lm": "BertLMHeadModel",
+    "mixture": "BertForMaskedLM",
+    "permutation_lm": "BertForMaskedLM",
+    "translation": "BertModel",
+    "replaced_token": "BertModel",
+}
+"""The class that loads a run of each objective; a BertModel has the encoder alone."""
 
 BLOCK_NAMES = {
     "attention.output": "attention.output.dense",
@@ -36,11 +44,12 @@ class ExportError(AblationsError, ValueError):
 def export(run_dir: Path, folder: Path) -> str:
     """Write config.json, model.safetensors and the tokenizer to a folder; returns the class that loads it.
 
-    Of a translation run the encoder is written. BERT's pooler and segment embeddings have no counterpart:
-    the first is left to its own initial weights, the second are zeros.
+    Of a run of translation or replaced tokens the encoder is written. BERT's pooler has no counterpart and is left
+    to its own initial weights; segment embeddings are zeros where the run has none.
 
     Raises:
-        ExportError: a run with `norm: pre`, which BERT's classes do not have.
+        ExportError: a run with something that BERT's classes do not have: `norm: pre`, a narrower sight than both
+            sides or left, or an objective that is no Transformer's or has two streams.
         CheckpointError: the run has no checkpoint that can be read.
     """
     directory = RunDirectory(run_dir)
@@ -49,6 +58,16 @@ def export(run_dir: Path, folder: Path) -> str:
         raise ExportError(
             f"{run_dir}: encoder.norm is pre, which BERT's classes cannot hold; "
             f"only runs with norm: post are exported."
+        )
+    if run.objective.kind not in ARCHITECTURES:
+        raise ExportError(
+            f"{run_dir}: objective.kind is {run.objective.kind}, which BERT's classes cannot compute; runs of "
+            f"{', '.join(ARCHITECTURES)} are exported."
+        )
+    if run.objective.sees not in ("both_sides", "left_only"):
+        raise ExportError(
+            f"{run_dir}: objective.sees is {run.objective.sees}, which BERT's classes cannot hold; only runs "
+            f"that see both_sides or left_only are exported."
         )
     state = read_checkpoint(directory.last_checkpoint)["state_dict"]
     tensors = bert_state(state, run)
@@ -88,13 +107,16 @@ def bert_config(run: RunSettings, *, vocab_size: int) -> dict[str, Any]:
 
 def bert_state(state: dict[str, Tensor], run: RunSettings) -> dict[str, Tensor]:
     """The weights under the names that BERT's classes give them."""
-    prefix = "" if run.objective.kind == "translation" else "bert."
+    has_head = ARCHITECTURES[run.objective.kind] != "BertModel"
+    prefix = "bert." if has_head else ""
     words = state["encoder.tokens.weight"]
     positions = state.get("encoder.positions.weight", words.new_zeros(run.data.max_length, words.shape[1]))
     named = {
         f"{prefix}embeddings.word_embeddings.weight": words,
         f"{prefix}embeddings.position_embeddings.weight": positions,
-        f"{prefix}embeddings.token_type_embeddings.weight": words.new_zeros(2, words.shape[1]),
+        f"{prefix}embeddings.token_type_embeddings.weight": state.get(
+            "encoder.segments.weight", words.new_zeros(2, words.shape[1])
+        ),
     }
     for kind in ("weight", "bias"):
         named[f"{prefix}embeddings.LayerNorm.{kind}"] = state[f"encoder.norm.{kind}"]
@@ -105,10 +127,10 @@ def bert_state(state: dict[str, Tensor], run: RunSettings) -> dict[str, Tensor]:
             parts = state[f"{ours}.attention.query_key_value.{kind}"].chunk(3)
             for name, part in zip(("query", "key", "value"), parts, strict=True):
                 named[f"{theirs}.attention.self.{name}.{kind}"] = part
-        if run.objective.kind != "translation":
+        if has_head:
             named[f"cls.predictions.transform.dense.{kind}"] = state[f"head.transform.{kind}"]
             named[f"cls.predictions.transform.LayerNorm.{kind}"] = state[f"head.norm.{kind}"]
-    if run.objective.kind != "translation":
+    if has_head:
         named["cls.predictions.bias"] = state["head.bias"]
     return {name: tensor.contiguous() for name, tensor in named.items()}
 

@@ -27,6 +27,7 @@ class Mixture(Objective):
         VocabularyPart("loss", "label_N"),
         VocabularyPart("causal_lm", "next_label_N", (UNKNOWN, END)),
     )
+    predicting = ("loss", "causal_lm")
     counted = COUNTED
 
     def __init__(self, run: RunSettings, *, vocab_size: int) -> None:

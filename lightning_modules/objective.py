@@ -68,6 +68,8 @@ class Objective(L.LightningModule):
     parts: Mapping[str, float] = {"loss": 1.0}
     """Weight of each part of the loss. The first is the one that is reported as the loss; one without a weight is
     a mean that is only reported."""
+    predicting: tuple[str, ...] = ("loss",)
+    """The parts whose predictions count as predicted tokens."""
     counted: tuple[str, ...] = ()
     """What the entries of a batch's `counts` are; the first is what the others are shares of."""
     vocabulary_parts: tuple[VocabularyPart, ...] = (VocabularyPart("loss", "label_N", (UNKNOWN, END)),)
@@ -175,7 +177,7 @@ class Objective(L.LightningModule):
         counts = dict(zip(self.counted, totals[2 * losses + 1 :], strict=True))
         for name, count in list(counts.items())[1:]:
             line[f"corruption/{name}"] = count / max(counts[self.counted[0]], 1)
-        return round(totals[0]), round(parts[main][1]), line
+        return round(totals[0]), round(sum(parts[name][1] for name in self.predicting)), line
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         training = self.run.training

@@ -21,13 +21,18 @@ AVERAGED = (
     "perplexity",
     "bleu",
     "chrf",
+    "next_sentence",
+    "sentence_order",
     "tokens_seen",
     "tokens_predicted",
+    "flops",
     "tokens_per_second",
     "seconds",
 )
 """Numbers of a run that the table of arms averages over seeds."""
 
+MEASURED = ("loss", "gain", "perplexity", "bleu", "chrf", "next_sentence", "sentence_order")
+"""Those of them that come from the table; the last two are accuracies of a head on pairs."""
 
 NO_MEAN = {"mean": None, "low": None, "high": None, "seeds": 0}
 
@@ -63,16 +68,18 @@ def _runs(experiment: Experiment) -> list[dict[str, Any]]:
             {"arm": run.plan.arm, "seed": run.plan.seed, "run_id": run.plan.run_id}
             | state
             | {"max_steps": run.plan.max_steps if state["max_steps"] is None else state["max_steps"]}
-            | {name: own.get(name) for name in ("loss", "gain", "perplexity", "bleu", "chrf")}
+            | {name: own.get(name) for name in MEASURED}
         )
     return rows
 
 
 def _validation(table: DataFrame) -> dict[tuple[str, int], dict[str, float]]:
     """The validation numbers of each (arm, seed) at its last step."""
-    rows = last_step(table[(table["measure"] == "validation") & table["group"].isna()])
+    rows = last_step(table[table["measure"] == "validation"])
+    pairs = rows[rows["metric"] == "pair_accuracy"].groupby("group")
+    own = rows[rows["group"].isna()].groupby("metric")
     found: dict[tuple[str, int], dict[str, float]] = {}
-    for name, part in [*rows.groupby("metric"), ("gain", gain(table))]:
+    for name, part in [*own, *pairs, ("gain", gain(table))]:
         for arm, seed, value in zip(part["arm"], part["seed"], part["value"], strict=True):
             found.setdefault((arm, int(seed)), {})[str(name)] = float(value)
     return found

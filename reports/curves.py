@@ -17,6 +17,9 @@ ENOUGH_TOKENS = 150
 """Tokens per dimension below which chance moves a curve of similarities visibly: independent Gaussians have
 a PWCCA similarity of 0.07 at 150, of 0.27 at 10."""
 
+X_AXES = {"learning": "step"}
+"""The column that a figure of a measure runs along, where that is not `layer`."""
+
 NEEDED = ("arm", "seed", "measure", "metric", "layer", "value")
 OPTIONAL = {
     "step": "Int64",
@@ -72,25 +75,29 @@ class Curve(NamedTuple):
 
 
 def choose(table: DataFrame, *, measure: str, metric: str) -> DataFrame:
-    """The rows one figure draws: of that metric, over all tokens, inside one run, at each run's last step.
+    """The rows one figure draws: of that metric, over all tokens, inside one run; by layer at each run's last
+    step, or by step.
 
-    Of `layer_change` only the steps from a layer to the next. Sorted by layer; columns that the table
-    lacks and a figure can do without are there, absent.
+    Of `layer_change` only the steps from a layer to the next. Sorted by `x`, a further column: the layer or step.
+    Columns that the table lacks and a figure can do without are there, absent.
 
     Raises:
         ResultsError: the table lacks a column, or has no such rows.
     """
     rows = with_columns(table)
     rows = rows[(rows["measure"] == measure) & (rows["metric"] == metric)]
-    rows = rows[rows["group"].isna() & rows["other_run_id"].isna() & rows["layer"].notna()]
+    axis = X_AXES.get(measure, "layer")
+    rows = rows[rows["group"].isna() & rows["other_run_id"].isna() & rows[axis].notna()]
     if measure == "layer_change":
         rows = rows[(rows["layer_to"] == rows["layer"] + 1).fillna(False).astype(bool)]
     if rows.empty:
         there = sorted({f"{a} {b}" for a, b in zip(table["measure"], table["metric"], strict=True)})
         raise ResultsError(
-            f"the table has no rows of {measure} {metric} by layer; it has {', '.join(there) or 'no rows at all'}."
+            f"the table has no rows of {measure} {metric} by {axis}; it has "
+            f"{', '.join(there) or 'no rows at all'}."
         )
-    return last_step(rows).sort_values("layer", kind="stable")
+    rows = last_step(rows) if axis == "layer" else rows
+    return rows.assign(x=rows[axis]).sort_values("x", kind="stable")
 
 
 def with_columns(table: DataFrame) -> DataFrame:

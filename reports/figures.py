@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from pandas import DataFrame, Series
 
-from reports.curves import Curve, choose, curves, order
+from reports.curves import X_AXES, Curve, choose, curves, order
 from reports.numbers import MINUS, number
 from reports.statistics import mean_interval
 
@@ -98,22 +98,37 @@ def token_information(
     return ax
 
 
+def learning(table: DataFrame, *, ax: Axes, metric: str = "gain", arms: Sequence[str] | None = None) -> Axes:
+    """What a model has learned by each step: nats per prediction beyond word frequencies, on the validation text.
+
+    `arms` are the experiment's, in its order; an arm without rows is left out and keeps its colour free.
+
+    Raises:
+        ResultsError: the table has no such rows, lacks a column, or has several values for one seed.
+    """
+    _draw(table, ax=ax, measure="learning", metric=metric, arms=arms, floor="unigrams")
+    ax.set(xlabel="step", ylabel="gain over unigrams (nats)" if metric == "gain" else f"{metric} (nats)")
+    return ax
+
+
 def _draw(
     table: DataFrame, *, ax: Axes, measure: str, metric: str, arms: Sequence[str] | None, floor: str
 ) -> list[int]:
-    """Everything but the labels of the axes; returns the layers on the x axis."""
+    """Everything but the labels of the axes; returns the layers or steps on the x axis."""
     rows = choose(table, measure=measure, metric=metric)
-    summary = mean_interval(rows, by=["arm", "layer"])
-    layers = list(range(int(rows["layer"].min()), int(rows["layer"].max()) + 1))
+    summary = mean_interval(rows, by=["arm", "x"])
+    every = list(range(int(rows["x"].min()), int(rows["x"].max()) + 1))
     styles = arm_styles([*dict.fromkeys([*(arms or ()), *order(table, arms)])])
     handles = []
     for curve in curves(table, measure=measure, metric=metric, arms=arms):
         own, style = rows[rows["arm"] == curve.arm], styles[curve.arm]
+        # A layer without a number is a gap; between two measured steps a line may run.
+        layers = every if measure not in X_AXES else sorted(own["x"].unique().tolist())
         _draw_floor_and_seeds(own, layers, ax=ax, colour=style.colour)
         handles.append(
             _draw_mean(summary[summary["arm"] == curve.arm], layers, ax=ax, style=style, label=_label(curve))
         )
-    floors = _finite(rows.groupby(["arm", "layer"])["floor"].mean())
+    floors = _finite(rows.groupby(["arm", "x"])["floor"].mean())
     floors_fit = _scale(ax, _finite(rows["value"]), _finite(summary[["low", "high"]]), floors)
     if floors.size and floors_fit:
         handles.append(Line2D([], [], color="0.4", linestyle="--", lw=1, label=f"chance floor ({floor})"))
@@ -121,12 +136,12 @@ def _draw(
         _write_floor(ax, floors, name=f"chance floor ({floor})")
     ax.legend(handles=handles, frameon=False, fontsize="small")
     sns.despine(ax=ax)
-    return layers
+    return every
 
 
 def _draw_mean(summary: DataFrame, layers: list[int], *, ax: Axes, style: Style, label: str) -> Line2D:
     """Mean and band of one arm. A layer without a number is a gap, never bridged."""
-    by_layer = summary.set_index("layer")[["mean", "low", "high"]].reindex(layers).astype(float)
+    by_layer = summary.set_index("x")[["mean", "low", "high"]].reindex(layers).astype(float)
     if by_layer["low"].notna().any():
         ax.fill_between(
             layers, by_layer["low"], by_layer["high"], color=style.colour, alpha=0.18, lw=0, gid="band"
@@ -150,12 +165,12 @@ def _draw_mean(summary: DataFrame, layers: list[int], *, ax: Axes, style: Style,
 
 def _draw_floor_and_seeds(rows: DataFrame, layers: list[int], *, ax: Axes, colour: str) -> None:
     """The arm's floor, dashed, its mean over seeds; and each seed, thin, where there are several."""
-    floors = rows.groupby("layer")["floor"].mean().reindex(layers).to_numpy(float)
+    floors = rows.groupby("x")["floor"].mean().reindex(layers).to_numpy(float)
     if np.isfinite(floors).any():
         ax.plot(layers, floors, color=colour, linestyle="--", lw=1, alpha=0.8, zorder=1, gid="floor")
     seeds = [seed_rows for _, seed_rows in rows.groupby("seed")]
     for seed_rows in seeds if len(seeds) > 1 else ():
-        values = seed_rows.set_index("layer")["value"].reindex(layers).to_numpy(float)
+        values = seed_rows.set_index("x")["value"].reindex(layers).to_numpy(float)
         ax.plot(layers, values, color=colour, lw=0.7, alpha=0.45, zorder=2, gid="seed")
 
 

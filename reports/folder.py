@@ -69,6 +69,8 @@ class State(Record):
     max_steps: int | None = None
     tokens_seen: int | None = None
     tokens_predicted: int | None = None
+    flops: float | None = None
+    """Useful operations of training so far."""
     seconds: float | None = None
     tokens_per_second: float | None = None
     mfu: float | None = None

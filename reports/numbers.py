@@ -14,11 +14,12 @@ def is_absent(value: Any) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def number(value: float | None, digits: int = 2) -> str:
-    """The value with that many decimals and commas between thousands: ``1,234.50``."""
+def number(value: float | None, digits: int = 2, scale: float = 1) -> str:
+    """The value times `scale` with that many decimals and commas between thousands: ``1,234.50``."""
     if is_absent(value):
         return ABSENT
     assert value is not None
+    value *= scale
     if math.isinf(value):
         return f"{MINUS}∞" if value < 0 else "∞"
     return f"{value:,.{digits}f}".replace("-", MINUS)
@@ -34,14 +35,15 @@ def percent(value: float | None) -> str:
     return count(None if value is None else 100 * value)
 
 
-def interval(summary: dict[str, Any], digits: int = 2) -> str:
-    """A mean and half the width of its interval: ``1.82 ± 0.05``; the mean alone where there is no interval."""
+def interval(summary: dict[str, Any], digits: int = 2, scale: float = 1) -> str:
+    """A mean and half the width of its interval, times `scale`: ``1.82 ± 0.05``; the mean alone where there is no
+    interval."""
     if is_absent(summary["mean"]):
         return ABSENT
-    mean = number(summary["mean"], digits)
+    mean = number(summary["mean"], digits, scale)
     if is_absent(summary["high"]):
         return mean
-    return f"{mean} ± {number(summary['high'] - summary['mean'], digits)}"
+    return f"{mean} ± {number(summary['high'] - summary['mean'], digits, scale)}"
 
 
 def duration(seconds: float | None) -> str:

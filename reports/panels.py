@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 from pandas import DataFrame
 
-from reports.curves import choose, curves, order
-from reports.figures import layer_change, token_information
+from reports.curves import X_AXES, choose, curves, order
+from reports.figures import layer_change, learning, token_information
 from reports.numbers import MINUS, listed, number
 from reports.statistics import mean_interval
 
@@ -68,6 +68,24 @@ FIGURES = (
             "it.",
         ),
     ),
+    FigureText(
+        measure="learning",
+        title="Learning curves",
+        metrics={"gain": "Gain over unigrams"},
+        draw=learning,
+        unit="nats",
+        n="predictions",
+        d="",
+        how_to_read=(
+            "Each point is what a model has learned by that step beyond how frequent each word is: the loss of "
+            "the training text's word frequencies minus the model's, in nats per prediction, on the validation "
+            "text, always read as written and under one frozen corruption. At 0 a model knows frequencies and "
+            "nothing else.",
+            "Arms that predict other things (masked, next or translated words) are not comparable in height: "
+            "some words are easier to tell than others. Where one curve overtakes another of the same "
+            "objective is a finding; across objectives it is a hint.",
+        ),
+    ),
 )
 
 EVERY_FIGURE = (
@@ -77,8 +95,8 @@ EVERY_FIGURE = (
 
 
 def figures(table: DataFrame, *, arms: Sequence[str]) -> list[dict[str, Any]]:
-    """Every figure with its panels; a figure whose measure has no rows has no panels."""
-    return [
+    """Every figure whose measure has rows, with its panels."""
+    drawn = [
         {
             "name": text.measure,
             "title": text.title,
@@ -94,6 +112,7 @@ def figures(table: DataFrame, *, arms: Sequence[str]) -> list[dict[str, Any]]:
         }
         for text in FIGURES
     ]
+    return [figure for figure in drawn if figure["panels"]]
 
 
 def drawing(measure: str) -> Callable[..., Axes]:
@@ -103,7 +122,7 @@ def drawing(measure: str) -> Callable[..., Axes]:
 
 def _has_rows(table: DataFrame, measure: str, metric: str) -> bool:
     rows = table[(table["measure"] == measure) & (table["metric"] == metric)]
-    return bool((rows["layer"].notna() & rows["group"].isna()).any())
+    return bool((rows[X_AXES.get(measure, "layer")].notna() & rows["group"].isna()).any())
 
 
 def _panel(table: DataFrame, text: FigureText, metric: str, *, arms: Sequence[str]) -> dict[str, Any]:
@@ -130,24 +149,27 @@ def _panel(table: DataFrame, text: FigureText, metric: str, *, arms: Sequence[st
 
 
 def _points(rows: DataFrame, *, arms: Sequence[str]) -> list[dict[str, Any]]:
-    """Mean, interval and floor of each arm at each layer, as drawn."""
-    summary = mean_interval(rows, by=["arm", "layer"])
-    floors = rows.groupby(["arm", "layer"])["floor"].mean()
+    """Mean, interval and floor of each arm at each layer or step, as drawn."""
+    summary = mean_interval(rows, by=["arm", "x"])
+    floors = rows.groupby(["arm", "x"])["floor"].mean()
+    axis = X_AXES.get(str(rows["measure"].iloc[0]), "layer")
     change = rows["layer_to"].notna().any()
     found = []
     for arm in order(rows, arms):
         for point in summary[summary["arm"] == arm].to_dict("records"):
-            layer = int(point["layer"])
+            x = int(point["x"])
             found.append(
-                {"arm": arm, "layer": layer, "layer_to": layer + 1 if change else None}
+                {"arm": arm, axis: x, "layer_to": x + 1 if change else None}
                 | {name: float(point[name]) for name in ("mean", "low", "high")}
-                | {"seeds": int(point["seeds"]), "floor": float(floors[arm, layer])}
+                | {"seeds": int(point["seeds"]), "floor": float(floors[arm, x])}
             )
     return found
 
 
 def place(point: dict[str, Any]) -> str:
-    """A point's place on the x axis: ``3``, or ``3→4``."""
+    """A point's place on the x axis: ``3``, ``3→4``, or a step."""
+    if "step" in point:
+        return f"{point['step']}"
     return f"{point['layer']}" if point["layer_to"] is None else f"{point['layer']}→{point['layer_to']}"
 
 
@@ -170,4 +192,4 @@ def _in_words(points: list[dict[str, Any]]) -> str:
         ]
         floors = sum(point["floor"] for point in own) / len(own)
         sentences.append(f"{arm}: {listed(said)}; chance floor {number(floors, 3)}.")
-    return "Mean over seeds by layer. " + " ".join(sentences)
+    return f"Mean over seeds by {'step' if points and 'step' in points[0] else 'layer'}. " + " ".join(sentences)

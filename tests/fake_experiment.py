@@ -123,6 +123,7 @@ def state(arm, **changes):
         "step": steps,
         "max_steps": steps,
         "tokens_seen": 2026 * steps,
+        "flops": 2.4e9 * steps,
         "tokens_predicted": {"mlm": 281, "clm": 1893, "mt": 2010, "untrained": 0}[arm] * steps,
         "seconds": 57.3 if steps else 0.4,
         "tokens_per_second": 17_691.2 if steps else None,

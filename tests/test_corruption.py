@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lightning_modules.config import MaskingSettings
-from lightning_modules.corruption import mask_tokens
+from lightning_modules.corruption import COUNTED, mask_tokens
 from lightning_modules.randomness import derive, uniforms
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, MASK, START
 
@@ -133,3 +133,142 @@ def test_depends_on_seed_epoch_and_sentence_and_on_nothing_beside_them():
     other_seed = mask_tokens(**flat, **arguments, seed=2)
     assert not np.array_equal(other_epoch.selected_N, whole.selected_N)
     assert not np.array_equal(other_seed.selected_N, whole.selected_N)
+
+
+@pytest.mark.parametrize("count", ["unbiased", "independent"])
+def test_every_unit_is_hidden_equally_often_whatever_its_length(count):
+    flat = text([10] * 5_000)  # sentences of units of 1, 2, 3 and 4 tokens
+    joined = np.tile(np.array([0, 0, 0, 1, 0, 1, 1, 0, 1, 1, 1, 0], bool), 5_000)  # START, 1, 2, 3, 4, END
+    ours = mask_tokens(
+        **flat, masking=MaskingSettings(ratio=0.3, count=count), vocab_size=V, seed=0, joined_N=joined
+    )
+    hidden = ours.selected_N.reshape(-1, 12)[:, [1, 2, 4, 7]]
+    assert np.abs(hidden.mean(0) - 0.3).max() < 4 * np.sqrt(0.3 * 0.7 / 5_000)  # four standard errors
+    whole = ours.selected_N.reshape(-1, 12)
+    assert (whole[:, 2] == whole[:, 3]).all()
+    assert (whole[:, 7:11] == whole[:, [7]]).all()
+
+
+def test_the_number_hidden_varies_as_count_says():
+    lengths = [7, 20, 41] * 3000
+    flat = text(lengths)
+    starts = np.concatenate([[0], np.cumsum(np.array(lengths) + 2)[:-1]])
+
+    def counts(count):
+        ours = mask_tokens(**flat, masking=MaskingSettings(count=count), vocab_size=V, seed=0)
+        return np.add.reduceat(ours.selected_N.astype(int), starts).reshape(-1, 3)
+
+    assert (counts("fixed") == [1, 3, 6]).all()  # 1.05, 3 and 6.15 to the nearest
+    assert (np.abs(counts("unbiased") - [1.05, 3, 6.15]) < 1).all()
+    independent = counts("independent")
+    binomial = np.array([7, 20, 41]) * 0.15 * 0.85
+    # The variance of 3,000 binomial numbers, with four standard errors of a variance (about sqrt(2 / n)).
+    assert np.abs(independent.var(0) / binomial - 1).max() < 4 * np.sqrt(2.5 / 3000)
+
+
+def test_fixed_counts_hide_at_least_one_token():
+    ours = mask_tokens(**text([1, 2, 3] * 50), masking=MaskingSettings(count="fixed"), vocab_size=V, seed=0)
+    assert ours.selected_N.sum() == 150
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_static_masks_come_back_after_their_copies(copies):
+    arguments = {"masking": MaskingSettings(copies=copies), "vocab_size": V, "seed": 0}
+    epochs = [mask_tokens(**text([30] * 20, epoch=epoch), **arguments) for epoch in range(2 * copies)]
+    for first, again in zip(epochs[:copies], epochs[copies:], strict=True):
+        assert np.array_equal(first.shown_N, again.shown_N)
+        assert np.array_equal(first.selected_N, again.selected_N)
+    assert len({epoch.shown_N.tobytes() for epoch in epochs}) == copies
+
+
+def test_a_random_word_may_be_the_original_or_never_is():
+    flat = text([10] * 8000)
+    for differs, expected in ((False, 1 / (V - FIRST_WORD_ID)), (True, 0)):
+        masking = MaskingSettings(ratio=1, mask=0, random=1, keep=0, random_differs=differs)
+        ours = mask_tokens(**flat, masking=masking, vocab_size=V, seed=0)
+        is_text = flat["ids_N"] >= FIRST_WORD_ID
+        same = (ours.shown_N == flat["ids_N"])[is_text]
+        assert abs(same.mean() - expected) <= 4 * np.sqrt(expected / same.size)  # four standard errors
+        drawn = np.bincount(ours.shown_N[is_text], minlength=V)[FIRST_WORD_ID:]
+        mean = same.size / (V - FIRST_WORD_ID)
+        assert ((drawn - mean) ** 2 / mean).sum() < (V - FIRST_WORD_ID) + 4 * np.sqrt(2 * V)  # chi squared
+        counted = dict(zip(COUNTED, ours.counts.tolist(), strict=True))
+        assert counted["random_unchanged"] == same.sum()
+        assert counted["candidates"] == counted["hidden"] == counted["random"] == is_text.sum()
+
+
+def test_what_was_done_is_counted():
+    flat = text([30] * 300)
+    ours = mask_tokens(**flat, masking=MaskingSettings(mask=0.5, random=0.3, keep=0.2), vocab_size=V, seed=0)
+    counted = dict(zip(COUNTED, ours.counts.tolist(), strict=True))
+    hidden = ours.selected_N
+    assert counted["hidden"] == hidden.sum() == counted["masked"] + counted["random"] + counted["kept"]
+    assert counted["masked"] == (ours.shown_N == MASK).sum()
+    assert counted["kept"] + counted["random_unchanged"] == (ours.shown_N == flat["ids_N"])[hidden].sum()
+
+
+@pytest.mark.parametrize(("ratio", "predict"), [(0.15, 0.05), (0.4, 0.15), (0.15, 0.4), (0.4, 1.0), (0.3, 0.6)])
+@pytest.mark.parametrize("count", ["unbiased", "independent"])
+def test_corruption_and_prediction_rates_apart(ratio, predict, count):
+    """Wettig et al. 2023: each showing hides `ratio`, and no token is asked for twice."""
+    masking = MaskingSettings(ratio=ratio, predict=predict, count=count)
+    assert masking.showings == max(1, int(np.ceil(predict / ratio - 1e-9)))
+    lengths = [3, 11, 24, 40] * 400
+    flat = text(lengths)
+    asked = np.zeros((masking.showings, len(flat["ids_N"])), bool)
+    shown = []
+    for showing in range(masking.showings):
+        showing_N = np.full(len(flat["ids_N"]), showing)
+        ours = mask_tokens(**flat, masking=masking, vocab_size=V, seed=0, showing_N=showing_N)
+        asked[showing] = ours.selected_N
+        shown.append(ours)
+    assert asked.sum(0).max() == 1
+    n, sentences = sum(lengths), len(lengths)
+    spread = 4 * np.sqrt(sentences / 4) if count == "unbiased" else 4 * np.sqrt(n / 4)  # four standard errors
+    assert abs(asked.sum() - predict * n) < spread
+    for one in shown:
+        assert abs(one.counts[COUNTED.index("hidden")] - ratio * n) < spread
+
+
+def test_all_showings_of_a_step_are_what_each_is_alone():
+    masking = MaskingSettings(ratio=0.2, predict=0.5)
+    flat = text([9, 14, 6])
+    both = {name: np.tile(values, 3) for name, values in flat.items()}
+    showing_N = np.repeat([0, 1, 2], len(flat["ids_N"]))
+    whole = mask_tokens(**both, masking=masking, vocab_size=V, seed=5, showing_N=showing_N)
+    for showing in range(3):
+        mine = showing_N == showing
+        alone = mask_tokens(**flat, masking=masking, vocab_size=V, seed=5, showing_N=showing_N[mine])
+        assert np.array_equal(alone.shown_N, whole.shown_N[mine])
+        assert np.array_equal(alone.selected_N, whole.selected_N[mine])
+
+
+def test_a_lexicon_loses_as_many_tokens_as_no_lexicon_would():
+    lengths = [20] * 6000
+    flat = text(lengths)
+    rng = np.random.default_rng(0)
+    allowed = rng.random(len(flat["ids_N"])) < 0.4
+    ours = mask_tokens(**flat, masking=MaskingSettings(), vocab_size=V, seed=0, candidate_N=allowed)
+    assert not ours.selected_N[~allowed].any()
+    is_text = flat["ids_N"] >= FIRST_WORD_ID
+    there = (allowed & is_text).reshape(-1, 22).sum(1)
+    expected = np.minimum(0.15 * 20, there)  # a sentence with fewer such words loses all of them
+    assert (np.abs(ours.selected_N.reshape(-1, 22).sum(1) - expected) < 1).all()
+    assert abs(ours.selected_N.sum() - expected.sum()) < 4 * np.sqrt(len(lengths) / 4)  # four standard errors
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        (None, [0.3, 0.3, 0.3, 0.3, 0.3]),
+        ({"kind": "linear", "to": 0.1}, [0.3, 0.25, 0.2, 0.15, 0.1]),
+        ({"kind": "cosine", "to": 0.1}, [0.3, 0.2 + 0.1 * np.sqrt(0.5), 0.2, 0.2 - 0.1 * np.sqrt(0.5), 0.1]),
+        ({"kind": "steps", "at": [1, 3], "ratios": [0.4, 0.5]}, [0.3, 0.4, 0.4, 0.5, 0.5]),
+    ],
+    ids=str,
+)
+def test_the_ratio_follows_its_schedule(schedule, expected):
+    masking = MaskingSettings.model_validate({"ratio": 0.3, "schedule": schedule})
+    assert [masking.ratio_at(step, 5) for step in range(5)] == pytest.approx(expected)
+    assert masking.mean_ratio(5) == pytest.approx(np.mean(expected))
+    assert masking.ratio_at(0, 1) == 0.3

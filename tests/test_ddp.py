@@ -47,39 +47,56 @@ from lightning_modules.data.tokens import load
 from lightning_modules.objectives import build
 from lightning_modules.run_directory import RunDirectory
 
-run_dir, store, target = map(Path, sys.argv[1:4])
+runs, store, target = map(Path, sys.argv[1:4])
 rank, ranks = int(sys.argv[4]), int(sys.argv[5])
 torch.set_num_threads(1)
 if ranks > 1:
     dist.init_process_group("gloo", init_method="tcp://127.0.0.1:" + sys.argv[6], rank=rank, world_size=ranks)
 tokens = load(store)
-objective = build(RunDirectory(run_dir).settings(), tokens).double().train()
-model = torch.nn.parallel.DistributedDataParallel(objective) if ranks > 1 else objective
-model.forward = model.forward if ranks > 1 else objective.training_step
-objective.forward = objective.training_step
-data = RunData(objective, tokens)
-class Share:
-    global_rank, world_size = rank, ranks
-data.trainer = Share
-optimizer = objective.configure_optimizers()["optimizer"]
-for step in range(5):
-    optimizer.zero_grad()
-    model(data.batch(step), step)["loss"].backward()
-    objective.configure_gradient_clipping(optimizer)
-    optimizer.step()
+weights = {}
+for path in sorted(runs.iterdir()):
+    objective = build(RunDirectory(path).settings(), tokens).double().train()
+    model = torch.nn.parallel.DistributedDataParallel(objective) if ranks > 1 else objective
+    model.forward = model.forward if ranks > 1 else objective.training_step
+    objective.forward = objective.training_step
+    data = RunData(objective, tokens)
+    class Share:
+        global_rank, world_size = rank, ranks
+    data.trainer = Share
+    optimizer = objective.configure_optimizers()["optimizer"]
+    for step in range(5):
+        optimizer.zero_grad()
+        model(data.batch(step), step)["loss"].backward()
+        objective.configure_gradient_clipping(optimizer)
+        optimizer.step()
+    weights |= {f"{path.name} {name}": tensor for name, tensor in objective.state_dict().items()}
 if rank == 0:
-    torch.save(objective.state_dict(), target)
+    torch.save(weights, target)
 """
 
+LEARNING = [
+    ("masked_lm", {}, {}),
+    ("masked_lm", {"masking": {"select": "span", "predict": 0.3}}, {"word_order": "corpus"}),
+    ("masked_lm", {"pair_loss": "sentence_order"}, {"input_format": "segment_pair"}),
+    ("causal_lm", {"sees": "window"}, {"input_format": "full_sentences"}),
+    ("translation", {"token_dropout": 0.2}, {}),
+    ("mixture", {}, {}),
+    ("replaced_token", {}, {}),
+    ("permutation_lm", {}, {}),
+    ("naive_bidirectional_lm", {}, {}),
+    ("skip_gram", {}, {}),
+]
 
-@pytest.mark.parametrize("kind", ["masked_lm", "translation"])
-def test_two_devices_give_the_weights_of_one_in_float64(kind, make_run, tokens, tmp_path):
-    directory = make_run(settings(kind, encoder={"dropout": 0.0}))
+
+def test_two_devices_give_the_weights_of_one_in_float64(make_run, tokens, tmp_path):
+    for number, (kind, objective, training) in enumerate(LEARNING):
+        run = settings(kind, encoder={"dropout": 0.0}, objective=objective, training=training)
+        runs = make_run(run, f"{kind}-s0-{number:010}").path.parent
     (tmp_path / "double.py").write_text(DOUBLE)
 
     def result(ranks):
         target, port = tmp_path / f"{ranks}.pt", str(free_port())
-        arguments = [sys.executable, tmp_path / "double.py", directory.path, tokens.folder, target]
+        arguments = [sys.executable, tmp_path / "double.py", runs, tokens.folder, target]
         processes = [
             subprocess.Popen([*map(str, arguments), str(rank), str(ranks), port], env=ENVIRONMENT)
             for rank in range(ranks)
@@ -88,6 +105,7 @@ def test_two_devices_give_the_weights_of_one_in_float64(kind, make_run, tokens, 
         return torch.load(target, weights_only=True)
 
     one, two = result(1), result(2)
+    assert len({name.split()[0] for name in one}) == len(LEARNING)
     for name in one:
         torch.testing.assert_close(one[name], two[name], atol=1e-9, rtol=0, msg=name)
 

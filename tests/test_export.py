@@ -13,9 +13,21 @@ from tests.conftest import settings
 transformers = pytest.importorskip("transformers", reason="the extra [hf] is not installed")
 
 
-@pytest.mark.parametrize("kind", ["masked_lm", "causal_lm", "translation"])
-def test_stock_classes_compute_the_states_of_the_run(kind, make_run, tokens, tmp_path):
-    directory = make_run(settings(kind, training={"max_steps": 3}))
+@pytest.mark.parametrize(
+    ("kind", "training"),
+    [
+        ("masked_lm", {}),
+        ("causal_lm", {}),
+        ("translation", {}),
+        ("mixture", {}),
+        ("permutation_lm", {}),
+        ("replaced_token", {}),
+        ("masked_lm", {"input_format": "sentence_pair"}),
+    ],
+    ids=str,
+)
+def test_stock_classes_compute_the_states_of_the_run(kind, training, make_run, tokens, tmp_path):
+    directory = make_run(settings(kind, training={"max_steps": 3} | training))
     start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
     name = export(directory.path, tmp_path / "exported")
     transformers.logging.set_verbosity_error()
@@ -44,3 +56,20 @@ def test_pre_norm_runs_are_refused_with_a_sentence(make_run, tmp_path):
         f"only runs with norm: post are exported."
     )
     assert not (tmp_path / "exported").exists()
+
+
+def test_what_bert_cannot_compute_is_refused_with_a_sentence(make_run, tmp_path):
+    vectors = make_run(settings("skip_gram"), name="vectors-s0-0000000001")
+    with pytest.raises(ExportError) as error:
+        export(vectors.path, tmp_path / "exported")
+    assert str(error.value) == (
+        f"{vectors.path}: objective.kind is skip_gram, which BERT's classes cannot compute; runs of masked_lm, "
+        f"causal_lm, mixture, permutation_lm, translation, replaced_token are exported."
+    )
+    narrow = make_run(settings(objective={"sees": "window"}), name="window-s0-0000000002")
+    with pytest.raises(ExportError) as error:
+        export(narrow.path, tmp_path / "exported")
+    assert str(error.value) == (
+        f"{narrow.path}: objective.sees is window, which BERT's classes cannot hold; only runs that see "
+        f"both_sides or left_only are exported."
+    )

@@ -8,7 +8,7 @@ from scipy import stats
 from ablations import results
 from ablations.errors import ResultsError
 from reports.curves import choose, curves
-from reports.figures import FIXED_STYLES, arm_styles, layer_change, token_information
+from reports.figures import FIXED_STYLES, arm_styles, layer_change, learning, token_information
 from tests.fake_experiment import ARMS, GAIN, LAYERS, rows
 
 DRAWINGS = [
@@ -289,3 +289,30 @@ def test_half_a_nat_is_enough(gain, doubt):
     (curve,) = curves(table, measure="token_information", metric="cross_fitted")
     assert curve.gain == pytest.approx(gain)
     assert curve.doubt == doubt
+
+
+def test_learning_curves_run_along_the_steps_that_were_validated():
+    gains = {
+        ("mlm", 0): [0.5, 1.0, 1.5],
+        ("mlm", 1): [0.7, 1.2, 1.9],
+        ("clm", 0): [0.9, 1.1],
+        ("clm", 1): [1.1, 1.3],
+    }
+    table = results.table(
+        {"run_id": f"{arm}{seed}", "arm": arm, "seed": seed, "step": 100 * (i + 1), "measure": "learning"}
+        | {"metric": "gain", "value": gain, "floor": 0.0, "unit": "nats", "n": 500}
+        for (arm, seed), values in gains.items()
+        for i, gain in enumerate(values)
+    )
+    ax = axes()
+    assert learning(table, ax=ax, arms=["mlm", "clm"]) is ax
+    drawn = means(ax)
+    mlm, clm = (drawn[FIXED_STYLES[arm].colour] for arm in ("mlm", "clm"))
+    assert mlm.get_xdata().tolist() == [100, 200, 300]
+    np.testing.assert_allclose(mlm.get_ydata(), [0.6, 1.1, 1.7])
+    assert clm.get_xdata().tolist() == [100, 200]  # a shorter run ends where it ends, without a gap in between
+    np.testing.assert_allclose(clm.get_ydata(), [1.0, 1.2])
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("step", "gain over unigrams (nats)")
+    with pytest.raises(ResultsError) as error:
+        learning(table, ax=axes(), metric="loss")
+    assert str(error.value) == "the table has no rows of learning loss by step; it has learning gain."

@@ -340,6 +340,7 @@ def test_runs_at_their_last_step(whole):
         f"chrF (0{NONE}100)",
         "Tokens seen",
         "Tokens predicted",
+        "Operations (1012)",
         "Speed (tokens/s)",
         "MFU (%)",
         "To first step",
@@ -349,7 +350,7 @@ def test_runs_at_their_last_step(whole):
     loss = 5.43 - 1.82
     assert body[1] == [
         *("mlm", "1", "done", "500 / 500", f"{loss:.3f}", "1.82", f"{np.exp(loss):.1f}", NONE, NONE),
-        *("1,013,000", "140,500", "17,691", "18", "1.3 s", "57 s"),
+        *("1,013,000", "140,500", "1.20", "17,691", "18", "1.3 s", "57 s"),
     ]
     untrained = body[9]
     assert untrained[:4] == ["untrained", "0", "done", "0 / 0"]
@@ -480,7 +481,7 @@ def test_claims_are_listed_as_not_run(incomplete):
 
 def test_runs_without_numbers_show_dashes(incomplete):
     _, body = incomplete.table("Runs")
-    assert body[3] == ["clm", "0", "planned", f"{NONE} / 500", *[NONE] * 11]
+    assert body[3] == ["clm", "0", "planned", f"{NONE} / 500", *[NONE] * 12]
     assert body[7][:9] == ["mt", "1", "failed", "120 / 500", *[NONE] * 5]
 
 
@@ -490,8 +491,8 @@ def test_before_the_first_run_there_is_a_page(tmp_path):
     (folder / "spec.yaml").unlink()
     shown = Page(page.write(folder))
     assert "12 of 12 runs not started: mlm (seed 0), " in shown.text
-    assert shown.text.count("Nothing to show: the results have no rows of this measure.") == 2
-    assert strict_json(folder / "report.json")["figures"][0]["panels"] == []
+    assert "Figures Nothing to show: the results have no rows that a figure draws." in shown.text
+    assert strict_json(folder / "report.json")["figures"] == []
 
 
 def test_arms_and_metrics_without_rows_are_named_or_left_out(tmp_path):

@@ -365,6 +365,86 @@ TOGETHER = [
         "9:80: arm mt: translation needs data.target, the column that holds the translations; name it, or drop "
         "the arm",
     ),
+    (
+        "mlm: {}",
+        "mlm: {objective: {masking: {select: cloze}}}",
+        "9:39: arm mlm: cloze needs words, file or part_of_speech, which say what is in its lexicon; add one",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {data: {kind: files, train: a.txt, validation: b.txt}, "
+        "objective: {masking: {select: {kind: cloze, part_of_speech: [NOUN]}}}}",
+        "9:123: arm mlm: part_of_speech needs treebank beside it, a parquet file with the columns tokens and "
+        "upos, "
+        "since only the built-in language knows the parts of speech of its words",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {objective: {pair_loss: next_sentence}}",
+        "9:32: arm mlm: next_sentence needs pairs; set training.input_format to sentence_pair or segment_pair, "
+        "which is sentences",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {objective: {kind: translation}, training: {input_format: segment_pair}}",
+        "9:66: arm mlm: training.input_format must be sentences for translation, which reads one sentence at a "
+        "time, but is segment_pair",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {data: {kind: files, train: a.csv, validation: b.csv}, training: {input_format: doc_sentences}}",
+        "9:88: arm mlm: doc_sentences needs data.document, the column that says which sentences follow each "
+        "other; "
+        "name it, or use sentences or full_sentences",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {training: {word_order: {kind: ngrams, unit: sub_words}}, objective: {masking: {select: "
+        "whole_word}}}",
+        "9:96: arm mlm: whole_word needs whole words, but training.word_order moves sub-words; use uniform, "
+        "or move "
+        "words",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {objective: {kind: replaced_token, generator: {shrink: 3}}}",
+        "9:63: arm mlm: objective.generator.shrink must divide encoder.hidden_size into a width that its 1 heads "
+        "divide, but 64 / 3 is 21.3333",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {objective: {kind: replaced_token, masking: {predict: 0.3}}}",
+        "9:62: arm mlm: objective.masking.predict is for masked_lm; take it away, since replaced_token "
+        "predicts what "
+        "it hides",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {objective: {kind: permutation_lm}, encoder: {positions: none}}",
+        "9:65: arm mlm: encoder.positions must be learned for permutation_lm, whose predictions know nothing but "
+        "their place, but is none",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {objective: {masking: {schedule: {kind: steps, at: [5, 3], ratios: [0.1, 0.2]}}}}",
+        "9:59: arm mlm: objective.masking.schedule.at must rise from entry to entry, but is [5, 3]",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {objective: {masking: {schedule: {kind: steps, at: [5], ratios: [0.1, 0.2]}}}}",
+        "9:72: arm mlm: objective.masking.schedule.ratios must have an entry for each of at, but 2 is not 1",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {objective: {masking: {select: spam}}}",
+        "9:39: objective.masking.select must be of kind uniform, whole_word, span, pmi, cloze or generic, but is "
+        '"spam"; did you mean span?',
+    ),
+    (
+        "mlm: {}",
+        "mlm: {objective: {masking: {predict: 2}}}",
+        "9:40: objective.masking.predict must be greater than 0 and at most 1, but is 2",
+    ),
 ]
 
 

@@ -85,7 +85,8 @@ def _masking(run: RunSettings, masking: MaskingSettings) -> Iterator[Contradicti
     if masking.predict is not None and run.objective.kind != "masked_lm":
         yield (
             ("objective", "masking", "predict"),
-            f"is for masked_lm only; take it away, since {run.objective.kind} predicts what it hides",
+            f"objective.masking.predict is for masked_lm; take it away, since {run.objective.kind} predicts "
+            f"what it hides",
         )
     if isinstance(select, Cloze | Generic):
         if not (select.words or select.file or select.part_of_speech):
@@ -96,8 +97,8 @@ def _masking(run: RunSettings, masking: MaskingSettings) -> Iterator[Contradicti
         if select.part_of_speech and not select.treebank and run.data.kind != "language":
             yield (
                 ("objective", "masking", "select", "part_of_speech"),
-                "needs treebank beside it, a parquet file with the columns tokens and upos, since only the "
-                "built-in language knows the parts of speech of its words",
+                "part_of_speech needs treebank beside it, a parquet file with the columns tokens and upos, since "
+                "only the built-in language knows the parts of speech of its words",
             )
     order = run.training.word_order
     if not isinstance(select, Uniform) and not isinstance(order, Natural) and order.unit == "sub_words":

@@ -152,7 +152,7 @@ class MaskingSettings(Settings):
     copies: int | None = Field(None, ge=1)
     """Static masking: so many fixed corruptions of each sentence, in turn, epoch by epoch; without it every
     epoch draws a new one (dynamic masking)."""
-    predict: Ratio | None = None
+    predict: float | None = Field(None, gt=0, le=1)
     """Share of a sentence's tokens that is predicted, where it is not `ratio` (Wettig et al. 2023, section 4).
     Less: some of the hidden are not asked for. More: the sentence is shown several times in a step, each time
     with `ratio` of it hidden, no token being asked for twice."""

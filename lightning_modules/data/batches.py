@@ -43,18 +43,18 @@ class BatchPlan:
             max_length: of a sequence, where that is not one sentence.
 
         Raises:
-            DataError: the split has fewer tokens than one step.
+            DataError: an epoch has fewer tokens than one step.
         """
-        total = int(split.lengths.sum())
+        self._epoch_of = epochs(
+            split, input_format, max_length=max_length, tokens_per_step=tokens_per_step, seed=seed
+        )
+        self._epoch: tuple[int, Epoch] | None = None
+        total = int(self._in_order(0).lengths_Q.sum())
         if steps and total < tokens_per_step:
             raise DataError(
                 f"data.train: {len(split):,} sentences with {total:,} tokens are fewer than one step of "
                 f"training.tokens_per_step = {tokens_per_step:,}; give more text or make the steps smaller."
             )
-        self._epoch_of = epochs(
-            split, input_format, max_length=max_length, tokens_per_step=tokens_per_step, seed=seed
-        )
-        self._epoch: tuple[int, Epoch] | None = None
         self._starts = self._cut(tokens_per_step, steps)
 
     def _cut(self, tokens_per_step: int, steps: int) -> list[tuple[int, int]]:

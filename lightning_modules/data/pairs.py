@@ -40,7 +40,7 @@ def rearranged(step: Sequences, pair_loss: PairLoss, documents: NDArray[np.integ
     if pair_loss == "sentence_order":
         begin_QK[spoilt_Q], size_QK[spoilt_Q] = begin_QK[spoilt_Q, ::-1], size_QK[spoilt_Q, ::-1]
     else:
-        spoilt_Q = _of_many_documents(spoilt_Q, documents[first_sentence_Q])
+        spoilt_Q = _of_many_documents(spoilt_Q, documents[first_sentence_Q], seed)
         partner_Q = np.roll(spoilt_Q, -_most_of_one(documents[first_sentence_Q[spoilt_Q]]))
         begin_QK[spoilt_Q, 1], size_QK[spoilt_Q, 1] = begin_QK[partner_Q, 1], size_QK[partner_Q, 1]
     return _recombined(step, begin_QK, size_QK, spoilt_Q)
@@ -59,10 +59,16 @@ def _most_of_one(document_Q: NDArray[np.integer]) -> int:
     return int(np.unique(document_Q, return_counts=True)[1].max(initial=0))
 
 
-def _of_many_documents(spoilt_Q: NDArray[np.int64], document_Q: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Some of the sequences, sorted by document, no document having more than half of them."""
-    documents, count = np.unique(document_Q[spoilt_Q], return_counts=True)
-    ordered_Q = spoilt_Q[np.argsort(document_Q[spoilt_Q], kind="stable")]
+def _of_many_documents(
+    spoilt_Q: NDArray[np.int64], document_Q: NDArray[np.integer], seed: int
+) -> NDArray[np.int64]:
+    """Some of the sequences, by documents in a drawn order, no document having more than half of them.
+
+    Drawn, since documents that stand beside each other in a corpus may be alike.
+    """
+    document_P = document_Q[spoilt_Q]
+    documents, count = np.unique(document_P, return_counts=True)
+    ordered_Q = spoilt_Q[np.lexsort((document_P, uniforms(derive(seed, "partners"), document_P)))]
     surplus = 2 * count.max(initial=0) - len(spoilt_Q)
     if surplus <= 0:
         return ordered_Q

@@ -195,8 +195,10 @@ def formatted(
     ends_S = np.diff(document_S, append=-1) != 0
     if input_format in ("sentence_pair", "segment_pair"):
         pieces_S = np.minimum(pieces_S, (max_length - 3) // 2)
-        divide = _sentence_pairs if input_format == "sentence_pair" else _segment_pairs
-        sequence_S, segment_S = divide(pieces_S, ends_S, (max_length - 3) // 2)
+        if input_format == "sentence_pair":
+            sequence_S, segment_S = _sentence_pairs(ends_S)
+        else:
+            sequence_S, segment_S = _segment_pairs(pieces_S, ends_S, (max_length - 3) // 2)
         closes_S = np.diff(2 * sequence_S + segment_S, append=-1) != 0
     else:
         crossing = input_format == "full_sentences"
@@ -215,13 +217,10 @@ def formatted(
     )
 
 
-def _sentence_pairs(
-    pieces_S: NDArray[np.int64], ends_S: NDArray[np.bool_], room: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _sentence_pairs(ends_S: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Sequence and segment of each sentence: the first and second of a document, the third and fourth, ..."""
     place_S = np.arange(len(ends_S))
-    begins_S = np.roll(ends_S, 1)
-    begins_S[0] = True
+    begins_S = np.roll(ends_S, 1)  # the last of all ends its document
     in_document_S = place_S - np.maximum.accumulate(np.where(begins_S, place_S, 0))
     segment_S = in_document_S % 2
     return np.cumsum(segment_S == 0) - 1, segment_S

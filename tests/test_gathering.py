@@ -1,0 +1,57 @@
+"""The table of an experiment: the rows of its runs, and what their logs say of learning."""
+
+import json
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+
+from ablations.gathering import gather
+
+ROWS = [
+    {
+        "measure": "validation",
+        "metric": "loss",
+        "group": None,
+        "value": 3.0,
+        "floor": 5.0,
+        "unit": "nats",
+        "n": 70,
+    },
+    {"measure": "validation", "metric": "loss", "group": "generator", "value": 4.0, "floor": 6.0, "n": 9},
+]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run's folder with rows of `validation` and a log of three validations and some training lines."""
+    pd.DataFrame(ROWS).assign(step=20, key="k", sample=None).to_parquet(tmp_path / "measures.parquet")
+    lines = [
+        {"step": 5, "train/loss": 9.0},
+        {"step": 10, "val/loss": 4.0, "val/predicted": 70},
+        {"step": 20, "val/loss": 3.0, "val/predicted": 70},
+    ]
+    log = tmp_path / "metrics.jsonl"
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    directory = SimpleNamespace(path=tmp_path, metrics=log)
+    return SimpleNamespace(directory=directory, tokens="t", run_id="r", run=SimpleNamespace(arm="mlm", seed=1))
+
+
+def test_learning_has_a_loss_and_a_gain_for_every_validation(run):
+    table = gather("x", [run], keys=["k"])
+    learning = table[table["measure"] == "learning"]
+    assert learning[["step", "metric", "value", "floor", "n"]].to_numpy().tolist() == [
+        [10, "loss", 4.0, 5.0, 70],
+        [10, "gain", 1.0, 0.0, 70],
+        [20, "loss", 3.0, 5.0, 70],
+        [20, "gain", 2.0, 0.0, 70],
+    ]
+    assert learning["arm"].unique().tolist() == ["mlm"]
+    assert len(table) == 6
+
+
+def test_without_a_floor_nothing_is_said_of_learning(run):
+    rows = pd.DataFrame(ROWS[1:]).assign(step=20, key="k", sample=None)
+    rows.to_parquet(run.directory.path / "measures.parquet")
+    assert "learning" not in gather("x", [run], keys=["k"])["measure"].tolist()
+    assert gather("x", [run], keys=["another"]).empty

@@ -1,0 +1,175 @@
+"""What is hidden together, on real sub-words: whole words, spans, n-grams; and what a lexicon never hides."""
+
+import numpy as np
+import pytest
+
+from lightning_modules.config import FilesData, MaskingSettings
+from lightning_modules.data.batches import BatchPlan, pack
+from lightning_modules.data.tokens import prepare
+from lightning_modules.errors import DataError
+from lightning_modules.masked_lm import Masker
+from lightning_modules.units import Units
+from lightning_modules.vocabulary import FIRST_WORD_ID
+
+WORDS = ("alphabet", "beech", "cat", "dog", "elephant", "fish", "gazelle", "house")
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """2,000 sentences of 30 words, some with punctuation, in which "grand piano" is one thing."""
+    root = tmp_path_factory.mktemp("units")
+    rng = np.random.default_rng(0)
+
+    def sentence():
+        words = [str(word) for word in rng.choice(WORDS, 28)]
+        words[9:9] = ["grand", "piano"] if rng.random() < 0.5 else [words[0], words[1]]
+        words[20] += ","
+        return " ".join(words)
+
+    for name, count in (("train", 2000), ("validation", 20)):
+        (root / f"{name}.txt").write_text("\n".join(sentence() for _ in range(count)))
+    settings = FilesData(
+        kind="files", train="train.txt", validation="validation.txt", vocab_size=60, max_length=512
+    )
+    return prepare(settings, data_root=root, store=root / "store")
+
+
+def rows_of(tokens, steps=1):
+    plan = BatchPlan(tokens.train, tokens_per_step=20_000, steps=steps, seed=0)
+    return pack(tokens.train, plan[steps - 1], row_length=int(tokens.train.lengths.max()))
+
+
+def units_of(tokens, packed, select):
+    """Text of each unit in a batch, in order."""
+    masking = MaskingSettings.model_validate({"select": select})
+    source = packed.source
+    joined = Units(masking.select, tokens, tokens.train).joined(source, epoch_N=source.epoch_N, seed=1)
+    is_text = source.ids_N >= FIRST_WORD_ID
+    starts = np.flatnonzero(is_text & ~joined)
+    ends = np.append(starts[1:], len(source.ids_N))
+    return [
+        tokens.tokenizer.decode(source.ids_N[a:b][is_text[a:b]].tolist()).strip()
+        for a, b in zip(starts, ends, strict=True)
+    ]
+
+
+def test_tokens_stand_for_themselves_where_nothing_else_is_asked(text):
+    packed = rows_of(text)
+    for select in ("uniform", {"kind": "cloze", "words": ["cat"]}):
+        masking = MaskingSettings.model_validate({"select": select})
+        source = packed.source
+        assert Units(masking.select, text, text.train).joined(source, epoch_N=source.epoch_N, seed=0) is None
+
+
+def test_whole_words_are_what_stands_between_spaces(text):
+    units = units_of(text, rows_of(text), "whole_word")
+    words = {*WORDS, "grand", "piano"}
+    assert words <= set(units) <= words | {f"{word}," for word in words}
+    pieces = [len(text.tokenizer.encode(f" {word}", add_special_tokens=False).ids) for word in sorted(words)]
+    assert max(pieces) > 1  # or a whole word would be no more than a token
+
+
+def test_spans_are_runs_of_whole_words_with_geometric_lengths(text):
+    units = units_of(text, rows_of(text), "span")
+    lengths = np.array([unit.count(" ") + 1 for unit in units])
+    assert lengths.max() <= 10
+    packed = rows_of(text)
+    starts_N = ~Units(MaskingSettings.model_validate({"select": "span"}).select, text, text.train).joined(
+        packed.source, epoch_N=packed.source.epoch_N, seed=1
+    )
+    # The first span of a sentence is never cut off by its end: 30 words are more than 10.
+    word_starts = units_of(text, packed, "whole_word")
+    assert len(word_starts) % 30 == 0
+    word_is_start = starts_N[_word_starts(text, packed)].reshape(-1, 30)
+    first = np.array([np.flatnonzero(row)[1] for row in word_is_start])
+    share = 0.2 * 0.8 ** np.arange(10) / (1 - 0.8**10)
+    counts = np.bincount(first, minlength=11)[1:]
+    expected = share * len(first)
+    assert ((counts - expected) ** 2 / expected).sum() < 9 + 4 * np.sqrt(
+        2 * 9
+    )  # chi squared, 9 degrees of freedom
+    assert share @ np.arange(1, 11) == pytest.approx(3.797, abs=5e-4)  # Joshi et al. 2020
+    assert first.mean() == pytest.approx(3.797, abs=4 * first.std() / np.sqrt(len(first)))  # four standard errors
+
+
+def _word_starts(tokens, packed):
+    masking = MaskingSettings.model_validate({"select": "whole_word"})
+    source = packed.source
+    joined = Units(masking.select, tokens, tokens.train).joined(source, epoch_N=source.epoch_N, seed=0)
+    return (source.ids_N >= FIRST_WORD_ID) & ~joined
+
+
+def test_spans_depend_on_seed_epoch_and_sentence(text):
+    select = MaskingSettings.model_validate({"select": "span"}).select
+    units = Units(select, text, text.train)
+    one = rows_of(text).source
+    drawn = units.joined(one, epoch_N=one.epoch_N, seed=1)
+    assert np.array_equal(drawn, units.joined(one, epoch_N=one.epoch_N, seed=1))
+    assert not np.array_equal(drawn, units.joined(one, epoch_N=one.epoch_N, seed=2))
+    assert not np.array_equal(drawn, units.joined(one, epoch_N=one.epoch_N + 1, seed=1))
+    plan = BatchPlan(text.train, tokens_per_step=20_000, steps=1, seed=0)
+    alone = pack(text.train, plan[0].part(5, 6), row_length=512).source
+    mine = one.sentence_N == plan[0].sentence_S[5]
+    assert np.array_equal(units.joined(alone, epoch_N=alone.epoch_N, seed=1), drawn[mine])
+
+
+def test_a_span_of_certain_length_one_is_whole_words(text):
+    packed = rows_of(text)
+    assert units_of(text, packed, {"kind": "span", "probability": 1.0}) == units_of(text, packed, "whole_word")
+
+
+def test_collocations_are_hidden_as_a_whole(text):
+    units = units_of(text, rows_of(text), {"kind": "pmi", "coverage": 0.01})
+    assert "grand piano" in units
+    assert not {"grand", "piano"} & set(units)
+    assert {"cat", "dog"} <= set(units)
+
+
+@pytest.mark.parametrize(("kind", "inside"), [("cloze", True), ("generic", False)])
+def test_a_lexicon_decides_what_may_be_hidden(text, kind, inside):
+    select = {"kind": kind, "words": ["elephant", "grand", "cat"]}
+    masking = MaskingSettings.model_validate(
+        {"select": select, "ratio": 1.0, "mask": 1.0, "random": 0.0, "keep": 0.0}
+    )
+    packed = rows_of(text)
+    masker = Masker(masking, vocab_size=text.vocab_size, max_steps=1)
+    masker.look_through(text, text.train)
+    hidden = masker.corrupt(packed, seed=0).selected_N
+    source = packed.source
+    starts = _word_starts(text, packed)
+    word_N = np.cumsum(starts) - 1
+    words = {}
+    for number in range(300):
+        mine = np.flatnonzero((word_N == number) & (source.ids_N >= FIRST_WORD_ID))
+        words.setdefault(text.tokenizer.decode(source.ids_N[mine].tolist()).strip(), []).append(hidden[mine])
+    for word, found in words.items():
+        pieces = np.concatenate(found)
+        if word in ("elephant", "grand", "cat"):
+            assert (pieces == inside).all()
+        elif word in ("elephant,", "grand,", "cat,"):  # punctuation at a word is not the word
+            assert all((x[:-1] == inside).all() and x[-1] != inside for x in found)
+        else:
+            assert (pieces != inside).all()
+
+
+def test_a_lexicon_that_matches_nothing_or_everything_is_refused(text):
+    nothing = MaskingSettings.model_validate({"select": {"kind": "cloze", "words": ["zebra", "yak"]}}).select
+    with pytest.raises(DataError) as error:
+        Units(nothing, text, text.train)
+    assert str(error.value) == (
+        "objective.masking.select: none of the 2 words of the lexicon occurs in data.train, so nothing could be "
+        "hidden; give words that the text has."
+    )
+    all_of_it = {"kind": "generic", "words": [*WORDS, "grand", "piano"]}
+    with pytest.raises(DataError) as error:
+        Units(MaskingSettings.model_validate({"select": all_of_it}).select, text, text.train)
+    assert str(error.value) == (
+        "objective.masking.select: every word of data.train is among the 10 words of the lexicon, so nothing "
+        "could be hidden; give a shorter list."
+    )
+
+
+def test_pmi_on_too_little_text_is_refused(text):
+    rare = MaskingSettings.model_validate({"select": {"kind": "pmi", "least_count": 10**6}}).select
+    with pytest.raises(DataError, match=r"^objective\.masking\.select: "):
+        Units(rare, text, text.train)
