@@ -12,7 +12,7 @@ from lightning_modules.data.collocations import collocated
 from lightning_modules.data.tokenizer import is_punctuation, starts_word
 from lightning_modules.data.tokens import Split, Tokens
 from lightning_modules.data.word_lists import in_lexicon
-from lightning_modules.data.words import find_words, word_types
+from lightning_modules.data.words import find_words, require_boundaries, word_types
 from lightning_modules.errors import DataError
 from lightning_modules.randomness import derive, uniforms
 
@@ -24,13 +24,14 @@ class Units:
         """Look through the text, where the selection depends on it.
 
         Raises:
-            DataError: no n-gram is frequent enough, or the lexicon leaves nothing to hide.
+            DataError: the text has no words, no n-gram is frequent enough, or the lexicon leaves nothing to hide.
         """
         self._select = select
         self._candidate: NDArray[np.bool_] | None = None  # of every token of the split
         self._joined: NDArray[np.bool_] | None = None
         if not isinstance(select, Uniform):
             self._starts_V = starts_word(tokens.tokenizer)
+            require_boundaries(split, self._starts_V, setting=f"objective.masking.select: {select.kind}")
         if isinstance(select, Cloze | Generic):
             self._candidate = _allowed(select, tokens, split, self._starts_V)
         elif isinstance(select, PMI):

@@ -343,6 +343,12 @@ MISSING = [
 
 TOGETHER = [
     (
+        "mlm: {}",
+        "mlm: {objective: {masking: {ratio: 1e-5}}}",
+        "9:38: arm mlm: objective.masking leaves nothing to predict: 0.082 tokens in a step of "
+        "training.tokens_per_step = 8192; raise it",
+    ),
+    (
         "max_steps: 20",
         "max_steps: 20, tokens_per_step: 50",
         "7:44: training.tokens_per_step must be at least data.max_length, or the longest sentence would never "

@@ -173,3 +173,18 @@ def test_pmi_on_too_little_text_is_refused(text):
     rare = MaskingSettings.model_validate({"select": {"kind": "pmi", "least_count": 10**6}}).select
     with pytest.raises(DataError, match=r"^objective\.masking\.select: "):
         Units(rare, text, text.train)
+
+
+@pytest.mark.parametrize("select", ["whole_word", "span", "pmi", {"kind": "cloze", "words": ["cat"]}], ids=str)
+def test_a_text_without_spaces_has_no_words(select, tmp_path):
+    for name in ("train", "validation"):
+        (tmp_path / f"{name}.txt").write_text("\n".join("abcdefgh"[i % 5 :] * (2 + i % 7) for i in range(200)))
+    data = FilesData(kind="files", train="train.txt", validation="validation.txt", vocab_size=40, max_length=64)
+    tokens = prepare(data, data_root=tmp_path, store=tmp_path / "store")
+    settings = MaskingSettings.model_validate({"select": select}).select
+    with pytest.raises(DataError) as error:
+        Units(settings, tokens, tokens.train)
+    assert str(error.value) == (
+        f"objective.masking.select: {settings.kind} needs words, but no sentence of data.train has two of them with "
+        f"a space between; put spaces between words, or choose a setting of single tokens."
+    )

@@ -88,6 +88,13 @@ def _masking(run: RunSettings, masking: MaskingSettings) -> Iterator[Contradicti
             f"objective.masking.predict is for masked_lm; take it away, since {run.objective.kind} predicts "
             f"what it hides",
         )
+    least = min(masking.predicted, *_scheduled(masking)) * run.training.tokens_per_step
+    if least < 1:
+        yield (
+            ("objective", "masking", "ratio" if masking.predict is None else "predict"),
+            f"objective.masking leaves nothing to predict: {least:.2g} tokens in a step of "
+            f"training.tokens_per_step = {run.training.tokens_per_step}; raise it",
+        )
     if isinstance(select, Cloze | Generic):
         if not (select.words or select.file or select.part_of_speech):
             yield (
@@ -107,3 +114,12 @@ def _masking(run: RunSettings, masking: MaskingSettings) -> Iterator[Contradicti
             f"{select.kind} needs whole words, but training.word_order moves sub-words; use uniform, or move "
             f"words",
         )
+
+
+def _scheduled(masking: MaskingSettings) -> list[float]:
+    """The ratios that a schedule leads to, as shares that are predicted."""
+    schedule = masking.schedule
+    if schedule is None:
+        return [masking.predicted]
+    ratios = schedule.ratios if schedule.kind == "steps" else (schedule.to,)
+    return [masking.predicted / masking.ratio * ratio for ratio in ratios]

@@ -13,6 +13,7 @@ from lightning_modules.data.pairs import rearranged
 from lightning_modules.data.sequences import Sequences, single_sentences
 from lightning_modules.data.tokenizer import starts_word
 from lightning_modules.data.tokens import Split, Tokens
+from lightning_modules.data.words import require_boundaries
 from lightning_modules.errors import DataError
 from lightning_modules.objective import Batch, Objective
 from lightning_modules.randomness import derive
@@ -32,6 +33,8 @@ class RunData(L.LightningDataModule):
         self.split, self.word_order = tokens.train, None
         if training.word_order.kind != "natural":
             starts_V = starts_word(tokens.tokenizer)
+            if training.word_order.unit == "words":
+                require_boundaries(tokens.train, starts_V, setting="training.word_order")
             self.split, self.word_order = reordered(
                 tokens.train, training.word_order, starts_V=starts_V, max_length=max_length, seed=seed
             )

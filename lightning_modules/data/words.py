@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from lightning_modules.data.tokens import Split
+from lightning_modules.errors import DataError
 from lightning_modules.randomness import uniforms
 from lightning_modules.vocabulary import FIRST_WORD_ID, UNKNOWN
 
@@ -37,6 +39,22 @@ def find_words(ids_N: NDArray[np.integer], starts_V: NDArray[np.bool_]) -> Words
     pieces_before = np.concatenate([[0], np.cumsum(is_piece_N)])
     ends_W = np.append(start_W[1:], len(ids_N))
     return Words(start_W, pieces_before[ends_W] - pieces_before[start_W])
+
+
+def require_boundaries(split: Split, starts_V: NDArray[np.bool_], *, setting: str) -> None:
+    """Refuse a text without words between spaces, as in languages that write none.
+
+    Args:
+        setting: what needs them, for the error.
+
+    Raises:
+        DataError: no sentence has a second word.
+    """
+    if np.count_nonzero(starts_V[split.ids]) <= len(split):
+        raise DataError(
+            f"{setting} needs words, but no sentence of data.train has two of them with a space between; put "
+            f"spaces between words, or choose a setting of single tokens."
+        )
 
 
 def word_types(ids_N: NDArray[np.integer], words: Words) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
