@@ -72,7 +72,6 @@ def results(
         single: dict[str, Callable[[], dict[str, Any]]] = {
             "lightning": lambda: commands.lightning(folder, english, rounds=rounds),
             "processes": lambda: commands.processes(folder, english, rounds=rounds),
-            "corruption": lambda: corruption.measure(english, rounds=rounds),
             "grid": lambda: commands.grid(folder),
             "memory": lambda: memory(english),
             "equal-time": lambda: equal_time.measure(english, seconds=EQUAL_SECONDS),
@@ -83,6 +82,9 @@ def results(
                 for row in training.rows(english, pairs):
                     if only in f"{row.what} {row.against}":
                         yield training.measure(row, rounds=rounds, seconds=seconds)
+            elif group == "corruption":
+                yield corruption.measure(english, rounds=rounds)
+                yield from corruption.word_orders(english)
             elif group == "waiting":
                 yield from commands.waiting(folder, rounds=rounds)
             else:

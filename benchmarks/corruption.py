@@ -1,6 +1,7 @@
-"""How long it takes to corrupt a batch, against Hugging Face's collator on the same blocks."""
+"""How long it takes to corrupt a batch, against Hugging Face's collator on the same blocks; to shuffle a text."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,11 @@ from transformers import DataCollatorForLanguageModeling
 from benchmarks.alternating import Side, alternate
 from benchmarks.peers import SENTENCES, fast_tokenizer
 from benchmarks.text import LENGTH, VOCABULARY, blocks
-from lightning_modules.config import MaskingSettings
+from lightning_modules.config import MaskingSettings, TrainingSettings
 from lightning_modules.corruption import mask_tokens
+from lightning_modules.data.tokenizer import starts_word
 from lightning_modules.data.tokens import Tokens
+from lightning_modules.word_order import reordered
 
 
 def measure(tokens: Tokens, *, rounds: int) -> dict[str, Any]:
@@ -26,6 +29,23 @@ def measure(tokens: Tokens, *, rounds: int) -> dict[str, Any]:
         "target": 2.0,
         **rates.summary(),
     }
+
+
+def word_orders(tokens: Tokens) -> Iterator[dict[str, Any]]:
+    """Words a second of the whole training text in each order, its manifest included; once each."""
+    starts_V = starts_word(tokens.tokenizer)
+    words = int(np.count_nonzero(starts_V[tokens.train.ids]))
+    for kind in ("ngrams", "blocks", "corpus", "uniform"):
+        order = TrainingSettings.model_validate({"word_order": kind}).word_order
+        start = time.perf_counter()
+        reordered(tokens.train, order, starts_V=starts_V, max_length=LENGTH, seed=0)
+        yield {
+            "what": f"words of {words:,} in order {kind}",
+            "unit": "words/s",
+            "ours": words / (time.perf_counter() - start),
+            "target": 200_000,
+            "rounds": 1,
+        }
 
 
 def _ours(ids: Any) -> Callable[[], float]:

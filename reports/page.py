@@ -75,6 +75,7 @@ def html(said: dict[str, Any], drawn: dict[str, Panel]) -> str:
     written = ("count", "duration", "interval", "moment", "number", "percent", "share")
     environment.filters |= {name: getattr(numbers, name) for name in written}
     environment.filters |= {"place": place, "known": lambda values: values or numbers.ABSENT}
+    environment.filters["anywhere"] = _anywhere
     style = (TEMPLATES / "page.css").read_text(encoding="utf-8")
     embed = sum(len(panel.csv) for panel in drawn.values()) <= EMBEDDED_CSV_BYTES
     return environment.get_template("page.html").render(
@@ -85,6 +86,12 @@ def html(said: dict[str, Any], drawn: dict[str, Panel]) -> str:
         csv={name: base64.b64encode(panel.csv.encode()).decode() for name, panel in drawn.items() if embed},
         swatch=_swatches([arm["arm"] for arm in said["arms"]]),
     )
+
+
+def _anywhere(rows: list[dict[str, Any]], name: str) -> bool:
+    """Whether any row of a table has a number of that name, alone or as a mean."""
+    values = [row[name]["mean"] if isinstance(row[name], dict) else row[name] for row in rows]
+    return not all(numbers.is_absent(value) for value in values)
 
 
 def _draw(table: DataFrame, panel: dict[str, Any], *, arms: list[str]) -> Panel:

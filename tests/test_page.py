@@ -511,6 +511,40 @@ def test_arms_and_metrics_without_rows_are_named_or_left_out(tmp_path):
     assert arms[0][2] == "1.80"  # a mean, and no interval
 
 
+def test_columns_that_no_arm_has_are_left_out_and_others_come_in(tmp_path):
+    kept = [row for row in rows() if row["metric"] not in ("bleu", "chrf")]
+    pairs = [
+        {"run_id": row["run_id"], "arm": row["arm"], "seed": row["seed"], "step": row["step"]}
+        | {"measure": "validation", "metric": "pair_accuracy", "group": task, "value": value, "n": 300}
+        for row in kept
+        if row["arm"] == "mlm" and row["metric"] == "loss"
+        for task, value in (("next_sentence", 0.9), ("sentence_order", 0.52))
+    ]
+    shown = Page(page.write(write(tmp_path, table_rows=kept + pairs)))
+    header, arms = shown.table("Arms")
+    assert not any("BLEU" in name for name in [*header, *shown.table("Runs")[0]])
+    assert arms[0][header.index("Next sentence (accuracy, %)")] == "90.0 ± 0.0"
+    assert arms[0][header.index("Sentence order (accuracy, %)")] == "52.0 ± 0.0"
+    assert arms[1][header.index("Next sentence (accuracy, %)")] == NONE
+
+
+def test_learning_curves_are_a_figure_with_the_steps_in_its_table(tmp_path):
+    learned = [
+        {"run_id": row["run_id"], "arm": row["arm"], "seed": row["seed"], "step": step, "measure": "learning"}
+        | {"metric": "gain", "value": step / 400, "floor": 0.0, "unit": "nats", "n": 900}
+        for row in rows()
+        if row["arm"] in ("mlm", "clm") and row["metric"] == "loss"
+        for step in (250, 500)
+    ]
+    folder = write(tmp_path, table_rows=[*rows(), *learned])
+    shown = Page(page.write(folder))
+    assert "Figure 3. Learning curves" in shown.text
+    header, points = shown.table("Gain over unigrams (nats)")
+    assert header[:3] == ["Arm", "Step", "Mean"]
+    assert [row[:3] for row in points[:2]] == [["mlm", "250", "0.625 ± 0.000"], ["mlm", "500", "1.250 ± 0.000"]]
+    assert strict_json(folder / "report.json")["figures"][2]["panels"][0]["without_rows"] == ["mt", "untrained"]
+
+
 def test_absent_facts_are_dashes(tmp_path):
     changes = dict.fromkeys(("question", "spec_sha256", "created", "data", "seconds"))
     bare = [{name: run[name] for name in ("run_id", "folder", "arm", "seed")} for run in plan(("mlm",))["runs"]]

@@ -7,7 +7,8 @@ from ablations import cost
 from lightning_modules.config import EncoderSettings
 from lightning_modules.cross_entropy import IGNORED
 from lightning_modules.data.batches import pack
-from lightning_modules.data.module import RunData, as_tensors, evaluation_batches, row_length
+from lightning_modules.data.module import RunData, as_tensors, evaluation_batches
+from lightning_modules.data.pairs import rearranged
 from lightning_modules.encoder import Encoder
 from lightning_modules.evaluation import evaluate_parts
 from lightning_modules.objectives import build
@@ -179,6 +180,20 @@ def test_no_parameter_is_without_a_gradient_whatever_a_batch_asks_for(kind, toke
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_device_without_a_sentence_takes_part_in_the_step(kind, tokens):
+    objective, data, _ = first_batch(settings(kind, encoder={"dropout": 0.0}), tokens)
+    shape = {"row_length": data.row_length, "targets": objective.needs_targets, "rank": 1, "ranks": 2}
+    packed = pack(data.split, data.plan[0].part(0, 1), **shape)
+    assert len(packed.source.ids_N) == 0
+    for view in (objective.view(packed, seed=0), objective.evaluation_view(packed)):
+        objective.zero_grad()
+        outputs = objective.training_step(as_tensors(view), 0)
+        outputs["loss"].backward()
+        assert not outputs["totals"].any()
+        assert all(p.grad is not None and not p.grad.any() for p in objective.parameters())
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_step_waits_for_no_value_of_a_device(kind, tokens):
     """Tensors without values (meta) can only take the paths of a GPU, and cannot be looked at."""
     objective, _, batch = first_batch(settings(kind), tokens)
@@ -221,17 +236,23 @@ def test_an_evaluation_on_three_devices_adds_up_to_that_on_one(kind, tokens):
     assert sum(int(batch["source_tokens"]) for batch in batches) == tokens.validation.lengths.sum()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_packed_rows_give_the_losses_of_one_sentence_a_row(kind, tokens):
-    objective, data, batch = first_batch(settings(kind), tokens)
-    packed = objective.double().losses(batch)
+def check_packing(objective, data):
+    """The losses of the first step are those of its sequences one by one."""
+    packed = objective.double().losses(data.batch(0))
     alone = dict.fromkeys(packed, (0.0, 0))
-    for i in range(len(data.plan[0])):
-        shape = {"row_length": row_length(data.split), "targets": objective.needs_targets}
-        one = pack(data.split, data.plan[0].part(i, i + 1), **shape)
+    pairs = rearranged(data.plan[0], objective.pair_loss, data.split.documents, seed=data.seed)
+    for i in range(len(pairs)):
+        shape = {"row_length": data.row_length, "targets": objective.needs_targets}
+        one = pack(data.split, pairs.part(i, i + 1), **shape)
         for name, part in objective.losses(as_tensors(objective.view(one, seed=data.seed))).items():
             total, count = alone[name]
             alone[name] = total + part.total.item(), count + int(part.predictions)
     for name, part in packed.items():
         assert int(part.predictions) == alone[name][1] > 0
         assert part.total.item() == pytest.approx(alone[name][0], rel=1e-11), name  # float64 sums, other order
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_packed_rows_give_the_losses_of_one_sentence_a_row(kind, tokens):
+    objective, data, _ = first_batch(settings(kind), tokens)
+    check_packing(objective, data)

@@ -63,6 +63,11 @@ def metrics(directory):
         ("translation", "32-true"),
         ("masked_lm", "bf16-mixed"),
         ("translation", "bf16-mixed"),
+        ("mixture", "32-true"),
+        ("replaced_token", "32-true"),
+        ("permutation_lm", "32-true"),
+        ("naive_bidirectional_lm", "32-true"),
+        ("skip_gram", "32-true"),
     ],
 )
 def test_a_resumed_run_ends_with_the_same_bits(kind, precision, make_run, tokens):
@@ -80,6 +85,28 @@ def test_a_resumed_run_ends_with_the_same_bits(kind, precision, make_run, tokens
         assert same(a[part], b[part]), part
     assert metrics(whole) == metrics(pieces)
     assert whole.last_weights.read_bytes() == pieces.last_weights.read_bytes()
+
+
+def test_a_resumed_run_of_pairs_spans_and_other_words_ends_with_the_same_bits(make_run, tokens):
+    masking = {"select": "span", "schedule": {"kind": "linear", "to": 0.5}, "copies": 2}
+    run = settings(
+        objective={"masking": masking, "pair_loss": "sentence_order"},
+        training={"input_format": "segment_pair", "word_order": {"kind": "blocks", "length": 64}, "max_steps": 40},
+    )
+    whole, pieces = make_run(run, "whole-s0-0000000000"), make_run(run, "pieces-s0-0000000000")
+    run_to(whole, tokens)
+    with pytest.raises(Interrupted):
+        run_to(pieces, tokens, 27)
+    run_to(pieces, tokens)
+    assert same(contents(whole)["state_dict"], contents(pieces)["state_dict"])
+    assert metrics(whole) == metrics(pieces)
+    manifest = json.loads((whole.path / "word_order.json").read_text())
+    assert manifest == json.loads((pieces.path / "word_order.json").read_text())
+    assert manifest["order"] == {"kind": "blocks", "unit": "words", "length": 64}
+    rates = [line["corruption/hidden"] for line in metrics(whole) if "corruption/hidden" in line]
+    assert sum(rates[-10:]) > 1.3 * sum(rates[:10])  # the ratio rises from 0.19 to 0.46, of a few spans a step
+    parts = {"train/sentence_order", "train/sentence_order_accuracy"}
+    assert parts <= metrics(whole)[0].keys()
 
 
 def test_steps_that_a_kill_took_back_are_in_no_log(make_run, tokens):

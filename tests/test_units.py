@@ -185,6 +185,6 @@ def test_a_text_without_spaces_has_no_words(select, tmp_path):
     with pytest.raises(DataError) as error:
         Units(settings, tokens, tokens.train)
     assert str(error.value) == (
-        f"objective.masking.select: {settings.kind} needs words, but no sentence of data.train has two of them with "
-        f"a space between; put spaces between words, or choose a setting of single tokens."
+        f"objective.masking.select: {settings.kind} needs words, but no sentence of data.train has two of them "
+        f"with a space between; put spaces between words, or choose a setting of single tokens."
     )
