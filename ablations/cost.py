@@ -29,7 +29,7 @@ def parameters(run: RunSettings) -> int:
             shape = generator_shape(encoder, objective.generator)
             narrow = shape.hidden_size
             generator = (width + 1) * narrow + shape.num_hidden_layers * _encoder_block(shape)
-            generator += (narrow + 1) * width + 2 * width + vocab
+            generator += (narrow + 1) * width + 2 * width + vocab + (2 * narrow if shape.norm == "pre" else 0)
             return total + generator + (binary_head if objective.predict == "replaced" else prediction_head)
         case "masked_lm":
             return total + prediction_head + (binary_head if objective.pair_loss != "none" else 0)

@@ -181,11 +181,11 @@ class Objective(L.LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         training = self.run.training
+        tables = {id(module.weight) for module in self.modules() if isinstance(module, nn.Embedding)}
         matrices: list[nn.Parameter] = []
         rest: list[nn.Parameter] = []
-        for name, parameter in self.named_parameters():
-            is_matrix = parameter.ndim >= 2 and not name.endswith(("tokens.weight", "positions.weight"))
-            (matrices if is_matrix else rest).append(parameter)
+        for parameter in self.parameters():
+            (matrices if parameter.ndim >= 2 and id(parameter) not in tables else rest).append(parameter)
         optimizer = torch.optim.AdamW(
             [{"params": matrices, "weight_decay": training.weight_decay}, {"params": rest, "weight_decay": 0.0}],
             lr=training.learning_rate,

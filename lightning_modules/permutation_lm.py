@@ -12,18 +12,26 @@ from numpy.typing import NDArray
 from lightning_modules.config import PermutationLMSettings, RunSettings
 from lightning_modules.data.batches import PackedStep, Rows
 from lightning_modules.loss_sum import LossSum
-from lightning_modules.objective import Batch, Objective, VocabularyPart, padded_predictions, shared_inputs
+from lightning_modules.objective import (
+    EVALUATION_SEED,
+    Batch,
+    Objective,
+    VocabularyPart,
+    padded_predictions,
+    shared_inputs,
+)
 from lightning_modules.prediction_head import PredictionHead
 from lightning_modules.randomness import derive, uniforms
 from lightning_modules.sight import EVERYTHING
 from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
 
+EVALUATED = 1 / 6  # share of the tokens that an evaluation asks for, whatever the training does
 QUERY_ROUNDING = 16  # queries of a row are padded to a multiple of this: few distinct shapes
 
 
 class PermutationLM(Objective):
-    """The last tokens of each sentence's order are predicted, each from the text before it in that order. START
-    and END open every order: the length of a sentence is known, as it is to masked LM."""
+    """The last tokens of each sentence's order are predicted, each from the text before it in that order. Special
+    tokens open every order: the length of a sentence is known, as it is to masked LM."""
 
     vocabulary_parts = (VocabularyPart("loss", "label_N"),)
 
@@ -34,8 +42,14 @@ class PermutationLM(Objective):
         self.head = PredictionHead(run.encoder.hidden_size, vocab_size=vocab_size)
 
     def view(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
+        return self._asked(packed, seed, self.predict)
+
+    def evaluation_view(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:
+        return self._asked(packed, EVALUATION_SEED, EVALUATED)
+
+    def _asked(self, packed: PackedStep, seed: int, share: float) -> dict[str, NDArray[np.int64]]:
         source = packed.source
-        rank_N, predicted_N = self._order(source, seed)
+        rank_N, predicted_N = _order(source, seed, share)
         predicted = np.flatnonzero(predicted_N)
         B, T = source.shape
         row_P = source.place_N[predicted] // T
@@ -67,23 +81,24 @@ class PermutationLM(Objective):
             **padded_predictions(place_P, source.ids_N[predicted]),
         }
 
-    def _order(self, source: Rows, seed: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Rank of each token in the order of its sequence, and whether it is predicted; depends on (seed, epoch,
-        sentence)."""
-        key = derive(seed, "permutation")
-        is_text_N = source.ids_N >= FIRST_WORD_ID
-        draw_N = uniforms(key, source.epoch_N, source.sentence_N, source.offset_N)
-        start_Q = np.flatnonzero(source.position_N == 0)
-        sequence_N = np.cumsum(source.position_N == 0) - 1
-        order_N = np.lexsort((np.where(is_text_N, draw_N, -1.0), sequence_N))
-        rank_N = np.empty_like(order_N)
-        rank_N[order_N] = np.arange(len(order_N)) - start_Q[sequence_N]
-        text_Q = np.bincount(sequence_N, is_text_N)
-        length_Q = np.bincount(sequence_N)
-        rounding_Q = uniforms(key, source.epoch_N[start_Q], source.sentence_N[start_Q])
-        wanted_Q = np.floor(self.predict * text_Q + rounding_Q).astype(np.int64)
-        return rank_N, is_text_N & (rank_N >= (length_Q - wanted_Q)[sequence_N])
-
     def losses(self, batch: Batch) -> dict[str, LossSum]:
         top_ND = self.encode_at(batch, batch["predict_N"])
         return {"loss": self.head.loss(top_ND, self.encoder.tokens.weight, batch["label_N"])}
+
+
+def _order(source: Rows, seed: int, share: float) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Rank of each token in the order of its sequence, and whether it is predicted; depends on (seed, epoch,
+    sentence)."""
+    key = derive(seed, "permutation")
+    is_text_N = source.ids_N >= FIRST_WORD_ID
+    draw_N = uniforms(key, source.epoch_N, source.sentence_N, source.offset_N)
+    start_Q = np.flatnonzero(source.position_N == 0)
+    sequence_N = np.cumsum(source.position_N == 0) - 1
+    order_N = np.lexsort((np.where(is_text_N, draw_N, -1.0), sequence_N))
+    rank_N = np.empty_like(order_N)
+    rank_N[order_N] = np.arange(len(order_N)) - start_Q[sequence_N]
+    text_Q = np.bincount(sequence_N, is_text_N)
+    length_Q = np.bincount(sequence_N)
+    rounding_Q = uniforms(key, source.epoch_N[start_Q], source.sentence_N[start_Q])
+    wanted_Q = np.floor(share * text_Q + rounding_Q).astype(np.int64)
+    return rank_N, is_text_N & (rank_N >= (length_Q - wanted_Q)[sequence_N])

@@ -20,7 +20,7 @@ from lightning_modules.corruption import COUNTED, Corrupted
 from lightning_modules.cross_entropy import IGNORED
 from lightning_modules.data.batches import PackedStep
 from lightning_modules.data.tokens import Split, Tokens
-from lightning_modules.encoder import EncoderBlock
+from lightning_modules.encoder import LAYER_NORM_EPSILON, EncoderBlock
 from lightning_modules.loss_sum import LossSum, asked
 from lightning_modules.masked_lm import Masker
 from lightning_modules.objective import (
@@ -125,18 +125,19 @@ class Generator(nn.Module):
     def __init__(self, encoder: EncoderSettings, settings: ReplacedTokenSettings, *, vocab_size: int) -> None:
         super().__init__()
         shape = generator_shape(encoder, settings.generator)
-        self.pre_norm = shape.norm == "pre"
         self.project = nn.Linear(encoder.hidden_size, shape.hidden_size)
         self.blocks = nn.ModuleList(EncoderBlock(shape) for _ in range(shape.num_hidden_layers))
+        self.norm = nn.LayerNorm(shape.hidden_size, eps=LAYER_NORM_EPSILON) if shape.norm == "pre" else None
         self.head = PredictionHead(shape.hidden_size, vocab_size=vocab_size, embedding_width=encoder.hidden_size)
 
     def forward(self, embedded_BTD: Tensor, score_mask_BHTT: Tensor | None, place_N: Tensor) -> Tensor:
-        """The top state at some places of the flattened rows, shape NG."""
+        """The top state as a head reads it, at some places of the flattened rows, shape NG."""
         hidden = self.project(embedded_BTD)
         *lower, top = self.blocks
         for block in lower:
             hidden = block(hidden, score_mask_BHTT)
-        return top(hidden, score_mask_BHTT, place_N)
+        top_NG = top(hidden, score_mask_BHTT, place_N)
+        return top_NG if self.norm is None else self.norm(top_NG)
 
     @torch.no_grad()
     def draw(self, guess_NG: Tensor, embeddings_VD: Tensor, uniform_N: Tensor) -> Tensor:

@@ -39,11 +39,13 @@ def visible_in(sequence_BT: Tensor, sees: Sees, window: tuple[int, int]) -> Tens
 
 
 def visible_by_rank(sequence_BT: Tensor, key_rank_BT: Tensor, query_rank_BT: Tensor) -> Tensor:
-    """Those of its own sequence whose rank as a key is below its own as a query, and itself. Boolean, shape B1TT.
+    """Those of its own sequence whose rank as a key is below its own as a query, and itself where its two ranks
+    are equal. Boolean, shape B1TT.
 
     Any sight that is an order of the tokens: that of the text, a permutation, one of its own for every sentence.
     """
     T = sequence_BT.shape[1]
     earlier_BTT = key_rank_BT[:, None, :] < query_rank_BT[:, :, None]
     itself_TT = torch.eye(T, dtype=torch.bool, device=sequence_BT.device)
-    return visible(sequence_BT, sequence_BT) & (earlier_BTT | itself_TT)[:, None]
+    itself_BTT = itself_TT & (key_rank_BT == query_rank_BT)[:, :, None]
+    return visible(sequence_BT, sequence_BT) & (earlier_BTT | itself_BTT)[:, None]

@@ -84,7 +84,8 @@ class SkipGram(Objective):
         centre_PD = self.encoder.tokens(batch["centre_P"])
         near_P = (centre_PD * self.neighbours(batch["context_P"])).sum(-1)
         far_PK = torch.einsum("pd,pkd->pk", centre_PD, self.neighbours(batch["negative_PK"]))
-        loss_P = -F.logsigmoid(near_P.float()) - F.logsigmoid(-far_PK.float()).sum(-1)
+        wide = torch.promote_types(near_P.dtype, torch.float32)
+        loss_P = -F.logsigmoid(near_P.to(wide)) - F.logsigmoid(-far_PK.to(wide)).sum(-1)
         return {"loss": LossSum((loss_P * known_P).sum(dtype=torch.float64), known_P.sum().double())}
 
 

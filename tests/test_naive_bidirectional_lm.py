@@ -14,7 +14,7 @@ from lightning_modules.naive_bidirectional_lm import NaiveBidirectionalLM
 from lightning_modules.objectives import build
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, MASK, START
 from tests.conftest import settings
-from tests.test_replaced_token import plain_block, plain_embedding, plain_logits
+from tests.test_permutation_lm import plain_block, plain_embedding, plain_logits
 from tests.test_sight import first_batch, influence, spread
 
 SEQUENCE = torch.tensor([1] * 6 + [2] * 4 + [0] * 3)
@@ -39,6 +39,20 @@ def test_with_one_layer_a_state_knows_everything_but_its_own_token(norm, tokens)
     seen = seen_in(spread(naive(tokens, 1, norm=norm)))
     same = (SEQUENCE[:, None] == SEQUENCE) & (SEQUENCE > 0)
     assert torch.equal(seen[TEXT], (same & ~torch.eye(13, dtype=torch.bool))[TEXT])
+
+
+def test_with_one_layer_a_state_knows_its_own_place_and_segment(tokens):
+    run = settings("naive_bidirectional_lm", training={"input_format": "sentence_pair"})
+    objective = spread(build(run.model_copy(update={"encoder": naive(tokens, 1).run.encoder}), tokens))
+    batch = {"tokens_BT": torch.arange(10, 23), "sequence_BT": SEQUENCE, "position_BT": POSITION}
+    batch = {name: x[None] for name, x in batch.items()} | {"segment_BT": torch.zeros(1, 13, dtype=torch.int64)}
+    with torch.no_grad():
+        before = objective.encode(batch)[-1][0, 3]
+        for name, other in (("position_BT", 9), ("segment_BT", 1)):
+            changed = batch | {name: batch[name].clone()}
+            changed[name][0, 3] = other
+            after = objective.encode(changed)[-1][0, 3]
+            assert (after - before).abs().max() > 1e-3  # of numbers about 1
 
 
 @pytest.mark.parametrize("layers", [2, 3])
@@ -76,7 +90,7 @@ def test_every_word_is_asked_for_in_its_own_place_and_shown(tokens):
 
 
 def test_the_loss_is_that_of_two_streams_written_out(tokens):
-    """Sentence by sentence in float64: in the first block blank queries read the embeddings, later ones the sums."""
+    """Sentence by sentence: in the first block blank queries read the embeddings, later ones the sums."""
     objective, data, _ = first_batch(settings("naive_bidirectional_lm"), tokens)
     spread(objective)
     packed = pack(data.split, data.plan[0], row_length=data.row_length)

@@ -20,7 +20,7 @@ from lightning_modules.objective import EVALUATION_SEED
 from lightning_modules.objectives import build
 from lightning_modules.prediction_head import BinaryHead
 from lightning_modules.randomness import derive, uniforms
-from lightning_modules.vocabulary import FIRST_WORD_ID, MASK, START
+from lightning_modules.vocabulary import FIRST_WORD_ID, START
 from tests.conftest import sentences, settings
 from tests.test_sight import KINDS, asking_for_nothing, check_packing, first_batch, spread
 
@@ -192,26 +192,10 @@ def test_packed_rows_give_the_losses_of_one_pair_a_row(kind, documents):
     if kind != "masked_lm":
         run = run.model_copy(update={"objective": settings(kind).objective})
     objective, data, batch = first_batch(run, documents)
-    assert batch["segment_BT"].any()
     check_packing(spread(objective), data)
-
-
-def test_queries_of_a_permutation_stand_in_the_segment_of_their_token(documents):
-    run = pair_settings("none").model_copy(update={"objective": settings("permutation_lm").objective})
-    _, _, batch = first_batch(run, documents)
-    segment_of, queries = {}, []
-    rows = zip(
-        *(batch[name].tolist() for name in ("sequence_BT", "position_BT", "segment_BT", "tokens_BT")), strict=True
-    )
-    for row, columns in enumerate(rows):
-        for sequence, position, segment, token in zip(*columns, strict=True):
-            if token == MASK:
-                queries.append(((row, sequence, position), segment))
-            elif sequence:
-                segment_of[row, sequence, position] = segment
-    assert len(queries) == (batch["label_N"] != IGNORED).sum()
-    assert {segment for _, segment in queries} == {0, 1}
-    assert all(segment_of[place] == segment for place, segment in queries)
+    without = {name: x for name, x in batch.items() if name != "segment_BT"}
+    told, blind = objective.losses(batch), objective.losses(without)
+    assert all(told[name].total != blind[name].total for name, weight in objective.parts.items() if weight)
 
 
 def test_segment_embeddings_do_not_decay(documents):

@@ -16,6 +16,7 @@ from lightning_modules.randomness import derive, uniforms
 from lightning_modules.replaced_token import Generator
 from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
 from tests.conftest import settings
+from tests.test_permutation_lm import plain_block, plain_embedding, plain_logits
 from tests.test_sight import first_batch, spread
 
 VARIANTS = [("replaced", "all"), ("replaced", "selected"), ("original", "all"), ("original", "selected")]
@@ -42,34 +43,6 @@ def judged(objective, batch):
         objective.losses(batch)
     del objective.encode_at, objective.head.loss
     return seen["filled_BT"], seen["label_N"]
-
-
-def plain_block(block, query_TD, content_SD, visible_TS=None):
-    """A block with `norm: post` of a single row, from its definition; the queries may be other states."""
-    heads, (width, bias) = block.attention.heads, (query_TD.shape[-1], block.attention.query_key_value.bias)
-    weights, biases = block.attention.query_key_value.weight.split(width), bias.split(width)
-    states = (query_TD, content_SD, content_SD)
-    query, key, value = (
-        (x @ w.T + b).unflatten(-1, (heads, -1)).transpose(0, 1)
-        for x, w, b in zip(states, weights, biases, strict=True)
-    )
-    scores = query @ key.transpose(1, 2) / (width / heads) ** 0.5
-    if visible_TS is not None:
-        scores = scores.masked_fill(~visible_TS, -math.inf)
-    mixed = (scores.softmax(-1) @ value).transpose(0, 1).flatten(1)
-    hidden = block.attention_norm(query_TD + block.attention.output(mixed))
-    inner = block.feed_forward
-    return block.feed_forward_norm(hidden + inner.contract(F.gelu(inner.expand(hidden))))
-
-
-def plain_embedding(encoder, ids):
-    """Layer 0 of a sentence with `norm: post`."""
-    ids = torch.as_tensor(ids)
-    return encoder.norm(encoder.tokens.weight[ids] + encoder.positions.weight[: len(ids)])
-
-
-def plain_logits(head, hidden, embeddings_VD):
-    return head.norm(F.gelu(head.transform(hidden))) @ embeddings_VD.T + head.bias
 
 
 @torch.no_grad()
@@ -241,6 +214,23 @@ def test_no_gradient_flows_from_the_judge_into_the_generator(tokens):
     }
     assert touched("generator") == embeddings | {name for name in names if name.startswith("generator.")}
     assert touched("loss") == {name for name in names if not name.startswith("generator.")}
+
+
+@pytest.mark.parametrize("sees", ["both_sides", "left_only", "itself"])
+def test_the_generator_sees_what_the_encoder_sees(sees, tokens):
+    objective, _, batch = detection(tokens, sees=sees)
+    spread(objective)
+    last = int(batch["predict_N"][batch["label_N"] != IGNORED].max())
+    row, column = divmod(last, batch["masked_BT"].shape[1])
+    totals = []
+    for beside in (0, -1, 1):  # nothing changed; to the left of a hidden token; to its right
+        changed = batch | {"masked_BT": batch["masked_BT"].clone(), "predict_N": torch.tensor([last])}
+        changed |= {"label_N": torch.tensor([9]), "uniform_N": torch.tensor([0.5], dtype=torch.float64)}
+        if beside:
+            changed["masked_BT"][row, column + beside] = 11
+        totals.append(objective.losses(changed)["generator"].total.item())
+    seen = [abs(total - totals[0]) > 1e-9 for total in totals[1:]]  # float64, and losses of a few nats
+    assert seen == {"both_sides": [True, True], "left_only": [True, False], "itself": [False, False]}[sees]
 
 
 def test_chance_is_the_entropy_of_the_share_that_is_replaced(tokens):

@@ -1,10 +1,13 @@
 """Who sees whom, found out by changing one token; and what holds for every objective, whatever it sees."""
 
+from typing import get_args
+
 import pytest
 import torch
 
 from ablations import cost
 from lightning_modules.config import EncoderSettings
+from lightning_modules.config.objectives import Objective
 from lightning_modules.cross_entropy import IGNORED
 from lightning_modules.data.batches import pack
 from lightning_modules.data.module import RunData, as_tensors, evaluation_batches
@@ -15,16 +18,7 @@ from lightning_modules.objectives import build
 from lightning_modules.sight import EVERYTHING, visible_by_rank, visible_in
 from tests.conftest import settings
 
-KINDS = [
-    "masked_lm",
-    "causal_lm",
-    "translation",
-    "mixture",
-    "replaced_token",
-    "permutation_lm",
-    "naive_bidirectional_lm",
-    "skip_gram",
-]
+KINDS = [get_args(kind.model_fields["kind"].annotation)[0] for kind in get_args(get_args(Objective)[0])]
 V, T = 320, 13
 SEQUENCE = torch.tensor([1] * 6 + [2] * 4 + [0] * 3)
 SIGHTS = {"both_sides": (T, T), "left_only": (T, 0), "window": (2, 1), "itself": (0, 0)}
