@@ -75,7 +75,8 @@ def other_work(run: RunSettings, measures: Sequence[Measure], *, validation_toke
     work: dict[str, float] = defaultdict(float)
     for settings in measures:
         if settings.kind == "validation":
-            evaluations += 1
+            pairs = run.objective.kind == "masked_lm" and run.objective.pair_loss != "none"
+            evaluations += 4 + len(settings.word_orders) + len(settings.input_formats) + 2 * pairs  # 3 treatments
             work["translation"] += translation_work(run, sentences=settings.translations)
         else:
             tokens = min(settings.tokens, validation_tokens)

@@ -43,9 +43,12 @@ def gather(experiment: str, planned: Sequence[PlannedRun], *, keys: Sequence[str
 
 def _learning(rows: pd.DataFrame, item: PlannedRun) -> Iterator[dict[str, Any]]:
     """What the run's log says of its validation loss."""
-    own = rows[(rows["measure"] == "validation") & (rows["metric"] == "loss") & rows["group"].isna()]
+    own = rows[(rows["measure"] == "validation") & (rows["metric"] == "loss")]
     log = item.directory.metrics
     if own.empty or not log.exists():
+        return
+    own = own[own["group"].isna()]
+    if own.empty:
         return
     floor = float(own["floor"].iloc[0])  # of the same predictions: the corruption of evaluation is frozen
     for text in log.read_text(encoding="utf-8").splitlines():

@@ -15,7 +15,7 @@ import pandas as pd
 from ablations.measures.settings import Measure
 from lightning_modules.files import atomic
 
-MEASURES_VERSION = 1
+MEASURES_VERSION = 2
 """Raised when a measure's numbers change, so that old rows are computed again."""
 
 

@@ -217,6 +217,8 @@ class ValidationLog(Callback):
         parts = evaluate_parts(module, self.split, rank=trainer.global_rank, ranks=trainer.world_size)
         means = {name: (part.total / part.predictions).item() for name, part in parts.items() if part.predictions}
         main, *others = parts
+        if main not in means:  # a text of a few words may ask for nothing
+            return
         line = {"val/loss": means[main], "val/ppl": math.exp(min(means[main], 700.0))}
         line |= {f"val/{name}": means[name] for name in others if name in means}
         write_line(trainer, line | {"val/predicted": int(parts[main].predictions)})

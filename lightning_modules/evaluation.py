@@ -1,11 +1,13 @@
 """The loss on text that training did not see: every sentence once, sums over counts, in float64."""
 
+from collections.abc import Callable
+
 import torch
 
 from lightning_modules.data.module import evaluation_batches
 from lightning_modules.data.sequences import Sequences
 from lightning_modules.data.tokens import Split
-from lightning_modules.objective import LossSum, Objective, sum_over_devices
+from lightning_modules.objective import Batch, LossSum, Objective, sum_over_devices
 
 TOKENS_AT_ONCE = 8192
 """Real source tokens of one forward pass of an evaluation."""
@@ -18,7 +20,13 @@ def evaluate(objective: Objective, split: Split, *, rank: int = 0, ranks: int = 
 
 @torch.no_grad()
 def evaluate_parts(
-    objective: Objective, split: Split, *, rank: int = 0, ranks: int = 1, sequences: Sequences | None = None
+    objective: Objective,
+    split: Split,
+    *,
+    rank: int = 0,
+    ranks: int = 1,
+    sequences: Sequences | None = None,
+    change: Callable[[Batch], Batch] = lambda batch: batch,
 ) -> dict[str, LossSum]:
     """Each part of the loss, summed (nats), and its number of predictions, over a whole split; the same for any
     number of devices.
@@ -31,7 +39,7 @@ def evaluate_parts(
     batches = evaluation_batches(
         objective, split, tokens_per_step=TOKENS_AT_ONCE, rank=rank, ranks=ranks, sequences=sequences
     )
-    for batch in batches:
+    for batch in map(change, batches):
         parts = objective.losses({name: tensor.to(objective.device) for name, tensor in batch.items()})
         sums += torch.stack(
             [torch.stack([part.total.double(), part.predictions.double()]) for part in parts.values()]

@@ -22,6 +22,9 @@ from lightning_modules.objective import (
 from lightning_modules.prediction_head import BinaryHead, PredictionHead
 from lightning_modules.units import Units
 
+EVALUATED = MaskingSettings()
+"""The corruption of every evaluation: 15%, 80/10/10."""
+
 
 class Masker:
     """The corruption of a run: settings, and what they depend on in the text."""
@@ -61,8 +64,8 @@ class Masker:
         )
 
     def evaluation(self, packed: PackedStep) -> Corrupted:
-        """The frozen corruption of evaluation: 15%, 80/10/10, the same for all arms and seeds."""
-        return self._mask(packed, MaskingSettings(), EVALUATION_SEED)
+        """The frozen corruption of evaluation, the same for all arms and seeds."""
+        return self._mask(packed, EVALUATED, EVALUATION_SEED)
 
     def _mask(self, packed: PackedStep, masking: MaskingSettings, seed: int, **more: Any) -> Corrupted:
         source = packed.source
@@ -81,7 +84,7 @@ class Masker:
 class MaskedLM(Objective):
     """Selected tokens are hidden; their originals are predicted, and only they."""
 
-    vocabulary_parts = (VocabularyPart("loss", "label_N"),)
+    vocabulary_parts = (VocabularyPart("loss", "label_N", shown=("tokens_BT", "predict_N")),)
     counted = COUNTED
 
     def __init__(self, run: RunSettings, *, vocab_size: int) -> None:

@@ -24,7 +24,7 @@ class Mixture(Objective):
     """
 
     vocabulary_parts = (
-        VocabularyPart("loss", "label_N"),
+        VocabularyPart("loss", "label_N", shown=("tokens_BT", "predict_N")),
         VocabularyPart("causal_lm", "next_label_N", (UNKNOWN, END)),
     )
     predicting = ("loss", "causal_lm")

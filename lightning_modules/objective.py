@@ -44,6 +44,9 @@ class VocabularyPart(NamedTuple):
     """Name of its labels in a batch."""
     special: tuple[int, ...] = ()
     """Special ids that may be among them, besides every id that stands for text."""
+    shown: tuple[str, str] | None = None
+    """Names of what the encoder is shown and of the places in its flattened rows at which that is asked for, where
+    a corruption leaves something to see there."""
 
 
 class Objective(L.LightningModule):
@@ -104,11 +107,12 @@ class Objective(L.LightningModule):
         """Each part of the loss, summed over the predictions that the batch asks for, and their number."""
         raise TypeError(f"{type(self).__name__} must say what it learns")
 
-    def chance(self, part: str, means: Mapping[str, float]) -> float:
-        """The loss, in nats, of a guess that looks at nothing, in a part that is not over a vocabulary.
+    def chance(self, part: str, means: Mapping[str, float], unigram: Mapping[str, float]) -> float:
+        """The loss, in nats, of a guess without context, in a part that is no `VocabularyPart`.
 
         Args:
             means: of all parts, in the same evaluation.
+            unigram: the same loss of the parts that are.
         """
         raise TypeError(f"{type(self).__name__} must say what chance is in {part}")
 

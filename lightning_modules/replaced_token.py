@@ -44,6 +44,7 @@ class ReplacedToken(Objective):
     The encoder then judges all tokens or the selected ones: was this replaced, or which token stood here. A drawn
     token that happens to be the original counts as original. No gradient flows through the draw."""
 
+    vocabulary_parts = (VocabularyPart("generator", "label_N", shown=("masked_BT", "predict_N")),)
     counted = COUNTED
 
     def __init__(self, run: RunSettings, *, vocab_size: int) -> None:
@@ -52,8 +53,6 @@ class ReplacedToken(Objective):
         assert isinstance(settings, ReplacedTokenSettings)
         self.judges_all, self.detects = settings.loss_on == "all", settings.predict == "replaced"
         self.parts = {"loss": settings.weight, "generator": 1.0, "replaced": 0.0}
-        own = () if self.detects else (VocabularyPart("loss", "original_N"),)
-        self.vocabulary_parts = (*own, VocabularyPart("generator", "label_N"))
         self.masker = Masker(settings.masking, vocab_size=vocab_size, max_steps=run.training.max_steps)
         self.generator = Generator(run.encoder, settings, vocab_size=vocab_size)
         width = run.encoder.hidden_size
@@ -91,10 +90,12 @@ class ReplacedToken(Objective):
             ),
         }
 
-    def chance(self, part: str, means: Mapping[str, float]) -> float:
-        """For detection: of a judge that knows how many tokens are replaced and nothing else."""
+    def chance(self, part: str, means: Mapping[str, float], unigram: Mapping[str, float]) -> float:
+        """Of a guess that knows how many tokens are replaced; where originals are asked for, it guesses what is
+        shown unless that is replaced, and then as the generator's floor does."""
         share = means["replaced"]
-        return -sum(p * math.log(p) for p in (share, 1 - share) if p > 0)
+        detected = -sum(p * math.log(p) for p in (share, 1 - share) if p > 0)
+        return detected if self.detects else detected + share * unigram["generator"]
 
     def losses(self, batch: Batch) -> dict[str, LossSum]:
         embeddings_VD, label_N = self.encoder.tokens.weight, batch["label_N"]

@@ -75,7 +75,7 @@ class SkipGram(Objective):
             return np.ones(self.vocab_size)
         return np.sqrt(self.settings.subsample / np.maximum(self._frequency_V, 1e-12))
 
-    def chance(self, part: str, means: Mapping[str, float]) -> float:
+    def chance(self, part: str, means: Mapping[str, float], unigram: Mapping[str, float]) -> float:
         """Of vectors that know nothing: all products are 0."""
         return (1 + self.settings.negatives) * math.log(2)
 

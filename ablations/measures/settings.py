@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from lightning_modules.config import Settings, WordOrder
+from lightning_modules.config import InputFormat, Settings, WordOrder
 from lightning_modules.config.settings import from_name
 
 
@@ -37,6 +37,8 @@ class ValidationSettings(Settings):
     """Sentences translated (greedily) for BLEU and chrF, from the start of the validation text."""
     word_orders: tuple[WordOrder, ...] = Field((), strict=False)
     """Also the loss on copies of the validation text with its words in these orders."""
+    input_formats: tuple[InputFormat, ...] = Field((), strict=False)
+    """Also the loss where the validation text is read in these formats, instead of sentence by sentence."""
 
 
 Measure = Annotated[

@@ -1,15 +1,17 @@
 """How well an objective predicts text it has not seen, and how well a translation model translates it."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torchmetrics.text import CHRFScore, SacreBLEUScore
 
 from ablations.measures.settings import ValidationSettings
+from lightning_modules.config import InputFormat
 from lightning_modules.config.word_order import name_of
 from lightning_modules.cross_entropy import IGNORED
 from lightning_modules.data.module import evaluation_batches
@@ -18,9 +20,11 @@ from lightning_modules.data.sequences import PAIR, formatted
 from lightning_modules.data.tokenizer import decode, starts_word
 from lightning_modules.data.tokens import Split, Tokens
 from lightning_modules.evaluation import TOKENS_AT_ONCE, evaluate_parts
-from lightning_modules.objective import EVALUATION_SEED, Objective
+from lightning_modules.loss_sum import LossSum
+from lightning_modules.masked_lm import EVALUATED
+from lightning_modules.objective import EVALUATION_SEED, Batch, Objective
 from lightning_modules.translation import Translation
-from lightning_modules.vocabulary import FIRST_WORD_ID, PAD
+from lightning_modules.vocabulary import FIRST_WORD_ID, MASK, PAD
 from lightning_modules.word_order import reordered
 
 SENTENCES_AT_ONCE = 128
@@ -38,6 +42,9 @@ def validation(objective: Objective, tokens: Tokens, settings: ValidationSetting
     a guess that knows the shares of the answers. That of BLEU and chrF is of the same translations with the
     references shuffled."""
     yield from _losses(objective, tokens, tokens.validation)
+    yield from _by_treatment(objective, tokens.validation)
+    for name in settings.input_formats:
+        yield from _in_format(objective, tokens.validation, name)
     for order in settings.word_orders:
         split, _ = reordered(
             tokens.validation,
@@ -64,7 +71,7 @@ def _losses(objective: Objective, tokens: Tokens, split: Split) -> Iterator[dict
         if name not in parts or not weight:
             continue
         mean, count = means[name], int(parts[name].predictions)
-        floor = unigram[name] if name in unigram else objective.chance(name, means)
+        floor = unigram[name] if name in unigram else objective.chance(name, means, unigram)
         group = None if name == main else name
         metric = "loss" if name in unigram else "objective_loss"
         yield {"metric": metric, "group": group, "value": mean, "floor": floor, "unit": "nats", "n": count}
@@ -73,34 +80,90 @@ def _losses(objective: Objective, tokens: Tokens, split: Split) -> Iterator[dict
             yield perplexity | {"group": group, "unit": "", "n": count}
 
 
+TREATMENTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "masked": lambda shown_N, label_N: shown_N == MASK,
+    "kept": lambda shown_N, label_N: shown_N == label_N,
+    "random": lambda shown_N, label_N: (shown_N != MASK) & (shown_N != label_N),
+}
+
+
+def _by_treatment(objective: Objective, split: Split) -> Iterator[dict[str, Any]]:
+    """The loss of masked LM apart for what is shown as [MASK], as it was, and as another token: an arm that was
+    trained on one of these only has not met the others."""
+    part = objective.vocabulary_parts[0] if objective.vocabulary_parts else None
+    if part is None or part.shown is None or part.name != "loss":
+        return
+    shown, place = part.shown
+
+    for name, belongs in TREATMENTS.items():
+
+        def only(batch: Batch, belongs: Callable[[Tensor, Tensor], Tensor] = belongs) -> Batch:
+            label_N = batch[part.labels]
+            keep_N = belongs(batch[shown].flatten()[batch[place]], label_N)
+            return batch | {part.labels: torch.where(keep_N, label_N, IGNORED)}
+
+        yield from _row_of(evaluate_parts(objective, split, change=only)["loss"], group=name)
+
+
+def _in_format(objective: Objective, split: Split, input_format: InputFormat) -> Iterator[dict[str, Any]]:
+    """The loss where the text is read as another input format has it."""
+    length = objective.run.data.max_length
+    document_S = split.documents.astype(np.int64)
+    sequences = formatted(split, np.arange(len(split)), document_S, input_format, max_length=length)
+    yield from _row_of(evaluate_parts(objective, split, sequences=sequences)["loss"], group=input_format)
+
+
+def _row_of(loss: LossSum, *, group: str) -> Iterator[dict[str, Any]]:
+    if count := int(loss.predictions):
+        yield {"metric": "loss", "group": group, "value": loss.total.item() / count, "unit": "nats", "n": count}
+
+
 def unigram_loss(objective: Objective, tokens: Tokens) -> float:
     """`unigram_losses` of the loss that the objective is named after, on the validation text."""
     return unigram_losses(objective, tokens, tokens.validation)["loss"]
 
 
 def unigram_losses(objective: Objective, tokens: Tokens, split: Split) -> dict[str, float]:
-    """Mean loss, in nats, of the training text's token frequencies (each count plus one, among the ids that
-    the objective may be asked for) on the tokens that it is asked to predict in a split; for every part over a
-    vocabulary."""
+    """Mean loss, in nats, of the best guess without context on what is asked for in a split; for every part over a
+    vocabulary.
+
+    The guess knows the training text's token frequencies p (each count plus one, among the ids that the objective
+    may be asked for). Where masked LM asks at a token that is shown, it also knows how evaluation corrupts: of
+    what was hidden and is shown as w, a share in proportion to p(w) keep was w, and to p(o) random / V was any
+    other o."""
     counts_V = tokens.target_counts_V if objective.needs_targets else tokens.source_counts_V
     assert counts_V is not None
     parts = objective.vocabulary_parts
-    losses_V = {part.name: _unigram_nats(counts_V, part.special) for part in parts}
-    total, count = dict.fromkeys(losses_V, 0.0), dict.fromkeys(losses_V, 0)
+    share_V = {part.name: _shares(counts_V, part.special) for part in parts}
+    total, count = dict.fromkeys(share_V, 0.0), dict.fromkeys(share_V, 0)
     for batch in evaluation_batches(objective, split, tokens_per_step=TOKENS_AT_ONCE):
         for part in parts:
-            label_N = batch[part.labels].numpy()
-            label_N = label_N[label_N != IGNORED]
-            total[part.name] += losses_V[part.name][label_N].sum()
+            known = batch[part.labels] != IGNORED
+            label_N = batch[part.labels][known].numpy()
+            nats_N = -np.log(share_V[part.name][label_N])
+            if part.shown is not None:
+                shown_BT, place_N = (batch[name] for name in part.shown)
+                shown_N = shown_BT.flatten()[place_N[known]].numpy()
+                nats_N = np.where(shown_N == MASK, nats_N, _shown_nats(share_V[part.name], label_N, shown_N))
+            total[part.name] += nats_N.sum()
             count[part.name] += len(label_N)
     return {name: total[name] / max(1, count[name]) for name in total}
 
 
-def _unigram_nats(counts_V: NDArray[np.int64], special: tuple[int, ...]) -> NDArray[np.float64]:
+def _shares(counts_V: NDArray[np.int64], special: tuple[int, ...]) -> NDArray[np.float64]:
+    """Probability of each id, 0 for those that are never asked for."""
     ids_V = np.arange(len(counts_V))
-    can_be_asked_V = (ids_V >= FIRST_WORD_ID) | np.isin(ids_V, special)
-    smoothed_V = np.where(can_be_asked_V, counts_V + 1.0, 0.0)
-    return -np.log(smoothed_V / smoothed_V.sum(), where=can_be_asked_V, out=np.full(len(ids_V), np.inf))
+    smoothed_V = np.where((ids_V >= FIRST_WORD_ID) | np.isin(ids_V, special), counts_V + 1.0, 0.0)
+    return smoothed_V / smoothed_V.sum()
+
+
+def _shown_nats(
+    share_V: NDArray[np.float64], label_N: NDArray[np.int64], shown_N: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Nats of the true token given the shown one, by Bayes' rule, under the corruption of evaluation."""
+    random = EVALUATED.random / (len(share_V) - FIRST_WORD_ID)
+    kept_N = share_V[shown_N] * EVALUATED.keep
+    return -np.log((share_V[label_N] * random + np.where(label_N == shown_N, kept_N, 0)) / (kept_N + random))
 
 
 def _pair_accuracies(objective: Objective, split: Split) -> Iterator[dict[str, Any]]:

@@ -23,7 +23,9 @@ class TrainingSettings(Settings):
     """What a sequence is; it never exceeds `data.max_length`. `sentences`: one sentence. The others as in Liu et
     al. 2019, section 4.2. `sentence_pair`: two neighbouring sentences of a document, apart by [SEP], with segment
     embeddings. `segment_pair`: the same with runs of sentences. `full_sentences`: neighbouring sentences until it
-    is full, with one more [SEP] where a document ends. `doc_sentences`: the same, ending with the document."""
+    is full, with one more [SEP] where a document ends. `doc_sentences`: the same, ending with the document. Each
+    segment of a pair has half of the room: longer sentences are cut (at 128 tokens, 5% of Wikipedia's text). A
+    document of more than eight full sequences is put in order in parts of that size, which end like documents."""
     word_order: WordOrder = Natural(kind="natural")
     """In which order the words of the training text stand; the text of validation and measures stays natural."""
     learning_rate: float = Field(5e-4, gt=0)

@@ -45,9 +45,7 @@ class BatchPlan:
         Raises:
             DataError: an epoch has fewer tokens than one step.
         """
-        self._epoch_of = epochs(
-            split, input_format, max_length=max_length, tokens_per_step=tokens_per_step, seed=seed
-        )
+        self._epoch_of = epochs(split, input_format, max_length=max_length, seed=seed)
         self._epoch: tuple[int, Epoch] | None = None
         total = int(self._in_order(0).lengths_Q.sum())
         if steps and total < tokens_per_step:

@@ -20,8 +20,9 @@ from lightning_modules.randomness import derive
 
 NO_PAIR, PAIR = -100, 1
 """Labels of sequences: of one segment; of two that follow each other in the text."""
-PARTS_PER_STEP = 16
-"""Of a step's tokens: a longer document is put in order in parts of that size, so that a step holds many."""
+SEQUENCES_PER_PART = 8
+"""A document of more tokens than so many full sequences is put in order in parts of that size, so that a step does
+not go through a single book."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,9 +140,7 @@ class ShuffledSentences:
         return single_sentences(self._split, self._order_Q[start:stop])
 
 
-def epochs(
-    split: Split, input_format: InputFormat, *, max_length: int, tokens_per_step: int, seed: int
-) -> Callable[[int], Epoch]:
+def epochs(split: Split, input_format: InputFormat, *, max_length: int, seed: int) -> Callable[[int], Epoch]:
     """What each epoch holds, in an order that depends on (seed, epoch) alone.
 
     Single sentences are permuted. In every other format documents are, the same way in all of them, and
@@ -149,7 +148,7 @@ def epochs(
     """
     if input_format == "sentences":
         return lambda epoch: ShuffledSentences(split, _permutation(len(split), seed, "order", epoch))
-    part_S = document_parts(split, max(max_length, tokens_per_step // PARTS_PER_STEP))
+    part_S = document_parts(split, SEQUENCES_PER_PART * max_length)
 
     def epoch_of(epoch: int) -> Epoch:
         rank_P = _permutation(int(part_S[-1]) + 1, seed, "documents", epoch)
