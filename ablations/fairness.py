@@ -49,8 +49,15 @@ def matched(
 
 
 def _lasting(run: Run, max_steps: int) -> Run:
-    training = run.settings.training
+    """The run with other steps; what happens at certain steps happens at the same share of them."""
+    training, objective = run.settings.training, run.settings.objective
     scale = max_steps / training.max_steps
+    masking = getattr(objective, "masking", None)
+    if masking is not None and masking.schedule is not None and masking.schedule.kind == "steps":
+        at = tuple(max(1, round(step * scale)) for step in masking.schedule.at)
+        schedule = masking.schedule.model_copy(update={"at": at})
+        masking = masking.model_copy(update={"schedule": schedule})
+        objective = objective.model_copy(update={"masking": masking})
     changed = training.model_copy(
         update={
             "max_steps": max(1, max_steps),
@@ -58,7 +65,7 @@ def _lasting(run: Run, max_steps: int) -> Run:
             "validate_every": max(1, round(training.validate_every * scale)),
         }
     )
-    return replace(run, settings=run.settings.model_copy(update={"training": changed}))
+    return replace(run, settings=run.settings.model_copy(update={"training": changed, "objective": objective}))
 
 
 def predictions_per_token(run: RunSettings, report: Report) -> float:
@@ -73,9 +80,7 @@ def predictions_per_token(run: RunSettings, report: Report) -> float:
     objective, causal = run.objective, 1 - sentences / tokens
     match objective.kind:
         case "masked_lm":
-            masking = objective.masking
-            share = masking.predicted / masking.ratio * masking.mean_ratio(run.training.max_steps)
-            return min(1.0, share) * text
+            return objective.masking.mean_predicted(run.training.max_steps) * text
         case "causal_lm":
             return causal
         case "translation":

@@ -19,7 +19,7 @@ from lightning_modules.data import tokens
 from lightning_modules.files import write_json
 from lightning_modules.run_directory import RunDirectory
 
-IDENTITY_VERSION = 3
+IDENTITY_VERSION = 4
 """Raised when the same settings begin to mean another computation, so that old runs are not taken for new."""
 
 

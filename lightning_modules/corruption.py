@@ -75,17 +75,19 @@ def mask_tokens(
     wanted_N = np.minimum(ratio * n_N, allowed_count_N)
     asked_N = np.minimum(masking.predicted / masking.ratio * ratio * n_N, allowed_count_N)
     rotation_N = uniforms(key, drawn_N, sentence_N)
-    point_N = _points(masking, allowed_N, joined_N, allowed_count_N, start_N, draw(0, slice(None)), rotation_N)
+    leader_N = None if joined_N is None else _leaders(joined_N, allowed_N, start_N)
+    point_N = _points(masking, allowed_N, leader_N, allowed_count_N, start_N, draw(0, slice(None)), rotation_N)
+    if masking.count == "fixed":
+        wanted_N, asked_N = np.maximum(wanted_N, 1.0), np.maximum(asked_N, 1.0)
     first_N = 0.0 if showing_N is None else showing_N * wanted_N
-    window_N = np.maximum(wanted_N, 1.0) if masking.count == "fixed" else wanted_N
-    hidden_N = allowed_N & ((point_N - first_N) % np.maximum(allowed_count_N, 1) < window_N)
+    hidden_N = allowed_N & ((point_N - first_N) % np.maximum(allowed_count_N, 1) < wanted_N)
     selected_N = hidden_N
     if masking.predict is not None:
-        asked_N = np.maximum(asked_N, 1.0) if masking.count == "fixed" else asked_N
         selected_N = hidden_N & (point_N >= first_N) & (point_N < asked_N)
 
     hidden = np.flatnonzero(hidden_N)
-    treatment = draw(1, hidden)
+    # All of a span is treated alike (Joshi et al. 2020, section 3.1); of other units each token for itself.
+    treatment = draw(1, leader_N[hidden] if masking.select.kind == "span" and leader_N is not None else hidden)
     masked, replaced = hidden[treatment < masking.mask], hidden[_between(treatment, masking.mask, masking.random)]
     shown_N = ids_N.astype(np.int64)
     originals = shown_N[replaced]
@@ -125,7 +127,7 @@ def _between(values: NDArray[np.float64], start: float, width: float) -> NDArray
 def _points(
     masking: MaskingSettings,
     allowed_N: NDArray[np.bool_],
-    joined_N: NDArray[np.bool_] | None,
+    leader_N: NDArray[np.int64] | None,
     allowed_count_N: NDArray[np.int64],
     start_N: NDArray[np.int64],
     order_N: NDArray[np.float64],
@@ -139,7 +141,6 @@ def _points(
     length, and the number of hidden tokens of length-one units is the window rounded up or down. `fixed` turns it
     by whole tokens only, which leaves no chance in that number. `independent` throws the points anywhere."""
     m_N = np.maximum(allowed_count_N, 1)
-    leader_N = None if joined_N is None else _leaders(joined_N & allowed_N, allowed_N, start_N)
     if masking.count == "independent":
         point_N = order_N * m_N
         return point_N if leader_N is None else point_N[leader_N]
@@ -154,10 +155,14 @@ def _points(
 def _leaders(
     joined_N: NDArray[np.bool_], allowed_N: NDArray[np.bool_], start_N: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Place of the first token of each token's unit."""
-    place_N = np.arange(len(joined_N))
-    follows_N = joined_N & np.concatenate([[False], allowed_N[:-1]]) & (place_N > start_N)
-    return np.maximum.accumulate(np.where(follows_N, 0, place_N))
+    """Place of the first token of each token's unit. What may not be hidden is in no unit and divides none."""
+    allowed = np.flatnonzero(allowed_N)
+    leads = ~joined_N[allowed]
+    leads[1:] |= np.diff(start_N[allowed]) > 0
+    leads[:1] = True
+    leader_N = np.arange(len(joined_N))
+    leader_N[allowed] = allowed[np.maximum.accumulate(np.where(leads, np.arange(len(allowed)), 0))]
+    return leader_N
 
 
 def _middles(
@@ -166,10 +171,11 @@ def _middles(
     order_N: NDArray[np.float64],
     start_N: NDArray[np.int64],
 ) -> NDArray[np.float64]:
-    """The middle of each token's unit where the units of a sentence lie one after the other, in random order."""
-    units_N = allowed_N & (leader_N == np.arange(len(leader_N)))
-    lead_U = np.flatnonzero(units_N)
-    size_U = np.bincount(leader_N[allowed_N], minlength=len(leader_N))[lead_U]
+    """The middle of each token's unit where the units of a sentence lie one after the other, in random order, each
+    as long as it has tokens that may be hidden."""
+    size_N = np.bincount(leader_N[allowed_N], minlength=len(leader_N))
+    lead_U = np.flatnonzero(size_N)
+    size_U = size_N[lead_U]
     order_U = np.lexsort((order_N[lead_U], start_N[lead_U]))
     before = np.cumsum(size_U[order_U]) - size_U[order_U]
     first = np.searchsorted(start_N[lead_U], start_N[lead_U][order_U])  # of each unit's sentence, in either order

@@ -17,7 +17,7 @@ def operations_per_token(run: RunSettings) -> float:
     match objective.kind:
         case "masked_lm":
             masking = objective.masking
-            asked = masking.predicted / masking.ratio * masking.mean_ratio(run.training.max_steps)
+            asked = masking.mean_predicted(run.training.max_steps)
             weights = _blocks(encoder, read=masking.showings, asked=asked) + asked * vocabulary
         case "causal_lm":
             weights = _blocks(encoder) + vocabulary

@@ -40,7 +40,7 @@ def reordered(
     Shuffled words are the tokens of the shuffled text. After shuffling sub-words a sentence may begin with a piece
     that begins no word, and words cannot be told apart any more.
 
-    The manifest is plain JSON: `order`, `seed`, `sentences`, `tokens`, and
+    The manifest is plain JSON: `order`, `seed`, `sentences`, `natural_tokens` (before), `tokens`, and
 
     - `words`: units of the new text.
     - `moved_share`: the share of them that differ, by type, from the unit at their place of the natural sentence;
@@ -65,7 +65,8 @@ def reordered(
         new_text, cut_sentences = _written(text, order, room=max_length - 2, key=derive(seed, "word order"))
         new = Split(new_text.ids_N, new_text.offsets, split.documents, split.target_ids, split.target_offsets)
         changed = _changed(text, new_text)
-    said = {"order": order.model_dump(mode="json"), "seed": seed, "sentences": len(new), "tokens": len(new.ids)}
+    said = {"order": order.model_dump(mode="json"), "seed": seed, "sentences": len(new)}
+    said |= {"natural_tokens": len(split.ids), "tokens": len(new.ids)}
     return new, said | changed | {"cut_sentences": cut_sentences}
 
 

@@ -11,7 +11,7 @@ from ablations.errors import ResultsError
 from reports.statistics import gain, last_step, mean_interval
 
 TRAINED_GAIN = 0.5
-"""Nats over the unigram entropy below which a model's layers say little about its objective."""
+"""Nats over a guess without context below which a model's layers say little about its objective."""
 
 ENOUGH_TOKENS = 150
 """Tokens per dimension below which chance moves a curve of similarities visibly: independent Gaussians have
@@ -40,7 +40,7 @@ class Curve(NamedTuple):
     seeds: int
     """Seeds with at least one number."""
     gain: float | None
-    """Nats over the unigram entropy, the mean over seeds; None if it was not measured."""
+    """Nats over a guess without context, the mean over seeds; None if it was not measured."""
     untrained: bool
     """Whether every seed was measured at step 0."""
     n: int | None

@@ -106,8 +106,8 @@ def learning(table: DataFrame, *, ax: Axes, metric: str = "gain", arms: Sequence
     Raises:
         ResultsError: the table has no such rows, lacks a column, or has several values for one seed.
     """
-    _draw(table, ax=ax, measure="learning", metric=metric, arms=arms, floor="unigrams")
-    ax.set(xlabel="step", ylabel="gain over unigrams (nats)" if metric == "gain" else f"{metric} (nats)")
+    _draw(table, ax=ax, measure="learning", metric=metric, arms=arms, floor="no context")
+    ax.set(xlabel="step", ylabel="gain over no context (nats)" if metric == "gain" else f"{metric} (nats)")
     return ax
 
 

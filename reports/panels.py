@@ -71,16 +71,16 @@ FIGURES = (
     FigureText(
         measure="learning",
         title="Learning curves",
-        metrics={"gain": "Gain over unigrams"},
+        metrics={"gain": "Gain over no context"},
         draw=learning,
         unit="nats",
         n="predictions",
         d="",
         how_to_read=(
-            "Each point is what a model has learned by that step beyond how frequent each word is: the loss of "
-            "the training text's word frequencies minus the model's, in nats per prediction, on the validation "
-            "text, always read as written and under one frozen corruption. At 0 a model knows frequencies and "
-            "nothing else.",
+            "Each point is what a model has learned by that step beyond the best guess without context: the "
+            "loss of a guess that knows how frequent each word is and what is shown in its place, minus the "
+            "model's, in nats per prediction, on the validation text, always read as written and under one "
+            "frozen corruption. At 0 a model makes no use of context.",
             "Arms that predict other things (masked, next or translated words) are not comparable in height: "
             "some words are easier to tell than others. Where one curve overtakes another of the same "
             "objective is a finding; across objectives it is a hint.",

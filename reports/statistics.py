@@ -50,11 +50,11 @@ def last_step(table: DataFrame) -> DataFrame:
 
 
 def gain(table: DataFrame) -> DataFrame:
-    """What each run learned beyond word frequencies, in nats per predicted token.
+    """What each run learned beyond the best guess without context, in nats per predicted token.
 
-    Columns `arm, seed, value`: the loss of the unigram model minus the model's loss on the same
-    predictions, at the last step. A model that only knows how often each token occurs has 0; a worse one
-    is negative.
+    Columns `arm, seed, value`: the loss of that guess, the floor, minus the model's loss on the same
+    predictions, at the last step. A model that only knows how often each token occurs, and what is shown in its
+    place, has 0; a worse one is negative.
     """
     rows = table[(table["measure"] == "validation") & (table["metric"] == "loss")]
     if "group" in rows:

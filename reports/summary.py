@@ -83,7 +83,7 @@ def _training_notices(experiment: Experiment, arms: list[dict[str, Any]]) -> Ite
     for arm in arms:
         if arm["training"] == "no":
             yield (
-                f"{arm['arm']} is not trained enough to interpret: its gain over the unigram entropy is "
+                f"{arm['arm']} is not trained enough to interpret: its gain over a guess without context is "
                 f"{number(arm['gain']['mean'])} nats, below {TRAINED_GAIN}."
             )
         elif arm["training"] == "unknown" and arm["arm"] in measured:

@@ -208,7 +208,7 @@ def test_what_was_done_is_counted():
 
 
 @pytest.mark.parametrize(("ratio", "predict"), [(0.15, 0.05), (0.4, 0.15), (0.15, 0.4), (0.4, 1.0), (0.3, 0.6)])
-@pytest.mark.parametrize("count", ["unbiased", "independent"])
+@pytest.mark.parametrize("count", ["unbiased", "independent", "fixed"])
 def test_corruption_and_prediction_rates_apart(ratio, predict, count):
     """Wettig et al. 2023: each showing hides `ratio`, and no token is asked for twice."""
     masking = MaskingSettings(ratio=ratio, predict=predict, count=count)
@@ -224,6 +224,11 @@ def test_corruption_and_prediction_rates_apart(ratio, predict, count):
         shown.append(ours)
     assert asked.sum(0).max() == 1
     n, sentences = sum(lengths), len(lengths)
+    if count == "fixed":
+        of_each = np.add.reduceat(asked.sum(0), np.cumsum([0, *(np.array(lengths) + 2)])[:-1])
+        # To the nearest, at least one; half a token where a window begins between two of them.
+        assert np.abs(of_each - np.maximum(predict * np.array(lengths), 1)).max() <= 1
+        return
     spread = 4 * np.sqrt(sentences / 4) if count == "unbiased" else 4 * np.sqrt(n / 4)  # four standard errors
     assert abs(asked.sum() - predict * n) < spread
     for one in shown:

@@ -312,7 +312,7 @@ def test_learning_curves_run_along_the_steps_that_were_validated():
     np.testing.assert_allclose(mlm.get_ydata(), [0.6, 1.1, 1.7])
     assert clm.get_xdata().tolist() == [100, 200]  # a shorter run ends where it ends, without a gap in between
     np.testing.assert_allclose(clm.get_ydata(), [1.0, 1.2])
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("step", "gain over unigrams (nats)")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("step", "gain over no context (nats)")
     with pytest.raises(ResultsError) as error:
         learning(table, ax=axes(), metric="loss")
     assert str(error.value) == "the table has no rows of learning loss by step; it has learning gain."

@@ -16,6 +16,7 @@ from ablations.measures.states import layer_states
 from ablations.measures.validation import bleu, chrf, translations, unigram_loss, validation
 from ablations.measuring import measure
 from lightning_modules.callbacks import StopRequest
+from lightning_modules.data.module import evaluation_batches
 from lightning_modules.data.tokenizer import decode
 from lightning_modules.objectives import build
 from lightning_modules.train import start
@@ -90,6 +91,7 @@ def test_the_floor_of_the_loss_is_the_loss_of_the_token_frequencies(kind, tokens
     rows = {
         row["metric"]: row
         for row in validation(objective, tokens, ValidationSettings(kind="validation", translations=10))
+        if row.get("group") is None
     }
     loss, perplexity = rows["loss"], rows["perplexity"]
     assert perplexity["value"] == pytest.approx(math.exp(loss["value"]))
@@ -169,3 +171,49 @@ def test_measuring_again_replaces_its_own_rows_and_no_others(make_run, tokens):
     pd.testing.assert_frame_equal(
         before.sort_values(by, ignore_index=True), after.sort_values(by, ignore_index=True), check_dtype=False
     )
+
+
+def test_the_floor_of_masked_lm_makes_use_of_what_is_shown(tokens):
+    """Bayes' rule by hand, one prediction at a time: a tenth of what is asked for is shown as it is."""
+    objective = build(settings(), tokens)
+    words = np.arange(tokens.vocab_size) >= 5
+    share = np.where(words, tokens.source_counts_V + 1.0, 0)
+    share /= share.sum()
+    nats, apart = [], {"masked": [], "kept": [], "random": []}
+    for batch in evaluation_batches(objective, tokens.validation, tokens_per_step=8192):
+        shown = batch["tokens_BT"].flatten()[batch["predict_N"]].tolist()
+        for label, seen in zip(batch["label_N"].tolist(), shown, strict=True):
+            if label == -100:
+                continue
+            # Joint probability of every original with what is shown: hidden, kept, or replaced by any word.
+            joint = share * (0.8 if seen == MASK else 0.1 / words.sum())
+            if seen != MASK:
+                joint[seen] += share[seen] * 0.1
+            nats.append(-math.log(joint[label] / joint.sum()))
+            apart["masked" if seen == MASK else "kept" if seen == label else "random"].append(nats[-1])
+    assert unigram_loss(objective, tokens) == pytest.approx(np.mean(nats))
+    plain = -np.log(share[np.concatenate([*labels_of(objective, tokens)])]).mean()
+    assert unigram_loss(objective, tokens) < plain - 0.2
+    rows = list(validation(objective, tokens, ValidationSettings(kind="validation")))
+    own = {row["group"]: row for row in rows if row["metric"] == "loss"}
+    assert {name: own[name]["n"] for name in apart} == {name: len(values) for name, values in apart.items()}
+    total = sum(own[name]["value"] * own[name]["n"] for name in apart)
+    assert total / own[None]["n"] == pytest.approx(own[None]["value"], rel=1e-6)  # float32 sums in another order
+
+
+def labels_of(objective, tokens):
+    """What an evaluation asks for, batch by batch."""
+    for batch in evaluation_batches(objective, tokens.validation, tokens_per_step=8192):
+        yield batch["label_N"][batch["label_N"] != -100].numpy()
+
+
+def test_the_loss_can_be_read_in_other_formats_and_orders(tokens):
+    objective = build(settings("causal_lm"), tokens)
+    asked = ValidationSettings.model_validate(
+        {"kind": "validation", "input_formats": ["full_sentences"], "word_orders": ["ngrams"]}
+    )
+    own = {row["group"]: row for row in validation(objective, tokens, asked) if row["metric"] == "loss"}
+    assert set(own) == {None, "full_sentences", "ngrams, n 1"}
+    # One START a sequence instead of one a sentence, and no END between sentences of one document.
+    assert own["full_sentences"]["n"] < own[None]["n"] == own["ngrams, n 1"]["n"]
+    assert len({row["value"] for row in own.values()}) == 3

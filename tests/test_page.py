@@ -334,7 +334,7 @@ def test_runs_at_their_last_step(whole):
         "State",
         "Steps",
         "Validation loss (nats)",
-        "Gain over unigrams (nats)",
+        "Gain over no context (nats)",
         "Perplexity",
         f"BLEU (0{NONE}100)",
         f"chrF (0{NONE}100)",
@@ -362,7 +362,7 @@ def test_arms_with_intervals_over_seeds(whole, twin):
     header, body = whole.table("Arms")
     assert [row[0] for row in body] == list(ARMS)
     low, high = stats.t.interval(0.95, 2, 1.82, 0.02 / np.sqrt(3))
-    assert body[0][header.index("Gain over unigrams (nats)")] == f"1.82 ± {high - 1.82:.2f}"
+    assert body[0][header.index("Gain over no context (nats)")] == f"1.82 ± {high - 1.82:.2f}"
     assert [row[-1] for row in body] == ["yes", "yes", "yes", "untrained"]
     mlm = twin["arms"][0]["gain"]
     assert (mlm["low"], mlm["high"], mlm["seeds"]) == (pytest.approx(low), pytest.approx(high), 3)
@@ -457,7 +457,7 @@ def test_what_is_incomplete_is_said_first(incomplete, broken):
     notices = [
         "mt (seed 1) failed at step 120 of 500: step 120: the loss is not finite.",
         "1 of 12 runs not started: clm (seed 0).",
-        "clm is not trained enough to interpret: its gain over the unigram entropy is 0.21 nats, below 0.5.",
+        "clm is not trained enough to interpret: its gain over a guess without context is 0.21 nats, below 0.5.",
     ]
     assert [data.strip() for tag, data in incomplete.texts if tag == "li"] == [*notices, "article: not run"]
     assert [notice["text"] for notice in strict_json(broken / "report.json")["notices"]] == notices
@@ -539,7 +539,7 @@ def test_learning_curves_are_a_figure_with_the_steps_in_its_table(tmp_path):
     folder = write(tmp_path, table_rows=[*rows(), *learned])
     shown = Page(page.write(folder))
     assert "Figure 3. Learning curves" in shown.text
-    header, points = shown.table("Gain over unigrams (nats)")
+    header, points = shown.table("Gain over no context (nats)")
     assert header[:3] == ["Arm", "Step", "Mean"]
     assert [row[:3] for row in points[:2]] == [["mlm", "250", "0.625 ± 0.000"], ["mlm", "500", "1.250 ± 0.000"]]
     assert strict_json(folder / "report.json")["figures"][2]["panels"][0]["without_rows"] == ["mt", "untrained"]

@@ -23,13 +23,7 @@ def layer_states(objective: Objective, split: Split, sample: Sample) -> list[NDA
     Uncorrupted text, evaluation mode, fp32, each token with its objective's own sight.
     """
     objective.eval()
-    head = Split(
-        ids=split.ids[: split.offsets[sample.sentences]],
-        offsets=split.offsets[: sample.sentences + 1],
-        documents=split.documents[: sample.sentences],
-        target_ids=None,
-        target_offsets=None,
-    )
+    head = split.head(sample.sentences)
     parts: list[list[torch.Tensor]] = []
     for step in consecutive(single_sentences(head, np.arange(len(head))), tokens_per_step=TOKENS_AT_ONCE):
         packed = pack(head, step, row_length=row_length(head))

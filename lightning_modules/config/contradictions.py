@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from lightning_modules.config.data import ColumnSettings, FilesData
 from lightning_modules.config.masking import Cloze, Generic, MaskingSettings, Uniform
-from lightning_modules.config.objectives import MaskedLMSettings, ReplacedTokenSettings
+from lightning_modules.config.objectives import MaskedLMSettings, PermutationLMSettings, ReplacedTokenSettings
 from lightning_modules.config.run import RunSettings
 from lightning_modules.config.training import PAIR_FORMATS
 from lightning_modules.config.word_order import Natural
@@ -44,7 +44,7 @@ def _input_format(run: RunSettings) -> Iterator[Contradiction]:
         )
     data = run.data
     if name != "full_sentences" and isinstance(data, ColumnSettings) and not data.document:
-        plain = isinstance(data, FilesData) and any(
+        plain = isinstance(data, FilesData) and all(
             file.removesuffix(".gz").endswith(".txt") for file in data.train
         )
         if not plain:  # where a blank line ends a document
@@ -63,6 +63,18 @@ def _objective(run: RunSettings) -> Iterator[Contradiction]:
             ("objective", "pair_loss"),
             f"{pair_loss} needs pairs; set training.input_format to {' or '.join(PAIR_FORMATS)}, which is "
             f"{run.training.input_format}",
+        )
+    if pair_loss != "none" and objective.sees != "both_sides":
+        yield (
+            ("objective", "pair_loss"),
+            f"{pair_loss} is told from the first token, which sees no second segment with objective.sees = "
+            f"{objective.sees}; use both_sides",
+        )
+    if isinstance(objective, PermutationLMSettings) and objective.predict * run.training.tokens_per_step < 1:
+        yield (
+            ("objective", "predict"),
+            f"objective.predict leaves nothing to predict in a step of training.tokens_per_step = "
+            f"{run.training.tokens_per_step}; raise it",
         )
     if isinstance(objective, ReplacedTokenSettings):
         width, shrink = run.encoder.hidden_size, objective.generator.shrink
@@ -88,7 +100,7 @@ def _masking(run: RunSettings, masking: MaskingSettings) -> Iterator[Contradicti
             f"objective.masking.predict is for masked_lm; take it away, since {run.objective.kind} predicts "
             f"what it hides",
         )
-    least = min(masking.predicted, *_scheduled(masking)) * run.training.tokens_per_step
+    least = masking.least_predicted() * run.training.tokens_per_step
     if least < 1:
         yield (
             ("objective", "masking", "ratio" if masking.predict is None else "predict"),
@@ -114,12 +126,3 @@ def _masking(run: RunSettings, masking: MaskingSettings) -> Iterator[Contradicti
             f"{select.kind} needs whole words, but training.word_order moves sub-words; use uniform, or move "
             f"words",
         )
-
-
-def _scheduled(masking: MaskingSettings) -> list[float]:
-    """The ratios that a schedule leads to, as shares that are predicted."""
-    schedule = masking.schedule
-    if schedule is None:
-        return [masking.predicted]
-    ratios = schedule.ratios if schedule.kind == "steps" else (schedule.to,)
-    return [masking.predicted / masking.ratio * ratio for ratio in ratios]

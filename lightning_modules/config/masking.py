@@ -26,7 +26,8 @@ class WholeWord(Settings):
 
 
 class Span(Settings):
-    """Runs of whole words, their lengths geometric (Joshi et al. 2020, section 3.1)."""
+    """Runs of whole words, their lengths geometric (Joshi et al. 2020, section 3.1). A span is never cut to fit:
+    of short sentences many lose nothing and some nearly everything."""
 
     kind: Literal["span"]
     probability: float = Field(0.2, gt=0, le=1)
@@ -185,6 +186,16 @@ class MaskingSettings(Settings):
         if self.schedule is None or not max_steps:
             return self.ratio
         return math.fsum(self.ratio_at(step, max_steps) for step in range(max_steps)) / max_steps
+
+    def mean_predicted(self, max_steps: int) -> float:
+        """The mean share of a sentence's tokens that is predicted, over all steps."""
+        return min(1.0, self.predicted / self.ratio * self.mean_ratio(max_steps))
+
+    def least_predicted(self) -> float:
+        """The smallest share that is predicted in any step."""
+        schedule = self.schedule
+        later = () if schedule is None else schedule.ratios if isinstance(schedule, Steps) else (schedule.to,)
+        return self.predicted / self.ratio * min((self.ratio, *later))
 
     @property
     def predicted(self) -> float:

@@ -19,6 +19,8 @@ class TrainingSettings(Settings):
     tokens_per_step: int = Field(8192, ge=8)
     """Real source tokens of a step over all devices, special tokens included and padding not; never
     exceeded, nearly reached."""
+    sentences: int | None = Field(None, ge=1)
+    """Use only so many sentences of the training text, from its start; the vocabulary is that of all of it."""
     input_format: InputFormat = "sentences"
     """What a sequence is; it never exceeds `data.max_length`. `sentences`: one sentence. The others as in Liu et
     al. 2019, section 4.2. `sentence_pair`: two neighbouring sentences of a document, apart by [SEP], with segment

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from lightning_modules.data.batches import BatchPlan, consecutive, pack
-from lightning_modules.data.pairs import rearranged
+from lightning_modules.data.pairs import PairLoss, rearranged
 from lightning_modules.data.sequences import Sequences, single_sentences
 from lightning_modules.data.tokenizer import starts_word
 from lightning_modules.data.tokens import Split, Tokens
@@ -30,13 +30,14 @@ class RunData(L.LightningDataModule):
         self.objective, self.workers = objective, workers
         training, seed = objective.run.training, objective.run.seed
         max_length = objective.run.data.max_length
-        self.split, self.word_order = tokens.train, None
-        if training.word_order.kind != "natural":
+        natural = tokens.train if training.sentences is None else tokens.train.head(training.sentences)
+        self.split, self.word_order = natural, None
+        if training.max_steps and training.word_order.kind != "natural":
             starts_V = starts_word(tokens.tokenizer)
             if training.word_order.unit == "words":
-                require_boundaries(tokens.train, starts_V, setting="training.word_order")
+                require_boundaries(natural, starts_V, setting="training.word_order")
             self.split, self.word_order = reordered(
-                tokens.train, training.word_order, starts_V=starts_V, max_length=max_length, seed=seed
+                natural, training.word_order, starts_V=starts_V, max_length=max_length, seed=seed
             )
         self.plan = BatchPlan(
             self.split,
@@ -50,11 +51,7 @@ class RunData(L.LightningDataModule):
         self.rows = -(-training.tokens_per_step * objective.showings // self.row_length)
         self.seed = derive(seed, "data")
         if training.max_steps:
-            if objective.pair_loss == "next_sentence" and self.split.documents[-1] == 0:
-                raise DataError(
-                    "data.train: next_sentence needs second segments from another document, but the text is one "
-                    "document; name the column data.document, or end documents with blank lines."
-                )
+            _require_documents(self.split, objective.pair_loss)
             objective.look_through(tokens, self.split)
 
     def train_dataloader(self) -> DataLoader[Batch]:
@@ -84,6 +81,20 @@ class RunData(L.LightningDataModule):
             ranks=ranks,
         )
         return as_tensors(self.objective.view(packed, seed=self.seed))
+
+
+def _require_documents(split: Split, pair_loss: PairLoss) -> None:
+    """Refuse a text in which a loss on pairs would never have a pair, or never one from two documents."""
+    if pair_loss != "none" and np.diff(split.documents).all():
+        raise DataError(
+            f"data.train: {pair_loss} needs documents of several sentences, but each has one; name the column "
+            f"data.document, or end documents with blank lines only."
+        )
+    if pair_loss == "next_sentence" and split.documents[-1] == 0:
+        raise DataError(
+            "data.train: next_sentence needs second segments from another document, but the text is one "
+            "document; name the column data.document, or end documents with blank lines."
+        )
 
 
 def evaluation_batches(

@@ -65,6 +65,18 @@ class Split:
         assert self.target_offsets is not None, "this text has no translations"
         return np.diff(self.target_offsets)
 
+    def head(self, sentences: int) -> "Split":
+        """The first sentences; all of them if there are fewer."""
+        count = min(sentences, len(self))
+        target = self.target_offsets
+        return Split(
+            ids=self.ids[: self.offsets[count]],
+            offsets=self.offsets[: count + 1],
+            documents=self.documents[:count],
+            target_ids=None if self.target_ids is None or target is None else self.target_ids[: target[count]],
+            target_offsets=None if target is None else target[: count + 1],
+        )
+
     def sentence(self, i: int) -> NDArray[np.unsignedinteger]:
         """Ids of sentence i."""
         return self.ids[self.offsets[i] : self.offsets[i + 1]]
