@@ -95,7 +95,7 @@ def validate(specs: tuple[Path, ...], schema: bool) -> None:
         try:
             experiment = specfile.load(path)
             runs = len(grid.runs(experiment))
-            click.echo(f"{path}: good, {runs} runs")
+            click.echo(f"{path}: good, {runs} run{'s' * (runs != 1)}")
         except SpecError as error:
             wrong = True
             click.echo(str(error), err=True)

@@ -1,6 +1,5 @@
 """Train and measure what is missing of an experiment, and say how it goes."""
 
-import itertools
 import signal
 import threading
 import time
@@ -13,14 +12,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ablations import cost
 from ablations.calibration import Calibration
-from ablations.errors import MeasureError
 from ablations.experiment import Workspace
 from ablations.launch import DONE, INTERRUPTED, Outcome, Pool, threads_per_process, visible_gpus
-from ablations.measures.enough import require_enough_text
+from ablations.preparing import prepare_text
 from ablations.runs import PlannedRun, create
 from ablations.tables import duration
-from lightning_modules.data import tokens
-from lightning_modules.errors import DataError, FilesError
+from lightning_modules.errors import FilesError
 
 SECONDS_BETWEEN_LOOKS = 0.5
 SECONDS_BETWEEN_LINES = 30.0  # where the output is no terminal
@@ -78,42 +75,6 @@ def carry_out(
     if interrupted:
         console.print("interrupted; the same command goes on from here", style="yellow", highlight=False)
     return interrupted, failed
-
-
-def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Console) -> None:
-    """Make the token stores of the runs, and check that each text suffices for its runs and the measures.
-
-    Raises:
-        DataError: less text than one step of a run needs, or fewer tokens than a measure.
-    """
-    for address in dict.fromkeys(item.tokens for item in items):
-        mine = [item for item in items if item.tokens == address]
-        prepared = tokens.prepare(
-            mine[0].run.settings.data,
-            data_root=workspace.data_root,
-            store=workspace.out / "tokens",
-            progress=lambda line: console.print(line, highlight=False, soft_wrap=True),
-        )
-        there = len(prepared.train.ids)
-        for item in mine:
-            wanted = item.run.settings.training.tokens_per_step
-            if item.run.settings.training.max_steps and there < wanted:
-                raise DataError(
-                    f"{workspace.spec}: arm {item.run.arm}: the training text has {there:,} tokens, fewer than "
-                    f"one step of training.tokens_per_step = {wanted:,}; give more text or make the steps smaller."
-                )
-        static = [item.run.arm for item in mine if item.run.settings.objective.kind == "skip_gram"]
-        if static and any(settings.kind == "layer_change" for settings in workspace.experiment.measures):
-            raise DataError(
-                f"{workspace.spec}: arm {static[0]}: skip_gram has one layer, so layer_change has nothing to "
-                f"compare; leave the measure out, or give the arm a spec of its own."
-            )
-        widths = {item.run.settings.encoder.hidden_size: item.run.arm for item in reversed(mine)}
-        for (width, arm), settings in itertools.product(widths.items(), workspace.experiment.measures):
-            try:
-                require_enough_text(settings, prepared.validation, hidden_size=width)
-            except MeasureError as error:
-                raise DataError(f"{workspace.spec}: arm {arm}: measure {settings.kind}: {error}") from error
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -265,3 +266,40 @@ def test_training_refuses_an_environment_that_lets_checkpoints_execute_code(tmp_
     assert done.stderr == (
         "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set, which lets a checkpoint execute code; unset it.\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("arm", "sentence"),
+    [
+        (
+            "{objective: {kind: masked_lm, masking: {select: {kind: cloze, words: [zzz]}}}}",
+            r"objective\.masking\.select: none of the 1 words of the lexicon occurs in data\.train, so nothing "
+            r"could be hidden; give words that the text has\.",
+        ),
+        (
+            "{objective: {kind: masked_lm, masking: {select: {kind: pmi, least_count: 1000000}}}}",
+            r"objective\.masking\.select: pmi needs word n-grams that occur at least 1000000 times "
+            r"\(least_count\), but no two of the training text's [\d,]+ words are neighbours so often\. Lower "
+            r"least_count or give more text\.",
+        ),
+        (
+            "{objective: {kind: skip_gram}}",
+            r"skip_gram has one layer, so layer_change has nothing to compare; leave the measure out, or give the "
+            r"arm a spec of its own\.",
+        ),
+    ],
+    ids=["lexicon", "n-grams", "layers"],
+)
+def test_what_an_arm_needs_of_the_text_is_asked_before_any_run_starts(arm, sentence, tmp_path):
+    spec = tmp_path / "needs.yaml"
+    spec.write_text(
+        "name: needs\nversion: 1\ndata: {kind: language, train: 300, validation: 100, test: 10, vocab_size: 256}\n"
+        "encoder: {num_hidden_layers: 1, hidden_size: 8, num_attention_heads: 1}\n"
+        "training: {max_steps: 2, tokens_per_step: 128}\n"
+        f"arms:\n  fine: {{objective: {{kind: masked_lm}}}}\n  needy: {arm}\n"
+        "seeds: [0]\nmeasures: [{kind: layer_change, tokens: 500}]\n"
+    )
+    result = ablate("run", spec, "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    assert re.fullmatch(re.escape(f"{spec}: arm needy: ") + sentence + "\n", result.stderr)
+    assert not (tmp_path / "out" / "runs").exists()

@@ -48,7 +48,7 @@ def text() -> Split:
 @cache
 def everything(name: str, *, epoch: int = 0) -> Sequences:
     """An epoch of the text as one step."""
-    made = epochs(text(), name, max_length=LENGTH, tokens_per_step=1000, seed=0)(epoch)
+    made = epochs(text(), name, max_length=LENGTH, seed=0)(epoch)
     return made.part(0, len(made.lengths_Q)).of_epoch(epoch)
 
 
@@ -274,7 +274,7 @@ def test_next_sentence_spoils_nothing_in_a_text_of_one_document():
 def test_next_sentence_counts_a_document_that_is_in_parts_as_one():
     # Two documents in many parts each, which are put in order on their own.
     split = made_split([300, 300])
-    made = epochs(split, "segment_pair", max_length=LENGTH, tokens_per_step=16 * LENGTH, seed=0)(0)
+    made = epochs(split, "segment_pair", max_length=LENGTH, seed=0)(0)
     step = made.part(0, len(made.lengths_Q))
     assert (np.diff(split.documents[step.sentence_S]) != 0).sum() > 5
     ours = pairs_of(rearranged(step, "next_sentence", split.documents, seed=0))

@@ -120,7 +120,7 @@ def test_last_step_is_found_for_each_run_and_measure():
     pd.testing.assert_frame_equal(last_step(without), without)
 
 
-def test_gain_is_what_a_unigram_model_loses_more_and_may_be_negative():
+def test_gain_is_what_a_guess_without_context_loses_more_and_may_be_negative():
     table = results.table(
         [
             row(step=4, value=5.0, floor=5.5),  # not the last step

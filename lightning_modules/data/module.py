@@ -9,12 +9,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from lightning_modules.data.batches import BatchPlan, consecutive, pack
-from lightning_modules.data.pairs import PairLoss, rearranged
+from lightning_modules.data.pairs import rearranged, require_documents
 from lightning_modules.data.sequences import Sequences, single_sentences
 from lightning_modules.data.tokenizer import starts_word
 from lightning_modules.data.tokens import Split, Tokens
 from lightning_modules.data.words import require_boundaries
-from lightning_modules.errors import DataError
 from lightning_modules.objective import Batch, Objective
 from lightning_modules.randomness import derive
 from lightning_modules.word_order import reordered
@@ -51,7 +50,7 @@ class RunData(L.LightningDataModule):
         self.rows = -(-training.tokens_per_step * objective.showings // self.row_length)
         self.seed = derive(seed, "data")
         if training.max_steps:
-            _require_documents(self.split, objective.pair_loss)
+            require_documents(self.split, objective.pair_loss)
             objective.look_through(tokens, self.split)
 
     def train_dataloader(self) -> DataLoader[Batch]:
@@ -81,20 +80,6 @@ class RunData(L.LightningDataModule):
             ranks=ranks,
         )
         return as_tensors(self.objective.view(packed, seed=self.seed))
-
-
-def _require_documents(split: Split, pair_loss: PairLoss) -> None:
-    """Refuse a text in which a loss on pairs would never have a pair, or never one from two documents."""
-    if pair_loss != "none" and np.diff(split.documents).all():
-        raise DataError(
-            f"data.train: {pair_loss} needs documents of several sentences, but each has one; name the column "
-            f"data.document, or end documents with blank lines only."
-        )
-    if pair_loss == "next_sentence" and split.documents[-1] == 0:
-        raise DataError(
-            "data.train: next_sentence needs second segments from another document, but the text is one "
-            "document; name the column data.document, or end documents with blank lines."
-        )
 
 
 def evaluation_batches(

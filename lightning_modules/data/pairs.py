@@ -11,13 +11,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightning_modules.data.sequences import PAIR, Sequences
+from lightning_modules.data.tokens import Split
 from lightning_modules.data.words import runs
+from lightning_modules.errors import DataError
 from lightning_modules.randomness import derive, uniforms
 
 PairLoss = Literal["none", "next_sentence", "sentence_order"]
 
 OTHER = 0
 """Label of a pair that is not as it stands in the text."""
+
+
+def require_documents(split: Split, pair_loss: PairLoss) -> None:
+    """Refuse a text in which a loss on pairs would never have a pair, or never one from two documents.
+
+    Raises:
+        DataError: every document is one sentence, or the text is one document.
+    """
+    if pair_loss != "none" and np.diff(split.documents).all():
+        raise DataError(
+            f"data.train: {pair_loss} needs documents of several sentences, but each has one; name the column "
+            f"data.document, or end documents with blank lines only."
+        )
+    if pair_loss == "next_sentence" and split.documents[-1] == 0:
+        raise DataError(
+            "data.train: next_sentence needs second segments from another document, but the text is one "
+            "document; name the column data.document, or end documents with blank lines."
+        )
 
 
 def rearranged(step: Sequences, pair_loss: PairLoss, documents: NDArray[np.integer], *, seed: int) -> Sequences:

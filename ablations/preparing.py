@@ -1,0 +1,85 @@
+"""What is made and checked before the first run starts: tokens, and whether the text has what arms and measures
+need."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+
+from ablations.errors import MeasureError
+from ablations.experiment import Workspace
+from ablations.measures.enough import require_enough_text
+from ablations.measures.settings import Measure
+from ablations.runs import PlannedRun
+from lightning_modules.config import RunSettings
+from lightning_modules.data import tokens
+from lightning_modules.data.pairs import require_documents
+from lightning_modules.data.tokens import Tokens
+from lightning_modules.errors import DataError
+from lightning_modules.units import Units
+
+
+def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Console) -> None:
+    """Make the token stores of the runs, and check that each text suffices for its runs and the measures.
+
+    Raises:
+        DataError: less text than a run or a measure needs, or not what an arm asks of it.
+    """
+    for address in dict.fromkeys(item.tokens for item in items):
+        mine = [item for item in items if item.tokens == address]
+        prepared = tokens.prepare(
+            mine[0].run.settings.data,
+            data_root=workspace.data_root,
+            store=workspace.out / "tokens",
+            progress=lambda line: console.print(line, highlight=False, soft_wrap=True),
+        )
+        seen: set[str] = set()
+        for item in mine:
+            if item.run.settings.training.max_steps:
+                with _said_of(workspace, item.run.arm):
+                    _require_for_training(item.run.settings, prepared, seen)
+                    _require_layers(item.run.settings, workspace.experiment.measures)
+        widths = {item.run.settings.encoder.hidden_size: item.run.arm for item in reversed(mine)}
+        for (width, arm), settings in itertools.product(widths.items(), workspace.experiment.measures):
+            with _said_of(workspace, arm):
+                try:
+                    require_enough_text(settings, prepared.validation, hidden_size=width)
+                except MeasureError as error:
+                    raise DataError(f"measure {settings.kind}: {error}") from error
+
+
+@contextmanager
+def _said_of(workspace: Workspace, arm: str) -> Iterator[None]:
+    """Errors name the spec and the arm."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{workspace.spec}: arm {arm}: {error}") from error
+
+
+def _require_for_training(run: RunSettings, tokens: Tokens, seen: set[str]) -> None:
+    """Refuse what the run would refuse at its start: too little text, no words, n-grams, lexicon or documents.
+
+    Args:
+        seen: selections that the text was found to have; added to.
+    """
+    there, wanted = len(tokens.train.ids), run.training.tokens_per_step
+    if there < wanted:
+        raise DataError(
+            f"the training text has {there:,} tokens, fewer than one step of training.tokens_per_step = "
+            f"{wanted:,}; give more text or make the steps smaller."
+        )
+    require_documents(tokens.train, getattr(run.objective, "pair_loss", "none"))
+    masking = getattr(run.objective, "masking", None)
+    if masking is not None and (selection := masking.select.model_dump_json()) not in seen:
+        seen.add(selection)
+        Units(masking.select, tokens, tokens.train)
+
+
+def _require_layers(run: RunSettings, measures: Sequence[Measure]) -> None:
+    if run.objective.kind == "skip_gram" and any(settings.kind == "layer_change" for settings in measures):
+        raise DataError(
+            "skip_gram has one layer, so layer_change has nothing to compare; leave the measure out, or give the "
+            "arm a spec of its own."
+        )
