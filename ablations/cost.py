@@ -76,7 +76,9 @@ def other_work(run: RunSettings, measures: Sequence[Measure], *, validation_toke
     for settings in measures:
         if settings.kind == "validation":
             pairs = run.objective.kind == "masked_lm" and run.objective.pair_loss != "none"
-            evaluations += 4 + len(settings.word_orders) + len(settings.input_formats) + 2 * pairs  # 3 treatments
+            treatments = 3 if run.objective.kind in ("masked_lm", "mixture") else 0
+            others = len(settings.word_orders) + len(settings.input_formats) + 2 * pairs
+            evaluations += 1 + treatments + others
             work["translation"] += translation_work(run, sentences=settings.translations)
         else:
             tokens = min(settings.tokens, validation_tokens)

@@ -48,5 +48,9 @@ def test_other_work_is_what_the_spec_asks_for():
         "translation": 7 * run.objective.decoder.num_hidden_layers,
         "evaluation": pytest.approx((3 + 1) * 5000 * cost.flops(run) / (10 * 128) / 3),
     }
+    masked = cost.other_work(settings(training={"max_steps": 0}), measures, validation_tokens=5000)
+    # One evaluation, and one for each of masked, kept and replaced tokens.
+    one = cost.evaluation_work(settings(), tokens=5000)
+    assert masked["evaluation"] == pytest.approx(4 * one)
     assert "translation" not in cost.other_work(settings(), measures, validation_tokens=5000)
     assert cost.other_work(settings(training={"max_steps": 0}), [], validation_tokens=5000) == {}

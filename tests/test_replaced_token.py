@@ -12,6 +12,7 @@ from lightning_modules.config import EncoderSettings, ReplacedTokenSettings
 from lightning_modules.cross_entropy import IGNORED
 from lightning_modules.data.batches import pack
 from lightning_modules.data.module import as_tensors
+from lightning_modules.objectives import build
 from lightning_modules.randomness import derive, uniforms
 from lightning_modules.replaced_token import Generator
 from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
@@ -237,5 +238,13 @@ def test_chance_is_the_entropy_of_the_share_that_is_replaced(tokens):
     objective, _, _ = detection(tokens)
     share = 0.13
     expected = -share * math.log(share) - (1 - share) * math.log(1 - share)
-    assert objective.chance("loss", {"replaced": share}) == pytest.approx(expected)
-    assert objective.chance("loss", {"replaced": 0.0}) == objective.chance("loss", {"replaced": 1.0}) == 0
+    unigram = {"generator": 4.0}
+    assert objective.chance("loss", {"replaced": share}, unigram) == pytest.approx(expected)
+    assert (
+        objective.chance("loss", {"replaced": 0.0}, unigram)
+        == 0
+        == objective.chance("loss", {"replaced": 1.0}, unigram)
+    )
+    originals = build(settings("replaced_token", objective={"predict": "original"}), tokens)
+    # What is shown, unless it was replaced; then what the generator's own floor can say.
+    assert originals.chance("loss", {"replaced": share}, unigram) == pytest.approx(expected + share * 4.0)

@@ -161,7 +161,7 @@ def test_vectors_that_know_nothing_lose_one_bit_an_answer():
     loss = objective.loss(as_tensors(objective.view(whole(SPLIT), seed=0)))
     expected = 8 * math.log(2)
     assert (loss.total / loss.predictions).item() == pytest.approx(expected, rel=1e-6)  # float32 logarithms
-    assert objective.chance("loss", {}) == pytest.approx(expected)
+    assert objective.chance("loss", {}, {}) == pytest.approx(expected)
 
 
 def test_a_state_is_the_vector_of_its_token_whatever_stands_beside_it(tokens):
