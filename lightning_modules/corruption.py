@@ -71,39 +71,61 @@ def mask_tokens(
     allowed_N = is_text_N if candidate_N is None else is_text_N & candidate_N
     start_N = _starts(epoch_N, sentence_N, showing_N)
     n_N, allowed_count_N = _sum_of_segment(is_text_N, start_N), _sum_of_segment(allowed_N, start_N)
-    # A lexicon loses as many tokens a sentence as no lexicon would, if it has them.
-    wanted_N = np.minimum(ratio * n_N, allowed_count_N)
-    asked_N = np.minimum(masking.predicted / masking.ratio * ratio * n_N, allowed_count_N)
     rotation_N = uniforms(key, drawn_N, sentence_N)
     leader_N = None if joined_N is None else _leaders(joined_N, allowed_N, start_N)
     point_N = _points(masking, allowed_N, leader_N, allowed_count_N, start_N, draw(0, slice(None)), rotation_N)
-    if masking.count == "fixed":
-        wanted_N, asked_N = np.maximum(wanted_N, 1.0), np.maximum(asked_N, 1.0)
-    first_N = 0.0 if showing_N is None else showing_N * wanted_N
-    hidden_N = allowed_N & ((point_N - first_N) % np.maximum(allowed_count_N, 1) < wanted_N)
-    selected_N = hidden_N
-    if masking.predict is not None:
-        selected_N = hidden_N & (point_N >= first_N) & (point_N < asked_N)
-
+    hidden_N, selected_N = _chosen(masking, ratio, point_N, n_N, allowed_count_N, showing_N)
+    hidden_N, selected_N = hidden_N & allowed_N, selected_N & allowed_N
     hidden = np.flatnonzero(hidden_N)
     # All of a span is treated alike (Joshi et al. 2020, section 3.1); of other units each token for itself.
     treatment = draw(1, leader_N[hidden] if masking.select.kind == "span" and leader_N is not None else hidden)
     masked, replaced = hidden[treatment < masking.mask], hidden[_between(treatment, masking.mask, masking.random)]
-    shown_N = ids_N.astype(np.int64)
-    originals = shown_N[replaced]
+    originals = ids_N[replaced].astype(np.int64)
     drawn = _random_words(draw(2, replaced), vocab_size - masking.random_differs)
     if masking.random_differs:
         drawn += drawn >= originals
+    shown_N = ids_N.astype(np.int64)
     shown_N[masked], shown_N[replaced] = MASK, drawn
-    kept = len(hidden) - len(masked) - len(replaced)
     unchanged = np.count_nonzero(drawn == originals)
-    counts = [np.count_nonzero(is_text_N), len(hidden), len(masked), len(replaced), unchanged, kept]
-    return Corrupted(shown_N, selected_N, np.array(counts))
+    return Corrupted(shown_N, selected_N, _counts(is_text_N, hidden, masked, replaced, unchanged))
+
+
+def _chosen(
+    masking: MaskingSettings,
+    ratio: float,
+    point_N: NDArray[np.float64],
+    n_N: NDArray[np.int64],
+    allowed_count_N: NDArray[np.int64],
+    showing_N: NDArray[np.integer] | None,
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Whose points lie in the window of their showing, so that they are hidden; and who of these is asked for."""
+    # A lexicon loses as many tokens a sentence as no lexicon would, if it has them.
+    wanted_N = np.minimum(ratio * n_N, allowed_count_N)
+    asked_N = np.minimum(masking.predicted / masking.ratio * ratio * n_N, allowed_count_N)
+    if masking.count == "fixed":
+        wanted_N, asked_N = np.maximum(wanted_N, 1.0), np.maximum(asked_N, 1.0)
+    first_N = 0.0 if showing_N is None else showing_N * wanted_N
+    hidden_N = (point_N - first_N) % np.maximum(allowed_count_N, 1) < wanted_N
+    if masking.predict is None:
+        return hidden_N, hidden_N
+    return hidden_N, hidden_N & (point_N >= first_N) & (point_N < asked_N)
+
+
+def _counts(
+    is_text_N: NDArray[np.bool_],
+    hidden: NDArray[np.int64],
+    masked: NDArray[np.int64],
+    replaced: NDArray[np.int64],
+    unchanged: int | np.intp,
+) -> NDArray[np.int64]:
+    """As `COUNTED` names them."""
+    kept = len(hidden) - len(masked) - len(replaced)
+    return np.array([np.count_nonzero(is_text_N), len(hidden), len(masked), len(replaced), unchanged, kept])
 
 
 def replace_tokens(source: Rows, share: float, *, vocab_size: int, seed: int) -> NDArray[np.int64]:
     """Token dropout: the ids with each that is not special shown, with probability `share`, as a uniform draw from
-    the non-special vocabulary (Voita et al. 2019, section 6.2). Depends on (seed, epoch, sentence)."""
+    the non-special vocabulary (Voita et al. 2019). Depends on (seed, epoch, sentence)."""
     if not share:
         return source.ids_N
     key = derive(seed, "token dropout")

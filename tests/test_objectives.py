@@ -52,17 +52,6 @@ def test_arms_of_a_seed_see_the_same_sentences_in_the_same_order(tokens):
 
 
 @pytest.mark.parametrize("kind", ["masked_lm", "causal_lm", "translation"])
-def test_a_step_waits_for_no_value_of_a_device(kind, tokens):
-    """Tensors without values (meta) can only take the paths of a GPU, and cannot be looked at."""
-    objective, _, batch = first_batch(settings(kind), tokens)
-    objective.to("meta").train()
-    outputs = objective.training_step({name: tensor.to("meta") for name, tensor in batch.items()}, 0)
-    outputs["loss"].backward()
-    assert outputs["totals"].device.type == "meta"
-    assert all(parameter.grad is not None for parameter in objective.parameters())
-
-
-@pytest.mark.parametrize("kind", ["masked_lm", "causal_lm", "translation"])
 @pytest.mark.parametrize("none", ["no places", "ignored places"])
 def test_a_batch_that_asks_for_nothing_costs_nothing(kind, none, tokens):
     objective, _, batch = first_batch(settings(kind), tokens)
