@@ -156,13 +156,18 @@ def run(
         plan_table(workspace.plan(selected, slots=slots, devices=devices))
         return
     todo = workspace.todo(selected)
+    interrupted, failed = False, False
     if todo:
         from ablations.running import carry_out
 
-        interrupted, failed = carry_out(workspace, todo, devices=devices, slots=slots)
-    else:
+        interrupted, outcomes = carry_out(workspace, todo, devices=devices, slots=slots)
+        failed = bool(outcomes)
+    if not interrupted and workspace.pairs_to_compare():
+        from ablations.running import compare_runs
+
+        failed |= not compare_runs(workspace)
+    elif not todo:
         click.echo("nothing to do: every run is trained and measured")
-        interrupted, failed = False, []
     click.echo(f"page: {write_page(workspace)}")
     sys.exit(INTERRUPTED if interrupted else FAILED if failed else GOOD)
 
@@ -193,13 +198,16 @@ def measure(spec: Path, out: Path, data_root: Path, slots: int) -> None:
     """Measure the trained runs of a spec again from their checkpoints, and write the table and the page."""
     from ablations.errors import SpecError
     from ablations.experiment import Workspace
-    from ablations.running import carry_out
+    from ablations.running import carry_out, compare_runs
 
     workspace = Workspace.open(spec, out=out, data_root=data_root)
     done = [item for item in workspace.planned if item.directory.is_done()]
     if not done:
         raise SpecError(f"{spec}: no run is trained yet, so there is nothing to measure; start `ablate run`.")
-    interrupted, failed = carry_out(workspace, done, devices=1, slots=slots, again=True)
+    interrupted, outcomes = carry_out(workspace, done, devices=1, slots=slots, again=True)
+    failed = bool(outcomes)
+    if not interrupted and workspace.pairs_to_compare(again=True):
+        failed |= not compare_runs(workspace, again=True)
     click.echo(f"page: {write_page(workspace)}")
     sys.exit(INTERRUPTED if interrupted else FAILED if failed else GOOD)
 
@@ -223,6 +231,45 @@ def export(run_dir: Path, folder: Path) -> None:
     from lightning_modules.export import export as write_folder
 
     click.echo(f"{write_folder(run_dir, folder)}: {folder}")
+
+
+@main.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--text", type=click.Path(path_type=Path), required=True, help="Sentences: a table, or a line each.")
+@click.option("--labels", type=click.Path(path_type=Path), help="A treebank of the same sentences.")
+@click.option("--column", help="Of a table; needed where several have text and none is called text.")
+@click.option(
+    "--tokens",
+    type=click.IntRange(min=100),
+    default=50_000,
+    show_default=True,
+    help="How many are measured at most: whole sentences from the start.",
+)
+@click.option("--name", help="Of the folder of results, under the output root; else the model's.")
+@out_option
+def analyse(
+    folder: Path, text: Path, labels: Path | None, column: str | None, tokens: int, name: str | None, out: Path
+) -> None:
+    """Measure the layers of any local Hugging Face model on a text, beside those of its untrained twin."""
+    import time
+
+    from ablations.analysing import analyse as measure_model
+    from ablations.tables import duration
+
+    started = time.monotonic()
+    results = measure_model(
+        folder,
+        text=text,
+        labels=labels,
+        column=column,
+        out=out.absolute(),
+        name=name,
+        tokens=tokens,
+        say=lambda said: click.echo(f"{duration(time.monotonic() - started)}  {said}"),
+    )
+    from reports import page
+
+    click.echo(f"page: {page.write(results)}")
 
 
 @main.command()

@@ -63,9 +63,29 @@ def translation_work(run: RunSettings, *, sentences: int) -> float:
 
 
 def measure_work(settings: Measure, run: RunSettings, *, tokens: int) -> float:
-    """Tokens times layers, the embeddings included; for information times clusters too."""
+    """Of one checkpoint: layers, the embeddings included, times what grows with them in that measure."""
     layers = run.encoder.num_hidden_layers + 1
-    return tokens * layers * (settings.clusters if settings.kind == "token_information" else 1)
+    match settings.kind:
+        case "token_information":
+            return tokens * layers * settings.clusters * len(settings.about)
+        case "neighbours":
+            return (settings.types * settings.occurrences) ** 2 * layers
+        case "influence":
+            return settings.sentences * layers * len(settings.groups)
+        case "layer_change":
+            return tokens * layers * (1 + len(settings.groups))
+        case _:
+            return tokens * layers
+
+
+def measured_checkpoints(settings: Measure, run: RunSettings) -> int:
+    """How many checkpoints a measure reads: the last, or 0, the powers of two and the last, as far as they are
+    kept."""
+    steps, keep = run.training.max_steps, run.training.keep_checkpoints
+    if settings.checkpoints == "last":
+        return 1
+    there = len({0, steps} | {2**i for i in range(steps.bit_length())})
+    return there if keep == "all" else min(there, keep)
 
 
 def other_work(run: RunSettings, measures: Sequence[Measure], *, validation_tokens: int) -> dict[str, float]:
@@ -74,14 +94,17 @@ def other_work(run: RunSettings, measures: Sequence[Measure], *, validation_toke
     evaluations = -(-training.max_steps // training.validate_every)
     work: dict[str, float] = defaultdict(float)
     for settings in measures:
+        if settings.kind == "run_distance":
+            continue  # done once all runs are there, and in no run's time
+        times = measured_checkpoints(settings, run)
         if settings.kind == "validation":
             pairs = run.objective.kind == "masked_lm" and run.objective.pair_loss != "none"
             treatments = 3 if run.objective.kind in ("masked_lm", "mixture") else 0
             others = len(settings.word_orders) + len(settings.input_formats) + 2 * pairs
-            evaluations += 1 + treatments + others
-            work["translation"] += translation_work(run, sentences=settings.translations)
+            evaluations += times * (1 + treatments + others)
+            work["translation"] += times * translation_work(run, sentences=settings.translations)
         else:
             tokens = min(settings.tokens, validation_tokens)
-            work[settings.kind] += measure_work(settings, run, tokens=tokens)
+            work[settings.kind] += times * measure_work(settings, run, tokens=tokens)
     work["evaluation"] = evaluations * evaluation_work(run, tokens=validation_tokens)
     return {kind: amount for kind, amount in work.items() if amount}

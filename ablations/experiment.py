@@ -83,6 +83,16 @@ class Workspace:
             item for item in selected if not item.directory.is_done() or missing(item.directory.path, measures)
         ]
 
+    def pairs_to_compare(self, *, again: bool = False) -> int:
+        """How many pairs of trained runs have no distances yet; `again`, how many there are; 0 if none are
+        wanted."""
+        from ablations import comparing
+
+        settings = comparing.wanted(self.experiment.measures)
+        if settings is None:
+            return 0
+        return sum(map(len, comparing.missing(self.folder, self.planned, settings, again=again).values()))
+
     def plan(
         self, selected: Sequence[PlannedRun] | None = None, *, slots: int = 1, devices: int = 1
     ) -> dict[str, Any]:
@@ -126,11 +136,12 @@ class Workspace:
 
     def write_table(self) -> None:
         """Gather the rows of the runs into results.parquet."""
-        from ablations import gathering
+        from ablations import comparing, gathering
         from ablations.measured import key
 
-        measures = self.experiment.measures
-        table = gathering.gather(self.experiment.name, self.planned, keys=[key(settings) for settings in measures])
+        keys = [key(settings) for settings in self.experiment.measures]
+        compared = comparing.rows(self.folder)
+        table = gathering.gather(self.experiment.name, self.planned, keys=keys, compared=compared)
         gathering.write(table, self.folder)
 
     def states(self) -> list[dict[str, Any]]:

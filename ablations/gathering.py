@@ -12,14 +12,19 @@ from ablations.errors import ResultsError
 from ablations.runs import PlannedRun
 
 
-def gather(experiment: str, planned: Sequence[PlannedRun], *, keys: Sequence[str]) -> pd.DataFrame:
-    """The rows of all runs that were computed with this experiment's measures.
+def gather(
+    experiment: str, planned: Sequence[PlannedRun], *, keys: Sequence[str], compared: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """The rows of all runs that were computed with this experiment's measures, and those of pairs of its runs.
 
     Of `learning` there are rows of every validation during training, if `validation` was measured: the loss, its
     floor, and the gain, that is the floor minus the loss.
 
     A run that another experiment trained under another arm's name gets this experiment's name. Runs without
     rows are left out.
+
+    Args:
+        compared: the rows of `comparing.rows`, of which those of other runs or settings are left out.
 
     Raises:
         ResultsError: two runs on the same text were measured on different tokens.
@@ -38,7 +43,18 @@ def gather(experiment: str, planned: Sequence[PlannedRun], *, keys: Sequence[str
                     f"start `ablate measure` again."
                 )
         tables.append(_as_table(pd.concat([rows, pd.DataFrame(_learning(rows, item))]), experiment, item))
+    if compared is not None:
+        tables += _comparisons(compared[compared["key"].isin(list(keys))], experiment, planned)
     return results.concat(tables)
+
+
+def _comparisons(compared: pd.DataFrame, experiment: str, planned: Sequence[PlannedRun]) -> Iterator[pd.DataFrame]:
+    """The rows of pairs, the group being the arm of the other run."""
+    by_id = {item.run_id: item for item in planned}
+    known = compared[compared["run_id"].isin(by_id) & compared["other_run_id"].isin(by_id)]
+    for run_id, rows in known.groupby("run_id", sort=False):
+        other = rows["other_run_id"].map(lambda other: by_id[other].run.arm)
+        yield _as_table(rows.assign(group=other), experiment, by_id[str(run_id)])
 
 
 def _learning(rows: pd.DataFrame, item: PlannedRun) -> Iterator[dict[str, Any]]:

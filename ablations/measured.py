@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from ablations.measures.settings import Measure
+from ablations.measures.settings import Measure, MeasureSettings, RunDistanceSettings, RunMeasure
 from lightning_modules.files import atomic
 
-MEASURES_VERSION = 2
+MEASURES_VERSION = 3
 """Raised when a measure's numbers change, so that old rows are computed again."""
 
 
@@ -31,15 +31,47 @@ def rows(run_dir: Path) -> pd.DataFrame:
     return pd.read_parquet(path) if path.exists() else pd.DataFrame(columns=["key", "sample"])
 
 
-def missing(run_dir: Path, measures: Sequence[Measure]) -> list[Measure]:
-    """The measures that have no rows yet for these settings."""
-    known = set(rows(run_dir)["key"])
-    return [settings for settings in measures if key(settings) not in known]
+def of_runs(measures: Sequence[Measure]) -> list[RunMeasure]:
+    """Those that are computed from one run."""
+    return [settings for settings in measures if not isinstance(settings, RunDistanceSettings)]
+
+
+def checkpoints(run_dir: Path, settings: MeasureSettings) -> dict[int | None, Path]:
+    """What a measure is computed from, by step; the last checkpoint's step is None, for it is known once it is
+    read."""
+    folder = run_dir / "checkpoints"
+    last: dict[int | None, Path] = {None: folder / "last.ckpt"}
+    if settings.checkpoints == "last":
+        return last
+    kept = {int(path.stem.removeprefix("step=")): path for path in folder.glob("step=*.ckpt")}
+    return dict(sorted(kept.items())) or last
+
+
+def missing(run_dir: Path, measures: Sequence[Measure], *, again: bool = False) -> list[RunMeasure]:
+    """The measures of one run that have no rows yet for these settings, at some checkpoint they ask for; `again`,
+    all."""
+    there = rows(run_dir)
+    return [settings for settings in of_runs(measures) if again or _open(run_dir, settings, there)]
+
+
+def open_checkpoints(run_dir: Path, settings: RunMeasure) -> dict[int | None, Path]:
+    """Those of `checkpoints` that have no rows yet for these settings."""
+    return _open(run_dir, settings, rows(run_dir))
+
+
+def _open(run_dir: Path, settings: RunMeasure, there: pd.DataFrame) -> dict[int | None, Path]:
+    own = there[there["key"] == key(settings)]
+    steps = {None, *own["step"].tolist()} if len(own) else set()
+    return {step: path for step, path in checkpoints(run_dir, settings).items() if step not in steps}
 
 
 def put(run_dir: Path, new: pd.DataFrame) -> None:
-    """Write the rows of one measure into a run's file, instead of those with the same key; all or nothing."""
+    """Write the rows of one measure at one step into a run's file, instead of those it has; all or nothing."""
     before = rows(run_dir)
-    before = before[~before["key"].isin(new["key"].unique())]
+    if len(before):
+        again = pd.MultiIndex.from_frame(before[["key", "step"]]).isin(
+            pd.MultiIndex.from_frame(new[["key", "step"]])
+        )
+        new = pd.concat([before[~again], new], ignore_index=True)
     with atomic(run_dir / "measures.parquet") as temporary:
-        (pd.concat([before, new], ignore_index=True) if len(before) else new).to_parquet(temporary, index=False)
+        new.to_parquet(temporary, index=False)

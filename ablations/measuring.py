@@ -1,18 +1,33 @@
-"""From a run's last checkpoint to its rows."""
+"""From a run's checkpoints to its rows."""
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
 
 from ablations.errors import MeasureError
-from ablations.measured import key, missing, put
-from ablations.measures.information import most_frequent, token_information
-from ablations.measures.layer_change import layer_change
-from ablations.measures.sample import Sample, first_tokens
-from ablations.measures.settings import LayerChangeSettings, Measure, TokenInformationSettings, ValidationSettings
-from ablations.measures.states import layer_states
+from ablations.measured import checkpoints, key, missing, open_checkpoints, put
+from ablations.measures.geometry import geometry
+from ablations.measures.influence import group_influence, influence
+from ablations.measures.layer_change import group_changes, layer_change
+from ablations.measures.neighbours import neighbours
+from ablations.measures.pictures import pictures
+from ablations.measures.reading import Readings
+from ablations.measures.settings import (
+    GeometrySettings,
+    InfluenceSettings,
+    LayerChangeSettings,
+    Measure,
+    NeighboursSettings,
+    PicturesSettings,
+    RunMeasure,
+    StateSettings,
+    TokenInformationSettings,
+    ValidationSettings,
+)
+from ablations.measures.token_information import information_rows
 from ablations.measures.validation import validation
 from lightning_modules.checkpoint import read_checkpoint
 from lightning_modules.data.tokens import Tokens
@@ -21,35 +36,51 @@ from lightning_modules.objectives import build
 from lightning_modules.run_directory import RunDirectory
 
 Say = Callable[[str], None]
+Row = dict[str, Any]
+
+SYNTAX = ("same_relation", "same_left_part", "same_right_part")
+"""Metrics of `neighbours` that need a treebank where the text has no labels."""
 
 
 def measure(
-    directory: RunDirectory, tokens: Tokens, measures: Sequence[Measure], *, say: Say, again: bool = False
+    directory: RunDirectory,
+    tokens: Tokens,
+    measures: Sequence[Measure],
+    *,
+    data_root: Path,
+    say: Say,
+    again: bool = False,
 ) -> None:
-    """Compute what is missing (or, `again`, all) from the run's last checkpoint into `measures.parquet`.
+    """Compute what is missing (or, `again`, all) from the run's checkpoints into `measures.parquet`.
 
-    Each measure is written when it is ready, so a kill loses one measure at most, and old rows stay until
-    new ones replace them.
+    Each measure of each checkpoint is written when it is ready, so a kill loses one at most, and old rows stay
+    until new ones replace them.
 
     Raises:
         MeasureError: the text or the width does not allow a measure; the other measures are there all the same.
         CheckpointError: the checkpoint is missing or damaged.
     """
-    todo = list(measures) if again else missing(directory.path, measures)
+    todo: dict[Path, list[RunMeasure]] = {}
+    for settings in missing(directory.path, measures, again=again):
+        find = checkpoints if again else open_checkpoints
+        for path in find(directory.path, settings).values():
+            todo.setdefault(path, []).append(settings)
     if not todo:
         return
-    objective, step = load(directory, tokens)
-    states: dict[str, Any] = {}
-    refused: list[str] = []
-    for settings in todo:
-        say(f"measuring {settings.kind}")
-        try:
-            rows, sample = rows_of(objective, tokens, settings, states)
-        except MeasureError as error:
-            refused.append(f"{settings.kind}: {error}")
-            continue
-        frame = pd.DataFrame(rows).assign(measure=settings.kind, step=step, key=key(settings), sample=sample)
-        put(directory.path, frame)
+    refused: dict[str, None] = {}
+    readings = Readings(build(directory.settings(), tokens), tokens, data_root=data_root)
+    for path, wanted in todo.items():
+        step = load_weights(readings.objective, path)
+        readings.forget_states()
+        for settings in wanted:
+            say(f"measuring {settings.kind} at step {step:,}")
+            try:
+                rows, sample = rows_of(readings, settings)
+            except MeasureError as error:
+                refused[f"{settings.kind}: {error}"] = None
+                continue
+            frame = pd.DataFrame(rows).assign(measure=settings.kind, step=step, key=key(settings), sample=sample)
+            put(directory.path, frame)
     if refused:
         raise MeasureError(" ".join(refused))
 
@@ -57,46 +88,78 @@ def measure(
 def load(directory: RunDirectory, tokens: Tokens) -> tuple[Objective, int]:
     """A trained run's module in evaluation mode, on the GPU if there is one, and the step it stands at."""
     objective = build(directory.settings(), tokens)
-    checkpoint = read_checkpoint(directory.last_checkpoint)
-    objective.load_state_dict(checkpoint["state_dict"])
-    return objective.to("cuda" if torch.cuda.is_available() else "cpu").eval(), checkpoint["global_step"]
+    return objective, load_weights(objective, directory.last_checkpoint)
 
 
-def rows_of(
-    objective: Objective, tokens: Tokens, settings: Measure, states: dict[str, Any]
-) -> tuple[list[dict[str, Any]], str | None]:
-    """The rows of one measure, and the digest of the sample it read; `states` keeps that sample's for the next."""
+def load_weights(objective: Objective, checkpoint: Path) -> int:
+    """Put a checkpoint's weights into a module, which is made ready for evaluation; returns their step."""
+    read = read_checkpoint(checkpoint)
+    objective.load_state_dict(read["state_dict"])
+    objective.to("cuda" if torch.cuda.is_available() else "cpu").eval()
+    return int(read["global_step"])
+
+
+def rows_of(readings: Readings, settings: RunMeasure) -> tuple[list[Row], str | None]:
+    """The rows of one measure, and the digest of the text it read."""
     if isinstance(settings, ValidationSettings):
-        return list(validation(objective, tokens, settings)), None
-    sample = first_tokens(tokens.validation, settings.tokens)
-    if sample.digest not in states:
-        states.clear()  # one sample's states at a time: they are the largest thing in memory
-        states[sample.digest] = layer_states(objective, tokens.validation, sample)
-    layers = states[sample.digest]
-    if isinstance(settings, LayerChangeSettings):
-        return list(layer_change(layers, seed=0)), sample.digest
-    return list(_information(layers, sample, settings)), sample.digest
+        return list(validation(readings.objective, readings.tokens, settings)), None
+    rows, digest = list(_rows(readings, settings)), readings.texts.validation(settings).sample.digest
+    if (path := getattr(settings, "treebank", None)) is not None:
+        rows += _labelled_rows(readings, settings)
+        digest += readings.texts.treebank(path, settings).sample.digest
+    return rows, digest
 
 
-def _information(
-    layers: list[Any], sample: Sample, settings: TokenInformationSettings
-) -> Iterator[dict[str, Any]]:
-    frequent_N = most_frequent(sample.token_N, settings.types)
-    for layer, states_ND in enumerate(layers):
-        information = token_information(
-            states_ND[frequent_N],
-            sample.token_N[frequent_N],
-            sample.sentence_N[frequent_N],
-            clusters=settings.clusters,
-            seed=0,  # the same halves and shuffles in every layer: less noise in their differences
-        )
-        for metric in ("plug_in", "cross_fitted"):
-            yield {
-                "metric": metric,
-                "layer": layer,
-                "value": getattr(information, metric),
-                "floor": getattr(information, f"{metric}_floor"),
-                "unit": "nats",
-                "n": information.n,
-                "d": information.clusters,
-            }
+def _rows(readings: Readings, settings: RunMeasure) -> Iterator[Row]:
+    """Of the validation text."""
+    assert isinstance(settings, StateSettings)
+    reading = readings.texts.validation(settings)
+    match settings:
+        case LayerChangeSettings():
+            return layer_change(readings.states(reading), reading.sample, settings)
+        case TokenInformationSettings():
+            return information_rows(
+                readings.states(reading),
+                reading.sample,
+                settings,
+                objective=readings.objective.run.objective.kind,
+                states_of=lambda shown_N: readings.shown(reading, shown_N),
+            )
+        case NeighboursSettings():
+            return neighbours(readings.states(reading), reading.sample, settings)
+        case GeometrySettings():
+            return geometry(readings.states(reading), reading.sample, settings)
+        case PicturesSettings():
+            states_LND = readings.states(reading)
+            return pictures(states_LND, reading.sample, settings, readings.tokens.tokenizer)
+        case InfluenceSettings():
+            return influence(readings.objective, reading.split, reading.sample, settings)
+        case _:
+            raise TypeError(f"{type(settings).__name__} is no measure of states")
+
+
+def _labelled_rows(readings: Readings, settings: RunMeasure) -> list[Row]:
+    """What the validation text has no labels for, of the treebank."""
+    assert isinstance(settings, LayerChangeSettings | NeighboursSettings | InfluenceSettings)
+    assert settings.treebank is not None
+    reading = readings.texts.treebank(settings.treebank, settings)
+    by_tag = isinstance(settings, NeighboursSettings) or "part_of_speech" in settings.groups
+    if not by_tag:
+        return []
+    match settings:
+        case LayerChangeSettings():
+            states_LND = readings.states(reading)
+            return list(group_changes(states_LND, reading.sample, "part_of_speech", wanted=settings.group_tokens))
+        case NeighboursSettings():
+            rows = neighbours(readings.states(reading), reading.sample, settings)
+            return [row for row in rows if row["metric"] in SYNTAX]
+        case InfluenceSettings():
+            return list(
+                group_influence(
+                    readings.objective,
+                    reading.split,
+                    reading.sample,
+                    "part_of_speech",
+                    sentences=settings.sentences,
+                )
+            )

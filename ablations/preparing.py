@@ -10,7 +10,9 @@ from rich.console import Console
 from ablations.errors import MeasureError
 from ablations.experiment import Workspace
 from ablations.measures.enough import require_enough_text
-from ablations.measures.settings import Measure
+from ablations.measures.influence import WITHOUT_ATTENTION
+from ablations.measures.reading import Texts
+from ablations.measures.settings import LabelledSettings, Measure, ValidationSettings
 from ablations.runs import PlannedRun
 from lightning_modules.config import RunSettings
 from lightning_modules.data import tokens
@@ -40,11 +42,12 @@ def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Con
                 with _said_of(workspace, item.run.arm):
                     _require_for_training(item.run.settings, prepared, seen)
                     _require_layers(item.run.settings, workspace.experiment.measures)
-        widths = {item.run.settings.encoder.hidden_size: item.run.arm for item in reversed(mine)}
-        for (width, arm), settings in itertools.product(widths.items(), workspace.experiment.measures):
-            with _said_of(workspace, arm):
+        kinds = {(i.run.settings.encoder.hidden_size, i.run.settings.objective.kind): i for i in reversed(mine)}
+        texts = Texts(prepared, mine[0].run.settings.data, data_root=workspace.data_root)
+        for item, settings in itertools.product(kinds.values(), workspace.experiment.measures):
+            with _said_of(workspace, item.run.arm):
                 try:
-                    require_enough_text(settings, prepared.validation, hidden_size=width)
+                    _require_for_measuring(item.run.settings, texts, settings)
                 except MeasureError as error:
                     raise DataError(f"measure {settings.kind}: {error}") from error
 
@@ -77,9 +80,30 @@ def _require_for_training(run: RunSettings, tokens: Tokens, seen: set[str]) -> N
         Units(masking.select, tokens, tokens.train)
 
 
-def _require_layers(run: RunSettings, measures: Sequence[Measure]) -> None:
-    if run.objective.kind == "skip_gram" and any(settings.kind == "layer_change" for settings in measures):
-        raise DataError(
-            "skip_gram has one layer, so layer_change has nothing to compare; leave the measure out, or give the "
-            "arm a spec of its own."
+def _require_for_measuring(run: RunSettings, texts: Texts, settings: Measure) -> None:
+    """Refuse what measuring would refuse: too little text, or labels that nothing has."""
+    if isinstance(settings, ValidationSettings):
+        return
+    width, objective = run.encoder.hidden_size, run.objective.kind
+    _, sample = texts.validation(settings)
+    require_enough_text(settings, sample, texts.tokens, hidden_size=width, objective=objective)
+    if not isinstance(settings, LabelledSettings):
+        return
+    if settings.treebank is not None:
+        texts.treebank(settings.treebank, settings)
+    elif "part_of_speech" in getattr(settings, "groups", ()) and "tag" not in sample.labels:
+        raise MeasureError(
+            f"groups has part_of_speech, but data of kind {run.data.kind} has none; set treebank to a CoNLL-U or "
+            f"parquet file, or leave part_of_speech out."
         )
+
+
+def _require_layers(run: RunSettings, measures: Sequence[Measure]) -> None:
+    """Refuse measures of what an encoder does not have."""
+    kind, wanted = run.objective.kind, {settings.kind for settings in measures}
+    for measure, unfit, why in (
+        ("layer_change", ("skip_gram",), "has one layer, so layer_change has nothing to compare"),
+        ("influence", WITHOUT_ATTENTION, "has no layers of one attention, from which influence hides a token"),
+    ):
+        if measure in wanted and kind in unfit:
+            raise DataError(f"{kind} {why}; leave the measure out, or give the arm a spec of its own.")

@@ -22,7 +22,7 @@ COLUMNS: dict[str, str] = {
     "run_id": "string",
     "arm": "string",
     "seed": "int64",
-    "step": "int64",  # of the checkpoint that was measured
+    "step": "Int64",  # of the checkpoint that was measured; null where a model comes without one
     "measure": "string",
     "metric": "string",
     "group": "string",  # task, frequency bin, part of speech, ...; null means all
@@ -34,13 +34,14 @@ COLUMNS: dict[str, str] = {
     "unit": "string",
     "n": "Int64",  # observations behind the value: tokens, sentences
     "d": "Int64",  # width or clusters
+    "standard_error": "float64",  # inside the run, by the jackknife over blocks of sentences
 }
 """Every column in its order, and its pandas type. Capital Int64 may be null."""
 
-REQUIRED = ("run_id", "arm", "seed", "step", "measure", "metric")
+REQUIRED = ("run_id", "arm", "seed", "measure", "metric")
 """Columns that are never null."""
 
-KEY = [name for name in COLUMNS if name not in ("value", "floor", "unit", "n", "d")]
+KEY = [name for name in COLUMNS if name not in ("value", "floor", "unit", "n", "d", "standard_error")]
 """Columns that tell one observation from another."""
 
 _EXPECTED = {
@@ -110,7 +111,7 @@ def append(table: pd.DataFrame, path: Path) -> None:
 
 
 def read(path: Path) -> pd.DataFrame:
-    """The table that `write` put at `path`.
+    """The table that `write` put at `path`; one written before there were standard errors has none.
 
     Raises:
         ResultsError: no such file, a truncated or damaged one, or one that holds something else.
@@ -125,6 +126,7 @@ def read(path: Path) -> pd.DataFrame:
         raise ResultsError(
             f"{path}: this is no whole parquet file ({reason}); delete it and start `ablate measure` again."
         ) from error
+    columns = {"standard_error": [None] * len(next(iter(columns.values()), [])), **columns}
     _require_all(columns, source=str(path))
     return _checked(columns, source=str(path))
 
@@ -148,6 +150,8 @@ def _arrow_columns(arrow: pa.Table) -> Iterable[tuple[str, pa.ChunkedArray]]:
 
 
 def _columns(frame: pd.DataFrame, *, source: str) -> dict[str, list[Any]]:
+    if "standard_error" not in frame:
+        frame = frame.assign(standard_error=None)
     _require_all(frame.columns, source=source)
     return {name: frame[name].tolist() for name in COLUMNS}
 

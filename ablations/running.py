@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ablations import cost
 from ablations.calibration import Calibration
+from ablations.errors import MeasureError
 from ablations.experiment import Workspace
 from ablations.launch import DONE, INTERRUPTED, Outcome, Pool, threads_per_process, visible_gpus
 from ablations.preparing import prepare_text
@@ -75,6 +76,33 @@ def carry_out(
     if interrupted:
         console.print("interrupted; the same command goes on from here", style="yellow", highlight=False)
     return interrupted, failed
+
+
+def compare_runs(workspace: Workspace, *, again: bool = False) -> bool:
+    """Compute the distances between runs that are missing (or, `again`, all); returns whether that was
+    possible."""
+    from ablations import comparing
+
+    console = Console()
+    settings = comparing.wanted(workspace.experiment.measures)
+    assert settings is not None, "nobody asked for distances between runs"
+
+    def say(line: str) -> None:
+        console.print(line, highlight=False)
+
+    try:
+        comparing.compare(
+            workspace.folder,
+            workspace.planned,
+            settings,
+            data_root=workspace.data_root,
+            say=say,
+            again=again,
+        )
+    except MeasureError as error:
+        console.print(f"failed: run_distance: {error}", style="red", highlight=False, soft_wrap=True)
+        return False
+    return True
 
 
 @contextmanager

@@ -6,15 +6,21 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from ablations import cost
 from ablations.calibration import TIMED
+from ablations.measures.reading import Readings
 from ablations.measures.sample import first_tokens
-from ablations.measures.settings import LayerChangeSettings, TokenInformationSettings
+from ablations.measures.settings import (
+    GeometrySettings,
+    InfluenceSettings,
+    LayerChangeSettings,
+    NeighboursSettings,
+    TokenInformationSettings,
+)
 from ablations.measuring import rows_of
 from lightning_modules.allocator import keep_freed_memory
 from lightning_modules.bare_loop import bare_step
@@ -31,7 +37,8 @@ PRECISIONS = ("32-true", "bf16-mixed")
 MEASURED_WIDTHS = (64, 256)
 VOCABULARY, LENGTH, TOKENS_PER_STEP, TIMED_STEPS = 4096, 64, 4096, 2
 VALIDATION_SENTENCES, TRANSLATED_SENTENCES = 800, 64
-TRANSLATED_LENGTH, CLUSTERS = 18, 500
+TRANSLATED_LENGTH, CLUSTERS, HIDDEN_IN = 18, 500, 200
+FEW = {"types": 1200, "occurrences": 3, "neighbours": 2, "neighbours_of_type": 1}
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -101,14 +108,16 @@ def _others(width: int, text: Tokens) -> Iterator[tuple[str, float, Callable[[],
     yield "translation", work, lambda: translation.translate(rows, max_length=TRANSLATED_LENGTH)
 
     tokens = len(first_tokens(split, len(split.ids)).token_N)
-    change = LayerChangeSettings(kind="layer_change", tokens=tokens)
-    information = TokenInformationSettings(
-        kind="token_information", tokens=tokens, types=VOCABULARY, clusters=CLUSTERS
-    )
-    states: dict[str, Any] = {}  # the first measure makes them for both, as in a run
-    for settings in (change, information):
+    readings = Readings(objective, text, data_root=Path())  # the first measure makes states for all, as in a run
+    for settings in (
+        LayerChangeSettings(kind="layer_change", tokens=tokens),
+        TokenInformationSettings(kind="token_information", tokens=tokens, types=VOCABULARY, clusters=CLUSTERS),
+        NeighboursSettings.model_validate({"kind": "neighbours", "tokens": tokens, **FEW}),
+        GeometrySettings(kind="geometry", tokens=tokens),
+        InfluenceSettings(kind="influence", tokens=tokens, sentences=HIDDEN_IN),
+    ):
         work = cost.measure_work(settings, run, tokens=tokens)
-        yield settings.kind, work, partial(rows_of, objective, text, settings, states)
+        yield settings.kind, work, partial(rows_of, readings, settings)
 
 
 def _start_a_worker() -> None:

@@ -103,7 +103,8 @@ def _train_and_measure(
     again = order["again"]
     with directory.lock():
         if again or missing(directory.path, measures):
-            measure(directory, load_tokens(directory, data_root=data_root), measures, say=say, again=again)
+            tokens = load_tokens(directory, data_root=data_root)
+            measure(directory, tokens, measures, data_root=data_root, say=say, again=again)
     return DONE, None
 
 

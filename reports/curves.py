@@ -1,14 +1,14 @@
 """What a figure draws and what its reader must know about each curve, apart from how it looks."""
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import pandas as pd
 from pandas import DataFrame
 
 from ablations.errors import ResultsError
-from reports.statistics import gain, last_step, mean_interval
+from reports.metrics import CCA_MEASURES
+from reports.statistics import bands, gain, last_step
 
 TRAINED_GAIN = 0.5
 """Nats over a guess without context below which a model's layers say little about its objective."""
@@ -29,6 +29,7 @@ OPTIONAL = {
     "floor": "float64",
     "n": "Int64",
     "d": "Int64",
+    "standard_error": "float64",
 }
 
 
@@ -47,6 +48,10 @@ class Curve(NamedTuple):
     """Tokens, the fewest behind any point."""
     d: int | None
     """Dimensions, or clusters, the most behind any point."""
+    band: str = ""
+    """What its band is: `seeds`, their t interval; `text`, the error of the one run; empty, none."""
+    judged: bool = True
+    """Whether it is an arm, which may be trained too little; pairs of arms are not."""
 
     @property
     def tokens_per_dimension(self) -> float | None:
@@ -65,39 +70,60 @@ class Curve(NamedTuple):
     @property
     def remarks(self) -> list[str]:
         """What to keep in mind before reading the curve; empty when there is nothing."""
-        remarks = [self.doubt] if self.doubt else []
+        remarks = [self.doubt] if self.judged and self.doubt else []
         if self.seeds == 1:
-            remarks.append("one seed, so no interval")
+            one = "one seed" if self.judged else "one pair"
+            remarks.append(f"{one}: its band is over text" if self.band else f"{one}, so no interval")
         few = self.tokens_per_dimension is not None and self.tokens_per_dimension < ENOUGH_TOKENS
-        if few and self.measure == "layer_change":
+        if few and self.measure in CCA_MEASURES:
             remarks.append(f"n/d below {ENOUGH_TOKENS}")
         return remarks
 
 
-def choose(table: DataFrame, *, measure: str, metric: str) -> DataFrame:
-    """The rows one figure draws: of that metric, over all tokens, inside one run; by layer at each run's last
-    step, or by step.
+def choose(table: DataFrame, *, measure: str, metric: str, group: str | None = None) -> DataFrame:
+    """The rows one figure draws: of that metric and group (None: all tokens), inside one run; by layer at each
+    run's last step, or by step.
 
-    Of `layer_change` only the steps from a layer to the next. Sorted by `x`, a further column: the layer or step.
+    Of rows from one layer to another only those to the next. Sorted by `x`, a further column: the layer or step.
     Columns that the table lacks and a figure can do without are there, absent.
 
     Raises:
         ResultsError: the table lacks a column, or has no such rows.
     """
+    axis = X_AXES.get(measure, "layer")
+    rows = rows_of(table, measure=measure, metric=metric)
+    wanted = rows["group"].isna() if group is None else (rows["group"] == group).fillna(False)
+    rows = require(rows[wanted & rows["other_run_id"].isna()], table, f"{measure} {metric}", group, by=axis)
+    return rows if axis == "step" else last_step(rows)
+
+
+def rows_of(table: DataFrame, *, measure: str, metric: str) -> DataFrame:
+    """All rows of the metric that have a place on its axis, sorted by that place, a further column `x`.
+
+    Raises:
+        ResultsError: the table lacks a column.
+    """
     rows = with_columns(table)
     rows = rows[(rows["measure"] == measure) & (rows["metric"] == metric)]
     axis = X_AXES.get(measure, "layer")
-    rows = rows[rows["group"].isna() & rows["other_run_id"].isna() & rows[axis].notna()]
-    if measure == "layer_change":
-        rows = rows[(rows["layer_to"] == rows["layer"] + 1).fillna(False).astype(bool)]
+    to_the_next = rows["layer_to"].isna() | (rows["layer_to"] == rows["layer"] + 1).fillna(False)
+    rows = rows[rows[axis].notna() & to_the_next.astype(bool)]
+    return rows.assign(x=rows[axis]).sort_values("x", kind="stable")
+
+
+def require(rows: DataFrame, table: DataFrame, what: str, group: str | None = None, *, by: str) -> DataFrame:
+    """The rows.
+
+    Raises:
+        ResultsError: there are none; the sentence says what was wanted and what `table` has.
+    """
     if rows.empty:
         there = sorted({f"{a} {b}" for a, b in zip(table["measure"], table["metric"], strict=True)})
         raise ResultsError(
-            f"the table has no rows of {measure} {metric} by {axis}; it has "
+            f"the table has no rows of {what}{f' ({group})' if group else ''} by {by}; it has "
             f"{', '.join(there) or 'no rows at all'}."
         )
-    rows = last_step(rows) if axis == "layer" else rows
-    return rows.assign(x=rows[axis]).sort_values("x", kind="stable")
+    return rows
 
 
 def with_columns(table: DataFrame) -> DataFrame:
@@ -115,30 +141,42 @@ def with_columns(table: DataFrame) -> DataFrame:
     return table.assign(**absent)
 
 
-def curves(table: DataFrame, *, measure: str, metric: str, arms: Sequence[str] | None = None) -> list[Curve]:
+def curves(
+    table: DataFrame, *, measure: str, metric: str, arms: Sequence[str] | None = None, group: str | None = None
+) -> list[Curve]:
     """What to know about each arm with such rows, in the order of `arms`, the others after them.
 
     Raises:
         ResultsError: as `choose`.
     """
-    rows = choose(table, measure=measure, metric=metric)
-    learned = mean_interval(gain(with_columns(table)), by=["arm"]).set_index("arm")["mean"]
-    found = []
-    for arm in order(rows, arms):
-        own = rows[rows["arm"] == arm]
-        nats = float(learned.get(arm, math.nan))
-        found.append(
-            Curve(
-                arm=arm,
-                measure=measure,
-                seeds=int(own.loc[own["value"].notna(), "seed"].nunique()),
-                gain=None if math.isnan(nats) else nats,
-                untrained=bool(own["step"].notna().all() and (own["step"] == 0).all()),
-                n=None if own["n"].isna().all() else int(own["n"].min()),
-                d=None if own["d"].isna().all() else int(own["d"].max()),
-            )
-        )
-    return found
+    rows = choose(table, measure=measure, metric=metric, group=group)
+    drawn, gains = bands(rows, line="arm"), learned(table)
+    return [
+        curve(rows[rows["arm"] == arm], gains, band=str(drawn.loc[drawn["arm"] == arm, "band"].max()))
+        for arm in order(rows, arms)
+    ]
+
+
+def learned(table: DataFrame) -> dict[str, float]:
+    """The gain of each arm that has one, the mean over its seeds."""
+    validation = with_columns(table)
+    means = gain(validation[validation["measure"] == "validation"]).dropna().groupby("arm")["value"].mean()
+    return {str(arm): float(nats) for arm, nats in means.items()}
+
+
+def curve(rows: DataFrame, gains: Mapping[str, float], *, band: str = "") -> Curve:
+    """What to know about the one arm of these rows of one metric; `gains` are those of `learned`."""
+    arm, measure = rows[["arm", "measure"]].iloc[0]
+    return Curve(
+        arm=arm,
+        measure=measure,
+        seeds=int(rows.loc[rows["value"].notna(), "seed"].nunique()),
+        gain=gains.get(arm),
+        untrained=bool(rows["step"].notna().all() and (rows["step"] == 0).all()),
+        n=None if rows["n"].isna().all() else int(rows["n"].min()),
+        d=None if rows["d"].isna().all() else int(rows["d"].max()),
+        band=band,
+    )
 
 
 def order(table: DataFrame, arms: Sequence[str] | None) -> list[str]:

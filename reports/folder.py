@@ -45,6 +45,7 @@ class PlannedRun(Record):
     parameters: int | None = None
     flops: float | None = None
     seconds: float | None = None
+    analysed: "Analysed | None" = None
 
 
 class Plan(Record):
@@ -59,6 +60,8 @@ class Plan(Record):
     data: DataRecord = DataRecord()
     runs: list[PlannedRun]
     seconds: float | None = None
+    notices: list[str] = []
+    """What a reader must know beside what the files say: measures that were refused."""
 
 
 class State(Record):
@@ -100,6 +103,13 @@ class Provenance(Record):
     threads: Any = None
     started: str | None = None
     finished: str | None = None
+
+
+class Analysed(Record):
+    """In place of a run's folder: a model that was trained elsewhere, measured by `ablate analyse`."""
+
+    settings: dict[str, Any] = {}
+    provenance: Provenance = Provenance()
 
 
 class RunSettingsRecord(Record):
@@ -173,6 +183,9 @@ def read_plan(folder: Path) -> Plan:
 
 
 def _run(folder: Path, planned: PlannedRun) -> Run:
+    if (model := planned.analysed) is not None:
+        state = State(state="done", step=planned.max_steps, max_steps=planned.max_steps)
+        return Run(planned, state, model.provenance, model.settings)
     return Run(
         plan=planned,
         state=_record(folder / "state.json", State),

@@ -4,40 +4,26 @@ import base64
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import seaborn as sns
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-from matplotlib.figure import Figure
-from pandas import DataFrame
 
-from ablations.results import COLUMNS, write_whole
+from ablations.results import write_whole
 from reports import folder as experiment_folder
-from reports import numbers, svg
+from reports import numbers
 from reports.content import content
-from reports.curves import choose
-from reports.figures import arm_styles
+from reports.descriptions import place
+from reports.drawings import Drawing, draw
 from reports.freshness import digest
-from reports.panels import drawing, place
+from reports.styles import arm_styles
 
 TEMPLATES = Path(__file__).parent / "templates"
 
-EMBEDDED_CSV_BYTES = 1_000_000
-"""Most bytes of CSV inside the page, all panels together; beyond that a panel links its file alone."""
-
-PANEL_INCHES = 4.8, 3.5
-"""Width and height of a panel above its legend: on a phone its text is about as large as the page's."""
-
-LEGEND_LINE_INCHES = 0.2
-
-
-class Panel(NamedTuple):
-    """A drawn panel: what goes into its files and into the page."""
-
-    svg: str
-    csv: str
+EMBEDDED_CSV_BYTES = 500_000
+"""Most bytes of CSV inside the page, all panels together; once they are used up, a panel links its file alone."""
 
 
 def write(folder: Path) -> Path:
@@ -54,7 +40,7 @@ def write(folder: Path) -> Path:
     drawn = {}
     for figure in said["figures"]:
         for panel in figure["panels"]:
-            drawn[panel["name"]] = made = _draw(experiment.table, panel, arms=experiment.plan.arms)
+            drawn[panel["name"]] = made = draw(experiment.table, panel, arms=experiment.plan.arms)
             write_whole(folder / panel["svg"], made.svg.encode())
             write_whole(folder / panel["csv"], made.csv.encode())
     written = json.dumps(_finite(said), ensure_ascii=False, allow_nan=False, indent=1)
@@ -63,7 +49,7 @@ def write(folder: Path) -> Path:
     return folder / "report.html"
 
 
-def html(said: dict[str, Any], drawn: dict[str, Panel]) -> str:
+def html(said: dict[str, Any], drawn: dict[str, Drawing]) -> str:
     """The page: `said` is the content, `drawn` its panels by name. Everything but the drawings is escaped."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -77,13 +63,12 @@ def html(said: dict[str, Any], drawn: dict[str, Panel]) -> str:
     environment.filters |= {"place": place, "known": lambda values: values or numbers.ABSENT}
     environment.filters["anywhere"] = _anywhere
     style = (TEMPLATES / "page.css").read_text(encoding="utf-8")
-    embed = sum(len(panel.csv) for panel in drawn.values()) <= EMBEDDED_CSV_BYTES
     return environment.get_template("page.html").render(
         said,
         style=Markup(style),
         style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
         svg={name: Markup(panel.svg) for name, panel in drawn.items()},
-        csv={name: base64.b64encode(panel.csv.encode()).decode() for name, panel in drawn.items() if embed},
+        csv=_embedded(drawn),
         swatch=_swatches([arm["arm"] for arm in said["arms"]]),
     )
 
@@ -94,19 +79,15 @@ def _anywhere(rows: list[dict[str, Any]], name: str) -> bool:
     return not all(numbers.is_absent(value) for value in values)
 
 
-def _draw(table: DataFrame, panel: dict[str, Any], *, arms: list[str]) -> Panel:
-    """The panel's picture, its legend below it, and the rows it shows."""
-    with sns.axes_style("ticks"), sns.plotting_context("paper", font_scale=1.1):
-        figure = Figure(figsize=PANEL_INCHES, layout="constrained")
-        ax = drawing(panel["measure"])(table, ax=figure.subplots(), metric=panel["metric"], arms=arms)
-        sns.move_legend(ax, "upper left", bbox_to_anchor=(-0.06, -0.19), frameon=False, borderaxespad=0)
-        legend = ax.get_legend()
-        assert legend is not None
-        lines = [line for text in legend.get_texts() for line in text.get_text().split("\n")]
-        figure.set_figheight(PANEL_INCHES[1] + LEGEND_LINE_INCHES * len(lines))
-        picture = svg.render(figure, name=panel["name"], label=panel["title"], description=panel["description"])
-    rows = choose(table, measure=panel["measure"], metric=panel["metric"])
-    return Panel(svg=picture, csv=rows[list(COLUMNS)].to_csv(index=False, lineterminator="\n"))
+def _embedded(drawn: Mapping[str, Drawing]) -> dict[str, str]:
+    """The CSV of the first panels, in base64, as far as there is room."""
+    found, room = {}, EMBEDDED_CSV_BYTES
+    for name, drawing in drawn.items():
+        room -= len(drawing.csv)
+        if room < 0:
+            break
+        found[name] = base64.b64encode(drawing.csv.encode()).decode()
+    return found
 
 
 def _swatches(arms: list[str]) -> dict[str, dict[str, str]]:

@@ -3,10 +3,14 @@
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 from pandas import DataFrame
 from scipy import stats
 
 from ablations.errors import ResultsError
+
+NORMAL_95 = 1.96
+"""Standard errors on either side of a number in which it would be found 95 times in 100."""
 
 
 def mean_interval(table: DataFrame, *, by: Sequence[str], confidence: float = 0.95) -> DataFrame:
@@ -38,15 +42,49 @@ def mean_interval(table: DataFrame, *, by: Sequence[str], confidence: float = 0.
     return summary[[*by, "mean", "low", "high", "seeds"]]
 
 
-def last_step(table: DataFrame) -> DataFrame:
-    """The rows of each run's last measured step, found for each measure separately.
+def bands(rows: DataFrame, *, line: str) -> DataFrame:
+    """Mean and band of every line at every `x`, one row each: columns `line, x, mean, low, high, seeds, band`.
 
-    A table without steps is returned as it is.
+    `band` says what the band is: `seeds`, Student's 95% t interval over them; `text`, where a line has a single
+    seed, that run's number plus and minus 1.96 of its `standard_error`, which is how far it would move on other
+    text of the same kind and says nothing about other seeds; empty where there is none.
+
+    Args:
+        rows: with the columns `line` (by its name), `x`, `seed`, `value` and `standard_error`. Where a column
+            `overlapping` is true, as of pairs of runs that share a run, what stands in `seed` is not independent
+            and has no interval.
+
+    Raises:
+        ResultsError: a seed has two values for one point.
+    """
+    summary = mean_interval(rows, by=[line, "x"])
+    valued = rows[rows["value"].notna()]
+    single = summary[line].map(valued.groupby(line)["seed"].nunique()).fillna(0) <= 1
+    # With one seed there is one value a point, so its error is that of the mean.
+    errors = valued.groupby([line, "x"])["standard_error"].mean()
+    error = errors.reindex(pd.MultiIndex.from_frame(summary[[line, "x"]])).to_numpy(float)
+    of_text = (single & np.isfinite(error) & (summary["seeds"] == 1)).to_numpy(bool)
+    margin = NORMAL_95 * error
+    mean = summary["mean"].to_numpy(float)
+    if "overlapping" in rows:
+        overlapping = summary[line].map(rows.groupby(line)["overlapping"].any()).to_numpy(bool)
+        summary.loc[overlapping, ["low", "high"]] = np.nan
+    summary["low"] = np.where(of_text, mean - margin, summary["low"])
+    summary["high"] = np.where(of_text, mean + margin, summary["high"])
+    summary["band"] = np.where(of_text, "text", np.where(summary["low"].notna(), "seeds", ""))
+    return summary
+
+
+def last_step(table: DataFrame) -> DataFrame:
+    """The rows of each run's last measured step, found for each measure and each pair of runs separately.
+
+    All rows of a run whose steps are unknown, as of a model from elsewhere.
     """
     if "step" not in table or table["step"].isna().all():
         return table
-    run = [name for name in ("experiment", "run_id", "arm", "seed", "measure") if name in table]
-    return table[(table["step"] == table.groupby(run, dropna=False)["step"].transform("max")).fillna(False)]
+    run = ("experiment", "run_id", "arm", "seed", "measure", "other_run_id")
+    last = table.groupby([name for name in run if name in table], dropna=False)["step"].transform("max")
+    return table[(table["step"] == last).fillna(False).astype(bool) | last.isna()]
 
 
 def gain(table: DataFrame) -> DataFrame:

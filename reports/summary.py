@@ -30,6 +30,7 @@ def notices(experiment: Experiment, arms: list[dict[str, Any]]) -> list[dict[str
             ("run", _run_notices(experiment.runs)),
             ("results", _result_notices(experiment)),
             ("training", _training_notices(experiment, arms)),
+            ("measures", experiment.plan.notices),
         )
         for text in texts
     ]
@@ -73,7 +74,9 @@ def _result_notices(experiment: Experiment) -> Iterable[str]:
                 f"{listed([count(size) for size in sizes])}: its curves do not compare."
             )
     for arm in experiment.plan.arms:
-        steps = sorted(last_step(table[table["arm"] == arm])["step"].unique())
+        # Two runs may share no later step than one that is early for either.
+        own = table[(table["arm"] == arm) & table["other_run_id"].isna()]
+        steps = sorted(last_step(own)["step"].dropna().unique())
         if len(steps) > 1:
             yield f"{arm} was measured at different steps: {listed([count(step) for step in steps])}."
 
@@ -96,6 +99,8 @@ def _called(run: Run) -> str:
 
 def _extent(experiment: Experiment) -> str:
     runs, arms = experiment.runs, experiment.plan.arms
+    if runs and all(run.plan.analysed for run in runs):
+        return f"Models measured as they are, none trained here: {listed(arms)}."
     seeds = sorted({run.plan.seed for run in runs})
     named = f" ({listed(arms)})" if len(arms) <= 8 else ""
     times = TIMES if len(runs) == len(arms) * len(seeds) else "and"
@@ -113,7 +118,12 @@ def _encoder(runs: list[Run]) -> str:
         _values(encoder.get(name) for encoder in encoders)
         for name in ("num_hidden_layers", "hidden_size", "num_attention_heads")
     )
-    return f"The encoder has {layers} layers of width {width} with {heads} heads." if layers else ""
+    if not layers:
+        return ""
+    of_heads = f" with {heads} heads" if heads else ""
+    normed = any(encoder.get("final_norm") for encoder in encoders)
+    after = " States are those before its final norm; after it: group after final norm of results.parquet."
+    return f"The encoder has {layers} layers of width {width}{of_heads}.{after if normed else ''}"
 
 
 def _steps(experiment: Experiment) -> str:

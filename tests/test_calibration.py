@@ -135,7 +135,8 @@ def test_reference_rates_are_of_every_objective_and_of_all_that_is_no_training(m
         for objective in ("masked_lm", "causal_lm", "translation")
     ]
     assert len({rate for _, _, rate in rates[:6]}) == 3  # no objective costs what another does
-    kinds = ("evaluation", "translation", "layer_change", "token_information")
+    measures = ("layer_change", "token_information", "neighbours", "geometry", "influence")
+    kinds = ("evaluation", "translation", *measures)
     assert [(what, width) for what, width, _ in rates[6:]] == [
         *((f"other/{kind}", 32) for kind in kinds),
         ("other/start", 1),

@@ -8,7 +8,8 @@ from scipy import stats
 from ablations import results
 from ablations.errors import ResultsError
 from reports.curves import choose, curves
-from reports.figures import FIXED_STYLES, arm_styles, layer_change, learning, token_information
+from reports.figures import geometry, layer_change, learning, neighbours, token_information
+from reports.styles import FIXED_STYLES, arm_styles
 from tests.fake_experiment import ARMS, GAIN, LAYERS, rows
 
 DRAWINGS = [
@@ -140,6 +141,19 @@ def test_two_seeds_keep_their_curves_in_sight_of_a_band_of_thirteen_errors():
     assert 5.2 < high < 6.4
 
 
+def test_a_single_seed_has_the_band_of_its_text_where_its_error_is_known():
+    table = information([[5.0, 4.0, 3.0]]).assign(standard_error=[0.5, np.nan, 0.1])
+    (band,) = bands(token_information(table, ax=axes()))
+    corners = np.concatenate([path.vertices for path in band.get_paths()])
+    edges = {x: (edge.min(), edge.max()) for x in (0, 2) if len(edge := corners[corners[:, 0] == x, 1])}
+    assert edges == {0: pytest.approx((4.02, 5.98)), 2: pytest.approx((2.804, 3.196))}
+    unsure = token_information(table.assign(standard_error=10.0), ax=axes())
+    assert unsure.get_ylim()[0] < 3 - 19.6 < 5 + 19.6 < unsure.get_ylim()[1]  # not a band that fills the panel
+    several = information([[5.0, 4.0], [5.1, 4.2]])
+    limits = [token_information(t, ax=axes()).get_ylim() for t in (several, several.assign(standard_error=9.0))]
+    assert limits[0] == limits[1]
+
+
 def test_a_missing_number_is_a_gap_and_leaves_the_other_seeds():
     ax = token_information(information([[5.0, np.nan, 3.0], [4.0, np.nan, 2.0]]), ax=axes())
     np.testing.assert_array_equal(means(ax)["#0072B2"].get_ydata(), [4.5, np.nan, 2.5])
@@ -153,6 +167,11 @@ def test_a_missing_layer_is_a_gap():
     table = information([[5.0, 4.0, 3.0]])
     ax = token_information(table[table["layer"] != 1], ax=axes())
     np.testing.assert_array_equal(ax.lines[-1].get_ydata(), [5, np.nan, 3])
+
+
+def test_a_small_floor_is_written_with_a_digit_that_tells():
+    ax = token_information(information([[2.0, 1.9]], floor=0.0042), ax=axes())
+    assert [note.get_text() for note in ax.texts] == ["chance floor (labels shuffled): 0.004 ↓"]
 
 
 def test_values_below_zero_are_inside_the_axes():
@@ -201,6 +220,52 @@ def test_rows_of_other_steps_groups_and_runs_are_not_drawn():
     ]
     ax = token_information(results.concat([*others, whole]), ax=axes())
     np.testing.assert_array_equal(ax.lines[-1].get_ydata(), [2, 1])
+
+
+def test_another_token_has_its_own_rows_and_says_so():
+    both = results.concat([information([[5.0, 4.0]]), information([[1.0, 2.0]], group="next token")])
+    ax = token_information(both, ax=axes(), about="next token")
+    np.testing.assert_array_equal(means(ax)["#0072B2"].get_ydata(), [1, 2])
+    assert ax.get_ylabel() == "next token, cross-fitted (nats)"
+    with pytest.raises(ResultsError) as error:
+        token_information(both, ax=axes(), about="shown token")
+    assert str(error.value) == (
+        "the table has no rows of token_information cross_fitted (shown token) by layer; it has token_information "
+        "cross_fitted."
+    )
+
+
+@pytest.mark.parametrize(
+    ("draw", "metric", "label", "floor"),
+    [
+        (neighbours, "same_token", "share with the same token", "neighbours at random"),
+        (neighbours, "position_distance", "difference of positions (tokens)", "neighbours at random"),
+        (geometry, "effective_rank", "effective rank (dimensions)", "columns shuffled"),
+        (geometry, "self_similarity", "mean cosine less anisotropy", "tokens shuffled"),
+    ],
+)
+def test_axes_of_neighbours_and_geometry_say_what_and_in_which_unit(draw, metric, label, floor):
+    table = information([[0.9, 0.8]], floor=0.7, measure=draw.__name__, metric=metric)
+    ax = draw(table, ax=axes(), metric=metric)
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("layer (0 = embeddings)", label)
+    assert legend(ax)[-1] == f"chance floor ({floor})"
+
+
+def test_an_update_leads_from_a_layer_to_the_next():
+    table = information([[0.9, 0.8]], measure="geometry", metric="update_norm")
+    ax = geometry(table.assign(layer_to=table["layer"] + 1), ax=axes(), metric="update_norm")
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["0→1", "1→2"]
+
+
+def test_a_metric_without_a_name_here_is_drawn_under_its_own():
+    ax = geometry(information([[0.9, 0.8]], measure="geometry", metric="spread"), ax=axes(), metric="spread")
+    assert ax.get_ylabel() == "spread"
+
+
+def test_a_model_whose_steps_are_unknown_has_its_curve():
+    ax = token_information(information([[2.0, 1.0]], step=None), ax=axes())
+    np.testing.assert_array_equal(means(ax)["#0072B2"].get_ydata(), [2, 1])
+    assert legend(ax) == ["mlm (n = 1)"]
 
 
 def test_change_from_the_embeddings_to_a_later_layer_is_not_a_consecutive_change(table):
@@ -275,11 +340,25 @@ def test_curves_know_their_sample(table):
 
 
 @pytest.mark.parametrize(("n", "marked"), [(149 * 64, True), (150 * 64, False)])
-def test_the_mark_begins_below_150_tokens_a_dimension(n, marked):
-    change = information([[1.0]] * 2, n=n, d=64).assign(measure="layer_change", metric="pwcca")
+@pytest.mark.parametrize("measure", ["layer_change", "influence", "run_distance"])
+def test_the_mark_begins_below_150_tokens_a_dimension(n, marked, measure):
+    change = information([[1.0]] * 2, n=n, d=64).assign(measure=measure, metric="pwcca")
     change["layer_to"] = change["layer"] + 1
-    (curve,) = curves(change, measure="layer_change", metric="pwcca")
+    (curve,) = curves(change, measure=measure, metric="pwcca")
     assert ("n/d below 150" in curve.remarks) is marked
+
+
+def test_what_knows_no_dimensions_to_correlate_has_no_such_mark():
+    table = information([[1.0]] * 2, n=640, d=64, measure="geometry", metric="effective_rank")
+    (curve,) = curves(table, measure="geometry", metric="effective_rank")
+    assert curve.remarks == ["gain not measured"]
+
+
+def test_one_seed_is_remarked_with_what_its_band_is():
+    table = information([[1.0, 2.0]])
+    for error, remark in ((None, "one seed, so no interval"), (0.1, "one seed: its band is over text")):
+        (curve,) = curves(table.assign(standard_error=error), measure="token_information", metric="cross_fitted")
+        assert curve.remarks == ["gain not measured", remark]
 
 
 @pytest.mark.parametrize(("gain", "doubt"), [(0.49, "not trained enough to interpret"), (0.5, "")])

@@ -9,7 +9,6 @@ import torch
 
 from ablations import measured
 from ablations.errors import MeasureError
-from ablations.measures.layer_change import layer_change
 from ablations.measures.sample import first_tokens
 from ablations.measures.settings import LayerChangeSettings, TokenInformationSettings, ValidationSettings
 from ablations.measures.states import layer_states
@@ -65,26 +64,6 @@ def test_states_are_those_of_each_sentence_alone_uncorrupted_with_its_own_sight(
             np.testing.assert_allclose(mine, expected[0, 1:-1], atol=2e-6)  # float32 sums in another order
 
 
-def test_layer_change_compares_consecutive_layers_and_each_with_the_embeddings():
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(400, 8))
-    turned = x @ np.linalg.qr(rng.normal(size=(8, 8)))[0]
-    layers = [x, turned, turned + rng.normal(size=x.shape), rng.normal(size=x.shape)]
-    rows = pd.DataFrame(layer_change(layers, seed=0))
-    assert list(rows.columns) == ["metric", "layer", "layer_to", "value", "floor", "unit", "n", "d"]
-    value = rows.set_index(["metric", "layer", "layer_to"])["value"]
-    assert set(value["pwcca"].index) == {(0, 1), (1, 2), (2, 3), (0, 2), (0, 3)}
-    for metric in ("pwcca", "debiased_cka"):
-        assert value[metric][0, 1] == pytest.approx(0, abs=1e-6)  # a rotation changes nothing; float32 rounding
-        assert 0.05 < value[metric][1, 2] < 0.9
-        unrelated = rows[(rows.metric == metric) & (rows.layer == 2)].iloc[0]
-        assert unrelated.value == pytest.approx(
-            unrelated.floor, abs=0.1
-        )  # 4 standard errors of chance at n/d = 50
-    assert (rows["n"] == 400).all()
-    assert (rows["d"] == 8).all()
-
-
 @pytest.mark.parametrize("kind", ["masked_lm", "causal_lm", "translation"])
 def test_the_floor_of_the_loss_is_the_loss_of_the_token_frequencies(kind, tokens):
     objective = build(settings(kind), tokens)
@@ -127,13 +106,13 @@ def test_measuring_adds_what_is_missing_and_keeps_what_is_there(make_run, tokens
     information = TokenInformationSettings(kind="token_information", tokens=400, types=30, clusters=5)
     scores = ValidationSettings(kind="validation", translations=5)
     said = []
-    measure(directory, tokens, [change], say=said.append)
+    measure(directory, tokens, [change], data_root=directory.path, say=said.append)
     first = measured.rows(directory.path)
     assert measured.missing(directory.path, [change, information, scores]) == [information, scores]
-    measure(directory, tokens, [change, information, scores], say=said.append)
+    measure(directory, tokens, [change, information, scores], data_root=directory.path, say=said.append)
     rows = measured.rows(directory.path)
     pd.testing.assert_frame_equal(rows.iloc[: len(first)][first.columns], first, check_dtype=False)
-    assert said == ["measuring layer_change", "measuring token_information", "measuring validation"]
+    assert said == [f"measuring {kind} at step 2" for kind in ("layer_change", "token_information", "validation")]
     assert (rows["step"] == 2).all()
     by_layer = rows[rows["metric"] == "cross_fitted"]
     assert by_layer["layer"].tolist() == [0, 1, 2]
@@ -154,7 +133,7 @@ def test_a_measure_that_is_refused_does_not_take_the_others_away(make_run, token
     too_many = TokenInformationSettings(kind="token_information", tokens=400, clusters=1000)
     scores = ValidationSettings(kind="validation", translations=5)
     with pytest.raises(MeasureError, match=r"^token_information: "):
-        measure(directory, tokens, [too_many, scores], say=lambda _: None)
+        measure(directory, tokens, [too_many, scores], data_root=directory.path, say=lambda _: None)
     assert measured.missing(directory.path, [too_many, scores]) == [too_many]
 
 
@@ -163,13 +142,46 @@ def test_measuring_again_replaces_its_own_rows_and_no_others(make_run, tokens):
     start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
     change = LayerChangeSettings(kind="layer_change", tokens=400)
     other = LayerChangeSettings(kind="layer_change", tokens=300)
-    measure(directory, tokens, [change, other], say=lambda _: None)
+    measure(directory, tokens, [change, other], data_root=directory.path, say=lambda _: None)
     before = measured.rows(directory.path)
-    measure(directory, tokens, [change], say=lambda _: None, again=True)
+    measure(directory, tokens, [change], data_root=directory.path, say=lambda _: None, again=True)
     after = measured.rows(directory.path)
     by = ["key", "metric", "layer", "layer_to"]
     pd.testing.assert_frame_equal(
         before.sort_values(by, ignore_index=True), after.sort_values(by, ignore_index=True), check_dtype=False
+    )
+
+
+def test_every_kept_checkpoint_is_measured_and_what_is_there_is_not_measured_twice(make_run, tokens):
+    directory = make_run(settings(training={"max_steps": 5}))
+    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    all_steps = LayerChangeSettings(kind="layer_change", tokens=400, checkpoints="all")
+    last = LayerChangeSettings(kind="layer_change", tokens=400)
+    measure(directory, tokens, [all_steps, last], data_root=directory.path, say=lambda _: None)
+    rows = measured.rows(directory.path)
+    everywhere = rows[rows["key"] == measured.key(all_steps)]
+    assert sorted(everywhere["step"].unique()) == [0, 1, 2, 4, 5]
+    assert set(rows[rows["key"] == measured.key(last)]["step"]) == {5}
+    by = ["metric", "layer", "layer_to"]
+    at_end, whole = (
+        part[part["step"] == 5].set_index(by)["value"]
+        for part in (everywhere, rows[rows["key"] == measured.key(last)])
+    )
+    pd.testing.assert_series_equal(at_end, whole)
+    untrained = everywhere[everywhere["step"] == 0].set_index(by)["value"]
+    assert (untrained != at_end).all()
+    # Rows of one step are lost: only that step is open.
+    rows[rows["step"] != 2].to_parquet(directory.path / "measures.parquet", index=False)
+    assert measured.missing(directory.path, [all_steps, last]) == [all_steps]
+    assert list(measured.open_checkpoints(directory.path, all_steps)) == [2]
+    said = []
+    measure(directory, tokens, [all_steps], data_root=directory.path, say=said.append)
+    assert said == ["measuring layer_change at step 2"]
+    again = measured.rows(directory.path)
+    pd.testing.assert_frame_equal(
+        again.sort_values(["key", "step", *by], ignore_index=True),
+        rows.sort_values(["key", "step", *by], ignore_index=True),
+        check_dtype=False,
     )
 
 

@@ -538,11 +538,11 @@ def test_learning_curves_are_a_figure_with_the_steps_in_its_table(tmp_path):
     ]
     folder = write(tmp_path, table_rows=[*rows(), *learned])
     shown = Page(page.write(folder))
-    assert "Figure 3. Learning curves" in shown.text
+    assert "Figure 1. Learning curves" in shown.text
     header, points = shown.table("Gain over no context (nats)")
     assert header[:3] == ["Arm", "Step", "Mean"]
     assert [row[:3] for row in points[:2]] == [["mlm", "250", "0.625 ± 0.000"], ["mlm", "500", "1.250 ± 0.000"]]
-    assert strict_json(folder / "report.json")["figures"][2]["panels"][0]["without_rows"] == ["mt", "untrained"]
+    assert strict_json(folder / "report.json")["figures"][0]["panels"][0]["without_rows"] == ["mt", "untrained"]
 
 
 def test_absent_facts_are_dashes(tmp_path):

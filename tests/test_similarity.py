@@ -17,8 +17,10 @@ from ablations.measures.similarity import (
     Side,
     cca,
     debiased_cka,
+    effective_rank,
     linear_cka,
     minibatch_cka,
+    participation_ratio,
     procrustes,
     pwcca,
     rbf_cka,
@@ -81,6 +83,10 @@ def pair():
         (procrustes, 0.726285),
         (rsa, 0.472440),
         (lambda x, y: minibatch_cka(x, y, batch_size=20), 0.533718),
+        (lambda x, y: effective_rank(x), 9.875503),
+        (lambda x, y: effective_rank(y), 9.844481),
+        (lambda x, y: participation_ratio(x), 9.150791),
+        (lambda x, y: participation_ratio(y), 8.917251),
     ],
 )
 def test_golden_values_of_the_notebook_of_kornblith_et_al_and_of_public_code_on_its_data(measure, expected):
@@ -329,12 +335,46 @@ def test_a_linear_function_of_the_other_side_is_fully_readable_from_it(pair):
     assert pwcca(y, x) == same(1)
 
 
-@pytest.mark.parametrize("name", ["cca", "pwcca", "linear_cka", "procrustes"])
+@pytest.mark.parametrize("name", sorted(set(MEASURES) - {"rsa", "pwcca_repo"}))
 def test_constant_features_change_nothing_however_little_the_others_vary(name, pair):
     x, y = pair[0][:, :4], pair[1]
     for magnitude in (1, 1e-13):
         wider = np.c_[magnitude * x, np.tile([0.1, 0.123, 0.3, 0.9], (N, 1))]  # their means come out rounded
         assert MEASURES[name](wider, y) == same(MEASURES[name](x, y))
+        assert MEASURES[name](y, wider) == same(MEASURES[name](y, x))
+
+
+@pytest.mark.parametrize("name", ["rsa", "pwcca_repo"])
+def test_constant_features_count_where_means_count(name, pair):
+    x, y = pair[0][:, :4], pair[1]
+    wider = np.c_[x, np.tile([0.1, 3.0, -2.0, 0.9], (N, 1))]
+    assert MEASURES[name](wider, y) != same(MEASURES[name](x, y), abs=1e-3)
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_a_feature_held_twice_counts_twice_where_variance_counts(name, pair):
+    x, y = pair
+    for side, wider in (("x", (np.c_[x, x[:, -1:]], y)), ("y", (x, np.c_[y, y[:, -1:]]))):
+        if name == "cca" or (name, side) == ("pwcca", "y"):
+            assert MEASURES[name](*wider) == same(MEASURES[name](x, y))
+        else:
+            assert MEASURES[name](*wider) != same(MEASURES[name](x, y), abs=1e-5)  # far above rounding
+    if name not in ("pwcca_repo", "minibatch_cka"):  # all features twice are the old ones in a larger scale
+        assert MEASURES[name](np.c_[x, x], y) == same(MEASURES[name](x, y))
+
+
+def test_rsa_ignores_the_mean_and_the_scale_of_each_token(pair):
+    x, y = pair
+    change_N1 = np.random.default_rng(3).uniform(0.5, 2, (N, 1))
+    assert rsa(change_N1 * x + normal(N, 1, seed=4), y) == same(rsa(x, y))
+    assert rsa(x + normal(N, D, seed=4), y) != same(rsa(x, y), abs=1e-3)
+
+
+def test_rsa_ignores_rotations_that_keep_the_direction_in_which_all_features_are_equal(pair):
+    x, y = pair
+    frame = np.linalg.qr(np.c_[np.ones(D), normal(D, D - 1, seed=5)])[0]
+    kept = frame @ scipy.linalg.block_diag(1, rotation(D - 1, seed=6)) @ frame.T
+    assert rsa(x @ kept, y) == same(rsa(x, y))
 
 
 def test_repeated_and_dependent_features_add_no_directions(pair):
@@ -396,6 +436,79 @@ def test_far_from_the_origin_little_is_lost(name, pair):
     assert MEASURES[name](x + 1e6, y - 1e6) == same(MEASURES[name](x, y), abs=1e-7)
 
 
+# How many directions a layer has ---------------------------------------------------------------------
+
+DIMENSIONS = {"effective_rank": effective_rank, "participation_ratio": participation_ratio}
+
+
+def test_dimensions_equal_their_definitions_on_eigenvalues_of_the_covariance(pair):
+    for x in (*pair, normal(5, 9, seed=0)):  # fewer tokens than features, too
+        variances = np.linalg.eigvalsh(np.cov(x, rowvar=False)).clip(0)
+        deviations = np.sqrt(variances)
+        entropy = scipy.stats.entropy(deviations / deviations.sum())
+        assert effective_rank(x) == same(math.exp(entropy), abs=1e-5)  # roots of rounding in place of zeros
+        assert participation_ratio(x) == same(variances.sum() ** 2 / (variances**2).sum())
+
+
+def test_dimensions_of_two_directions_worked_out_by_hand():
+    """Singular values 3 and 1: three quarters and a quarter of their sum, 9 and 1 tenths of their squares."""
+    h = np.linalg.qr(np.c_[np.ones(20), normal(20, 2, seed=0)])[0][:, 1:]
+    assert effective_rank(h * [3, 1]) == same(4 / 3**0.75)
+    assert participation_ratio(h * [3, 1]) == same(100 / 82)
+
+
+@pytest.mark.parametrize("name", DIMENSIONS)
+def test_dimensions_lie_between_a_line_and_all_directions_there_are(name):
+    measure = DIMENSIONS[name]
+    line = normal(50, 1, seed=0) @ normal(1, 6, seed=1) + normal(6, seed=2)
+    assert measure(line) == same(1)
+    h = np.linalg.qr(np.c_[np.ones(50), normal(50, 6, seed=3)])[0][:, 1:]
+    assert measure(h) == same(6)
+    assert measure(np.eye(4, 10)) == same(3)  # as many as tokens allow: the corners of a tetrahedron
+    assert measure(normal(2, 10, seed=4)) == same(1)
+    white = [measure(normal(2000, 20, seed=seed)) for seed in range(5)]
+    assert np.mean(white) == same(20 / (1 + 20 / 2000), abs=0.2)  # chance spreads variances by 1 +- sqrt(D / N)
+    for seed in range(20):
+        x = normal(30, 5, seed=seed) * np.geomspace(1, 10, 5)
+        assert 1 <= participation_ratio(x) <= effective_rank(x) <= 5
+
+
+@pytest.mark.parametrize("name", DIMENSIONS)
+def test_dimensions_ignore_means_rotations_and_scale_and_nothing_else(name, pair):
+    measure, x = DIMENSIONS[name], pair[0]
+    for alike in (
+        x + 5 * normal(D, seed=10),
+        7 * x,
+        2.0**500 * x,
+        x @ rotation(D, seed=12),
+        x[ORDER],
+        x[:, ::-1],
+        np.c_[x, x],
+        np.c_[x, np.full((N, 2), 0.1)],
+        torch.from_numpy(x).requires_grad_(),
+        Side.of(x),
+    ):
+        assert measure(alike) == same(measure(x))
+    assert type(measure(x)) is float
+    for other in (x @ normal(D, D, seed=14), x * np.linspace(1, 2, D), np.c_[x, x[:, :1]], x[: N // 2], x**2):
+        assert measure(other) != same(measure(x), abs=1e-4)  # far above rounding
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [("effective_rank", "effective rank"), ("participation_ratio", "participation ratio")],
+)
+def test_dimensions_refuse_what_has_none(name, label):
+    measure = DIMENSIONS[name]
+    assert complaint(measure, np.full((9, 3), 0.1)) == (
+        f"{label} is undefined: all 9 rows of x are equal. There is nothing to compare."
+    )
+    assert (
+        complaint(measure, np.ones((1, 3))) == f"{label} needs at least 2 tokens, got 1. Capture more sentences."
+    )
+    assert "x must be finite" in complaint(measure, np.full((9, 3), np.nan))
+
+
 # Errors ----------------------------------------------------------------------------------------------
 
 
@@ -429,6 +542,12 @@ def test_unfit_matrices_are_refused_by_every_measure(name, pair):
 def test_a_side_without_variance_is_refused(name, pair):
     message = complaint(MEASURES[name], pair[0], np.full((N, D), 0.1))
     assert message.endswith("is undefined: all 200 rows of y are equal. There is nothing to compare.")
+
+
+def test_rsa_refuses_a_side_as_it_needs_uncentred_rows(pair):
+    assert complaint(rsa, pair[0], Side.of(pair[1])) == (
+        "y must be a matrix of tokens by features here, but it is a Side. Give the matrix that it was made of."
+    )
 
 
 def test_unequal_tokens_are_refused_with_a_remedy(pair):
@@ -500,4 +619,5 @@ def test_undefined_values_are_refused_and_not_returned_as_nan():
 
 
 def test_every_measure_of_the_module_is_tested_here():
-    assert set(similarity.__all__) == {name for name in MEASURES if name != "pwcca_repo"} | {"Side"}
+    pairwise = {name for name in MEASURES if name != "pwcca_repo"}
+    assert set(similarity.__all__) == pairwise | set(DIMENSIONS) | {"Moments", "Side"}

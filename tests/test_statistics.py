@@ -5,7 +5,7 @@ from scipy import stats
 
 from ablations import results
 from ablations.errors import ResultsError
-from reports.statistics import gain, last_step, mean_interval
+from reports.statistics import bands, gain, last_step, mean_interval
 
 
 def seeds_of(values, **columns):
@@ -100,6 +100,56 @@ def test_layers_of_one_run_are_not_passed_off_as_seeds():
     )
 
 
+def points(values, *, arm="mlm", errors=None, **columns):
+    """One value a seed at one place of a line."""
+    return seeds_of(values, arm=arm, x=1, standard_error=errors, **columns)
+
+
+def test_with_several_seeds_the_band_is_their_interval_whatever_their_own_errors_are():
+    found = bands(points([1.0, 2.0, 4.0], errors=[9.0] * 3), line="arm")
+    assert found.columns.tolist() == ["arm", "x", "mean", "low", "high", "seeds", "band"]
+    pd.testing.assert_frame_equal(
+        found.drop(columns="band"), mean_interval(points([1.0, 2.0, 4.0]), by=["arm", "x"])
+    )
+    assert found["band"].tolist() == ["seeds"]
+
+
+def test_with_one_seed_the_band_is_the_error_over_text():
+    found = bands(points([2.0], errors=[0.5]), line="arm").iloc[0]
+    assert found[["mean", "low", "high", "seeds"]].tolist() == pytest.approx([2.0, 2 - 0.98, 2 + 0.98, 1])
+    assert found["band"] == "text"
+
+
+@pytest.mark.parametrize("errors", [[np.nan], None])
+def test_with_one_seed_and_no_error_there_is_no_band(errors):
+    found = bands(points([2.0], errors=errors), line="arm").iloc[0]
+    assert found[["low", "high"]].isna().all()
+    assert found["band"] == ""
+
+
+def test_a_line_has_one_kind_of_band_even_where_only_one_of_its_seeds_has_a_number():
+    lines = pd.concat([
+        points([1.0, 2.0], errors=[0.1, 0.1]), points([1.0, np.nan], errors=[0.1, np.nan]).assign(x=2),
+        points([3.0], arm="clm", errors=[0.1]), points([4.0, np.nan], arm="mt", errors=[0.2, np.nan]),
+    ])  # fmt: skip
+    found = bands(lines, line="arm").set_index(["arm", "x"])
+    assert found["band"].to_dict() == {("mlm", 1): "seeds", ("mlm", 2): "", ("clm", 1): "text", ("mt", 1): "text"}
+    assert found.loc[("mt", 1), "high"] == pytest.approx(4 + 1.96 * 0.2)
+
+
+def test_what_shares_runs_has_no_interval_over_its_pairs():
+    lines = pd.concat([points([1.0, 2.0], overlapping=True), points([1.0, 2.0], arm="clm", overlapping=False)])
+    found = bands(lines, line="arm").set_index("arm")
+    assert found["band"].to_dict() == {"mlm": "", "clm": "seeds"}
+    assert np.isnan(found.loc["mlm", "low"])
+    assert found.loc["mlm", "mean"] == 1.5
+
+
+def test_bands_too_refuse_two_values_of_a_seed():
+    with pytest.raises(ResultsError, match=r"^a mean over seeds needs one value a seed, but seed 0 has several"):
+        bands(pd.concat([points([1.0]), points([2.0])]), line="arm")
+
+
 def test_last_step_is_found_for_each_run_and_measure():
     table = results.table(
         [
@@ -118,6 +168,27 @@ def test_last_step_is_found_for_each_run_and_measure():
     ]
     without = table.drop(columns="step")
     pd.testing.assert_frame_equal(last_step(without), without)
+
+
+def test_all_rows_of_a_run_without_steps_are_its_last():
+    table = results.table(
+        [row(step=None), row(step=None, metric="perplexity"), row(run_id="b", step=4), row(run_id="b")]
+    )
+    assert last_step(table)[["run_id", "metric"]].to_numpy().tolist() == [
+        ["a", "loss"],
+        ["a", "perplexity"],
+        ["b", "loss"],
+    ]
+    assert len(gain(results.table([row(step=None, floor=5.0)]))) == 1
+
+
+def test_each_pair_of_runs_has_its_own_last_step():
+    pairs = [
+        row(measure="run_distance", step=step, other_run_id=other)
+        for step, other in ((4, "b"), (8, "b"), (4, "c"))
+    ]
+    kept = last_step(results.table(pairs))
+    assert kept[["other_run_id", "step"]].to_numpy().tolist() == [["b", 8], ["c", 4]]
 
 
 def test_gain_is_what_a_guess_without_context_loses_more_and_may_be_negative():

@@ -9,9 +9,10 @@ All three ignore the means of the columns and any invertible linear map of Y; CC
 inflated by chance: independent data of ten tokens per feature has a PWCCA near 0.27. Compare only values
 of equal N, D and E, beside their floor.
 
-Shapes: N tokens, D and E features, R rows of the factor R, K directions on both sides.
+Shapes: N tokens, D and E features, R rows of the factor R, K and J principal components.
 """
 
+import math
 import warnings
 from typing import Literal
 
@@ -20,7 +21,8 @@ import torch
 from torch import Tensor
 
 from ablations.errors import MeasureError
-from ablations.measures.matrices import Matrix, Side, centred_pair
+from ablations.measures.matrices import Matrix
+from ablations.measures.sides import AnySide, side_pair
 
 REFUSED_BELOW = 5
 """Tokens per feature (of the wider side) below which chance decides, and CCA is refused."""
@@ -28,11 +30,8 @@ REFUSED_BELOW = 5
 WARNED_BELOW = 10
 """Tokens per feature below which chance is still about 0.3, and CCA warns."""
 
-RANK_CUTOFF = 1e-6
-"""Directions whose singular value is below this share of the largest are noise of float32, not data."""
 
-
-def cca(x_ND: Matrix | Side, y_NE: Matrix | Side) -> float:
+def cca(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide) -> float:
     """Mean canonical correlation, 0 to 1, over as many directions as the side of lower rank has.
 
     1 when one side is a linear function of the other. Symmetric; ignores means and invertible linear
@@ -45,7 +44,7 @@ def cca(x_ND: Matrix | Side, y_NE: Matrix | Side) -> float:
     return _correlations(*pair).mean().item()
 
 
-def svcca(x_ND: Matrix | Side, y_NE: Matrix | Side, *, variance: float = 0.99) -> float:
+def svcca(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide, *, variance: float = 0.99) -> float:
     """`cca` of the leading principal components that hold the share `variance` of each side's variance.
 
     0 to 1; symmetric; ignores means, rotations and the scale of each side, not its other linear maps.
@@ -63,7 +62,9 @@ def svcca(x_ND: Matrix | Side, y_NE: Matrix | Side, *, variance: float = 0.99) -
     return _correlations(*pair, variance).mean().item()
 
 
-def pwcca(x_ND: Matrix | Side, y_NE: Matrix | Side, *, weights: Literal["first", "svcca_repo"] = "first") -> float:
+def pwcca(
+    x_ND: Matrix | AnySide, y_NE: Matrix | AnySide, *, weights: Literal["first", "svcca_repo"] = "first"
+) -> float:
     """Mean canonical correlation, 0 to 1, each direction weighted by how much of X it accounts for.
 
     The weight of a canonical variate h of X is the sum over the columns x_j of X of abs(<h, x_j>), the
@@ -83,14 +84,13 @@ def pwcca(x_ND: Matrix | Side, y_NE: Matrix | Side, *, weights: Literal["first",
         raise MeasureError(f"PWCCA weights are 'first' or 'svcca_repo', but weights is {weights!r}.")
     x, y = _pair(x_ND, y_NE, measure="PWCCA")
     if weights == "svcca_repo":
-        return _repository_pwcca(y, x) if x.x_ND.shape[1] > y.x_ND.shape[1] else _repository_pwcca(x, y)
-    basis_RK, x_RD = _basis(x), x.factors[1]
-    rotation_KK, correlation_K, _ = torch.linalg.svd(basis_RK.T @ _cross(x, y) @ _basis(y), full_matrices=False)
-    weight_K = ((basis_RK @ rotation_KK).T @ x_RD).abs().sum(1)
+        return _repository_pwcca(y, x) if x.width > y.width else _repository_pwcca(x, y)
+    rotation_KK, correlation_K, _ = torch.linalg.svd(x.overlap(y), full_matrices=False)
+    weight_K = (rotation_KK.T @ x.principal.factor_KD).abs().sum(1)
     return (weight_K @ correlation_K.clamp(0, 1) / weight_K.sum()).item()
 
 
-def _repository_pwcca(x: Side, y: Side) -> float:
+def _repository_pwcca(x: AnySide, y: AnySide) -> float:
     """PWCCA as google/svcca computes it; X is the narrower side.
 
     It departs from the paper three times. With Sxx, Sxy, Syy the covariances, U from the singular value
@@ -102,14 +102,14 @@ def _repository_pwcca(x: Side, y: Side) -> float:
     sides where Y has fewer, and fails). The result depends on the means and on the basis of either side,
     and on the signs of the singular vectors, which are those of numpy here as there.
     """
-    ux_RK, _, vx_KD = _decomposed(x)
-    uy_RK, _, vy_KE = _decomposed(y)
+    axes_KD, axes_JE = x.principal.axes_KD, y.principal.axes_KD
     # Z (Z'Z)^-1/2 is U V', also where Z'Z has no inverse.
-    u_DD, correlation_K, _ = np.linalg.svd((vx_KD.T @ (ux_RK.T @ _cross(x, y) @ uy_RK) @ vy_KE).numpy())
-    kept = slice(min(len(vx_KD), len(vy_KE)))
-    x_ND, mean_D = x.x_ND.cpu(), x.mean_D.cpu()
-    directions_NK = x_ND @ torch.from_numpy(u_DD)[:, kept] + mean_D[kept]
-    weight_K = (torch.linalg.qr(directions_NK).Q.T @ (x_ND + mean_D)).abs().sum(1).numpy()
+    u_DD, correlation_K, _ = np.linalg.svd((axes_KD.T @ x.overlap(y) @ axes_JE).numpy())
+    kept = slice(min(len(axes_KD), len(axes_JE)))
+    # All rows in terms of U and of the constant column of unit length, which is orthogonal to it.
+    raw_RD = torch.cat([x.principal.factor_KD, math.sqrt(len(x)) * x.mean_D.cpu()[None]])
+    directions_RK = torch.cat([raw_RD[:-1] @ torch.from_numpy(u_DD)[:, kept], raw_RD[-1:, kept]])
+    weight_K = (torch.linalg.qr(directions_RK).Q.T @ raw_RD).abs().sum(1).numpy()
     return float(weight_K @ correlation_K[kept].clip(0, 1) / weight_K.sum())
 
 
@@ -127,9 +127,9 @@ def require_tokens(tokens: int, features: int, *, measure: str) -> None:
         )
 
 
-def _pair(x_ND: Matrix | Side, y_NE: Matrix | Side, *, measure: str) -> tuple[Side, Side]:
-    x, y = centred_pair(x_ND, y_NE, measure=measure)
-    tokens, features = len(x), max(x.x_ND.shape[1], y.x_ND.shape[1])
+def _pair(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide, *, measure: str) -> tuple[AnySide, AnySide]:
+    x, y = side_pair(x_ND, y_NE, measure=measure)
+    tokens, features = len(x), max(x.width, y.width)
     require_tokens(tokens, features, measure=measure)
     if tokens < WARNED_BELOW * features:
         warnings.warn(
@@ -140,24 +140,15 @@ def _pair(x_ND: Matrix | Side, y_NE: Matrix | Side, *, measure: str) -> tuple[Si
     return x, y
 
 
-def _cross(x: Side, y: Side) -> Tensor:
-    """Inner products of the two orthonormal bases Q: the one pass over the tokens that a pair needs."""
-    return (x.factors[0].T @ y.factors[0]).cpu()
+def _correlations(x: AnySide, y: AnySide, variance: float = 1.0) -> Tensor:
+    """Canonical correlations of the fewest principal components that reach `variance` on each side."""
+    overlap_KJ = x.overlap(y)[: _components(x, variance), : _components(y, variance)]
+    return torch.linalg.svdvals(overlap_KJ).clamp(0, 1)
 
 
-def _decomposed(x: Side) -> tuple[Tensor, Tensor, Tensor]:
-    """Singular value decomposition of R without the directions that are noise."""
-    u_RK, s_K, v_KD = torch.linalg.svd(x.factors[1], full_matrices=False)
-    rank = int((s_K > RANK_CUTOFF * s_K[0]).sum())
-    return u_RK[:, :rank], s_K[:rank], v_KD[:rank]
-
-
-def _basis(x: Side, variance: float = 1.0) -> Tensor:
-    """Orthonormal basis, in terms of Q, of the fewest principal components that reach `variance`."""
-    u_RK, s_K, _ = _decomposed(x)
-    share_K = (s_K**2).cumsum(0) / (s_K**2).sum()
-    return u_RK[:, : int((share_K < variance).sum()) + 1]
-
-
-def _correlations(x: Side, y: Side, variance: float = 1.0) -> Tensor:
-    return torch.linalg.svdvals(_basis(x, variance).T @ _cross(x, y) @ _basis(y, variance)).clamp(0, 1)
+def _components(x: AnySide, variance: float) -> int:
+    variance_K = x.principal.singular_K**2
+    if variance == 1:  # rounding of sums must not leave out the last ones
+        return len(variance_K)
+    share_K = variance_K.cumsum(0) / variance_K.sum()
+    return int((share_K < variance).sum()) + 1

@@ -13,14 +13,15 @@ Shapes: N tokens, D and E features.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ablations.errors import MeasureError
-from ablations.measures.matrices import Matrix, Side, centred_pair
+from ablations.measures.matrices import Matrix
+from ablations.measures.sides import AnySide, Side, matrix_pair, side_pair
 
 FEWEST_TOKENS = 4
 """The unbiased HSIC divides by N (N - 3)."""
@@ -32,17 +33,17 @@ NO_SIMILARITY = 1e-12
 """Share of the biased HSIC below which an unbiased one is rounding."""
 
 
-def linear_cka(x_ND: Matrix | Side, y_NE: Matrix | Side) -> float:
+def linear_cka(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide) -> float:
     """Linear CKA, 0 to 1: ||X'Y||^2 / (||X'X|| ||Y'Y||) in Frobenius norms, O(N D E) and no N x N matrix.
 
     Raises:
         MeasureError: unfit matrices.
     """
-    x, y = centred_pair(x_ND, y_NE, measure="linear CKA")
+    x, y = side_pair(x_ND, y_NE, measure="linear CKA")
     return _ratio(_hsic(x, y), _hsic(x, x), _hsic(y, y))
 
 
-def debiased_cka(x_ND: Matrix | Side, y_NE: Matrix | Side) -> float:
+def debiased_cka(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide) -> float:
     """Ratio of unbiased HSICs, -1 to 1, near 0 for independent data of any N; O(N D E), no N x N matrix.
 
     Each HSIC is unbiased, their ratio nearly so.
@@ -50,7 +51,7 @@ def debiased_cka(x_ND: Matrix | Side, y_NE: Matrix | Side) -> float:
     Raises:
         MeasureError: unfit matrices, fewer than four tokens, or a side whose tokens are all equally alike.
     """
-    pair = centred_pair(x_ND, y_NE, measure="debiased CKA", tokens=FEWEST_TOKENS)
+    pair = side_pair(x_ND, y_NE, measure="debiased CKA", tokens=FEWEST_TOKENS)
     return _unbiased_cka([pair], measure="debiased CKA")
 
 
@@ -63,7 +64,7 @@ def minibatch_cka(x_ND: Matrix | Side, y_NE: Matrix | Side, *, batch_size: int) 
     Raises:
         MeasureError: as `debiased_cka`, and for a batch of fewer than four rows or more than there are.
     """
-    x, y = centred_pair(x_ND, y_NE, measure="minibatch CKA", tokens=FEWEST_TOKENS)
+    x, y = matrix_pair(x_ND, y_NE, measure="minibatch CKA", tokens=FEWEST_TOKENS)
     if not FEWEST_TOKENS <= batch_size <= len(x):
         raise MeasureError(
             f"minibatch CKA needs batches of {FEWEST_TOKENS} tokens up to all {len(x)}, "
@@ -85,29 +86,29 @@ def rbf_cka(x_ND: Matrix | Side, y_NE: Matrix | Side, *, bandwidth: float = 0.5)
     """
     if not (bandwidth > 0 and math.isfinite(bandwidth)):
         raise MeasureError(f"RBF CKA needs a positive bandwidth, but bandwidth is {bandwidth}.")
-    x, y = centred_pair(x_ND, y_NE, measure="RBF CKA")
+    x, y = matrix_pair(x_ND, y_NE, measure="RBF CKA")
     x_NN, y_NN = _rbf_kernel(x.x_ND, bandwidth, name="x"), _rbf_kernel(y.x_ND, bandwidth, name="y")
     return _ratio((x_NN * y_NN).sum(), (x_NN * x_NN).sum(), (y_NN * y_NN).sum())
 
 
-def _hsic(x: Side, y: Side) -> Tensor:
+def _hsic(x: AnySide, y: AnySide) -> Tensor:
     """tr(K L) of the centred linear kernels K = XX' and L = YY', in feature space."""
-    return (x.gram_DD if x is y else x.x_ND.T @ y.x_ND).square().sum()
+    return x.cross(y).square().sum()
 
 
-def _unbiased_hsic(x: Side, y: Side) -> Tensor:
+def _unbiased_hsic(x: AnySide, y: AnySide) -> Tensor:
     """N (N - 3) times the unbiased HSIC of Song et al., in feature space, for centred columns.
 
     With diagonals zeroed, K~ and L~, it is tr(K~L~) + 1'K~1 1'L~1 / ((N-1)(N-2)) - 2/(N-2) 1'K~L~1. Now
     K1 = 0, so that K~1 = -k, k being the squared lengths of the rows, and all three terms need no more
     than k, l and ||X'Y||^2. Centring is free: the unbiased HSIC does not depend on the means.
     """
-    n, k_N, l_N = len(x), x.length_N, y.length_N
-    own = k_N @ l_N
-    return _hsic(x, y) - own + k_N.sum() * l_N.sum() / ((n - 1) * (n - 2)) - 2 / (n - 2) * own
+    n, own = len(x), x.lengths_with(y)
+    total = x.squared_length * y.squared_length
+    return _hsic(x, y) - own + total / ((n - 1) * (n - 2)) - 2 / (n - 2) * own
 
 
-def _unbiased_cka(batches: list[tuple[Side, Side]], *, measure: str) -> float:
+def _unbiased_cka(batches: Sequence[tuple[AnySide, AnySide]], *, measure: str) -> float:
     """Ratio of HSICs, each summed over batches of one size."""
     xs, ys = zip(*batches, strict=True)
     for name, side in (("x", xs), ("y", ys)):
@@ -119,7 +120,7 @@ def _unbiased_cka(batches: list[tuple[Side, Side]], *, measure: str) -> float:
     return _ratio(*(_summed(_unbiased_hsic, *sides) for sides in ((xs, ys), (xs, xs), (ys, ys))))
 
 
-def _summed(hsic: Callable[[Side, Side], Tensor], xs: Iterable[Side], ys: Iterable[Side]) -> Tensor:
+def _summed(hsic: Callable[[AnySide, AnySide], Tensor], xs: Iterable[AnySide], ys: Iterable[AnySide]) -> Tensor:
     return torch.stack([hsic(x, y) for x, y in zip(xs, ys, strict=True)]).sum()
 
 

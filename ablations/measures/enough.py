@@ -3,25 +3,45 @@
 import numpy as np
 
 from ablations.measures.cca import require_tokens
-from ablations.measures.information import fitting_halves, most_frequent
-from ablations.measures.sample import first_tokens
-from ablations.measures.settings import LayerChangeSettings, Measure, TokenInformationSettings
-from lightning_modules.data.tokens import Split
+from ablations.measures.influence import choices
+from ablations.measures.information import fitting_halves
+from ablations.measures.pictures import occurrences
+from ablations.measures.pools import require_occurrences
+from ablations.measures.sample import Sample
+from ablations.measures.settings import (
+    InfluenceSettings,
+    LayerChangeSettings,
+    Measure,
+    NeighboursSettings,
+    PicturesSettings,
+    RunDistanceSettings,
+    TokenInformationSettings,
+)
+from ablations.measures.token_information import asked
+from lightning_modules.data.tokens import Tokens
 
 
-def require_enough_text(settings: Measure, validation: Split, *, hidden_size: int) -> None:
+def require_enough_text(
+    settings: Measure, sample: Sample, tokens: Tokens, *, hidden_size: int, objective: str
+) -> None:
     """Refuse what measuring would refuse after the training, as far as the text and the width decide it.
 
     Raises:
-        MeasureError: no sentence in the sample, too few tokens for the width, or for the clusters.
+        MeasureError: too few tokens for the width or for the clusters, or too few occurrences of a token.
     """
     match settings:
-        case LayerChangeSettings():
-            sample = first_tokens(validation, settings.tokens)
-            require_tokens(len(sample.token_N), hidden_size, measure="layer_change")
+        case LayerChangeSettings() | RunDistanceSettings():
+            require_tokens(len(sample), hidden_size, measure=settings.kind)
         case TokenInformationSettings():
-            sample = first_tokens(validation, settings.tokens)
-            frequent_N = most_frequent(sample.token_N, settings.types)
-            # The first child of the seed that measuring starts from: the very halves it will use.
-            (split,) = np.random.default_rng(0).spawn(1)
-            fitting_halves(sample.sentence_N[frequent_N], clusters=settings.clusters, rng=split)
+            for question in asked(sample, settings, objective):
+                # The first child of the seed that measuring starts from: the very halves it will use.
+                (split,) = np.random.default_rng(0).spawn(1)
+                fitting_halves(sample.sentence_N[question.place_N], clusters=settings.clusters, rng=split)
+        case NeighboursSettings():
+            require_occurrences(sample, settings)
+        case PicturesSettings():
+            occurrences(sample, settings, tokens.tokenizer)
+        case InfluenceSettings():
+            for by in settings.groups:
+                if by == "frequency" or "tag" in sample.labels:
+                    choices(sample, by, settings.sentences)

@@ -1,66 +1,169 @@
-"""How far two layers are alike as clouds of points: Procrustes distance and RSA.
+"""The shape of the cloud of states: what direction they share, how many they spread over, how far a layer moves
+them.
 
-Shapes: N tokens, D and E features.
+Anisotropy and self-similarity are those of Ethayarajh 2019, https://arxiv.org/abs/1909.00512, sections 3.3 and
+3.4; the paper draws pairs at random, ours are all there are. For the ranks see `dimension.py`.
+
+Shapes: N occurrences, D width, L + 1 layers.
 """
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from scipy.stats import rankdata
-from torch import Tensor
+from numpy.typing import NDArray
+from torch.nn.functional import normalize
 
 from ablations.errors import MeasureError
-from ablations.measures.matrices import Matrix, Side, as_matrix, centred_pair, require_pair, rescaled
+from ablations.measures.dimension import effective_rank, participation_ratio
+from ablations.measures.jackknife import sentence_blocks, standard_error
+from ablations.measures.matrices import centred, rescaled
+from ablations.measures.moments import Moments
+from ablations.measures.nearest import directions
+from ablations.measures.pair_cosines import SentencePairs
+from ablations.measures.sample import Sample
+from ablations.measures.settings import GeometrySettings
+from lightning_modules.randomness import derive
 
-TIED = 12
-"""Decimals of a correlation. What differs by less is a tie that rounding broke."""
+RANKS = {"effective_rank": effective_rank, "participation_ratio": participation_ratio}
 
 
-def procrustes(x_ND: Matrix | Side, y_NE: Matrix | Side) -> float:
-    """Distance of the two clouds, each centred and of unit Frobenius norm, after the best rotation: 0 to sqrt 2.
+class Found(NamedTuple):
+    """A number of a layer."""
 
-    The root of 2 - 2 ||X'Y||_*, a metric (Williams et al. 2021, https://arxiv.org/abs/2110.14739, section
-    2); columns of 0 make up for different widths. Symmetric; ignores means, rotations, reflections and the
-    scale of each side. Rounding under the root leaves up to 1e-7 where it should be 0.
+    value: float
+    floor: float
+    left_out: Sequence[float] | NDArray[np.float64]
+    """The value without block 0, without block 1, ..."""
+    n: int
+    unit: str = ""
+
+
+def geometry(
+    states_LND: list[NDArray[np.float32]], sample: Sample, settings: GeometrySettings
+) -> Iterator[dict[str, Any]]:
+    """Rows by layer: `anisotropy`, `self_similarity`, `effective_rank`, `participation_ratio`, `update_norm`.
+
+    `anisotropy`: mean cosine of two occurrences from different sentences. The floor is that of the states less
+    their mean. It keeps all but the common direction, so value less floor is what that direction makes. It is
+    near 0 where the cloud is symmetric about its mean, and above 0 where it is lopsided: long states weigh more
+    in a mean, but not in a cosine. (Random signs take the direction away too, but make it 0 for any cloud.)
+
+    `self_similarity`: mean cosine of two occurrences of a type from different sentences, types counting the same,
+    less the anisotropy: what those of a type have in common beyond what all have. The floor has the tokens
+    shuffled among the occurrences and may be negative. A text without a type in two sentences has no such rows.
+
+    `effective_rank`, `participation_ratio`: in dimensions. The floor has every column shuffled on its own: columns
+    keep their spread and lose what they share. It is no lower bound but what independent columns would have, and
+    depends on the basis, which the value does not.
+
+    `update_norm`, from layer to layer + 1: mean of |h' - h| / |h|, where h and h' are the states of an occurrence.
+    The floor has the occurrences of the upper layer shuffled; where tokens keep their places the value is below.
+
+    Nothing is drawn but these shuffles, which are the same in every layer and arm. No setting is needed here.
 
     Raises:
-        MeasureError: unfit matrices.
+        MeasureError: a text of one sentence; states that are not finite, 0, or all equal.
     """
-    x, y = centred_pair(x_ND, y_NE, measure="Procrustes")
-    nuclear = torch.linalg.svdvals(x.x_ND.T @ y.x_ND).sum() / (x.x_ND.norm() * y.x_ND.norm())
-    return (2 - 2 * nuclear).clamp(min=0).sqrt().item()
-
-
-def rsa(x_ND: Matrix, y_NE: Matrix) -> float:
-    """Spearman's correlation, -1 to 1, of the two sides' similarities over all pairs of tokens.
-
-    The similarity of two tokens is Pearson's correlation of their rows (Kriegeskorte et al. 2008,
-    https://doi.org/10.3389/neuro.06.004.2008, with similarities for dissimilarities), so the columns are
-    *not* centred and their means count. Symmetric; ignores the order of the features and the mean and the
-    scale of each row. Rotations change it, unless they keep the direction in which all features are equal.
-    Holds three N x N float64 matrices: 2.4 GB for 10,000 tokens.
-
-    Raises:
-        MeasureError: unfit matrices, fewer than three tokens, a constant row, or all pairs equally similar.
-    """
-    sides = [rescaled(as_matrix(values, name=name)) for name, values in (("x", x_ND), ("y", y_NE))]
-    require_pair(*map(len, sides), measure="RSA", tokens=3)
-    ranks = np.stack([_ranked_similarities(z_ND, name=name) for name, z_ND in zip("xy", sides, strict=True)])
-    return float(np.clip(ranks[0] @ ranks[1], -1, 1))
-
-
-def _ranked_similarities(x_ND: Tensor, *, name: str) -> np.ndarray:
-    """Ranks of the correlations above the diagonal, ties averaged; centred, of unit length."""
-    x_ND = x_ND - x_ND[:, :1]  # makes a constant row exactly 0
-    if (constant := (x_ND == 0).all(1)).any():
+    if sample.sentence_N[0] == sample.sentence_N[-1]:
         raise MeasureError(
-            f"RSA correlates rows, but {int(constant.sum())} rows of {name} have equal values in all columns, "
-            f"the first being row {int(constant.nonzero()[0])}. Leave those tokens out on both sides."
+            "geometry compares occurrences of different sentences, but the text has 1 sentence. Use more text."
         )
-    x_ND = x_ND - x_ND.mean(1, keepdim=True)
-    x_ND = x_ND / x_ND.norm(dim=1, keepdim=True)
-    similarity_NN = (x_ND @ x_ND.T).cpu().numpy()
-    ranks = rankdata(similarity_NN[np.triu_indices(len(x_ND), 1)].round(TIED))
-    ranks -= ranks.mean()
-    if not ranks.any():
-        raise MeasureError(f"RSA is undefined: all pairs of rows of {name} are equally similar. Use more tokens.")
-    return ranks / np.linalg.norm(ranks)
+    block_N = sentence_blocks(sample.sentence_N)
+    pairs = _Pairs.of(sample, block_N)
+    for layer, states_ND in enumerate(states_LND):
+        if (states_ND == states_ND[0]).all():
+            raise MeasureError(
+                f"geometry is undefined: all {len(states_ND)} states of layer {layer} are equal. "
+                f"There is nothing to describe."
+            )
+        for metric, found in (_cosines(states_ND, pairs) | _ranks(states_ND, block_N)).items():
+            yield _row(metric, found, width=states_ND.shape[1]) | {"layer": layer}
+        if layer + 1 < len(states_LND):
+            found = _update_norm(states_ND, states_LND[layer + 1], block_N)
+            yield _row("update_norm", found, width=states_ND.shape[1]) | {"layer": layer, "layer_to": layer + 1}
+
+
+def _row(metric: str, found: Found, *, width: int) -> dict[str, Any]:
+    return {
+        "metric": metric,
+        "value": found.value,
+        "floor": found.floor,
+        "standard_error": standard_error(found.left_out),
+        "unit": found.unit,
+        "n": found.n,
+        "d": width,
+    }
+
+
+class _Pairs(NamedTuple):
+    """Which occurrences are compared."""
+
+    of_all: SentencePairs
+    of_types: SentencePairs
+    of_shuffled_types: SentencePairs
+
+    @classmethod
+    def of(cls, sample: Sample, block_N: NDArray[np.int64]) -> "_Pairs":
+        shuffled_N = _rng("tokens").permutation(sample.token_N)
+        labels = (np.zeros_like(sample.token_N), sample.token_N, shuffled_N)
+        return cls(*(SentencePairs(label_N, sample.sentence_N, block_N) for label_N in labels))
+
+
+def _cosines(states_ND: NDArray[np.float32], pairs: _Pairs) -> dict[str, Found]:
+    unit_ND = directions(states_ND).numpy()
+    # A state that equals the mean is left without a direction, and its cosines are 0.
+    without_mean_ND = normalize(centred(rescaled(torch.from_numpy(states_ND))), dim=1).numpy()
+    of_all, n = pairs.of_all.mean_cosines(unit_ND), len(unit_ND)
+    floor = pairs.of_all.mean_cosines(without_mean_ND)[0]
+    found = {"anisotropy": Found(float(of_all[0]), float(floor), of_all[1:], n)}
+    if pairs.of_types.occurrences:
+        adjusted = pairs.of_types.mean_cosines(unit_ND) - of_all
+        floor = pairs.of_shuffled_types.mean_cosines(unit_ND)[0] - of_all[0]
+        n = pairs.of_types.occurrences
+        found["self_similarity"] = Found(float(adjusted[0]), float(floor), adjusted[1:], n)
+    return found
+
+
+def _ranks(states_ND: NDArray[np.float32], block_N: NDArray[np.int64]) -> dict[str, Found]:
+    parts: list[Moments] = []
+    for block in range(int(block_N.max()) + 1):
+        parts.append(Moments(pairs=(), origin=parts[0].origin if parts else None))
+        parts[-1].add(states_ND[block_N == block])
+    whole = sum(parts[1:], parts[0])
+    left_out = [whole - part for part in parts]
+    independent = Moments(pairs=(), origin=whole.origin)
+    independent.add(_rng("columns").permuted(states_ND, axis=0))
+    return {
+        metric: Found(
+            value=rank(whole.side(0)),
+            floor=rank(independent.side(0)),
+            left_out=[rank(others.side(0)) if len(others) > 1 else np.nan for others in left_out],
+            n=len(states_ND),
+            unit="dimensions",
+        )
+        for metric, rank in RANKS.items()
+    }
+
+
+def _update_norm(
+    lower_ND: NDArray[np.float32], upper_ND: NDArray[np.float32], block_N: NDArray[np.int64]
+) -> Found:
+    length_N = _lengths(lower_ND)
+    update_N = _lengths(upper_ND - lower_ND) / length_N
+    shuffled_ND = upper_ND[_rng("occurrences").permutation(len(upper_ND))]
+    return Found(
+        value=float(update_N.mean()),
+        floor=float((_lengths(shuffled_ND - lower_ND) / length_N).mean()),
+        left_out=[float(update_N[block_N != block].mean()) for block in np.unique(block_N)],
+        n=len(update_N),
+    )
+
+
+def _lengths(states_ND: NDArray[np.float32]) -> NDArray[np.float64]:
+    return np.sqrt(np.einsum("nd,nd->n", states_ND, states_ND, dtype=np.float64))
+
+
+def _rng(purpose: str) -> np.random.Generator:
+    return np.random.default_rng(derive(0, "geometry", purpose))

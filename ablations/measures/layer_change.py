@@ -1,19 +1,28 @@
-"""How much a layer changes its tokens: Voita et al. 2019, section 5.1, with a second, independent similarity."""
+"""How much a layer changes its tokens: Voita et al. 2019, section 5.1, with a second, independent similarity; and
+section 5.2, the same for tokens of different frequency and part of speech."""
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ablations.measures.matrices import Side
+from ablations.measures.cca import REFUSED_BELOW, WARNED_BELOW, require_tokens
+from ablations.measures.groups import equal_parts, groups
+from ablations.measures.jackknife import sentence_blocks, standard_error
+from ablations.measures.moments import Moments
+from ablations.measures.sample import Sample
+from ablations.measures.settings import Grouping, LayerChangeSettings
 from ablations.measures.similarity import debiased_cka, pwcca
 
-METRICS = {"pwcca": pwcca, "debiased_cka": debiased_cka}
+METRICS: dict[str, Callable[..., float]] = {"pwcca": pwcca, "debiased_cka": debiased_cka}
 
 
-def layer_change(states_LND: list[NDArray[np.float32]], *, seed: int) -> Iterator[dict[str, Any]]:
-    """Rows of 1 - similarity for layers l -> l + 1, and for 0 -> l.
+def layer_change(
+    states_LND: list[NDArray[np.float32]], sample: Sample, settings: LayerChangeSettings
+) -> Iterator[dict[str, Any]]:
+    """Rows of 1 - similarity for layers l -> l + 1, and for 0 -> l; l -> l + 1 also for each group asked for.
 
     PWCCA's weights come from the lower layer. The floor is the same number after the tokens of the upper
     layer were shuffled, the chance level of these very matrices.
@@ -21,22 +30,71 @@ def layer_change(states_LND: list[NDArray[np.float32]], *, seed: int) -> Iterato
     Raises:
         MeasureError: fewer than five tokens per unit of width.
     """
+    yield from changes(states_LND, sample.sentence_N, from_embeddings=True)
+    for by in settings.groups:
+        yield from group_changes(states_LND, sample, by, wanted=settings.group_tokens)
+
+
+def group_changes(
+    states_LND: list[NDArray[np.float32]], sample: Sample, by: Grouping, *, wanted: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """The rows l -> l + 1 of each group that is large enough, of equally many tokens; see `equal_parts`."""
+    width = states_LND[0].shape[1]
+    wanted = None if wanted is None else max(wanted, REFUSED_BELOW * width)
+    for name, place in equal_parts(groups(sample, by), fewest=WARNED_BELOW * width, wanted=wanted, seed=0):
+        for row in changes([layer_ND[place] for layer_ND in states_LND], sample.sentence_N[place]):
+            yield row | {"group": name}
+
+
+def changes(
+    states_LND: list[NDArray[np.float32]], sentence_N: NDArray[np.int64], *, from_embeddings: bool = False
+) -> Iterator[dict[str, Any]]:
+    """The rows of some tokens, with the error by the jackknife."""
     n, width = states_LND[0].shape
-    shuffled_N = np.random.default_rng(seed).permutation(n)
-    first = below = Side.of(states_LND[0])
-    for layer in range(1, len(states_LND)):
-        above = Side.of(states_LND[layer])
-        shuffled = above.reordered(shuffled_N)
-        for lower, side in ((layer - 1, below), (0, first))[: 1 if layer == 1 else 2]:
-            for metric, similarity in METRICS.items():
-                yield {
-                    "metric": metric,
-                    "layer": lower,
-                    "layer_to": layer,
-                    "value": 1 - similarity(side, above),
-                    "floor": 1 - similarity(side, shuffled),
-                    "unit": "distance",
-                    "n": n,
-                    "d": width,
-                }
-        below = above
+    require_tokens(n, width, measure="layer_change")
+    top = len(states_LND) - 1
+    steps = [(layer, layer + 1) for layer in range(top)]
+    steps += [(0, layer) for layer in range(2, top + 1)] if from_embeddings else []
+    parts = _moments(states_LND, sentence_N, steps)
+    whole = sum(parts[1:], parts[0])
+    left_out = [whole - part for part in parts] if len(parts) > 1 else []
+    for lower, upper in steps:
+        for metric, similarity in METRICS.items():
+            with warnings.catch_warnings():  # said once, of the whole
+                value = 1 - similarity(whole.side(lower), whole.side(upper))
+                warnings.simplefilter("ignore")
+                floor = 1 - similarity(whole.side(lower), whole.side(top + upper))
+                without = [
+                    1 - similarity(others.side(lower), others.side(upper))
+                    for others in left_out
+                    if len(others) >= REFUSED_BELOW * width
+                ]
+            yield {
+                "metric": metric,
+                "layer": lower,
+                "layer_to": upper,
+                "value": value,
+                "floor": floor,
+                "standard_error": standard_error(without) if len(without) == len(parts) else float("nan"),
+                "unit": "distance",
+                "n": n,
+                "d": width,
+            }
+
+
+def _moments(
+    states_LND: list[NDArray[np.float32]], sentence_N: NDArray[np.int64], steps: list[tuple[int, int]]
+) -> list[Moments]:
+    """The moments of each block of sentences. Sides 0 to L are the layers, L + 1 to 2 L layers 1 to L shuffled."""
+    top = len(states_LND) - 1
+    shuffled_N = np.random.default_rng(0).permutation(len(sentence_N))
+    pairs = [*steps, *((lower, top + upper) for lower, upper in steps)]
+    block_N = sentence_blocks(sentence_N)
+    parts: list[Moments] = []
+    for block in range(int(block_N.max()) + 1):
+        (place,) = np.nonzero(block_N == block)
+        sides = [layer_ND[place] for layer_ND in states_LND]
+        sides += [layer_ND[shuffled_N[place]] for layer_ND in states_LND[1:]]
+        parts.append(Moments(pairs=pairs, origin=parts[0].origin if parts else None))
+        parts[-1].add(*sides)
+    return parts

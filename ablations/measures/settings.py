@@ -2,33 +2,116 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from lightning_modules.config import InputFormat, Settings, WordOrder
 from lightning_modules.config.settings import from_name
 
+Grouping = Literal["frequency", "part_of_speech"]
+About = Literal["input", "previous", "next", "output"]
 
-class LayerChangeSettings(Settings):
+
+class MeasureSettings(Settings):
+    """Base of what is computed from the checkpoints of one run."""
+
+    checkpoints: Literal["last", "all"] = "last"
+    """From which of them: the last, or every one that was kept (`training.keep_checkpoints`)."""
+
+
+class StateSettings(MeasureSettings):
+    """Base of what is computed from the states of tokens."""
+
+    tokens: int = Field(50_000, ge=100)
+    """Token occurrences of the validation text, whole sentences from its start; fewer if it has fewer."""
+
+
+class LabelledSettings(StateSettings):
+    """Base of what may ask for parts of speech or syntax, which the built-in language knows of its own."""
+
+    treebank: str | None = None
+    """A treebank (CoNLL-U, or parquet with the columns text, tokens, upos, heads and deprels), for text of other
+    kinds: where labels are asked for, its sentences are read instead of the validation text."""
+
+
+class LayerChangeSettings(LabelledSettings):
     """How much each layer changes its tokens: 1 - similarity of two layers of one encoder."""
 
     kind: Literal["layer_change"]
-    tokens: int = Field(50_000, ge=100)
-    """Token occurrences of the validation text, whole sentences from its start; fewer if it has fewer."""
+    groups: tuple[Grouping, ...] = Field((), strict=False)
+    """Also apart for tokens of different frequency rank or part of speech, equally many of each."""
+    group_tokens: int | None = Field(None, ge=100)
+    """How many of each group; groups with fewer are left out. Unless given, as many as the smallest group has that
+    has ten for each unit of the encoder's width."""
 
 
-class TokenInformationSettings(Settings):
-    """How much each layer still knows about its input token: mutual information with k-means clusters."""
+class TokenInformationSettings(StateSettings):
+    """How much each layer still knows about a token: mutual information with k-means clusters."""
 
     kind: Literal["token_information"]
-    tokens: int = Field(50_000, ge=100)
-    """Token occurrences of the validation text, whole sentences from its start; fewer if it has fewer."""
     types: int = Field(1000, ge=2)
     """Only occurrences of this many most frequent sub-words are used."""
     clusters: int = Field(1000, ge=2)
     """Clusters of each layer's states."""
+    about: tuple[About, ...] = Field(("input",), min_length=1, strict=False)
+    """About which tokens: the one that is read, its neighbours, or the one to be predicted; of all equally many
+    occurrences. `output` is the next token for causal LM; for masked LM the original of a token that is shown as a
+    random other one, with what the layer knows of that other one beside it; nothing for other objectives."""
 
 
-class ValidationSettings(Settings):
+class NeighboursSettings(LabelledSettings):
+    """What the nearest states have in common: token, position, words beside it, syntax, sense."""
+
+    kind: Literal["neighbours"]
+    types: int = Field(100, ge=2)
+    """Token types in the pool, of those with enough occurrences, evenly over their frequency ranks; fewer if fewer
+    have as many. At least two must."""
+    neighbours: int = Field(50, ge=1)
+    """Nearest others of a state, among all types."""
+    neighbours_of_type: int = Field(10, ge=1)
+    """Nearest others of a state, among its own type."""
+    occurrences: int = Field(100, ge=3)
+    """Occurrences of each type in the pool, drawn at random; more than `neighbours`, and more than twice
+    `neighbours_of_type`."""
+
+    @field_validator("occurrences")
+    @classmethod
+    def _more_than_neighbours(cls, occurrences: int, info: ValidationInfo) -> int:
+        fewest = 1 + max(info.data.get("neighbours", 0), 2 * info.data.get("neighbours_of_type", 0))
+        if occurrences < fewest:
+            raise ValueError(
+                f"must be at least {fewest}, more than neighbours and more than twice neighbours_of_type, but is "
+                f"{occurrences}"
+            )
+        return occurrences
+
+
+class GeometrySettings(StateSettings):
+    """The shape of the cloud of states: its common direction, its dimensions, how far a layer moves it."""
+
+    kind: Literal["geometry"]
+
+
+class InfluenceSettings(LabelledSettings):
+    """How much the other tokens of a sentence change in a layer when none of them may attend to one token."""
+
+    kind: Literal["influence"]
+    groups: tuple[Grouping, ...] = Field(("frequency",), min_length=1, strict=False)
+    """The hidden tokens, grouped by frequency rank or part of speech."""
+    sentences: int = Field(500, ge=20)
+    """Sentences of each group in which one of its tokens is hidden; groups with fewer are left out."""
+
+
+class PicturesSettings(StateSettings):
+    """Where the occurrences of a few words lie in each layer, by t-SNE: for the eye."""
+
+    kind: Literal["pictures"]
+    words: tuple[str, ...] = Field(min_length=1, strict=False)
+    """Words that are one sub-word."""
+    occurrences: int = Field(50, ge=5)
+    """Occurrences of each word, fewer if the text has fewer."""
+
+
+class ValidationSettings(MeasureSettings):
     """Loss and perplexity on the validation text under one frozen corruption; BLEU and chrF of translations;
     accuracy of a head on pairs."""
 
@@ -41,7 +124,25 @@ class ValidationSettings(Settings):
     """Also the loss where the validation text is read in these formats, instead of sentence by sentence."""
 
 
+class RunDistanceSettings(StateSettings):
+    """How far two runs lie apart at equal depth: 1 - similarity of what they make of the same tokens. Between arms
+    at equal seed, and between the seeds of an arm; of encoders with equally many layers."""
+
+    kind: Literal["run_distance"]
+
+
+RunMeasure = (
+    LayerChangeSettings
+    | TokenInformationSettings
+    | NeighboursSettings
+    | GeometrySettings
+    | InfluenceSettings
+    | PicturesSettings
+    | ValidationSettings
+)
+"""Computed from one run."""
+
 Measure = Annotated[
-    Annotated[LayerChangeSettings | TokenInformationSettings | ValidationSettings, Field(discriminator="kind")],
+    Annotated[RunMeasure | RunDistanceSettings, Field(discriminator="kind")],
     BeforeValidator(from_name),
 ]

@@ -3,22 +3,29 @@
 Torch or numpy in, a float out, float64 inside. All but `procrustes`, a distance, are similarities; all but
 `rsa` centre their columns themselves. Widths may differ. A conclusion is worth most where it holds under
 `pwcca`, which ignores how much variance a direction has, and under `debiased_cka` or `procrustes`, which
-the directions of most variance decide.
+the directions of most variance decide. `effective_rank` and `participation_ratio` are of one layer.
 
-All but `rsa` also take a `Side`: a matrix that is compared several times is then decomposed once.
+All but `rsa` also take a `Side`: a matrix that is compared several times is then decomposed once. All but
+`rsa`, `rbf_cka` and `minibatch_cka` take a side of `Moments`: sums over batches, where memory holds no matrix.
 """
 
 from ablations.measures.cca import cca, pwcca, svcca
 from ablations.measures.cka import debiased_cka, linear_cka, minibatch_cka, rbf_cka
-from ablations.measures.geometry import procrustes, rsa
-from ablations.measures.matrices import Side
+from ablations.measures.dimension import effective_rank, participation_ratio
+from ablations.measures.moments import Moments
+from ablations.measures.procrustes import procrustes
+from ablations.measures.rsa import rsa
+from ablations.measures.sides import Side
 
 __all__ = [
+    "Moments",
     "Side",
     "cca",
     "debiased_cka",
+    "effective_rank",
     "linear_cka",
     "minibatch_cka",
+    "participation_ratio",
     "procrustes",
     "pwcca",
     "rbf_cka",

@@ -83,7 +83,7 @@ def check_head(path: Path, columns: Columns) -> None:
     if format_of(path) == ".parquet":
         with _parquet(path) as file:
             _check_parquet_types(path, _flat_schema(file), columns)
-    elif next(file_source(path, columns).cells(), None) is None and next(_lines(path), None) is None:
+    elif next(file_source(path, columns).cells(), None) is None and next(numbered_lines(path), None) is None:
         raise DataError(f"{path} is empty. Give a file with a sentence a line or row.")
 
 
@@ -132,7 +132,7 @@ def cell(row: dict[str, Any], setting: str, name: str | None, where: str) -> Any
 # Text formats ----------------------------------------------------------------------------------------
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Numbered lines with their ends. Only a line feed ends a line: a sentence may hold other separators."""
     number = 0
     try:
@@ -153,7 +153,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def _txt(path: Path, columns: Columns) -> Iterator[Cells]:
     document = 0
-    for number, line in _lines(path):
+    for number, line in numbered_lines(path):
         if line.strip():
             yield Cells(number, line, None, document)
         else:
@@ -162,7 +162,7 @@ def _txt(path: Path, columns: Columns) -> Iterator[Cells]:
 
 def _jsonl(path: Path, columns: Columns) -> Iterator[Cells]:
     wanted = list(columns._asdict().items())
-    for number, line in _lines(path):
+    for number, line in numbered_lines(path):
         if not line.strip():
             continue
         where = f"{path}, line {number}"
@@ -179,7 +179,7 @@ def _jsonl(path: Path, columns: Columns) -> Iterator[Cells]:
 
 
 def _csv(path: Path, columns: Columns, delimiter: str = ",") -> Iterator[Cells]:
-    rows = csv.reader((line for _, line in _lines(path)), delimiter=delimiter, strict=True)
+    rows = csv.reader((line for _, line in numbered_lines(path)), delimiter=delimiter, strict=True)
     try:
         yield from _table(path, columns, ((rows.line_num, row) for row in rows if row))
     except csv.Error as error:
@@ -190,11 +190,11 @@ def _csv(path: Path, columns: Columns, delimiter: str = ",") -> Iterator[Cells]:
 
 
 def _tsv(path: Path, columns: Columns) -> Iterator[Cells]:
-    _, first = next(_lines(path), (0, ""))
+    _, first = next(numbered_lines(path), (0, ""))
     if first.startswith('"'):
         yield from _csv(path, columns, "\t")
         return
-    lines = ((number, line.rstrip("\r\n")) for number, line in _lines(path))
+    lines = ((number, line.rstrip("\r\n")) for number, line in numbered_lines(path))
     rows = ((number, [_unquoted(field) for field in line.split("\t")]) for number, line in lines if line)
     yield from _table(path, columns, rows)
 

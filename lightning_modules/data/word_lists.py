@@ -12,14 +12,13 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from lightning_modules.config.data import Data, LanguageData
 from lightning_modules.config.masking import Cloze, Generic
 from lightning_modules.data.tokenizer import decode
+from lightning_modules.data.treebank import parquet_rows
 from lightning_modules.data.words import Words, word_types
 from lightning_modules.errors import DataError
 from lightning_modules.vocabulary import UNKNOWN
@@ -176,37 +175,9 @@ def _language(seed: int) -> Iterator[tuple[str, str]]:
 
 def _treebank(path: Path) -> Iterator[tuple[str, str]]:
     """Words and tags of a parquet file, in order."""
-    where = f"{WHERE}.treebank"
     if not path.exists():
-        raise DataError(f"{path} does not exist ({where}; relative paths start at --data-root). Correct the path.")
-    try:
-        with pq.ParquetFile(path) as file:
-            for name in ("tokens", "upos"):
-                _check_lists(path, where, name, file.schema_arrow)
-            table = file.read(["tokens", "upos"])
-            words_by_row, tags_by_row = table.column("tokens").to_pylist(), table.column("upos").to_pylist()
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise DataError(f"{path} cannot be read as parquet ({where}): {reason}. Make or copy it again.") from error
-    for number, (words, tags) in enumerate(zip(words_by_row, tags_by_row, strict=True), start=1):
-        if words is None or tags is None or len(words) != len(tags) or None in words or None in tags:
-            raise DataError(
-                f"{path}, row {number}: expected a tag in upos for every word in tokens ({where}). Correct or "
-                f"remove the row."
-            )
+        raise DataError(
+            f"{path} does not exist ({WHERE}.treebank; relative paths start at --data-root). Correct the path."
+        )
+    for words, tags in parquet_rows(path, ("tokens", "upos"), where=f" ({WHERE}.treebank)"):
         yield from zip(words, tags, strict=True)
-
-
-def _check_lists(path: Path, where: str, name: str, schema: pa.Schema) -> None:
-    if schema.names.count(name) != 1:
-        raise DataError(
-            f"{path}: expected one column {name!r} ({where}), but the columns are "
-            f"{', '.join(map(repr, schema.names))}. A treebank has tokens and upos, each with a list a sentence."
-        )
-    kind = schema.field(name).type
-    text = (pa.string(), pa.large_string(), pa.string_view())
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or kind.value_type not in text:
-        raise DataError(
-            f"{path}: column {name!r} holds {kind} ({where}), expected lists of text. Write a list of "
-            f"{'words' if name == 'tokens' else 'tags'} a sentence."
-        )

@@ -1,0 +1,118 @@
+"""How far runs lie apart: which pairs are compared, at which steps, and where the rows are kept. No torch.
+
+OUT/<experiment>/comparisons.parquet has the columns of the table, and the key of the settings that each row was
+computed with and the digest of the sample it read."""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from ablations.measured import checkpoints, key
+from ablations.measures.settings import Measure, RunDistanceSettings
+from ablations.runs import PlannedRun
+from lightning_modules.files import atomic
+
+Say = Callable[[str], None]
+
+
+class Pair(NamedTuple):
+    """Two runs that are compared: two arms with the same seed, or two seeds of an arm."""
+
+    first: PlannedRun
+    second: PlannedRun
+
+
+Step = int | None
+"""Of the checkpoints that are compared; None is the last of either run."""
+
+
+def wanted(measures: Sequence[Measure]) -> RunDistanceSettings | None:
+    """What the spec asks for, if it does."""
+    return next((settings for settings in measures if isinstance(settings, RunDistanceSettings)), None)
+
+
+def pairs(planned: Sequence[PlannedRun]) -> list[Pair]:
+    """The arms two by two at equal seed, and the seeds of each arm two by two; of trained encoders with equally
+    many layers that read the same text."""
+    done = [
+        item for item in planned if item.directory.is_done() and item.run.settings.objective.kind != "skip_gram"
+    ]
+    return [Pair(first, second) for first, second in itertools.combinations(done, 2) if _comparable(first, second)]
+
+
+def _comparable(first: PlannedRun, second: PlannedRun) -> bool:
+    layers = [item.run.settings.encoder.num_hidden_layers for item in (first, second)]
+    replicates = (first.run.arm == second.run.arm) != (first.run.seed == second.run.seed)
+    return (
+        replicates and layers[0] == layers[1] and first.tokens == second.tokens and first.run_id != second.run_id
+    )
+
+
+def rows(folder: Path) -> pd.DataFrame:
+    """The rows so far; empty before the first."""
+    path = folder / "comparisons.parquet"
+    columns = ["key", "sample", "run_id", "other_run_id", "step"]
+    return pd.read_parquet(path) if path.exists() else pd.DataFrame(columns=columns)
+
+
+def missing(
+    folder: Path, planned: Sequence[PlannedRun], settings: RunDistanceSettings, *, again: bool = False
+) -> dict[tuple[str, Step], list[Pair]]:
+    """The pairs that have no rows for these settings (`again`, all), by text and step."""
+    there = rows(folder)
+    own = there[there["key"] == key(settings)]
+    known = set(zip(own["run_id"], own["other_run_id"], own["step"], strict=True))
+    known |= {(first, second, None) for first, second, _ in known}
+    found: dict[tuple[str, Step], list[Pair]] = defaultdict(list)
+    for pair in pairs(planned):
+        first, second = (checkpoints(item.directory.path, settings) for item in pair)
+        for step in first:
+            if step in second and (again or (pair.first.run_id, pair.second.run_id, step) not in known):
+                found[pair.first.tokens, step].append(pair)
+    return found
+
+
+def compare(
+    folder: Path,
+    planned: Sequence[PlannedRun],
+    settings: RunDistanceSettings,
+    *,
+    data_root: Path,
+    say: Say,
+    again: bool = False,
+) -> None:
+    """Compute what is missing (or, `again`, all) and write it into the experiment's folder, step by step.
+
+    Raises:
+        MeasureError: too few tokens for the width.
+        CheckpointError: a checkpoint is missing or damaged.
+    """
+    from ablations.measures.run_distance import run_distance  # torch, which to ask what is missing does without
+
+    for (_, step), chosen in missing(folder, planned, settings, again=again).items():
+        say(f"comparing {len(chosen)} pairs of runs{'' if step is None else f' at step {step:,}'}")
+        runs = {item.run_id: item for pair in chosen for item in pair}
+        found = run_distance(
+            {run_id: checkpoints(item.directory.path, settings)[step] for run_id, item in runs.items()},
+            {run_id: item.directory for run_id, item in runs.items()},
+            [(pair.first.run_id, pair.second.run_id) for pair in chosen],
+            settings,
+            data_root=data_root,
+        )
+        frame = pd.DataFrame(found).assign(measure=settings.kind, key=key(settings))
+        _put(folder, frame)
+
+
+def _put(folder: Path, new: pd.DataFrame) -> None:
+    """Add rows, instead of those of the same pairs, steps and settings; all or nothing."""
+    before, same = rows(folder), ["key", "run_id", "other_run_id", "step"]
+    if len(before):
+        again = pd.MultiIndex.from_frame(before[same]).isin(pd.MultiIndex.from_frame(new[same]))
+        new = pd.concat([before[~again], new], ignore_index=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic(folder / "comparisons.parquet") as temporary:
+        new.to_parquet(temporary, index=False)

@@ -1,0 +1,70 @@
+"""The states of a text in the layers of a Hugging Face model.
+
+Sentences are read together only where they are equally long: a model never sees padding, which some read as text.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ablations.hugging_face import HuggingFaceModel, LastBlock
+from ablations.hugging_face_text import TokenisedText
+from ablations.measures.sample import Sample
+
+TOKENS_AT_ONCE = 8192
+"""Tokens that are read together."""
+
+
+class States(NamedTuple):
+    """What a model makes of the text tokens of some sentences, in their order."""
+
+    layers_LND: list[NDArray[np.float32]]
+    """L + 1 arrays: what goes into the first block, then what leaves each block."""
+    normalised_ND: NDArray[np.float32] | None
+    """The last of them after the model's final norm; None if it has none, or changes the width there."""
+
+
+@torch.no_grad()
+def states(
+    model: HuggingFaceModel, text: TokenisedText, sample: Sample, *, tokens_at_once: int = TOKENS_AT_ONCE
+) -> States:
+    """The states of the sampled occurrences: of all text tokens of the first sentences."""
+    place = np.cumsum(text.is_text) - 1
+    layers_LND = [np.empty((len(sample), model.width), np.float32) for _ in range(model.layers + 1)]
+    normalised_ND: NDArray[np.float32] | None = None
+    for index_BT in _batches(text, sample.sentences, tokens_at_once):
+        is_text_BT = text.is_text[index_BT]
+        inputs = {"input_ids": text.ids[index_BT], "attention_mask": np.ones_like(index_BT)}
+        if text.types is not None:
+            inputs["token_type_ids"] = text.types[index_BT]
+        tensors = {name: torch.from_numpy(array).to(model.device) for name, array in inputs.items()}
+        with LastBlock(model.model) as last:
+            layers = list(model.model(**tensors, output_hidden_states=True).hidden_states)
+        if model.has_final_norm:
+            assert last.output is not None
+            normalised, layers[-1] = layers[-1], last.output
+            if normalised.shape[-1] == model.width:
+                normalised_ND = np.empty_like(layers_LND[-1]) if normalised_ND is None else normalised_ND
+                normalised_ND[place[index_BT][is_text_BT]] = _rows(normalised, is_text_BT)
+        for layer_ND, layer_BTD in zip(layers_LND, layers, strict=True):
+            layer_ND[place[index_BT][is_text_BT]] = _rows(layer_BTD, is_text_BT)
+    return States(layers_LND, normalised_ND)
+
+
+def _rows(layer_BTD: torch.Tensor, is_text_BT: NDArray[np.bool_]) -> NDArray[np.float32]:
+    return layer_BTD[torch.from_numpy(is_text_BT).to(layer_BTD.device)].float().cpu().numpy()
+
+
+def _batches(text: TokenisedText, sentences: int, tokens_at_once: int) -> Iterator[NDArray[np.int64]]:
+    """Where the tokens of sentences of one length stand, a sentence a row; those without text are left out."""
+    length_S = np.diff(text.offsets[: sentences + 1])
+    before = np.concatenate([[0], np.cumsum(text.is_text)])
+    has_text_S = before[text.offsets[1 : sentences + 1]] > before[text.offsets[:sentences]]
+    for T in np.unique(length_S[has_text_S]).tolist():
+        (same,) = np.nonzero(has_text_S & (length_S == T))
+        rows = max(1, tokens_at_once // T)
+        for first in range(0, len(same), rows):
+            yield text.offsets[same[first : first + rows], None] + np.arange(T)

@@ -1,0 +1,147 @@
+"""A text in the tokens of a Hugging Face model: each sentence on its own, the model's special tokens around it."""
+
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ablations.errors import MeasureError
+from ablations.hugging_face import HuggingFaceModel
+from ablations.measures.labels import Span, spans_of
+from ablations.measures.sample import Sample, whole_sentences
+from lightning_modules.vocabulary import END, FIRST_WORD_ID, START
+
+SENTENCES_AT_ONCE = 1000
+"""Sentences that are cut into tokens before the next are read."""
+
+
+class TokenisedText(NamedTuple):
+    """Sentences as a model reads them, one after the other; sentence i is `[offsets[i]:offsets[i + 1]]`."""
+
+    ids: NDArray[np.int64]
+    """As the tokenizer gives them."""
+    types: NDArray[np.int64] | None
+    """Which segment each token is of, where the model wants to know."""
+    is_text: NDArray[np.bool_]
+    """Unknown pieces are, special tokens are not."""
+    spans: NDArray[np.int64] | None
+    """Each token's first character in its sentence and the one after its last; None where that is not known."""
+    offsets: NDArray[np.int64]
+    cut_S: NDArray[np.bool_]
+    """Sentences longer than the model allows, of which the rest was dropped."""
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def codes(self) -> NDArray[np.int64]:
+        """The ids in our numbering, where words start at FIRST_WORD_ID, in their order; special tokens are START
+        before the text of a sentence and END behind it."""
+        codes = np.empty_like(self.ids)
+        codes[self.is_text] = np.unique(self.ids[self.is_text], return_inverse=True)[1] + FIRST_WORD_ID
+        before = np.concatenate([[0], np.cumsum(self.is_text)])
+        seen = before[:-1] > np.repeat(before[self.offsets[:-1]], np.diff(self.offsets))
+        codes[~self.is_text] = np.where(seen, END, START)[~self.is_text]
+        return codes
+
+    def text_spans(self) -> list[list[Span]]:
+        """The spans of the text tokens of each sentence."""
+        assert self.spans is not None
+        bounds = zip(self.offsets[:-1], self.offsets[1:], strict=True)
+        return [list(map(tuple, self.spans[a:b][self.is_text[a:b]].tolist())) for a, b in bounds]
+
+
+def tokenise(model: HuggingFaceModel, sentences: Iterable[str], *, tokens: int) -> TokenisedText:
+    """The first sentences, at least as many as hold `tokens` text tokens if there are so many.
+
+    Raises:
+        MeasureError: the tokenizer is not the model's, or makes no token of the text.
+    """
+    parts: list[TokenisedText] = []
+    remaining, found = iter(sentences), 0
+    while found <= tokens and (some := list(islice(remaining, SENTENCES_AT_ONCE))):
+        parts.append(_tokenise(model, some))
+        found += int(parts[-1].is_text.sum())
+    if not found:
+        raise MeasureError(
+            f"the tokenizer of {model.folder} makes no token of the text, special ones apart; give text in the "
+            f"language of the model."
+        )
+    text = TokenisedText(
+        ids=np.concatenate([part.ids for part in parts]),
+        types=_joined([part.types for part in parts]),
+        is_text=np.concatenate([part.is_text for part in parts]),
+        spans=_joined([part.spans for part in parts]),
+        offsets=np.cumsum(np.concatenate([[0], *(np.diff(part.offsets) for part in parts)])),
+        cut_S=np.concatenate([part.cut_S for part in parts]),
+    )
+    if model.ids is not None and text.ids.max() >= model.ids:
+        raise MeasureError(
+            f"{model.folder}: the tokenizer gives the id {text.ids.max()}, but the model has {model.ids} ids; "
+            f"put the model's own tokenizer there."
+        )
+    return text
+
+
+def sample_of(text: TokenisedText, *, tokens: int, source: Path) -> Sample:
+    """As many whole sentences as hold at most `tokens` text tokens; ids are `TokenisedText.codes`.
+
+    Raises:
+        MeasureError: not one sentence fits.
+    """
+    found = np.concatenate([[0], np.cumsum(text.is_text)])[text.offsets]
+    if not found[found <= tokens].any():
+        raise MeasureError(
+            f"{source}: the first sentence has {found[found > 0][0]:,} tokens, more than the {tokens:,} to be "
+            f"measured; raise --tokens."
+        )
+    return whole_sentences(text.codes, text.offsets, text.is_text, tokens)
+
+
+def _tokenise(model: HuggingFaceModel, sentences: list[str]) -> TokenisedText:
+    tokenizer, longest = model.tokenizer, model.max_length
+    encoded = _encode(tokenizer, sentences)
+    cut_S = np.array([longest is not None and len(ids) > longest for ids in encoded["input_ids"]])
+    if too_long := np.flatnonzero(cut_S).tolist():
+        again = _encode(tokenizer, [sentences[i] for i in too_long], truncation=True, max_length=longest)
+        for name, values in again.items():
+            for i, value in zip(too_long, values, strict=True):
+                encoded[name][i] = value
+    ids = _flat(encoded["input_ids"])
+    special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}  # that the text itself spells out
+    wanted = "token_type_ids" in encoded and "token_type_ids" in model.accepts
+    return TokenisedText(
+        ids=ids,
+        types=_flat(encoded["token_type_ids"]) if wanted else None,
+        is_text=(_flat(encoded["special_tokens_mask"]) == 0) & ~np.isin(ids, list(special)),
+        spans=_flat(encoded["spans"]).reshape(-1, 2) if tokenizer.is_fast else None,
+        offsets=np.cumsum([0, *map(len, encoded["input_ids"])]),
+        cut_S=cut_S,
+    )
+
+
+def _encode(tokenizer: Any, sentences: list[str], **options: Any) -> dict[str, list[list[Any]]]:
+    encoded = tokenizer(
+        sentences,
+        add_special_tokens=True,
+        return_special_tokens_mask=True,
+        verbose=False,
+        **{"truncation": False} | options,
+    )
+    spans = {}
+    if tokenizer.is_fast:
+        pairs = zip(encoded.encodings, sentences, strict=True)
+        spans = {"spans": [spans_of(encoding, sentence) for encoding, sentence in pairs]}
+    return dict(encoded) | spans
+
+
+def _flat(lists: list[list[Any]]) -> NDArray[np.int64]:
+    return np.array([value for values in lists for value in values], dtype=np.int64)
+
+
+def _joined(parts: list[NDArray[np.int64] | None]) -> NDArray[np.int64] | None:
+    known = [part for part in parts if part is not None]
+    return np.concatenate(known) if len(known) == len(parts) else None

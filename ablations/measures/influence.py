@@ -1,0 +1,194 @@
+"""How much a token matters to the others: Voita et al. 2019, section 5.3.
+
+In each of some sentences one token of a group is chosen. Layer l is computed twice from the same states below it:
+as always, and with the chosen token hidden from the attention of all others in this layer alone. The distance of
+the two versions of the *other* tokens' states is the influence of the group.
+
+Letters: B sentences, T positions, D width, L layers, N other tokens.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ablations.errors import MeasureError
+from ablations.measures.cca import REFUSED_BELOW, require_tokens
+from ablations.measures.groups import groups
+from ablations.measures.jackknife import sentence_blocks, standard_error
+from ablations.measures.moments import Moments
+from ablations.measures.sample import Sample, is_text_token
+from ablations.measures.settings import Grouping, InfluenceSettings
+from ablations.measures.similarity import pwcca
+from lightning_modules.attention import score_mask
+from lightning_modules.data.tokens import Split
+from lightning_modules.objective import Objective
+from lightning_modules.randomness import derive
+from lightning_modules.sight import visible_in
+from lightning_modules.vocabulary import PAD
+
+SENTENCES_AT_ONCE = 128
+WITHOUT_ATTENTION = ("skip_gram", "naive_bidirectional_lm")
+"""Objectives whose encoder has no layers, or none that attend to a token in one way."""
+
+
+class Chosen(NamedTuple):
+    """A token of each of some sentences."""
+
+    sentence_S: NDArray[np.int64]
+    position_S: NDArray[np.int64]
+
+
+def influence(
+    objective: Objective, split: Split, sample: Sample, settings: InfluenceSettings
+) -> Iterator[dict[str, Any]]:
+    """Rows of 1 - PWCCA by layer, from 1, and group, over equally many other tokens in each.
+
+    0 where nobody attends to the chosen tokens. The floor is the influence of a token drawn at random from the
+    same sentences: a group above it matters more than the tokens around it. Special tokens are neither chosen nor
+    measured.
+
+    Raises:
+        MeasureError: an encoder without attention, no group with enough sentences, or fewer than five other tokens
+        per
+            unit of width.
+    """
+    for by in settings.groups:
+        if by == "frequency" or "tag" in sample.labels:
+            yield from group_influence(objective, split, sample, by, sentences=settings.sentences)
+
+
+def group_influence(
+    objective: Objective, split: Split, sample: Sample, by: Grouping, *, sentences: int
+) -> Iterator[dict[str, Any]]:
+    """The rows of one kind of groups."""
+    if objective.run.objective.kind in WITHOUT_ATTENTION:
+        raise MeasureError(
+            f"influence hides a token from attention, but {objective.run.objective.kind} has no layers of one "
+            f"attention; leave the measure out, or give the arm a spec of its own."
+        )
+    chosen = choices(sample, by, sentences)
+    others = min(_others(split, found) for found in chosen.values())
+    width = objective.run.encoder.hidden_size
+    require_tokens(others, width, measure="influence")
+    for name, found in chosen.items():
+        at_random = _beside(split, found, seed=derive(0, name))
+        own = distances(objective, split, found, others)
+        random = distances(objective, split, at_random, others, jackknife=False)
+        for layer, (value, error) in enumerate(own, start=1):
+            yield {
+                "metric": "pwcca",
+                "group": name,
+                "layer": layer,
+                "value": value,
+                "floor": random[layer - 1][0],
+                "standard_error": error,
+                "unit": "distance",
+                "n": others,
+                "d": width,
+            }
+
+
+def choices(sample: Sample, by: Grouping, sentences: int) -> dict[str, Chosen]:
+    """The chosen tokens of each group that occurs in enough sentences.
+
+    Raises:
+        MeasureError: no group does.
+    """
+    found = {name: choose(sample, place, sentences, name) for name, place in groups(sample, by)}
+    enough = {name: chosen for name, chosen in found.items() if chosen is not None}
+    if not enough:
+        raise MeasureError(
+            f"influence needs a group of tokens in {sentences} sentences of two words or more, but none by {by} "
+            f"is in as many; give more text or lower the measure's `sentences`."
+        )
+    return enough
+
+
+def choose(sample: Sample, place: NDArray[np.int64], sentences: int, name: str) -> Chosen | None:
+    """One of the occurrences at `place` in each of so many sentences of at least two text tokens, all at random
+    but decided by the sample and the name; None where there are not as many. Sentences ascend."""
+    rng = np.random.default_rng(derive(0, "influence", name))
+    shuffled = rng.permutation(place)
+    long = np.bincount(sample.sentence_N)[sample.sentence_N[shuffled]] >= 2
+    sentence, first = np.unique(sample.sentence_N[shuffled[long]], return_index=True)
+    if len(sentence) < sentences:
+        return None
+    kept = np.sort(rng.choice(len(sentence), sentences, replace=False))
+    return Chosen(sentence[kept], sample.position_N[shuffled[long][first[kept]]])
+
+
+def distances(
+    objective: Objective, split: Split, chosen: Chosen, others: int, *, jackknife: bool = True
+) -> list[tuple[float, float]]:
+    """1 - PWCCA of the other tokens' states with and without the chosen ones in sight, over the first `others` of
+    them, and its standard error; for each layer from 1."""
+    layers = objective.run.encoder.num_hidden_layers
+    block_S = sentence_blocks(np.arange(len(chosen.sentence_S)))
+    parts: list[Moments] = []
+    left = others
+    for block in range(int(block_S.max()) + 1):
+        origin = parts[0].origin if parts else None
+        parts.append(Moments(pairs=[(layer, layers + layer) for layer in range(layers)], origin=origin))
+        members = np.flatnonzero(block_S == block)
+        for start in range(0, len(members), SENTENCES_AT_ONCE):
+            kept = members[start : start + SENTENCES_AT_ONCE]
+            sides = _both_versions(objective, split, Chosen(chosen.sentence_S[kept], chosen.position_S[kept]))
+            if left:
+                parts[-1].add(*(side_ND[:left] for side_ND in sides))
+            left = max(0, left - len(sides[0]))
+    whole = sum(parts[1:], parts[0])
+    without = [whole - part for part in parts] if jackknife else []
+    if without and min(map(len, without)) < REFUSED_BELOW * objective.run.encoder.hidden_size:
+        without = []
+    found = []
+    for layer in range(layers):
+        value, *values = [1 - pwcca(m.side(layer), m.side(layers + layer)) for m in (whole, *without)]
+        found.append((value, standard_error(values)))
+    return found
+
+
+@torch.no_grad()
+def _both_versions(objective: Objective, split: Split, chosen: Chosen) -> list[Tensor]:
+    """The other tokens' states, ND, of layers 1 to L; then the same with the chosen tokens out of sight."""
+    encoder, settings = objective.encoder.eval(), objective.run.objective
+    tokens_BT = _rows(split, chosen.sentence_S).to(objective.device)
+    hidden_BT = torch.zeros_like(tokens_BT, dtype=torch.bool)
+    hidden_BT[torch.arange(len(tokens_BT)), torch.from_numpy(chosen.position_S).to(objective.device)] = True
+    is_text_BT = torch.from_numpy(is_text_token(tokens_BT.cpu().numpy())).to(objective.device)
+    other_BT = is_text_BT & ~hidden_BT
+    visible_BHTT = visible_in((tokens_BT != PAD).long(), settings.sees, objective.window)
+    itself_TT = torch.eye(tokens_BT.shape[1], dtype=torch.bool, device=objective.device)
+    states_BTD = encoder.embed(tokens_BT)
+    seen, unseen = (
+        score_mask(x, states_BTD) for x in (visible_BHTT, visible_BHTT & (~hidden_BT[:, None, None] | itself_TT))
+    )
+    normal, without = [], []
+    for block in encoder.blocks:
+        without.append(block(states_BTD, unseen)[other_BT].float())
+        states_BTD = block(states_BTD, seen)
+        normal.append(states_BTD[other_BT].float())
+    return normal + without
+
+
+def _rows(split: Split, sentence_S: NDArray[np.int64]) -> Tensor:
+    sentences = [torch.from_numpy(split.sentence(i).astype(np.int64)) for i in sentence_S.tolist()]
+    return torch.nn.utils.rnn.pad_sequence(sentences, batch_first=True, padding_value=PAD)
+
+
+def _others(split: Split, chosen: Chosen) -> int:
+    """How many text tokens there are besides the chosen ones."""
+    return sum(int(is_text_token(split.sentence(i)).sum()) - 1 for i in chosen.sentence_S.tolist())
+
+
+def _beside(split: Split, chosen: Chosen, *, seed: int) -> Chosen:
+    """Another text token of each sentence, at random."""
+    rng = np.random.default_rng(seed)
+    positions = []
+    for sentence, position in zip(*map(np.ndarray.tolist, chosen), strict=True):
+        places = np.flatnonzero(is_text_token(split.sentence(sentence)))
+        positions.append(rng.choice(places[places != position]))
+    return Chosen(chosen.sentence_S, np.array(positions))

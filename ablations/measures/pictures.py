@@ -1,0 +1,88 @@
+"""Where the occurrences of a few words lie in each layer: t-SNE in two dimensions, Voita et al. 2019, figures 1
+and 9.
+
+A picture shows who is near whom, and nothing else: neither sizes of clusters nor distances between them mean
+anything (van der Maaten & Hinton 2008, https://jmlr.org/papers/v9/vandermaaten08a.html). Conclusions are for
+`neighbours`. """
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.manifold import TSNE
+from tokenizers import Tokenizer
+
+from ablations.errors import MeasureError
+from ablations.measures.sample import NO_LABEL, Sample
+from ablations.measures.settings import PicturesSettings
+from lightning_modules.randomness import derive
+
+FEWEST = 5
+"""Occurrences of a word below which there is no picture of it."""
+
+
+def pictures(
+    states_LND: list[NDArray[np.float32]], sample: Sample, settings: PicturesSettings, tokenizer: Tokenizer
+) -> Iterator[dict[str, Any]]:
+    """Rows `x` and `y` of each occurrence in each layer, whose group says which it is: word, position in its
+    sentence, dependency relation, sense and number, in this order, between bars; - where one is not known.
+
+    The same occurrences in every layer and arm. Of each layer the coordinates have mean 0 and a largest absolute
+    value of 1. n is how many points the picture has.
+
+    Raises:
+        MeasureError: a word that is not one sub-word, or that the text has too few of.
+    """
+    place_P, name_P = occurrences(sample, settings, tokenizer)
+    for layer, states_ND in enumerate(states_LND):
+        perplexity = min(30.0, (len(place_P) - 1) / 3)
+        flat_P2 = TSNE(perplexity=perplexity, init="pca", random_state=0, n_jobs=1).fit_transform(
+            states_ND[place_P]
+        )
+        flat_P2 = flat_P2 - flat_P2.mean(0)
+        flat_P2 /= np.abs(flat_P2).max()
+        for metric, value_P in zip(("x", "y"), flat_P2.T.tolist(), strict=True):
+            for name, value in zip(name_P, value_P, strict=True):
+                yield {
+                    "metric": metric,
+                    "group": name,
+                    "layer": layer,
+                    "value": value,
+                    "unit": "",
+                    "n": len(place_P),
+                    "d": states_ND.shape[1],
+                }
+
+
+def occurrences(
+    sample: Sample, settings: PicturesSettings, tokenizer: Tokenizer
+) -> tuple[NDArray[np.int64], list[str]]:
+    """The occurrences in a picture, as places in the sample, and what is known of each."""
+    places, names = [], []
+    for word in settings.words:
+        ids = tokenizer.encode(word, add_special_tokens=False).ids
+        if len(ids) != 1:
+            raise MeasureError(
+                f"pictures show words that are one sub-word, but {word!r} is {len(ids)} of them. Choose a more "
+                f"frequent word."
+            )
+        found = np.flatnonzero(sample.token_N == ids[0])
+        if len(found) < FEWEST:
+            raise MeasureError(
+                f"pictures need {FEWEST} occurrences of each word, but {word!r} occurs {len(found)} times in the "
+                f"validation text. Choose a more frequent word."
+            )
+        rng = np.random.default_rng(derive(0, "picture", word))
+        drawn = np.sort(rng.permutation(found)[: settings.occurrences])
+        places.append(drawn)
+        names += [_called(sample, word, place, number) for number, place in enumerate(drawn.tolist())]
+    return np.concatenate(places), names
+
+
+def _called(sample: Sample, word: str, place: int, number: int) -> str:
+    known = [word, str(sample.position_N[place])]
+    for label in ("relation", "sense"):
+        code = sample.labels[label][place] if label in sample.labels else NO_LABEL
+        known.append("-" if code == NO_LABEL else sample.names[label][code])
+    return "|".join([*known, str(number)])

@@ -1,0 +1,114 @@
+"""The sums over tokens that `Moments` are made of.
+
+Shapes: N tokens of a batch, D and E features of two sides, L sides, F = L + 1, M columns: the features of all
+sides, each side's squared row length, and 1.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from copy import copy
+from itertools import accumulate, pairwise
+
+import torch
+from torch import Tensor
+
+from ablations.measures.matrices import Matrix, as_tensor
+
+BLOCK_ROWS = 2048
+"""Tokens held in float64 at once."""
+
+Pair = tuple[int, int]
+"""Two sides, the lower first."""
+
+
+class Sums:
+    """Sums in float64, on the device of the origin. With x and y the rows of two sides less their origins: of x,
+    |x|^2, |x|^2 |y|^2 and |x|^2 y for all sides, of x y' for the pairs that are kept.
+
+    Args:
+        origin: a vector for each side.
+        pairs: the pairs kept; all, where it is None. Each side with itself is kept in any case.
+    """
+
+    @torch.inference_mode(False)  # or what is made in that mode could not be added to outside of it
+    def __init__(self, origin: Sequence[Tensor], pairs: Collection[Pair] | None) -> None:
+        self.origin = tuple(vector_D.to(origin[0].device) for vector_D in origin)
+        self.tokens = 0
+        sides, ends = range(len(origin)), [0, *accumulate(map(len, origin))]
+        self._columns = [slice(*bounds) for bounds in pairwise(ends)]
+        # Lengths and 1 are columns beside the features, so that their sums are products too.
+        self._beside_FM = origin[0].new_zeros(len(sides) + 1, ends[-1] + len(sides) + 1)
+        self._products: list[Tensor] = []
+        self._place: dict[Pair, tuple[int, slice]] = {}
+        self._runs: list[tuple[slice, slice]] = []
+        for i in sides:
+            for first, stop in _runs([j for j in sides[i:] if j == i or pairs is None or (i, j) in pairs]):
+                for j in range(first, stop):
+                    self._place[i, j] = len(self._runs), slice(ends[j] - ends[first], ends[j + 1] - ends[first])
+                # One product with neighbouring sides is faster than one with each.
+                self._runs.append((self._columns[i], slice(ends[first], ends[stop])))
+                self._products.append(origin[0].new_zeros(len(origin[i]), ends[stop] - ends[first]))
+
+    def add(self, sides_ND: Sequence[Matrix]) -> None:
+        """Add a batch of any size: the same tokens in each side."""
+        rows = len(sides_ND[0])
+        held_NM = self._beside_FM.new_ones(min(BLOCK_ROWS, rows), self._beside_FM.shape[1])
+        for start in range(0, rows, BLOCK_ROWS):
+            block_NM = held_NM[: rows - start]
+            for i, (values, columns) in enumerate(zip(sides_ND, self._columns, strict=True)):
+                side_ND = as_tensor(values[start : start + BLOCK_ROWS], name=f"side {i}").to(self.origin[i].device)
+                torch.sub(side_ND, self.origin[i], out=block_NM[:, columns])
+                block_NM[:, self._length_column(i)] = block_NM[:, columns].square().sum(1)
+            self._beside_FM.addmm_(block_NM[:, self._columns[-1].stop :].T, block_NM)
+            for product_DW, (left, right) in zip(self._products, self._runs, strict=True):
+                product_DW.addmm_(block_NM[:, left].T, block_NM[:, right])
+        self.tokens += rows
+
+    @torch.inference_mode(False)
+    def combined(self, other: "Sums", *, sign: int) -> "Sums":
+        """These and `sign` times the others, which have the same origin and pairs, on the device of these."""
+        made = copy(self)
+        made.tokens = self.tokens + sign * other.tokens
+        device = self._beside_FM.device
+        made._beside_FM = torch.add(self._beside_FM, other._beside_FM.to(device), alpha=sign)
+        both = zip(self._products, other._products, strict=True)
+        made._products = [torch.add(mine, theirs.to(device), alpha=sign) for mine, theirs in both]
+        return made
+
+    def holds(self, i: int, j: int) -> bool:
+        """Whether the product of two sides is kept."""
+        return (min(i, j), max(i, j)) in self._place
+
+    def product_DE(self, i: int, j: int) -> Tensor:
+        """Sum of x y'."""
+        if i > j:
+            return self.product_DE(j, i).T
+        place, columns = self._place[i, j]
+        return self._products[place][:, columns]
+
+    def sum_D(self, i: int) -> Tensor:
+        """Sum of x."""
+        return self._beside_FM[-1, self._columns[i]]
+
+    def length(self, i: int) -> Tensor:
+        """Sum of |x|^2."""
+        return self._beside_FM[-1, self._length_column(i)]
+
+    def lengths(self, i: int, j: int) -> Tensor:
+        """Sum of |x|^2 |y|^2."""
+        return self._beside_FM[i, self._length_column(j)]
+
+    def weighted_E(self, i: int, j: int) -> Tensor:
+        """Sum of |x|^2 y."""
+        return self._beside_FM[i, self._columns[j]]
+
+    def _length_column(self, i: int) -> int:
+        return self._columns[-1].stop + i
+
+
+def _runs(ascending: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Runs of consecutive numbers, each as its first and the one after its last."""
+    first = ascending[0]
+    for number, following in zip(ascending, [*ascending[1:], None], strict=True):
+        if following != number + 1:
+            yield first, number + 1
+            first = following or 0

@@ -1,0 +1,174 @@
+"""What each layer knows of the token it reads, of its neighbours and of what it is to predict: Voita et al. 2019,
+section 4.
+
+Letters: N occurrences, D width, L + 1 layers.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ablations.errors import MeasureError
+from ablations.measures.information import most_frequent, token_information
+from ablations.measures.sample import Sample, is_text_token
+from ablations.measures.settings import TokenInformationSettings
+from lightning_modules.randomness import derive, uniforms
+
+READINGS = 6
+"""Readings of the text in which tokens are shown as others, each time others."""
+
+HIDDEN = 0.15
+"""Share of the tokens that are shown as others in one reading; in all of them together 90%."""
+
+PREDICTED = {"causal_lm": "next", "masked_lm": "hidden", "mixture": "hidden"}
+"""What is the output of which objective; the others have none that a token has one of."""
+
+StatesOf = Callable[[NDArray[np.int64]], list[NDArray[np.float32]]]
+"""The states of all occurrences of a sample where these ids, one for each, are shown in their places."""
+
+
+class Asked(NamedTuple):
+    """What is asked of some occurrences."""
+
+    group: str | None
+    place_N: NDArray[np.int64]
+    """Which occurrences of the sample, ascending."""
+    label_N: NDArray[np.int64]
+    hidden: bool = False
+    """Whether the states are those of a reading in which the occurrence is shown as another token."""
+
+
+class Hidden(NamedTuple):
+    """Occurrences that are shown as other tokens."""
+
+    place_N: NDArray[np.int64]
+    """Which of the sample, ascending."""
+    shown_N: NDArray[np.int64]
+    reading_N: NDArray[np.int64]
+    """In which reading of the text, from 0."""
+
+
+def information_rows(
+    states_LND: list[NDArray[np.float32]],
+    sample: Sample,
+    settings: TokenInformationSettings,
+    *,
+    objective: str | None = None,
+    states_of: StatesOf | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Rows of the plug-in and the cross-fitted estimate, by layer, of what `settings.about` asks for.
+
+    No group is the input token; the others are `previous token`, `next token`, `output label` and `shown token`.
+
+    Args:
+        objective: what the encoder has learned; without it there is no output.
+        states_of: reads the text with other tokens in place of some, for masked LM's output.
+
+    Raises:
+        MeasureError: too few tokens for the clusters.
+    """
+    questions = asked(sample, settings, objective)
+    unseen_LND = None
+    if any(question.hidden for question in questions):
+        assert states_of is not None, "masked LM's output needs the text to be read anew"
+        unseen_LND = _hidden_states(hidden_tokens(sample, settings.types), sample, states_of)
+    for question in questions:
+        layers = unseen_LND if question.hidden and unseen_LND is not None else states_LND
+        for layer, states_ND in enumerate(layers):
+            information = token_information(
+                states_ND[question.place_N],
+                question.label_N,
+                sample.sentence_N[question.place_N],
+                clusters=settings.clusters,
+                seed=0,  # the same halves and shuffles in every layer: less noise in their differences
+            )
+            for metric in ("plug_in", "cross_fitted"):
+                yield {
+                    "metric": metric,
+                    "group": question.group,
+                    "layer": layer,
+                    "value": getattr(information, metric),
+                    "floor": getattr(information, f"{metric}_floor"),
+                    "standard_error": getattr(information, f"{metric}_error"),
+                    "unit": "nats",
+                    "n": information.n,
+                    "d": information.clusters,
+                }
+
+
+def asked(sample: Sample, settings: TokenInformationSettings, objective: str | None) -> list[Asked]:
+    """What is asked of which occurrences: those of the `types` most frequent labels, equally many for each
+    question, from the start of the text.
+
+    Raises:
+        MeasureError: the output is asked for, and all tokens of the text are the same.
+    """
+    questions: list[Asked] = []
+    for about in settings.about:
+        match about, PREDICTED.get(objective or ""):
+            case "input", _:
+                questions.append(Asked(None, np.arange(len(sample)), sample.token_N))
+            case "previous", _:
+                questions.append(_beside("previous token", sample.left_N))
+            case "next", _:
+                questions.append(_beside("next token", sample.right_N))
+            case "output", "next":
+                questions.append(_beside("output label", sample.right_N))
+            case "output", "hidden":
+                place_N, shown_N, _ = hidden_tokens(sample, settings.types)
+                questions.append(Asked("output label", place_N, sample.token_N[place_N], hidden=True))
+                questions.append(Asked("shown token", place_N, shown_N, hidden=True))
+    kept = [np.flatnonzero(most_frequent(question.label_N, settings.types)) for question in questions]
+    n = min((len(places) for places in kept), default=0)
+    return [
+        question._replace(place_N=question.place_N[places[:n]], label_N=question.label_N[places[:n]])
+        for question, places in zip(questions, kept, strict=True)
+    ]
+
+
+def _beside(group: str, label_N: NDArray[np.int64]) -> Asked:
+    """A neighbour, where it stands for text."""
+    place_N = np.flatnonzero(is_text_token(label_N))
+    return Asked(group, place_N, label_N[place_N])
+
+
+def hidden_tokens(sample: Sample, types: int) -> Hidden:
+    """Occurrences of the most frequent types, each shown as another of these types in one of some readings.
+
+    All other types are equally likely, so that the shown token has the entropy of a uniform choice, as in the
+    paper's figure. [MASK] is never shown: of it there is nothing to forget. Which occurrences, as what and in
+    which reading depends on the text alone.
+
+    Raises:
+        MeasureError: all tokens are the same.
+    """
+    place_N = np.flatnonzero(most_frequent(sample.token_N, types))
+    type_V = np.unique(sample.token_N[place_N])
+    if len(type_V) < 2:
+        raise MeasureError(
+            "the output label needs a text of at least 2 different tokens, got 1. Use another text or leave "
+            "`output` out of `about`."
+        )
+    where = sample.sentence_N[place_N], sample.position_N[place_N]
+    reading_N = (uniforms(derive(0, "reading"), *where) / HIDDEN).astype(np.int64)
+    own_N = np.searchsorted(type_V, sample.token_N[place_N])
+    other_N = (uniforms(derive(0, "shown"), *where) * (len(type_V) - 1)).astype(np.int64)
+    shown_N = type_V[other_N + (other_N >= own_N)]  # any but its own
+    now = reading_N < READINGS
+    return Hidden(place_N[now], shown_N[now], reading_N[now])
+
+
+def _hidden_states(hidden: Hidden, sample: Sample, states_of: StatesOf) -> list[NDArray[np.float32]]:
+    """As many states as the sample has occurrences, in every layer; those that are never hidden are 0."""
+    layers: list[NDArray[np.float32]] = []
+    for reading in range(READINGS):
+        now = hidden.reading_N == reading
+        ids_N = sample.token_N.copy()
+        ids_N[hidden.place_N[now]] = hidden.shown_N[now]
+        read = states_of(ids_N)
+        layers = layers or [np.zeros_like(layer_ND) for layer_ND in read]
+        for layer_ND, read_ND in zip(layers, read, strict=True):
+            layer_ND[hidden.place_N[now]] = read_ND[hidden.place_N[now]]
+    return layers

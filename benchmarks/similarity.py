@@ -1,0 +1,116 @@
+"""PWCCA and CKA of all pairs of layers against the products X'Y alone: `python -m benchmarks.similarity N D
+LAYERS`.
+
+Prints a JSON object: wall and processor seconds of either side, and the bytes that were taken beyond the layers.
+"""
+
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ablations.measures.similarity import Moments, debiased_cka, linear_cka, pwcca
+from benchmarks.memory import resident
+
+TOKENS, WIDTH, LAYERS = 200_000, 768, 13
+BLOCK_ROWS = 2048
+
+
+def measure(
+    *, rounds: int, tokens: int = TOKENS, width: int = WIDTH, layers: int = LAYERS
+) -> Iterator[dict[str, Any]]:
+    """Time and memory in a process of its own, which holds the layers in float32 (8 GB at full size)."""
+    command = [sys.executable, "-m", "benchmarks.similarity", *map(str, (tokens, width, layers, rounds))]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    pairs = layers * (layers - 1) // 2
+    ratios = [ours / theirs for ours, theirs in zip(found["ours"], found["theirs"], strict=True)]
+    what = f"PWCCA, CKA and debiased CKA of {pairs} pairs of {layers} layers, {tokens:,} x {width}"
+    yield {
+        "what": what,
+        "against": f"{pairs} products X'Y in float64",
+        "unit": "s",
+        "ours": statistics.median(found["ours"]),
+        "theirs": statistics.median(found["theirs"]),
+        "ratio": statistics.median(ratios),
+        "low": min(ratios),
+        "high": max(ratios),
+        "at_most": 1.5,
+        "rounds": rounds,
+    }
+    yield {
+        "what": f"memory beyond the layers, {what}",
+        "unit": "GiB",
+        "ours": found["bytes"] / 2**30,
+        "at_most": 3.0,
+        "rounds": 1,
+    }
+
+
+def similarities(layers_LND: list[NDArray[np.float32]]) -> dict[tuple[int, int], tuple[float, ...]]:
+    """What is timed: three numbers for each pair."""
+    moments = Moments()
+    moments.add(*layers_LND)
+    sides = [moments.side(layer) for layer in range(len(layers_LND))]
+    return {
+        (i, j): tuple(similarity(sides[i], sides[j]) for similarity in (pwcca, linear_cka, debiased_cka))
+        for i, j in combinations(range(len(sides)), 2)
+    }
+
+
+def products(layers_LND: list[NDArray[np.float32]]) -> dict[tuple[int, int], torch.Tensor]:
+    """What it is measured by: X'Y for each pair, every layer made float64 once, in blocks that fit into memory."""
+    width = layers_LND[0].shape[1]
+    pairs = list(combinations(range(len(layers_LND)), 2))
+    found = {pair: torch.zeros(width, width, dtype=torch.float64) for pair in pairs}
+    for start in range(0, len(layers_LND[0]), BLOCK_ROWS):
+        blocks = [torch.from_numpy(layer_ND[start : start + BLOCK_ROWS]).double() for layer_ND in layers_LND]
+        for i, j in pairs:
+            found[i, j].addmm_(blocks[i].T, blocks[j])
+    return found
+
+
+def related(tokens: int, width: int, layers: int) -> list[NDArray[np.float32]]:
+    """Layers each of which is the one before and some noise."""
+    rng = np.random.default_rng(0)
+    layers_LND = [rng.standard_normal((tokens, width), dtype=np.float32)]
+    for _ in range(layers - 1):
+        layer_ND = rng.standard_normal((tokens, width), dtype=np.float32)
+        layer_ND += layers_LND[-1]
+        layers_LND.append(layer_ND)
+    return layers_LND
+
+
+def seconds_of(work: Callable[[], Any]) -> tuple[float, float]:
+    """Wall and processor seconds."""
+    wall, processor = time.perf_counter(), time.process_time()
+    work()
+    return time.perf_counter() - wall, time.process_time() - processor
+
+
+def main(tokens: int, width: int, layers: int, rounds: int = 1) -> None:
+    """Measure in turn and print what was found."""
+    layers_LND = related(tokens, width, layers)
+    similarities([layer_ND[: 10 * width] for layer_ND in layers_LND])  # both sides' code is loaded and warm
+    products([layer_ND[: 10 * width] for layer_ND in layers_LND])
+    before = resident()
+    found: dict[str, list[float]] = {"theirs": [], "ours": [], "theirs_processor": [], "ours_processor": []}
+    for _ in range(rounds):
+        for side, work in (("theirs", products), ("ours", similarities)):
+            wall, processor = seconds_of(lambda work=work: work(layers_LND))
+            found[side].append(wall)
+            found[f"{side}_processor"].append(processor)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(json.dumps(found | {"bytes": peak - before}))
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,213 @@
+"""Sentences with gold labels: from treebanks, and from the built-in language. No torch.
+
+Treebanks are those of Universal Dependencies (https://universaldependencies.org): CoNLL-U files, zipped or not,
+and parquet files with the columns `text` and, with a list a sentence, `tokens`, `upos`, `heads` (0 = root, else
+from 1) and `deprels`.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lightning_modules.data.conllu import Line, conllu_sentences
+from lightning_modules.errors import DataError
+
+ENDINGS = (".conllu", ".conllu.gz", ".parquet")
+"""Endings that a treebank may have."""
+
+ROOT = -1
+"""The head of a root."""
+
+
+class LabelledSentence(NamedTuple):
+    """A sentence and what is true of its words. The tuples have an entry a word."""
+
+    text: str
+    """With single spaces, as a corpus reads it."""
+    words: tuple[str, ...]
+    """Syntactic words: French "du" is "de" and "le", English "don't" is "do" and "n't"."""
+    tags: tuple[str, ...]
+    """Universal parts of speech; empty where there is none."""
+    heads: tuple[int | None, ...]
+    """Place of the word that each depends on, ROOT for a root, None where nothing is said. Without circles."""
+    relations: tuple[str, ...]
+    """Kind of each dependency; empty where there is none."""
+    senses: tuple[int | None, ...]
+    """0 or 1 for a form of the built-in language that two lemmas share, else None."""
+    forms: tuple[str, ...]
+    """How each word stands in the text. Only CoNLL-U says it: "du" for "de" and nothing for "le". Else `words`."""
+
+
+def read_treebank(path: Path) -> list[LabelledSentence]:
+    """The sentences of a treebank, in order. Multi-word tokens and empty nodes are no words.
+
+    Raises:
+        DataError: missing, damaged, malformed or empty; names the line or row.
+    """
+    if not path.exists():
+        raise DataError(f"{path} does not exist, expected a treebank. Correct the path.")
+    if path.is_dir() or not path.name.lower().endswith(ENDINGS):
+        raise DataError(
+            f"{path} is {'a folder' if path.is_dir() else 'no treebank by its ending'}, expected a file that ends "
+            f"in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}. Name, convert or rename the file."
+        )
+    sentences = list((_of_parquet if path.suffix.lower() == ".parquet" else _of_conllu)(path))
+    if not sentences:
+        raise DataError(f"{path} has no sentence. Give a treebank with at least one.")
+    return sentences
+
+
+def language_sentences(seed: int, split: str, count: int) -> list[LabelledSentence]:
+    """The first sentences of a split of the built-in language; only they have senses."""
+    from lightning_modules.data.language import Language  # its grammar is only imported where it is spoken
+
+    return [
+        LabelledSentence(s.text, s.words, s.tags, s.heads, s.relations, s.senses, s.words)
+        for _, s in Language(seed).sentences(split, count)
+    ]
+
+
+def _of_conllu(path: Path) -> Iterator[LabelledSentence]:
+    for sentence in conllu_sentences(path):
+        lines = sentence.words
+
+        def where(i: int, lines: list[Line] = lines) -> str:
+            return f"{path}, line {lines[i].number}"
+
+        columns = [[line.columns[place] for line in lines] for place in (1, 3, 6, 7)]
+        words, tags, written, relations = columns
+        heads = [_head(head, word, where(i)) for i, (head, word) in enumerate(zip(written, words, strict=True))]
+        yield _checked(sentence.text, words, tags, heads, relations, sentence.forms, where)
+
+
+def _head(written: str, word: str, where: str) -> int | None:
+    if written == "_":
+        return None
+    if not re.fullmatch(r"-?[0-9]{1,18}", written):
+        raise DataError(
+            f"{where}: head {written!r} of {word!r}, expected 0 (root), the number of a word, or _ where nothing "
+            f"is said. Correct it."
+        )
+    return int(written)
+
+
+def _of_parquet(path: Path) -> Iterator[LabelledSentence]:
+    for number, row in enumerate(parquet_rows(path, ("text", *_ENTRIES)), start=1):
+        text, words, tags, heads, relations = row
+
+        def where(i: int, number: int = number) -> str:
+            return f"{path}, row {number}, word {i + 1}"
+
+        if not words or not (text or "").strip():
+            raise DataError(
+                f"{path}, row {number}: no {'text' if words else 'words'}, expected a sentence. Correct or remove "
+                f"the row."
+            )
+        yield _checked(text, words, tags, heads, relations, words, where)
+
+
+def _checked(
+    text: str,
+    words: Sequence[str],
+    tags: Iterable[str],
+    heads: Sequence[int | None],
+    relations: Iterable[str],
+    forms: Sequence[str],
+    where: Callable[[int], str],
+) -> LabelledSentence:
+    """The sentence, if it has a text and its heads (0 = root, else from 1) are words and end at a root.
+
+    Args:
+        where: the place in the file of each word.
+    """
+    text, W = " ".join(text.split()), len(words)
+    if not text:
+        raise DataError(f"{where(0)}: a sentence without text, expected some. Correct or remove it.")
+    for i, head in enumerate(heads):
+        if head is not None and not 0 <= head <= W:
+            raise DataError(
+                f"{where(i)}: head {head} of {words[i]!r}, expected 0 (root) or the number of a word, 1 to {W}. "
+                f"Correct it."
+            )
+    for i in range(W):
+        above, steps = heads[i], 0
+        while above and steps < W:
+            above, steps = heads[above - 1], steps + 1
+        if above:
+            raise DataError(
+                f"{where(i)}: the heads above {words[i]!r} go in a circle, expected them to end at a root (head "
+                f"0). Correct them."
+            )
+    return LabelledSentence(
+        text=text,
+        words=tuple(words),
+        tags=tuple("" if tag == "_" else tag for tag in tags),
+        heads=tuple(None if head is None else head - 1 for head in heads),
+        relations=tuple("" if relation == "_" else relation for relation in relations),
+        senses=(None,) * W,
+        forms=tuple(forms),
+    )
+
+
+# Parquet ---------------------------------------------------------------------------------------------
+
+_ENTRIES = {"tokens": "word", "upos": "tag", "heads": "head", "deprels": "relation"}
+"""Columns of lists, and what an entry is."""
+
+_STRINGS = (pa.string(), pa.large_string(), pa.string_view())
+
+
+def parquet_rows(path: Path, names: Sequence[str], *, where: str = "") -> Iterator[tuple[Any, ...]]:
+    """Columns of a parquet treebank, row by row: `text`, which may be None, and lists of equal length.
+
+    Args:
+        names: the columns, `tokens` among them.
+        where: what asks for the file, such as " (data.train)", for the errors.
+
+    Raises:
+        DataError: damaged; a column is missing or of another type; the lists of a row do not suit each other.
+    """
+    try:
+        with pq.ParquetFile(path) as file:
+            for name in names:
+                _check_column(path, where, name, names, file.schema_arrow)
+            table = file.read(list(names))
+            columns = [table.column(name).to_pylist() for name in names]
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise DataError(f"{path} cannot be read as parquet{where}: {reason}. Make or copy it again.") from error
+    for number, row in enumerate(zip(*columns, strict=True), start=1):
+        words = row[names.index("tokens")]
+        for name, values in zip(names, row, strict=True):
+            if name in ("text", "tokens"):
+                continue
+            if words is None or values is None or len(words) != len(values) or None in words or None in values:
+                raise DataError(
+                    f"{path}, row {number}: expected a {_ENTRIES[name]} in {name} for every word in tokens"
+                    f"{where}. Correct or remove the row."
+                )
+        yield row
+
+
+def _check_column(path: Path, where: str, name: str, names: Sequence[str], schema: pa.Schema) -> None:
+    lists = [each for each in names if each in _ENTRIES]
+    if schema.names.count(name) != 1:
+        raise DataError(
+            f"{path}: expected one column {name!r}{where}, but the columns are "
+            f"{', '.join(map(repr, schema.names))}. A treebank has {', '.join(lists[:-1])} and {lists[-1]}, each "
+            f"with a list a sentence{', and text' if 'text' in names else ''}."
+        )
+    kind = schema.field(name).type
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    inner = kind.value_type if is_list else kind
+    fits = pa.types.is_integer(inner) if name == "heads" else inner in _STRINGS
+    if not fits or is_list != (name in lists):
+        wanted = "text" if name == "text" else f"lists of {'whole numbers' if name == 'heads' else 'text'}"
+        entries = "a text" if name == "text" else f"a list of {_ENTRIES[name]}s"
+        raise DataError(
+            f"{path}: column {name!r} holds {kind}{where}, expected {wanted}. Write {entries} a sentence."
+        )

@@ -1,0 +1,120 @@
+"""Panels in words: captions, notes, and alternatives to pictures. Nothing is judged here."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pandas import DataFrame
+
+from reports.numbers import count, listed, number
+
+BEYOND = "Dashed: the chance floor, or its value above the panel where it lies beyond the axis."
+
+OF_TEXT = (
+    "± 1.96 standard errors of that run's number over text of the same kind, by a jackknife over blocks of "
+    "sentences, which says nothing about other seeds"
+)
+
+
+def caption(kind: str, bands: set[str]) -> str:
+    """What lines, bands or cells are, in every panel of a figure with these bands."""
+    if kind == "maps":
+        return "Cells are means over seeds; grey ones have no number. All arms of a metric share their colours."
+    if kind == "pictures":
+        return "Each picture is one run, that of the arm's first seed, at its last step."
+    thin = ", thin lines single seeds" if kind == "arms" else ""
+    if kind == "pairs":
+        said = (
+            "Lines are means, bands the 95% Student t intervals over seeds. The pairs of one arm's seeds share "
+            "runs, so their mean has no interval."
+        )
+    elif "text" not in bands:
+        said = f"Lines are means over seeds, bands their 95% Student t intervals{thin}."
+    elif bands <= {"text", ""}:
+        said = f"Lines are single runs. Each band is {OF_TEXT}."
+    else:
+        said = (
+            f"Lines are means over seeds, bands their 95% Student t intervals{thin}; where an arm has one "
+            f"seed, its band is {OF_TEXT}."
+        )
+    return f"{said} {BEYOND}"
+
+
+def place(point: dict[str, Any]) -> str:
+    """A point's place on the x axis: ``3``, ``3→4``, or a step."""
+    if "layer" not in point:
+        return f"{point['step']}"
+    return f"{point['layer']}" if point["layer_to"] is None else f"{point['layer']}→{point['layer_to']}"
+
+
+def lines_in_words(points: Sequence[dict[str, Any]], *, line: str, digits: int) -> str:
+    """Where each line starts, ends, is lowest and is highest, and its mean floor.
+
+    `line` is what tells them apart: `arm`, `pair` or `group`.
+    """
+    by = "step" if points and "layer" not in points[0] else "layer"
+    sentences = []
+    for name in dict.fromkeys(point[line] for point in points):
+        own = [point for point in points if point[line] == name and point["mean"] == point["mean"]]
+        if not own:
+            sentences.append(f"{name}: no numbers.")
+            continue
+        said = [
+            f"{number(point['mean'], digits)} at {place(point)}{remark}"
+            for point, remark in (
+                (own[0], ""),
+                (own[-1], ""),
+                (min(own, key=lambda point: point["mean"]), " (lowest)"),
+                (max(own, key=lambda point: point["mean"]), " (highest)"),
+            )
+        ]
+        mean_floor = sum(point["floor"] for point in own) / len(own)
+        sentences.append(f"{name}: {listed(said)}; chance floor {number(mean_floor, digits)}.")
+    return f"Mean over seeds by {by}. " + " ".join(sentences)
+
+
+def map_in_words(points: Sequence[dict[str, Any]], *, arm: str, digits: int) -> str:
+    """Where each layer starts and where it ends."""
+    steps = sorted({point["step"] for point in points})
+    sentences = [
+        f"{arm}: mean over seeds by layer at {len(steps)} steps, {count(steps[0])} to {count(steps[-1])}."
+    ]
+    for name in dict.fromkeys(place(point) for point in points):
+        own = [point for point in points if place(point) == name]
+        ends = " to ".join(number(point["mean"], digits) for point in (own[0], own[-1]))
+        sentences.append(f"Layer {name}: from {ends}.")
+    return " ".join(sentences)
+
+
+def picture_in_words(rows: DataFrame, *, arm: str, by: str) -> str:
+    """How many tokens of which layers a picture shows."""
+    layers = listed([str(layer) for layer in sorted(rows["layer"].unique().tolist())])
+    return (
+        f"{arm}, seed {rows['seed'].iloc[0]}: {rows['group'].nunique()} tokens in layers {layers}, a point each, "
+        f"told apart by {by}; who is near whom, and nothing else."
+    )
+
+
+def groups_note(sizes: Sequence[int]) -> str:
+    """Whether the groups of tokens are equally large."""
+    if not sizes:
+        return ""
+    if min(sizes) == max(sizes):
+        return f"All groups have n = {count(sizes[0])}."
+    return (
+        f"Groups differ in n, {count(min(sizes))} to {count(max(sizes))}: similarity is inflated in small "
+        "ones, so they do not compare."
+    )
+
+
+def left_out_note(arms: Sequence[str], most: int) -> str:
+    """Which arms have no panel of their own because there are too many."""
+    if len(arms) <= most:
+        return ""
+    rest = arms[most:]
+    named = listed(list(rest)) if len(rest) <= 8 else f"{len(rest)} arms"
+    return f"Only the first {most} arms with such rows have panels; in results.parquet alone: {named}."
+
+
+def letters(place: int) -> str:
+    """The letter of a panel, from 0: a to z, then aa, ab, ..."""
+    return (letters(place // 26 - 1) if place >= 26 else "") + chr(ord("a") + place % 26)

@@ -1,0 +1,37 @@
+"""What is known of a figure of the page before any numbers: what it shows and how to read it."""
+
+from typing import Literal, NamedTuple
+
+Kind = Literal["arms", "pairs", "groups", "maps", "pictures"]
+"""A panel has a line an arm, a line a pair of arms, or is of one arm: a line a group of tokens, its map, or where
+tokens lie in some of its layers."""
+
+
+class Shown(NamedTuple):
+    """What a panel shows, or one panel for each arm."""
+
+    measure: str
+    metric: str
+    title: str = ""
+    """Its metric's title unless given."""
+    about: str | None = None
+    """The rows' group; None means all tokens."""
+    part: str = ""
+    """The heading of the part of the figure that it stands in, if any; of maps, each metric is one."""
+    folded: bool = False
+    """Whether that part is opened on demand."""
+
+
+class FigureText(NamedTuple):
+    """One figure of the page."""
+
+    name: str
+    title: str
+    kind: Kind
+    shown: tuple[Shown, ...]
+    n: str
+    """What n counts."""
+    d: str
+    how_to_read: tuple[str, ...]
+    family: str = ""
+    """Of groups: the first word of their names."""

@@ -1,0 +1,84 @@
+"""Figures with a line for each group of tokens of one arm: frequency ranks, parts of speech."""
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.font_manager import FontProperties
+from pandas import DataFrame
+
+from reports.curves import curve, learned, require, rows_of
+from reports.figures import arm_label, label_layers, shown_name
+from reports.lines import Line, Look, draw_lines
+from reports.metrics import axis_label, leads_on, named
+from reports.statistics import last_step
+from reports.styles import group_styles
+
+FAMILIES = {"rank": "frequency rank", "tag": "part of speech"}
+"""Kinds of groups by the first word of their names, and what a legend calls them."""
+
+
+def choose_groups(table: DataFrame, *, measure: str, metric: str, family: str) -> DataFrame:
+    """The rows of all groups of a family, at each run's last step, as `choose` gives those of all tokens.
+
+    Raises:
+        ResultsError: the table lacks a column, or has no such rows.
+    """
+    rows = rows_of(table, measure=measure, metric=metric)
+    of_family = rows["group"].str.startswith(f"{family} ").fillna(False).astype(bool)
+    what = f"{measure} {metric}"
+    return last_step(require(rows[of_family & rows["other_run_id"].isna()], table, what, family, by="layer"))
+
+
+def by_group(
+    table: DataFrame,
+    *,
+    ax: Axes,
+    arm: str,
+    family: str,
+    measure: str = "layer_change",
+    metric: str = "pwcca",
+    arms: Sequence[str] | None = None,
+) -> Axes:
+    """The groups of one arm, a line each. The axis fits all of `arms`, unless given those of the table, so that
+    panels of several arms compare.
+
+    Raises:
+        ResultsError: the arm has no such rows, the table lacks a column, or a seed has several values for a point.
+    """
+    rows = choose_groups(table, measure=measure, metric=metric, family=family)
+    own = require(rows[rows["arm"] == arm], table, f"{measure} {metric} of {arm}", family, by="layer")
+    kept = rows if arms is None else rows[rows["arm"].isin([arm, *arms])]
+    styles = group_styles(own["group"].unique().tolist())
+    lines = [Line(_line(arm, group), shown_name(group_label(group)), style) for group, style in styles.items()]
+    kept = kept.assign(line=[_line(*names) for names in zip(kept["arm"], kept["group"], strict=True)])
+    # Shuffled rows are the same chance for all groups; the tokens beside those of a group are its own.
+    own_floors = measure == "influence"
+    look = Look(named(measure, metric).floor, opacity=0.1, seeds=False, own_floors=own_floors, brief=True)
+    draw_lines(kept, lines, ax=ax, look=look)
+    legend = ax.get_legend()
+    assert legend is not None
+    legend.set_title(FAMILIES.get(family, family), prop=FontProperties(size="small"))
+    label_layers(ax, own["x"].tolist(), leads=leads_on(measure, metric))
+    ax.set_ylabel(axis_label(measure, metric))
+    name_arm(ax, arm_label(curve(own, learned(table))))
+    return ax
+
+
+def name_arm(ax: Axes, label: str) -> None:
+    """The arm above its panel, higher than a floor that is written there."""
+    ax.set_title(label, loc="left", fontsize="medium", pad=18 if ax.texts else 8)
+
+
+def groups_in_order(groups: Sequence[str]) -> list[str]:
+    """Ranks from frequent to rare; parts of speech with related ones side by side."""
+    return list(group_styles(groups))
+
+
+def group_label(group: str) -> str:
+    """The name of a group without that of its family: ``1–10``, ``NOUN``."""
+    family, _, name = group.partition(" ")
+    return name.replace("-", "\N{EN DASH}") if family == "rank" else name or group
+
+
+def _line(arm: str, group: str) -> str:
+    return f"{arm}\n{group}"

@@ -1,0 +1,166 @@
+"""Lines with bands and floors: what all figures but maps are made of.
+
+What is drawn can be found again by its gid: `mean`, `band`, `seed` and `floor`.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from pandas import DataFrame, Series
+
+from reports.numbers import number
+from reports.statistics import bands
+from reports.styles import Style
+
+LEAST_HEIGHT = 0.4
+"""Share of the axis that curves keep when their floor is drawn into it; a farther floor is written out."""
+
+FEWEST_DIGITS = 2
+"""Decimals of a floor that is written out; a smaller one has as many as show it is not 0."""
+
+
+class Line(NamedTuple):
+    """One line of a panel."""
+
+    name: str
+    """Its rows' value in the column `line`."""
+    label: str
+    style: Style
+
+
+class Look(NamedTuple):
+    """What a panel draws of its lines besides their means."""
+
+    floor: str
+    """What the data of the chance floor are, in a few words."""
+    opacity: float = 0.18
+    """Of bands."""
+    seeds: bool = True
+    """Whether each seed is a thin line, where there are several."""
+    every: bool = True
+    """Whether a place without a number is a gap: every layer is there, not every step."""
+    own_floors: bool = True
+    """Whether each line has its floor, or all of them one, the mean."""
+    brief: bool = False
+    """Whether the legend leaves out what the floor's data are."""
+
+
+def draw_lines(rows: DataFrame, lines: Sequence[Line], *, ax: Axes, look: Look) -> None:
+    """Means, bands, seeds and floors of the lines, and their legend.
+
+    Args:
+        rows: as `bands` reads them, and `floor`. The axis fits all of them, also those of lines not drawn.
+
+    Raises:
+        ResultsError: a seed has two values for one point.
+    """
+    summary = bands(rows, line="line")
+    whole = list(range(int(rows["x"].min()), int(rows["x"].max()) + 1))
+    handles = []
+    for line in lines:
+        own = rows[rows["line"] == line.name]
+        # A layer without a number is a gap; between two measured steps a line may run.
+        places = whole if look.every else sorted(own["x"].unique().tolist())
+        if look.own_floors:
+            _draw_floor(own, places, ax=ax, colour=line.style.colour)
+        if look.seeds:
+            _draw_seeds(own, places, ax=ax, colour=line.style.colour)
+        handles.append(_draw_mean(summary[summary["line"] == line.name], places, ax=ax, line=line, look=look))
+    floors = _finite(rows.groupby(["line", "x"])["floor"].mean())
+    drawn = rows[rows["line"].isin([line.name for line in lines])]
+    if floors.size and not look.own_floors:
+        _draw_floor(drawn, whole, ax=ax, colour="0.4")
+    # A band over text is the whole of what is known of how sure a number is: it stays in sight.
+    over_text = _finite(summary.loc[summary["band"] == "text", ["low", "high"]])
+    values = np.concatenate([_finite(rows["value"]), over_text.ravel()])
+    floors_fit = _scale(ax, values, _finite(summary[["low", "high"]]), floors)
+    if floors.size and floors_fit:
+        label = "chance floor" if look.brief else f"chance floor ({look.floor})"
+        handles.append(Line2D([], [], color="0.4", linestyle="--", lw=1, label=label))
+    elif floors.size:
+        here = _finite(drawn.groupby(["line", "x"])["floor"].mean())
+        _write_floor(ax, here if here.size else floors, name=f"chance floor ({look.floor})")
+    ax.legend(handles=handles, frameon=False, fontsize="small")
+    sns.despine(ax=ax)
+
+
+def _draw_mean(summary: DataFrame, places: list[int], *, ax: Axes, line: Line, look: Look) -> Line2D:
+    """Mean and band of one line. A layer without a number is a gap, never bridged."""
+    style = line.style
+    at = summary.set_index("x")[["mean", "low", "high"]].reindex(places).astype(float)
+    if at["low"].notna().any():
+        ax.fill_between(places, at["low"], at["high"], color=style.colour, alpha=look.opacity, lw=0, gid="band")
+    hollow = style.filling == "white"
+    (drawn,) = ax.plot(
+        places,
+        at["mean"],
+        color=style.colour,
+        linestyle=style.line,
+        marker=style.marker,
+        markersize=5.5,
+        markerfacecolor=style.filling or style.colour,
+        markeredgecolor=style.colour if hollow else "white",
+        markeredgewidth=1 if hollow else 0.6,
+        lw=1.8,
+        label=line.label,
+        zorder=3,
+        gid="mean",
+    )
+    return drawn
+
+
+def _draw_floor(rows: DataFrame, places: list[int], *, ax: Axes, colour: str) -> None:
+    """The floor, dashed, its mean over seeds."""
+    floors = rows.groupby("x")["floor"].mean().reindex(places).to_numpy(float)
+    if np.isfinite(floors).any():
+        ax.plot(places, floors, color=colour, linestyle="--", lw=1, alpha=0.8, zorder=1, gid="floor")
+
+
+def _draw_seeds(rows: DataFrame, places: list[int], *, ax: Axes, colour: str) -> None:
+    """Each seed, thin, where there are several."""
+    seeds = [seed_rows for _, seed_rows in rows.groupby("seed")]
+    for seed_rows in seeds if len(seeds) > 1 else ():
+        values = seed_rows.set_index("x")["value"].reindex(places).to_numpy(float)
+        ax.plot(places, values, color=colour, lw=0.7, alpha=0.45, zorder=2, gid="seed")
+
+
+def _finite(numbers: DataFrame | Series) -> np.ndarray:
+    values = numbers.to_numpy(float)
+    return values[np.isfinite(values)]
+
+
+def _scale(ax: Axes, values: np.ndarray, bands: np.ndarray, floors: np.ndarray) -> bool:
+    """Fit the y axis to the curves; returns whether their floors fit too and leave them readable."""
+    if not values.size:
+        return True
+    low, high = values.min(), values.max()
+    height = (high - low) or abs(high) or 1.0
+    if bands.size:
+        # Two seeds have an interval of thirteen standard errors: it may leave the axis, curves may not.
+        low = min(low, max(bands.min(), low - height / 2))
+        high = max(high, min(bands.max(), high + height / 2))
+    least, most = min([low, *floors]), max([high, *floors])
+    floors_fit = bool(high - low >= LEAST_HEIGHT * (most - least))
+    if floors_fit:
+        low, high = least, most
+    margin = 0.06 * ((high - low) or height)
+    ax.set_ylim(low - margin, high + margin)
+    return floors_fit
+
+
+def _write_floor(ax: Axes, floors: np.ndarray, *, name: str) -> None:
+    """Say where the floors are when the axis ends before them."""
+    least, most = (number(value, _digits(value)) for value in (floors.min(), floors.max()))
+    where = least if least == most else f"{least} to {most}"
+    bottom, top = ax.get_ylim()
+    arrow = "↑" * bool(floors.max() > top) + "↓" * bool(floors.min() < bottom)
+    text = f"{name}: {where} {arrow}"
+    ax.text(1, 1.02, text, transform=ax.transAxes, ha="right", va="bottom", size="small", color="0.35")
+
+
+def _digits(value: float) -> int:
+    return FEWEST_DIGITS if value == 0 else max(FEWEST_DIGITS, -int(np.floor(np.log10(abs(value)))))

@@ -1,0 +1,132 @@
+"""Figures over training: layers by steps, the colour is the value, one map an arm."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from pandas import DataFrame
+
+from ablations.errors import ResultsError
+from reports.curves import curve, learned, order, rows_of
+from reports.figures import arm_label, thinned
+from reports.metrics import axis_label, leads_on
+from reports.numbers import count
+
+FEWEST_STEPS = 3
+"""Steps below which there is no map: two are a pair of curves."""
+
+TICK_LETTERS = 36
+"""Letters that stand side by side below a map."""
+
+SHADES = 20
+"""Colours of a map, so few that a reader finds them again beside it."""
+
+
+def choose_steps(table: DataFrame, *, measure: str, metric: str, arm: str, group: str | None = None) -> DataFrame:
+    """The arm's rows of all tokens (or a group) at every step that each of its seeds was measured at.
+
+    A mean over other seeds at every step would jump from step to step. Without rows, none.
+
+    Raises:
+        ResultsError: the table lacks a column.
+    """
+    rows = rows_of(table, measure=measure, metric=metric)
+    wanted = rows["group"].isna() if group is None else (rows["group"] == group).fillna(False)
+    rows = rows[wanted & rows["other_run_id"].isna() & rows["step"].notna() & (rows["arm"] == arm)]
+    seeds = rows.groupby("step")["seed"].nunique()
+    return rows[rows["step"].isin(seeds.index[seeds == rows["seed"].nunique()])].sort_values(
+        ["step", "x"], kind="stable"
+    )
+
+
+def grid(rows: DataFrame) -> DataFrame:
+    """The mean over seeds, a row a layer from 0 up, a column a step.
+
+    Raises:
+        ResultsError: a seed has two values for one layer and step.
+    """
+    if rows.duplicated(["seed", "step", "x"]).any():
+        raise ResultsError("a map needs one value for a seed, layer and step; choose the rows of one experiment.")
+    return rows.groupby(["x", "step"])["value"].mean().unstack("step").sort_index().sort_index(axis=1)
+
+
+def mapped_arms(
+    table: DataFrame, *, measure: str, metric: str, arms: Sequence[str] | None = None, group: str | None = None
+) -> list[str]:
+    """The arms with enough steps for a map, in their order."""
+    found = []
+    for arm in order(table, arms):
+        rows = choose_steps(table, measure=measure, metric=metric, arm=arm, group=group)
+        if rows["step"].nunique() >= FEWEST_STEPS:
+            found.append(arm)
+    return found
+
+
+def over_training(
+    table: DataFrame,
+    *,
+    ax: Axes,
+    arm: str,
+    measure: str = "layer_change",
+    metric: str = "pwcca",
+    arms: Sequence[str] | None = None,
+    group: str | None = None,
+) -> Axes:
+    """One arm's mean over seeds, layers upwards, steps to the right and evenly spaced.
+
+    The colours mean the same in the maps of all of `arms`, unless given those of the table.
+
+    Raises:
+        ResultsError: the arm has fewer than three steps, the table lacks a column, or a seed has several values.
+    """
+    grids = {
+        other: grid(choose_steps(table, measure=measure, metric=metric, arm=other, group=group))
+        for other in mapped_arms(table, measure=measure, metric=metric, arms=arms, group=group)
+    }
+    if arm not in grids:
+        raise ResultsError(
+            f"a map needs {measure} {metric} at {FEWEST_STEPS} steps or more in each seed, and {arm} has fewer; "
+            "measure all checkpoints (`checkpoints: all`)."
+        )
+    rows = choose_steps(table, measure=measure, metric=metric, arm=arm, group=group)
+    own = grids[arm]
+    values = np.concatenate([other.to_numpy(float).ravel() for other in grids.values()])
+    values = values[np.isfinite(values)]
+    ends = (values.min(), values.max()) if values.size else (0.0, 1.0)
+    mesh = ax.pcolormesh(
+        np.arange(own.shape[1] + 1) - 0.5,
+        np.arange(own.shape[0] + 1) - 0.5,
+        np.ma.masked_invalid(own.to_numpy(float)),
+        cmap=colormaps["cividis"].resampled(SHADES),
+        vmin=ends[0],
+        vmax=ends[1] if ends[1] > ends[0] else ends[0] + 1,
+        # The lines between cells have the cells' colours: without them the page shines through.
+        edgecolors="face",
+        linewidth=0.4,
+        clip_on=False,
+        gid="map",
+    )
+    ax.set_facecolor("0.85")  # of cells without a number
+    _label(ax, own, leads=leads_on(measure, metric))
+    bar = ax.figure.colorbar(mesh, ax=ax, label=axis_label(measure, metric, group))
+    bar.outline.set_visible(False)
+    assert bar.solids is not None
+    bar.solids.set(edgecolor="face", linewidth=0.4)
+    ax.set_title(arm_label(curve(rows, learned(table))), loc="left", fontsize="medium")
+    return ax
+
+
+def _label(ax: Axes, own: DataFrame, *, leads: bool) -> None:
+    """Ticks and labels of both axes; the last step has one, whatever is left out."""
+    steps, layers = [int(step) for step in own.columns], [int(layer) for layer in own.index]
+    most = TICK_LETTERS // (len(count(steps[-1])) + 1)
+    places = thinned(list(range(len(steps)))[::-1], most=most)[::-1]
+    ax.set_xticks(places, [count(steps[place]) for place in places])
+    rows = thinned(list(range(len(layers))), most=13)
+    ax.set_yticks(rows, [f"{layers[row]}→{layers[row] + 1}" if leads else str(layers[row]) for row in rows])
+    ax.set_xlabel("step")
+    ax.set_ylabel("layer → next layer" if leads else "layer (0 = embeddings)")
+    for side in ax.spines.values():
+        side.set_visible(False)
+    ax.tick_params(length=0)

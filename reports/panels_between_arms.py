@@ -1,0 +1,90 @@
+"""Panels that compare arms: a line an arm, or a line a pair of arms."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+from pandas import DataFrame
+
+from reports.curves import Curve, choose, curve, curves, learned, order, with_columns
+from reports.descriptions import lines_in_words
+from reports.distances import MOST_ARMS, MOST_BESIDE_FIRST, Pair, choose_pairs, drawn_pairs, one_a_unit
+from reports.figure_text import FigureText, Shown
+from reports.panel import Panel, blank_panel, facts, points_of, rows_shown
+
+
+def arm_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str]) -> Iterator[Panel]:
+    """The panel with a line an arm, if it has rows."""
+    rows = rows_shown(table, shown)
+    rows = rows[rows["group"].isna() if shown.about is None else (rows["group"] == shown.about).fillna(False)]
+    if rows[rows["other_run_id"].isna()].empty:
+        return
+    chosen = choose(table, measure=shown.measure, metric=shown.metric, group=shown.about)
+    known = curves(table, measure=shown.measure, metric=shown.metric, arms=arms, group=shown.about)
+    points = points_of(chosen, shown, line="arm", names=[curve.arm for curve in known])
+    panel = blank_panel(text, shown)
+    yield panel | {
+        "description": lines_in_words(points, line="arm", digits=panel["digits"]),
+        "curves": [facts(curve) for curve in known],
+        "without_rows": [arm for arm in arms if arm not in {curve.arm for curve in known}],
+        "points": points,
+    }
+
+
+def pair_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str]) -> Iterator[Panel]:
+    """The panel with a line a pair of arms, and one for the seeds of each, if it has rows."""
+    if rows_shown(table, shown)["other_run_id"].isna().all():
+        return
+    rows = choose_pairs(table, metric=shown.metric, arms=arms)
+    pairs = drawn_pairs(rows, arms)
+    units = one_a_unit(rows).rename(columns={"line": "pair"})
+    points = points_of(units, shown, line="pair", names=[pair.name for pair in pairs])
+    present = order(DataFrame({"arm": pd.concat([rows["arm"], rows["group"]])}), arms)
+    doubts, early = _doubts(table), _early(rows)
+    panel = blank_panel(text, shown)
+    yield panel | {
+        "description": lines_in_words(points, line="pair", digits=panel["digits"]),
+        "curves": [
+            _pair_facts(units[units["pair"] == pair.name], pair, doubts, early.get(pair.name)) for pair in pairs
+        ],
+        "notes": [_pairs_note(present)],
+        "without_rows": [arm for arm in arms if arm not in present],
+        "points": points,
+    }
+
+
+def _pairs_note(arms: list[str]) -> str:
+    """Which pairs are drawn where there are too many."""
+    if len(arms) <= MOST_ARMS:
+        return ""
+    some = f", and only of {MOST_BESIDE_FIRST} arms" if len(arms) > MOST_BESIDE_FIRST else ""
+    return f"Of {len(arms)} arms only the pairs with the first, {arms[0]}, are drawn{some}; the CSV has all pairs."
+
+
+def _pair_facts(rows: DataFrame, pair: Pair, doubts: dict[str, str], step: int | None) -> dict[str, Any]:
+    """What to know about a line; `step` is where its runs were compared if not at their last."""
+    known = Curve(
+        arm=pair.name,
+        measure="run_distance",
+        seeds=int(rows.loc[rows["value"].notna(), "seed"].nunique()),
+        gain=None,
+        untrained=False,
+        n=None if rows["n"].isna().all() else int(rows["n"].min()),
+        d=None if rows["d"].isna().all() else int(rows["d"].max()),
+        judged=False,
+    )
+    remarks = [f"{arm}: {doubts[arm]}" for arm in dict.fromkeys(pair) if doubts.get(arm) not in (None, "", arm)]
+    return facts(known, *remarks, *([] if step is None else [f"compared at step {step}"]))
+
+
+def _doubts(table: DataFrame) -> dict[str, str]:
+    """Why each arm's layers say little about its objective, if they do."""
+    gains = learned(table)
+    return {str(arm): curve(rows, gains).doubt for arm, rows in with_columns(table).groupby("arm", sort=False)}
+
+
+def _early(rows: DataFrame) -> dict[str, int]:
+    """The step of each line whose runs were compared earlier than others, for want of a later step in common."""
+    last = rows.groupby("run_id")["step"].transform("max")
+    early = rows[(rows["step"] < last).fillna(False)]
+    return {str(line): int(step) for line, step in early.groupby("line")["step"].min().items()}

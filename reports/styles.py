@@ -1,0 +1,92 @@
+"""How lines look: arms, pairs of arms and groups of tokens, told apart by more than colour."""
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from matplotlib import colormaps
+from matplotlib.colors import to_hex
+
+
+class Style(NamedTuple):
+    """How a line looks; nobody needs colour alone to tell lines apart."""
+
+    colour: str
+    marker: str
+    line: Any
+    """A matplotlib line style; dashes are kept for floors."""
+    filling: str | None = None
+    """Colour of the markers where it is not that of the line."""
+
+
+SOLID, DASH_DOT, DOTTED, DASH_DOT_DOT = "solid", (0, (6, 1.5, 1, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1, 1, 1))
+
+FIXED_STYLES = {
+    "mlm": Style("#0072B2", "o", SOLID),
+    "clm": Style("#D55E00", "s", DASH_DOT),
+    "mt": Style("#009E73", "^", DASH_DOT_DOT),
+    "untrained": Style("#000000", "X", DOTTED),
+}
+"""Arms that most experiments have, the same in all of them. Colours: Okabe and Ito 2008."""
+
+# Okabe and Ito's yellow is left out: on white its contrast is 1.3.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MARKERS = ("o", "s", "^", "D", "v", "P", "*")
+LINES = (SOLID, DASH_DOT, DASH_DOT_DOT, DOTTED)
+
+TAGS = (
+    *("NOUN", "PROPN", "PRON", "VERB", "AUX", "ADJ", "ADV", "DET", "ADP"),
+    *("CCONJ", "SCONJ", "PART", "NUM", "PUNCT", "INTJ", "SYM", "X"),
+)
+"""Universal parts of speech in the order of their looks and of a legend, related ones side by side."""
+
+LIGHTEST = 0.88
+"""How far along its palette the rarest words are: its yellow end is lost on white."""
+
+
+def arm_styles(arms: Sequence[str]) -> dict[str, Style]:
+    """The look of each arm, decided by the arms of the experiment and their order alone."""
+    fixed = {FIXED_STYLES[arm].colour for arm in arms if arm in FIXED_STYLES}
+    free = [colour for colour in COLOURS if colour not in fixed]
+    styles = {}
+    others = [arm for arm in dict.fromkeys(arms) if arm not in FIXED_STYLES]
+    for i, arm in enumerate(others):
+        # Three cycles of different lengths; the first markers are those of the fixed arms.
+        styles[arm] = Style(free[i % len(free)], MARKERS[(i + 3) % len(MARKERS)], LINES[i % len(LINES)])
+    return {arm: FIXED_STYLES.get(arm) or styles[arm] for arm in arms}
+
+
+def pair_style(first: Style, second: Style) -> Style:
+    """The look of two arms compared: the line of the second with the markers of the first."""
+    line = SOLID if second.line == DOTTED else second.line
+    return Style(second.colour, first.marker, line, filling=first.colour)
+
+
+def seeds_style(arm: Style) -> Style:
+    """The look of an arm's own seeds compared: its colour and marker, dotted and hollow."""
+    return Style(arm.colour, arm.marker, DOTTED, filling="white")
+
+
+def group_styles(groups: Sequence[str]) -> dict[str, Style]:
+    """The look of each group of tokens, in the order of a legend.
+
+    Frequency ranks run through a sequential palette, from dark (frequent) to light (rare); every part of speech
+    looks the same in every experiment.
+    """
+    ranks = sorted((group for group in groups if _first_rank(group)), key=_first_rank)
+    shades = colormaps["viridis"]
+    styles = {
+        group: Style(to_hex(shades(LIGHTEST * i / max(1, len(ranks) - 1))), MARKERS[i % len(MARKERS)], SOLID)
+        for i, group in enumerate(ranks)
+    }
+    unknown = sorted(set(groups) - set(ranks) - {f"tag {tag}" for tag in TAGS})
+    for i, group in enumerate([*(f"tag {tag}" for tag in TAGS), *unknown]):
+        if group in groups:
+            styles[group] = Style(COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)], LINES[i % len(LINES)])
+    return styles
+
+
+def _first_rank(group: str) -> int:
+    """The most frequent rank of a group of ranks; 0 for other groups."""
+    found = re.match(r"rank (\d+)", group)
+    return int(found[1]) if found else 0

@@ -1,0 +1,107 @@
+"""The figures with a panel for each arm: what they show and how to read them."""
+
+from reports.figure_text import FigureText, Shown
+from reports.numbers import MINUS
+from reports.texts_between_arms import CHANGE, CHANGE_CKA
+
+CHANGE_BY_RANK = FigureText(
+    name="change_by_rank",
+    title="Change by frequency of the token",
+    kind="groups",
+    shown=(CHANGE, CHANGE_CKA._replace(part=f"1 {MINUS} debiased CKA", folded=True)),
+    family="rank",
+    n="tokens in each group",
+    d="dimensions",
+    how_to_read=(
+        "Each line is the tokens of some frequency ranks, 1 being the most frequent token; each point, as "
+        f"above, 1 {MINUS} similarity of their states in a layer and in the next. The chance floor is the mean "
+        "over the groups. Where lines cross, layers treat frequent and rare tokens differently.",
+        "Similarity is inflated where there are few tokens per dimension, so all groups have equally many: "
+        "groups compare with each other and between arms, not with the change of all tokens above. A group of "
+        "few types varies less than one of many, whatever a layer does: compare its line with that of the "
+        "untrained encoder.",
+    ),
+)
+
+CHANGE_BY_TAG = CHANGE_BY_RANK._replace(
+    name="change_by_tag",
+    title="Change by part of speech",
+    family="tag",
+    how_to_read=(
+        f"Each line is the tokens of one part of speech; each point, as above, 1 {MINUS} similarity of their "
+        "states in a layer and in the next. The chance floor is the mean over the groups.",
+        "All groups have equally many tokens: they compare with each other and between arms, not with the "
+        "change of all tokens. Parts of speech differ in frequency; see whether ranks alone explain what you "
+        "find.",
+    ),
+)
+
+INFLUENCE_BY_RANK = FigureText(
+    name="influence_by_rank",
+    title="Influence on other tokens by frequency",
+    kind="groups",
+    shown=(Shown("influence", "pwcca"),),
+    family="rank",
+    n="other tokens for each group",
+    d="dimensions",
+    how_to_read=(
+        "In each of some sentences one token of a group is hidden from the attention of the others, in one "
+        f"layer alone. Each point is 1 {MINUS} PWCCA between the states of those others with and without it: 0 "
+        "where none of them attends to it. The chance floor, dashed in the colour of its group, is the "
+        "influence of a random token of the same sentences: a group above its own matters more than the tokens "
+        "around it.",
+        "The numbers are small, since one token is a small part of what the others attend to; their order "
+        "counts. All groups have equally many others. Only attention within the layer is cut: what a token has "
+        "passed on in lower layers stays, so influence is not how much a model needs a token.",
+    ),
+)
+
+INFLUENCE_BY_TAG = INFLUENCE_BY_RANK._replace(
+    name="influence_by_tag", title="Influence on other tokens by part of speech", family="tag"
+)
+
+OVER_TRAINING = FigureText(
+    name="over_training",
+    title="Over training",
+    kind="maps",
+    shown=(
+        CHANGE._replace(title=f"Change, 1 {MINUS} PWCCA similarity"),
+        Shown("token_information", "cross_fitted", "Information about the input token"),
+        Shown(
+            "token_information", "cross_fitted", "Information about the output label", "output label", folded=True
+        ),
+        Shown("neighbours", "same_token", "Neighbours with the same token", folded=True),
+        Shown("geometry", "effective_rank", folded=True),
+    ),
+    n="tokens",
+    d="dimensions or clusters",
+    how_to_read=(
+        "Each cell is a layer at a step; 0 is the initial weights. A column is the curve of the figure above "
+        "at that step, a row is one layer becoming what it is. Of a metric all arms have the same colours.",
+        "Steps stand side by side evenly, however far apart they are, so that a slope is no speed. Colours "
+        "show no uncertainty: compare the last column with the interval of its curve before reading a small "
+        "difference.",
+    ),
+)
+
+PICTURES = FigureText(
+    name="pictures",
+    title="Pictures of single tokens",
+    kind="pictures",
+    shown=(
+        Shown("pictures", "word"),
+        Shown("pictures", "position", folded=True),
+        Shown("pictures", "relation", folded=True),
+        Shown("pictures", "sense", folded=True),
+    ),
+    n="tokens",
+    d="dimensions",
+    how_to_read=(
+        "Each point is an occurrence of a word in a sentence, each frame a layer: t-SNE has put the states "
+        "into two dimensions so that the nearest stay near. Colours and markers tell what was not used to "
+        "place the points.",
+        "For the eye alone: who is near whom is what a picture shows. Neither the axes, nor the size of "
+        "clusters, nor the distances between them mean anything, and another seed looks otherwise. What "
+        "neighbours share is measured above.",
+    ),
+)

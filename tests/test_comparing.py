@@ -1,0 +1,137 @@
+"""Distances between runs: which pairs, what numbers, and what is computed again."""
+
+import pandas as pd
+import pytest
+
+from ablations import comparing
+from ablations.errors import MeasureError
+from ablations.gathering import gather
+from ablations.measured import key
+from ablations.measures.sample import first_tokens
+from ablations.measures.settings import RunDistanceSettings
+from ablations.measures.similarity import debiased_cka, pwcca
+from ablations.measures.states import layer_states
+from ablations.measuring import load
+from ablations.runs import PlannedRun
+from ablations.spec import Run
+from lightning_modules.callbacks import StopRequest
+from lightning_modules.train import start
+from tests.conftest import settings
+
+ASKED = RunDistanceSettings(kind="run_distance", tokens=400)
+
+
+def add_run(make_run, tokens, arm, seed, kind="masked_lm", **sections):
+    run = settings(kind, seed=seed, **({"training": {"max_steps": 2}} | sections))
+    run_id = f"{arm}{seed}".rjust(10, "0")
+    directory = make_run(run, f"{arm}-s{seed}-{run_id}")
+    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    return PlannedRun(Run(arm, seed, run), run_id, tokens.address, directory)
+
+
+@pytest.fixture
+def planned(make_run, tokens):
+    arms = (("mlm", "masked_lm"), ("clm", "causal_lm"))
+    return [add_run(make_run, tokens, arm, seed, kind) for arm, kind in arms for seed in (0, 1)]
+
+
+def names(pairs):
+    return [tuple(f"{item.run.arm}-{item.run.seed}" for item in pair) for pair in pairs]
+
+
+def compare(folder, planned, settings=ASKED, **options):
+    said = []
+    comparing.compare(folder, planned, settings, data_root=folder, say=said.append, **options)
+    return said
+
+
+def test_pairs_are_arms_at_equal_seed_and_seeds_of_an_arm_of_like_encoders(planned, make_run, tokens):
+    deeper = add_run(make_run, tokens, "deeper", 0, encoder={"num_hidden_layers": 3})
+    words = add_run(make_run, tokens, "words", 0, "skip_gram")
+    assert names(comparing.pairs([*planned, deeper, words])) == [
+        ("mlm-0", "mlm-1"),
+        ("mlm-0", "clm-0"),
+        ("mlm-1", "clm-1"),
+        ("clm-0", "clm-1"),
+    ]
+
+
+def test_distances_are_those_of_the_states_of_the_same_tokens(planned, tokens, tmp_path):
+    assert compare(tmp_path, planned) == ["comparing 4 pairs of runs"]
+    rows = comparing.rows(tmp_path)
+    assert len(rows) == 4 * 3 * 2  # pairs, layers, metrics
+    sample = first_tokens(tokens.validation, 400)
+    assert set(rows["sample"]) == {sample.digest}
+    assert (rows["n"] == len(sample)).all()
+    states = {
+        item.run_id: layer_states(load(item.directory, tokens)[0], tokens.validation, sample) for item in planned
+    }
+    for row in rows.itertuples():
+        similarity = {"pwcca": pwcca, "debiased_cka": debiased_cka}[row.metric]
+        expected = 1 - similarity(states[row.run_id][row.layer], states[row.other_run_id][row.layer])
+        assert row.value == pytest.approx(expected, abs=1e-9)
+        assert row.floor > row.value
+    assert (rows["step"] == 2).all()
+
+
+def test_only_what_is_missing_is_computed(planned, tmp_path):
+    compare(tmp_path, planned[:3])
+    first = comparing.rows(tmp_path)
+    assert compare(tmp_path, planned) == ["comparing 2 pairs of runs"]
+    rows = comparing.rows(tmp_path)
+    pd.testing.assert_frame_equal(rows.iloc[: len(first)], first)
+    assert compare(tmp_path, planned) == []
+    assert compare(tmp_path, planned, again=True) == ["comparing 4 pairs of runs"]
+    by = ["run_id", "other_run_id", "layer", "metric"]
+    again = comparing.rows(tmp_path).sort_values(by, ignore_index=True)
+    pd.testing.assert_frame_equal(again, rows.sort_values(by, ignore_index=True))
+    other = ASKED.model_copy(update={"tokens": 300})
+    assert compare(tmp_path, planned, other) == ["comparing 4 pairs of runs"]
+    assert len(comparing.rows(tmp_path)) == 2 * len(rows)
+
+
+def test_all_kept_checkpoints_are_compared_step_by_step(planned, tmp_path):
+    said = compare(tmp_path, planned, ASKED.model_copy(update={"checkpoints": "all"}))
+    assert said == [f"comparing 4 pairs of runs at step {step}" for step in (0, 1, 2)]
+    value = (
+        comparing.rows(tmp_path)
+        .query("metric == 'pwcca' and layer == 0")
+        .set_index(["run_id", "other_run_id", "step"])
+    )
+    between_arms = ("0000000mlm0"[-10:], "0000000clm0"[-10:])
+    assert value["value"][*between_arms, 0] == pytest.approx(0, abs=1e-9)  # arms start from the same weights
+    assert value["value"][*between_arms, 2] > 1e-6
+    assert value["value"]["000000mlm0", "000000mlm1", 0] > 0.1  # seeds do not
+
+
+def test_the_table_names_the_other_arm_and_leaves_out_runs_that_are_not_planned(planned, tmp_path):
+    compare(tmp_path, planned)
+    keys = [key(ASKED)]
+    table = gather("mine", planned, keys=keys, compared=comparing.rows(tmp_path))
+    assert set(table["measure"]) == {"run_distance"}
+    between = table[(table["arm"] == "mlm") & (table["seed"] == 1) & (table["metric"] == "pwcca")]
+    assert set(between["group"]) == {"clm"}
+    assert set(table[table["arm"] == "clm"]["group"]) == {"clm"}
+    fewer = gather("mine", planned[:3], keys=keys, compared=comparing.rows(tmp_path))
+    assert set(fewer["other_run_id"]) == {"000000mlm1", "000000clm0"}
+    assert gather("mine", planned, keys=["another"], compared=comparing.rows(tmp_path)).empty
+
+
+def test_layers_that_need_much_memory_are_read_in_portions_with_the_same_result(planned, tmp_path, monkeypatch):
+    from ablations.measures import run_distance
+
+    compare(tmp_path / "whole", planned)
+    monkeypatch.setattr(run_distance, "MOMENTS_BYTES", 1)
+    compare(tmp_path / "parts", planned)
+    by = ["run_id", "other_run_id", "layer", "metric"]
+    whole, parts = (
+        comparing.rows(tmp_path / name).sort_values(by, ignore_index=True) for name in ("whole", "parts")
+    )
+    pd.testing.assert_frame_equal(whole.drop(columns="floor"), parts.drop(columns="floor"))
+
+
+def test_too_few_tokens_are_refused(planned, tmp_path):
+    with pytest.raises(MeasureError) as error:
+        compare(tmp_path, planned, ASKED.model_copy(update={"tokens": 70}))
+    assert "needs at least 5 tokens per feature: 16 features need 80 tokens" in str(error.value)
+    assert comparing.rows(tmp_path).empty

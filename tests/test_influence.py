@@ -1,0 +1,141 @@
+"""How much the other tokens change when one is out of their sight."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from ablations.errors import MeasureError
+from ablations.measures.influence import Chosen, choices, distances, influence
+from ablations.measures.sample import first_tokens
+from ablations.measures.settings import InfluenceSettings
+from ablations.measures.similarity import pwcca
+from lightning_modules.objectives import build
+from lightning_modules.sight import visible_in
+from lightning_modules.vocabulary import PAD
+from tests.conftest import settings
+
+
+def asked(**changes):
+    return InfluenceSettings(kind="influence", **{"sentences": 30} | changes)
+
+
+@pytest.fixture
+def objective(tokens):
+    return build(settings(encoder={"dropout": 0.0}), tokens).eval()
+
+
+@pytest.fixture
+def sample(tokens):
+    return first_tokens(tokens.validation, 10**6)
+
+
+def some_tokens(split, count=40):
+    """The second text token of each of the first sentences."""
+    return Chosen(np.arange(count), np.full(count, 2))
+
+
+def others_of(split, chosen):
+    return sum(len(split.sentence(i)) - 3 for i in chosen.sentence_S)
+
+
+def masked_by_hand(objective, split, sentence, position, layer, *, hide):
+    """The states of one sentence after `layer` blocks; in the last of them `position` is hidden."""
+    ids_BT = torch.from_numpy(split.sentence(sentence).astype(np.int64))[None]
+    states_BTD = objective.encoder.embed(ids_BT)
+    seen = visible_in((ids_BT != PAD).long(), objective.run.objective.sees, objective.window)
+    for number, block in enumerate(objective.encoder.blocks[:layer], start=1):
+        visible = seen.clone()
+        if hide and number == layer:
+            visible[..., position] = False
+            visible[..., position, position] = True
+        score = torch.zeros(visible.shape).masked_fill(~visible, float("-inf"))
+        states_BTD = block(states_BTD, score)
+    kept = [i for i in range(1, ids_BT.shape[1] - 1) if i != position]
+    return states_BTD[0, kept].detach().numpy()
+
+
+@pytest.mark.parametrize("kind", ["masked_lm", "causal_lm"])
+def test_influence_is_the_distance_of_two_versions_of_one_layer_computed_sentence_by_sentence(kind, tokens):
+    objective, split = build(settings(kind, encoder={"dropout": 0.0}), tokens).eval(), tokens.validation
+    chosen = some_tokens(split)
+    found = distances(objective, split, chosen, others_of(split, chosen))
+    for layer in (1, 2):
+        versions = [
+            np.concatenate(
+                [masked_by_hand(objective, split, i, 2, layer, hide=hide) for i in chosen.sentence_S.tolist()]
+            )
+            for hide in (False, True)
+        ]
+        expected = 1 - pwcca(*versions)
+        assert found[layer - 1][0] == pytest.approx(expected, rel=1e-3)  # float32 states, a small difference
+        assert expected > 1e-6
+
+
+def test_influence_is_zero_where_nobody_attends_to_the_token(tokens):
+    blind = build(settings(objective={"sees": "itself"}, encoder={"dropout": 0.0}), tokens).eval()
+    chosen = some_tokens(tokens.validation)
+    for value, error in distances(blind, tokens.validation, chosen, others_of(tokens.validation, chosen)):
+        assert value == pytest.approx(0, abs=1e-12)  # the very same states
+        assert error == pytest.approx(0, abs=1e-12)
+
+
+def test_a_token_that_is_attended_to_more_has_more_influence(objective, tokens):
+    chosen = some_tokens(tokens.validation)
+    others = others_of(tokens.validation, chosen)
+    before = distances(objective, tokens.validation, chosen, others)[0][0]
+    with torch.no_grad():
+        for block in objective.encoder.blocks:
+            block.attention.query_key_value.weight *= 2  # sharper attention, larger values
+    assert distances(objective, tokens.validation, chosen, others)[0][0] > before
+
+
+def test_causal_states_before_the_token_do_not_change(tokens):
+    """Hiding a sentence's last token from those before it changes nothing."""
+    objective = build(settings("causal_lm", encoder={"dropout": 0.0}), tokens).eval()
+    split = tokens.validation
+    last = Chosen(np.arange(40), split.lengths[:40] - 2)
+    for value, _ in distances(objective, split, last, others_of(split, last)):
+        assert value == pytest.approx(0, abs=1e-12)
+
+
+def test_rows_are_by_group_and_layer_over_equally_many_others(objective, sample, tokens):
+    rows = pd.DataFrame(influence(objective, tokens.validation, sample, asked()))
+    assert rows["n"].nunique() == 1
+    assert set(rows["metric"]) == {"pwcca"}
+    assert rows.groupby("group")["layer"].apply(list).tolist() == [[1, 2]] * rows["group"].nunique()
+    assert all(name.startswith("rank ") for name in rows["group"])
+    assert (rows["value"] > 0).all()
+    assert (rows["floor"] > 0).all()
+    assert np.isfinite(rows["standard_error"]).all()
+    again = pd.DataFrame(influence(objective, tokens.validation, sample, asked()))
+    pd.testing.assert_frame_equal(rows, again)
+
+
+def test_chosen_tokens_are_of_the_group_one_a_sentence(sample):
+    for name, chosen in choices(sample, "frequency", 30).items():
+        first, last = map(int, name.removeprefix("rank ").split("-"))
+        assert len(chosen.sentence_S) == 30
+        assert (np.diff(chosen.sentence_S) > 0).all()
+        for sentence, position in zip(*chosen, strict=True):
+            here = (sample.sentence_N == sentence) & (sample.position_N == position)
+            assert first <= sample.rank_N[here].item() <= last
+
+
+def test_too_few_sentences_are_refused(objective, sample, tokens):
+    with pytest.raises(MeasureError) as error:
+        list(influence(objective, tokens.validation, sample, asked(sentences=5000)))
+    assert str(error.value) == (
+        "influence needs a group of tokens in 5000 sentences of two words or more, but none by frequency is in as "
+        "many; give more text or lower the measure's `sentences`."
+    )
+
+
+def test_encoders_without_attention_of_one_kind_are_refused(tokens, sample):
+    words = build(settings("skip_gram"), tokens)
+    with pytest.raises(MeasureError) as error:
+        list(influence(words, tokens.validation, sample, asked()))
+    assert str(error.value) == (
+        "influence hides a token from attention, but skip_gram has no layers of one attention; leave the measure "
+        "out, or give the arm a spec of its own."
+    )

@@ -1,0 +1,204 @@
+"""k-means: nearest centres, means, how good the centres are, and that nothing else of torch is changed.
+
+Shapes: N tokens, D features, K clusters.
+"""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.cluster import KMeans
+
+from ablations.errors import MeasureError
+from ablations.measures import kmeans
+from ablations.measures.kmeans import Points
+from ablations.measures.plug_in import plug_in
+from tests.channels import generator, states_of, zipf
+
+
+def rounding():
+    """What products of float32 may round to, on a CPU."""
+    return torch.backends.mkldnn.matmul.fp32_precision
+
+
+def mixture(types=300, tokens=6000, width=16):
+    rng = generator(0)
+    names = rng.choice(types, tokens, p=zipf(types))
+    return (3 * rng.standard_normal((types, width)))[names] + rng.standard_normal((tokens, width))
+
+
+def within(points, centres):
+    """Sum of squared distances to the nearest centre, in the frame of the points."""
+    return (points.x_ND - centres[points.assign(centres)]).double().square().sum().item()
+
+
+# One pass --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scores", [2**18, 300, 1])
+def test_each_point_goes_to_the_nearest_centre_block_by_block(scores, monkeypatch):
+    monkeypatch.setitem(kmeans.SCORES, "cpu", scores)
+    states, centres = generator(0).standard_normal((500, 6)), generator(1).standard_normal((40, 6))
+    expected = ((states[:, None] - centres) ** 2).sum(2).argmin(1)
+    points = Points(np.concatenate([states, centres]))
+    labels = points.assign(points.x_ND[500:])
+    assert labels.tolist() == [*expected.tolist(), *range(40)]
+    assert labels.dtype == torch.int64
+
+
+def test_of_two_centres_as_near_the_first_is_taken():
+    points = Points(np.array([[-1.0], [0.0], [1.0]]))
+    assert points.assign(torch.tensor([[1.0], [-1.0]])).tolist() == [1, 0, 0]
+
+
+def test_centres_are_means_and_one_without_points_stays_where_it_was():
+    x, labels = torch.from_numpy(generator(0).standard_normal((20, 3))).float(), torch.arange(20) % 3
+    labels[labels == 1] = 4
+    old = torch.from_numpy(generator(1).standard_normal((6, 3))).float()
+    means = kmeans._means(x, labels, old)
+    for cluster in range(6):
+        expected = x[labels == cluster].mean(0) if cluster in (0, 2, 4) else old[cluster]
+        assert means[cluster].tolist() == pytest.approx(expected.tolist(), abs=1e-6)  # float32
+
+
+def test_passes_are_lloyds():
+    """Beside the same passes in float64, a distance at a time."""
+    states = mixture(types=10, tokens=300, width=4)
+    points = Points(states)
+    expected_KD = points.x_ND[::30].double()
+    for _ in range(3):
+        labels_N = torch.cdist(points.x_ND.double(), expected_KD).argmin(1)
+        expected_KD = torch.stack([points.x_ND[labels_N == k].double().mean(0) for k in range(10)])
+    found_KD = kmeans._passes(points.x_ND, points.x_ND[::30], 3)
+    assert torch.allclose(found_KD.double(), expected_KD, atol=1e-6)  # float32
+
+
+# Frame -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("shift", "scale"), [(0, 1), (1000, 1), (0, 1e-12), (0, 1e12), (3e37, 1e37), (0, 1e-37)])
+def test_fit_finds_separate_groups_wherever_they_lie(shift, scale):
+    symbols = generator(0).integers(8, size=800)
+    points = Points((states_of(symbols, seed=1) / 20) * scale + shift)
+    centres = points.fit(clusters=16, rng=generator(2))
+    labels = points.assign(centres)
+    assert plug_in(symbols, labels) == pytest.approx(plug_in(symbols, symbols), abs=1e-9)  # all are pure
+    for cluster in labels.unique():  # and fifty passes have made each centre the mean of its points
+        mean_D = points.x_ND[labels == cluster].mean(0)
+        assert torch.allclose(centres[cluster], mean_D, rtol=0, atol=1e-6)  # float32
+
+
+def test_the_frame_rounds_nothing_and_leaves_the_states_alone():
+    states = generator(0).standard_normal((100, 3)).astype(np.float32)
+    before, points = states.copy(), Points(states)
+    assert np.array_equal(states, before)
+    assert torch.equal(Points(states * np.float32(2**60)).x_ND, points.x_ND)
+    assert torch.equal(Points(torch.from_numpy(states)).x_ND, points.x_ND)
+    assert points.x_ND.mean(0).abs().max() < 1e-6  # float32
+    assert points.x_ND.abs().max() < 2 + 1  # below 2 before it is centred
+
+
+# Fit -------------------------------------------------------------------------------------------------
+
+
+def test_fit_does_better_than_fifty_passes_from_random_states():
+    points = Points(mixture())
+    ours = within(points, points.fit(clusters=200, rng=generator(1)))
+    for start, share in (("random", 0.95), ("k-means++", 1.02)):  # measured: 0.83 and 0.97
+        peer = KMeans(200, init=start, n_init=1, max_iter=50, random_state=0).fit(points.x_ND.numpy())
+        assert ours < share * within(points, torch.from_numpy(peer.cluster_centers_))
+
+
+def test_more_passes_change_next_to_nothing(monkeypatch):
+    """1,000 clusters, for which a pass is dearest and passes are fewest."""
+    points, types = Points(mixture(types=600, tokens=12_000)), generator(0).choice(600, 12_000, p=zipf(600))
+    values = {}
+    for passes in (2, kmeans.PASSES, 50):
+        monkeypatch.setattr(kmeans, "PASSES", passes)
+        values[passes] = plug_in(types, points.assign(points.fit(clusters=1000, rng=generator(1))))
+    few, ours, many = values.values()
+    assert abs(ours - many) < 0.02
+    assert abs(few - many) > 0.02
+
+
+def test_fit_among_some_rows_is_the_fit_of_these_alone():
+    points, rows = Points(mixture(tokens=1000)), np.flatnonzero(generator(3).integers(2, size=1000))
+    alone = Points(points.x_ND[rows])
+    among = points.fit(clusters=30, rng=generator(1), among=rows)
+    # The frame of the rows alone differs by their mean and by a power of two.
+    scale = (points.x_ND[rows[0]] - points.x_ND[rows[1]]).norm() / (alone.x_ND[0] - alone.x_ND[1]).norm()
+    expected = alone.fit(clusters=30, rng=generator(1)) * scale + points.x_ND[rows].mean(0)
+    assert torch.allclose(among, expected, atol=1e-3)  # a tie may be rounded to the other side
+    assert not torch.allclose(among, points.fit(clusters=30, rng=generator(1)), atol=1e-3)
+
+
+def test_fit_repeats_by_its_generator():
+    points = Points(generator(0).standard_normal((500, 4)))
+    first, again = (points.fit(clusters=50, rng=generator(1)) for _ in range(2))
+    assert first.shape == (50, 4)
+    assert first.dtype == torch.float32
+    assert torch.equal(first, again)
+    torch.manual_seed(1)  # the global state does not matter
+    assert torch.equal(first, points.fit(clusters=50, rng=generator(1)))
+    assert not torch.equal(first, points.fit(clusters=50, rng=generator(2)))
+
+
+def test_one_cluster_is_the_mean_and_repeated_states_are_no_obstacle():
+    points = Points(generator(0).standard_normal((100, 3)))
+    assert points.fit(clusters=1, rng=generator(0)).abs().max() < 1e-6  # float32: the mean is the frame's origin
+    tokens = np.arange(1000) % 5
+    points = Points(np.eye(5)[tokens])
+    centres = points.fit(clusters=50, rng=generator(1))
+    assert centres.shape == (50, 5)
+    assert plug_in(tokens, points.assign(centres)) == pytest.approx(math.log(5), abs=1e-12)  # float64
+    assert Points(np.ones((100, 2))).fit(clusters=10, rng=generator(2)).isfinite().all()
+    assert Points(np.zeros((100, 2))).fit(clusters=10, rng=generator(2)).isfinite().all()
+
+
+def test_products_are_rounded_during_the_passes_alone(monkeypatch):
+    seen, nearest = [], kmeans._nearest
+
+    def watched(*arguments):
+        seen.append(rounding())
+        return nearest(*arguments)
+
+    monkeypatch.setattr(kmeans, "_nearest", watched)
+    before, points = rounding(), Points(mixture(tokens=1200))
+    centres = points.fit(clusters=1000, rng=generator(0))
+    passes = seen.count("bf16")
+    assert 2 <= passes <= kmeans.PASSES
+    assert seen[-passes:] == ["bf16"] * passes  # seeding comes first and is exact
+    points.assign(centres)
+    assert seen[-1] == rounding() == before != "bf16"
+
+    def failing(*_):
+        raise MeasureError("no")
+
+    monkeypatch.setattr(kmeans, "_means", failing)
+    with pytest.raises(MeasureError):
+        points.fit(clusters=2, rng=generator(0))
+    assert rounding() == before
+    assert torch.get_float32_matmul_precision() == "highest"  # and torch can still tell
+
+
+@pytest.mark.gpu
+def test_a_gpu_finds_the_same_groups_and_repeats_itself():
+    points, there = Points(mixture()), Points(torch.from_numpy(mixture()).cuda())
+    centres, again = (there.fit(clusters=200, rng=generator(1)) for _ in range(2))
+    assert centres.is_cuda
+    assert torch.equal(centres, again)
+    ours = within(points, points.fit(clusters=200, rng=generator(1)))
+    assert within(there, centres) == pytest.approx(ours, rel=0.02)  # another path to as good centres
+
+
+def test_unfit_states_and_clusters_are_refused():
+    with pytest.raises(MeasureError) as error:
+        Points(np.ones((3, 2))).fit(clusters=4, rng=generator(0))
+    assert str(error.value) == "k-means can make 1 to 3 clusters of 3 tokens, but clusters is 4."
+    with pytest.raises(MeasureError) as error:
+        Points(np.ones((3, 2))).fit(clusters=0, rng=generator(0))
+    assert str(error.value) == "k-means can make 1 to 3 clusters of 3 tokens, but clusters is 0."
+    with pytest.raises(MeasureError) as error:
+        Points(np.array([[1.0], [np.inf]]))
+    assert str(error.value).startswith("states must be finite, but 1 of its values are NaN or infinite")

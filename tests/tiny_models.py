@@ -1,0 +1,130 @@
+"""Hugging Face folders of every family, with random weights and a tokenizer of the alphabet."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+WIDTH, LAYERS, POSITIONS = 16, 3, 40
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+WORDS = tuple("abcdefghijklmnopqrstuvwxyz")
+VOCABULARY = 40  # more than there are tokens, as in many models
+
+_USUAL = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": WIDTH,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": POSITIONS,
+}
+_GPT = {"vocab_size": VOCABULARY, "n_embd": WIDTH, "n_layer": LAYERS, "n_head": 2, "n_positions": POSITIONS}
+_T5 = {"vocab_size": VOCABULARY, "d_model": WIDTH, "d_kv": 8, "d_ff": 32, "num_layers": LAYERS, "num_heads": 2}
+_BART = {
+    "vocab_size": VOCABULARY,
+    "d_model": WIDTH,
+    "encoder_layers": LAYERS,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 32,
+    "decoder_ffn_dim": 32,
+    "max_position_embeddings": POSITIONS,
+    "pad_token_id": 0,
+    "decoder_start_token_id": 0,
+}
+_DISTIL = {"vocab_size": VOCABULARY, "dim": WIDTH, "n_layers": LAYERS, "n_heads": 2, "hidden_dim": 32}
+_OPT = {k: v for k, v in _USUAL.items() if k != "intermediate_size"} | {"ffn_dim": 32}
+
+
+class Family(NamedTuple):
+    """What a test knows of an architecture that the code has to find out."""
+
+    config: str
+    """Its class, less "Config"."""
+    settings: dict[str, Any]
+    blocks: str
+    """The blocks of the encoder, by the name of their list."""
+    norm: str | None = None
+    """The name of the final norm, if there is one."""
+    longest: int | None = POSITIONS
+
+
+FAMILIES = {
+    "bert": Family("Bert", _USUAL, "encoder.layer"),
+    "roberta": Family("Roberta", _USUAL, "encoder.layer", longest=POSITIONS - 1),
+    "gpt2": Family("GPT2", _GPT, "h", "ln_f"),
+    "t5": Family("T5", _T5, "block", "final_layer_norm", longest=None),
+    "marian": Family("Marian", _BART, "layers"),
+    "bart": Family("Bart", _BART, "layers"),
+    "mbart": Family("MBart", _BART, "layers", "layer_norm"),
+    "distilbert": Family("DistilBert", _DISTIL | {"max_position_embeddings": POSITIONS}, "transformer.layer"),
+    "albert": Family("Albert", _USUAL | {"embedding_size": 8}, "encoder.albert_layer_groups"),
+    "electra": Family("Electra", _USUAL | {"embedding_size": 8}, "encoder.layer"),
+    "deberta-v2": Family(
+        "DebertaV2", _USUAL | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}, "encoder.layer"
+    ),
+    "mpnet": Family("MPNet", _USUAL, "encoder.layer", longest=POSITIONS - 2),
+    "opt": Family("OPT", _OPT, "decoder.layers", "decoder.final_layer_norm"),
+    "opt-projecting": Family(
+        "OPT", _OPT | {"word_embed_proj_dim": 8, "do_layer_norm_before": False}, "decoder.layers"
+    ),
+    "gpt-neox": Family("GPTNeoX", _USUAL, "layers", "final_layer_norm"),
+    "llama": Family("Llama", _USUAL, "layers", "norm"),
+    "modernbert": Family("ModernBert", _USUAL, "layers", "final_norm"),
+    "convbert": Family("ConvBert", _USUAL | {"embedding_size": WIDTH, "head_ratio": 1}, "encoder.layer"),
+    "xlnet": Family(
+        "XLNet",
+        {"vocab_size": VOCABULARY, "d_model": WIDTH, "n_layer": LAYERS, "n_head": 2, "d_inner": 32},
+        "layer",
+        longest=None,
+    ),
+}
+
+
+def tokenizer(**options: Any) -> Any:
+    """Letters are tokens, everything else is unknown; [CLS] and [SEP] stand around a sentence."""
+    import transformers
+
+    ids = {word: i for i, word in enumerate((*SPECIAL, *WORDS))}
+    made = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    made.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"])]
+    )
+    names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL, strict=True))
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, **names | options)
+
+
+def model(family: str, **changes: Any) -> Any:
+    """A model with all weights drawn at random, those of norms too, without a head."""
+    import transformers
+
+    settings = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3} | FAMILIES[family].settings | changes
+    config = getattr(transformers, f"{FAMILIES[family].config}Config")(**settings)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        made = transformers.AutoModel.from_config(config)
+        with torch.no_grad():
+            for parameter in filter(lambda parameter: parameter.requires_grad, made.parameters()):
+                parameter.add_(0.1 * torch.randn_like(parameter))
+    return made
+
+
+def save(folder: Path, family: str = "bert", **changes: Any) -> Path:
+    """A folder with such a model and the tokenizer."""
+    model(family, **changes).save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    return folder
+
+
+def sentences(count: int, *, seed: int = 0, longest: int = 20) -> list[str]:
+    """Letters by a Zipf law, now and then a word that the tokenizer does not know."""
+    rng = np.random.default_rng(seed)
+    weights = 1 / np.arange(1, len(WORDS) + 2)
+    draw = (
+        rng.choice([*WORDS, "what?"], rng.integers(1, longest), p=weights / weights.sum()) for _ in range(count)
+    )
+    return [" ".join(words) for words in draw]
