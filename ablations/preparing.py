@@ -42,7 +42,9 @@ def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Con
                 with _said_of(workspace, item.run.arm):
                     _require_for_training(item.run.settings, prepared, seen)
                     _require_layers(item.run.settings, workspace.experiment.measures)
-        kinds = {(i.run.settings.encoder.hidden_size, i.run.settings.objective.kind): i for i in reversed(mine)}
+        kinds: dict[tuple[int, str], PlannedRun] = {}
+        for item in mine:
+            kinds.setdefault((item.run.settings.encoder.hidden_size, item.run.settings.objective.kind), item)
         texts = Texts(prepared, mine[0].run.settings.data, data_root=workspace.data_root)
         for item, settings in itertools.product(kinds.values(), workspace.experiment.measures):
             with _said_of(workspace, item.run.arm):

@@ -51,13 +51,12 @@ def states_of(symbols, seed):
 
 
 def moody(sentences, length, seed):
-    """Tokens and symbols in sentences that repeat themselves: few types each, and half of them much noise."""
-    rng = generator(seed)
-    tokens = rng.choice(V, (sentences, 3), p=zipf(V))[
-        np.arange(sentences)[:, None], rng.integers(3, size=(sentences, length))
-    ]
-    wrong = rng.random((sentences, length)) < rng.choice([0.1, 0.7], (sentences, 1))
-    return tokens.ravel(), np.where(wrong, rng.integers(V, size=(sentences, length)), tokens).ravel()
+    """Tokens and symbols of sentences that repeat themselves: three types each, and half of them much noise."""
+    rng, shape = generator(seed), (sentences, length)
+    types = rng.choice(V, (sentences, 3), p=zipf(V))
+    tokens = np.take_along_axis(types, rng.integers(3, size=shape), axis=1)
+    wrong = rng.random(shape) < rng.choice([0.1, 0.7], (sentences, 1))
+    return tokens.ravel(), np.where(wrong, rng.integers(V, size=shape), tokens).ravel()
 
 
 def standard_error_of_mean(values):

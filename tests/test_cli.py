@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from ablations.calibration import Calibration
 from ablations.cli import main
-from ablations.measures.information import halves
+from ablations.measures.cross_fitted import halves
 from ablations.measures.sample import first_tokens
 from lightning_modules.data.tokens import load
 

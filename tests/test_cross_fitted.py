@@ -164,7 +164,7 @@ def test_the_error_is_the_deviation_over_fresh_texts(channel):
         )
         values.append(found.value)
         errors.append(found.standard_error)
-    # The deviation of 60 texts is known to 9%, the mean of errors to 3%: three times that, and 10% for ten blocks.
+    # The deviation of 60 texts is known to 9%, the error to 3%: three times that, and 10% for ten blocks.
     assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std(values, ddof=1), rel=0.38)
 
 

@@ -120,7 +120,7 @@ def test_the_error_is_the_deviation_over_fresh_texts(channel):
         found = plug_in_estimate(tokens, clusters, blocks_N=np.arange(2000) // 200)
         values.append(found.value)
         errors.append(found.standard_error)
-    # The deviation of 100 texts is known to 7%, the mean of errors to 2.5%: three times that, 10% for 10 blocks.
+    # The deviation of 100 texts is known to 7%, the error to 2.5%: three times that, and 10% for ten blocks.
     assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std(values, ddof=1), rel=0.3)
 
 

@@ -259,8 +259,8 @@ VALUES = [
     (
         "[layer_change]",
         "[layer_chang]",
-        "12:12: an entry of measures must be of kind layer_change, token_information or validation, "
-        'but is "layer_chang"; did you mean layer_change?',
+        "12:12: an entry of measures must be of kind layer_change, token_information, neighbours, geometry, "
+        'influence, pictures, validation or run_distance, but is "layer_chang"; did you mean layer_change?',
     ),
     (
         "[layer_change]",
@@ -275,7 +275,8 @@ VALUES = [
     (
         "[layer_change]",
         "[{tokens: 200}]",
-        "12:12: an entry of measures lacks its kind, which is layer_change, token_information or validation",
+        "12:12: an entry of measures lacks its kind, which is layer_change, token_information, neighbours, "
+        "geometry, influence, pictures, validation or run_distance",
     ),
 ]
 

@@ -1,5 +1,4 @@
-"""A lower bound of mutual information, in nats, to draw conclusions from: what one half of a text tells of the
-other.
+"""A lower bound of mutual information, in nats: what one half of a text tells of the other. For conclusions.
 
 Shapes: N tokens, C cells of their table (pairs of token and cluster that occur), V token types, K clusters.
 """

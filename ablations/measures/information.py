@@ -76,9 +76,7 @@ def token_information(
     ]
     shuffled_N = shuffle.permutation(labels_N)
     whole = plug_in_estimate(labels_N, clusters_N, blocks_N=blocks_N)
-    bound = cross_fitted_estimate(
-        labels_N, clusters_2N, sentences_N=sentences_N, half_N=half_N, blocks_N=blocks_N
-    )
+    bound = cross_fitted_estimate(labels_N, clusters_2N, sentences_N=sentences_N, half_N=half_N, blocks_N=blocks_N)
     return TokenInformation(
         plug_in=whole.value,
         plug_in_floor=plug_in(shuffled_N, clusters_N),

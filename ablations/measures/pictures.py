@@ -3,7 +3,7 @@ and 9.
 
 A picture shows who is near whom, and nothing else: neither sizes of clusters nor distances between them mean
 anything (van der Maaten & Hinton 2008, https://jmlr.org/papers/v9/vandermaaten08a.html). Conclusions are for
-`neighbours`. """
+`neighbours`."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -106,6 +106,11 @@ def asked(sample: Sample, settings: TokenInformationSettings, objective: str | N
         MeasureError: the output is asked for, and all tokens of the text are the same.
     """
     questions: list[Asked] = []
+    unseen: list[Asked] = []
+    if "output" in settings.about:
+        place_N, shown_N, _ = hidden_tokens(sample, settings.types)
+        unseen.append(Asked("output label", place_N, sample.token_N[place_N], hidden=True))
+        unseen.append(Asked("shown token", place_N, shown_N, hidden=True))
     for about in settings.about:
         match about, PREDICTED.get(objective or ""):
             case "input", _:
@@ -117,15 +122,19 @@ def asked(sample: Sample, settings: TokenInformationSettings, objective: str | N
             case "output", "next":
                 questions.append(_beside("output label", sample.right_N))
             case "output", "hidden":
-                place_N, shown_N, _ = hidden_tokens(sample, settings.types)
-                questions.append(Asked("output label", place_N, sample.token_N[place_N], hidden=True))
-                questions.append(Asked("shown token", place_N, shown_N, hidden=True))
-    kept = [np.flatnonzero(most_frequent(question.label_N, settings.types)) for question in questions]
-    n = min((len(places) for places in kept), default=0)
+                questions += unseen
+    # Whatever an arm has learned, it is asked as often as those that are asked for hidden tokens.
+    n = min((len(_frequent(question, settings.types)) for question in [*questions, *unseen]), default=0)
     return [
-        question._replace(place_N=question.place_N[places[:n]], label_N=question.label_N[places[:n]])
-        for question, places in zip(questions, kept, strict=True)
+        question._replace(place_N=question.place_N[kept], label_N=question.label_N[kept])
+        for question in questions
+        for kept in [_frequent(question, settings.types)[:n]]
     ]
+
+
+def _frequent(question: Asked, types: int) -> NDArray[np.int64]:
+    """Which of its occurrences have one of the most frequent labels."""
+    return np.flatnonzero(most_frequent(question.label_N, types))
 
 
 def _beside(group: str, label_N: NDArray[np.int64]) -> Asked:
