@@ -220,7 +220,10 @@ def test_resolved_writes_out_every_default():
         },
         "seeds": [0, 2],
         "match": "steps",
-        "measures": [{"kind": "layer_change", "tokens": 50_000}],
+        "measures": [
+            {"checkpoints": "last", "tokens": 50_000, "treebank": None, "kind": "layer_change", "groups": [],
+             "group_tokens": None},
+        ],
         "claims": ["article"],
     }  # fmt: skip
     assert json.loads(json.dumps(found)) == found

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 
 from ablations.errors import MeasureError
 from ablations.measures import nearest
@@ -442,9 +443,8 @@ def test_too_little_text_is_refused_before_there_are_states():
 
 
 def test_more_neighbours_than_there_are_occurrences_are_refused():
-    assert complaint(require_occurrences, text(), asked(occurrences=8)) == (
-        "neighbours: 8 occurrences of a type are too few for 8 neighbours, or for 4 of its own type with 2 to "
-        "choose from for each; raise occurrences to 9, or lower neighbours or neighbours_of_type."
-    )
-    require_occurrences(text(), asked(occurrences=9))
-    assert "raise occurrences to 23" in complaint(require_occurrences, text(), asked(neighbours_of_type=11))
+    for changes, fewest in (({"occurrences": 8}, 9), ({"neighbours_of_type": 11}, 23)):
+        with pytest.raises(ValidationError) as error:
+            asked(**changes)
+        assert f"must be at least {fewest}, more than neighbours and more than twice" in str(error.value)
+    asked(occurrences=9)

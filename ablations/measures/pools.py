@@ -37,19 +37,11 @@ class Pool(NamedTuple):
 
 
 def require_occurrences(sample: Sample, settings: NeighboursSettings) -> None:
-    """Refuse settings and texts that leave nothing to compare.
+    """Refuse texts that leave nothing to compare.
 
     Raises:
-        MeasureError: fewer occurrences of a type than the neighbours wanted take, or fewer than two types with as
-            many occurrences.
+        MeasureError: fewer than two types with as many occurrences as the pool takes of each.
     """
-    fewest = max(settings.neighbours, OTHERS * settings.neighbours_of_type) + 1
-    if settings.occurrences < fewest:
-        raise MeasureError(
-            f"neighbours: {settings.occurrences} occurrences of a type are too few for {settings.neighbours} "
-            f"neighbours, or for {settings.neighbours_of_type} of its own type with {OTHERS} to choose from for "
-            f"each; raise occurrences to {fewest}, or lower neighbours or neighbours_of_type."
-        )
     types = len(_types(sample, settings))
     if types < 2:
         second = np.sort(np.bincount(sample.token_N, minlength=2))[-2]
