@@ -14,13 +14,24 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import commands, corruption, equal_time, text, training
+from benchmarks import commands, corruption, equal_time, information, similarity, text, training
 from lightning_modules.allocator import keep_freed_memory
 from lightning_modules.data.tokens import Tokens
 from lightning_modules.files import write_json
 from lightning_modules.provenance import now, provenance
 
-GROUPS = ("training", "lightning", "processes", "corruption", "grid", "waiting", "memory", "equal-time")
+GROUPS = (
+    "training",
+    "lightning",
+    "processes",
+    "corruption",
+    "grid",
+    "waiting",
+    "memory",
+    "similarity",
+    "information",
+    "equal-time",
+)
 EQUAL_SECONDS = 300.0
 
 
@@ -44,8 +55,9 @@ def main(
     """Measure GROUPS (all, where none is named) and write them to OUT/results.json.
 
     The machine must be quiet. Pairs of training, lightning, processes and corruption are timed in turn; the ratio
-    is the median over the turns, with the smallest and the largest beside it. grid and memory are measured once;
-    equal-time trains both sides for 5 minutes with each of three seeds, 40 minutes in all.
+    is the median over the turns, with the smallest and the largest beside it. grid, memory,
+    similarity (20 minutes) and information are measured once; equal-time trains both sides for 5 minutes with each
+    of three seeds, 40 minutes in all.
     """
     os.environ["OMP_NUM_THREADS"] = str(threads)
     torch.set_num_threads(threads)
@@ -87,6 +99,10 @@ def results(
                 yield from corruption.word_orders(english)
             elif group == "waiting":
                 yield from commands.waiting(folder, rounds=rounds)
+            elif group == "similarity":
+                yield from similarity.measure(rounds=1)
+            elif group == "information":
+                yield from information.measure()
             else:
                 yield single[group]()
 

@@ -5,7 +5,10 @@ import pytest
 import torch
 
 from ablations.errors import MeasureError
+from ablations.measures.cross_fitted import cross_fitted_estimate, halves
 from ablations.measures.information import most_frequent, token_information
+from ablations.measures.jackknife import sentence_blocks
+from ablations.measures.plug_in import plug_in_estimate
 from tests.channels import CHANNELS, V, draw, generator, information, moody, standard_error_of_mean, states_of
 
 
@@ -56,21 +59,32 @@ def test_the_errors_are_the_deviations_over_fresh_texts():
         assert 0.7 < error / spread < 1.4  # the deviation of 40 texts is known to 11%: three times that
 
 
-def test_any_label_and_any_order_of_the_tokens_will_do():
+def test_errors_are_over_ten_blocks_of_neighbouring_sentences_wherever_their_tokens_stand():
+    """States of a few places, so that clusters are the places whatever is drawn."""
+    tokens, symbols = draw(CHANNELS["noisy"], 1000, seed=0)
+    sentences = np.sort(generator(1).integers(150, size=1000))
+    half = halves(sentences, rng=generator(3).spawn(1)[0])
+    blocks = sentence_blocks(sentences)
+    expected = (
+        plug_in_estimate(tokens, symbols, blocks_N=blocks),
+        cross_fitted_estimate(tokens, [symbols, symbols], sentences_N=sentences, half_N=half, blocks_N=blocks),
+    )
+    for order in (np.arange(1000), generator(5).permutation(1000)):
+        found = token_information(np.eye(V)[symbols][order], tokens[order], sentences[order], clusters=V, seed=3)
+        assert (found.plug_in, found.plug_in_error) == pytest.approx(expected[0], rel=1e-9)  # float64
+        assert (found.cross_fitted, found.cross_fitted_error) == pytest.approx(expected[1], rel=1e-9)
+
+
+def test_any_label_will_do_and_its_names_do_not_matter():
     tokens, symbols = draw(CHANNELS["noisy"], 1000, seed=0)
     states, sentences = states_of(symbols, seed=1), np.arange(1000) // 10
     expected = token_information(states, tokens, sentences, clusters=30, seed=3)
-    renamed = token_information(
-        states, generator(4).permutation(V)[tokens] * 7 - 50, sentences, clusters=30, seed=3
-    )
-    assert renamed[:3] + renamed[3:6] == pytest.approx(expected[:6], abs=1e-9)  # float64
-    # Blocks are of neighbours by the number of the sentence, wherever its tokens stand.
-    order = generator(5).permutation(1000)
-    shuffled = token_information(states[order], tokens[order], sentences[order], clusters=30, seed=3)
-    assert shuffled.plug_in_error == pytest.approx(expected.plug_in_error, rel=0.5)  # other centres
-    other = token_information(states, np.arange(1000) % 2, sentences, clusters=30, seed=3)
-    assert abs(other.cross_fitted) < 0.02  # chance: the label has nothing to do with the states
-    assert other.n == expected.n
+    names = generator(4).permutation(V) * 7 - 50
+    renamed = token_information(states, names[tokens], sentences, clusters=30, seed=3)
+    assert renamed == pytest.approx(expected, rel=1e-9, abs=1e-12)  # float64
+    parity = token_information(states, np.arange(1000) % 2, sentences, clusters=30, seed=3)
+    assert abs(parity.cross_fitted) < 0.02  # chance: the label has nothing to do with the states
+    assert parity.n == expected.n
 
 
 def test_token_information_repeats_by_its_seed_alone():
