@@ -1,6 +1,7 @@
 """How much a layer changes its tokens: Voita et al. 2019, section 5.1, with a second, independent similarity; and
 section 5.2, the same for tokens of different frequency and part of speech."""
 
+import itertools
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -57,29 +58,32 @@ def changes(
     steps += [(0, layer) for layer in range(2, top + 1)] if from_embeddings else []
     parts = _moments(states_LND, sentence_N, steps)
     whole = sum(parts[1:], parts[0])
-    left_out = [whole - part for part in parts] if len(parts) > 1 else []
-    for lower, upper in steps:
-        for metric, similarity in METRICS.items():
+    left_out: dict[tuple[int, int, str], list[float]] = {}
+    for part in parts if len(parts) > 1 else ():
+        others = whole - part  # one at a time: of a wide encoder they are the largest thing in memory
+        if len(others) >= REFUSED_BELOW * width:
             with warnings.catch_warnings():  # said once, of the whole
-                value = 1 - similarity(whole.side(lower), whole.side(upper))
                 warnings.simplefilter("ignore")
-                floor = 1 - similarity(whole.side(lower), whole.side(top + upper))
-                without = [
-                    1 - similarity(others.side(lower), others.side(upper))
-                    for others in left_out
-                    if len(others) >= REFUSED_BELOW * width
-                ]
-            yield {
-                "metric": metric,
-                "layer": lower,
-                "layer_to": upper,
-                "value": value,
-                "floor": floor,
-                "standard_error": standard_error(without) if len(without) == len(parts) else float("nan"),
-                "unit": "distance",
-                "n": n,
-                "d": width,
-            }
+                for (lower, upper), (metric, similarity) in itertools.product(steps, METRICS.items()):
+                    value = 1 - similarity(others.side(lower), others.side(upper))
+                    left_out.setdefault((lower, upper, metric), []).append(value)
+    for (lower, upper), (metric, similarity) in itertools.product(steps, METRICS.items()):
+        value = 1 - similarity(whole.side(lower), whole.side(upper))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            floor = 1 - similarity(whole.side(lower), whole.side(top + upper))
+        without = left_out.get((lower, upper, metric), [])
+        yield {
+            "metric": metric,
+            "layer": lower,
+            "layer_to": upper,
+            "value": value,
+            "floor": floor,
+            "standard_error": standard_error(without) if len(without) == len(parts) else float("nan"),
+            "unit": "distance",
+            "n": n,
+            "d": width,
+        }
 
 
 def _moments(
