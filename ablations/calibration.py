@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ablations import cost
-from ablations.measures.settings import Measure
+from ablations.measurable import Measure
 from lightning_modules.config import RunSettings
 from lightning_modules.files import explained, write_json
 

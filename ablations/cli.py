@@ -80,8 +80,11 @@ json_option = click.option("--json", "as_json", is_flag=True, help="For machines
 @click.argument("specs", metavar="SPEC...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of spec files, for editors.")
 def validate(specs: tuple[Path, ...], schema: bool) -> None:
-    """Check spec files: every problem at once, a line each, on stderr."""
-    from ablations import grid, specfile
+    """Check spec files and the claims they name: every problem at once, a line each, on stderr.
+
+    A file in a folder called claims is checked as a file of claims.
+    """
+    from ablations import claimfile, grid, specfile
     from ablations.errors import SpecError
 
     if schema:
@@ -93,6 +96,10 @@ def validate(specs: tuple[Path, ...], schema: bool) -> None:
     wrong = False
     for path in specs:
         try:
+            if path.parent.name == claimfile.FOLDER:
+                claimed = len(claimfile.load(path).claims)
+                click.echo(f"{path}: good, {claimed} claim{'s' * (claimed != 1)}")
+                continue
             experiment = specfile.load(path)
             runs = len(grid.runs(experiment))
             click.echo(f"{path}: good, {runs} run{'s' * (runs != 1)}")
@@ -216,6 +223,36 @@ def measure(spec: Path, out: Path, data_root: Path, slots: int) -> None:
 @spec_argument
 @out_option
 @data_root_option
+@json_option
+@click.option("--strict", is_flag=True, help="Exit with 1 unless every judged claim came out as expected.")
+def claims(spec: Path, out: Path, data_root: Path, as_json: bool, strict: bool) -> None:
+    """Judge the claims of a spec by what is measured so far, and write claims.json.
+
+    Claims that are not run or have too few seeds are shown with the reason. With --strict the exit code is 1 if a
+    claim that was judged came out otherwise than its file expects, or if none could be judged.
+    """
+    from ablations.errors import SpecError
+    from ablations.experiment import Workspace
+    from reports.claims import as_expected
+    from reports.claims_table import claims_table
+
+    workspace = Workspace.open(spec, out=out, data_root=data_root)
+    if not workspace.experiment.claims:
+        raise SpecError(f"{spec}: the spec names no claims; add them, as in `claims: [article]`.")
+    workspace.write_plan()
+    workspace.write_table()
+    content = write_claims(workspace.folder)
+    if as_json:
+        click.echo(json.dumps(content, indent=2))
+    else:
+        claims_table(content)
+    sys.exit(FAILED if strict and not as_expected(content["claims"]) else GOOD)
+
+
+@main.command()
+@spec_argument
+@out_option
+@data_root_option
 def report(spec: Path, out: Path, data_root: Path) -> None:
     """Write the page again from what is there; needs neither torch nor a network."""
     from ablations.experiment import Workspace
@@ -293,11 +330,21 @@ def write_page(workspace: Any, *, again: bool = False) -> Path:
 
     workspace.write_plan()
     workspace.write_table()
+    if workspace.experiment.claims:
+        write_claims(workspace.folder)
     if not again and is_fresh(workspace.folder):
         return workspace.folder / "report.html"
     from reports import page
 
     return page.write(workspace.folder)
+
+
+def write_claims(folder: Path) -> dict[str, Any]:
+    """Judge an experiment's claims by its table, and put the verdicts beside it."""
+    from reports import claims
+    from reports import folder as experiment_folder
+
+    return claims.write(experiment_folder.read(folder), folder)
 
 
 if __name__ == "__main__":

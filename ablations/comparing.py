@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from ablations.measurable import Measure
 from ablations.measured import checkpoints, key
-from ablations.measures.settings import Measure, RunDistanceSettings
+from ablations.measures.settings import RunDistanceSettings
 from ablations.runs import PlannedRun
 from lightning_modules.files import atomic
 

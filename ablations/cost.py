@@ -3,7 +3,14 @@
 from collections import defaultdict
 from collections.abc import Sequence
 
-from ablations.measures.settings import Measure
+from ablations.measurable import Measure
+from ablations.measures.settings import (
+    InfluenceSettings,
+    LayerChangeSettings,
+    NeighboursSettings,
+    StateSettings,
+    TokenInformationSettings,
+)
 from lightning_modules.config import PAIR_FORMATS, EncoderSettings, RunSettings
 from lightning_modules.config.objectives import generator_shape
 from lightning_modules.operations import operations_per_token
@@ -62,17 +69,17 @@ def translation_work(run: RunSettings, *, sentences: int) -> float:
     return sentences * run.objective.decoder.num_hidden_layers if run.objective.kind == "translation" else 0.0
 
 
-def measure_work(settings: Measure, run: RunSettings, *, tokens: int) -> float:
+def measure_work(settings: StateSettings, run: RunSettings, *, tokens: int) -> float:
     """Of one checkpoint: layers, the embeddings included, times what grows with them in that measure."""
     layers = run.encoder.num_hidden_layers + 1
-    match settings.kind:
-        case "token_information":
+    match settings:
+        case TokenInformationSettings():
             return tokens * layers * settings.clusters * len(settings.about)
-        case "neighbours":
+        case NeighboursSettings():
             return (settings.types * settings.occurrences) ** 2 * layers
-        case "influence":
+        case InfluenceSettings():
             return settings.sentences * layers * len(settings.groups)
-        case "layer_change":
+        case LayerChangeSettings():
             return tokens * layers * (1 + len(settings.groups))
         case _:
             return tokens * layers
@@ -103,7 +110,7 @@ def other_work(run: RunSettings, measures: Sequence[Measure], *, validation_toke
             others = len(settings.word_orders) + len(settings.input_formats) + 2 * pairs
             evaluations += times * (1 + treatments + others)
             work["translation"] += times * translation_work(run, sentences=settings.translations)
-        else:
+        elif isinstance(settings, StateSettings):
             tokens = min(settings.tokens, validation_tokens)
             work[settings.kind] += times * measure_work(settings, run, tokens=tokens)
     work["evaluation"] = evaluations * evaluation_work(run, tokens=validation_tokens)

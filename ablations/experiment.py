@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ablations import fairness, grid, plan, runs, specfile
+from ablations import claimfile, fairness, grid, plan, runs, specfile
 from ablations.errors import SpecError
+from ablations.measurable import RunMeasure, for_run, not_run
 from ablations.runs import PlannedRun
 from ablations.spec import Experiment
 from lightning_modules.config import Data, RunSettings
@@ -78,10 +79,15 @@ class Workspace:
         """Those of the runs that are not trained, or not measured, to the end."""
         from ablations.measured import missing
 
-        measures = self.experiment.measures
         return [
-            item for item in selected if not item.directory.is_done() or missing(item.directory.path, measures)
+            item
+            for item in selected
+            if not item.directory.is_done() or missing(item.directory.path, self._measures_of(item))
         ]
+
+    def _measures_of(self, item: PlannedRun) -> list[RunMeasure]:
+        """What is to be computed from a run."""
+        return list(for_run(self.experiment.measures, item.run.settings, data_root=self.data_root))
 
     def pairs_to_compare(self, *, again: bool = False) -> int:
         """How many pairs of trained runs have no distances yet; `again`, how many there are; 0 if none are
@@ -110,9 +116,11 @@ class Workspace:
         """Keep plan and spec in the experiment's folder."""
         with explained(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-        plan.write(
-            self.plan(), self.folder, spec=self.spec, claims=self.experiment.claims, data=self._describe_data()
-        )
+        arms = {item.run.arm: item.run.settings for item in self.planned}
+        notices = not_run(self.experiment.measures, list(arms.items()), data_root=self.data_root)
+        claims = claimfile.load_named(self.experiment.claims, spec=self.spec)
+        content = self.plan() | {"notices": notices}
+        plan.write(content, self.folder, spec=self.spec, claims=claims, data=self._describe_data())
 
     def _describe_data(self) -> dict[str, Any]:
         """What the page says about the text (of the first arm); empty before its tokens are made."""
@@ -139,7 +147,9 @@ class Workspace:
         from ablations import comparing, gathering
         from ablations.measured import key
 
-        keys = [key(settings) for settings in self.experiment.measures]
+        measures = self.experiment.measures
+        asked = [settings for item in self.planned for settings in for_run(measures, item.run.settings)]
+        keys = list({key(settings) for settings in (*asked, *measures)})
         compared = comparing.rows(self.folder)
         table = gathering.gather(self.experiment.name, self.planned, keys=keys, compared=compared)
         gathering.write(table, self.folder)
@@ -151,8 +161,8 @@ class Workspace:
         states = [_state(item.directory, item.run.arm, item.run.seed, item.run_id) for item in self.planned]
         for item, state in zip(self.planned, states, strict=True):
             if state["state"] == "done":
-                open_measures = missing(item.directory.path, self.experiment.measures)
-                state["not_measured"] = [settings.kind for settings in open_measures]
+                open_measures = missing(item.directory.path, self._measures_of(item))
+                state["not_measured"] = list(dict.fromkeys(settings.kind for settings in open_measures))
         return states
 
 

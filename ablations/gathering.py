@@ -1,13 +1,12 @@
 """From the rows of each run, and its log, to the one table of an experiment."""
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from ablations import measured, results
+from ablations import logged, measured, results
 from ablations.errors import ResultsError
 from ablations.runs import PlannedRun
 
@@ -17,8 +16,7 @@ def gather(
 ) -> pd.DataFrame:
     """The rows of all runs that were computed with this experiment's measures, and those of pairs of its runs.
 
-    Of `learning` there are rows of every validation during training, if `validation` was measured: the loss, its
-    floor, and the gain, that is the floor minus the loss.
+    If `validation` was measured, there are also rows of what its log says: `learning` and `corruption`.
 
     A run that another experiment trained under another arm's name gets this experiment's name. Runs without
     rows are left out.
@@ -42,7 +40,7 @@ def gather(
                     f"{item.directory.path}: was measured on other tokens than the runs before it; "
                     f"start `ablate measure` again."
                 )
-        tables.append(_as_table(pd.concat([rows, pd.DataFrame(_learning(rows, item))]), experiment, item))
+        tables.append(_as_table(pd.concat([rows, pd.DataFrame(_logged(rows, item))]), experiment, item))
     if compared is not None:
         tables += _comparisons(compared[compared["key"].isin(list(keys))], experiment, planned)
     return results.concat(tables)
@@ -57,23 +55,14 @@ def _comparisons(compared: pd.DataFrame, experiment: str, planned: Sequence[Plan
         yield _as_table(rows.assign(group=other), experiment, by_id[str(run_id)])
 
 
-def _learning(rows: pd.DataFrame, item: PlannedRun) -> Iterator[dict[str, Any]]:
-    """What the run's log says of its validation loss."""
-    own = rows[(rows["measure"] == "validation") & (rows["metric"] == "loss")]
-    log = item.directory.metrics
-    if own.empty or not log.exists():
-        return
-    own = own[own["group"].isna()]
+def _logged(rows: pd.DataFrame, item: PlannedRun) -> Iterator[dict[str, Any]]:
+    """What the run's log says, if `validation` was measured."""
+    own = rows[(rows["measure"] == "validation") & (rows["metric"] == "loss") & rows["group"].isna()]
     if own.empty:
         return
-    floor = float(own["floor"].iloc[0])  # of the same predictions: the corruption of evaluation is frozen
-    for text in log.read_text(encoding="utf-8").splitlines():
-        line = json.loads(text)
-        if (loss := line.get("val/loss")) is None:
-            continue
-        row = {"measure": "learning", "step": line["step"], "unit": "nats", "n": line["val/predicted"]}
-        yield row | {"metric": "loss", "value": loss, "floor": floor}
-        yield row | {"metric": "gain", "value": floor - loss, "floor": 0.0}
+    # The floor is of the same predictions: the corruption of evaluation is frozen.
+    yield from logged.learning(item.directory.metrics, floor=float(own["floor"].iloc[0]))
+    yield from logged.corruption(item.directory.metrics, vocab_size=item.run.settings.data.vocab_size)
 
 
 def _as_table(rows: pd.DataFrame, experiment: str, item: PlannedRun) -> pd.DataFrame:

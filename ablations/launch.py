@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ablations.errors import ResultsError
-from ablations.measures.settings import Measure
+from ablations.measurable import Measure
 
 BUSY, DONE, INTERRUPTED = -1, 0, 75
 SECONDS_BETWEEN_TRIES = 1.0  # at a run that another process is working on

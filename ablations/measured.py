@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from ablations.measures.settings import Measure, MeasureSettings, RunDistanceSettings, RunMeasure
+from ablations.measurable import Measure, RunMeasure
+from ablations.measures.settings import MeasureSettings
 from lightning_modules.files import atomic
 
 MEASURES_VERSION = 3
@@ -31,11 +32,6 @@ def rows(run_dir: Path) -> pd.DataFrame:
     return pd.read_parquet(path) if path.exists() else pd.DataFrame(columns=["key", "sample"])
 
 
-def of_runs(measures: Sequence[Measure]) -> list[RunMeasure]:
-    """Those that are computed from one run."""
-    return [settings for settings in measures if not isinstance(settings, RunDistanceSettings)]
-
-
 def checkpoints(run_dir: Path, settings: MeasureSettings) -> dict[int | None, Path]:
     """What a measure is computed from, by step; the last checkpoint's step is None, for it is known once it is
     read."""
@@ -47,11 +43,11 @@ def checkpoints(run_dir: Path, settings: MeasureSettings) -> dict[int | None, Pa
     return dict(sorted(kept.items())) or last
 
 
-def missing(run_dir: Path, measures: Sequence[Measure], *, again: bool = False) -> list[RunMeasure]:
-    """The measures of one run that have no rows yet for these settings, at some checkpoint they ask for; `again`,
-    all."""
+def missing(run_dir: Path, measures: Sequence[RunMeasure], *, again: bool = False) -> list[RunMeasure]:
+    """The measures of one run, as `measurable.for_run` gives them, that have no rows yet for these settings, at
+    some checkpoint they ask for; `again`, all."""
     there = rows(run_dir)
-    return [settings for settings in of_runs(measures) if again or _open(run_dir, settings, there)]
+    return [settings for settings in measures if again or _open(run_dir, settings, there)]
 
 
 def open_checkpoints(run_dir: Path, settings: RunMeasure) -> dict[int | None, Path]:

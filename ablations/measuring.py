@@ -8,6 +8,7 @@ import pandas as pd
 import torch
 
 from ablations.errors import MeasureError
+from ablations.measurable import RunMeasure
 from ablations.measured import checkpoints, key, missing, open_checkpoints, put
 from ablations.measures.geometry import geometry
 from ablations.measures.influence import group_influence, influence
@@ -19,16 +20,15 @@ from ablations.measures.settings import (
     GeometrySettings,
     InfluenceSettings,
     LayerChangeSettings,
-    Measure,
     NeighboursSettings,
     PicturesSettings,
-    RunMeasure,
     StateSettings,
     TokenInformationSettings,
     ValidationSettings,
 )
 from ablations.measures.token_information import information_rows
 from ablations.measures.validation import validation
+from ablations.tasks.scoring import scores
 from lightning_modules.checkpoint import read_checkpoint
 from lightning_modules.data.tokens import Tokens
 from lightning_modules.objective import Objective
@@ -45,7 +45,7 @@ SYNTAX = ("same_relation", "same_left_part", "same_right_part")
 def measure(
     directory: RunDirectory,
     tokens: Tokens,
-    measures: Sequence[Measure],
+    measures: Sequence[RunMeasure],
     *,
     data_root: Path,
     say: Say,
@@ -72,12 +72,14 @@ def measure(
     for path, wanted in todo.items():
         step = load_weights(readings.objective, path)
         readings.forget_states()
-        for settings in wanted:
-            say(f"measuring {settings.kind} at step {step:,}")
+        # Those of one task one after the other, as they share its states.
+        for settings in sorted(wanted, key=lambda settings: getattr(settings, "tasks", ())):
+            what = " ".join([settings.kind, *getattr(settings, "tasks", ())])
+            say(f"measuring {what} at step {step:,}")
             try:
-                rows, sample = rows_of(readings, settings)
+                rows, sample = rows_of(readings, settings, say=say)
             except MeasureError as error:
-                refused[f"{settings.kind}: {error}"] = None
+                refused[f"{what}: {error}"] = None
                 continue
             frame = pd.DataFrame(rows).assign(measure=settings.kind, step=step, key=key(settings), sample=sample)
             put(directory.path, frame)
@@ -99,10 +101,18 @@ def load_weights(objective: Objective, checkpoint: Path) -> int:
     return int(read["global_step"])
 
 
-def rows_of(readings: Readings, settings: RunMeasure) -> tuple[list[Row], str | None]:
-    """The rows of one measure, and the digest of the text it read."""
+def rows_of(
+    readings: Readings, settings: RunMeasure, *, say: Say = lambda line: None
+) -> tuple[list[Row], str | None]:
+    """The rows of one measure, and the digest of the text it read.
+
+    Args:
+        say: what long work tells how far it is; it may raise, to stop it.
+    """
     if isinstance(settings, ValidationSettings):
         return list(validation(readings.objective, readings.tokens, settings)), None
+    if not isinstance(settings, StateSettings):
+        return list(scores(readings, settings, say=say)), None
     rows, digest = list(_rows(readings, settings)), readings.texts.validation(settings).sample.digest
     if (path := getattr(settings, "treebank", None)) is not None:
         rows += _labelled_rows(readings, settings)

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ablations import cost
+from ablations import claimfile, cost
 from ablations.calibration import Calibration, makespan
+from ablations.claimfile import Claims
 from ablations.launch import threads_per_process
-from ablations.measures.settings import Measure
+from ablations.measurable import Measure
 from ablations.runs import PlannedRun
 from ablations.spec import Experiment
 from lightning_modules.files import atomic, read_json, write_json
@@ -86,11 +87,12 @@ def _run(
 
 
 def write(
-    content: dict[str, Any], folder: Path, *, spec: Path, claims: tuple[str, ...], data: dict[str, Any]
+    content: dict[str, Any], folder: Path, *, spec: Path, claims: Sequence[Claims], data: dict[str, Any]
 ) -> None:
-    """Keep the plan and the spec in the experiment's folder, before the first run.
+    """Keep the plan, the spec and the claims in the experiment's folder, before the first run.
 
-    An unchanged plan keeps the date of its first writing.
+    An unchanged plan keeps the date of its first writing, and a file of claims the hashes it had when the first
+    run started, whatever becomes of it later.
     """
     folder.mkdir(parents=True, exist_ok=True)
     text = spec.read_bytes()
@@ -101,7 +103,8 @@ def write(
     if created is None:
         with atomic(folder / "spec.yaml") as temporary:
             temporary.write_bytes(text)
-    write_json(
-        path,
-        content | {"spec_sha256": spec_sha256, "created": created or now(), "claims": list(claims), "data": data},
-    )
+    claimfile.keep(claims, folder)
+    started = sum(run["state"] != "planned" for run in content["runs"])
+    planned = claimfile.planned(claims, before.get("claim_files", []), runs_started=started, at=now())
+    plan = {"spec_sha256": spec_sha256, "created": created or now(), "claims": [file.name for file in claims]}
+    write_json(path, content | plan | {"claim_files": planned, "data": data})

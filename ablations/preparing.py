@@ -9,15 +9,19 @@ from rich.console import Console
 
 from ablations.errors import MeasureError
 from ablations.experiment import Workspace
+from ablations.measurable import Measure
 from ablations.measures.enough import require_enough_text
 from ablations.measures.influence import WITHOUT_ATTENTION
 from ablations.measures.reading import Texts
-from ablations.measures.settings import LabelledSettings, Measure, ValidationSettings
+from ablations.measures.settings import LabelledSettings, StateSettings
 from ablations.runs import PlannedRun
+from ablations.tasks.structural_settings import StructuralProbeSettings
+from ablations.tasks.syntax_settings import ParsingSettings
 from lightning_modules.config import RunSettings
 from lightning_modules.data import tokens
 from lightning_modules.data.pairs import require_documents
 from lightning_modules.data.tokens import Tokens
+from lightning_modules.data.treebank import read_treebank
 from lightning_modules.errors import DataError
 from lightning_modules.units import Units
 
@@ -84,7 +88,9 @@ def _require_for_training(run: RunSettings, tokens: Tokens, seen: set[str]) -> N
 
 def _require_for_measuring(run: RunSettings, texts: Texts, settings: Measure) -> None:
     """Refuse what measuring would refuse: too little text, or labels that nothing has."""
-    if isinstance(settings, ValidationSettings):
+    if isinstance(settings, ParsingSettings | StructuralProbeSettings):
+        _require_trees(run, texts, settings)
+    if not isinstance(settings, StateSettings):
         return
     width, objective = run.encoder.hidden_size, run.objective.kind
     _, sample = texts.validation(settings)
@@ -97,6 +103,17 @@ def _require_for_measuring(run: RunSettings, texts: Texts, settings: Measure) ->
         raise MeasureError(
             f"groups has part_of_speech, but data of kind {run.data.kind} has none; set treebank to a CoNLL-U or "
             f"parquet file, or leave part_of_speech out."
+        )
+
+
+def _require_trees(run: RunSettings, texts: Texts, settings: ParsingSettings | StructuralProbeSettings) -> None:
+    """Refuse text without trees, and a treebank that is missing or damaged."""
+    if settings.treebank is not None:
+        read_treebank(texts.data_root / settings.treebank)
+    elif run.data.kind != "language":
+        raise MeasureError(
+            f"data of kind {run.data.kind} has no trees; set treebank to a CoNLL-U or parquet file, or leave "
+            f"{settings.kind} out."
         )
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from ablations.measures.settings import Measure
+from ablations.measurable import Measure
 from ablations.problems import KeyPath
 from ablations.wording import listed, shown
 from lightning_modules.config import RunSettings, Settings

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ablations import yamlfile
+from ablations import claimfile, yamlfile
 from ablations.grid import arm_faults, expand, shared
 from ablations.problems import Fault, KeyPath, Problem, SpecProblems
 from ablations.sentences import faults
@@ -19,10 +19,11 @@ from ablations.spec import SECTIONS, Arm, Experiment, Grid
 
 
 def load(path: Path) -> Experiment:
-    """The experiment that a spec file describes; nothing about it is left to check.
+    """The experiment that a spec file describes; nothing about it is left to check, nor about its claims.
 
     Raises:
-        SpecProblems: anything is wrong with the file. Its `problems` are all of them, in the order of the file.
+        SpecProblems: anything is wrong with the file or with a file of claims that it names. Its `problems` are
+            all of them, in the order of the files.
     """
     document = yamlfile.read(path)
     found = list(_arm_faults(document.content))
@@ -30,11 +31,14 @@ def load(path: Path) -> Experiment:
         experiment = Experiment.model_validate(document.content)
     except ValidationError as error:
         found += [fault for fault in faults(error, Experiment) if not _is_about_section(fault)]
+        experiment = None
+    claims = experiment.claims if experiment else ()
     problems = {
         *document.problems,
+        *claimfile.problems(document, claims, spec=path),
         *(_problem(document, fault) for fault in found if not document.refused(fault.path)),
     }
-    if problems:
+    if problems or experiment is None:
         raise SpecProblems(tuple(sorted(problems)))
     return experiment
 

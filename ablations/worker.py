@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from pydantic import TypeAdapter
 
+from ablations.measurable import Measure, for_run
 from ablations.measured import missing
-from ablations.measures.settings import Measure
 from ablations.measuring import measure
 from lightning_modules.allocator import keep_freed_memory
 from lightning_modules.callbacks import Interrupted, StopRequest
@@ -92,7 +92,8 @@ def _train_and_measure(
     )
     if code != DONE:
         return code, directory.state().get("message")
-    measures = MEASURES.validate_python(order["measures"])
+    asked = MEASURES.validate_python(order["measures"])
+    measures = list(for_run(asked, directory.settings(), data_root=data_root))
 
     def say(what: str) -> None:
         print(what, flush=True)

@@ -100,6 +100,10 @@ class WordVectors(nn.Module):
         """The vector of each token, shape BTD, alone in a tuple; whatever else an encoder is told is ignored."""
         return (self.tokens(tokens_BT),)
 
+    def head_input(self, top_BTD: Tensor) -> Tensor:
+        """The vectors as they are."""
+        return top_BTD
+
 
 def _draw(key: int, source: Rows, purpose: int) -> NDArray[np.float64]:
     return uniforms(key, source.epoch_N, source.sentence_N, source.offset_N, np.array([purpose]))

@@ -5,10 +5,13 @@ from typing import Any
 
 from pandas import DataFrame
 
+from reports.claims import claim_files, claim_notices, verdicts
 from reports.curves import TRAINED_GAIN
 from reports.folder import Experiment, Run
+from reports.joined import joined
 from reports.numbers import is_absent, several
 from reports.panels import figures
+from reports.score_tables import score_tables
 from reports.statistics import gain, last_step, mean_interval
 from reports.summary import notices, summary
 
@@ -47,12 +50,14 @@ def content(experiment: Experiment) -> dict[str, Any]:
         "experiment": plan.experiment,
         "question": plan.question,
         "summary": summary(experiment),
-        "notices": notices(experiment, arms),
+        "notices": notices(experiment, arms) + claim_notices(experiment),
         "provenance": _provenance(experiment),
         "runs": runs,
         "arms": arms,
         "figures": figures(experiment.table, arms=plan.arms),
-        "claims": [{"name": name, "verdict": "not run"} for name in plan.claims],
+        "tasks": score_tables(experiment.table, arms=plan.arms),
+        "joined": joined(experiment.table, runs),
+        "claims": verdicts(experiment),
         "spec": experiment.spec,
     }
 
@@ -131,6 +136,7 @@ def _provenance(experiment: Experiment) -> dict[str, Any]:
         "dirty": any(origin.dirty for origin in known) if known else None,
         "versions": {name: _different(origin.versions.get(name) for origin in origins) for name in names},
         "data": plan.data.model_dump(),
+        "claim_files": claim_files(experiment),
         "seeds": sorted({run.plan.seed for run in experiment.runs}),
         "tokens_measured": _tokens_measured(experiment.table),
         "machines": _different(_machine(run) for run in experiment.runs),

@@ -7,7 +7,8 @@ import pandas as pd
 from pandas import DataFrame
 
 from ablations.errors import ResultsError
-from reports.metrics import CCA_MEASURES
+from reports.axes import Axis, common_steps, is_about, own_axis, placed
+from reports.metrics import CCA_MEASURES, TASK_MEASURES
 from reports.statistics import bands, gain, last_step
 
 TRAINED_GAIN = 0.5
@@ -16,9 +17,6 @@ TRAINED_GAIN = 0.5
 ENOUGH_TOKENS = 150
 """Tokens per dimension below which chance moves a curve of similarities visibly: independent Gaussians have
 a PWCCA similarity of 0.07 at 150, of 0.27 at 10."""
-
-X_AXES = {"learning": "step"}
-"""The column that a figure of a measure runs along, where that is not `layer`."""
 
 NEEDED = ("arm", "seed", "measure", "metric", "layer", "value")
 OPTIONAL = {
@@ -73,42 +71,45 @@ class Curve(NamedTuple):
         remarks = [self.doubt] if self.judged and self.doubt else []
         if self.seeds == 1:
             one = "one seed" if self.judged else "one pair"
-            remarks.append(f"{one}: its band is over text" if self.band else f"{one}, so no interval")
+            over = "examples" if self.measure in TASK_MEASURES else "text"
+            remarks.append(f"{one}: its band is over {over}" if self.band else f"{one}, so no interval")
         few = self.tokens_per_dimension is not None and self.tokens_per_dimension < ENOUGH_TOKENS
         if few and self.measure in CCA_MEASURES:
             remarks.append(f"n/d below {ENOUGH_TOKENS}")
         return remarks
 
 
-def choose(table: DataFrame, *, measure: str, metric: str, group: str | None = None) -> DataFrame:
-    """The rows one figure draws: of that metric and group (None: all tokens), inside one run; by layer at each
-    run's last step, or by step.
+def choose(
+    table: DataFrame, *, measure: str, metric: str, group: str | None = None, axis: Axis | None = None
+) -> DataFrame:
+    """The rows one figure draws: of that metric and group (None: all tokens), inside one run; along an axis,
+    unless given the measure's own, at each run's last step, or by step.
 
-    Of rows from one layer to another only those to the next. Sorted by `x`, a further column: the layer or step.
-    Columns that the table lacks and a figure can do without are there, absent.
+    Of rows from one layer to another only those to the next. Sorted by `x`, a further column: the place on the
+    axis. Columns that the table lacks and a figure can do without are there, absent.
 
     Raises:
         ResultsError: the table lacks a column, or has no such rows.
     """
-    axis = X_AXES.get(measure, "layer")
-    rows = rows_of(table, measure=measure, metric=metric)
-    wanted = rows["group"].isna() if group is None else (rows["group"] == group).fillna(False)
-    rows = require(rows[wanted & rows["other_run_id"].isna()], table, f"{measure} {metric}", group, by=axis)
-    return rows if axis == "step" else last_step(rows)
+    along = axis or own_axis(measure)
+    rows = rows_of(table, measure=measure, metric=metric, axis=axis)
+    rows = rows[is_about(rows, group) & rows["other_run_id"].isna()]
+    rows = require(rows, table, f"{measure} {metric}", group, by=along)
+    if along != "step":
+        return last_step(rows)
+    return rows if axis is None else common_steps(rows)
 
 
-def rows_of(table: DataFrame, *, measure: str, metric: str) -> DataFrame:
-    """All rows of the metric that have a place on its axis, sorted by that place, a further column `x`.
+def rows_of(table: DataFrame, *, measure: str, metric: str, axis: Axis | None = None) -> DataFrame:
+    """All rows of the metric that have a place on its axis, as `placed` gives them.
 
     Raises:
         ResultsError: the table lacks a column.
     """
     rows = with_columns(table)
     rows = rows[(rows["measure"] == measure) & (rows["metric"] == metric)]
-    axis = X_AXES.get(measure, "layer")
     to_the_next = rows["layer_to"].isna() | (rows["layer_to"] == rows["layer"] + 1).fillna(False)
-    rows = rows[rows[axis].notna() & to_the_next.astype(bool)]
-    return rows.assign(x=rows[axis]).sort_values("x", kind="stable")
+    return placed(rows[to_the_next.astype(bool)], axis or own_axis(measure))
 
 
 def require(rows: DataFrame, table: DataFrame, what: str, group: str | None = None, *, by: str) -> DataFrame:
@@ -142,14 +143,20 @@ def with_columns(table: DataFrame) -> DataFrame:
 
 
 def curves(
-    table: DataFrame, *, measure: str, metric: str, arms: Sequence[str] | None = None, group: str | None = None
+    table: DataFrame,
+    *,
+    measure: str,
+    metric: str,
+    arms: Sequence[str] | None = None,
+    group: str | None = None,
+    axis: Axis | None = None,
 ) -> list[Curve]:
     """What to know about each arm with such rows, in the order of `arms`, the others after them.
 
     Raises:
         ResultsError: as `choose`.
     """
-    rows = choose(table, measure=measure, metric=metric, group=group)
+    rows = choose(table, measure=measure, metric=metric, group=group, axis=axis)
     drawn, gains = bands(rows, line="arm"), learned(table)
     return [
         curve(rows[rows["arm"] == arm], gains, band=str(drawn.loc[drawn["arm"] == arm, "band"].max()))

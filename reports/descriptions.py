@@ -5,7 +5,8 @@ from typing import Any
 
 from pandas import DataFrame
 
-from reports.numbers import count, listed, number
+from reports.axes import AXES, Axis
+from reports.numbers import count, is_absent, listed, number
 
 BEYOND = "Dashed: the chance floor, or its value above the panel where it lies beyond the axis."
 
@@ -15,8 +16,15 @@ OF_TEXT = (
 )
 
 
-def caption(kind: str, bands: set[str]) -> str:
+OF_EXAMPLES = (
+    "± 1.96 standard errors of that run's number over examples (of frozen features and fine-tuning, over "
+    "repetitions with other heads), which says nothing about other seeds"
+)
+
+
+def caption(kind: str, bands: set[str], *, about_tasks: bool = False) -> str:
     """What lines, bands or cells are, in every panel of a figure with these bands."""
+    over = OF_EXAMPLES if about_tasks else OF_TEXT
     if kind == "maps":
         return "Cells are means over seeds; grey ones have no number. All arms of a metric share their colours."
     if kind == "pictures":
@@ -30,20 +38,30 @@ def caption(kind: str, bands: set[str]) -> str:
     elif "text" not in bands:
         said = f"Lines are means over seeds, bands their 95% Student t intervals{thin}."
     elif bands <= {"text", ""}:
-        said = f"Lines are single runs. Each band is {OF_TEXT}."
+        said = f"Lines are single runs. Each band is {over}."
     else:
         said = (
             f"Lines are means over seeds, bands their 95% Student t intervals{thin}; where an arm has one "
-            f"seed, its band is {OF_TEXT}."
+            f"seed, its band is {over}."
         )
     return f"{said} {BEYOND}"
 
 
 def place(point: dict[str, Any]) -> str:
-    """A point's place on the x axis: ``3``, ``3→4``, or a step."""
-    if "layer" not in point:
-        return f"{point['step']}"
-    return f"{point['layer']}" if point["layer_to"] is None else f"{point['layer']}→{point['layer_to']}"
+    """A point's place on the x axis: ``3``, ``3→4``, a step, or what else it runs along."""
+    at = point[axis_of(point)]
+    to = point.get("layer_to")
+    return f"{at:g}" if isinstance(at, float) else f"{at}" if to is None else f"{at}→{to}"
+
+
+def axis_of(point: dict[str, Any]) -> Axis:
+    """What a point's place is on."""
+    return next(axis for axis in AXES if axis in point)
+
+
+def axis_head(points: Sequence[dict[str, Any]]) -> str:
+    """What the points' places are called above a column."""
+    return AXES[axis_of(points[0])].head
 
 
 def lines_in_words(points: Sequence[dict[str, Any]], *, line: str, digits: int) -> str:
@@ -51,7 +69,7 @@ def lines_in_words(points: Sequence[dict[str, Any]], *, line: str, digits: int) 
 
     `line` is what tells them apart: `arm`, `pair` or `group`.
     """
-    by = "step" if points and "layer" not in points[0] else "layer"
+    by = AXES[axis_of(points[0])].head.lower() if points else "layer"
     sentences = []
     for name in dict.fromkeys(point[line] for point in points):
         own = [point for point in points if point[line] == name and point["mean"] == point["mean"]]
@@ -68,7 +86,8 @@ def lines_in_words(points: Sequence[dict[str, Any]], *, line: str, digits: int) 
             )
         ]
         mean_floor = sum(point["floor"] for point in own) / len(own)
-        sentences.append(f"{name}: {listed(said)}; chance floor {number(mean_floor, digits)}.")
+        at_chance = "" if is_absent(mean_floor) else f"; chance floor {number(mean_floor, digits)}"
+        sentences.append(f"{name}: {listed(said)}{at_chance}.")
     return f"Mean over seeds by {by}. " + " ".join(sentences)
 
 

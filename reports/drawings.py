@@ -102,8 +102,9 @@ def _drawn(table: DataFrame, panel: dict[str, Any], *, ax: Axes, arms: Sequence[
     if panel["kind"] == "maps":
         over_training(table, ax=ax, arm=panel["arm"], arms=arms, group=panel["group"], **chosen)
         return ax, choose_steps(table, arm=panel["arm"], group=panel["group"], **chosen)
-    by_arm(table, ax=ax, arms=arms, group=panel["group"], **chosen)
-    return ax, choose(table, group=panel["group"], **chosen)
+    chosen |= {"group": panel["group"], "axis": panel["axis"]}
+    by_arm(table, ax=ax, arms=arms, **chosen)
+    return ax, choose(table, **chosen)
 
 
 def _moved_below(ax: Axes, legend: Legend, *, columns: bool) -> int:

@@ -2,6 +2,8 @@
 
 from typing import Literal, NamedTuple
 
+from reports.axes import Axis
+
 Kind = Literal["arms", "pairs", "groups", "maps", "pictures"]
 """A panel has a line an arm, a line a pair of arms, or is of one arm: a line a group of tokens, its map, or where
 tokens lie in some of its layers."""
@@ -20,6 +22,10 @@ class Shown(NamedTuple):
     """The heading of the part of the figure that it stands in, if any; of maps, each metric is one."""
     folded: bool = False
     """Whether that part is opened on demand."""
+    each: bool = False
+    """Whether there is such a panel for each task that the rows are about, instead of the one in `about`."""
+    axis: Axis | None = None
+    """What a panel with a line an arm runs along, if not its measure's own axis."""
 
 
 class FigureText(NamedTuple):
@@ -35,3 +41,5 @@ class FigureText(NamedTuple):
     how_to_read: tuple[str, ...]
     family: str = ""
     """Of groups: the first word of their names."""
+    section: Literal["layers", "tasks"] = "layers"
+    """Where on the page it stands."""

@@ -15,14 +15,18 @@ from textwrap import wrap
 from matplotlib.axes import Axes
 from pandas import DataFrame
 
-from reports.curves import X_AXES, Curve, choose, curves, order
+from reports.axes import AXES, Axis, own_axis
+from reports.curves import Curve, choose, curves, order
 from reports.lines import Line, Look, draw_lines
-from reports.metrics import axis_label, leads_on, named
-from reports.numbers import number
+from reports.metrics import axis_label, leads_on, named, task_axis_label
+from reports.numbers import count, number
 from reports.styles import arm_styles
 
 LEGEND_LETTERS = 52
 """Longest line of a legend; arms of a grid have long names."""
+
+TICK_LETTERS = 36
+"""Letters that stand side by side below an axis."""
 
 
 def layer_change(table: DataFrame, *, ax: Axes, metric: str = "pwcca", arms: Sequence[str] | None = None) -> Axes:
@@ -69,23 +73,44 @@ def by_arm(
     metric: str,
     arms: Sequence[str] | None = None,
     group: str | None = None,
+    axis: Axis | None = None,
 ) -> Axes:
-    """Any metric of one run, a line an arm."""
-    rows = choose(table, measure=measure, metric=metric, group=group)
+    """Any metric of one run, a line an arm, by layer unless the measure or `axis` says otherwise."""
+    rows = choose(table, measure=measure, metric=metric, group=group, axis=axis)
     styles = arm_styles([*dict.fromkeys([*(arms or ()), *order(table, arms)])])
     lines = [
         Line(curve.arm, arm_label(curve), styles[curve.arm])
-        for curve in curves(table, measure=measure, metric=metric, arms=arms, group=group)
+        for curve in curves(table, measure=measure, metric=metric, arms=arms, group=group, axis=axis)
     ]
-    by_step = measure in X_AXES
-    look = Look(named(measure, metric).floor, every=not by_step)
+    along = axis or own_axis(measure)
+    look = Look(named(measure, metric).floor, every=along == "layer")
     draw_lines(rows.assign(line=rows["arm"]), lines, ax=ax, look=look)
-    if by_step:
-        ax.set_xlabel("step")
-    else:
+    if along == "layer":
         label_layers(ax, rows["x"].tolist(), leads=leads_on(measure, metric))
-    ax.set_ylabel(axis_label(measure, metric, group))
+    else:
+        ax.set_xlabel(AXES[along].label)
+    if axis in ("step", "examples"):
+        spread_out(ax, rows["x"].astype(int).tolist())
+    ax.set_ylabel(axis_label(measure, metric, group) if axis is None else task_axis_label(measure, metric, group))
+    if axis is not None and group is not None:
+        title_above(ax, shown_name(group))
     return ax
+
+
+def title_above(ax: Axes, label: str) -> None:
+    """What a panel is about above it, higher than a floor that is written there."""
+    ax.set_title(label, loc="left", fontsize="medium", pad=18 if ax.texts else 8)
+
+
+def spread_out(ax: Axes, places: Sequence[int]) -> None:
+    """A logarithmic axis, ticks at some of the places; 0 is as far left of the first as its double right of it."""
+    every = sorted(set(places))
+    first = next((place for place in every if place > 0), 1)
+    ax.set_xscale("symlog", base=2, linthresh=first, linscale=0.5)
+    ax.set_xlim(-0.25 * first if every[0] == 0 else 0.85 * first, 1.18 * max(every[-1], first))
+    kept = thinned(every[::-1], most=TICK_LETTERS // (len(count(every[-1])) + 1))[::-1]
+    ax.set_xticks(kept, [count(place) for place in kept])
+    ax.set_xticks([], minor=True)
 
 
 def label_layers(ax: Axes, layers: Sequence[int], *, leads: bool) -> None:

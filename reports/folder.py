@@ -48,6 +48,21 @@ class PlannedRun(Record):
     analysed: "Analysed | None" = None
 
 
+class PlannedClaims(Record):
+    """A file of claims as the plan knows it."""
+
+    name: str
+    """Without its ending."""
+    planned: str | None = None
+    """When it was first planned with this experiment."""
+    planned_sha256: str | None = None
+    """Of the file as it was then,"""
+    planned_claims: dict[str, str] = {}
+    """and of each of its claims."""
+    runs_before: int | None = None
+    """Runs of the experiment that had started by then: what was claimed after them is no prediction."""
+
+
 class Plan(Record):
     """plan.json"""
 
@@ -56,6 +71,7 @@ class Plan(Record):
     spec_sha256: str | None = None
     created: str | None = None
     claims: list[str] = []
+    claim_files: list[PlannedClaims] = []
     arms: list[str]
     data: DataRecord = DataRecord()
     runs: list[PlannedRun]
@@ -137,6 +153,8 @@ class Experiment(NamedTuple):
     """Rows of the plan's arms alone; empty before anything is measured."""
     foreign_rows: int
     """Rows of results.parquet that belong to no run of the plan."""
+    folder: Path | None = None
+    """Where it was read."""
 
 
 Some = TypeVar("Some", bound=Record)
@@ -163,6 +181,7 @@ def read(folder: Path) -> Experiment:
         runs=runs,
         table=table[ours].reset_index(drop=True),
         foreign_rows=int((~ours).sum()),
+        folder=folder,
     )
 
 

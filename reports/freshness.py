@@ -32,6 +32,7 @@ def is_fresh(folder: Path) -> bool:
         told = json.loads((folder / "report.json").read_bytes())
         panels = [panel for figure in told["figures"] for panel in figure["panels"]]
         made = ["report.html", *(panel[kind] for panel in panels for kind in ("svg", "csv"))]
+        made += [table["csv"] for table in (*told["tasks"], told["joined"]) if table["rows"]]
         return told["made_from"] == digest(folder) and all((folder / name).is_file() for name in made)
     except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -9,15 +9,12 @@ from pandas import DataFrame
 
 from ablations.errors import ResultsError
 from reports.curves import curve, learned, order, rows_of
-from reports.figures import arm_label, thinned
+from reports.figures import TICK_LETTERS, arm_label, thinned
 from reports.metrics import axis_label, leads_on
 from reports.numbers import count
 
 FEWEST_STEPS = 3
 """Steps below which there is no map: two are a pair of curves."""
-
-TICK_LETTERS = 36
-"""Letters that stand side by side below a map."""
 
 SHADES = 20
 """Colours of a map, so few that a reader finds them again beside it."""

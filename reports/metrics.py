@@ -3,9 +3,16 @@
 from typing import NamedTuple
 
 from reports.numbers import MINUS
+from reports.task_names import metric_words
 
 CCA_MEASURES = ("layer_change", "influence", "run_distance")
 """Measures whose similarities chance inflates where there are few tokens per dimension."""
+
+TASK_MEASURES = (
+    *("fine_tuning", "frozen_features", "minimal_pairs", "probing", "structural_probe", "parsing"),
+    *("conditional_independence", "retrieval"),
+)
+"""Measures whose standard errors are over examples rather than over text."""
 
 NEXT_LAYER_METRICS = ("layer_change", "update_norm")
 """Measures or metrics that lead from a layer to the next."""
@@ -72,6 +79,28 @@ METRICS = {
     ("influence", "pwcca"): Metric(
         f"1 {MINUS} PWCCA similarity", f"1 {MINUS} PWCCA", "a token beside it", digits=5
     ),
+    ("probing", "accuracy"): Metric("Accuracy", "accuracy", "most frequent answer"),
+    ("probing", "selectivity"): Metric(
+        "Selectivity", "accuracy less that of control task", "most frequent answers"
+    ),
+    ("probing", "compression"): Metric(
+        "Compression", "uniform code / online code", "frequencies of answers", digits=2
+    ),
+    ("probing", "mix_weight"): Metric("Weight", "share of the learned mix", "equal weights"),
+    ("structural_probe", "uuas"): Metric("Undirected edges", "UUAS", "adjacency chain"),
+    ("retrieval", "spearman_centred"): Metric("Correlation", "Spearman correlation", "no relation"),
+    ("retrieval", "spearman"): Metric("Correlation", "Spearman correlation", "no relation"),
+    ("retrieval", "recall_at_1_centred"): Metric("Recall at 1", "recall at 1", "order at random"),
+    ("retrieval", "recall_at_1"): Metric("Recall at 1", "recall at 1", "order at random"),
+    ("parsing", "uuas"): Metric("Undirected edges", "UUAS", "adjacency chain"),
+    ("minimal_pairs", "accuracy"): Metric("Accuracy", "accuracy", "one in two"),
+    ("frozen_features", "score"): Metric("Score", "score", "most frequent answer"),
+    ("fine_tuning", "score"): Metric("Score", "score", "most frequent answer"),
+    ("conditional_independence", "joint_minus_chain"): Metric(
+        "Joint less chain", "joint less chain (nats a pair)", "independent tokens", "nats"
+    ),
+    ("conditional_independence", "joint"): Metric("Joint", "joint log probability (nats)", "chance", "nats"),
+    ("conditional_independence", "chain"): Metric("Chain", "log probability by chain (nats)", "chance", "nats"),
     ("pictures", "word"): Metric("By word", "", ""),
     ("pictures", "position"): Metric("By position in the sentence", "", ""),
     ("pictures", "relation"): Metric("By relation", "", ""),
@@ -88,6 +117,11 @@ def axis_label(measure: str, metric: str, about: str | None = None) -> str:
     """The label of the axis of values; `about` is another token than the one that is read."""
     label = named(measure, metric).axis
     return f"{about}, {label.replace(' information', '')}" if about else label
+
+
+def task_axis_label(measure: str, metric: str, task: str | None) -> str:
+    """The same for a panel about a task: what `score` is depends on it."""
+    return metric_words(task) if metric == "score" else axis_label(measure, metric)
 
 
 def leads_on(measure: str, metric: str) -> bool:

@@ -15,10 +15,12 @@ from ablations.results import write_whole
 from reports import folder as experiment_folder
 from reports import numbers
 from reports.content import content
-from reports.descriptions import place
+from reports.descriptions import axis_head, place
 from reports.drawings import Drawing, draw
 from reports.freshness import digest
+from reports.score_words import mark
 from reports.styles import arm_styles
+from reports.table_files import tables_of
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -43,6 +45,8 @@ def write(folder: Path) -> Path:
             drawn[panel["name"]] = made = draw(experiment.table, panel, arms=experiment.plan.arms)
             write_whole(folder / panel["svg"], made.svg.encode())
             write_whole(folder / panel["csv"], made.csv.encode())
+    for name, text in tables_of(said).items():
+        write_whole(folder / f"figures/{name}.csv", text.encode())
     written = json.dumps(_finite(said), ensure_ascii=False, allow_nan=False, indent=1)
     write_whole(folder / "report.json", written.encode())
     write_whole(folder / "report.html", html(said, drawn).encode())
@@ -60,15 +64,17 @@ def html(said: dict[str, Any], drawn: dict[str, Drawing]) -> str:
     )
     written = ("count", "duration", "interval", "moment", "number", "percent", "share")
     environment.filters |= {name: getattr(numbers, name) for name in written}
-    environment.filters |= {"place": place, "known": lambda values: values or numbers.ABSENT}
-    environment.filters["anywhere"] = _anywhere
+    environment.filters |= {"place": place, "known": lambda values: values or numbers.ABSENT, "mark": mark}
+    environment.filters |= {"anywhere": _anywhere, "axis_head": axis_head, "verdicts": _verdicts}
+    environment.filters["breakable"] = _breakable
     style = (TEMPLATES / "page.css").read_text(encoding="utf-8")
     return environment.get_template("page.html").render(
         said,
         style=Markup(style),
         style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
         svg={name: Markup(panel.svg) for name, panel in drawn.items()},
-        csv=_embedded(drawn),
+        csv=_embedded({name: panel.csv for name, panel in drawn.items()} | tables_of(said)),
+        table_number=_table_numbers(said),
         swatch=_swatches([arm["arm"] for arm in said["arms"]]),
     )
 
@@ -79,15 +85,30 @@ def _anywhere(rows: list[dict[str, Any]], name: str) -> bool:
     return not all(numbers.is_absent(value) for value in values)
 
 
-def _embedded(drawn: Mapping[str, Drawing]) -> dict[str, str]:
-    """The CSV of the first panels, in base64, as far as there is room."""
+def _breakable(name: str) -> Markup:
+    """A name that a narrow column may break after its commas, as those of the arms of a grid have them."""
+    return Markup(",<wbr>").join(name.split(","))
+
+
+def _verdicts(cells: dict[str, dict[str, Any]]) -> list[str]:
+    """Of a row of a table of scores."""
+    return [cell["verdict"] for cell in cells.values()]
+
+
+def _embedded(files: Mapping[str, str]) -> dict[str, str]:
+    """The CSV of the first panels and tables, in base64, as far as there is room."""
     found, room = {}, EMBEDDED_CSV_BYTES
-    for name, drawing in drawn.items():
-        room -= len(drawing.csv)
+    for name, text in files.items():
+        room -= len(text)
         if room < 0:
             break
-        found[name] = base64.b64encode(drawing.csv.encode()).decode()
+        found[name] = base64.b64encode(text.encode()).decode()
     return found
+
+
+def _table_numbers(said: dict[str, Any]) -> dict[str, int]:
+    """Of each table about tasks, in the order of the page."""
+    return {name: number for number, name in enumerate(tables_of(said), start=1)}
 
 
 def _swatches(arms: list[str]) -> dict[str, dict[str, str]]:

@@ -19,6 +19,7 @@ from reports.texts_between_arms import (
     RUN_DISTANCE,
     TOKEN_INFORMATION,
 )
+from reports.texts_tasks import EXAMPLES, INDEPENDENCE, PROBES, RETRIEVAL, SCORES_OVER_TRAINING, STRUCTURE
 from reports.texts_within_arms import (
     CHANGE_BY_RANK,
     CHANGE_BY_TAG,
@@ -42,6 +43,12 @@ FIGURES = (
     INFLUENCE_BY_TAG,
     OVER_TRAINING,
     PICTURES,
+    PROBES,
+    STRUCTURE,
+    RETRIEVAL,
+    EXAMPLES,
+    SCORES_OVER_TRAINING,
+    INDEPENDENCE,
 )
 """In the order of the page."""
 
@@ -74,7 +81,12 @@ def _figure(table: DataFrame, text: FigureText, *, arms: list[str]) -> dict[str,
         "name": text.name,
         "title": text.title,
         "kind": text.kind,
-        "caption": caption(text.kind, {curve["band"] for panel in panels for curve in panel["curves"]}),
+        "section": text.section,
+        "caption": caption(
+            text.kind,
+            {curve["band"] for panel in panels for curve in panel["curves"]},
+            about_tasks=text.section == "tasks",
+        ),
         "notes": list(notes),
         "how_to_read": list(text.how_to_read),
         "n": text.n,

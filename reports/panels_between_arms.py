@@ -6,24 +6,70 @@ from typing import Any
 import pandas as pd
 from pandas import DataFrame
 
+from reports.axes import common_steps, is_about
 from reports.curves import Curve, choose, curve, curves, learned, order, with_columns
 from reports.descriptions import lines_in_words
 from reports.distances import MOST_ARMS, MOST_BESIDE_FIRST, Pair, choose_pairs, drawn_pairs, one_a_unit
 from reports.figure_text import FigureText, Shown
+from reports.maps import FEWEST_STEPS
+from reports.numbers import listed
 from reports.panel import Panel, blank_panel, facts, points_of, rows_shown
+from reports.task_names import are_whole, in_order
+
+MOST_TASKS = 12
+"""Tasks that get a panel of their own."""
+
+TASKS_IN_SIGHT = 6
+"""The panels of further tasks are opened on demand."""
+
+FEWEST_PLACES = 2
+"""Numbers of examples or masking ratios below which there is no curve."""
 
 
 def arm_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str]) -> Iterator[Panel]:
-    """The panel with a line an arm, if it has rows."""
+    """The panel with a line an arm, or one for each task, if it has rows."""
     rows = rows_shown(table, shown)
-    rows = rows[rows["group"].isna() if shown.about is None else (rows["group"] == shown.about).fillna(False)]
-    if rows[rows["other_run_id"].isna()].empty:
+    rows = rows[rows["other_run_id"].isna()]
+    if not shown.each:
+        if is_about(rows, shown.about).any() and (shown.axis is None or rows["x"].nunique() >= FEWEST_PLACES):
+            yield _arm_panel(table, text, shown, arms=arms)
         return
-    chosen = choose(table, measure=shown.measure, metric=shown.metric, group=shown.about)
-    known = curves(table, measure=shown.measure, metric=shown.metric, arms=arms, group=shown.about)
+    tasks = _tasks(rows, shown)
+    for i, task in enumerate(tasks[:MOST_TASKS]):
+        own = shown._replace(about=task)
+        if not shown.folded and i >= TASKS_IN_SIGHT:
+            own = own._replace(folded=True, part=f"{shown.part}, further tasks" if shown.part else "Further tasks")
+        panel = _arm_panel(table, text, own, arms=arms, place=i)
+        yield panel | {"title": f"{panel['title']}, {task}", "notes": [tasks_note(tasks, shown)]}
+
+
+def _tasks(rows: DataFrame, shown: Shown) -> list[str]:
+    """The whole tasks that have a curve: with enough steps of one arm, or with enough numbers of examples."""
+    rows = rows[are_whole(rows["about"])]
+    if shown.axis == "step":
+        steps = common_steps(rows).groupby(["about", "arm"])["step"].nunique()
+        enough = steps.groupby("about").max() >= FEWEST_STEPS
+    else:
+        enough = rows.groupby("about")["x"].nunique() >= (FEWEST_PLACES if shown.axis == "examples" else 1)
+    return in_order(name for name in rows["about"].tolist() if enough.get(name, False))
+
+
+def tasks_note(tasks: list[str], shown: Shown) -> str:
+    """Which tasks have no panel because there are too many."""
+    if len(tasks) <= MOST_TASKS:
+        return ""
+    rest, of = tasks[MOST_TASKS:], f" of {shown.part}" if shown.part else ""
+    named = listed(rest) if len(rest) <= MOST_TASKS else f"{len(rest)} tasks"
+    return f"Only the first {MOST_TASKS} tasks{of} have panels; in results.parquet alone: {named}."
+
+
+def _arm_panel(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str], place: int = 0) -> Panel:
+    measure, metric, group, axis = shown.measure, shown.metric, shown.about, shown.axis
+    chosen = choose(table, measure=measure, metric=metric, group=group, axis=axis)
+    known = curves(table, measure=measure, metric=metric, arms=arms, group=group, axis=axis)
     points = points_of(chosen, shown, line="arm", names=[curve.arm for curve in known])
-    panel = blank_panel(text, shown)
-    yield panel | {
+    panel = blank_panel(text, shown, place=place)
+    return panel | {
         "description": lines_in_words(points, line="arm", digits=panel["digits"]),
         "curves": [facts(curve) for curve in known],
         "without_rows": [arm for arm in arms if arm not in {curve.arm for curve in known}],

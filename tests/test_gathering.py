@@ -33,8 +33,10 @@ def run(tmp_path):
     ]
     log = tmp_path / "metrics.jsonl"
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    settings = SimpleNamespace(data=SimpleNamespace(vocab_size=105))
+    planned = SimpleNamespace(arm="mlm", seed=1, settings=settings)
     directory = SimpleNamespace(path=tmp_path, metrics=log)
-    return SimpleNamespace(directory=directory, tokens="t", run_id="r", run=SimpleNamespace(arm="mlm", seed=1))
+    return SimpleNamespace(directory=directory, tokens="t", run_id="r", run=planned)
 
 
 def test_learning_has_a_loss_and_a_gain_for_every_validation(run):
@@ -55,3 +57,18 @@ def test_without_a_floor_nothing_is_said_of_learning(run):
     rows.to_parquet(run.directory.path / "measures.parquet")
     assert "learning" not in gather("x", [run], keys=["k"])["measure"].tolist()
     assert gather("x", [run], keys=["another"]).empty
+
+
+def test_corruption_has_its_shares_and_how_often_a_random_token_is_the_original(run):
+    shares = {"hidden": 0.2, "masked": 0.1, "random": 0.04, "kept": 0.06, "random_unchanged": 0.001}
+    others = shares | {"random": 0.06, "random_unchanged": 0.0}
+    lines = [{f"corruption/{name}": value for name, value in line.items()} for line in (shares, others)]
+    with run.directory.metrics.open("a") as log:
+        log.writelines(json.dumps({"step": 5 * i} | line) + "\n" for i, line in enumerate(lines, start=1))
+    table = gather("x", [run], keys=["k"])
+    rows = table[table["measure"] == "corruption"].set_index("metric")
+    assert rows["value"].to_dict() == pytest.approx(
+        {"hidden": 0.2, "masked": 0.1, "random": 0.05, "kept": 0.06, "collision_rate": 0.001 / 0.1}
+    )
+    assert rows.loc["collision_rate", "floor"] == pytest.approx(1 / 100)
+    assert rows["step"].unique().tolist() == [10]

@@ -32,7 +32,7 @@ MINUS, NONE = "\N{MINUS SIGN}", "\N{EN DASH}"
 class Page(HTMLParser):
     """A page as its reader meets it: tags with attributes, texts by tag, tables as lists of rows."""
 
-    VOID = ("meta", "link", "br", "line")
+    VOID = ("meta", "link", "br", "line", "wbr")
 
     def __init__(self, path):
         super().__init__()
@@ -422,7 +422,7 @@ def test_data_of_a_figure_are_in_the_page_beside_it_and_tidy(whole, folder):
 def test_the_twin_says_what_the_page_says(twin, whole):
     assert list(twin) == [
         *("format", "experiment", "question", "summary", "notices", "provenance"),
-        *("runs", "arms", "figures", "claims", "spec", "made_from"),
+        *("runs", "arms", "figures", "tasks", "joined", "claims", "spec", "made_from"),
     ]
     assert twin["summary"] in whole.text
     for figure in twin["figures"]:

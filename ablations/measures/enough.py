@@ -11,7 +11,7 @@ from ablations.measures.sample import Sample
 from ablations.measures.settings import (
     InfluenceSettings,
     LayerChangeSettings,
-    Measure,
+    MeasureSettings,
     NeighboursSettings,
     PicturesSettings,
     RunDistanceSettings,
@@ -22,7 +22,7 @@ from lightning_modules.data.tokens import Tokens
 
 
 def require_enough_text(
-    settings: Measure, sample: Sample, tokens: Tokens, *, hidden_size: int, objective: str
+    settings: MeasureSettings, sample: Sample, tokens: Tokens, *, hidden_size: int, objective: str
 ) -> None:
     """Refuse what measuring would refuse after the training, as far as the text and the width decide it.
 

@@ -1,11 +1,10 @@
 """What a spec may say about its measures. No torch, no mathematics."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from lightning_modules.config import InputFormat, Settings, WordOrder
-from lightning_modules.config.settings import from_name
 
 Grouping = Literal["frequency", "part_of_speech"]
 About = Literal["input", "previous", "next", "output"]
@@ -129,20 +128,3 @@ class RunDistanceSettings(StateSettings):
     at equal seed, and between the seeds of an arm; of encoders with equally many layers."""
 
     kind: Literal["run_distance"]
-
-
-RunMeasure = (
-    LayerChangeSettings
-    | TokenInformationSettings
-    | NeighboursSettings
-    | GeometrySettings
-    | InfluenceSettings
-    | PicturesSettings
-    | ValidationSettings
-)
-"""Computed from one run."""
-
-Measure = Annotated[
-    Annotated[RunMeasure | RunDistanceSettings, Field(discriminator="kind")],
-    BeforeValidator(from_name),
-]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torchmetrics.text import CHRFScore, SacreBLEUScore
 
+from ablations.measures.observed import observed
 from ablations.measures.settings import ValidationSettings
 from lightning_modules.config import InputFormat
 from lightning_modules.config.word_order import name_of
@@ -21,7 +22,7 @@ from lightning_modules.data.tokenizer import decode, starts_word
 from lightning_modules.data.tokens import Split, Tokens
 from lightning_modules.evaluation import TOKENS_AT_ONCE, evaluate_parts
 from lightning_modules.loss_sum import LossSum
-from lightning_modules.masked_lm import EVALUATED
+from lightning_modules.masked_lm import EVALUATED, MaskedLM
 from lightning_modules.objective import EVALUATION_SEED, Batch, Objective
 from lightning_modules.translation import Translation
 from lightning_modules.vocabulary import FIRST_WORD_ID, MASK, PAD
@@ -40,9 +41,11 @@ def validation(objective: Objective, tokens: Tokens, settings: ValidationSetting
     `objective_loss`. The floor of a loss over the vocabulary is that of a model that knows how frequent each token
     is in the training text and nothing else, on the same predictions; that of another loss, and of accuracy, is of
     a guess that knows the shares of the answers. That of BLEU and chrF is of the same translations with the
-    references shuffled."""
+    references shuffled. What masked LM says of tokens that it sees is explained in `observed`."""
     yield from _losses(objective, tokens, tokens.validation)
     yield from _by_treatment(objective, tokens.validation)
+    if isinstance(objective, MaskedLM):
+        yield from observed(objective, tokens.validation)
     for name in settings.input_formats:
         yield from _in_format(objective, tokens.validation, name)
     for order in settings.word_orders:

@@ -1,0 +1,150 @@
+"""A file of claims, checked: its claims, or every problem of the file at once, each with its line and column."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from ablations import yamlfile
+from ablations.claim import Claim, ClaimFile
+from ablations.problems import Fault, Problem, SpecProblems
+from ablations.sentences import faults
+from ablations.wording import nearest
+from ablations.yamlfile import Document
+from lightning_modules.files import atomic, explained
+
+FOLDER = "claims"
+"""Beside the specs, and in an experiment's results."""
+
+
+class Claims(NamedTuple):
+    """What one file claims."""
+
+    name: str
+    """Of the file, without its ending."""
+    content: bytes
+    claims: tuple[Claim, ...]
+
+    @property
+    def sha256(self) -> str:
+        """Of the file as it is written."""
+        return hashlib.sha256(self.content).hexdigest()
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """A hash of each claim's meaning, by its name: comments and order of keys do not enter."""
+        return {claim.name: _digest(claim) for claim in self.claims}
+
+
+def load(path: Path) -> Claims:
+    """The claims of a file; nothing about it is left to check.
+
+    Raises:
+        SpecProblems: anything is wrong with the file. Its `problems` are all of them, in the order of the file.
+    """
+    document = yamlfile.read(path)
+    problems = set(document.problems)
+    found: list[Fault] = []
+    try:
+        file = ClaimFile.model_validate(document.content)
+    except ValidationError as error:
+        found = faults(error, ClaimFile)
+    problems |= {_problem(document, fault) for fault in found if not document.refused(fault.path)}
+    if problems:
+        raise SpecProblems(tuple(sorted(problems)))
+    return Claims(path.stem, path.read_bytes(), file.claims)
+
+
+def load_named(names: Sequence[str], *, spec: Path) -> list[Claims]:
+    """The files that a spec names, from the folder `claims` beside it.
+
+    Raises:
+        SpecProblems: a file that is missing or wrong, a claim's name in two of them.
+    """
+    return [load(path_of(name, spec=spec)) for name in names]
+
+
+def path_of(name: str, *, spec: Path) -> Path:
+    """Where the file lies that a spec calls so."""
+    return spec.parent / FOLDER / f"{name}.yaml"
+
+
+def problems(document: Document, names: Sequence[str], *, spec: Path) -> Iterator[Problem]:
+    """What is wrong with the claims that a spec names: in the spec, or in the files."""
+    seen: dict[str, str] = {}
+    for index, name in enumerate(names):
+        path = path_of(name, spec=spec)
+        if not path.is_file():
+            meant = nearest(name, [other.stem for other in path.parent.glob("*.yaml")])
+            hint = f"; did you mean {meant}?" if meant else ""
+            sentence = f"claims names {name}, but there is no file {path}{hint}"
+            yield document.problem(("claims", index), sentence, at="value")
+            continue
+        try:
+            loaded = load(path)
+        except SpecProblems as error:
+            yield from error.problems
+            continue
+        for claim in loaded.claims:
+            if claim.name in seen:
+                files = f"{name} and {seen[claim.name]}"
+                sentence = f"claims names {files}, which both have a claim {claim.name}; rename one"
+                yield document.problem(("claims", index), sentence, at="value")
+            seen.setdefault(claim.name, name)
+
+
+def planned(
+    files: Sequence[Claims], before: Sequence[dict[str, Any]], *, runs_started: int, at: str
+) -> list[dict[str, Any]]:
+    """What a plan says of its files of claims: the hashes of each as they were when the first run started.
+
+    Until then a file may change, and is planned anew; from then on what stood in it is kept, so that a later
+    change shows. A file that comes in later says how many runs had started by then.
+
+    Args:
+        files: as they are now.
+        before: what the plan said so far.
+        runs_started: how many runs of the experiment have.
+        at: the time now.
+    """
+    known = {entry["name"]: entry for entry in before}
+    entries = []
+    for file in files:
+        entry = known.get(file.name)
+        if entry is None or (not runs_started and entry["planned_sha256"] != file.sha256):
+            entry = {
+                "name": file.name,
+                "planned": at,
+                "planned_sha256": file.sha256,
+                "planned_claims": file.digests,
+                "runs_before": runs_started,
+            }
+        entries.append(entry | {"sha256": file.sha256})
+    return entries
+
+
+def keep(files: Sequence[Claims], folder: Path) -> None:
+    """Copy the files into the experiment's folder, where the verdicts are made from them.
+
+    Raises:
+        FilesError: the disk is full, or the place cannot be written to.
+    """
+    for file in files:
+        place = folder / FOLDER / f"{file.name}.yaml"
+        with explained(place.parent):
+            place.parent.mkdir(exist_ok=True)
+        with atomic(place) as temporary:
+            temporary.write_bytes(file.content)
+
+
+def _problem(document: Document, fault: Fault) -> Problem:
+    at_key = fault.about in ("key", "missing")
+    return document.problem(fault.path, fault.sentence, at="key" if at_key else "value")
+
+
+def _digest(claim: Claim) -> str:
+    meaning: dict[str, Any] = claim.model_dump(mode="json")
+    return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,287 @@
+"""What a claim may compare: a closed set of contrasts, each of which comes to one number a seed. No mathematics.
+
+Every number is written so that more is as the claim says, and every one can come out negative: layers are chosen
+on other seeds, never on the seed that is then judged. How each is computed, and why so, `reports.contrasts` says.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from lightning_modules.config import Settings
+
+_SOME = Field(min_length=1, strict=False)
+Positive = Annotated[float, Field(gt=0)]
+Pair = Annotated[tuple[str, str], Field(strict=False)]
+
+
+class Quantity(Settings):
+    """What is read of one run: one number, at the last step that was measured."""
+
+    measure: str
+    """What was computed, as in the table of results."""
+    metric: str
+    """In which way."""
+    groups: tuple[str, ...] = Field((), strict=False)
+    """Tasks or other groups, over which the mean is taken; `*` stands for any letters but / and @. None: the rows
+    that are of no group."""
+    without: tuple[str, ...] = Field((), strict=False)
+    """Groups that `groups` would take in otherwise."""
+    read: Literal["value", "floor", "gain", "share_of_floor"] = "value"
+    """The number itself; its chance level; the chance level minus it, as what a loss has gained; or it divided by
+    that level."""
+    layers: Literal["none", "top", "bottom", "mean", "sum", "drop"] = "none"
+    """Of rows that have a layer: at the top, at the bottom, over all, or from the bottom to the top how much it
+    drops. Of rows from a layer to the next, those from layer 1 on."""
+    layer: int | None = Field(None, ge=0)
+    """Of rows that have a layer: at this one alone."""
+    steps: Literal["last", "area"] = "last"
+    """At the end of training, or the mean over its course (the area under the learning curve)."""
+    until: float = Field(1.0, gt=0, le=1)
+    """Up to which share of its course, where the area is read."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        ways = [self.layers != "none", self.layer is not None, self.steps != "last"]
+        if sum(ways) > 1:
+            raise ValueError("must have one of layers, layer and steps, but has several")
+        return self
+
+
+class Contrast(Settings):
+    """Base of the contrasts."""
+
+    smallest_effect: Positive | None = None
+    """The smallest effect that matters, unless the claim's own holds for this one."""
+    unit: str = ""
+    """Of the effect, as the page writes it."""
+
+    def arms_needed(self) -> Iterator[str]:
+        """Names of the arms it compares."""
+        raise NotImplementedError
+
+    def measures_needed(self) -> Iterator[str]:
+        """Measures it reads."""
+        raise NotImplementedError
+
+
+class Difference(Contrast):
+    """An arm against another at the same seed, or against a fixed number."""
+
+    kind: Literal["difference"]
+    of: Quantity
+    """What is compared."""
+    arm: str
+    """The arm that the claim says has more, unless `at_most` says otherwise."""
+    minus: str | None = None
+    """The other arm; none, where the number itself is compared with `at_least` or `at_most`."""
+    minus_of: Quantity | None = None
+    """What is read of the other arm, where it is something else."""
+    at_least: float | None = None
+    """The effect is the number minus this one; 0 unless given."""
+    at_most: float | None = None
+    """The effect is this one minus the number."""
+    direction: Literal["higher", "either"] = "higher"
+    """Whether the claim says which is more. Where it says `either`, an effect supports it that lies beyond
+    `smallest_effect` on one side or the other."""
+
+    @model_validator(mode="after")
+    def _one_bound(self) -> Self:
+        if self.at_least is not None and self.at_most is not None:
+            raise ValueError("must have at_least or at_most, but has both")
+        if self.minus_of is not None and self.minus is None:
+            raise ValueError("has minus_of, so it must also have minus, the arm that it is read of")
+        return self
+
+    def arms_needed(self) -> Iterator[str]:
+        yield from filter(None, (self.arm, self.minus))
+
+    def measures_needed(self) -> Iterator[str]:
+        yield from (of.measure for of in (self.of, self.minus_of) if of)
+
+
+class Trend(Contrast):
+    """A rise along an ordered factor: arms in their order, or the layers or groups of one arm."""
+
+    kind: Literal["trend"]
+    of: Quantity
+    """What rises."""
+    arms: tuple[str, ...] = _SOME
+    """At least three in their order; or one, whose layers or groups are in order."""
+    over: Literal["arms", "layers", "groups"] = "arms"
+    """The ordered factor. Groups are ordered by the number in their names."""
+    direction: Literal["rising", "falling"] = "rising"
+    """What the claim says."""
+
+    @model_validator(mode="after")
+    def _enough_arms(self) -> Self:
+        if self.over == "arms" and len(self.arms) < 3:
+            raise ValueError(
+                f"must have three arms in order or more, but has {len(self.arms)}; or say over: layers"
+            )
+        if self.over != "arms" and len(self.arms) != 1:
+            raise ValueError(f"must have one arm where it goes over {self.over}, but has {len(self.arms)}")
+        return self
+
+    def arms_needed(self) -> Iterator[str]:
+        yield from self.arms
+
+    def measures_needed(self) -> Iterator[str]:
+        yield self.of.measure
+
+
+class Shape(Contrast):
+    """The form of one arm's curve over layers, the layer chosen on other seeds; or how much more of it one arm has
+    than another."""
+
+    kind: Literal["shape"]
+    of: Quantity
+    """What the curve is of."""
+    arm: str
+    """Whose curve has this form."""
+    minus: str | None = None
+    """The arm whose curve has it less."""
+    form: Literal["rise_to_top", "fall_to_inner", "top_is_lowest", "top_over_lowest", "rise_after_inner"]
+    """`rise_to_top`: the top minus the lowest inner layer. `fall_to_inner`: the bottom minus the lowest inner
+    layer. `top_is_lowest`: the lowest of the others minus the top. `top_over_lowest`: the top divided by the
+    lowest of the others. `rise_after_inner`: the highest layer above the lowest inner one, divided by it."""
+    at_least: float = 0.0
+    """What the form must exceed: a difference, or a ratio for the forms that divide."""
+
+    @model_validator(mode="after")
+    def _differences_of_differences(self) -> Self:
+        if self.minus is not None and self.form in ("top_over_lowest", "rise_after_inner"):
+            raise ValueError(f"has minus, so its form must be a difference of layers, but is {self.form}, a ratio")
+        return self
+
+    def arms_needed(self) -> Iterator[str]:
+        yield from filter(None, (self.arm, self.minus))
+
+    def measures_needed(self) -> Iterator[str]:
+        yield self.of.measure
+
+
+class Share(Contrast):
+    """How much of the gain of one arm over another a third arm keeps; or how much more of it here than
+    elsewhere."""
+
+    kind: Literal["share"]
+    of: Quantity
+    """What is gained."""
+    kept_by: str
+    """The arm that keeps a share of the gain."""
+    whole: str
+    """The arm that has all of it."""
+    none: str
+    """The arm that has none of it."""
+    at_least: float = 0.0
+    """The effect is the share minus this; or, with `than_of`, the difference of the shares minus this."""
+    than_of: Quantity | None = None
+    """Where the share is to be smaller."""
+    smallest_gain: Positive
+    """The smallest gain of the whole that matters: without a gain there is nothing to keep."""
+
+    def arms_needed(self) -> Iterator[str]:
+        yield from (self.kept_by, self.whole, self.none)
+
+    def measures_needed(self) -> Iterator[str]:
+        yield from (of.measure for of in (self.of, self.than_of) if of)
+
+
+class TwoByTwo(Contrast):
+    """Two factors of two settings each: the main effect of one of them, or their interaction."""
+
+    kind: Literal["two_by_two"]
+    of: Quantity
+    """What they act on."""
+    arms: Annotated[tuple[Pair, Pair], Field(strict=False)]
+    """Two rows of two arms: the first factor changes from row to row, the second from column to column."""
+    effect: Literal["rows", "columns", "interaction"]
+    """The second row minus the first, the second column minus the first; or by how much more the column helps in
+    the second row than in the first."""
+
+    def arms_needed(self) -> Iterator[str]:
+        yield from (arm for row in self.arms for arm in row)
+
+    def measures_needed(self) -> Iterator[str]:
+        yield self.of.measure
+
+
+class Optimum(Contrast):
+    """Where a curve over arms has its highest point: between two bounds, and whether it has one."""
+
+    kind: Literal["optimum"]
+    of: Quantity
+    """The height of the curve."""
+    arms: dict[str, float] = Field(min_length=4)
+    """Place of each arm on the curve; at least four."""
+    scale: Literal["linear", "log_odds"] = "linear"
+    """On which the curve is a parabola, and the effect a distance."""
+    above: float
+    """The highest point lies above this place,"""
+    below: float
+    """and below this one."""
+    smallest_bend: Positive
+    """The smallest fall from the highest point to the ends of the curve that matters."""
+
+    @model_validator(mode="after")
+    def _on_the_scale(self) -> Self:
+        places = [*self.arms.values(), self.above, self.below]
+        if self.scale == "log_odds" and not all(0 < place < 1 for place in places):
+            raise ValueError("has the scale log_odds, so all its places must lie between 0 and 1")
+        if self.above >= self.below:
+            raise ValueError(f"must have above less than below, but has {self.above} and {self.below}")
+        return self
+
+    def arms_needed(self) -> Iterator[str]:
+        yield from self.arms
+
+    def measures_needed(self) -> Iterator[str]:
+        yield self.of.measure
+
+
+class Crossing(Contrast):
+    """When one arm's learning curve overtakes another's for good."""
+
+    kind: Literal["crossing"]
+    of: Quantity
+    """What the curves are of, at every checkpoint."""
+    arm: str
+    """The arm that overtakes."""
+    over: str
+    """The arm that is overtaken."""
+    before: float = Field(gt=0, le=1)
+    """As a share of training: the effect is this minus the share at which they cross for the last time."""
+
+    def arms_needed(self) -> Iterator[str]:
+        yield from (self.arm, self.over)
+
+    def measures_needed(self) -> Iterator[str]:
+        yield self.of.measure
+
+
+class Apart(Contrast):
+    """How far runs lie apart at each layer: some pairs of arms further than others, or than the seeds of an
+    arm."""
+
+    kind: Literal["apart"]
+    metric: str
+    """Of the measure run_distance."""
+    pairs: Annotated[tuple[Pair, ...], _SOME]
+    """The pairs of arms that lie further apart."""
+    than: Annotated[tuple[Pair, ...], Field(strict=False)] = ()
+    """The pairs that lie closer together; none: the seeds of each arm."""
+    from_layer: int = Field(1, ge=0)
+    """At this layer and at every one above it."""
+
+    def arms_needed(self) -> Iterator[str]:
+        yield from (arm for pair in (*self.pairs, *self.than) for arm in pair)
+
+    def measures_needed(self) -> Iterator[str]:
+        yield "run_distance"
+
+
+Effect = Annotated[
+    Difference | Trend | Shape | Share | TwoByTwo | Optimum | Crossing | Apart, Field(discriminator="kind")
+]

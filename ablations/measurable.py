@@ -1,0 +1,114 @@
+"""All that a spec may ask to be measured, and what of it suits a run. No torch."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from ablations.measures.settings import (
+    GeometrySettings,
+    InfluenceSettings,
+    LayerChangeSettings,
+    NeighboursSettings,
+    PicturesSettings,
+    RunDistanceSettings,
+    TokenInformationSettings,
+    ValidationSettings,
+)
+from ablations.tasks.settings import (
+    BaselinesSettings,
+    FineTuningSettings,
+    FrozenFeaturesSettings,
+    MinimalPairsSettings,
+    ProbingSettings,
+    TaskSettings,
+)
+from ablations.tasks.structural_settings import StructuralProbeSettings
+from ablations.tasks.syntax_settings import ConditionalIndependenceSettings, ParsingSettings
+from ablations.tasks.use_settings import GenerationSettings, RetrievalSettings
+from ablations.wording import listed
+from lightning_modules.config import RunSettings
+from lightning_modules.config.settings import from_name
+
+RunMeasure = (
+    LayerChangeSettings
+    | TokenInformationSettings
+    | NeighboursSettings
+    | GeometrySettings
+    | InfluenceSettings
+    | PicturesSettings
+    | ValidationSettings
+    | MinimalPairsSettings
+    | ProbingSettings
+    | StructuralProbeSettings
+    | FrozenFeaturesSettings
+    | FineTuningSettings
+    | BaselinesSettings
+    | ParsingSettings
+    | ConditionalIndependenceSettings
+    | RetrievalSettings
+    | GenerationSettings
+)
+"""Computed from one run."""
+
+Measure = Annotated[
+    Annotated[RunMeasure | RunDistanceSettings, Field(discriminator="kind")],
+    BeforeValidator(from_name),
+]
+
+MASKED = ("masked_lm", "mixture")
+"""Objectives that predict a hidden token from both sides."""
+
+NEEDS = {
+    "minimal_pairs": (("causal_lm", *MASKED), "has no probability of a sentence"),
+    "generation": (("causal_lm", *MASKED), "has no probability of a sentence"),
+    "parsing": (MASKED, "does not predict hidden words"),
+    "conditional_independence": (MASKED, "does not predict hidden words"),
+}
+"""Objectives that a measure asks something of, and what the others lack."""
+
+
+def for_run(
+    measures: Sequence[Measure], run: RunSettings, *, data_root: Path | None = None
+) -> Iterator[RunMeasure]:
+    """What is computed from a run: those of its objective, and of tasks each by itself.
+
+    Args:
+        data_root: leaves out tasks without files there.
+    """
+    for settings in measures:
+        if isinstance(settings, RunDistanceSettings) or not _suits(settings, run):
+            continue
+        if not isinstance(settings, TaskSettings):
+            yield settings
+            continue
+        for part in settings.parts(built_in=run.data.kind == "language"):
+            if data_root is None or part.task.problem(data_root) is None:
+                yield part
+
+
+def not_run(measures: Sequence[Measure], runs: Sequence[tuple[str, RunSettings]], *, data_root: Path) -> list[str]:
+    """What of the measures is not computed, and why, a sentence each.
+
+    Args:
+        runs: of each arm one.
+    """
+    sentences: dict[str, None] = {}
+    for settings in measures:
+        if isinstance(settings, RunDistanceSettings):
+            continue
+        unfit = [(arm, run.objective.kind) for arm, run in runs if not _suits(settings, run)]
+        for objective in dict.fromkeys(kind for _, kind in unfit):
+            arms = listed([arm for arm, kind in unfit if kind == objective], "and")
+            sentences[f"{settings.kind}: not run for {arms}: {objective} {NEEDS[settings.kind][1]}."] = None
+        if isinstance(settings, TaskSettings):
+            for built_in in sorted({run.data.kind == "language" for _, run in runs}):
+                for part in settings.parts(built_in=built_in):
+                    if (problem := part.task.problem(data_root)) is not None:
+                        sentences[f"{settings.kind}: {part.task.name} not run: {problem}."] = None
+    return list(sentences)
+
+
+def _suits(settings: RunMeasure, run: RunSettings) -> bool:
+    return settings.kind not in NEEDS or run.objective.kind in NEEDS[settings.kind][0]

@@ -1,0 +1,1 @@
+"""Checkpoint -> scores: what the encoders are good for."""

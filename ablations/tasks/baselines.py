@@ -1,0 +1,117 @@
+"""What a task's answers can be told from without an encoder: not at all, or from the words alone.
+
+Sentences are TF-IDF vectors of words and pairs of neighbouring words with logistic or ridge regression; pairs have
+the two vectors and |a - b| of them. Words have the most frequent tag of the word, and a linear classifier of the
+word and its two neighbours: a support vector machine, which fits hundreds of thousands of words in seconds.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_matrix, hstack
+from sklearn.feature_extraction import DictVectorizer
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.svm import LinearSVC
+
+from ablations.tasks.catalogue import SPLITS, Split, Task
+from ablations.tasks.examples import Examples, subset
+from ablations.tasks.linear import MOST_ITERATIONS, Part, best_classifier, best_ridge
+from ablations.tasks.metrics import chance, score
+from ablations.tasks.settings import BaselinesSettings
+
+EXAMPLES = {"quick": 1000, "full": 10_000}
+"""Training examples at most, by `effort`."""
+
+STRENGTHS = (1.0, 10.0, 100.0)
+"""For features of at most 1 that are mostly 0; see `linear.STRENGTHS`."""
+PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)
+"""Likewise; see `linear.PENALTIES`."""
+
+WORD = r"\w+|[^\w\s]"
+"""Punctuation counts as words."""
+
+
+def baseline_rows(settings: BaselinesSettings, splits: Mapping[Split, Examples]) -> Iterator[dict[str, Any]]:
+    """Rows of `majority` and `tfidf`, of tagging `majority`, `word` and `word_window`: the task's own score of
+    each. n counts test examples; the floor is what the most frequent answer scores. Nothing of spans and minimal
+    pairs."""
+    train = subset(splits["train"], settings.examples or EXAMPLES[settings.effort], seed=0)
+    yield from score_rows(settings.task, splits={**splits, "train": train})
+
+
+def score_rows(task: Task, *, splits: Mapping[Split, Examples]) -> Iterator[dict[str, Any]]:
+    """The same from all that is given."""
+    train, _, test = parts = [splits[split] for split in SPLITS]
+    match task.kind:
+        case "classification" | "regression":
+            said = {"tfidf": _by_tfidf(task, *parts)}
+        case "tagging":
+            said = {"word": _by_word(train, test), "word_window": _by_window(train, test)}
+        case _:
+            return
+    floor = chance(task, train.answers, test.answers)
+    values = {"majority": floor} | {metric: score(task, answers, test.answers) for metric, answers in said.items()}
+    for metric, value in values.items():
+        yield {"metric": metric, "group": task.name, "value": value, "floor": floor, "n": len(test)}
+
+
+# Sentences and pairs ---------------------------------------------------------------------------------
+
+
+def _by_tfidf(task: Task, train: Examples, validation: Examples, test: Examples) -> Sequence[Any]:
+    words = TfidfVectorizer(ngram_range=(1, 2), token_pattern=WORD, sublinear_tf=True)
+    words.fit([*train.first, *(train.second or ())])
+
+    def features(examples: Examples) -> csr_matrix:
+        first_NV = words.transform(examples.first)
+        if examples.second is None:
+            return first_NV
+        second_NV = words.transform(examples.second)
+        return csr_matrix(hstack([first_NV, second_NV, abs(first_NV - second_NV)]))
+
+    fitted_on = [Part(features(each), np.array(each.answers)) for each in (train, validation)]
+    if task.kind == "regression":
+        said: Sequence[Any] = best_ridge(*fitted_on, penalties=PENALTIES).predict(features(test)).tolist()
+        return said
+    return best_classifier(*fitted_on, strengths=STRENGTHS).says(features(test)).tolist()
+
+
+# Words -----------------------------------------------------------------------------------------------
+
+
+def _by_word(train: Examples, test: Examples) -> list[list[str]]:
+    """The most frequent tag of the word, or of all words if it is new; of equals the one met first."""
+    counts: dict[str, Counter[str]] = {}
+    for sentence, tags in _tagged(train):
+        for word, tag in zip(sentence, tags, strict=True):
+            counts.setdefault(word, Counter())[tag] += 1
+    of_word = {word: tags.most_common(1)[0][0] for word, tags in counts.items()}
+    overall = sum(counts.values(), Counter[str]()).most_common(1)[0][0]
+    return [[of_word.get(word, overall) for word in sentence] for sentence, _ in _tagged(test)]
+
+
+def _by_window(train: Examples, test: Examples) -> list[list[str]]:
+    vectors = DictVectorizer()
+    x_NV = vectors.fit_transform(_windows(train))
+    # The fit wants narrow indices and does not narrow them itself.
+    x_NV.indices, x_NV.indptr = x_NV.indices.astype(np.int32), x_NV.indptr.astype(np.int32)
+    tag_N = [tag for tags in train.answers for tag in tags]
+    model = LinearSVC(random_state=0, max_iter=MOST_ITERATIONS).fit(x_NV, tag_N)
+    said = model.predict(vectors.transform(_windows(test)))
+    ends = np.cumsum([len(tags) for tags in test.answers])[:-1]
+    return [tags.tolist() for tags in np.split(said, ends)]
+
+
+def _windows(examples: Examples) -> Iterator[dict[str, str]]:
+    """Each word with its neighbours, the words of all sentences one after the other."""
+    for sentence, _ in _tagged(examples):
+        before, after = ["<start>", *sentence[:-1]], [*sentence[1:], "<end>"]
+        for left, word, right in zip(before, sentence, after, strict=True):
+            yield {"word": word, "left": left, "right": right}
+
+
+def _tagged(examples: Examples) -> Iterator[tuple[list[str], list[str]]]:
+    assert examples.words is not None
+    yield from zip(examples.words, examples.answers, strict=True)

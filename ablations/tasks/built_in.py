@@ -1,0 +1,179 @@
+"""Gold tasks made by the built-in language, for evaluation without any files.
+
+Their documents are in no split of the language's text, and each split of a task has its own. A short sentence may
+come twice all the same, about one in a hundred.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from itertools import islice
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+
+from ablations.tasks.catalogue import SPLITS, Split, Task
+from lightning_modules.data.language import Language, Sentence
+from lightning_modules.data.minimal_pairs import PARADIGMS, minimal_pairs
+from lightning_modules.randomness import derive, uniforms
+
+Row = dict[str, Any]
+
+SIZES: Final[Mapping[Split, int]] = MappingProxyType({"train": 2000, "validation": 500, "test": 1000})
+"""Examples of each split."""
+
+PAIRS_OF_PARADIGM = 200
+"""Minimal pairs of each paradigm."""
+
+
+def rows(task: Task, split: Split, *, seed: int) -> Iterator[Row]:
+    """The examples of a split, under the names of the task's columns; they depend on the language's seed alone."""
+    name = task.name.removeprefix("language_")
+    language = Language(seed)
+    yield from islice(_TASKS[name](language, split), SIZES[split] if name != "minimal_pairs" else None)
+
+
+def _sentences(language: Language, split: Split) -> Iterator[Sentence]:
+    """One of each document, so that they are independent."""
+    for sentence, _ in _beginnings(language, split):
+        yield sentence
+
+
+def _beginnings(language: Language, split: Split) -> Iterator[tuple[Sentence, Sentence]]:
+    """Two sentences that follow each other, of each document."""
+    number = 0
+    while True:
+        sentences = language.document(f"task: {split}", number)
+        yield sentences[0], sentences[1]
+        number += 1
+
+
+def _labelled(label: Callable[[Sentence], Any]) -> Callable[[Language, Split], Iterator[Row]]:
+    """A task that asks for a property of a sentence, of those that have it."""
+
+    def rows_of(language: Language, split: Split) -> Iterator[Row]:
+        for sentence in _sentences(language, split):
+            if (value := label(sentence)) is not None:
+                yield {"sentence": sentence.text, "label": str(value)}
+
+    return rows_of
+
+
+def _acceptability(language: Language, split: Split) -> Iterator[Row]:
+    """One half of a minimal pair, grammatical or not in turns; the paradigms take turns too."""
+    of_split = {name: -(-size // len(PARADIGMS)) for name, size in SIZES.items()}
+    first = sum(of_split[before] for before in SPLITS[: SPLITS.index(split)])
+    # Those that minimal pairs are measured on come before.
+    halves = _halves(language.seed, PAIRS_OF_PARADIGM, PAIRS_OF_PARADIGM + sum(of_split.values()))
+    for number in range(of_split[split]):
+        for paradigm, of_paradigm in enumerate(halves):
+            good = _coin(split, number, paradigm)
+            yield {"sentence": of_paradigm[first + number][int(good)], "label": str(int(good))}
+
+
+@lru_cache(maxsize=1)
+def _halves(seed: int, first: int, last: int) -> list[list[tuple[str, str]]]:
+    """Minimal pairs of each paradigm, the ungrammatical half first; kept for the next split, as rare kinds of
+    sentences take long to find."""
+    language = Language(seed)
+    return [
+        [
+            (" ".join(pair.ungrammatical), " ".join(pair.grammatical))
+            for pair in islice(minimal_pairs(language, paradigm, last), first, None)
+        ]
+        for paradigm in PARADIGMS
+    ]
+
+
+def _same_document(language: Language, split: Split) -> Iterator[Row]:
+    """Whether the second sentence follows the first; else it is from the next document."""
+    beginnings = _beginnings(language, split)
+    for number in range(SIZES[split]):
+        (first, follows), (_, other) = next(beginnings), next(beginnings)
+        same = _coin(split, number)
+        yield {
+            "sentence1": first.text,
+            "sentence2": (follows if same else other).text,
+            "label": str(int(same)),
+        }
+
+
+def _word_order(language: Language, split: Split) -> Iterator[Row]:
+    """Whether two neighbouring words, different ones and not the last, have changed places."""
+    for number, sentence in enumerate(_sentences(language, split)):
+        words = list(sentence.words)
+        swapped = _coin(split, number)
+        places = [i for i in range(len(words) - 2) if words[i] != words[i + 1]]
+        if swapped:
+            i = places[int(_chance("swap", split, number) * len(places))]
+            words[i], words[i + 1] = words[i + 1], words[i]
+        yield {"sentence": " ".join(words), "label": "swapped" if swapped else "natural"}
+
+
+def _parts_of_speech(language: Language, split: Split) -> Iterator[Row]:
+    for sentence in _sentences(language, split):
+        yield {"tokens": list(sentence.words), "label": list(sentence.tags)}
+
+
+def _noun_phrases(language: Language, split: Split) -> Iterator[Row]:
+    """Nouns with the determiners, numerals and adjectives before them, as spans (B, I, O)."""
+    for sentence in _sentences(language, split):
+        tags = ["O"] * len(sentence.words)
+        for noun, tag in enumerate(sentence.tags):
+            if tag == "NOUN":
+                first = _phrase_start(sentence, noun)
+                tags[first : noun + 1] = ["B-NP"] + ["I-NP"] * (noun - first)
+        yield {"tokens": list(sentence.words), "label": tags}
+
+
+def _subject(language: Language, split: Split) -> Iterator[Row]:
+    """Who does it? The question is the main verb, the answer the noun phrase that is its subject."""
+    for sentence in _sentences(language, split):
+        root = sentence.heads.index(-1)
+        dependents = (i for i, head in enumerate(sentence.heads) if head == root)
+        subject = next(i for i in dependents if sentence.relations[i] == "nsubj")
+        first = _phrase_start(sentence, subject)
+        start = sum(len(word) + 1 for word in sentence.words[:first])
+        answer = " ".join(sentence.words[first : subject + 1])
+        yield {"question": sentence.words[root], "context": sentence.text, "label": answer, "start": start}
+
+
+def _phrase_start(sentence: Sentence, noun: int) -> int:
+    """Where the determiners, numerals and adjectives directly before a noun that depend on it begin."""
+    first = noun
+    while first > 0 and sentence.heads[first - 1] == noun and sentence.tags[first - 1] in ("DET", "NUM", "ADJ"):
+        first -= 1
+    return first
+
+
+def _minimal_pairs(language: Language, split: Split) -> Iterator[Row]:
+    for paradigm in PARADIGMS:
+        for pair in minimal_pairs(language, paradigm, PAIRS_OF_PARADIGM):
+            yield {
+                "sentence_good": " ".join(pair.grammatical),
+                "sentence_bad": " ".join(pair.ungrammatical),
+                "paradigm": paradigm,
+            }
+
+
+def _coin(split: Split, *number: int) -> bool:
+    return _chance("coin", split, *number) < 0.5
+
+
+def _chance(purpose: str, split: Split, *number: int) -> float:
+    return float(uniforms(derive(0, purpose, split), *map(np.array, number))[0])
+
+
+_TASKS: Final[Mapping[str, Callable[[Language, Split], Iterator[Row]]]] = {
+    "acceptability": _acceptability,
+    "topic": _labelled(lambda sentence: sentence.topic),
+    "same_document": _same_document,
+    "parts_of_speech": _parts_of_speech,
+    "noun_phrases": _noun_phrases,
+    "subject": _subject,
+    "tense": _labelled(lambda sentence: sentence.tense),
+    "subject_number": _labelled(lambda sentence: sentence.subject_number),
+    "clauses": _labelled(lambda sentence: min(sentence.clauses, 3)),
+    "word_order": _word_order,
+    "minimal_pairs": _minimal_pairs,
+}

@@ -1,0 +1,189 @@
+"""The tasks: their files, columns, kind, metric and chance level, each declared once. No torch.
+
+A new task of a known kind is an entry here. Paths are relative to the data root; where each file came from and
+under which licence, its folder's README says.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+Kind = Literal["classification", "regression", "tagging", "span", "minimal_pairs"]
+Metric = Literal["accuracy", "matthews", "f1", "pearson", "spearman", "entity_f1", "overlap_f1"]
+Chance = Literal["majority", "none", "half"]
+Split = Literal["train", "validation", "test"]
+
+SPLITS: Final[tuple[Split, ...]] = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task with gold answers."""
+
+    name: str
+    kind: Kind
+    metric: Metric
+    """Its main metric, which the table calls `score`."""
+    chance: Chance
+    """What guesses without the text score: `majority`, the score of the most frequent answer of the training part;
+    `none`, 0 by definition; `half`, one pair in two."""
+    text: tuple[str, ...] = ("sentence",)
+    """Columns of the text: one, or two of a pair; of a span, the question and the context."""
+    label: str = "label"
+    """Column of the answer; of a span, the answer's text, whose place is in `start`."""
+    start: str | None = None
+    """Column of the character of the context at which an answer begins."""
+    files: Mapping[Split, str] = field(default_factory=dict)
+    """One a split; a split that is missing is cut from the test file (`divided_by`)."""
+    where: Mapping[str, str] = field(default_factory=dict)
+    """Only rows with these values."""
+    divided_by: str | None = None
+    """Column whose values are divided among the splits, where there is one file for all."""
+    positive: str | None = None
+    """The class that F1 is about."""
+    groups: tuple[str, ...] = ()
+    """Columns by which minimal pairs are also scored apart."""
+    built_in: bool = False
+    """Made by the built-in language; no files."""
+    probe: bool = False
+    """Whether it asks for a property of the sentence itself, as probing tasks do."""
+
+    def problem(self, data_root: Path) -> str | None:
+        """Why it cannot be run: the file that is missing; None if all are there."""
+        missing = [path for path in self.files.values() if not (data_root / path).is_file()]
+        return f"{missing[0]} is not in {data_root}" if missing else None
+
+
+def _files(folder: str, *splits: Split) -> dict[Split, str]:
+    return {split: f"{folder}/{split}.parquet" for split in splits or SPLITS}
+
+
+def _sentences(name: str, metric: Metric = "accuracy", **more: Any) -> Task:
+    chance: Chance = "none" if metric == "matthews" else "majority"
+    return Task(name, "classification", metric, chance, files=_files(f"classification/{name}"), **more)
+
+
+def _pairs(name: str, kind: Kind, metric: Metric, chance: Chance, **more: Any) -> Task:
+    columns = ("sentence1", "sentence2")
+    return Task(name, kind, metric, chance, text=columns, **{"files": _files(f"classification/{name}"), **more})
+
+
+def _entities(name: str) -> Task:
+    return Task(
+        name, "tagging", "entity_f1", "none", text=("tokens",), label="ner_tags", files=_files(f"ner/{name}")
+    )
+
+
+def _probing(name: str) -> Task:
+    where = {"task": name}
+    return Task(name, "classification", "accuracy", "majority", files=_files("probing"), where=where, probe=True)
+
+
+def _answers(name: str) -> Task:
+    return Task(
+        name,
+        "span",
+        "overlap_f1",
+        "none",
+        text=("question", "context"),
+        label="answer",
+        start="answer_start",
+        files={"test": "qa_xquad/en.test.parquet"},
+        divided_by="title",
+    )
+
+
+def _built_in(
+    name: str, kind: Kind, metric: Metric = "accuracy", chance: Chance = "majority", **more: Any
+) -> Task:
+    return Task(f"language_{name}", kind, metric, chance, built_in=True, **more)
+
+
+_ALL: Final[tuple[Task, ...]] = (
+    # Sentences
+    _sentences("cola", "matthews"),
+    _sentences("sst2"),
+    _sentences("trec"),
+    _sentences("subj"),
+    # Pairs of sentences
+    _pairs("mrpc", "classification", "f1", "majority", positive="1"),
+    _pairs("rte", "classification", "accuracy", "majority"),
+    _pairs("sick", "classification", "accuracy", "majority"),
+    _pairs("stsb", "regression", "pearson", "none"),
+    _pairs(
+        "sick_relatedness",
+        "regression",
+        "pearson",
+        "none",
+        label="relatedness",
+        files=_files("classification/sick"),
+    ),
+    # Words and spans
+    _entities("wnut17"),
+    _entities("wikigold"),
+    Task("ud_pos", "tagging", "accuracy", "majority", text=("tokens",), label="upos", files=_files("ud_en_ewt")),
+    _answers("xquad"),
+    # Properties of the sentence
+    *map(
+        _probing,
+        (
+            "sentence_length",
+            "word_content",
+            "tree_depth",
+            "bigram_shift",
+            "past_present",
+            "subj_number",
+            "coordination_inversion",
+        ),
+    ),
+    # Minimal pairs
+    Task(
+        "blimp",
+        "minimal_pairs",
+        "accuracy",
+        "half",
+        text=("sentence_good", "sentence_bad"),
+        files={"test": "blimp/test.parquet"},
+        groups=("field", "paradigm"),
+    ),
+    Task(
+        "lm_syneval",
+        "minimal_pairs",
+        "accuracy",
+        "half",
+        text=("sentence_good", "sentence_bad"),
+        files={"test": "lm_syneval/test.parquet"},
+        groups=("case",),
+    ),
+    # The same, made by the built-in language
+    _built_in("acceptability", "classification", "matthews", "none"),
+    _built_in("topic", "classification"),
+    _built_in("same_document", "classification", text=("sentence1", "sentence2")),
+    _built_in("parts_of_speech", "tagging", text=("tokens",)),
+    _built_in("noun_phrases", "tagging", "entity_f1", "none", text=("tokens",)),
+    _built_in("subject", "span", "overlap_f1", "none", text=("question", "context"), start="start"),
+    _built_in("tense", "classification", probe=True),
+    _built_in("subject_number", "classification", probe=True),
+    _built_in("clauses", "classification", probe=True),
+    _built_in("word_order", "classification", probe=True),
+    _built_in(
+        "minimal_pairs",
+        "minimal_pairs",
+        "accuracy",
+        "half",
+        text=("sentence_good", "sentence_bad"),
+        groups=("paradigm",),
+    ),
+)
+
+TASKS: Final[Mapping[str, Task]] = MappingProxyType({task.name: task for task in _ALL})
+"""By name."""
+
+Suits = Callable[[Task], bool]
+
+
+def chosen(suits: Suits, *, built_in: bool) -> tuple[str, ...]:
+    """The names of the tasks that suit a measure: those of the built-in language, or those of files."""
+    return tuple(task.name for task in _ALL if task.built_in == built_in and suits(task))

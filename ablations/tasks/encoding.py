@@ -1,0 +1,251 @@
+"""Texts as an encoder of ours reads them, and its states.
+
+A text is START, its pieces, END; a pair START, a, END, b, END, with b in the second segment where the encoder has
+segments. What is longer than `max_length` loses pieces from its end; of a pair the longer text loses first.
+
+Letters: N examples, T positions, D width, L + 1 layers, P pieces.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from ablations.tasks.catalogue import Task
+from ablations.tasks.examples import Examples
+from lightning_modules.evaluation import TOKENS_AT_ONCE
+from lightning_modules.objective import Batch, Objective
+from lightning_modules.vocabulary import END, PAD, START
+
+LENGTHS_TO = 8
+"""Rows are padded to a multiple of this, so that few shapes differ."""
+
+SPECIAL, FIRST, SECOND = 0, 1, 2
+"""What a token of a row belongs to: the special ones, the first text, the second."""
+
+Integers = NDArray[np.int64]
+
+
+class Row(NamedTuple):
+    """One example as tokens."""
+
+    ids_T: Integers
+    part_T: Integers
+    """SPECIAL, FIRST or SECOND."""
+    word_T: Integers
+    """Of tagging: which word the token begins; -1 where it begins none."""
+    span_T2: Integers
+    """First character of its text, and the one after its last; 0, 0 of special tokens."""
+    cut: bool
+    """Whether something was left out."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Examples as tokens, in their order."""
+
+    rows: list[Row]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def lengths_N(self) -> Integers:
+        return np.array([len(row.ids_T) for row in self.rows], dtype=np.int64)
+
+    def batch(self, index_B: Integers) -> Batch:
+        """Some of the rows, padded: `tokens_BT`, `sequence_BT`, `position_BT`, `segment_BT`, `part_BT`."""
+        chosen = [self.rows[i] for i in index_B]
+        longest = max(len(row.ids_T) for row in chosen)
+        T = -(-longest // LENGTHS_TO) * LENGTHS_TO
+
+        def grid(values: list[Integers], filler: int) -> torch.Tensor:
+            padded = [np.pad(value, (0, T - len(value)), constant_values=filler) for value in values]
+            return torch.from_numpy(np.stack(padded))
+
+        tokens_BT = grid([row.ids_T for row in chosen], PAD)
+        part_BT = grid([row.part_T for row in chosen], SPECIAL)
+        after_first_BT = (part_BT == SECOND).long().cumsum(1).clamp(max=1)
+        inside_BT = (tokens_BT != PAD).long()
+        return {
+            "tokens_BT": tokens_BT,
+            "sequence_BT": inside_BT,
+            "position_BT": torch.arange(T).expand_as(tokens_BT).contiguous(),
+            "segment_BT": after_first_BT * inside_BT,
+            "part_BT": part_BT,
+        }
+
+    def by_length(self, tokens: int = TOKENS_AT_ONCE) -> Iterator[Integers]:
+        """Batches of row numbers of similar length, each of at most so many tokens or one row."""
+        order_N = np.argsort(self.lengths_N, kind="stable")
+        lengths_N = -(-self.lengths_N[order_N] // LENGTHS_TO) * LENGTHS_TO
+        first = 0
+        while first < len(order_N):
+            last = first + 1
+            while last < len(order_N) and (last + 1 - first) * lengths_N[last] <= tokens:
+                last += 1
+            yield order_N[first:last]
+            first = last
+
+
+def encode_examples(task: Task, examples: Examples, tokenizer: Tokenizer, *, max_length: int) -> Rows:
+    """The examples of a task, one row each."""
+    if task.kind == "tagging":
+        assert examples.words is not None
+        return encode_words(examples.words, tokenizer, max_length=max_length)
+    if examples.second is None:
+        return encode_texts(examples.first, tokenizer, max_length=max_length)
+    return encode_pairs(examples.first, examples.second, tokenizer, max_length=max_length)
+
+
+class _Pieces(NamedTuple):
+    """A text without special tokens."""
+
+    ids_P: Integers
+    word_P: Integers
+    span_P2: Integers
+
+
+def encode_texts(texts: Sequence[str], tokenizer: Tokenizer, *, max_length: int) -> Rows:
+    """A row a text."""
+    return Rows([_row([(pieces, FIRST)], max_length) for pieces in _pieces(texts, tokenizer)])
+
+
+def encode_pairs(
+    first: Sequence[str], second: Sequence[str], tokenizer: Tokenizer, *, max_length: int
+) -> Rows:
+    """A row a pair."""
+    pairs = zip(_pieces(first, tokenizer), _pieces(second, tokenizer), strict=True)
+    return Rows([_row([(a, FIRST), (b, SECOND)], max_length) for a, b in pairs])
+
+
+def encode_words(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer, *, max_length: int) -> Rows:
+    """A row a sentence whose words are given; each is cut into pieces by itself, as if a space stood before it."""
+    flat = [word for sentence in sentences for word in sentence]
+    pieces = iter(_pieces(flat, tokenizer))
+    rows = []
+    for sentence in sentences:
+        words = [next(pieces) for _ in sentence]
+        begins = [np.where(np.arange(len(word.ids_P)) == 0, i, -1) for i, word in enumerate(words)]
+        joined = _Pieces(*(np.concatenate(parts) for parts in zip(*words, strict=True)))
+        rows.append(_row([(joined._replace(word_P=np.concatenate(begins)), FIRST)], max_length))
+    return Rows(rows)
+
+
+def _pieces(texts: Sequence[str], tokenizer: Tokenizer) -> list[_Pieces]:
+    encodings = tokenizer.encode_batch(list(texts), add_special_tokens=False)
+    return [
+        _Pieces(
+            np.array(encoding.ids, dtype=np.int64),
+            np.full(len(encoding.ids), -1),
+            np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2),
+        )
+        for encoding in encodings
+    ]
+
+
+def _row(parts: list[tuple[_Pieces, int]], max_length: int) -> Row:
+    room = max_length - 1 - len(parts)
+    lengths = [len(pieces.ids_P) for pieces, _ in parts]
+    kept = _fitted(lengths, room)
+    ids, part, word, span = [np.array([START])], [np.array([SPECIAL])], [np.array([-1])], [np.zeros((1, 2), int)]
+    for (pieces, name), count in zip(parts, kept, strict=True):
+        ids += [pieces.ids_P[:count], np.array([END])]
+        part += [np.full(count, name), np.array([SPECIAL])]
+        word += [pieces.word_P[:count], np.array([-1])]
+        span += [pieces.span_P2[:count], np.zeros((1, 2), int)]
+    columns = [np.concatenate(values).astype(np.int64) for values in (ids, part, word, span)]
+    ids_T, part_T, word_T, span_T2 = columns
+    return Row(ids_T, part_T, word_T, span_T2, cut=sum(kept) < sum(lengths))
+
+
+def _fitted(lengths: list[int], room: int) -> list[int]:
+    """How much of each is kept: the longest loses first."""
+    kept = list(lengths)
+    while sum(kept) > room:
+        kept[int(np.argmax(kept))] -= 1
+    return kept
+
+
+# States ----------------------------------------------------------------------------------------------
+
+
+def encode_batch(objective: Objective, batch: Batch) -> tuple[torch.Tensor, ...]:
+    """Every layer of a batch of `Rows.batch`, with the objective's own sight; the top as a head reads it."""
+    on_device = {name: tensor.to(objective.device) for name, tensor in batch.items()}
+    *layers, top_BTD = objective.encode(on_device)
+    return *layers, objective.encoder.head_input(top_BTD)
+
+
+def mean_over(states_BTD: torch.Tensor, inside_BT: torch.Tensor) -> torch.Tensor:
+    """The mean state of the tokens inside, shape BD; 0 where there are none."""
+    weight_BT1 = inside_BT.to(states_BTD.dtype)[..., None]
+    return (states_BTD * weight_BT1).sum(1) / weight_BT1.sum(1).clamp(min=1)
+
+
+@torch.no_grad()
+def pooled_states(objective: Objective, rows: Rows) -> NDArray[np.float32]:
+    """The mean state of each text in every layer: shape LND, or LNF of pairs, with F = 4 D.
+
+    A pair becomes (a, b, |a - b|, a * b) of its two texts' means, as is usual since InferSent (Conneau et al.
+    2017, section 3.3). Special tokens and padding do not enter.
+    """
+    objective.eval()
+    found: NDArray[np.float32] | None = None
+    for index_B in rows.by_length():
+        batch = rows.batch(index_B)
+        part_BT = batch["part_BT"].to(objective.device)
+        layers = [pair_features(layer_BTD, part_BT).float().cpu() for layer_BTD in encode_batch(objective, batch)]
+        states_LBF = torch.stack(layers).numpy()
+        if found is None:
+            found = np.empty((len(layers), len(rows), states_LBF.shape[-1]), np.float32)
+        found[:, index_B] = states_LBF
+    assert found is not None, "no rows"
+    return found
+
+
+def pair_features(states_BTD: torch.Tensor, part_BT: torch.Tensor) -> torch.Tensor:
+    """The mean of a text, or what is made of the means of two; see `pooled_states`. Which, `part_BT` says."""
+    first_BD = mean_over(states_BTD, part_BT == FIRST)
+    if not (part_BT == SECOND).any():
+        return first_BD
+    second_BD = mean_over(states_BTD, part_BT == SECOND)
+    return torch.cat([first_BD, second_BD, (first_BD - second_BD).abs(), first_BD * second_BD], dim=-1)
+
+
+class WordStates(NamedTuple):
+    """The states of words, those of a sentence one after the other."""
+
+    states_LWD: NDArray[np.float32]
+    """Of the first piece of each word."""
+    row_W: Integers
+    """Its sentence."""
+    word_W: Integers
+    """Its number in the sentence; words that `max_length` cut off are missing."""
+
+
+@torch.no_grad()
+def word_states(objective: Objective, rows: Rows) -> WordStates:
+    """The states of the words of tagged sentences in every layer, each by its first piece (Devlin et al. 2019,
+    section 5.3)."""
+    objective.eval()
+    row_W = np.concatenate([np.full((row.word_T >= 0).sum(), i) for i, row in enumerate(rows.rows)])
+    word_W = np.concatenate([row.word_T[row.word_T >= 0] for row in rows.rows])
+    start_N = np.searchsorted(row_W, np.arange(len(rows)))
+    found: NDArray[np.float32] | None = None
+    for index_B in rows.by_length():
+        batch = rows.batch(index_B)
+        layers = encode_batch(objective, batch)
+        if found is None:
+            found = np.empty((len(layers), len(row_W), layers[0].shape[-1]), np.float32)
+        for layer, layer_BTD in enumerate(layers):
+            states_BTD = layer_BTD.float().cpu().numpy()
+            for states_TD, i in zip(states_BTD, index_B, strict=True):
+                place_T = np.flatnonzero(rows.rows[i].word_T >= 0)
+                found[layer, start_N[i] : start_N[i] + len(place_T)] = states_TD[place_T]
+    assert found is not None, "no rows"
+    return WordStates(found, row_W, word_W)

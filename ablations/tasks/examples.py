@@ -1,0 +1,178 @@
+"""The examples of a task: texts and gold answers, from its files or from the built-in language."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from ablations.tasks import built_in
+from ablations.tasks.catalogue import SPLITS, Split, Task
+from lightning_modules.errors import DataError
+from lightning_modules.randomness import derive, uniforms
+
+DIVISION = {"train": 0.70, "validation": 0.85, "test": 1.0}
+"""Where one file serves all splits: up to which share of the values of `divided_by`, in the order of a hash."""
+
+SENTENCE_END = re.compile(r"[.!?][\"')\]]*\s+(?=[A-Z0-9\"'(])")
+
+
+class Answer(NamedTuple):
+    """A span of characters of the context."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Texts and answers, aligned."""
+
+    first: list[str]
+    """The text; the question of a span; the words of tagging, joined by blanks."""
+    second: list[str] | None
+    """The other text of a pair; the context of a span."""
+    words: list[list[str]] | None
+    """Of tagging."""
+    answers: list[Any]
+    """`str` classes, `float` numbers, lists of `str` tags, or `Answer`; of minimal pairs, None."""
+    groups: list[tuple[str, ...]] | None = None
+    """Of minimal pairs: the values of the task's `groups`."""
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def take(self, index_N: NDArray[np.int64] | Sequence[int]) -> "Examples":
+        """Some of them, in that order."""
+        chosen = [int(i) for i in index_N]
+
+        def of(values: list[Any] | None) -> Any:
+            return None if values is None else [values[i] for i in chosen]
+
+        return Examples(of(self.first), of(self.second), of(self.words), of(self.answers), of(self.groups))
+
+
+def read_examples(task: Task, split: Split, *, data_root: Path, language_seed: int | None = None) -> Examples:
+    """All examples of a split.
+
+    Of a span the context is the sentence of the paragraph that holds the answer, as the encoders here read
+    sentences.
+
+    Args:
+        language_seed: of the built-in language, whose tasks are made from it.
+
+    Raises:
+        DataError: a file is missing or damaged, or lacks a column; a built-in task without the language.
+    """
+    if task.built_in:
+        if language_seed is None:
+            raise DataError(f"task {task.name}: is made by the built-in language, but the data are files.")
+        rows = built_in.rows(task, split, seed=language_seed)
+    else:
+        rows = _rows(task, split, data_root)
+    return _examples(task, list(rows))
+
+
+def subset(examples: Examples, count: int, *, seed: int) -> Examples:
+    """So many examples at random, fewer if there are fewer; more of the same seed contain the fewer."""
+    if len(examples) <= count:
+        return examples
+    order = np.argsort(uniforms(derive(seed, "examples"), np.arange(len(examples))), kind="stable")
+    return examples.take(np.sort(order[:count]))
+
+
+def _rows(task: Task, split: Split, data_root: Path) -> Iterator[dict[str, Any]]:
+    shared = split not in task.files
+    columns = _columns(task)
+    place = data_root / task.files["test" if shared else split]
+    if not place.is_file():
+        raise DataError(f"task {task.name}: {place} is not there; check --data-root, or leave the task out.")
+    for row in _table(task, place, columns):
+        if any(str(row[name]) != value for name, value in task.where.items()):
+            continue
+        if task.divided_by is None or _split_of(str(row[task.divided_by])) == split:
+            yield row
+
+
+def _table(task: Task, place: Path, columns: list[str]) -> list[dict[str, Any]]:
+    try:
+        with pq.ParquetFile(place) as file:
+            there = file.schema_arrow.names
+            if missing := [name for name in columns if name not in there]:
+                raise DataError(
+                    f"task {task.name}: {place} has no column {missing[0]!r}, only {', '.join(map(repr, there))}; "
+                    f"copy the file again, or leave the task out."
+                )
+            rows: list[dict[str, Any]] = file.read(columns).to_pylist()
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise DataError(
+            f"task {task.name}: {place} cannot be read as parquet: {reason}. Copy it again."
+        ) from error
+    for number, row in enumerate(rows, start=1):
+        if (empty := next((name for name in columns if row[name] is None), None)) is not None:
+            raise DataError(
+                f"task {task.name}: {place}, row {number}: {empty} is empty, expected a value. Remove the row."
+            )
+    return rows
+
+
+def _columns(task: Task) -> list[str]:
+    names = [*task.text, *task.groups, *task.where]
+    names += [task.label] if task.kind != "minimal_pairs" else []
+    names += [name for name in (task.start, task.divided_by) if name is not None]
+    return list(dict.fromkeys(names))
+
+
+def _split_of(value: str) -> Split:
+    share = derive(0, "split", value) / 2**63 % 1.0
+    return next(split for split in SPLITS if share < DIVISION[split])
+
+
+def _examples(task: Task, rows: list[dict[str, Any]]) -> Examples:
+    match task.kind:
+        case "tagging":
+            words = [[str(word) for word in row[task.text[0]]] for row in rows]
+            tags = [[str(tag) for tag in row[task.label]] for row in rows]
+            for number, (some, of_some) in enumerate(zip(words, tags, strict=True), start=1):
+                if not len(some) == len(of_some) > 0:
+                    raise DataError(
+                        f"task {task.name}: example {number} has {len(some)} words and {len(of_some)} tags, "
+                        f"expected a tag for each word, and a word at least. Correct or remove it."
+                    )
+            return Examples([" ".join(sentence) for sentence in words], None, words, tags)
+        case "span":
+            for number, row in enumerate(rows, start=1):
+                context, start = row[task.text[1]], int(row[task.start or ""])
+                if context[start : start + len(row[task.label])] != row[task.label]:
+                    raise DataError(
+                        f"task {task.name}: example {number}: the answer {row[task.label]!r:.40} does not stand "
+                        f"at character {start} of its context. Correct or remove it."
+                    )
+            found = [_around(row[task.text[1]], int(row[task.start or ""]), row[task.label]) for row in rows]
+            contexts, answers = [context for context, _ in found], [answer for _, answer in found]
+            return Examples([row[task.text[0]] for row in rows], contexts, None, answers)
+    first = [row[task.text[0]] for row in rows]
+    second = [row[task.text[1]] for row in rows] if len(task.text) > 1 else None
+    match task.kind:
+        case "minimal_pairs":
+            groups = [tuple(str(row[name]) for name in task.groups) for row in rows]
+            return Examples(first, second, None, [None] * len(rows), groups)
+        case "regression":
+            return Examples(first, second, None, [float(row[task.label]) for row in rows])
+        case _:
+            return Examples(first, second, None, [str(row[task.label]) for row in rows])
+
+
+def _around(context: str, start: int, answer: str) -> tuple[str, Answer]:
+    """The sentences of a paragraph that an answer lies in, and its place in them."""
+    stop = start + len(answer)
+    ends = [0, *(match.end() for match in SENTENCE_END.finditer(context)), len(context)]
+    first = max(end for end in ends if end <= start)
+    last = min(end for end in ends if end >= stop)
+    return context[first:last].rstrip(), Answer(start - first, stop - first)

@@ -1,0 +1,208 @@
+"""Which texts belong together, as a bi-encoder has it and as a cross-encoder has it.
+
+The bi-encoder is not trained for it: two texts are as close as the cosine of their mean states. States share a
+common direction that hides what they differ in (Ethayarajh 2019, https://arxiv.org/abs/1909.00512; Mu & Viswanath
+2018), so each number stands twice: as it is, and `_centred`, with the mean of all texts of the task subtracted.
+The cross-encoder (`cross_encoder`) looks closer at the texts that the bi-encoder found; it is trained, so that
+what it adds comes of reading both at once and of training together.
+
+What cannot be asked: the right translation among others. The encoders read the source language alone; a text of
+another language has no states that they were ever trained to give it.
+
+Letters: P pairs, N texts, L + 1 layers, D width, Q queries, C candidates, K of them that are ranked again.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from ablations.measures.tfidf import tfidf_features
+from ablations.tasks.clustered import standard_error
+from ablations.tasks.cross_encoder import cross_encoder
+from ablations.tasks.encoding import Rows, encode_texts, pooled_states
+from ablations.tasks.examples import Examples, subset
+from ablations.tasks.head_training import Say
+from ablations.tasks.next_sentences import Followed, followed_sentences
+from ablations.tasks.ranking import Ranks, best, ranks, recall, reciprocal_rank
+from ablations.tasks.use_settings import RetrievalSettings
+from lightning_modules.data.tokens import Split, Tokens
+from lightning_modules.objective import Objective
+
+Floats = NDArray[np.floating]
+Row = dict[str, Any]
+
+DEPTH = 20
+"""Candidates that the cross-encoder ranks again."""
+FEWEST_PAIRS = 2 * DEPTH
+"""With fewer the next sentence is not looked for."""
+
+
+class Vectors(NamedTuple):
+    """What stands for the texts of a task; rows have unit length, or are 0."""
+
+    layer: int | None
+    suffix: str
+    """Of the names of the metrics."""
+    first_PD: Floats
+    second_PD: Floats
+
+
+def retrieval_rows(
+    objective: Objective,
+    tokens: Tokens,
+    settings: RetrievalSettings,
+    *,
+    examples: Mapping[str, Examples],
+    max_length: int,
+    say: Say = lambda line: None,
+) -> Iterator[Row]:
+    """Rows of every layer, and with the suffix `_tfidf` of TF-IDF vectors; the top layer is as a head reads it.
+
+    Group `stsb` and so on: `spearman`, of the cosine with how related people find two sentences. Group
+    `next_sentence`: `recall_at_1`, `recall_at_20` and `reciprocal_rank` of the sentence that follows, among as
+    many as there are queries; and `recall_at_1_reranked`, where the cross-encoder has put the 20 that the centred
+    top layer found into its own order, whose floor is that of a random order. Left out where documents are single
+    sentences, or a text has fewer than 40 such pairs.
+
+    Args:
+        examples: test parts of tasks of relatedness, by name; there may be none.
+        say: told of every epoch of the cross-encoder; may raise, to stop.
+
+    Raises:
+        MeasureError: the loss of the cross-encoder became no number.
+    """
+    encoder = _BiEncoder(objective, tokens, max_length)
+    for name, found in examples.items():
+        wanted = settings.pairs_wanted
+        chosen = found if wanted is None else subset(found, wanted, seed=0)
+        assert chosen.second is not None, f"{name} has no pairs"
+        for vectors in encoder.vectors(chosen.first, chosen.second):
+            yield relatedness(vectors, chosen.answers) | {"group": name}
+    asked = followed_sentences(tokens.validation, tokens.tokenizer, settings.candidates_wanted)
+    learned = followed_sentences(tokens.train, tokens.tokenizer, settings.training_pairs_wanted)
+    if min(len(asked.first), len(learned.first)) < FEWEST_PAIRS:
+        return
+    for vectors in encoder.vectors(*asked):
+        for row in recalls(vectors):
+            yield row | {"group": "next_sentence"}
+    similarity_QC = encoder.similarities(asked)
+    score = cross_encoder(
+        objective,
+        learned,
+        tokens.tokenizer,
+        settings,
+        max_length=max_length,
+        say=say,
+    )
+    near_QK = best(similarity_QC, DEPTH)
+    score_QK = score(
+        [text for text in asked.first for _ in range(DEPTH)], [asked.second[i] for i in near_QK.flat]
+    ).reshape(near_QK.shape)
+    yield reranked(near_QK, score_QK) | {"group": "next_sentence"}
+
+
+def relatedness(vectors: Vectors, related_P: Sequence[float]) -> Row:
+    """How well cosines are in the order of given numbers. The standard error is Bonett & Wright's (2000)."""
+    cosine_P = (vectors.first_PD * vectors.second_PD).sum(1)
+    constant = np.ptp(cosine_P) == 0 or np.ptp(related_P) == 0
+    rho = 0.0 if constant else float(stats.spearmanr(cosine_P, related_P).statistic)
+    error = (1 - rho**2) * np.sqrt((1 + rho**2 / 2) / max(1, len(cosine_P) - 3))
+    return _row(vectors, "spearman", rho, error, floor=0.0)
+
+
+def recalls(vectors: Vectors) -> Iterator[Row]:
+    """How high the second text of each pair stands among the second texts of all. Queries are taken to be
+    independent, though they share their candidates."""
+    C = len(vectors.first_PD)
+    found = ranks(vectors.first_PD @ vectors.second_PD.T, np.arange(C))
+    chance = Ranks(np.array([0]), np.array([C]))
+    for name, of in (
+        ("recall_at_1", lambda x: recall(x, 1)),
+        (f"recall_at_{DEPTH}", lambda x: recall(x, DEPTH)),
+        ("reciprocal_rank", reciprocal_rank),
+    ):
+        value_Q = of(found)
+        yield _row(
+            vectors, name, value_Q.mean(), standard_error(value_Q, np.arange(C)), floor=float(of(chance)[0])
+        )
+
+
+def reranked(near_QK: NDArray[np.int64], score_QK: Floats) -> Row:
+    """How often the right one, whose number is the query's, comes first of those that are ranked again."""
+    Q, K = near_QK.shape
+    is_right_QK = near_QK == np.arange(Q)[:, None]
+    there_Q = is_right_QK.any(1)
+    value_Q = np.where(there_Q, recall(ranks(score_QK, is_right_QK.argmax(1)), 1), 0.0)
+    return {
+        "metric": "recall_at_1_reranked",
+        "layer": None,
+        "value": float(value_Q.mean()),
+        "floor": float(there_Q.mean() / K),
+        "unit": "",
+        "n": Q,
+        "standard_error": standard_error(value_Q, np.arange(Q)),
+    }
+
+
+def _row(vectors: Vectors, metric: str, value: float, error: float, *, floor: float) -> Row:
+    return {
+        "metric": metric + vectors.suffix,
+        "layer": vectors.layer,
+        "value": float(value),
+        "floor": floor,
+        "unit": "",
+        "n": len(vectors.first_PD),
+        "d": vectors.first_PD.shape[1] if vectors.layer is not None else None,
+        "standard_error": float(error),
+    }
+
+
+class _BiEncoder:
+    """Texts as vectors."""
+
+    def __init__(self, objective: Objective, tokens: Tokens, max_length: int) -> None:
+        self._objective, self._tokens, self._max_length = objective, tokens, max_length
+
+    def vectors(self, first: Sequence[str], second: Sequence[str]) -> Iterator[Vectors]:
+        """Of every layer as it is and centred, and of TF-IDF."""
+        rows, place_2P = self._read(first, second)
+        for layer, states_ND in enumerate(pooled_states(self._objective, rows)):
+            for suffix, vector_ND in (("", states_ND), ("_centred", centred(states_ND))):
+                yield Vectors(layer, suffix, *unit(vector_ND)[place_2P])
+        yield Vectors(None, "_tfidf", *self._tfidf(rows)[place_2P])
+
+    def similarities(self, pairs: Followed) -> NDArray[np.float32]:
+        """Cosines of each first text to each second one, by the centred top layer."""
+        rows, place_2P = self._read(*pairs)
+        first_PD, second_PD = unit(centred(pooled_states(self._objective, rows)[-1]))[place_2P]
+        return first_PD @ second_PD.T
+
+    def _read(self, first: Sequence[str], second: Sequence[str]) -> tuple[Rows, NDArray[np.int64]]:
+        """Each text once, and where those of the pairs are."""
+        place = {text: i for i, text in enumerate(dict.fromkeys([*first, *second]))}
+        rows = encode_texts(list(place), self._tokens.tokenizer, max_length=self._max_length)
+        return rows, np.array([[place[text] for text in texts] for texts in (first, second)])
+
+    def _tfidf(self, rows: Rows) -> NDArray[np.float32]:
+        split = Split(
+            ids=np.concatenate([row.ids_T for row in rows.rows]).astype(np.uint64),
+            offsets=np.append(0, rows.lengths_N.cumsum()),
+            documents=np.arange(len(rows), dtype=np.int32),
+        )
+        feature_NV = tfidf_features(split, train=self._tokens.train, vocab_size=self._tokens.vocab_size)
+        used_V = np.unique(feature_NV.indices)
+        return feature_NV[:, used_V].toarray().astype(np.float32)
+
+
+def centred(vector_ND: Floats) -> Floats:
+    """Less their mean."""
+    return vector_ND - vector_ND.mean(0, dtype=np.float64).astype(vector_ND.dtype)
+
+
+def unit(vector_ND: Floats) -> Floats:
+    """At length 1; 0 stays 0, and is equally far from all."""
+    length_N1 = np.linalg.norm(vector_ND, axis=1, keepdims=True)
+    return vector_ND / np.where(length_N1 > 0, length_N1, 1)

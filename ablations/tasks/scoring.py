@@ -1,0 +1,141 @@
+"""From an encoder and the settings of one task to rows of scores."""
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ablations.measures.reading import Readings
+from ablations.measures.settings import MeasureSettings
+from ablations.tasks.baselines import baseline_rows
+from ablations.tasks.catalogue import SPLITS, TASKS, Split
+from ablations.tasks.conditional_independence import independence_rows
+from ablations.tasks.examples import Examples, read_examples
+from ablations.tasks.generation import generation_rows
+from ablations.tasks.minimal_pairs import minimal_pairs_rows
+from ablations.tasks.parsing import parsing_rows
+from ablations.tasks.probing import probing_rows
+from ablations.tasks.retrieval import retrieval_rows
+from ablations.tasks.settings import (
+    BaselinesSettings,
+    MinimalPairsSettings,
+    ProbingSettings,
+    TaskSettings,
+    TransferSettings,
+)
+from ablations.tasks.structural_probe import structural_probe_rows
+from ablations.tasks.structural_settings import StructuralProbeSettings
+from ablations.tasks.syntax_settings import ConditionalIndependenceSettings, ParsingSettings
+from ablations.tasks.transfer import transfer_rows
+from ablations.tasks.use_settings import GenerationSettings, RetrievalSettings
+from lightning_modules.data.treebank import LabelledSentence, language_sentences, read_treebank
+from lightning_modules.randomness import derive, uniforms
+
+Row = dict[str, Any]
+Say = Callable[[str], None]
+
+RELATED = ("stsb", "sick_relatedness")
+"""Tasks whose pairs retrieval ranks."""
+
+TREES = {"train": 2000, "validation": 500, "test": 1000}
+"""Sentences of the built-in language with their trees."""
+
+DIVISION: dict[Split, float] = {"train": 0.8, "validation": 0.9, "test": 1.0}
+"""Up to which share of a treebank's sentences each split goes."""
+
+
+def scores(readings: Readings, settings: MeasureSettings, *, say: Say) -> Iterator[Row]:
+    """The rows of a measure on tasks; of `TaskSettings`, those for one task.
+
+    Raises:
+        DataError: a file of the task is missing or damaged.
+        MeasureError: the task cannot be scored.
+    """
+    objective, tokenizer = readings.objective, readings.tokens.tokenizer
+    length = objective.run.data.max_length
+    match settings:
+        case ConditionalIndependenceSettings():
+            yield from independence_rows(objective, readings.tokens.validation, settings)
+        case ParsingSettings():
+            sentences = trees(readings, settings, "test")
+            yield from parsing_rows(objective, sentences, tokenizer, settings, max_length=length)
+        case StructuralProbeSettings():
+            splits = {split: trees(readings, settings, split) for split in SPLITS}
+            yield from structural_probe_rows(objective, splits, tokenizer, settings, max_length=length)
+        case RetrievalSettings():
+            yield from retrieval_rows(
+                objective,
+                readings.tokens,
+                settings,
+                examples=_related(readings),
+                max_length=length,
+                say=say,
+            )
+        case GenerationSettings():
+            yield from generation_rows(objective, readings.tokens, settings)
+        case TaskSettings():
+            yield from _of_task(readings, settings, say)
+        case _:
+            raise TypeError(f"{type(settings).__name__} is no measure of tasks")
+
+
+def _of_task(readings: Readings, settings: TaskSettings, say: Say) -> Iterator[Row]:
+    objective, tokenizer = readings.objective, readings.tokens.tokenizer
+    length = objective.run.data.max_length
+    wanted: tuple[Split, ...] = ("test",) if isinstance(settings, MinimalPairsSettings) else SPLITS
+    seed = getattr(objective.run.data, "seed", None)
+    splits = {split: _examples(settings.task.name, split, readings.texts.data_root, seed) for split in wanted}
+    match settings:
+        case MinimalPairsSettings():
+            counts_V = readings.tokens.source_counts_V
+            yield from minimal_pairs_rows(
+                objective, splits["test"], tokenizer, settings, max_length=length, counts_V=counts_V
+            )
+        case ProbingSettings():
+            yield from probing_rows(objective, tokenizer, splits, settings, max_length=length)
+        case TransferSettings():
+            yield from transfer_rows(objective, tokenizer, splits, settings, max_length=length, say=say)
+        case BaselinesSettings():
+            yield from baseline_rows(settings, splits)
+
+
+def _related(readings: Readings) -> dict[str, Examples]:
+    """Pairs of sentences with how related people find them; those of files that are there, none of the built-in
+    language."""
+    if readings.objective.run.data.kind == "language":
+        return {}
+    root = readings.texts.data_root
+    there = [name for name in RELATED if TASKS[name].problem(root) is None]
+    return {name: _examples(name, "test", root, None) for name in there}
+
+
+@lru_cache(maxsize=len(SPLITS))
+def _examples(name: str, split: Split, data_root: Path, language_seed: int | None) -> Examples:
+    """Kept until another task comes, as several measures ask for the same."""
+    return read_examples(TASKS[name], split, data_root=data_root, language_seed=language_seed)
+
+
+def trees(
+    readings: Readings, settings: ParsingSettings | StructuralProbeSettings, split: Split
+) -> list[LabelledSentence]:
+    """Sentences with their trees: of the built-in language, or of the treebank, which is divided among the splits
+    where there is something to train.
+
+    Raises:
+        DataError: the file is missing or damaged.
+    """
+    data = readings.objective.run.data
+    if settings.treebank is None:
+        seed = getattr(data, "seed", 0)
+        return language_sentences(seed, f"trees: {split}", TREES[split])
+    sentences = read_treebank(readings.texts.data_root / settings.treebank)
+    if isinstance(settings, ParsingSettings):
+        return sentences
+    share_S = uniforms(derive(0, "trees"), np.arange(len(sentences)))
+    return [sentence for sentence, share in zip(sentences, share_S, strict=True) if _split_at(share) == split]
+
+
+def _split_at(share: float) -> Split:
+    return next(split for split, below in DIVISION.items() if share < below)

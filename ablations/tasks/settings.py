@@ -1,0 +1,166 @@
+"""What a spec may say about tasks. No torch."""
+
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import AfterValidator, Field
+
+from ablations.measures.settings import MeasureSettings
+from ablations.tasks.catalogue import TASKS, Split, Task, chosen
+from ablations.wording import listed, shown
+
+Effort = Literal["quick", "full"]
+
+MOST_EXAMPLES, QUICK_EXAMPLES = 10_000, 1_000
+"""Training examples of frozen features and fine-tuning, at most."""
+
+
+def _known(name: str) -> str:
+    if name not in TASKS:
+        raise ValueError(f"must be one of {listed(list(TASKS), 'and')}, but is {shown(name)}")
+    return name
+
+
+TaskName = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(TASKS)})]
+
+
+class TaskSettings(MeasureSettings):
+    """Base of what is scored on tasks."""
+
+    effort: Effort = "full"
+    """`quick` takes a part of everything, to see that it works: no evidence."""
+    tasks: tuple[TaskName, ...] = Field((), strict=False)
+    """Unless given, those that suit: of the built-in language where the text is the built-in language, of files
+    elsewhere; with `quick`, few of them."""
+
+    quick_tasks: ClassVar[tuple[str, ...]] = ()
+    """The few."""
+
+    @classmethod
+    def suits(cls, task: Task) -> bool:
+        """Whether the measure can be computed on a task."""
+        raise TypeError(f"{cls.__name__} must say which tasks suit it")
+
+    def parts(self, *, built_in: bool) -> tuple[Self, ...]:
+        """The same settings for one task each, in the order of the catalogue or of the spec."""
+        names = self.tasks or chosen(self.suits, built_in=built_in)
+        if not self.tasks and self.effort == "quick":
+            few = tuple(name for name in self.quick_tasks if name in names)
+            names = few or names
+        return tuple(self.model_copy(update={"tasks": (name,)}) for name in names)
+
+    @property
+    def task(self) -> Task:
+        """The task of settings for one."""
+        (name,) = self.tasks
+        return TASKS[name]
+
+
+class MinimalPairsSettings(TaskSettings):
+    """How often an objective gives the grammatical half of a minimal pair the higher probability."""
+
+    kind: Literal["minimal_pairs"]
+    pairs: int | None = Field(None, ge=1)
+    """Of each paradigm or case, at random; all unless given, with `quick` a tenth."""
+
+    @classmethod
+    def suits(cls, task: Task) -> bool:
+        return task.kind == "minimal_pairs"
+
+
+class ProbingSettings(TaskSettings):
+    """What a linear classifier reads from frozen states, layer by layer, and from a learned mix of all."""
+
+    kind: Literal["probing"]
+    quick_tasks: ClassVar = ("bigram_shift", "tree_depth", "ud_pos", "language_parts_of_speech", "language_tense")
+    examples: int | None = Field(None, ge=10)
+    """Training sentences at most; 10,000 unless given, with `quick` 1,000."""
+
+    @classmethod
+    def suits(cls, task: Task) -> bool:
+        return task.probe or task.name in ("ud_pos", "language_parts_of_speech")
+
+
+class TransferSettings(TaskSettings):
+    """Base of frozen features and fine-tuning: the same head, both ways."""
+
+    quick_tasks: ClassVar = (
+        *("sst2", "mrpc", "wikigold"),
+        *("language_topic", "language_same_document", "language_noun_phrases"),
+    )
+    seeds: int | None = Field(None, ge=1)
+    """Repetitions, each with another initial head and order of examples; 5 unless given, with `quick` 3."""
+    examples: int | None = Field(None, ge=10)
+    """Training examples at most; 10,000 unless given, with `quick` 1,000 (and 1,000 of the other parts). Of the
+    files here only SST-2 and the treebank have more, and seven times as many would take seven times as long."""
+    learning_curve: tuple[Annotated[int, Field(ge=1)], ...] = Field((), strict=False)
+    """Also from so many training examples, other ones in each repetition; numbers that a task does
+    not have are left out."""
+    epochs: int | None = Field(None, ge=1)
+    """Over the training examples; 10 unless given, with `quick` 3; for frozen features, where one costs next to
+    nothing and a head learns alone, 30 and 10. Few examples are shown more often: until there are 200 steps, with
+    `quick` 60."""
+
+    usual_epochs: ClassVar[tuple[int, int]]
+    """Unless given; and with `quick`."""
+
+    @property
+    def repetitions(self) -> int:
+        """How many."""
+        return self.seeds or (3 if self.effort == "quick" else 5)
+
+    @property
+    def passes(self) -> int:
+        """Epochs."""
+        return self.epochs or self.usual_epochs[self.effort == "quick"]
+
+    @property
+    def least_steps(self) -> int:
+        """Steps of a training."""
+        return 60 if self.effort == "quick" else 200
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """Learning rates of the encoder that are tried."""
+        return (0.0,)
+
+    def most(self, split: Split) -> int | None:
+        """Examples of a split at most; None is all."""
+        few = QUICK_EXAMPLES if self.effort == "quick" else None
+        return self.examples or few or MOST_EXAMPLES if split == "train" else few
+
+    @classmethod
+    def suits(cls, task: Task) -> bool:
+        return task.kind != "minimal_pairs" and not task.probe
+
+
+class FrozenFeaturesSettings(TransferSettings):
+    """Scores of a head on the states as pre-training left them."""
+
+    kind: Literal["frozen_features"]
+    usual_epochs: ClassVar = (30, 10)
+
+
+class FineTuningSettings(TransferSettings):
+    """Scores where the encoder is trained on the task with the head."""
+
+    kind: Literal["fine_tuning"]
+    usual_epochs: ClassVar = (10, 3)
+    learning_rates: tuple[Annotated[float, Field(gt=0)], ...] = Field((), strict=False)
+    """Of the encoder, tried with the first repetition; the best on the validation part is taken for all, and for
+    the learning curve. 1e-4, 3e-4 and 1e-3 unless given, with `quick` the last two."""
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        return self.learning_rates or ((3e-4, 1e-3) if self.effort == "quick" else (1e-4, 3e-4, 1e-3))
+
+
+class BaselinesSettings(TaskSettings):
+    """Scores without any encoder: the most frequent answer, and TF-IDF with a linear model."""
+
+    kind: Literal["baselines"]
+    examples: int | None = Field(None, ge=10)
+    """Training examples at most; 10,000 unless given, with `quick` 1,000."""
+
+    @classmethod
+    def suits(cls, task: Task) -> bool:
+        return task.kind not in ("minimal_pairs", "span")

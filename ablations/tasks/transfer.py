@@ -1,0 +1,185 @@
+"""Frozen features against fine-tuning: the same head on the same examples, both ways, several times over.
+
+A repetition has an initial head and an order of examples of its own, the same for every encoder. A number is the
+mean over repetitions, its standard error that of this mean; the test examples are the same in all.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from ablations.errors import MeasureError
+from ablations.tasks.catalogue import SPLITS, Split, Task
+from ablations.tasks.examples import Examples, subset
+from ablations.tasks.head_states import FrozenStates, States, Texts, TunedStates, texts_of
+from ablations.tasks.head_training import Recipe, Say, Trained, Trainee, train
+from ablations.tasks.heads import Head, answers_of, right_answers, scale_of
+from ablations.tasks.metrics import chance, exact_match, score
+from ablations.tasks.settings import FineTuningSettings, TransferSettings
+from ablations.tasks.shuffled_text import natural_order, shuffled
+from lightning_modules.objective import Objective
+from lightning_modules.randomness import derive, uniforms
+
+Row = dict[str, Any]
+
+
+def transfer_rows(
+    objective: Objective,
+    tokenizer: Tokenizer,
+    splits: Mapping[Split, Examples],
+    settings: TransferSettings,
+    *,
+    max_length: int,
+    say: Say,
+) -> Iterator[Row]:
+    """The scores of one task, by frozen features or by fine-tuning, as the settings say; the objective stays as
+    it is.
+
+    `score` is the task's own metric; `accuracy` of classes and `exact_match` of spans stand beside it where it is
+    another one. `shuffled_score` is the same head's `score` on the test texts with their words in another order
+    (not of spans, which are no spans in another order). The learning curve is the `score` of the group
+    TASK@EXAMPLES. The floor is what the most frequent answer of the training part scores.
+
+    Args:
+        say: told of every epoch; may raise, to stop.
+
+    Raises:
+        MeasureError: a part of the task has no examples; the loss became no number.
+    """
+    task = settings.task
+    transfer = _Transfer(objective, tokenizer, splits, settings, max_length=max_length, say=say)
+    first = {rate: transfer.train(0, transfer.whole, rate) for rate in settings.rates}
+    rate = max(first, key=lambda rate: first[rate].score)
+    others = (transfer.train(repetition, transfer.whole, rate) for repetition in range(1, settings.repetitions))
+    found = [transfer.scores(trained) for trained in (first[rate], *others)]
+    yield from transfer.rows(task.name, found)
+    if settings.learning_curve:  # its last point
+        yield from transfer.rows(
+            f"{task.name}@{transfer.whole}", [{"score": scores["score"]} for scores in found]
+        )
+    for count in sorted({count for count in settings.learning_curve if count < transfer.whole}):
+        curve = (transfer.train(repetition, count, rate) for repetition in range(settings.repetitions))
+        yield from transfer.rows(f"{task.name}@{count}", [{"score": transfer.score(trained)} for trained in curve])
+
+
+class _Transfer:
+    """A task, an encoder, and what all trainings share."""
+
+    def __init__(
+        self,
+        objective: Objective,
+        tokenizer: Tokenizer,
+        splits: Mapping[Split, Examples],
+        settings: TransferSettings,
+        *,
+        max_length: int,
+        say: Say,
+    ) -> None:
+        self.settings, self.task, self.say = settings, settings.task, say
+        examples = {split: _part(splits[split], settings.most(split)) for split in SPLITS}
+        if empty := [split for split in SPLITS if not len(examples[split])]:
+            raise MeasureError(f"the {empty[0]} part has no examples; leave the task out.")
+
+        def read(some: Examples) -> Texts:
+            return texts_of(self.task, some, tokenizer, max_length=max_length)
+
+        self.texts = {split: read(some) for split, some in examples.items()}
+        self.right = {split: right_answers(self.task, texts) for split, texts in self.texts.items()}
+        self.order = shuffled(examples["test"]) if self.task.kind != "span" else None
+        self.moved = read(self.order.examples) if self.order is not None else None
+        tuned = isinstance(settings, FineTuningSettings)
+        self.states: States = TunedStates(objective) if tuned else FrozenStates(objective)
+        self.answers = answers_of(self.task, self.texts["train"])
+        self.scale = scale_of(self.states, self.texts["train"])
+
+    @property
+    def whole(self) -> int:
+        """Training examples."""
+        return len(self.texts["train"])
+
+    def trainee(self, repetition: int) -> Trainee:
+        """A new head on the encoder as pre-training left it."""
+        self.states.restart()
+        head = Head(self.scale, self.answers.outputs, seed=repetition)
+        return Trainee(self.states, head, self.answers)
+
+    def train(self, repetition: int, count: int, rate: float) -> Trained:
+        """A training on so many examples."""
+        if count < self.whole:
+            chance_E = uniforms(derive(repetition, "learning curve"), np.arange(self.whole))
+            index_M = np.sort(np.argsort(chance_E, kind="stable")[:count])  # more contain the fewer
+        else:
+            index_M = np.arange(self.whole)
+        name = f"{self.task.name}, {len(index_M):,} examples, repetition {repetition + 1}"
+        if len(self.settings.rates) > 1:
+            name += f", learning rate {rate:g}"
+        settings = self.settings
+        recipe = Recipe(settings.passes, rate, settings.least_steps, repetition, name)
+        return train(
+            self.trainee(repetition),
+            self.texts["train"],
+            index_M,
+            recipe,
+            score=lambda trainee: score(
+                self.task, trainee.say(self.texts["validation"]), self.right["validation"]
+            ),
+            say=self.say,
+        )
+
+    def said(self, trained: Trained, *texts: Texts) -> list[list[Any]]:
+        """The answers of a trained head to some texts."""
+        trainee = self.trainee(0)
+        trainee.load_state_dict(trained.weights)
+        return [trainee.say(some) for some in texts]
+
+    def score(self, trained: Trained) -> float:
+        """On the test part."""
+        (said,) = self.said(trained, self.texts["test"])
+        return score(self.task, said, self.right["test"])
+
+    def scores(self, trained: Trained) -> dict[str, float]:
+        """On the test part, by every metric."""
+        right = self.right["test"]
+        said, *moved = self.said(trained, self.texts["test"], *([self.moved] if self.moved else []))
+        found = {"score": score(self.task, said, right)}
+        if self.task.kind == "classification" and self.task.metric != "accuracy":
+            found["accuracy"] = score(_by_accuracy(self.task), said, right)
+        if self.task.kind == "span":
+            found["exact_match"] = exact_match(said, right)
+        if self.order is not None:
+            natural = natural_order(moved[0], self.order.place) if self.task.kind == "tagging" else moved[0]
+            found["shuffled_score"] = score(self.task, natural, right)
+        return found
+
+    def floor(self, metric: str) -> float:
+        """What the most frequent answer of the training part scores."""
+        if metric == "exact_match":
+            return 0.0
+        task = _by_accuracy(self.task) if metric == "accuracy" else self.task
+        return chance(task, self.right["train"], self.right["test"])
+
+    def rows(self, group: str, found: Sequence[dict[str, float]]) -> Iterator[Row]:
+        """Of each metric one, from its value in each repetition."""
+        for metric in found[0]:
+            value_S = np.array([scores[metric] for scores in found])
+            S = len(value_S)
+            yield {
+                "metric": metric,
+                "group": group,
+                "value": float(value_S.mean()),
+                "floor": self.floor(metric),
+                "unit": "",
+                "n": len(self.texts["test"]),
+                "standard_error": float(value_S.std(ddof=1) / np.sqrt(S)) if S > 1 else None,
+            }
+
+
+def _by_accuracy(task: Task) -> Task:
+    return replace(task, metric="accuracy", chance="majority")
+
+
+def _part(examples: Examples, most: int | None) -> Examples:
+    return examples if most is None else subset(examples, most, seed=0)

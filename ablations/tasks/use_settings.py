@@ -1,0 +1,63 @@
+"""What a spec may say about retrieval and generation. No torch, no mathematics."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from ablations.measures.settings import MeasureSettings
+
+Effort = Literal["quick", "full"]
+
+
+class RetrievalSettings(MeasureSettings):
+    """Which texts belong together: by the cosine of their mean states (bi-encoder), and by a head on the states of
+    both in one (cross-encoder)."""
+
+    kind: Literal["retrieval"]
+    effort: Effort = "full"
+    """Sizes unless given below: 500 pairs, 200 candidates, 500 training pairs; or all, 1,000 and 5,000."""
+    pairs: int | None = Field(None, ge=10)
+    """Pairs of each task of relatedness, drawn at random; fewer if there are fewer."""
+    candidates: int | None = Field(None, ge=40)
+    """Sentences of the validation text among which the one that follows is looked for; fewer if it has fewer."""
+    training_pairs: int | None = Field(None, ge=40)
+    """Sentences of the training text, each with the one that follows it, to train the cross-encoder on; fewer if
+    it has fewer."""
+    epochs: int = Field(3, ge=1)
+    """Over the training pairs."""
+    learning_rate: float = Field(3e-4, gt=0)
+    """Of the cross-encoder."""
+
+    @property
+    def pairs_wanted(self) -> int | None:
+        """None for all."""
+        return self.pairs or {"quick": 500, "full": None}[self.effort]
+
+    @property
+    def candidates_wanted(self) -> int:
+        return self.candidates or {"quick": 200, "full": 1000}[self.effort]
+
+    @property
+    def training_pairs_wanted(self) -> int:
+        return self.training_pairs or {"quick": 500, "full": 5000}[self.effort]
+
+
+class GenerationSettings(MeasureSettings):
+    """Sentences that a language model makes up: from left to right by a causal one, all at once and then improved
+    (mask-predict) by a masked one; how fluent they are, and how diverse."""
+
+    kind: Literal["generation"]
+    effort: Effort = "full"
+    """Sentences unless given below: 200, or 1,000."""
+    sentences: int | None = Field(None, ge=2)
+    """Sentences to make up."""
+    temperature: float = Field(1.0, gt=0)
+    """Logits are divided by it before a token is drawn; 1 draws by the model's own probabilities."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Tokens are drawn from the most probable ones that together have this probability (Holtzman et al. 2020)."""
+    iterations: tuple[int, ...] = Field((1, 4, 10), min_length=1, strict=False)
+    """Numbers of steps of mask-predict, ascending; each is a way of its own, and the last one the main one."""
+
+    @property
+    def sentences_wanted(self) -> int:
+        return self.sentences or {"quick": 200, "full": 1000}[self.effort]

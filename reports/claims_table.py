@@ -1,0 +1,86 @@
+"""What `ablate claims` prints: a line a claim, and below why claims are not run and what has changed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from reports.claims import changes
+
+STYLES = {
+    "supported": "green",
+    "contradicted": "red",
+    "equivalent": "cyan",
+    "undecided": "yellow",
+    "insufficient evidence": "dim",
+    "not run": "dim",
+}
+
+
+WIDTH = 150
+"""Characters of a line where the output is no terminal."""
+
+
+def claims_table(content: Mapping[str, Any]) -> None:
+    """The content of claims.json for people; not narrower than its rows where nobody watches."""
+    table = Table(title=content["experiment"], title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table.add_column("", justify="right", no_wrap=True)
+    for name in ("claim", "verdict", "effect"):
+        table.add_column(name, no_wrap=name != "claim", overflow="fold")
+    for name in ("seeds", "can see", "would decide"):
+        table.add_column(name, justify="right")
+    table.add_column("expected", no_wrap=True)
+    for claim in content["claims"]:
+        table.add_row(*_cells(claim))
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDTH)
+    console.print(table)
+    _say(console, "can see: the smallest effect that these seeds find 8 times in 10")
+    _say(
+        console,
+        "would decide: the seeds that find the smallest effect that matters, or its absence, 8 times in 10",
+    )
+    _say(console, "(!): not as expected")
+    for claim in content["claims"]:
+        _say(console, f"{_label(claim)}: {claim['verdict']}: {claim['rule']}")
+    for file in content["files"]:
+        for sentence in changes(file):
+            _say(console, f"{file['name']}: {sentence}")
+
+
+def _cells(claim: Mapping[str, Any]) -> list[str]:
+    verdict = claim["verdict"]
+    marker = {None: "", True: "", False: " (!)"}[claim.get("as_expected")]
+    return [
+        str(claim.get("number") or ""),
+        claim["name"] + (f" ({claim['changed']})" if claim.get("changed") else ""),
+        f"[{STYLES[verdict]}]{verdict}[/]{marker}",
+        _effect(claim),
+        str(claim.get("n") if claim.get("n") is not None else ""),
+        _number(claim.get("smallest_seen")),
+        str(claim.get("seeds_to_decide") or ""),
+        claim.get("expect", ""),
+    ]
+
+
+def _effect(claim: Mapping[str, Any]) -> str:
+    if claim.get("effect") is None:
+        return ""
+    low, high = claim["low"], claim["high"]
+    interval = f" [{_number(low)}, {_number(high)}]" if low is not None else ""
+    return f"{_number(claim['effect'])}{interval} {claim['unit']}".rstrip().replace("[", r"\[")
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
+
+
+def _label(claim: Mapping[str, Any]) -> str:
+    number = claim.get("number")
+    return f"{number}. {claim['name']}" if number else claim["name"]
+
+
+def _say(console: Console, sentence: str) -> None:
+    console.print(sentence, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,280 @@
+"""Effects: what a claim's contrasts come to in a table, one number a seed, positive as the claim says.
+
+The seed is the unit: initial weights, order of data and corruption are paired across arms, so what differs between
+seeds and not between arms cancels. Nothing is clipped and no seed is chosen, so noise is as often below 0 as
+above.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from ablations.effects import (
+    Apart,
+    Contrast,
+    Crossing,
+    Difference,
+    Effect,
+    Optimum,
+    Shape,
+    Share,
+    Trend,
+    TwoByTwo,
+)
+from reports import curve_shapes
+from reports.apart import apart
+from reports.curve_shapes import Form
+from reports.jackknife import pseudo_values
+from reports.readings import Array, NotMeasured, Reading, Rows, read
+from reports.seed_effects import SeedEffects
+from reports.seed_tests import page_trend
+
+SHOWN_CONFIDENCE = 0.95
+"""Of intervals that are shown beside an effect and decide nothing."""
+
+
+def effects(effect: Effect, rows: Rows) -> dict[str, SeedEffects]:
+    """What an effect comes to: one number a seed, or several effects that must all hold, each with its name.
+
+    Raises:
+        NotMeasured: the table has no rows that it needs.
+    """
+    found = _CONTRASTS[type(effect)](effect, rows)
+    return {
+        name: made._replace(smallest=made.smallest or effect.smallest_effect, unit=effect.unit)
+        for name, made in found.items()
+    }
+
+
+def difference(effect: Difference, rows: Rows) -> dict[str, SeedEffects]:
+    """Arm minus arm within each seed, or a number against a bound that the claim fixed beforehand.
+
+    Groups are averaged within the seed first: tasks of one run are no independent evidence.
+    """
+    first = read(rows, effect.of, [effect.arm])
+    readings = [first]
+    if effect.minus is not None:
+        readings.append(read(rows, effect.minus_of or effect.of, [effect.minus]))
+    seeds, numbers, left_out = _paired(readings)
+    values = numbers[0] - numbers[1] if effect.minus is not None else numbers[0]
+    values = effect.at_most - values if effect.at_most is not None else values - (effect.at_least or 0.0)
+    return {"": SeedEffects(seeds, values, direction=effect.direction, left_out=left_out)}
+
+
+def trend(effect: Trend, rows: Rows) -> dict[str, SeedEffects]:
+    """The rise of the straight line through each seed's values, from the first place to the last.
+
+    A line sees a rise that one step alone makes; Page's test, which sees ranks alone and so asks for steps that
+    agree, must therefore hold too. A rank correlation as the effect would not do: in a clear trend it is the same
+    in every seed, and leaves no spread to judge by.
+    """
+    if effect.over == "arms":
+        reading = read(rows, effect.of, effect.arms)
+        curves_SK = reading.values_ASK[..., 0].T
+    else:
+        reading = read(rows, effect.of, effect.arms, axis=effect.over)
+        curves_SK = reading.values_ASK[0]
+    if effect.direction == "falling":
+        curves_SK = -curves_SK
+    enough = len(curves_SK) >= 2 and curves_SK.shape[1] >= 3
+    page = page_trend(curves_SK) if enough else None
+    values = curve_shapes.rise(curves_SK)
+    return {"": SeedEffects(reading.seeds, values, left_out=reading.left_out, page=page)}
+
+
+def shape(effect: Shape, rows: Rows) -> dict[str, SeedEffects]:
+    """The form of the curve over layers, each seed judged at the layer that the other seeds choose.
+
+    A seed's own numbers have no part in the choice of its layer, so without a form the mean effect is exactly 0.
+    But the seeds choose for each other, which ties them together: on flat curves of noise the t test at 5% then
+    finds a form in 7 to 12 of 100 experiments of 3 to 10 seeds instead of 5. Tests of such effects use half the
+    level.
+    """
+    arms = [effect.arm, *filter(None, [effect.minus])]
+    reading = read(rows, effect.of, arms, axis="layers")
+    if len(reading.positions) < 3:
+        raise NotMeasured(f"{effect.of.measure} {effect.of.metric} has two layers, and none is inside")
+    if len(reading.seeds) < 2:  # nobody to choose
+        return {"": _without_number(reading)}
+    forms = [_form(effect, curves_SK) for curves_SK in reading.values_ASK]
+    values = forms[0].values_S - forms[1].values_S if len(forms) > 1 else forms[0].values_S
+    if effect.form in _DIFFERENCES:
+        values = values - effect.at_least
+    chosen = tuple(int(reading.positions[place]) for place in forms[0].chosen_S)
+    return {"": SeedEffects(reading.seeds, values, left_out=reading.left_out, chosen=chosen)}
+
+
+_DIFFERENCES: Mapping[str, Callable[[Array], Form]] = {
+    "rise_to_top": curve_shapes.rise_to_top,
+    "fall_to_inner": curve_shapes.fall_to_inner,
+    "top_is_lowest": curve_shapes.top_is_lowest,
+}
+
+
+def _form(effect: Shape, curves_SK: Array) -> Form:
+    if effect.form == "top_over_lowest":
+        return curve_shapes.top_over_lowest(curves_SK, ratio=effect.at_least)
+    if effect.form == "rise_after_inner":
+        return curve_shapes.rise_after_inner(curves_SK, ratio=effect.at_least)
+    return _DIFFERENCES[effect.form](curves_SK)
+
+
+def share(effect: Share, rows: Rows) -> dict[str, SeedEffects]:
+    """The share of a gain that is kept, minus the share that the claim asks for; and that there is a gain at all.
+
+    A ratio of two noisy numbers has no mean, so the test is Fieller's: of kept - r gain, which is linear in each
+    seed; divided by the mean gain, its mean is exactly the share minus r. Two shares are compared by the jackknife
+    over seeds. Neither means anything without a gain, so the gain itself is a part that must hold.
+    """
+    arms = (effect.kept_by, effect.none, effect.whole)
+    readings = [read(rows, of, arms) for of in (effect.of, effect.than_of) if of is not None]
+    seeds, numbers, left_out = _paired(readings)
+    kept = [part[0] - part[1] for part in numbers]
+    gain = [part[2] - part[1] for part in numbers]
+    parts = {
+        name: SeedEffects(seeds, gained, smallest=effect.smallest_gain, left_out=left_out)
+        for name, gained in zip(("gain", "gain-elsewhere"), gain, strict=False)
+    }
+    intervals = [_shown(*two) for two in zip(kept, gain, strict=True)]
+    if effect.than_of is None:
+        with np.errstate(divide="ignore", invalid="ignore"):  # no gain at all: no number, and so no verdict
+            values = (kept[0] - effect.at_least * gain[0]) / abs(gain[0].mean())
+        beside = intervals[0]
+    else:
+        values = _difference_of_shares(kept, gain, at_least=effect.at_least)
+        beside = intervals[0] | {f"{name}_elsewhere": number for name, number in intervals[1].items()}
+    return {"": SeedEffects(seeds, values, left_out=left_out, beside=beside)} | parts
+
+
+def _difference_of_shares(kept: list[Array], gain: list[Array], *, at_least: float) -> Array:
+    columns_SK = np.stack([kept[0], gain[0], kept[1], gain[1]], axis=1)
+
+    def statistic(values_SK: Array) -> float:
+        first, whole, second, other = values_SK.mean(0)
+        return float(first / whole - second / other)
+
+    if len(columns_SK) < 2:
+        return np.full(len(columns_SK), np.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return pseudo_values(statistic, columns_SK) - at_least
+
+
+def _shown(kept: Array, gain: Array) -> dict[str, float]:
+    if not len(gain) or gain.mean() == 0:
+        return {}
+    found = curve_shapes.ratio_interval(kept, gain, confidence=SHOWN_CONFIDENCE)
+    return {"share": found.value, "share_low": found.low, "share_high": found.high}
+
+
+def two_by_two(effect: TwoByTwo, rows: Rows) -> dict[str, SeedEffects]:
+    """Main effect: mean over the other factor's settings, so that neither of them decides. Interaction: the
+    difference of the differences."""
+    (a, b), (c, d) = effect.arms
+    reading = read(rows, effect.of, (a, b, c, d))
+    first, second, third, fourth = reading.values_ASK[..., 0]
+    values = {
+        "rows": (third + fourth - first - second) / 2,
+        "columns": (second + fourth - first - third) / 2,
+        "interaction": (fourth - third) - (second - first),
+    }[effect.effect]
+    return {"": SeedEffects(reading.seeds, values, left_out=reading.left_out)}
+
+
+def optimum(effect: Optimum, rows: Rows) -> dict[str, SeedEffects]:
+    """Whether the curve has a highest point, and how far it lies above one bound and below the other.
+
+    The arm that scored best is no estimate of an optimum: it has no interval, and among equal arms it is any of
+    them. The top of a parabola is, but it is a ratio that has no mean in a single seed, least of all where the
+    curve is nearly straight. Its derivative at a place fixed beforehand is linear in each seed, and has the sign
+    of the distance from there to the top (Fieller); divided by the mean bend, its mean is exactly that distance.
+    Beside it stands the top with its interval, in the arms' own unit.
+    """
+    places = np.array(list(effect.arms.values()))
+    reading = read(rows, effect.of, list(effect.arms))
+    on_scale, back = (_log_odds, _odds_back) if effect.scale == "log_odds" else (_same, _same)
+    x = on_scale(places)
+    heights_SK = reading.values_ASK[..., 0].T
+    if not len(heights_SK):
+        return {"": _without_number(reading)}
+    fit = curve_shapes.parabola(x, heights_SK)
+    twice = 2 * abs(fit.bend_S.mean())
+    fall = -fit.bend_S * ((x.max() - x.min()) / 2) ** 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        above = fit.derivative(float(on_scale(np.array(effect.above)))) / twice
+        below = -fit.derivative(float(on_scale(np.array(effect.below)))) / twice
+    beside = {}
+    if fit.bend_S.mean() < 0:
+        top = curve_shapes.ratio_interval(fit.slope_S, -2 * fit.bend_S, confidence=SHOWN_CONFIDENCE)
+        names = ("top", "top_low", "top_high")
+        beside = {name: float(back(np.array(place))) for name, place in zip(names, top, strict=True)}
+    made = {"peak": fall, "above": above, "below": below}
+    return {
+        name: SeedEffects(
+            reading.seeds,
+            values,
+            smallest=effect.smallest_bend if name == "peak" else None,
+            left_out=reading.left_out,
+            beside=beside,
+        )
+        for name, values in made.items()
+    }
+
+
+def _same(place: Array) -> Array:
+    return place
+
+
+def _log_odds(share: Array) -> Array:
+    return np.log(share / (1 - share))
+
+
+def _odds_back(log_odds: Array) -> Array:
+    return np.asarray(special.expit(log_odds))
+
+
+def crossing(effect: Crossing, rows: Rows) -> dict[str, SeedEffects]:
+    """The share of training that the claim allows, minus the share at which the curves cross for the last time.
+
+    A curve that is behind at the end counts as crossing there: later than that, nobody knows.
+    """
+    reading = read(rows, effect.of, (effect.arm, effect.over), axis="steps")
+    ahead_SK = reading.values_ASK[0] - reading.values_ASK[1]
+    values = effect.before - curve_shapes.last_crossing(np.array(reading.positions), ahead_SK)
+    return {"": SeedEffects(reading.seeds, values, left_out=reading.left_out)}
+
+
+def _paired(readings: list[Reading]) -> tuple[tuple[int, ...], list[Array], tuple[str, ...]]:
+    """Numbers without an axis, for the seeds that all readings have: of each reading its arms x seeds, or its
+    seeds if it has one arm."""
+    seeds = tuple(seed for seed in readings[0].seeds if all(seed in reading.seeds for reading in readings))
+    numbers = []
+    for reading in readings:
+        columns = [reading.seeds.index(seed) for seed in seeds]
+        values = reading.values_ASK[:, columns, 0]
+        numbers.append(values[0] if len(values) == 1 else values)
+    lost = {seed for reading in readings for seed in reading.seeds} - set(seeds)
+    alone = tuple(f"seed {seed}: not in every arm" for seed in sorted(lost))
+    return (
+        seeds,
+        numbers,
+        tuple(dict.fromkeys([*(note for reading in readings for note in reading.left_out), *alone])),
+    )
+
+
+def _without_number(reading: Reading) -> SeedEffects:
+    """Of too few seeds to make one."""
+    return SeedEffects(reading.seeds, np.full(len(reading.seeds), np.nan), left_out=reading.left_out)
+
+
+_CONTRASTS: Mapping[type[Contrast], Callable[[Any, Rows], dict[str, SeedEffects]]] = {
+    Difference: difference,
+    Trend: trend,
+    Shape: shape,
+    Share: share,
+    TwoByTwo: two_by_two,
+    Optimum: optimum,
+    Crossing: crossing,
+    Apart: apart,
+}

@@ -1,0 +1,148 @@
+"""The form of curves, one number a seed: over layers with the layer chosen on the other seeds, over an ordered
+factor, at an optimum, at a crossing. Arrays in, arrays out. S = seeds, K = positions in their order.
+
+Taking the lowest layer of the very numbers that are then judged would find a minimum in noise: the top minus the
+lowest is never below 0. Here the layer is the lowest of the mean over the other seeds, so that what a seed shows
+at it can be on either side.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+Array = NDArray[np.float64]
+Places = NDArray[np.intp]
+
+
+class Form(NamedTuple):
+    """What each seed shows, and at which layers (by place in the curve)."""
+
+    values_S: Array
+    chosen_S: Places
+
+
+def lowest_elsewhere(values_SK: Array, *, among: Places) -> Places:
+    """For each seed the place of the lowest mean over all other seeds, among the given places."""
+    others_SK = (values_SK.sum(0) - values_SK) / (len(values_SK) - 1)
+    return among[others_SK[:, among].argmin(1)]
+
+
+def _inner(values_SK: Array) -> Places:
+    return np.arange(1, values_SK.shape[1] - 1)
+
+
+def _at(values_SK: Array, places_S: Places) -> Array:
+    return np.take_along_axis(values_SK, places_S[:, None], axis=1)[:, 0]
+
+
+def rise_to_top(values_SK: Array) -> Form:
+    """The top minus the lowest inner layer."""
+    chosen = lowest_elsewhere(values_SK, among=_inner(values_SK))
+    return Form(values_SK[:, -1] - _at(values_SK, chosen), chosen)
+
+
+def fall_to_inner(values_SK: Array) -> Form:
+    """The bottom minus the lowest inner layer. Together with a rise to the top, it puts the minimum inside."""
+    chosen = lowest_elsewhere(values_SK, among=_inner(values_SK))
+    return Form(values_SK[:, 0] - _at(values_SK, chosen), chosen)
+
+
+def top_is_lowest(values_SK: Array) -> Form:
+    """The lowest of the layers below the top, minus the top."""
+    chosen = lowest_elsewhere(values_SK, among=np.arange(values_SK.shape[1] - 1))
+    return Form(_at(values_SK, chosen) - values_SK[:, -1], chosen)
+
+
+def top_over_lowest(values_SK: Array, *, ratio: float) -> Form:
+    """The top over the lowest of the others, minus `ratio`: linear in each seed, so that its mean is the ratio of
+    means (Fieller's form)."""
+    chosen = lowest_elsewhere(values_SK, among=np.arange(values_SK.shape[1] - 1))
+    low = _at(values_SK, chosen)
+    return Form((values_SK[:, -1] - ratio * low) / abs(low.mean()), chosen)
+
+
+def rise_after_inner(values_SK: Array, *, ratio: float) -> Form:
+    """The highest layer above the lowest inner one, over it, minus `ratio`; both chosen on the other seeds."""
+    chosen = lowest_elsewhere(values_SK, among=_inner(values_SK))
+    others_SK = (values_SK.sum(0) - values_SK) / (len(values_SK) - 1)
+    above = np.arange(values_SK.shape[1])[None, :] > chosen[:, None]
+    peak = np.where(above, others_SK, -np.inf).argmax(1)
+    low = _at(values_SK, chosen)
+    return Form((_at(values_SK, peak) - ratio * low) / abs(low.mean()), chosen)
+
+
+def rise(values_SK: Array) -> Array:
+    """How far the straight line through each seed's values rises from the first place to the last.
+
+    Continuous, unlike a rank correlation, of which a clear trend makes the same number in every seed.
+    """
+    places = np.arange(values_SK.shape[1]) - (values_SK.shape[1] - 1) / 2
+    slope_S = values_SK @ places / (places @ places)
+    return slope_S * (values_SK.shape[1] - 1)
+
+
+class Parabola(NamedTuple):
+    """Least-squares parabola of each seed: height = a + slope x + bend x^2."""
+
+    slope_S: Array
+    bend_S: Array
+
+    def derivative(self, place: float) -> Array:
+        """Of each seed's parabola at a place."""
+        return self.slope_S + 2 * self.bend_S * place
+
+
+def parabola(places_K: Array, values_SK: Array) -> Parabola:
+    """Fitted to each seed on its own."""
+    design = np.vander(places_K, 3)
+    coefficients, *_ = np.linalg.lstsq(design, values_SK.T, rcond=None)
+    return Parabola(coefficients[1], coefficients[0])
+
+
+class Ratio(NamedTuple):
+    """Of two means, and where it may lie; NaN on either side where the denominator may be 0."""
+
+    value: float
+    low: float
+    high: float
+
+
+def ratio_interval(above_S: Array, below_S: Array, *, confidence: float) -> Ratio:
+    """Fieller's interval of mean(above) / mean(below): every r at which above - r below may have the mean 0."""
+    size = len(above_S)
+    value = float(above_S.mean() / below_S.mean())
+    if size < 2:
+        return Ratio(value, np.nan, np.nan)
+    covariance = np.cov(above_S, below_S) / size
+    critical = stats.t.ppf((1 + confidence) / 2, size - 1) ** 2
+    a = below_S.mean() ** 2 - critical * covariance[1, 1]
+    b = -2 * (above_S.mean() * below_S.mean() - critical * covariance[0, 1])
+    c = above_S.mean() ** 2 - critical * covariance[0, 0]
+    root = b * b - 4 * a * c
+    if a <= 0 or root < 0:
+        return Ratio(value, np.nan, np.nan)
+    low, high = ((-b + sign * np.sqrt(root)) / (2 * a) for sign in (-1, 1))
+    return Ratio(value, float(low), float(high))
+
+
+def last_crossing(steps_K: Array, ahead_SK: Array) -> Array:
+    """The share of the course at which each seed's curve of differences is below 0 for the last time.
+
+    0 if it never is, 1 if it still is at the end; between two checkpoints, on the straight line. The last crossing
+    and not the first: noise crosses early and often.
+    """
+    shares = (steps_K - steps_K[0]) / (steps_K[-1] - steps_K[0])
+    found = np.zeros(len(ahead_SK))
+    for seed, ahead in enumerate(ahead_SK):
+        behind = np.flatnonzero(ahead < 0)
+        if not behind.size:
+            continue
+        last = behind[-1]
+        if last == len(shares) - 1:
+            found[seed] = 1.0
+            continue
+        part = -ahead[last] / (ahead[last + 1] - ahead[last])
+        found[seed] = shares[last] + part * (shares[last + 1] - shares[last])
+    return found

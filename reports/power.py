@@ -1,0 +1,74 @@
+"""What a number of seeds can see: power of the paired t test, smallest effect, seeds that would decide."""
+
+from functools import cache
+
+import numpy as np
+from scipy import optimize, stats
+
+USUAL_POWER = 0.8
+"""How often an effect of that size is to be found."""
+
+MOST_SEEDS = 1000
+"""More seeds than anybody trains; beyond, nothing is said."""
+
+_QUANTILES = (np.arange(400) + 0.5) / 400
+
+
+def power(effect: float, *, sd: float, seeds: int, level: float) -> float:
+    """How often a two-sided t test at `level` finds such an effect on its own side of 0.
+
+    From the noncentral t distribution; `sd` is that of the effect between seeds.
+    """
+    return _power(abs(effect) / sd * np.sqrt(seeds), seeds, level)
+
+
+def smallest_seen(*, sd: float, seeds: int, level: float, wanted: float = USUAL_POWER) -> float:
+    """The smallest effect that this many seeds find with the wanted power."""
+    return _noncentrality(seeds, level, wanted) * sd / float(np.sqrt(seeds))
+
+
+def equivalence_power(margin: float, *, sd: float, seeds: int, level: float) -> float:
+    """How often TOST at `level` finds an effect of exactly 0 to lie within `margin`.
+
+    Mean over the distribution of the standard deviation that the seeds happen to have (400 quantiles).
+    """
+    error = sd / np.sqrt(seeds)
+    seen = error * np.sqrt(stats.chi2.ppf(_QUANTILES, seeds - 1) / (seeds - 1))
+    room = margin - stats.t.isf(level, seeds - 1) * seen
+    return float(np.clip(2 * stats.norm.cdf(room / error) - 1, 0, None).mean())
+
+
+def seeds_to_decide(smallest_effect: float, *, sd: float, level: float, wanted: float = USUAL_POWER) -> int | None:
+    """The fewest seeds that, with the wanted power, find an effect of `smallest_effect` where there is one, and
+    find it absent where there is none. None beyond `MOST_SEEDS`.
+
+    The spread between seeds is taken to be the one that was seen, which is itself uncertain with few seeds.
+    """
+
+    def decides(seeds: int) -> bool:
+        return (
+            smallest_seen(sd=sd, seeds=seeds, level=level, wanted=wanted) <= smallest_effect
+            and equivalence_power(smallest_effect, sd=sd, seeds=seeds, level=level) >= wanted
+        )
+
+    if not decides(MOST_SEEDS):
+        return None
+    low, high = 2, MOST_SEEDS  # decides(high), and no fewer than three seeds are evidence
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if decides(middle) else (middle, high)
+    return high
+
+
+@cache
+def _noncentrality(seeds: int, level: float, wanted: float) -> float:
+    """The effect in standard errors that is found with the wanted power."""
+    return float(optimize.brentq(lambda centre: _power(centre, seeds, level) - wanted, 0, 1e4))
+
+
+def _power(noncentrality: float, seeds: int, level: float) -> float:
+    critical = stats.t.isf(level / 2, seeds - 1)
+    if noncentrality > 30:  # scipy's noncentral t loses its tail there; the spread's distribution does not
+        spread = np.sqrt(stats.chi2.ppf(_QUANTILES, seeds - 1) / (seeds - 1))
+        return float(stats.norm.cdf(noncentrality - critical * spread).mean())
+    return float(stats.nct.sf(critical, seeds - 1, noncentrality))

@@ -1,0 +1,219 @@
+"""The tables of scores as data: which tasks and arms each has, every number, and where one is at chance.
+
+A score is judged by its own interval: over seeds, or of one run. At chance is what includes it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from pandas import DataFrame
+
+from reports.curves import order, with_columns
+from reports.numbers import is_absent
+from reports.score_entries import Entry, Listing, listings
+from reports.score_texts import TABLES, Beside, Score, TableText
+from reports.score_words import chance_sentences
+from reports.statistics import bands, last_step
+from reports.task_names import metric_words
+
+Cell = dict[str, Any]
+Table = dict[str, Any]
+
+ROUNDING = 1e-9
+"""Of means: an arm that always gives the most frequent answer scores its floor in every seed, and is at it."""
+
+Key = tuple[str | None, str, str]
+"""Group, metric, and `top` where what is measured by layer is of the top layer."""
+
+
+class Part(NamedTuple):
+    """The rows of one score of one task."""
+
+    cells: dict[str, Cell]
+    """By arm."""
+    floor: float
+    """The mean over runs."""
+    n: list[int]
+    """The different ones."""
+
+
+class Rows(NamedTuple):
+    """What a table is made from."""
+
+    parts: dict[Key, Part]
+    baselines: dict[Key, Part]
+    arms: list[str]
+    """Those with a score, in order."""
+
+
+def score_tables(table: DataFrame, *, arms: Sequence[str]) -> list[Table]:
+    """Every table that has rows, in the order of the page.
+
+    Args:
+        arms: the experiment's, in its order.
+
+    Raises:
+        ResultsError: the table lacks a column, or has several values for one seed.
+    """
+    found = []
+    baselines = split(_last_rows(table, "baselines"))
+    for text in TABLES:
+        own = _last_rows(table, text.measure)
+        metrics = {score.metric for score in text.scores if score.judged} or {s.metric for s in text.scores}
+        scored = own[own["metric"].isin(metrics) & own["value"].notna()]
+        if not scored.empty:
+            found.append(_table(Rows(split(own), baselines, order(scored, arms)), text, arms=arms))
+    return [made for made in found if made["rows"]]
+
+
+def _last_rows(table: DataFrame, measure: str) -> DataFrame:
+    """The rows of a measure at each run's last step, with a further column `place`: empty of what has no layer,
+    `top` of the top layer of each run. There are no others."""
+    rows = with_columns(table)
+    rows = last_step(rows[(rows["measure"] == measure) & rows["other_run_id"].isna()])
+    top = (rows["layer"] == rows.groupby(["arm", "seed", "metric"])["layer"].transform("max")).fillna(False)
+    rows = rows.assign(place=np.where(rows["layer"].isna(), "", "top"))
+    return rows[rows["layer"].isna() | top.astype(bool)]
+
+
+def split(rows: DataFrame) -> dict[Key, Part]:
+    """The scores of all tasks in rows of `_last_rows`: means, intervals and floors."""
+    key = ["group", "metric", "place"]
+    numbers = rows.groupby([*key, "arm"], dropna=False, sort=False).ngroup()
+    summary = bands(rows.assign(line=numbers, x=0), line="line").set_index("line")
+    floors = rows.groupby(numbers)["floor"].mean()
+    found: dict[Key, Part] = {}
+    for (group, metric, place), part in rows.assign(line=numbers).groupby(key, dropna=False, sort=False):
+        cells = {}
+        for arm, line in part.drop_duplicates("arm").set_index("arm")["line"].items():
+            known = summary.loc[line]
+            if known["seeds"]:
+                cells[str(arm)] = {name: float(known[name]) for name in ("mean", "low", "high")} | {
+                    "band": str(known["band"]),
+                    "seeds": int(known["seeds"]),
+                    "floor": float(floors[line]),
+                }
+        n = sorted({int(n) for n in part["n"].dropna()})
+        name = group if isinstance(group, str) else None
+        found[name, str(metric), str(place)] = Part(cells, float(part["floor"].mean()), n)
+    return found
+
+
+def _table(rows: Rows, text: TableText, *, arms: Sequence[str]) -> Table:
+    main, *folded = listings(text, list(dict.fromkeys(group for group, *_ in rows.parts)))
+    made = [_listed(rows, text, listing) for listing in folded]
+    body = list(_body(rows, text, main))
+    without = [arm for arm in arms if arm not in rows.arms]
+    return {
+        "name": text.name,
+        "title": text.title,
+        "measure": text.measure,
+        "csv": f"figures/{text.name}.csv",
+        "n": text.n,
+        "error": text.error,
+        "how_to_read": list(text.how_to_read),
+        "says": chance_sentences(body, arms=rows.arms, without=without, text=text),
+        "arms": rows.arms,
+        "beside": _heads(body, text),
+        "bands": sorted({cell["band"] for row in body for cell in row["arms"].values()} - {""}),
+        "chance": text.chance,
+        "rows": body,
+        "folded": [part for part in made if part["rows"]],
+    }
+
+
+def _listed(rows: Rows, text: TableText, listing: Listing) -> dict[str, Any]:
+    """A folded table of the same columns."""
+    body = list(_body(rows, text, listing))
+    return {
+        "title": listing.title,
+        "says": chance_sentences(body, arms=rows.arms, without=[], text=text, counts=True),
+        "beside": _heads(body, text),
+        "rows": body,
+    }
+
+
+def _heads(body: Sequence[Mapping[str, Any]], text: TableText) -> list[str]:
+    """The columns beside those of the arms that have a number."""
+    heads = [text.floor] * bool(text.floor) + [beside.label for beside in text.beside]
+    return [head for head in heads if any(not is_absent(row["beside"].get(head)) for row in body)]
+
+
+# Rows ------------------------------------------------------------------------------------------------
+
+
+def _body(rows: Rows, text: TableText, listing: Listing) -> Iterator[dict[str, Any]]:
+    for entry in listing.entries:
+        first, decided = True, False
+        for score in listing.scores[:1] if entry.indented else listing.scores:
+            part = rows.parts.get((entry.group, score.metric, score.layer))
+            if part is None or not part.cells or _said_already(score, entry, text):
+                continue
+            judged = score.judged and not is_absent(part.floor)
+            cells = {arm: part.cells[arm] for arm in rows.arms if arm in part.cells}
+            yield {
+                "task": entry.group,
+                "label": entry.label,
+                "indented": entry.indented,
+                "first": first,
+                "metric": score.metric,
+                "layer": score.layer or None,
+                "scored": score.label or metric_words(entry.group),
+                "judged": judged,
+                "decides": judged and not decided,
+                "scale": score.scale,
+                "digits": score.digits,
+                "n": part.n,
+                "beside": _beside(rows, text, part, entry, score),
+                "arms": {arm: _cell(cell, score, judged=judged) for arm, cell in cells.items()},
+            }
+            first, decided = False, decided or judged
+
+
+def _said_already(score: Score, entry: Entry, text: TableText) -> bool:
+    """Whether the row would repeat the task's own metric."""
+    has_score = any(other.metric == "score" for other in text.scores)
+    return has_score and score.metric == "accuracy" and metric_words(entry.group) == "accuracy"
+
+
+def _cell(cell: Cell, score: Score, *, judged: bool) -> Cell:
+    """A number with its verdict, without an interval where seeds cannot differ."""
+    if score.constant and cell["low"] == cell["high"]:
+        cell = cell | {"low": float("nan"), "high": float("nan"), "band": ""}
+    return cell | {"verdict": verdict(cell, cell["floor"]) if judged else ""}
+
+
+def verdict(cell: Cell, floor: float) -> str:
+    """`above`, `at` or `below` its floor, by the interval; empty where there is no interval or no floor."""
+    if is_absent(floor) or is_absent(cell["low"]):
+        return ""
+    if cell["low"] - ROUNDING <= floor <= cell["high"] + ROUNDING:
+        return "at"
+    return "above" if cell["low"] > floor else "below"
+
+
+def _beside(rows: Rows, text: TableText, part: Part, entry: Entry, score: Score) -> dict[str, float]:
+    found = {text.floor: part.floor} if text.floor else {}
+    for beside in text.beside:
+        if _serves(beside, score, text):
+            found[beside.label] = _number(rows, beside, entry, score)
+    return {head: float(value) for head, value in found.items() if np.isfinite(value)}
+
+
+def _serves(beside: Beside, score: Score, text: TableText) -> bool:
+    """Whether a column has a number for such rows: baselines are scored as the task is, on natural text."""
+    if beside.measure == "baselines":
+        return score == text.scores[0]
+    return "{}" in beside.metrics[0] or score == text.scores[0]
+
+
+def _number(rows: Rows, beside: Beside, entry: Entry, score: Score) -> float:
+    """The mean over all arms, which do not differ in it."""
+    source = rows.baselines if beside.measure == "baselines" else rows.parts
+    group = None if beside.of_all else entry.group
+    for metric in beside.metrics:
+        part = source.get((group, metric.format(score.metric), ""))
+        if part is not None and part.cells:
+            return float(np.mean([cell["mean"] for cell in part.cells.values()]))
+    return float("nan")

@@ -1,0 +1,268 @@
+"""The tables of scores: which rows and columns each has, and how to read it."""
+
+from typing import Literal, NamedTuple
+
+
+class Score(NamedTuple):
+    """A row of a table for each task."""
+
+    metric: str
+    label: str = ""
+    """The words of the task's own metric unless given."""
+    layer: Literal["", "top"] = ""
+    """Of what is measured by layer: its top layer; otherwise what has no layer, all of them or their mix."""
+    judged: bool = True
+    """Whether it is said where it is no better than its floor."""
+    constant: bool = False
+    """Whether seeds cannot differ in it, so that it has no interval."""
+    scale: float = 100
+    digits: int = 1
+
+
+class Beside(NamedTuple):
+    """A column that is the same for all arms."""
+
+    label: str
+    metrics: tuple[str, ...]
+    """In which `{}` is the metric of the row; the first that there is."""
+    measure: str = ""
+    """The table's own unless given."""
+    of_all: bool = False
+    """Whether one number, without a group, serves all rows of the metric."""
+
+
+class Series(NamedTuple):
+    """Groups such as ``sweeps=250``: a folded table of its own."""
+
+    family: str
+    title: str
+    scores: tuple[Score, ...]
+
+
+class TableText(NamedTuple):
+    """One table: a row a task, a column an arm."""
+
+    measure: str
+    title: str
+    n: str
+    """What n counts."""
+    scores: tuple[Score, ...]
+    """Of each task; the first that is judged counts for what is said above the table."""
+    how_to_read: tuple[str, ...]
+    error: str = "over examples"
+    """What the standard error of one run is over."""
+    beside: tuple[Beside, ...] = ()
+    floor: str = "Chance"
+    """The head of the column of floors; none if empty."""
+    chance: str = "chance"
+    """What a score is compared with, in a sentence."""
+    of_all: str = "all"
+    """The name of rows without a group."""
+    series: Series | None = None
+
+    @property
+    def name(self) -> str:
+        return f"table-{self.measure}"
+
+
+WITHOUT_ENCODER = (
+    Beside("Tag of the word", ("word",), "baselines"),
+    Beside("TF-IDF or words", ("tfidf", "word_window"), "baselines"),
+)
+"""What is told without any encoder."""
+
+OF_WORDS = (
+    "TF-IDF is a linear model on words and pairs of neighbouring words; where words have tags, it is one on "
+    "the word and its two neighbours, beside which stands the most frequent tag of the word alone."
+)
+
+ORDER = (
+    "Words shuffled is the same trained head on the same test texts with their words in another order: what it "
+    "loses is what it made of word order."
+)
+
+TRANSFER = (
+    Score("score"),
+    Score("shuffled_score", "words shuffled"),
+    Score("accuracy", "accuracy"),
+    Score("exact_match", "exact match"),
+)
+
+FINE_TUNING = TableText(
+    measure="fine_tuning",
+    title="Fine-tuning",
+    n="test examples",
+    scores=TRANSFER,
+    beside=WITHOUT_ENCODER,
+    error="over repetitions with other heads and other orders of examples, the test examples being the same",
+    how_to_read=(
+        "The encoder is trained on the task with a head on top. Chance is the score of always giving the most "
+        "frequent answer of the training part, and 0 where the metric says so by definition.",
+        f"{ORDER} {OF_WORDS}",
+    ),
+)
+
+FROZEN_FEATURES = FINE_TUNING._replace(
+    measure="frozen_features",
+    title="Frozen features",
+    how_to_read=(
+        "The same head on the states as pre-training left them: what lies in them, rather than what they can "
+        "become. Where fine-tuning of the untrained encoder reaches as far, the task does not need "
+        "pre-training.",
+    ),
+)
+
+MINIMAL_PAIRS = TableText(
+    measure="minimal_pairs",
+    title="Minimal pairs",
+    n="pairs",
+    scores=(
+        Score("accuracy", "accuracy"),
+        Score("accuracy_within_word", "accuracy, words hidden to their end"),
+        Score("accuracy_left_to_right", "accuracy, left to right"),
+        Score("accuracy_whole_words", "accuracy, whole words alone"),
+        Score("covered", "pairs of known words", judged=False, constant=True),
+        Score("whole_words", "pairs of whole words", judged=False, constant=True),
+    ),
+    error="over pairs, as if they were independent",
+    how_to_read=(
+        "How often the grammatical one of two sentences has the higher probability: the sum of the log "
+        "probabilities of its tokens, each from its left context (causal LM) or from all others (masked LM: "
+        "pseudo-log-likelihood, Salazar et al. 2020). With words hidden to their end, the rest of a split word "
+        "is hidden too (Kauf and Ivanova 2023). An objective without a probability of a sentence has no score.",
+        "Sums favour the sentence that is cut into fewer pieces. Pairs of whole words are those in which each "
+        "word that differs is one piece; pairs of known words have no piece that the training text lacks. "
+        "Below chance is no mistake of the page: a model may prefer what is frequent to what is grammatical.",
+    ),
+)
+
+PROBING = TableText(
+    measure="probing",
+    title="Probes",
+    n="test examples",
+    scores=(
+        Score("accuracy", "accuracy, mix of layers"),
+        Score("selectivity", "selectivity, mix of layers", judged=False),
+        Score("compression", "compression, mix of layers", judged=False, scale=1, digits=2),
+        Score("accuracy", "accuracy, top layer", layer="top"),
+    ),
+    beside=WITHOUT_ENCODER,
+    how_to_read=(
+        "A linear classifier on frozen states, its mix of layers learned on the training part. No best layer "
+        "is chosen: its score would be the highest of several on the same examples. Selectivity is the "
+        "accuracy less that on a control task with random answers for each word (Hewitt and Liang 2019); "
+        "compression is how many times shorter the answers are when the states are known (Voita and Titov "
+        "2020), 1 being nothing.",
+    ),
+)
+
+STRUCTURAL_PROBE = TableText(
+    measure="structural_probe",
+    title="Structural probe",
+    n="edges",
+    scores=(Score("uuas", "UUAS, top layer", layer="top"),),
+    floor="Adjacency chain",
+    chance="the adjacency chain",
+    error="over sentences",
+    how_to_read=(
+        "The share of edges of a treebank's trees (UUAS) that a linear map of the top layer finds (Hewitt and "
+        "Manning 2019). The adjacency chain joins each word to the next; a figure below has the other layers.",
+    ),
+)
+
+PARSING = TableText(
+    measure="parsing",
+    title="Trees without supervision",
+    n="edges",
+    scores=(
+        Score("uuas", "UUAS", judged=False),
+        Score("uuas_minus_adjacent", "above the adjacency chain"),
+    ),
+    beside=(
+        Beside("Adjacency chain", ("uuas_adjacent",), of_all=True),
+        Beside("Random trees", ("uuas_random",), of_all=True),
+    ),
+    floor="",
+    chance="the adjacency chain",
+    of_all="treebank",
+    error="over sentences",
+    series=Series(
+        "sweeps",
+        "By number of sweeps: has sampling converged?",
+        (
+            Score("uuas", "UUAS", judged=False),
+            Score("conditional_information", "information, nats / 1,000", judged=False, scale=1000, digits=2),
+        ),
+    ),
+    how_to_read=(
+        "Words with much conditional mutual information are joined to a tree, without any training on trees "
+        "(Zhang and Hashimoto 2021). UUAS is the share of the treebank's edges that are found. A model that "
+        "ignores context gets the adjacency chain, which joins each word to the next: the main score is the "
+        "difference, in which the sentences are the same on both sides.",
+    ),
+)
+
+RETRIEVAL = TableText(
+    measure="retrieval",
+    title="Retrieval and similarity",
+    n="pairs or queries",
+    scores=(
+        Score("spearman_centred", "Spearman correlation, mean removed", layer="top"),
+        Score("spearman", "Spearman correlation", layer="top"),
+        Score("recall_at_1_centred", "recall at 1, mean removed", layer="top"),
+        Score("recall_at_1", "recall at 1", layer="top"),
+        Score("recall_at_1_reranked", "recall at 1, ranked again by a cross-encoder"),
+        Score("reciprocal_rank_centred", "mean reciprocal rank, mean removed", layer="top"),
+        Score("reciprocal_rank", "mean reciprocal rank", layer="top"),
+    ),
+    beside=(Beside("TF-IDF", ("{}_tfidf",)),),
+    error="over pairs or queries",
+    how_to_read=(
+        "Which texts belong together, by the cosine of their mean states in the top layer, for which nothing "
+        "is trained. States share a direction that hides what they differ in, so each number also stands with "
+        "the mean of all texts removed. A cross-encoder is trained to read both texts at once and puts the "
+        "nearest twenty into its own order. The correlation is with how related people find two sentences.",
+    ),
+)
+
+GENERATION = TableText(
+    measure="generation",
+    title="Generation",
+    n="sentences",
+    scores=(
+        Score("fluency", "nats per token of a judge", judged=False, scale=1, digits=2),
+        Score("distinct_1", "different tokens", judged=False),
+        Score("distinct_2", "different pairs of tokens", judged=False),
+        Score("copied", "sentences of the training text", judged=False),
+        Score("length", "tokens a sentence", judged=False, scale=1, digits=1),
+    ),
+    beside=(Beside("Real text", ("{}_of_text",), of_all=True),),
+    floor="Random tokens",
+    of_all="sentences made up",
+    error="over sentences",
+    series=Series(
+        "iterations",
+        "By number of iterations of mask-predict",
+        (
+            Score("fluency", "nats per token of a judge", judged=False, scale=1, digits=2),
+            Score("distinct_2", "different pairs of tokens", judged=False),
+        ),
+    ),
+    how_to_read=(
+        "What a language model makes up: nats per token of a trigram model of the training text, and the share of "
+        "tokens and of pairs of tokens that are different. Neither is good by itself: one good sentence again and "
+        "again is fluent, random tokens are diverse. The best that can be wished for is the number of real text.",
+    ),
+)
+
+TABLES = (
+    FINE_TUNING,
+    FROZEN_FEATURES,
+    MINIMAL_PAIRS,
+    PROBING,
+    STRUCTURAL_PROBE,
+    PARSING,
+    RETRIEVAL,
+    GENERATION,
+)
+"""In the order of the page."""

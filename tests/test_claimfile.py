@@ -1,0 +1,205 @@
+"""Files of claims: every problem with its place, before anything runs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ablations import claimfile, specfile
+from ablations.errors import SpecError
+from ablations.problems import SpecProblems
+
+GOOD = """\
+version: 1
+claims:
+  - name: both-sides-help
+    number: 6
+    says: Seeing both sides helps.
+    source: Devlin et al. 2019, table 5
+    needs: {arms: [mlm, clm], measures: [validation]}
+    effect: {kind: difference, of: {measure: validation, metric: loss}, arm: clm, minus: mlm}
+    smallest_effect: 0.1
+    expect: supported
+    because: 1.8 points on MNLI
+    family: sight
+"""
+SPEC = """\
+name: x
+version: 1
+data: {kind: language}
+objective: {kind: masked_lm}
+arms: {mlm: {}}
+seeds: [0]
+claims: [first]
+"""
+
+
+def write(folder, text=GOOD, name="first"):
+    path = folder / "claims" / f"{name}.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_good_file_is_its_claims(tmp_path):
+    loaded = claimfile.load(write(tmp_path))
+    (claim,) = loaded.claims
+    assert (loaded.name, claim.name, claim.number, claim.family) == ("first", "both-sides-help", 6, "sight")
+    assert list(claim.parts) == ["both-sides-help"]
+    assert claim.parts["both-sides-help"].arm == "clm"
+
+
+KINDS = "difference, trend, shape, share, two_by_two, optimum, crossing or apart"
+VERDICTS = "supported, contradicted, equivalent or open"
+CHARACTERS = (
+    "lower-case letters, digits and ._- and start with a letter or a digit (200 characters at most), because it "
+    "names a folder"
+)
+BAD = [
+    ("    source: Devlin et al. 2019, table 5\n", "", "3:5: claims.source is missing (who says so)"),
+    ("effect: 0.1", "effect: 0", "9:22: claims.smallest_effect must be greater than 0, but is 0"),
+    (
+        "expect: supported",
+        "expect: suported",
+        f'10:13: claims.expect must be {VERDICTS}, but is "suported"; did you mean supported?',
+    ),
+    ("    because", "    becuase", "11:5: claims.becuase is unknown; did you mean because?"),
+    (
+        "kind: difference",
+        "kind: diference",
+        f'8:20: claims.effect must be of kind {KINDS}, but is "diference"; did you mean difference?',
+    ),
+    ("metric: loss", "metrc: loss", "8:58: claims.effect.of.metrc is unknown; did you mean metric?"),
+    ("[mlm, clm]", "[mlm, cln]", "7:25: no effect of claim both-sides-help uses cln; did you mean clm?"),
+    ("[mlm, clm]", "[mlm]", "7:19: claim both-sides-help needs clm too, as its effects use them"),
+    ("[validation]", "[validation, parsing]", "7:54: no effect of claim both-sides-help uses parsing"),
+    ("effect: {kind", "effcet: {kind", "8:5: claims.effcet is unknown; did you mean effect?"),
+    (
+        "minus: mlm}",
+        "minus: mlm, at_least: 1, at_most: 2}",
+        "8:13: claims.effect must have at_least or at_most, but has both",
+    ),
+    ("both-sides-help", "Both sides", f'3:11: claims.name must consist of {CHARACTERS}, but is "Both sides"'),
+    ("version: 1", "version: 2", "1:10: version must be 1, but is 2"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "sentence"), BAD, ids=[new or "missing" for _, new, _ in BAD])
+def test_every_problem_has_its_place_and_a_remedy(tmp_path, old, new, sentence):
+    path = write(tmp_path, GOOD.replace(old, new))
+    with pytest.raises(SpecProblems) as error:
+        claimfile.load(path)
+    assert str(error.value) == f"{path}:{sentence}"
+
+
+def test_neither_or_both_of_effect_and_effects_is_wrong(tmp_path):
+    line = next(line for line in GOOD.splitlines(keepends=True) if "effect:" in line)
+    with pytest.raises(
+        SpecProblems,
+        match=r":3:5: claim both-sides-help must have one effect, or effects where .* parts, but has neither$",
+    ):
+        claimfile.load(write(tmp_path, GOOD.replace(line, "")))
+    again = (
+        "    effects: {a: "
+        + line.split("effect: ")[1].strip()
+        + ", b: "
+        + line.split("effect: ")[1].strip()
+        + "}\n"
+    )
+    with pytest.raises(SpecProblems, match=r"but has both$"):
+        claimfile.load(write(tmp_path, GOOD.replace(line, line + again)))
+
+
+def test_all_problems_are_said_at_once(tmp_path):
+    text = GOOD.replace("expect: supported", "expect: yes").replace("metric: loss", "metrc: loss")
+    with pytest.raises(SpecProblems) as error:
+        claimfile.load(write(tmp_path, text))
+    assert [problem.line for problem in error.value.problems] == [8, 10]
+
+
+def test_a_name_or_number_is_there_once(tmp_path):
+    twice = GOOD + GOOD.partition("claims:\n")[2]
+    with pytest.raises(
+        SpecProblems, match=r':13:11: claims has the name "both-sides-help" twice; each may be there once$'
+    ):
+        claimfile.load(write(tmp_path, twice))
+    twice = GOOD + GOOD.partition("claims:\n")[2].replace("name: both-sides-help", "name: other")
+    with pytest.raises(SpecProblems, match=r":14:13: claims has the number 6 twice; each may be there once$"):
+        claimfile.load(write(tmp_path, twice))
+
+
+def spec(folder, claims="[first]"):
+    path = folder / "spec.yaml"
+    path.write_text(SPEC.replace("[first]", claims), encoding="utf-8")
+    return path
+
+
+def problems_of(path):
+    with pytest.raises(SpecError) as error:
+        specfile.load(path)
+    return str(error.value).splitlines()
+
+
+def test_a_spec_is_checked_with_the_claims_it_names(tmp_path):
+    write(tmp_path)
+    assert specfile.load(spec(tmp_path)).claims == ("first",)
+    wrong = write(tmp_path, GOOD.replace("expect: supported", "expect: surely"), "second")
+    assert problems_of(spec(tmp_path, "[first, second]")) == [
+        f'{wrong}:10:13: claims.expect must be supported, contradicted, equivalent or open, but is "surely"'
+    ]
+
+
+def test_a_file_of_claims_that_is_missing_is_a_problem_of_the_spec(tmp_path):
+    write(tmp_path)
+    path = spec(tmp_path, "[firts]")
+    there = tmp_path / "claims" / "firts.yaml"
+    assert problems_of(path) == [
+        f"{path}:7:10: claims names firts, but there is no file {there}; did you mean first?"
+    ]
+
+
+def test_a_claim_in_two_files_is_a_problem_of_the_spec(tmp_path):
+    write(tmp_path)
+    write(tmp_path, name="second")
+    path = spec(tmp_path, "[first, second]")
+    assert problems_of(path) == [
+        f"{path}:7:17: claims names second and first, which both have a claim both-sides-help; rename one"
+    ]
+
+
+def test_the_hash_of_a_claim_is_of_what_it_means(tmp_path):
+    plain = claimfile.load(write(tmp_path))
+    commented = claimfile.load(
+        write(tmp_path, "# why\n" + GOOD.replace("{arms: [mlm, clm], ", "{arms: [mlm, clm],  "))
+    )
+    other = claimfile.load(write(tmp_path, GOOD.replace("smallest_effect: 0.1", "smallest_effect: 0.2")))
+    assert plain.digests == commented.digests
+    assert plain.sha256 != commented.sha256
+    assert plain.digests != other.digests
+
+
+def test_until_the_first_run_a_plan_has_the_claims_of_today_and_then_those_of_that_day(tmp_path):
+    def planned(before, runs_started, at):
+        return claimfile.planned([claimfile.load(path)], before, runs_started=runs_started, at=at)
+
+    path = write(tmp_path)
+    first = planned([], 0, "monday")
+    assert first[0]["planned"] == "monday"
+    assert planned(first, 0, "tuesday") == first  # unchanged
+    path.write_text(GOOD.replace("0.1", "0.2"), encoding="utf-8")
+    second = planned(first, 0, "wednesday")
+    assert (second[0]["planned"], second[0]["runs_before"]) == ("wednesday", 0)
+    path.write_text(GOOD.replace("0.1", "0.3"), encoding="utf-8")
+    (late,) = planned(second, 3, "thursday")
+    assert late == second[0] | {"sha256": claimfile.load(path).sha256}
+    assert late["sha256"] != late["planned_sha256"]
+    assert planned([], 3, "friday")[0]["runs_before"] == 3
+    assert json.loads(json.dumps(second)) == second
+
+
+def test_the_folder_of_results_keeps_a_copy(tmp_path):
+    loaded = claimfile.load(write(tmp_path))
+    out = tmp_path / "out"
+    out.mkdir()
+    claimfile.keep([loaded], out)
+    assert (out / "claims" / "first.yaml").read_bytes() == Path(tmp_path / "claims" / "first.yaml").read_bytes()

@@ -1,0 +1,175 @@
+"""The rule, on effects that are known."""
+
+import numpy as np
+import pytest
+
+from reports.power import power
+from reports.seed_effects import SeedEffects
+from reports.seed_tests import t_interval
+from reports.verdicts import decide, judge, probability
+
+FIVE = np.array([1.0, 1.1, 0.9, 1.2, 0.8])
+
+
+def seeds(values, **more):
+    values = np.asarray(values, float)
+    return SeedEffects(tuple(range(len(values))), values, **more)
+
+
+def one(values, *, smallest=0.1, level=0.05, **more):
+    """The single part of a claim."""
+    judged = judge({"it": seeds(values, **more)}, {"it": smallest}, level=level)
+    assert judged.verdict == judged.parts["it"].verdict
+    assert judged.rule == judged.parts["it"].rule
+    return judged.parts["it"]
+
+
+@pytest.mark.parametrize(
+    ("values", "smallest", "verdict", "rule"),
+    [
+        (FIVE, 0.1, "supported", "the 95% interval lies above 0, all of it at least the 0.1 that matters"),
+        (FIVE, 0.99, "supported", "the 95% interval lies above 0, though not all of it at the 0.99 that matters"),
+        (-FIVE, 0.1, "contradicted", "the 95% interval lies below 0"),
+        (FIVE, 2.0, "equivalent", "TOST places the effect within ±2, too small to matter (p < 0.001)"),
+        (-FIVE, 2.0, "equivalent", "TOST places the effect within ±2, too small to matter (p < 0.001)"),
+        (FIVE - 1, 0.2, "equivalent", "TOST places the effect within ±0.2, too small to matter (p = 0.024)"),
+        (FIVE - 1, 0.1, "undecided", "the 95% interval holds 0, and reaches beyond ±0.1"),
+        (FIVE[:2], 0.1, "insufficient evidence", "2 seeds, and 3 are the least"),
+        ([], 0.1, "insufficient evidence", "0 seeds, and 3 are the least"),
+        (
+            [1.0, 1.0, 1.0],
+            0.1,
+            "undecided",
+            "every seed shows the same number, so nothing is known of the spread between seeds",
+        ),
+        ([1.0, np.inf, 1.0], 0.1, "undecided", "the effect is no finite number in every seed"),
+    ],
+)
+def test_each_verdict_says_which_rule_fired(values, smallest, verdict, rule):
+    part = one(values, smallest=smallest)
+    assert (part.verdict, part.rule) == (verdict, rule)
+
+
+def test_a_part_has_its_interval_its_seeds_and_what_they_could_see():
+    part = one(FIVE)
+    assert (part.effect, part.low, part.high) == pytest.approx(t_interval(FIVE, confidence=0.95))
+    assert (part.seeds, part.values) == ((0, 1, 2, 3, 4), tuple(FIVE))
+    assert power(part.smallest_seen, sd=FIVE.std(ddof=1), seeds=5, level=0.05) == pytest.approx(0.8)
+    assert part.seeds_to_decide > 5  # 0.1 is less than five seeds can see
+    assert part.p_sign_flips is None
+
+
+def test_sign_flips_stand_beside_it_from_six_seeds_on():
+    assert one([*FIVE, 1.05]).p_sign_flips == 2 / 2**6
+
+
+def test_a_stricter_level_takes_more():
+    weak = [0.5, 1.5, 0.2, 1.1, 0.9]
+    assert one(weak).verdict == "supported"
+    assert one(weak, level=0.001).verdict == "undecided"
+    assert one(weak, level=0.001).confidence == 0.999
+
+
+def test_effects_with_chosen_layers_are_judged_at_half_the_level():
+    found = one(FIVE, chosen=(3, 3, 3, 3, 3))
+    assert found.confidence == 0.975
+    assert found.rule == "the 97.5% interval lies above 0, all of it at least the 0.1 that matters"
+
+
+def test_a_trend_must_hold_for_page_too():
+    assert one(FIVE, page=0.01).verdict == "supported"
+    found = one(FIVE, page=0.2)
+    assert found.verdict == "undecided"
+    assert found.rule == "the 95% interval lies above 0, but the steps do not agree (Page's test, p = 0.200)"
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_where_no_side_is_claimed_either_will_do_beyond_what_matters(sign):
+    found = one(sign * FIVE, smallest=0.5, direction="either")
+    assert (found.verdict, found.rule) == ("supported", "the 95% interval lies beyond 0.5 on one side")
+    unsure = one(sign * FIVE, smallest=0.9, direction="either")
+    assert unsure.verdict == "undecided"
+    assert unsure.rule == "the 95% interval lies neither within ±0.9 nor beyond it"
+    assert one(sign * FIVE, smallest=2.0, direction="either").verdict == "equivalent"
+
+
+def several(**parts):
+    return judge({n: seeds(v) for n, v in parts.items()}, dict.fromkeys(parts, 0.1), level=0.05)
+
+
+def test_a_claim_with_parts_holds_if_all_do_and_the_weakest_speaks():
+    found = several(a=FIVE, b=FIVE + 5)
+    assert (found.verdict, found.deciding) == ("supported", "a")
+    assert found.rule == (
+        "all 2 parts hold; the weakest is a: the 95% interval lies above 0, all of it at least the 0.1 that "
+        "matters"
+    )
+
+
+def test_one_part_refutes_it_whatever_the_others_say():
+    found = several(a=FIVE, b=-FIVE, c=FIVE[:2], d=FIVE - 1)
+    assert (found.verdict, found.deciding) == ("contradicted", "b")
+    assert found.rule == "1 of 4 parts hold; b is contradicted: the 95% interval lies below 0"
+
+
+def test_one_part_that_makes_no_difference_is_enough_to_say_so():
+    small = np.array([0.01, -0.01, 0.02, 0.0, -0.02])
+    found = several(a=FIVE, b=small, c=FIVE - 1)
+    assert (found.verdict, found.deciding) == ("equivalent", "b")
+
+
+def test_one_part_that_is_open_leaves_the_claim_open():
+    found = several(a=FIVE, b=FIVE - 1, c=FIVE - 1.01)
+    assert found.verdict == "undecided"
+    assert found.rule.startswith("1 of 3 parts hold; b (and 1 more) is undecided: ")
+    assert several(a=FIVE, b=FIVE[:2]).verdict == "insufficient evidence"
+
+
+def test_to_refute_takes_a_level_that_is_shared_among_the_parts():
+    """Every part has its own chance to look refuted by noise."""
+    weak = np.array([-0.2, -1.2, -0.1, -0.9, -0.6])  # below 0 at 95%, not at 99%
+    assert one(weak).verdict == "contradicted"
+    found = several(a=weak, **dict.fromkeys("bcdef", FIVE))
+    assert found.verdict == "undecided"
+    assert found.parts["a"].rule == ("the 95% interval lies below 0, but to refute one of 6 parts takes 99.17%")
+
+
+def test_the_probability_of_a_claim_decides_with_its_level():
+    """What Holm sorts by: at a level just below it the claim is open, just above it is not."""
+    rng = np.random.default_rng(0)
+    verdicts = set()
+    for _ in range(300):
+        parts = {name: seeds(rng.normal(rng.normal(), 0.7, 5)) for name in "ab"[: rng.integers(1, 3)]}
+        smallest = dict.fromkeys(parts, 0.8)
+        p = probability(parts, smallest)
+        if p < 0.99:
+            assert decide(parts, smallest, level=p * 0.999)[0] == "undecided"
+            verdicts.add(decide(parts, smallest, level=p * 1.001)[0])
+    assert verdicts == {"supported", "contradicted", "equivalent"}
+
+
+def test_without_evidence_there_is_no_probability():
+    assert probability({"a": seeds(FIVE[:2])}, {"a": 0.1}) is None
+    assert probability({"a": seeds([1.0, 1.0, 1.0])}, {"a": 0.1}) is None
+
+
+@pytest.mark.parametrize(("effect", "smallest"), [(0.0, 0.5), (0.5, 0.5), (-0.5, 0.5)])
+def test_false_verdicts_are_as_rare_as_the_level_says(effect, smallest):
+    """2,000 experiments with a known effect: supported although it is not above 0, contradicted although it is not
+    below, equivalent although it is no smaller than what matters."""
+    drawn = np.random.default_rng(1).normal(effect, 0.4, (2000, 5))
+    found = [decide({"a": seeds(values)}, {"a": smallest}, level=0.05)[0] for values in drawn]
+    false = {"supported": effect <= 0, "contradicted": effect >= 0, "equivalent": abs(effect) >= smallest}
+    wrong = np.mean([false.get(verdict, False) for verdict in found])
+    assert wrong <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 2000)  # three standard errors
+
+
+def test_an_effect_is_borne_out_as_often_as_its_power_says():
+    expected = power(1.0, sd=0.8, seeds=6, level=0.05)
+    drawn = np.random.default_rng(2).normal(1.0, 0.8, (3000, 6))
+    found = np.mean([decide({"a": seeds(v)}, {"a": 0.01}, level=0.05)[0] == "supported" for v in drawn])
+    assert found == pytest.approx(expected, abs=3 * np.sqrt(expected * (1 - expected) / 3000))  # standard errors
+
+
+def test_an_effect_over_chosen_layers_with_an_infinite_seed_is_no_verdict():
+    assert one([np.nan, np.nan, np.nan], chosen=(1, 1, 1)).verdict == "undecided"
