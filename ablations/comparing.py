@@ -36,11 +36,16 @@ def wanted(measures: Sequence[Measure]) -> RunDistanceSettings | None:
     return next((settings for settings in measures if isinstance(settings, RunDistanceSettings)), None)
 
 
-def pairs(planned: Sequence[PlannedRun]) -> list[Pair]:
+def pairs(planned: Sequence[PlannedRun], arms: Sequence[str] = ()) -> list[Pair]:
     """The arms two by two at equal seed, and the seeds of each arm two by two; of trained encoders with equally
-    many layers that read the same text."""
+    many layers that read the same text.
+
+    Args:
+        arms: which of them; all unless given.
+    """
+    wanted = [item for item in planned if not arms or item.run.arm in arms]
     done = [
-        item for item in planned if item.directory.is_done() and item.run.settings.objective.kind != "skip_gram"
+        item for item in wanted if item.directory.is_done() and item.run.settings.objective.kind != "skip_gram"
     ]
     return [Pair(first, second) for first, second in itertools.combinations(done, 2) if _comparable(first, second)]
 
@@ -69,7 +74,7 @@ def missing(
     known = set(zip(own["run_id"], own["other_run_id"], own["step"], strict=True))
     known |= {(first, second, None) for first, second, _ in known}
     found: dict[tuple[str, Step], list[Pair]] = defaultdict(list)
-    for pair in pairs(planned):
+    for pair in pairs(planned, settings.arms):
         first, second = (checkpoints(item.directory.path, settings) for item in pair)
         for step in first:
             if step in second and (again or (pair.first.run_id, pair.second.run_id, step) not in known):

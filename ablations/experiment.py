@@ -8,7 +8,7 @@ from typing import Any
 
 from ablations import claimfile, fairness, grid, plan, runs, specfile
 from ablations.errors import SpecError
-from ablations.measurable import RunMeasure, for_run, not_run
+from ablations.measurable import RunMeasure, caveats, for_run
 from ablations.runs import PlannedRun
 from ablations.spec import Experiment
 from lightning_modules.config import Data, RunSettings
@@ -117,7 +117,7 @@ class Workspace:
         with explained(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         arms = {item.run.arm: item.run.settings for item in self.planned}
-        notices = not_run(self.experiment.measures, list(arms.items()), data_root=self.data_root)
+        notices = caveats(self.experiment.measures, list(arms.items()), data_root=self.data_root)
         claims = claimfile.load_named(self.experiment.claims, spec=self.spec)
         content = self.plan() | {"notices": notices}
         plan.write(content, self.folder, spec=self.spec, claims=claims, data=self._describe_data())

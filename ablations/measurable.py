@@ -88,8 +88,8 @@ def for_run(
                 yield part
 
 
-def not_run(measures: Sequence[Measure], runs: Sequence[tuple[str, RunSettings]], *, data_root: Path) -> list[str]:
-    """What of the measures is not computed, and why, a sentence each.
+def caveats(measures: Sequence[Measure], runs: Sequence[tuple[str, RunSettings]], *, data_root: Path) -> list[str]:
+    """What of the measures is not computed, and why, and what is no evidence, a sentence each.
 
     Args:
         runs: of each arm one.
@@ -107,6 +107,10 @@ def not_run(measures: Sequence[Measure], runs: Sequence[tuple[str, RunSettings]]
                 for part in settings.parts(built_in=built_in):
                     if (problem := part.task.problem(data_root)) is not None:
                         sentences[f"{settings.kind}: {part.task.name} not run: {problem}."] = None
+    quick = [settings.kind for settings in measures if getattr(settings, "effort", "full") == "quick"]
+    if quick:
+        kinds = listed(quick, "and")
+        sentences[f"{kinds}: measured with effort quick, on a part of everything: no evidence."] = None
     return list(sentences)
 
 

@@ -16,6 +16,7 @@ from ablations.grid import arm_faults, expand, shared
 from ablations.problems import Fault, KeyPath, Problem, SpecProblems
 from ablations.sentences import faults
 from ablations.spec import SECTIONS, Arm, Experiment, Grid
+from ablations.wording import guess, shown
 
 
 def load(path: Path) -> Experiment:
@@ -66,6 +67,8 @@ def _arm_faults(content: dict[str, Any]) -> Iterator[Fault]:
         grid = None
     arms, found = expand(common, overrides, grid)
     yield from found
+    if not found:  # else arms are missing that a measure may name
+        yield from _unknown_arms(content.get("measures"), [arm.name for arm in arms])
     # Above all arms a section may leave out or contradict what every arm then says; no more than that.
     yield from (fault for fault in arm_faults(common) if fault.about in ("key", "value"))
     sections = {name for arm in arms for name in arm.sections}
@@ -81,6 +84,16 @@ def _arm_faults(content: dict[str, Any]) -> Iterator[Fault]:
                 said.add((place, fault.sentence))
                 in_arm = place[0] in ("arms", "grid") and fault.about in ("missing", "several")
                 yield Fault(place, (f"arm {arm.name}: " if in_arm else "") + fault.sentence, fault.about)
+
+
+def _unknown_arms(measures: Any, names: list[str]) -> Iterator[Fault]:
+    """Arms that a measure names and the spec does not have."""
+    for index, settings in enumerate(measures if isinstance(measures, list) else ()):
+        wanted = settings.get("arms") if isinstance(settings, dict) else None
+        for place, name in enumerate(wanted if isinstance(wanted, list) else ()):
+            if isinstance(name, str) and name not in names:
+                sentence = f"an entry of arms must be the name of an arm, but is {shown(name)}{guess(name, names)}"
+                yield Fault(("measures", index, "arms", place), sentence, "value")
 
 
 def _sections(written: dict[str, Any]) -> dict[str, Any]:

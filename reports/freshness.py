@@ -18,6 +18,7 @@ def digest(folder: Path) -> str:
     runs = [folder.parent / "runs" / run.folder for run in read_plan(folder).runs]
     paths = [folder / name for name in ("plan.json", "spec.yaml", "results.parquet")]
     paths += [run / name for run in runs for name in ("state.json", "provenance.json", "run.json")]
+    paths += sorted(folder.glob("claims/*.yaml"))
     paths += sorted([*HERE.glob("*.py"), *HERE.glob("templates/*")])
     sha256 = hashlib.sha256()
     for path in paths:
@@ -31,8 +32,9 @@ def is_fresh(folder: Path) -> bool:
     try:
         told = json.loads((folder / "report.json").read_bytes())
         panels = [panel for figure in told["figures"] for panel in figure["panels"]]
-        made = ["report.html", *(panel[kind] for panel in panels for kind in ("svg", "csv"))]
+        made = ["report.html", "report.md", *(panel[kind] for panel in panels for kind in ("svg", "csv"))]
         made += [table["csv"] for table in (*told["tasks"], told["joined"]) if table["rows"]]
+        made += [claim["plot"][kind] for claim in told["claims"] if claim["plot"] for kind in ("svg", "csv")]
         return told["made_from"] == digest(folder) and all((folder / name).is_file() for name in made)
     except (OSError, ValueError, KeyError, TypeError):
         return False

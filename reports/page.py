@@ -1,4 +1,4 @@
-"""The page of an experiment: one HTML file that needs nothing else, and the same content as JSON."""
+"""The page of an experiment: one HTML file that needs nothing else, and the same content as Markdown and JSON."""
 
 import base64
 import hashlib
@@ -12,8 +12,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ablations.results import write_whole
+from reports import claim_texts, markdown, numbers
 from reports import folder as experiment_folder
-from reports import numbers
+from reports.claim_entries import claim_entries
+from reports.claim_plots import draw_claim
 from reports.content import content
 from reports.descriptions import axis_head, place
 from reports.drawings import Drawing, draw
@@ -29,7 +31,7 @@ EMBEDDED_CSV_BYTES = 500_000
 
 
 def write(folder: Path) -> Path:
-    """Write report.html, report.json and figures/ into the experiment's folder; returns the HTML's path.
+    """Write report.html, .md and .json and figures/ into the experiment's folder; returns the HTML's path.
 
     Reads only what lies in `folder` and in the `runs` beside it. The same input gives the same bytes.
     Runs that are missing or failed are said to be so; a page is written whatever the state.
@@ -39,18 +41,28 @@ def write(folder: Path) -> Path:
     """
     experiment = experiment_folder.read(folder)
     said = content(experiment) | {"made_from": digest(folder)}
+    said["claims"] = claim_entries(experiment, said)
     drawn = {}
     for figure in said["figures"]:
         for panel in figure["panels"]:
             drawn[panel["name"]] = made = draw(experiment.table, panel, arms=experiment.plan.arms)
-            write_whole(folder / panel["svg"], made.svg.encode())
-            write_whole(folder / panel["csv"], made.csv.encode())
+            _write_drawing(made, panel, folder)
+    for entry in said["claims"]:
+        if entry["plot"]:
+            drawn[entry["id"]] = made = draw_claim(entry)
+            _write_drawing(made, entry["plot"], folder)
     for name, text in tables_of(said).items():
         write_whole(folder / f"figures/{name}.csv", text.encode())
     written = json.dumps(_finite(said), ensure_ascii=False, allow_nan=False, indent=1)
     write_whole(folder / "report.json", written.encode())
+    write_whole(folder / "report.md", markdown.text(said).encode())
     write_whole(folder / "report.html", html(said, drawn).encode())
     return folder / "report.html"
+
+
+def _write_drawing(drawing: Drawing, files: Mapping[str, str], folder: Path) -> None:
+    write_whole(folder / files["svg"], drawing.svg.encode())
+    write_whole(folder / files["csv"], drawing.csv.encode())
 
 
 def html(said: dict[str, Any], drawn: dict[str, Drawing]) -> str:
@@ -67,13 +79,14 @@ def html(said: dict[str, Any], drawn: dict[str, Drawing]) -> str:
     environment.filters |= {"place": place, "known": lambda values: values or numbers.ABSENT, "mark": mark}
     environment.filters |= {"anywhere": _anywhere, "axis_head": axis_head, "verdicts": _verdicts}
     environment.filters["breakable"] = _breakable
+    environment.filters |= {name: getattr(claim_texts, name) for name in claim_texts.FILTERS}
     style = (TEMPLATES / "page.css").read_text(encoding="utf-8")
     return environment.get_template("page.html").render(
         said,
         style=Markup(style),
         style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
         svg={name: Markup(panel.svg) for name, panel in drawn.items()},
-        csv=_embedded({name: panel.csv for name, panel in drawn.items()} | tables_of(said)),
+        csv=_embedded(_csv_files(said, drawn)),
         table_number=_table_numbers(said),
         swatch=_swatches([arm["arm"] for arm in said["arms"]]),
     )
@@ -93,6 +106,13 @@ def _breakable(name: str) -> Markup:
 def _verdicts(cells: dict[str, dict[str, Any]]) -> list[str]:
     """Of a row of a table of scores."""
     return [cell["verdict"] for cell in cells.values()]
+
+
+def _csv_files(said: dict[str, Any], drawn: dict[str, Drawing]) -> dict[str, str]:
+    """By name, those of the claims first, which are small."""
+    first = [entry["id"] for entry in said["claims"] if entry["plot"]]
+    names = [*first, *(name for name in drawn if name not in first)]
+    return {name: drawn[name].csv for name in names} | tables_of(said)
 
 
 def _embedded(files: Mapping[str, str]) -> dict[str, str]:
@@ -126,6 +146,6 @@ def _finite(value: Any) -> Any:
     """The value with None for what JSON has no number for."""
     if isinstance(value, dict):
         return {name: _finite(part) for name, part in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_finite(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

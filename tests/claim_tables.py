@@ -89,7 +89,7 @@ SCORES = {
     "n4": 0.85, "n3": 0.845, "n2": 0.84, "n1": 0.83, "blocks": 0.77, "corpus": 0.70,
     "ratio-5": 0.84, "ratio-30": 0.872, "ratio-40": 0.872, "ratio-60": 0.865, "ratio-80": 0.84,
     "cloze": 0.90, "generic": 0.855,
-    "steps-125": 0.80, "steps-250": 0.83, "layers-3": 0.83, "width-32": 0.82,
+    "quarter-steps": 0.80, "half-steps": 0.83, "half-depth": 0.83, "half-width": 0.82,
     "segments": 0.85, "segments-nsp": 0.855, "pairs": 0.83, "pairs-nsp": 0.82,
 }  # fmt: skip
 FROZEN = {"mlm": 0.949, "100-0-0": 0.940, "n1": 0.80, "word2vec": 0.70}

@@ -56,6 +56,14 @@ def test_pairs_are_arms_at_equal_seed_and_seeds_of_an_arm_of_like_encoders(plann
     ]
 
 
+def test_pairs_of_some_arms_only(planned):
+    assert names(comparing.pairs(planned, ["clm"])) == [("clm-0", "clm-1")]
+    only = ASKED.model_copy(update={"arms": ("mlm",)})
+    assert [names(found) for found in comparing.missing(planned[0].directory.path, planned, only).values()] == [
+        [("mlm-0", "mlm-1")]
+    ]
+
+
 def test_distances_are_those_of_the_states_of_the_same_tokens(planned, tokens, tmp_path):
     assert compare(tmp_path, planned) == ["comparing 4 pairs of runs"]
     rows = comparing.rows(tmp_path)

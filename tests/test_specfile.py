@@ -260,7 +260,9 @@ VALUES = [
         "[layer_change]",
         "[layer_chang]",
         "12:12: an entry of measures must be of kind layer_change, token_information, neighbours, geometry, "
-        'influence, pictures, validation or run_distance, but is "layer_chang"; did you mean layer_change?',
+        "influence, pictures, validation, minimal_pairs, probing, structural_probe, frozen_features, fine_tuning, "
+        "baselines, parsing, conditional_independence, retrieval, generation or run_distance, but is "
+        '"layer_chang"; did you mean layer_change?',
     ),
     (
         "[layer_change]",
@@ -276,13 +278,19 @@ VALUES = [
         "[layer_change]",
         "[{tokens: 200}]",
         "12:12: an entry of measures lacks its kind, which is layer_change, token_information, neighbours, "
-        "geometry, influence, pictures, validation or run_distance",
+        "geometry, influence, pictures, validation, minimal_pairs, probing, structural_probe, frozen_features, "
+        "fine_tuning, baselines, parsing, conditional_independence, retrieval, generation or run_distance",
     ),
 ]
 
 FOLDER = "and start with a letter or a digit (200 characters at most), because it names a folder, but is"
 
 NAMES = [
+    (
+        "[layer_change]",
+        "[{kind: run_distance, arms: [mlm, clmm]}]",
+        '12:45: an entry of arms must be the name of an arm, but is "clmm"; did you mean clm?',
+    ),
     (
         "name: trial",
         "name: ../trial",

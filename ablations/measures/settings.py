@@ -128,3 +128,5 @@ class RunDistanceSettings(StateSettings):
     at equal seed, and between the seeds of an arm; of encoders with equally many layers."""
 
     kind: Literal["run_distance"]
+    arms: tuple[str, ...] = Field((), strict=False)
+    """Only these; all unless given. The number of pairs grows with its square."""

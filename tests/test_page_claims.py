@@ -1,0 +1,512 @@
+"""What the page, its Markdown and its plots say of claims."""
+
+import base64
+import html
+import io
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from markdown_it import MarkdownIt
+from matplotlib.figure import Figure
+from scipy import stats
+
+from ablations import claimfile
+from reports import claim_texts, markdown, page
+from reports.claim_entries import claim_entries
+from reports.claim_plots import draw_claim, effects
+from reports.claims import verdicts
+from reports.folder import Experiment, Plan
+from reports.seed_effects import SeedEffects
+from reports.verdicts import judge
+from tests.claim_tables import frame, literature, shipped
+from tests.fake_experiment import rows, write
+from tests.test_page import HOSTILE, Page, strict_json
+
+SEEDS = tuple(range(7))
+SUM = "{measure: layer_change, metric: pwcca, layers: sum}"
+MINUS = "\N{MINUS SIGN}"
+
+
+def claim(number, name, says, effect, *, arms, measures, smallest=0.01, expect="supported", more=""):
+    return (
+        f"  - name: {name}\n    number: {number}\n    says: {says}\n    source: a paper, table 2\n"
+        "    published: 0.406 against 0.356\n"
+        f"    needs: {{arms: [{arms}], measures: [{measures}]}}\n    {effect}\n"
+        f"    smallest_effect: {smallest}\n    expect: {expect}\n    because: so it is there\n"
+        f"    family: family-{number}\n{more}"
+    )
+
+
+def difference(arm, minus, of=SUM, unit="distance", more=""):
+    return f"{{kind: difference, of: {of}, arm: {arm}, minus: {minus}, unit: {unit}{more}}}"
+
+
+BOTTOM = "{measure: token_information, metric: cross_fitted, layers: bottom}"
+CURVE = "{measure: token_information, metric: cross_fitted}"
+LOSS = "{measure: validation, metric: loss}"
+TEXT = "version: 1\nclaims:\n" + "".join(
+    [
+        claim(1, "more", "It changes more.", f"effect: {difference('mlm', 'clm')}", arms="mlm, clm",
+              measures="layer_change", more=f"    beside:\n      than-mt: {difference('mlm', 'mt')}\n"),
+        claim(2, "less", "It changes less.", f"effect: {difference('clm', 'mlm')}", arms="mlm, clm",
+              measures="layer_change"),
+        claim(3, "same", "It is the same.", f"effect: {difference('mlm', 'clm')}", arms="mlm, clm",
+              measures="layer_change", smallest=5, expect="equivalent"),
+        claim(4, "start", "It starts with more.", f"effect: {difference('mlm', 'mt', BOTTOM, 'nats')}",
+              arms="mlm, mt", measures="token_information", smallest=0.001),
+        claim(5, "few", "It is rarely known.", f"effect: {difference('mt', 'clm', LOSS, 'nats')}", arms="mt, clm",
+              measures="validation", expect="open"),
+        claim(6, "parts", "It falls and rises.",
+              "effects:\n"
+              f"      falls: {{kind: shape, of: {CURVE}, arm: mlm, form: fall_to_inner, unit: nats}}\n"
+              f"      rises: {{kind: shape, of: {CURVE}, arm: mlm, form: rise_to_top, unit: nats}}\n"
+              f"      changes: {difference('mlm', 'mt')}",
+              arms="mlm, mt", measures="token_information, layer_change"),
+        claim(7, "half", "It is measured in part.",
+              f"effects:\n      there: {difference('mlm', 'clm')}\n"
+              "      not-there: {kind: difference, of: {measure: parsing, metric: uuas}, arm: mlm, minus: clm}",
+              arms="mlm, clm", measures="layer_change, parsing"),
+    ]
+)  # fmt: skip
+VERDICTS = {
+    "more": "supported", "less": "contradicted", "same": "equivalent", "start": "undecided",
+    "few": "insufficient evidence", "parts": "supported", "half": "not run",
+}  # fmt: skip
+
+
+def made(out, *, text=TEXT, planned=None, names=("layers", "gone"), question=None):
+    """An experiment with every verdict: seven seeds, of which translation has two validated."""
+    kept = [row for row in rows(seeds=SEEDS) if (row["arm"], row["measure"]) != ("mt", "validation")]
+    kept += [row for row in rows(("mt",), (0, 1)) if row["measure"] == "validation"]
+    folder = write(out, seeds=SEEDS, table_rows=kept)
+    path = folder / "claims" / "layers.yaml"
+    path.parent.mkdir()
+    path.write_text(planned or text, encoding="utf-8")
+    known = claimfile.planned([claimfile.load(path)], [], runs_started=0, at="2026-11-20T09:00:00+00:00")
+    path.write_text(text, encoding="utf-8")
+    plan = json.loads((folder / "plan.json").read_text())
+    plan |= {"claims": list(names), "claim_files": known} | ({"question": question} if question else {})
+    (folder / "plan.json").write_text(json.dumps(plan))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = made(tmp_path_factory.mktemp("claims"))
+    page.write(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shown(folder):
+    return Page(folder / "report.html")
+
+
+@pytest.fixture(scope="module")
+def said(folder):
+    return {claim["name"]: claim for claim in strict_json(folder / "report.json")["claims"]}
+
+
+def article(folder, name):
+    """The text of a claim's article, tags dropped."""
+    source = (folder / "report.html").read_text(encoding="utf-8")
+    opened = rf'<article class="claim" aria-labelledby="claim-{name}">'
+    (found,) = re.findall(rf"{opened}(.*?)</article>", source, re.S)
+    return " ".join(re.sub("<[^>]*>", " ", re.sub("<desc.*?</desc>", "", found)).split())
+
+
+# The page --------------------------------------------------------------------------------------------
+
+
+def test_claims_come_first_and_each_has_its_heading(shown):
+    headings = [data.strip() for tag, data in shown.texts if tag in ("h2", "h3") and data.strip()]
+    assert headings[:3] == ["Contents", "Claims", "How to read this"]
+    assert headings[3:10] == [
+        *("It changes more.", "It changes less.", "It is the same.", "It starts with more."),
+        *("It is rarely known.", "It falls and rises.", "Not run"),
+    ]
+    assert shown.attributes("href")[1] == "#claims"  # after the icon, the first of the contents
+
+
+def test_one_sentence_counts_the_verdicts(shown):
+    assert (
+        "Claims Of 7 claims, 2 supported, 1 contradicted, 1 equivalent, 1 undecided, 1 insufficient evidence and "
+        "1 not run. The literature lets expect a verdict on 5 of them: 3 came out so, 1 came out otherwise and 1 "
+        "stayed open."
+    ) in shown.text
+
+
+def test_the_table_has_the_verdict_and_the_interval_over_seeds(shown, folder):
+    header, body = shown.table("Verdicts")
+    assert header == ["Claim", "Verdict", "Effect [interval]", "n", "Literature expects"]
+    assert [(row[0], row[1]) for row in body] == [
+        ("1. It changes more.", "supported"),
+        ("2. It changes less.", "contradicted"),
+        ("3. It is the same.", "equivalent"),
+        ("4. It starts with more.", "undecided"),
+        ("5. It is rarely known.", "insufficient evidence"),
+        ("6. It falls and rises.", "supported"),
+    ]
+    table = pd.read_parquet(folder / "results.parquet")
+    steps = table[(table.measure == "layer_change") & (table.metric == "pwcca") & (table.layer >= 1)]
+    sums = steps[steps.layer_to == steps.layer + 1].groupby(["arm", "seed"])["value"].sum()
+    found = (sums["mlm"] - sums["clm"]).to_numpy()
+    low, high = stats.t.interval(0.95, 6, found.mean(), stats.sem(found))
+    assert body[0][2:] == [f"{found.mean():.4f} [{low:.4f}, {high:.4f}] distance", "7", "supported (met)"]
+    assert body[1][2].startswith(f"{MINUS}{found.mean():.4f} [{MINUS}{high:.4f}, ")
+    assert [row[4] for row in body[1:]] == [
+        *("supported (not met)", "equivalent (met)", "supported (left open)", "open", "supported (met)")
+    ]
+
+
+def test_a_verdict_is_a_word_with_a_shape_of_its_own(shown):
+    drawn = re.findall(r'<span class="verdict ([a-z-]+)"><svg[^>]*>(.*?)</svg>', shown.source)
+    shapes = {name: {shape for other, shape in drawn if other == name} for name, _ in drawn}
+    assert set(shapes) == {"supported", "contradicted", "equivalent", "undecided", "insufficient-evidence"}
+    assert all(len(own) == 1 for own in shapes.values())
+    assert len({shape for own in shapes.values() for shape in own}) == len(shapes)
+
+
+def test_every_reference_has_its_target_and_nothing_has_a_style_of_its_own(shown):
+    names = shown.attributes("id")
+    assert len(names) == len(set(names))
+    wanted = [address[1:] for address in shown.attributes("href") if address[0] == "#"]
+    wanted += [name for names in shown.attributes("aria-labelledby", "aria-describedby") for name in names.split()]
+    assert set(wanted) <= set(names)
+    assert {f"claim-{name}" for name in VERDICTS if name != "half"} <= set(wanted)
+    assert not shown.attributes("style")
+    assert all(len(row) == len(table["rows"][0]) for table in shown.tables for row in table["rows"])
+
+
+def test_a_claim_stands_beside_what_was_published(folder):
+    text = article(folder, "more")
+    for fact in (
+        "Claim 1 It changes more. supported : the 95% interval lies above 0",
+        "Published 0.406 against 0.356 Here, n = 7 0.05",
+        "Literature expects supported (met) : so it is there",
+        "Source a paper, table 2",
+        "Judged at level 0.05, in the family family-1",
+        "Shown in Figure 1. Change between consecutive layers",
+    ):
+        assert fact in text
+    both = "Shown in Figure 2. Information about the input token ; Figure 1. Change between consecutive layers"
+    assert both in article(folder, "parts")
+    assert "Shown in Runs" in article(folder, "few")
+
+
+def test_the_parts_stand_in_a_table_with_their_tests(shown):
+    header, body = shown.table("The parts, all of which must hold")
+    assert header[:3] == ["Part", "Verdict", "Effect [interval]"]
+    assert [row[0].removesuffix(" decides") for row in body] == ["falls", "rises", "changes"]
+    assert [row[header.index("Interval")] for row in body] == ["97.5%", "97.5%", "95%"]
+    assert [row[header.index("Layer judged at")] for row in body] == ["4", "4", "\N{EN DASH}"]
+    assert {row[header.index("p (sign flips)")] for row in body} == {"0.016"}  # 2 of 2^7 patterns
+    tables = [table["rows"] for table in shown.tables if table["caption"].startswith("The effect")]
+    assert [" ".join(cell.split()) for cell in tables[0][2]][:2] == ["than-mt beside", "supported"]
+
+
+def test_what_is_not_run_has_its_reason_and_what_there_is_of_it(shown, said):
+    there = said["half"]["parts"][0]
+    assert there["name"] == "there"
+    assert (
+        "Not run 7. It is measured in part. not run: there are no results of parsing Measured so far: there "
+        f"{there['effect']:.4f} ["
+    ) in shown.text
+    assert "gone: not run: the file of claims is not in the experiment's folder;" in shown.text
+
+
+def test_a_claim_that_was_changed_after_it_was_planned_says_so(tmp_path):
+    folder = made(tmp_path, planned=TEXT.replace("smallest_effect: 5", "smallest_effect: 4"))
+    shown = Page(page.write(folder))
+    sentence = "This claim was changed after the experiment was first planned, so it is no prediction."
+    assert shown.text.count(sentence) == 1
+    assert sentence in article(folder, "same")
+    assert "planned 2026-11-20 09:00 UTC changed since" in shown.text
+    assert "Changed after the experiment was first planned" in (folder / "report.md").read_text(encoding="utf-8")
+
+
+# Plots and their data --------------------------------------------------------------------------------
+
+
+def test_every_plot_has_a_text_that_says_its_numbers(shown, said):
+    described = [data for tag, data in shown.texts if tag == "desc"]
+    own = [claim["plot"]["description"] for claim in said.values() if claim["plot"]]
+    assert described[: len(own)] == own
+    opening = "Mean effect over seeds with its interval, against 0 and the smallest that matters."
+    assert own[0].startswith(f"{opening} more: supported, 0.05")
+    assert " than-mt (beside): supported, 0.1" in own[0]
+
+
+def test_the_data_of_a_plot_are_the_values_of_the_seeds(shown, folder, said):
+    frame = pd.read_csv(folder / said["parts"]["plot"]["csv"])
+    assert frame["part"].unique().tolist() == ["falls", "rises", "changes"]
+    assert frame[frame["part"] == "falls"]["layer"].tolist() == [4] * 7
+    for part in said["parts"]["parts"]:
+        own = frame[frame["part"] == part["name"]]
+        assert own["seed"].tolist() == list(SEEDS)
+        assert own["value"].tolist() == pytest.approx(part["values"])
+        assert own["effect"].tolist() == pytest.approx([own["value"].mean()] * 7)
+    beside = pd.read_csv(folder / said["more"]["plot"]["csv"]).groupby("part")["decides"].first()
+    assert beside.to_dict() == {"more": "yes", "than-mt": "no"}
+    links = {a["download"]: a["href"] for tag, a in shown.tags if tag == "a" and "download" in a}
+    inside = base64.b64decode(links["claim-more.csv"].partition("base64,")[2])
+    assert inside == (folder / "figures/claim-more.csv").read_bytes()
+
+
+def part(values, *, smallest=0.1, low=None, high=None, verdict="supported", name="it"):
+    values = np.array(values, float)
+    return {
+        "name": name, "unit": "nats", "verdict": verdict, "effect": values.mean(), "smallest_effect": smallest,
+        "low": values.min() if low is None else low, "high": values.max() if high is None else high,
+        "values": tuple(values), "seeds": tuple(range(len(values))),
+    }  # fmt: skip
+
+
+def artists(ax, gid):
+    return [artist for artist in ax.get_children() if artist.get_gid() == gid]
+
+
+def drawn(parts):
+    return effects(parts, ax=Figure().subplots(), unit="nats")
+
+
+def test_a_row_shows_mean_interval_seeds_and_what_matters():
+    ax = drawn([part([1, 2, 3], low=0.5, high=3.5), part([-1, 0, 4], verdict="undecided", smallest=0.2)])
+    assert [line.get_xdata()[0] for line in artists(ax, "mean")] == [2, 1]
+    assert [tuple(line.get_xdata()) for line in artists(ax, "interval")] == [(0.5, 3.5), (-1, 4)]
+    assert [sorted(line.get_xdata()) for line in artists(ax, "seed")] == [[1, 2, 3], [-1, 0, 4]]
+    spans = [patch.get_datalim(ax.transData).intervalx for patch in artists(ax, "margin")]
+    assert [tuple(span) for span in spans] == [pytest.approx((-0.1, 0.1)), pytest.approx((-0.2, 0.2))]
+    assert [line.get_markerfacecolor() for line in artists(ax, "mean")] == ["#0072B2", "white"]
+    assert not artists(ax, "cut")
+
+
+def test_an_interval_that_dwarfs_the_seeds_is_cut_with_an_arrow():
+    ax = drawn([part([1, 2], low=-300, high=0.5)])
+    low, high = ax.get_xlim()
+    assert low > -10
+    assert [line.get_xdata()[0] for line in artists(ax, "cut")] == [low]
+    assert low < 0 < 2 < high
+
+
+def test_a_number_that_is_not_finite_is_left_out_of_the_plot():
+    nan = float("nan")
+    ax = drawn([part([1, 2, nan], low=nan, high=nan) | {"effect": nan}])
+    assert [sorted(line.get_xdata()) for line in artists(ax, "seed")] == [[1, 2]]
+    assert not artists(ax, "mean")
+    assert not artists(ax, "interval")
+
+
+# Words -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.05, "0.05"), (0.1234, "0.123"), (1234.5, "1,230"), (-0.5, f"{MINUS}0.5"), (0.0, "0"), (12.0, "12"),
+     (100.0, "100"), (None, "\N{EN DASH}"), (2.14e-9, f"2.14e{MINUS}09"), (0.99999, "1")],
+)  # fmt: skip
+def test_three_figures_and_no_zeros_at_the_end(value, text):
+    assert claim_texts.significant(value) == text
+
+
+def test_an_effect_has_the_decimals_that_its_interval_allows():
+    made = {"effect": 1.23456, "low": 1.0, "high": 1.469, "unit": "nats"}
+    assert claim_texts.effect(made) == "1.23 [1.00, 1.47] nats"
+    assert claim_texts.effect(made | {"low": -30.0, "high": 32.0, "unit": ""}) == f"1 [{MINUS}30, 32]"
+    assert claim_texts.effect(made | {"low": 1.23456, "high": 1.23456 + 1e-15}) == "1.23 nats"
+    assert claim_texts.effect(made | {"effect": float("nan")}) == "\N{EN DASH}"
+
+
+def judged(values, *, smallest, direction="higher", ways=1):
+    """A claim of so many parts, all with these effects, judged at 0.05; and its entry, as far as words need it."""
+    parts = {f"part-{i}": SeedEffects(tuple(range(len(values))), values, direction=direction) for i in range(ways)}
+    found = judge(parts, dict.fromkeys(parts, smallest), level=0.05)
+    told = {"unit": "nats", "n": len(values)}
+    entries = [told | {"name": name} | own._asdict() for name, own in found.parts.items()]
+    return {"verdict": found.verdict, "deciding": found.deciding, "parts": entries}
+
+
+@pytest.mark.parametrize("ways", [1, 3])
+@pytest.mark.parametrize(
+    ("mean", "smallest", "direction", "verdict"),
+    [
+        (2, 0.01, "higher", "supported"),
+        (-3, 0.01, "higher", "contradicted"),
+        (0.1, 4, "higher", "equivalent"),
+        (4, 1, "either", "supported"),
+    ],
+)
+def test_what_would_change_a_verdict_does_so_and_no_less(mean, smallest, direction, verdict, ways):
+    """The mean is moved to either side of every number that the sentence names."""
+    spread = np.random.default_rng(3).normal(0, 1, 8)
+    spread -= spread.mean()
+
+    def at(centre):
+        return judged(spread + centre, smallest=smallest, direction=direction, ways=ways)
+
+    entry = at(mean)
+    assert entry["verdict"] == verdict
+    either = {own["name"]: direction for own in entry["parts"]}
+    said = claim_texts.would_change(entry, directions=either)
+    found = re.findall(rf"(?:than|below|above) ({MINUS}?[\d.]+)", said)
+    bounds = [float(text.replace(MINUS, "-")) for text in found]
+    assert len(bounds) == (1 if verdict == "equivalent" or direction == "either" else 2)
+    inside, outside = (1.01, 0.99) if verdict != "equivalent" else (0.99, 1.01)  # three figures are written
+    assert at(inside * bounds[0])["verdict"] == verdict
+    assert at(outside * bounds[0])["verdict"] != verdict
+    if len(bounds) == 2:
+        other = {"supported": "contradicted", "contradicted": "supported"}[verdict]
+        assert at(1.01 * bounds[1])["verdict"] == other
+        assert at(0.99 * bounds[1])["verdict"] != other
+
+
+def test_the_undecided_are_told_how_many_seeds_it_takes():
+    spread = np.random.default_rng(3).normal(0, 1, 8)
+    entry = judged(spread, smallest=0.5)
+    assert entry["verdict"] == "undecided"
+    (own,) = entry["parts"]
+    assert claim_texts.would_change(entry, directions={}) == (
+        f"More seeds. With this spread, 8 seeds find in 8 of 10 experiments an effect of "
+        f"{own['smallest_seen']:.3g} nats; to find one of 0.5 nats, or that there is none, takes "
+        f"{own['seeds_to_decide']} seeds."
+    )
+    assert claim_texts.would_change(judged(spread[:2], smallest=0.5), directions={}) == (
+        "At least 3 seeds; there are 2."
+    )
+    assert claim_texts.would_change(judged(spread * 0, smallest=0.5), directions={}) == (
+        "A finite number in every seed, and a spread between them: more seeds, or a longer measurement."
+    )
+
+
+# What it links to, and every claim we ship -----------------------------------------------------------
+
+
+def panel(measure, *, axis=None, kind="arms"):
+    return {"measure": measure, "axis": axis, "kind": kind}
+
+
+def test_a_claim_leads_to_the_figures_and_tables_of_what_it_reads(tmp_path):
+    """Along the course of training where it compares that; else not to a figure over steps or examples."""
+    figures = [
+        {"name": "learning", "title": "Learning", "panels": [panel("learning")]},
+        {"name": "maps", "title": "Maps", "panels": [panel("fine_tuning", kind="maps")]},
+        {"name": "examples", "title": "Examples", "panels": [panel("fine_tuning", axis="examples")]},
+        {"name": "over_training", "title": "Over training", "panels": [panel("fine_tuning", axis="step")]},
+    ]
+    tasks = [{"name": "table-fine_tuning", "title": "Fine-tuning", "measure": "fine_tuning"}]
+
+    def places(number):
+        experiment = alone(shipped()[number], tmp_path / str(number), seeds=3)
+        (entry,) = claim_entries(experiment, {"claims": verdicts(experiment), "figures": figures, "tasks": tasks})
+        return [(place["id"], place["title"]) for place in entry["shown_in"]]
+
+    table = ("table-fine_tuning", "Table 1. Fine-tuning")
+    assert places(7) == [("over_training", "Figure 4. Over training"), table, ("learning", "Figure 1. Learning")]
+    assert places(6) == [table]
+    assert places(24) == [("runs", "Runs")]
+
+
+def alone(claim, folder, *, seeds):
+    """An experiment about nothing but this claim, with the numbers that the literature lets expect."""
+    (folder / "claims").mkdir(parents=True)
+    told = {"version": 1, "claims": [claim.model_dump(mode="json", exclude_none=True, exclude_defaults=True)]}
+    (folder / "claims" / "it.yaml").write_text(json.dumps(told), encoding="utf-8")
+    return Experiment(
+        plan=Plan(experiment="it", arms=list(claim.needs.arms), runs=[], claims=["it"]),
+        spec="",
+        runs=[],
+        table=literature(frame(claim, seeds), rng=np.random.default_rng(5)),
+        foreign_rows=0,
+        folder=folder,
+    )
+
+
+@pytest.mark.parametrize("number", shipped())
+def test_every_claim_we_ship_can_be_shown(number, tmp_path):
+    experiment = alone(shipped()[number], tmp_path, seeds=6)
+    said = {"claims": verdicts(experiment), "figures": [], "tasks": []}
+    (entry,) = claim_entries(experiment, said)
+    assert entry["verdict"] != "not run"
+    assert entry["would_change"].endswith(".")
+    assert "nan" not in entry["would_change"] + entry["plot"]["description"]
+    made = draw_claim(entry)
+    assert made.svg.count("<text") >= len(entry["parts"]) + len(entry["beside"])
+    frame_of = pd.read_csv(io.StringIO(made.csv))
+    assert len(frame_of) == sum(part["n"] for part in entry["parts"] + entry["beside"])
+
+
+# Markdown --------------------------------------------------------------------------------------------
+
+
+def rendered(text):
+    return MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
+
+
+def cells(row):
+    return [" ".join(html.unescape(re.sub("<[^>]*>", "", cell)).split()) for cell in row]
+
+
+def markdown_tables(folder):
+    source = rendered((folder / "report.md").read_text(encoding="utf-8"))
+    return [
+        [cells(re.findall("<t[hd].*?</t[hd]>", row, re.S)) for row in re.findall("<tr>.*?</tr>", table, re.S)]
+        for table in re.findall("<table>.*?</table>", source, re.S)
+    ]
+
+
+def test_markdown_says_the_same_of_claims_arms_and_runs(folder, shown, said):
+    claims, *rest = markdown_tables(folder)
+    _, body = shown.table("Verdicts")
+    assert [[f"{row[0]}. {row[1]}", *row[2:]] for row in claims[1:]] == body
+    parts = rest[5]
+    header, body = shown.table("The parts, all of which must hold")
+    assert [row[1:3] for row in parts[1:]] == [row[1:3] for row in body]
+    assert [row[parts[0].index("Seeds to decide")] for row in parts[1:]] == [
+        row[header.index("Seeds to decide")] for row in body
+    ]
+    _, arms = shown.table("Arms")
+    (of_arms,) = [table for table in rest if table[0][:2] == ["Arm", "Runs done"]]
+    assert [row[:4] for row in of_arms[1:]] == [row[:4] for row in arms]
+    source = (folder / "report.md").read_text(encoding="utf-8")
+    for claim in said.values():
+        assert markdown.escaped(claim["rule"]) in source
+        assert markdown.escaped(claim["would_change"]) in source or not claim["plot"]
+
+
+def test_hostile_text_is_text_in_page_and_markdown(tmp_path):
+    hostile = f"{HOSTILE} | `x` [a](http://example.org) $y$ __b__"
+    quoted = json.dumps(f"\x1b{hostile}", ensure_ascii=False)
+    text = TEXT.replace("says: It changes more.", f"says: {quoted}").replace("a paper, table 2", quoted)
+    text = text.replace("published: 0.406 against 0.356", f"published: {quoted}")
+    text = text.replace("because: so it is there", f"because: {quoted}")
+    text = text.replace("unit: distance", f"unit: {quoted}")
+    folder = made(tmp_path, text=text, names=("layers", hostile), question=f"# {hostile}")
+    shown = Page(page.write(folder))
+    assert not {tag for tag, _ in shown.tags} & {"script", "img"}
+    once = " ".join(hostile.split())
+    assert shown.text.count(once) >= 20  # what is said, published and expected, why, the source, units, the file
+    source = rendered((folder / "report.md").read_text(encoding="utf-8"))
+    assert not re.search(r"<(script|img|/?style|/title)|<a href=\"http|<code>x|<strong>b", source)
+    plain = " ".join(html.unescape(re.sub(r"<[^>]*>", "", source)).split())
+    assert plain.count(once) >= 20
+    assert "<h1># </style>" not in source
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["# x", "- x", "1. x", "+ x", "> x", "a\n\n# b", "*x*", "snake_case", "_x_", "a & b", "`x`", "a|b", "\\",
+     "<b>x</b>", "[x]: y", "===", "    x", "~~~", "---", "1)"],
+)  # fmt: skip
+def test_text_that_is_escaped_is_one_paragraph_of_just_this_text(text):
+    source = rendered(markdown.escaped(text))
+    assert re.fullmatch(r"<p>[^<]*</p>\n", source)
+    assert html.unescape(source[3:-5]).strip() == " ".join(text.split())
+
+
+def test_what_is_markdown_already_is_not_escaped_again():
+    assert markdown.escaped(markdown.escaped("*x*")) == r"\*x\*"
+    assert markdown.escaped("snake_case 0.5, 1.2") == "snake_case 0.5, 1.2"
+    assert markdown.escaped(3) == 3
