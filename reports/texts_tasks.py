@@ -32,9 +32,7 @@ STRUCTURE = FigureText(
     name="structure",
     title="Syntactic trees in each layer",
     kind="arms",
-    shown=(
-        Shown("structural_probe", "uuas", each=True, axis="layer"),
-    ),
+    shown=(Shown("structural_probe", "uuas", each=True, axis="layer"),),
     n="examples",
     d="",
     section="tasks",

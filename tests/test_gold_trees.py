@@ -14,9 +14,7 @@ def labelled(words, heads, tags=None, *, text=None, forms=None):
     words = tuple(words.split())
     tags = tuple(tags.split()) if tags else ("NOUN",) * len(words)
     relations, senses = ("dep",) * len(words), (None,) * len(words)
-    return LabelledSentence(
-        text or " ".join(words), words, tags, tuple(heads), relations, senses, forms or words
-    )
+    return LabelledSentence(text or " ".join(words), words, tags, tuple(heads), relations, senses, forms or words)
 
 
 @pytest.fixture(scope="module")

@@ -86,9 +86,7 @@ def test_a_probability_worked_out_on_paper():
 def test_every_probability_is_that_of_plain_tables():
     judge, slow = Judge(split_of(*SENTENCES), vocab_size=V), counted(SENTENCES)
     grams = list(itertools.product([START, *ASKED], [START, *ASKED], ASKED))
-    np.testing.assert_allclose(
-        judge.probabilities(np.array(grams)), [slow(*gram) for gram in grams], rtol=1e-12
-    )
+    np.testing.assert_allclose(judge.probabilities(np.array(grams)), [slow(*gram) for gram in grams], rtol=1e-12)
 
 
 def test_the_probabilities_after_any_context_sum_to_one(tokens):

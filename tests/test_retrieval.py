@@ -271,9 +271,7 @@ def found_rows(kind, tokens, **more):
 
 @pytest.fixture(scope="module")
 def in_documents(tokens):
-    return replace(
-        tokens, train=with_documents(tokens.train, 4), validation=with_documents(tokens.validation, 4)
-    )
+    return replace(tokens, train=with_documents(tokens.train, 4), validation=with_documents(tokens.validation, 4))
 
 
 @pytest.fixture(scope="module")

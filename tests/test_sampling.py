@@ -237,9 +237,7 @@ def test_a_token_that_is_drawn_again_has_nothing_to_do_with_the_one_before():
         chosen.append(drawing()(log_share_NV, uniform_N))
         return chosen[-1]
 
-    mask_predict(
-        any_of_three, [2] * n, iterations=2, key=1, drawn=drawn, vocab_size=V * 2**12, device=CPU
-    )
+    mask_predict(any_of_three, [2] * n, iterations=2, key=1, drawn=drawn, vocab_size=V * 2**12, device=CPU)
     first = torch.cat([token_N.view(-1, 2)[:, 0] for token_N in chosen[::2]])  # of equal ones the first is hidden
     again = torch.cat(chosen[1::2])
     assert len(first) == len(again) == n

@@ -4,9 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def standard_error(
-    value_N: NDArray[np.floating] | NDArray[np.bool_], cluster_N: NDArray[np.integer]
-) -> float:
+def standard_error(value_N: NDArray[np.floating] | NDArray[np.bool_], cluster_N: NDArray[np.integer]) -> float:
     """Of the mean of values that are independent between clusters only, to first order (Liang & Zeger 1986).
 
     With a cluster an example it is the usual s / root n, of right and wrong answers the binomial one. NaN for

@@ -62,9 +62,7 @@ def cross_encoder(
     texts = read(pairs.first * 2, pairs.second + wrong, [FOLLOWS] * P + [FOLLOWS_NOT] * P)
     kept_P = np.arange(P) % HELD_OUT == 0
     held = np.flatnonzero(kept_P)
-    held_texts = read(
-        [pairs.first[i] for i in held] * 2, [s[i] for s in (pairs.second, wrong) for i in held], []
-    )
+    held_texts = read([pairs.first[i] for i in held] * 2, [s[i] for s in (pairs.second, wrong) for i in held], [])
 
     def right(trainee: Trainee) -> float:
         """How often what follows is preferred."""

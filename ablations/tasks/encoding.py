@@ -115,9 +115,7 @@ def encode_texts(texts: Sequence[str], tokenizer: Tokenizer, *, max_length: int)
     return Rows([_row([(pieces, FIRST)], max_length) for pieces in _pieces(texts, tokenizer)])
 
 
-def encode_pairs(
-    first: Sequence[str], second: Sequence[str], tokenizer: Tokenizer, *, max_length: int
-) -> Rows:
+def encode_pairs(first: Sequence[str], second: Sequence[str], tokenizer: Tokenizer, *, max_length: int) -> Rows:
     """A row a pair."""
     pairs = zip(_pieces(first, tokenizer), _pieces(second, tokenizer), strict=True)
     return Rows([_row([(a, FIRST), (b, SECOND)], max_length) for a, b in pairs])

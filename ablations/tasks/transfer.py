@@ -57,9 +57,7 @@ def transfer_rows(
     found = [transfer.scores(trained) for trained in (first[rate], *others)]
     yield from transfer.rows(task.name, found)
     if settings.learning_curve:  # its last point
-        yield from transfer.rows(
-            f"{task.name}@{transfer.whole}", [{"score": scores["score"]} for scores in found]
-        )
+        yield from transfer.rows(f"{task.name}@{transfer.whole}", [{"score": scores["score"]} for scores in found])
     for count in sorted({count for count in settings.learning_curve if count < transfer.whole}):
         curve = (transfer.train(repetition, count, rate) for repetition in range(settings.repetitions))
         yield from transfer.rows(f"{task.name}@{count}", [{"score": transfer.score(trained)} for trained in curve])
