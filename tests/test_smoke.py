@@ -26,7 +26,7 @@ def test_the_smoke_spec_becomes_a_table_and_a_page(tmp_path):
     assert list(table.columns) == list(COLUMNS)
     arms = {"mlm", "clm", "mt", "mixture", "electra", "permutation", "nsp", "n1", "untrained"}
     assert set(zip(table["arm"], table["seed"], strict=True)) == {(arm, seed) for arm in arms for seed in (0, 1)}
-    assert set(table["measure"]) == {"layer_change", "token_information", "validation", "learning"}
+    assert set(table["measure"]) == {"layer_change", "token_information", "validation", "learning", "corruption"}
     change = table[(table["measure"] == "layer_change") & (table["metric"] == "pwcca")]
     assert sorted(zip(change["layer"], change["layer_to"], strict=True)) == sorted([(0, 1), (1, 2), (0, 2)] * 18)
     whole = table[(table["measure"] == "validation") & table["group"].isna()]

@@ -1,0 +1,104 @@
+"""From the settings of a spec to rows of scores: every measure of tasks, on one run of the built-in language."""
+
+import pytest
+from pydantic import TypeAdapter
+
+from ablations import measured
+from ablations.measurable import Measure, caveats, for_run
+from ablations.measures.reading import Readings
+from ablations.measuring import measure, rows_of
+from ablations.results import table
+from ablations.tasks.catalogue import TASKS
+from ablations.tasks.examples import read_examples
+from lightning_modules.callbacks import StopRequest
+from lightning_modules.config import RunSettings
+from lightning_modules.data import tokens as token_store
+from lightning_modules.errors import DataError
+from lightning_modules.objectives import build
+from lightning_modules.train import start
+
+MEASURES = TypeAdapter(list[Measure]).validate_python(
+    [
+        {"kind": "minimal_pairs", "pairs": 4},
+        {"kind": "probing", "tasks": ["language_tense"], "effort": "quick", "examples": 60},
+        {"kind": "structural_probe", "effort": "quick", "sentences": 30},
+        {"kind": "frozen_features", "tasks": ["language_topic"], "effort": "quick", "examples": 40, "epochs": 1},
+        {"kind": "baselines", "tasks": ["language_topic"], "effort": "quick", "examples": 60},
+        {"kind": "parsing", "effort": "quick", "sentences": 3, "sweeps": 16, "longest": 5},
+        {"kind": "conditional_independence", "sentences": 20, "ratios": [0.15]},
+        {"kind": "generation", "sentences": 10, "iterations": [1]},
+    ]
+)
+FILES = TypeAdapter(list[Measure]).validate_python(
+    [{"kind": "fine_tuning", "tasks": ["rte"], "effort": "quick"}, "minimal_pairs", "validation"]
+)
+
+
+def settings(kind="masked_lm", **training):
+    return RunSettings.model_validate(
+        {
+            "data": {"kind": "language", "train": 400, "validation": 80, "test": 10, "vocab_size": 300},
+            "encoder": {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2},
+            "objective": {"kind": kind},
+            "training": {"max_steps": 2, "tokens_per_step": 256} | training,
+            "seed": 0,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("language")
+    return token_store.prepare(settings().data, data_root=folder, store=folder / "tokens")
+
+
+@pytest.mark.parametrize("asked", MEASURES, ids=lambda asked: asked.kind)
+def test_every_measure_becomes_rows_that_the_table_takes(asked, tokens, tmp_path):
+    readings = Readings(build(settings(), tokens), tokens, data_root=tmp_path)
+    (one, *_) = for_run([asked], settings(), data_root=tmp_path)
+    rows, _ = rows_of(readings, one)
+    made = table({"run_id": "r", "arm": "mlm", "seed": 0, "measure": one.kind} | row for row in rows)
+    assert made["value"].notna().any()
+    assert (made["n"].dropna() > 0).all()
+
+
+def test_tasks_are_measured_one_by_one_and_only_what_is_missing_is(make_run, tokens):
+    directory = make_run(settings())
+    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    asked = TypeAdapter(list[Measure]).validate_python(
+        [{"kind": "baselines", "tasks": ["language_tense", "language_topic"], "effort": "quick"}]
+    )
+    parts = list(for_run(asked, settings(), data_root=directory.path))
+    assert [part.tasks for part in parts] == [("language_tense",), ("language_topic",)]
+
+    def stopped(line):
+        if "language_topic" in line:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure(directory, tokens, parts, data_root=directory.path, say=stopped)
+    assert measured.missing(directory.path, parts) == parts[1:]
+    measure(directory, tokens, parts, data_root=directory.path, say=lambda line: None)
+    assert measured.missing(directory.path, parts) == []
+    assert set(measured.rows(directory.path)["group"]) == {"language_tense", "language_topic"}
+
+
+def test_what_is_not_run_and_what_is_no_evidence_is_said(tmp_path):
+    data = {"kind": "files", "train": "t.txt", "validation": "v.txt", "vocab_size": 300}
+    changed = settings().model_dump(mode="json") | {"data": data}
+    files = RunSettings.model_validate(changed)
+    skipping = RunSettings.model_validate(changed | {"objective": {"kind": "skip_gram"}})
+    assert caveats(FILES, [("mlm", files), ("words", skipping)], data_root=tmp_path) == [
+        f"fine_tuning: rte not run: classification/rte/train.parquet is not in {tmp_path}.",
+        "minimal_pairs: not run for words: skip_gram has no probability of a sentence.",
+        f"minimal_pairs: blimp not run: blimp/test.parquet is not in {tmp_path}.",
+        f"minimal_pairs: lm_syneval not run: lm_syneval/test.parquet is not in {tmp_path}.",
+        "fine_tuning: measured with effort quick, on a part of everything: no evidence.",
+    ]
+    assert [settings.kind for settings in for_run(FILES, files, data_root=tmp_path)] == ["validation"]
+
+
+def test_text_of_files_has_no_built_in_task(tmp_path):
+    with pytest.raises(DataError) as error:
+        read_examples(TASKS["language_topic"], "test", data_root=tmp_path)
+    assert str(error.value) == "task language_topic: is made by the built-in language, but the data are files."
