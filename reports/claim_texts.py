@@ -84,7 +84,7 @@ def seeds_wanted(part: Mapping[str, Any]) -> str:
 
 
 def counted(entries: Iterable[Mapping[str, Any]]) -> str:
-    """How many claims have which verdict, and how many came out as the literature lets expect."""
+    """How many claims have which verdict, and how many came out as the literature predicts."""
     claims = [entry for entry in entries if entry.get("says")]  # the others are files that cannot be read
     if not claims:
         return "No claim could be read."
@@ -96,14 +96,14 @@ def counted(entries: Iterable[Mapping[str, Any]]) -> str:
     if not outcomes:
         return f"{said}."
     expected = sum(met[word] for word in _OUTCOMES)
-    return f"{said}. The literature lets expect a verdict on {count(expected)} of them: {listed(outcomes)}."
+    return f"{said}. The literature predicts a verdict on {count(expected)} of them: {listed(outcomes)}."
 
 
 _OUTCOMES = {"met": "came out so", "not met": "came out otherwise", "left open": "stayed open"}
 
 
 def expectation(entry: Mapping[str, Any]) -> str:
-    """Whether the verdict is the one that the literature lets expect: `met`, `not met`, `left open` where the
+    """Whether the verdict is the one that the literature predicts: `met`, `not met`, `left open` where the
     seeds decide nothing; empty where it expects none, or nothing was judged."""
     if entry["as_expected"] is None:
         return ""

@@ -127,7 +127,7 @@ JOINT_MINUS_CHAIN = {"ratio=0.15": -0.1, "ratio=0.4": -0.2, "ratio=0.8": -0.4}
 
 
 def _expected(row):
-    """The number that the literature lets expect in a row."""
+    """The number that the literature predicts in a row."""
     arm, group = row["arm"], row["group"]
     match row["measure"], row["metric"]:
         case "fine_tuning", _:

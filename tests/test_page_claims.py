@@ -134,7 +134,7 @@ def test_claims_come_first_and_each_has_its_heading(shown):
 def test_one_sentence_counts_the_verdicts(shown):
     assert (
         "Claims Of 7 claims, 2 supported, 1 contradicted, 1 equivalent, 1 undecided, 1 insufficient evidence and "
-        "1 not run. The literature lets expect a verdict on 5 of them: 3 came out so, 1 came out otherwise and 1 "
+        "1 not run. The literature predicts a verdict on 5 of them: 3 came out so, 1 came out otherwise and 1 "
         "stayed open."
     ) in shown.text
 
@@ -410,7 +410,7 @@ def test_a_claim_leads_to_the_figures_and_tables_of_what_it_reads(tmp_path):
 
 
 def alone(claim, folder, *, seeds):
-    """An experiment about nothing but this claim, with the numbers that the literature lets expect."""
+    """An experiment about nothing but this claim, with the numbers that the literature predicts."""
     (folder / "claims").mkdir(parents=True)
     told = {"version": 1, "claims": [claim.model_dump(mode="json", exclude_none=True, exclude_defaults=True)]}
     (folder / "claims" / "it.yaml").write_text(json.dumps(told), encoding="utf-8")
