@@ -67,7 +67,7 @@ def test_sentences_are_chosen_by_their_length_without_punctuation(tokenizer):
     with pytest.raises(MeasureError) as error:
         words(max_length=4)
     assert str(error.value) == (
-        "parsing needs sentences with trees, of 3 to 10 words besides punctuation and at most 4 sub-words, but "
+        "sentences with trees are needed, of 3 to 10 words besides punctuation and at most 4 sub-words, but "
         "none of 4 is one; give another treebank or raise the measure's `longest`."
     )
 

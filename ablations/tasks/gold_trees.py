@@ -57,7 +57,7 @@ def gold_trees(
                 found.append(tree)
     if not found:
         raise MeasureError(
-            f"parsing needs sentences with trees, of {FEWEST} to {longest} words besides punctuation and at most "
+            f"sentences with trees are needed, of {FEWEST} to {longest} words besides punctuation and at most "
             f"{max_length} sub-words, but none of {len(sentences):,} is one; give another treebank or raise the "
             f"measure's `longest`."
         )
