@@ -19,10 +19,7 @@ from ablations.tasks.catalogue import SPLITS, Split, Task
 from ablations.tasks.examples import Examples, subset
 from ablations.tasks.linear import MOST_ITERATIONS, Part, best_classifier, best_ridge
 from ablations.tasks.metrics import chance, score
-from ablations.tasks.settings import BaselinesSettings
-
-EXAMPLES = {"quick": 1000, "full": 10_000}
-"""Training examples at most, by `effort`."""
+from ablations.tasks.settings import EXAMPLES, BaselinesSettings
 
 STRENGTHS = (1.0, 10.0, 100.0)
 """For features of at most 1 that are mostly 0; see `linear.STRENGTHS`."""

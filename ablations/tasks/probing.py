@@ -25,12 +25,9 @@ from ablations.tasks.examples import Examples, subset
 from ablations.tasks.linear import Labels, Part, best_classifier, classifier
 from ablations.tasks.mix import learned_mix, mixed
 from ablations.tasks.online_code import frequency_log_probabilities, linear_log_probabilities, online_code
-from ablations.tasks.settings import ProbingSettings
+from ablations.tasks.settings import EXAMPLES, ProbingSettings
 from lightning_modules.objective import Objective
 from lightning_modules.randomness import derive
-
-EXAMPLES = {"quick": 1000, "full": 10_000}
-"""Sentences, pairs or words of the training part at most, by `effort`; of the validation part, too."""
 
 
 @dataclass(frozen=True)

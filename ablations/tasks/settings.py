@@ -1,5 +1,7 @@
 """What a spec may say about tasks. No torch."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field
@@ -10,8 +12,8 @@ from ablations.wording import listed, shown
 
 Effort = Literal["quick", "full"]
 
-MOST_EXAMPLES, QUICK_EXAMPLES = 10_000, 1_000
-"""Training examples of frozen features and fine-tuning, at most."""
+EXAMPLES: Mapping[Effort, int] = MappingProxyType({"quick": 1_000, "full": 10_000})
+"""Training examples of every measure that trains, at most, unless a spec says otherwise."""
 
 
 def _known(name: str) -> str:
@@ -73,7 +75,7 @@ class ProbingSettings(TaskSettings):
     kind: Literal["probing"]
     quick_tasks: ClassVar = ("bigram_shift", "tree_depth", "ud_pos", "language_parts_of_speech", "language_tense")
     examples: int | None = Field(None, ge=10)
-    """Training sentences at most; 10,000 unless given, with `quick` 1,000."""
+    """Training sentences at most, or words of tagging; 10,000 unless given, with `quick` 1,000."""
 
     @classmethod
     def suits(cls, task: Task) -> bool:
@@ -125,8 +127,9 @@ class TransferSettings(TaskSettings):
 
     def most(self, split: Split) -> int | None:
         """Examples of a split at most; None is all."""
-        few = QUICK_EXAMPLES if self.effort == "quick" else None
-        return self.examples or few or MOST_EXAMPLES if split == "train" else few
+        if split == "train":
+            return self.examples or EXAMPLES[self.effort]
+        return EXAMPLES["quick"] if self.effort == "quick" else None
 
     @classmethod
     def suits(cls, task: Task) -> bool:

@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from ablations.measures.settings import MeasureSettings
+from ablations.tasks.settings import Effort
 
 
 class StructuralProbeSettings(MeasureSettings):
@@ -17,7 +18,7 @@ class StructuralProbeSettings(MeasureSettings):
     """A treebank (CoNLL-U, or parquet with the columns text, tokens, upos, heads and deprels), for text of other
     kinds, whose sentences are divided among training, validation and test; the built-in language has trees of its
     own."""
-    effort: Literal["quick", "full"] = "full"
+    effort: Effort = "full"
     """Training sentences unless given below: 500, or 4,000."""
     sentences: int | None = Field(None, ge=10)
     """Training sentences, drawn at random; fewer if there are fewer. For validation as many at most, for test

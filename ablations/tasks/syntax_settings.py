@@ -6,8 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from ablations.measures.settings import MeasureSettings
-
-Effort = Literal["quick", "full"]
+from ablations.tasks.settings import Effort
 
 
 class ParsingSettings(MeasureSettings):

@@ -38,10 +38,10 @@ def transfer_rows(
     """The scores of one task, by frozen features or by fine-tuning, as the settings say; the objective stays as
     it is.
 
-    `score` is the task's own metric; `accuracy` of classes and `exact_match` of spans stand beside it where it is
-    another one. `shuffled_score` is the same head's `score` on the test texts with their words in another order
-    (not of spans, which are no spans in another order). The learning curve is the `score` of the group
-    TASK@EXAMPLES. The floor is what the most frequent answer of the training part scores.
+    `score` is the task's own metric; `accuracy` of classes, `spearman` of numbers and `exact_match` of spans stand
+    beside it where it is another one. `shuffled_score` is the same head's `score` on the test texts with their
+    words in another order (not of spans, which are no spans in another order). The learning curve is the `score`
+    of the group TASK@EXAMPLES. The floor is what the most frequent answer of the training part scores.
 
     Args:
         say: told of every epoch; may raise, to stop.
@@ -145,6 +145,8 @@ class _Transfer:
         found = {"score": score(self.task, said, right)}
         if self.task.kind == "classification" and self.task.metric != "accuracy":
             found["accuracy"] = score(_by_accuracy(self.task), said, right)
+        if self.task.kind == "regression" and self.task.metric != "spearman":
+            found["spearman"] = score(replace(self.task, metric="spearman"), said, right)
         if self.task.kind == "span":
             found["exact_match"] = exact_match(said, right)
         if self.order is not None:

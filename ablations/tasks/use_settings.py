@@ -5,8 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from ablations.measures.settings import MeasureSettings
-
-Effort = Literal["quick", "full"]
+from ablations.tasks.settings import Effort
 
 
 class RetrievalSettings(MeasureSettings):
