@@ -69,13 +69,23 @@ def test_words_begin_where_their_first_piece_is(tokens):
     each = [pieces(tokens, word) for word in words]
     assert len(each[1]) > 1
     assert row.ids_T.tolist() == [START, *[i for ids in each for i in ids], END]
-    begins = [n for number, ids in enumerate(each) for n in (number, *[-1] * (len(ids) - 1))]
-    assert row.word_T.tolist() == [-1, *begins, -1]
+    assert tokens.tokenizer.id_to_token(each[1][0]) == "Ġ"  # the letter x is unknown
+    rest = [-1] * (len(each[1]) - 2)
+    assert row.word_T.tolist() == [-1, 0, -1, 1, *rest, 2, *[-1] * (len(each[2]) - 1), -1]
 
 
 def test_a_word_without_a_piece_begins_nowhere(tokens):
     (row,) = encode_words([["the", "", "cat"]], tokens.tokenizer, max_length=LONG).rows
     assert row.word_T[row.word_T >= 0].tolist() == [0, 2]
+
+
+def test_the_space_before_punctuation_is_left_out(tokens):
+    assert pieces(tokens, "!") == pieces(tokens, " !") != []
+    (row,) = encode_words([["the", "cat", "!"]], tokens.tokenizer, max_length=LONG).rows
+    begun = [tokens.tokenizer.id_to_token(i) for i in row.ids_T[row.word_T >= 0].tolist()]
+    assert len(begun) == 3
+    assert not {"Ġ", "▁"} & set(begun)
+    assert row.ids_T[1:-1].tolist() == tokens.tokenizer.encode("the cat!", add_special_tokens=False).ids
 
 
 def test_what_is_too_long_loses_its_end_and_of_a_pair_the_longer_text_first(tokens):
@@ -136,6 +146,14 @@ def test_a_pair_is_its_two_means_their_distance_and_product(objective, tokens):
     np.testing.assert_allclose(found[-1, 0], torch.cat([a, b, (a - b).abs(), a * b]), atol=2e-6)  # float32
 
 
+def test_pairs_whose_second_texts_are_all_empty_are_pairs(objective, tokens):
+    rows = encode_pairs(["the dog sees", "a cat"], ["", ""], tokens.tokenizer, max_length=LONG)
+    found_LNF = pooled_states(objective, rows)
+    assert found_LNF.shape == (3, 2, 64)
+    assert (found_LNF[..., 16:32] == 0).all()
+    assert (found_LNF[..., 32:48] == abs(found_LNF[..., :16])).all()
+
+
 def test_means_are_of_what_is_inside_and_nothing_gives_zero():
     states_BTD = torch.tensor([[[1.0, 2.0], [3.0, 4.0], [100.0, 100.0]], [[5.0, 5.0]] * 3])
     inside_BT = torch.tensor([[True, True, False], [False, False, False]])
@@ -154,7 +172,8 @@ def test_word_states_are_those_of_first_pieces_sentence_by_sentence(objective, t
     for number, sentence in enumerate(words):
         each = [pieces(tokens, word) for word in sentence]
         ids = torch.tensor([[START, *[i for one in each for i in one], END]])
-        starts = 1 + np.cumsum([0, *map(len, each)])[:-1]
+        space = [ids[0] == tokens.tokenizer.token_to_id("Ġ") for ids in each]
+        starts = 1 + np.cumsum([0, *map(len, each)])[:-1] + space
         with torch.no_grad():
             alone = objective.encoder(ids, sees=objective.run.objective.sees)
         for layer, states in enumerate(alone):

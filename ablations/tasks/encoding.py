@@ -13,8 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
+from ablations.measures.labels import spans_of
 from ablations.tasks.catalogue import Task
 from ablations.tasks.examples import Examples
 from lightning_modules.evaluation import TOKENS_AT_ONCE
@@ -49,6 +50,8 @@ class Rows:
     """Examples as tokens, in their order."""
 
     rows: list[Row]
+    paired: bool = False
+    """Whether each has two texts, of which one may be empty."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -118,32 +121,46 @@ def encode_texts(texts: Sequence[str], tokenizer: Tokenizer, *, max_length: int)
 def encode_pairs(first: Sequence[str], second: Sequence[str], tokenizer: Tokenizer, *, max_length: int) -> Rows:
     """A row a pair."""
     pairs = zip(_pieces(first, tokenizer), _pieces(second, tokenizer), strict=True)
-    return Rows([_row([(a, FIRST), (b, SECOND)], max_length) for a, b in pairs])
+    return Rows([_row([(a, FIRST), (b, SECOND)], max_length) for a, b in pairs], paired=True)
 
 
 def encode_words(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer, *, max_length: int) -> Rows:
-    """A row a sentence whose words are given; each is cut into pieces by itself, as if a space stood before it."""
+    """A row a sentence whose words are given; each is cut into pieces by itself, as if a space stood before it.
+
+    A word begins at the first piece that has a character of it. A space that is a piece of its own has none; before
+    punctuation it is left out, as in running text.
+    """
     flat = [word for sentence in sentences for word in sentence]
-    pieces = iter(_pieces(flat, tokenizer))
+    pieces = _word_pieces(flat, tokenizer)
     rows = []
     for sentence in sentences:
         words = [next(pieces) for _ in sentence]
-        begins = [np.where(np.arange(len(word.ids_P)) == 0, i, -1) for i, word in enumerate(words)]
-        joined = _Pieces(*(np.concatenate(parts) for parts in zip(*words, strict=True)))
-        rows.append(_row([(joined._replace(word_P=np.concatenate(begins)), FIRST)], max_length))
+        numbered = [word._replace(word_P=np.where(word.word_P == 0, i, -1)) for i, word in enumerate(words)]
+        joined = _Pieces(*(np.concatenate(parts) for parts in zip(*numbered, strict=True)))
+        rows.append(_row([(joined, FIRST)], max_length))
     return Rows(rows)
 
 
-def _pieces(texts: Sequence[str], tokenizer: Tokenizer) -> list[_Pieces]:
-    encodings = tokenizer.encode_batch(list(texts), add_special_tokens=False)
-    return [
-        _Pieces(
-            np.array(encoding.ids, dtype=np.int64),
-            np.full(len(encoding.ids), -1),
-            np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2),
-        )
-        for encoding in encodings
-    ]
+def _pieces(texts: Sequence[str], tokenizer: Tokenizer) -> Iterator[_Pieces]:
+    for encoding in tokenizer.encode_batch(list(texts), add_special_tokens=False):
+        yield _pieces_of(encoding)
+
+
+def _pieces_of(encoding: Encoding) -> _Pieces:
+    count = len(encoding.ids)
+    spans_P2 = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+    return _Pieces(np.array(encoding.ids, dtype=np.int64), np.full(count, -1), spans_P2)
+
+
+def _word_pieces(words: Sequence[str], tokenizer: Tokenizer) -> Iterator[_Pieces]:
+    """Words, each numbered 0 at the piece that begins it."""
+    encodings = tokenizer.encode_batch(list(words), add_special_tokens=False)
+    for word, encoding in zip(words, encodings, strict=True):
+        pieces = _pieces_of(encoding)
+        inside_P = np.array([end > start for start, end in spans_of(encoding, word)], dtype=bool)
+        word_P = np.where(inside_P & (inside_P.cumsum() == 1), 0, -1)
+        kept_P = inside_P if word and not word[0].isalnum() else np.ones_like(inside_P)
+        yield _Pieces(pieces.ids_P[kept_P], word_P[kept_P], pieces.span_P2[kept_P])
 
 
 def _row(parts: list[tuple[_Pieces, int]], max_length: int) -> Row:
@@ -193,11 +210,12 @@ def pooled_states(objective: Objective, rows: Rows) -> NDArray[np.float32]:
     2017, section 3.3). Special tokens and padding do not enter.
     """
     objective.eval()
+    features = pair_features if rows.paired else text_features
     found: NDArray[np.float32] | None = None
     for index_B in rows.by_length():
         batch = rows.batch(index_B)
         part_BT = batch["part_BT"].to(objective.device)
-        layers = [pair_features(layer_BTD, part_BT).float().cpu() for layer_BTD in encode_batch(objective, batch)]
+        layers = [features(layer_BTD, part_BT).float().cpu() for layer_BTD in encode_batch(objective, batch)]
         states_LBF = torch.stack(layers).numpy()
         if found is None:
             found = np.empty((len(layers), len(rows), states_LBF.shape[-1]), np.float32)
@@ -206,12 +224,14 @@ def pooled_states(objective: Objective, rows: Rows) -> NDArray[np.float32]:
     return found
 
 
+def text_features(states_BTD: torch.Tensor, part_BT: torch.Tensor) -> torch.Tensor:
+    """The mean of each text, shape BD."""
+    return mean_over(states_BTD, part_BT == FIRST)
+
+
 def pair_features(states_BTD: torch.Tensor, part_BT: torch.Tensor) -> torch.Tensor:
-    """The mean of a text, or what is made of the means of two; see `pooled_states`. Which, `part_BT` says."""
-    first_BD = mean_over(states_BTD, part_BT == FIRST)
-    if not (part_BT == SECOND).any():
-        return first_BD
-    second_BD = mean_over(states_BTD, part_BT == SECOND)
+    """What is made of the means of two texts, shape BF; see `pooled_states`."""
+    first_BD, second_BD = (mean_over(states_BTD, part_BT == part) for part in (FIRST, SECOND))
     return torch.cat([first_BD, second_BD, (first_BD - second_BD).abs(), first_BD * second_BD], dim=-1)
 
 

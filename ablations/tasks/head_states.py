@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from ablations.tasks.catalogue import Task
-from ablations.tasks.encoding import SECOND, Row, Rows, encode_batch, encode_examples, pair_features
+from ablations.tasks.encoding import SECOND, Row, Rows, encode_batch, encode_examples, pair_features, text_features
 from ablations.tasks.examples import Examples
 from lightning_modules.data.words import runs
 from lightning_modules.objective import Objective
@@ -79,7 +79,8 @@ def read_states(objective: Objective, texts: Texts, index_B: Integers) -> Tensor
     batch = texts.rows.batch(index_B)
     top_BTD = encode_batch(objective, batch)[-1]
     if texts.places is None:
-        return pair_features(top_BTD, batch["part_BT"].to(top_BTD.device))
+        features = pair_features if texts.rows.paired else text_features
+        return features(top_BTD, batch["part_BT"].to(top_BTD.device))
     T = top_BTD.shape[1]
     place_N = np.concatenate([number * T + texts.places[i] for number, i in enumerate(index_B)])
     return top_BTD.flatten(0, 1)[torch.from_numpy(place_N).to(top_BTD.device)]
