@@ -127,8 +127,8 @@ def encode_pairs(first: Sequence[str], second: Sequence[str], tokenizer: Tokeniz
 def encode_words(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer, *, max_length: int) -> Rows:
     """A row a sentence whose words are given; each is cut into pieces by itself, as if a space stood before it.
 
-    A word begins at the first piece that has a character of it. A space that is a piece of its own has none; before
-    punctuation it is left out, as in running text.
+    A word begins at the first piece that has a character of it. A space that is a piece of its own has none;
+    before punctuation it is left out, as in running text.
     """
     flat = [word for sentence in sentences for word in sentence]
     pieces = _word_pieces(flat, tokenizer)
