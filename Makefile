@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # pytest-xdist shares the tests out over the cores; torch must then not do the same.
 WORKERS ?= 2
 
-.PHONY: demo test check tests test-slow bench clean
+.PHONY: demo test check tests test-slow test-browser bench clean
 
 demo: $(VENV)/installed
 	$(BIN)/ablate run experiments/article-tiny.yaml --slots 2
@@ -21,10 +21,14 @@ check: $(VENV)/installed
 	$(BIN)/mypy
 
 tests: $(VENV)/installed
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) -m "not slow and not gpu"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) -m "not slow and not gpu and not browser"
 
 test-slow: $(VENV)/installed
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m "slow and not gpu"
+
+# Wants Debian's Chromium: apt-get install chromium
+test-browser: $(VENV)/installed
+	$(BIN)/pytest -m browser
 
 bench: $(VENV)/installed
 	$(BIN)/python -m benchmarks $(BENCH)

@@ -82,7 +82,7 @@ def test_the_readme_map_is_the_tree():
             continue
         depth, name = len(match[1]) // 2, match[2]
         folder[depth] = name
-        if name.endswith((".py", ".html", ".css", ".md")):
+        if name.endswith((".py", ".html", ".css", ".js", ".md")):
             listed.add("".join(folder[level] for level in range(depth)) + name)
     templates = {str(p.relative_to(ROOT)) for p in (ROOT / "reports/templates").iterdir()}
     there = {str(path) for path in FILES if path.name != "__init__.py"} | templates

@@ -128,7 +128,7 @@ def strict_json(path):
 # One file, safe anywhere -----------------------------------------------------------------------------
 
 
-def test_the_page_asks_for_nothing_and_runs_nothing(whole):
+def test_the_page_asks_for_nothing_and_runs_its_own_script_alone(whole):
     for address in whole.attributes("src", "href", "srcset", "action", "data", "poster"):
         assert address.startswith(("data:", "#", "figures/")), address
     used = re.findall(r"url\(([^)]*)\)", whole.source)
@@ -136,16 +136,19 @@ def test_the_page_asks_for_nothing_and_runs_nothing(whole):
     assert all(address.startswith("#") for address in used)
     assert "@import" not in whole.source
     tags = {tag for tag, _ in whole.tags}
-    assert not tags & {"script", "iframe", "object", "embed", "form", "base", "image", "img", "foreignobject"}
+    assert [a for tag, a in whole.tags if tag == "script"] == [{}]
+    assert not tags & {"iframe", "object", "embed", "form", "base", "image", "img", "foreignobject"}
     assert not any(name.startswith("on") for _, attributes in whole.tags for name in attributes)
 
 
-def test_the_policy_allows_the_one_style_sheet_and_nothing_else(whole):
+def test_the_policy_allows_the_one_style_sheet_and_script_and_nothing_else(whole):
     (policy,) = [a["content"] for tag, a in whole.tags if a.get("http-equiv") == "Content-Security-Policy"]
     (style,) = [data for tag, data in whole.texts if tag == "style"]
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    (script,) = [data for tag, data in whole.texts if tag == "script"]
+    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
     assert policy == (
-        f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
+        "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; img-src data:; base-uri 'none'; "
+        "form-action 'none'".format(*digests)
     )
     assert not whole.attributes("style"), "the policy would drop them"
 
@@ -194,7 +197,8 @@ def test_nothing_from_a_spec_or_a_run_is_markup(tmp_path):
     folder = write(tmp_path, arms=("mlm",), table_rows=table_rows, plan_changes=changes, states=states)
     (folder / "spec.yaml").write_text(f"# {HOSTILE}\n", encoding="utf-8")
     shown = Page(page.write(folder))
-    assert not {tag for tag, _ in shown.tags} & {"script", "img"}
+    assert "img" not in {tag for tag, _ in shown.tags}
+    assert sum(tag == "script" for tag, _ in shown.tags) == 1
     assert sum(tag == "style" for tag, _ in shown.tags) == 1
     once = " ".join(HOSTILE.split())
     assert shown.text.count(once) >= 8  # title, question, summary, notice, data, tables, claims, spec

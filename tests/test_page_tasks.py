@@ -43,12 +43,17 @@ def every(scores):
     return {figure["name"]: figure for figure in figures(scores, arms=ARMS)}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def made(out):
+    """An experiment with few tasks."""
     few = {task: TASKS[task] for task in ("cola", "rte")}
     scored = [row for row in score_rows(tasks=few) if row["measure"] in KEPT]
     kept = [row for row in rows() if row["metric"] not in ("debiased_cka", "plug_in")]
-    folder = write(tmp_path_factory.mktemp("tasks"), table_rows=[*kept, *scored])
+    return write(out, table_rows=[*kept, *scored])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = made(tmp_path_factory.mktemp("tasks"))
     page.write(folder)
     return folder
 
