@@ -13,10 +13,8 @@ from ablations.problems import SpecProblems
 from reports.axes import ALONG_STEPS
 from reports.claim_texts import described, would_change
 from reports.claims import NAME
+from reports.corruptions import SHOWN
 from reports.folder import Experiment, printable
-
-IN_THE_TABLE_OF_ARMS = ("validation",)
-"""Measures that have no figure of their own."""
 
 NO_CLAIM: dict[str, Any] = {"number": None, "says": None, "as_expected": None, "parts": [], "beside": []}
 """What the entry of a file that cannot be read lacks."""
@@ -40,7 +38,7 @@ def claim_entries(experiment: Experiment, said: Mapping[str, Any]) -> list[dict[
     claims = {claim.name: claim for claim in _claims(experiment)}
     names: set[str] = set()
     entries = []
-    for entry in _printable(said["claims"]):
+    for entry in sorted(_printable(said["claims"]), key=_number):
         name = f"claim-{re.sub('[^a-z0-9._-]+', '_', entry['name'])}"
         while name in names:  # a file that is missing has any name, and names differ in what is left out here
             name += "_"
@@ -57,6 +55,12 @@ def claim_entries(experiment: Experiment, said: Mapping[str, Any]) -> list[dict[
             }
         entries.append(made)
     return entries
+
+
+def _number(entry: Mapping[str, Any]) -> float:
+    """Claims stand in the order of their numbers, those without one after them as they came."""
+    number = entry.get("number")
+    return float("inf") if number is None else number
 
 
 def _printable(value: Any) -> Any:
@@ -124,9 +128,19 @@ def _shown_in(entry: Mapping[str, Any], claim: Claim | None, said: Mapping[str, 
             for number, table in enumerate(said["tasks"], start=1)
             if table["measure"] == measure
         ]
-        if measure in IN_THE_TABLE_OF_ARMS:
-            found.append({"id": "runs", "title": "Runs"})
+    metrics = _metrics(claim)
+    if metrics & SHOWN and said["corruptions"]:
+        found.append({"id": "corruption-table", "title": "Masked LM and its tokens"})
+    if "validation" in entry["needs"]["measures"] and metrics - SHOWN:
+        found.append({"id": "arm-table", "title": "Arms"})
     return found
+
+
+def _metrics(claim: Claim | None) -> set[str]:
+    """What its parts read."""
+    parts = claim.parts.values() if claim else ()
+    quantities = (getattr(part, "of", None) for part in parts)  # distances of runs have a measure of their own
+    return {of.metric for of in quantities if of is not None and of.metric}
 
 
 def _shows(panel: Mapping[str, Any], measure: str, *, along_steps: bool) -> bool:

@@ -77,7 +77,9 @@ def layers(part: Mapping[str, Any]) -> str:
 
 
 def seeds_wanted(part: Mapping[str, Any]) -> str:
-    """How many would decide; a dash where nothing is known of the spread."""
+    """How many would decide; a dash where nothing is known of the spread, and where it is decided."""
+    if part["verdict"] in ("supported", "contradicted", "equivalent"):
+        return ABSENT
     if part["seeds_to_decide"] is not None:
         return count(part["seeds_to_decide"])
     return ABSENT if is_absent(part["smallest_seen"]) else f"> {count(MOST_SEEDS)}"
@@ -121,6 +123,8 @@ def would_change(entry: Mapping[str, Any], *, directions: Mapping[str, Direction
     """
     if entry["verdict"] == "not run":
         return "What is missing, measured at three seeds or more."
+    if entry["verdict"] == "undecided" and len(entry["parts"]) > 1:
+        return _of_open_parts(entry["parts"], directions=directions)
     part = next(part for part in entry["parts"] if part["name"] == entry["deciding"])
     sentence = _of_part(part, direction=directions.get(part["name"], "higher"), ways=len(entry["parts"]))
     if len(entry["parts"]) == 1:
@@ -128,10 +132,31 @@ def would_change(entry: Mapping[str, Any], *, directions: Mapping[str, Direction
     also = ""
     if entry["verdict"] == "supported":
         also = " So would any other part that fails."
-    elif entry["verdict"] != "insufficient evidence":
+    elif entry["verdict"] in ("contradicted", "equivalent"):
         fails = [other for other in entry["parts"] if other["verdict"] == entry["verdict"]]
         also = f" {several(len(fails) - 1, 'more part')} would have to change too." if len(fails) > 1 else ""
     return f"For {part['name']}: {sentence[0].lower()}{sentence[1:]}{also}"
+
+
+def _of_open_parts(parts: Sequence[Mapping[str, Any]], *, directions: Mapping[str, Direction]) -> str:
+    """Of an undecided claim with several parts: all must hold, one is enough to refute it."""
+    lacking = [part["name"] for part in parts if part["verdict"] != "supported"]
+    are = "is" if len(lacking) == 1 else "are"
+    said = f"It would be supported once {listed(lacking)} {are}, and contradicted by one part alone"
+    known = [
+        part for part in parts if directions.get(part["name"]) != "either" and not is_absent(part["smallest_seen"])
+    ]
+    if not known:
+        return f"{said}."
+    level = {part["name"]: (1 - part["confidence"]) / 2 / len(parts) for part in known}
+    bound = {part["name"]: -_reach(part, level[part["name"]]) for part in known}
+    nearest = min(known, key=lambda part: (part["effect"] - bound[part["name"]]) / standard_error(part["values"]))
+    unit = f" {nearest['unit']}" if nearest["unit"] else ""
+    return (
+        f"{said}: nearest to it is {nearest['name']}, which with {several(nearest['n'], 'seed')} of this spread "
+        f"would do so with a mean below {significant(bound[nearest['name']])}{unit}; it has "
+        f"{significant(nearest['effect'])}."
+    )
 
 
 def _of_part(part: Mapping[str, Any], *, direction: Direction, ways: int) -> str:

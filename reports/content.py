@@ -6,6 +6,7 @@ from typing import Any
 from pandas import DataFrame
 
 from reports.claims import claim_files, claim_notices, verdicts
+from reports.corruptions import corruptions
 from reports.curves import TRAINED_GAIN
 from reports.folder import Experiment, Run
 from reports.joined import joined
@@ -54,6 +55,7 @@ def content(experiment: Experiment) -> dict[str, Any]:
         "provenance": _provenance(experiment),
         "runs": runs,
         "arms": arms,
+        "corruptions": corruptions(experiment.table, arms=plan.arms),
         "figures": figures(experiment.table, arms=plan.arms),
         "tasks": score_tables(experiment.table, arms=plan.arms),
         "joined": joined(experiment.table, runs),

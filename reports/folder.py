@@ -239,7 +239,7 @@ def _given(content: Any) -> Any:
 
 
 def printable(text: str) -> str:
-    """The text with a replacement character for what neither HTML nor SVG may contain."""
-    return re.sub(
-        r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]", "\N{REPLACEMENT CHARACTER}", text
-    )
+    """The text with a replacement character for what neither HTML nor SVG may contain, and for signs that turn the
+    text after them around."""
+    refused = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+    return re.sub(refused, "\N{REPLACEMENT CHARACTER}", text)

@@ -15,14 +15,16 @@ def is_absent(value: Any) -> bool:
 
 
 def number(value: float | None, digits: int = 2, scale: float = 1) -> str:
-    """The value times `scale` with that many decimals and commas between thousands: ``1,234.50``."""
+    """The value times `scale` with that many decimals and commas between thousands, and no minus before a 0:
+    ``1,234.50``."""
     if is_absent(value):
         return ABSENT
     assert value is not None
     value *= scale
     if math.isinf(value):
         return f"{MINUS}∞" if value < 0 else "∞"
-    return f"{value:,.{digits}f}".replace("-", MINUS)
+    written = f"{value:,.{digits}f}"
+    return written.removeprefix("-") if not written.strip("-0.") else written.replace("-", MINUS)
 
 
 def count(value: float | None) -> str:

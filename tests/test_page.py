@@ -17,7 +17,9 @@ from scipy import stats
 from ablations import results
 from ablations.errors import ResultsError
 from reports import page
+from reports.folder import printable
 from reports.freshness import is_fresh
+from reports.numbers import number
 from tests.fake_experiment import ARMS, GAIN, folder_name, plan, rows, write
 
 PANELS = (
@@ -70,6 +72,13 @@ class Page(HTMLParser):
     @property
     def text(self):
         return " ".join(" ".join(data for tag, data in self.texts if tag not in ("style", "desc")).split())
+
+    @property
+    def foreign(self):
+        """Tags that no text may bring in; the page's own script, its last tag, is none of them."""
+        tags = [tag for tag, _ in self.tags]
+        own = tags[:-1] if tags[-1] == "script" else tags
+        return set(own) & {"script", "img", "image", "form", "iframe", "object", "embed", "base", "foreignobject"}
 
     def attributes(self, *names):
         return [value for _, attributes in self.tags for name, value in attributes.items() if name in names]
@@ -135,9 +144,8 @@ def test_the_page_asks_for_nothing_and_runs_its_own_script_alone(whole):
     assert used
     assert all(address.startswith("#") for address in used)
     assert "@import" not in whole.source
-    tags = {tag for tag, _ in whole.tags}
     assert [a for tag, a in whole.tags if tag == "script"] == [{}]
-    assert not tags & {"iframe", "object", "embed", "form", "base", "image", "img", "foreignobject"}
+    assert not whole.foreign
     assert not any(name.startswith("on") for _, attributes in whole.tags for name in attributes)
 
 
@@ -197,8 +205,7 @@ def test_nothing_from_a_spec_or_a_run_is_markup(tmp_path):
     folder = write(tmp_path, arms=("mlm",), table_rows=table_rows, plan_changes=changes, states=states)
     (folder / "spec.yaml").write_text(f"# {HOSTILE}\n", encoding="utf-8")
     shown = Page(page.write(folder))
-    assert "img" not in {tag for tag, _ in shown.tags}
-    assert sum(tag == "script" for tag, _ in shown.tags) == 1
+    assert not shown.foreign
     assert sum(tag == "style" for tag, _ in shown.tags) == 1
     once = " ".join(HOSTILE.split())
     assert shown.text.count(once) >= 8  # title, question, summary, notice, data, tables, claims, spec
@@ -208,6 +215,54 @@ def test_nothing_from_a_spec_or_a_run_is_markup(tmp_path):
     described = next(data for tag, data in shown.texts if tag == "desc")
     assert described.startswith(f"Mean over seeds by layer. {arm}: ")
     assert strict_json(folder / "report.json")["arms"][0]["arm"] == arm
+
+
+def test_signs_that_turn_text_around_are_replaced():
+    for sign in "\N{RIGHT-TO-LEFT OVERRIDE}\N{RIGHT-TO-LEFT ISOLATE}":
+        assert printable(f"a{sign}b") == "a\N{REPLACEMENT CHARACTER}b"
+    assert printable("\u05e9\u05dc\u05d5\u05dd") == "\u05e9\u05dc\u05d5\u05dd"  # Hebrew stays
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "written"),
+    [
+        (-0.004, 2, "0.00"),
+        (-0.006, 2, f"{MINUS}0.01"),
+        (0.0, 1, "0.0"),
+        (-1234.5, 1, f"{MINUS}1,234.5"),
+        (-0.4, 0, "0"),
+    ],
+)
+def test_no_zero_has_a_minus(value, digits, written):
+    assert number(value, digits) == written
+
+
+def test_what_masked_lm_was_shown_and_says_of_it_stands_in_a_table(tmp_path):
+    def said(arm, seed, measure, metric, value, group=None):
+        run_id = f"{ARMS.index(arm):05x}{seed:05x}"
+        run = {"experiment": "article-tiny", "run_id": run_id, "arm": arm, "seed": seed, "step": 500}
+        return run | {"measure": measure, "metric": metric, "group": group, "value": value, "unit": "1"}
+
+    made = [
+        said("mlm", seed, *row)
+        for seed in range(3)
+        for row in (
+            ("corruption", "hidden", 0.149 + 0.001 * seed),
+            ("validation", "loss", 3.0 + seed, "masked"),
+            ("validation", "observed_clean", 0.5),
+        )
+    ]
+    folder = write(tmp_path, arms=("mlm", "clm"), table_rows=[*rows(("mlm", "clm")), *made])
+    shown = Page(page.write(folder))
+    header, body = shown.table("Masked LM: what was done")
+    (row,) = body  # causal LM has no such rows
+    cells = dict(zip(header, row, strict=True))
+    half = stats.t.ppf(0.975, 2) * 0.1 / 3**0.5  # of 14.9, 15.0, 15.1
+    assert cells["Arm"] == "mlm"
+    assert cells["To predict (training)"] == f"15.0 ± {half:.1f}"
+    assert cells["Loss at [MASK]"].startswith("4.00 ± ")
+    assert cells["Repeats what is right"] == "50.0 ± 0.0"
+    assert cells["Finds what is right"] == NONE
 
 
 def test_the_page_needs_no_torch():
@@ -427,7 +482,7 @@ def test_data_of_a_figure_are_in_the_page_beside_it_and_tidy(whole, folder):
 def test_the_twin_says_what_the_page_says(twin, whole):
     assert list(twin) == [
         *("format", "experiment", "question", "summary", "notices", "provenance"),
-        *("runs", "arms", "figures", "tasks", "joined", "claims", "spec", "made_from"),
+        *("runs", "arms", "corruptions", "figures", "tasks", "joined", "claims", "spec", "made_from"),
     ]
     assert twin["summary"] in whole.text
     for figure in twin["figures"]:
@@ -483,7 +538,7 @@ def test_a_curve_of_a_hardly_trained_arm_says_so_beside_it(incomplete):
 def test_claims_whose_file_is_missing_are_said_to_be(incomplete):
     assert (
         "Claims No claim could be read. article: not run: the file of claims is not in the experiment's folder; "
-        "`ablate claims` on the spec puts it there Figure 1."
+        "`ablate claims` on the spec puts it there. Figure 1."
     ) in incomplete.text
 
 
