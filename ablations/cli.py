@@ -261,6 +261,28 @@ def report(spec: Path, out: Path, data_root: Path) -> None:
 
 
 @main.command()
+@click.argument("before", metavar="A", type=click.Path(path_type=Path))
+@click.argument("after", metavar="B", type=click.Path(path_type=Path))
+@out_option
+@json_option
+def diff(before: Path, after: Path, out: Path, as_json: bool) -> None:
+    """Show two experiments, or one before and after a change, claim by claim.
+
+    A and B are folders of results, as out/NAME, or specs whose results lie in the output root. Claims, validation
+    losses and settings stand side by side with their differences; nothing is written.
+    """
+    from reports.diff import compare, folder_of
+
+    content = compare(folder_of(before, out=out), folder_of(after, out=out))
+    if as_json:
+        click.echo(json.dumps(content, indent=2, allow_nan=False))
+    else:
+        from reports.diff_tables import diff_tables
+
+        diff_tables(content)
+
+
+@main.command()
 @click.argument("run_dir", type=click.Path(path_type=Path))
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 def export(run_dir: Path, folder: Path) -> None:

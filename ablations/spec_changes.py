@@ -1,0 +1,68 @@
+"""What differs between two specs, setting by setting, defaults filled in."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ablations import grid
+from ablations.spec import Experiment
+
+
+class Change(NamedTuple):
+    """A setting that is not the same in two specs."""
+
+    path: str
+    """As a grid writes it, `training.max_steps`; of a measure `measures.token_information.clusters`."""
+    arms: tuple[str, ...] | None
+    """In which arms it is so; None where it is so in all that both specs have, or is no setting of arms."""
+    before: Any
+    """Plain data, None also where there is no such setting."""
+    after: Any
+
+
+def changes(before: Experiment, after: Experiment) -> list[Change]:
+    """Every setting that differs: of arms that both have, of the experiments, of measures that both have.
+
+    What is compared is what the specs come to, so a default that is written out is no difference. Where a
+    mapping is of another `kind`, what only one of the kinds knows goes without saying and is left out.
+
+    Raises:
+        SpecError: as `grid.resolved` does.
+    """
+    sides = grid.resolved(before), grid.resolved(after)
+    old, new = ({name: part for name, part in side.items() if name != "arms"} for side in sides)
+    written = [Change(path, None, *values) for path, *values in _differing(_by_kind(old), _by_kind(new))]
+    old, new = (side["arms"] for side in sides)
+    names = [Change("arms", None, list(old), list(new))] * (list(old) != list(new))
+    return [*names, *_of_arms(old, new), *written]
+
+
+def _by_kind(written: Mapping[str, Any]) -> dict[str, Any]:
+    """With measures by their kind, and which there are."""
+    measures = {measure["kind"]: measure for measure in written["measures"]}
+    return {**written, "measures": {"": list(measures), **measures}}
+
+
+def _of_arms(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
+    """Of arms in both, each difference once with all the arms that have it."""
+    both = [name for name in before if name in after]
+    found: dict[str, tuple[str, Any, Any, list[str]]] = {}
+    for arm in both:
+        for change in _differing(before[arm], after[arm]):
+            found.setdefault(json.dumps(change), (*change, []))[-1].append(arm)
+    return [
+        Change(path, None if len(arms) == len(both) else tuple(arms), old, new)
+        for path, old, new, arms in found.values()
+    ]
+
+
+def _differing(before: Any, after: Any, *path: str) -> Iterator[tuple[str, Any, Any]]:
+    """Path and both values of every difference; of a part that one side lacks, the whole part."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        both = before.keys() & after.keys()
+        same_kind = before.get("kind") == after.get("kind")
+        for name in dict.fromkeys((*before, *after)):
+            if name in both or (same_kind and path != ("measures",)):
+                yield from _differing(before.get(name), after.get(name), *path, name)
+    elif before != after:
+        yield ".".join(filter(None, path)), before, after

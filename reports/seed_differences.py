@@ -1,0 +1,50 @@
+"""How far two means over seeds lie apart, of the same seeds or of others."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from reports.claim_texts import ROUNDING
+from reports.seed_tests import t_interval
+
+CONFIDENCE = 0.95
+"""Of the intervals of differences."""
+
+Seeds = Mapping[int, float]
+"""A number a seed."""
+
+
+def difference(before: Seeds, after: Seeds) -> dict[str, Any] | None:
+    """Mean of `after` less that of `before`, and its 95% t interval; None without a number on both sides.
+
+    Keys `mean, low, high, confidence, paired`. Where both sides have the same seeds the interval is that of the
+    differences within seeds. Otherwise it is Welch's, for independent seeds; if some seed then has a run on both
+    sides, it is wider than it need be. No interval where a side has one seed, or there is no spread.
+    """
+    paired = before.keys() == after.keys()
+    if not before or not after:
+        return None
+    if paired:
+        mean, low, high = t_interval([after[seed] - before[seed] for seed in before], confidence=CONFIDENCE)
+    else:
+        mean, low, high = _welch(list(before.values()), list(after.values()))
+    if not math.isfinite(mean):
+        return None
+    ends = {"low": low, "high": high} if high - low > ROUNDING * abs(mean) else {"low": None, "high": None}
+    return {"mean": mean, **ends, "confidence": CONFIDENCE, "paired": paired}
+
+
+def _welch(before: list[float], after: list[float]) -> tuple[float, float, float]:
+    """Welch 1947: variances may differ, degrees of freedom as he and Satterthwaite approximate them."""
+    mean = float(np.mean(after) - np.mean(before))
+    if min(len(before), len(after)) < 2 or not math.isfinite(mean):
+        return mean, math.nan, math.nan
+    errors = [float(np.var(side, ddof=1)) / len(side) for side in (before, after)]
+    if not sum(errors):
+        return mean, mean, mean
+    degrees = sum(errors) ** 2 / (errors[0] ** 2 / (len(before) - 1) + errors[1] ** 2 / (len(after) - 1))
+    margin = float(special.stdtrit(degrees, (1 + CONFIDENCE) / 2)) * math.sqrt(sum(errors))
+    return mean, mean - margin, mean + margin
