@@ -145,6 +145,18 @@ def _problem(document: Document, fault: Fault) -> Problem:
     return document.problem(fault.path, fault.sentence, at="key" if at_key else "value")
 
 
+LATER_KEYS = ("provided", "or_groups")
+"""Keys that came after claims had been planned: where they say nothing they do not enter the hash, so that a claim
+which is as it was keeps its own."""
+
+
 def _digest(claim: Claim) -> str:
-    meaning: dict[str, Any] = claim.model_dump(mode="json")
+    meaning = _said(claim.model_dump(mode="json"))
     return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()
+
+
+def _said(value: Any) -> Any:
+    """The value without those keys where they are empty."""
+    if isinstance(value, dict):
+        return {key: _said(own) for key, own in value.items() if own or key not in LATER_KEYS}
+    return [_said(own) for own in value] if isinstance(value, list) else value
