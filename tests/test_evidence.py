@@ -140,3 +140,12 @@ def test_two_arms_of_noise_differ_in_no_form(form, n):
         both = less(*(FORMS[form](rng.normal(size=(n, 7))) for _ in range(2)))
         found += above(both) <= SIDE, below(both) <= SIDE
     assert (found / 1000).max() <= most(1000)
+
+
+@pytest.mark.parametrize(("n", "expected"), [(5, 0.0), (6, 1 / 64)])
+def test_where_all_or_nothing_is_a_toss_seeds_that_agree_decide_as_rarely_as_they_agree(n, expected):
+    """Curves that are ahead from the start or never, by chance: 2^-n on either side, no more than 2.5%."""
+    tossed = np.random.default_rng(7).choice([-0.9, 0.9], size=(4000, n))
+    agree = tossed[np.ptp(tossed, axis=1) == 0.0]
+    found = sum(above(plain(values)) <= SIDE for values in agree) / 4000
+    assert found == pytest.approx(expected, abs=3 * np.sqrt(SIDE * (1 - SIDE) / 4000))  # standard errors
