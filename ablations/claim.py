@@ -41,17 +41,21 @@ class Claim(Settings):
     published: str = ""
     """The number that was published, where there is one."""
     needs: Needs
-    """Arms and measures without which it cannot be judged: those of the effects that decide, neither more nor
-    less."""
+    """Arms and measures without which it cannot be judged: those of the effects that decide and of their
+    conditions, neither more nor less."""
     effect: Effect | None = None
     """What is compared."""
     effects: dict[SmallName, Effect] | None = Field(None, min_length=2)
     """Where the statement has several parts: each by name. It holds only if all of them do."""
+    provided: dict[SmallName, Effect] = Field({})
+    """Conditions without which it means nothing, as that a model has learned its own task: where one is not borne
+    out, the verdict is `undecided`, and none of them can refute the claim."""
     beside: dict[SmallName, Effect] = Field({})
     """Effects that are shown beside it where they are measured, and decide nothing."""
     smallest_effect: Positive
     """The smallest effect that matters, in the unit of the effect: of one that is surely smaller, either way, the
-    verdict is `equivalent`."""
+    verdict is `equivalent`. Against a bound (`at_least`, `at_most`, `before`, those of an optimum) nothing is
+    equivalent, and it only says how far beyond is worth seeing, for the number of seeds."""
     expect: Expected
     """The verdict that the literature lets expect."""
     because: str
@@ -75,7 +79,7 @@ class Claim(Settings):
 
     @model_validator(mode="after")
     def _needs_what_it_uses(self) -> Self:
-        effects = list(self.parts.values())
+        effects = [*self.provided.values(), *self.parts.values()]
         used = {
             "arms": list(dict.fromkeys(arm for effect in effects for arm in effect.arms_needed())),
             "measures": list(dict.fromkeys(name for effect in effects for name in effect.measures_needed())),

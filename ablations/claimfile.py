@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from ablations import yamlfile
+from ablations import claim_checks, yamlfile
 from ablations.claim import Claim, ClaimFile
 from ablations.problems import Fault, Problem, SpecProblems
 from ablations.sentences import faults
@@ -45,17 +45,27 @@ def load(path: Path) -> Claims:
     Raises:
         SpecProblems: anything is wrong with the file. Its `problems` are all of them, in the order of the file.
     """
-    document = yamlfile.read(path)
+    document = yamlfile.read(path, example="version: 1")
     problems = set(document.problems)
-    found: list[Fault] = []
+    found = [*_never_judged(document.content.get("claims"))]
     try:
         file = ClaimFile.model_validate(document.content)
     except ValidationError as error:
-        found = faults(error, ClaimFile)
+        found += faults(error, ClaimFile)
     problems |= {_problem(document, fault) for fault in found if not document.refused(fault.path)}
     if problems:
         raise SpecProblems(tuple(sorted(problems)))
     return Claims(path.stem, path.read_bytes(), file.claims)
+
+
+def _never_judged(claims: Any) -> Iterator[Fault]:
+    """What is wrong with the meaning of each claim that is well formed, whatever is wrong with the others."""
+    for index, content in enumerate(claims if isinstance(claims, list) else ()):
+        try:
+            claim = Claim.model_validate(content)
+        except ValidationError:
+            continue
+        yield from claim_checks.faults(claim, ("claims", index))
 
 
 def load_named(names: Sequence[str], *, spec: Path) -> list[Claims]:
@@ -145,6 +155,18 @@ def _problem(document: Document, fault: Fault) -> Problem:
     return document.problem(fault.path, fault.sentence, at="key" if at_key else "value")
 
 
+LATER_KEYS = ("provided", "or_groups")
+"""Keys that came after claims had been planned: where they say nothing they do not enter the hash, so that a claim
+which is as it was keeps its own."""
+
+
 def _digest(claim: Claim) -> str:
-    meaning: dict[str, Any] = claim.model_dump(mode="json")
+    meaning = _said(claim.model_dump(mode="json"))
     return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()
+
+
+def _said(value: Any) -> Any:
+    """The value without those keys where they are empty."""
+    if isinstance(value, dict):
+        return {key: _said(own) for key, own in value.items() if own or key not in LATER_KEYS}
+    return [_said(own) for own in value] if isinstance(value, list) else value

@@ -28,6 +28,9 @@ class Quantity(Settings):
     that are of no group."""
     without: tuple[str, ...] = Field((), strict=False)
     """Groups that `groups` would take in otherwise."""
+    or_groups: tuple[str, ...] = Field((), strict=False)
+    """The groups instead, where `groups` were not all measured: of the built-in language, say. Of those that are
+    named none may be missing."""
     read: Literal["value", "floor", "gain", "share_of_floor"] = "value"
     """The number itself; its chance level; the chance level minus it, as what a loss has gained; or it divided by
     that level."""
@@ -36,16 +39,22 @@ class Quantity(Settings):
     drops. Of rows from a layer to the next, those from layer 1 on."""
     layer: int | None = Field(None, ge=0)
     """Of rows that have a layer: at this one alone."""
-    steps: Literal["last", "area"] = "last"
-    """At the end of training, or the mean over its course (the area under the learning curve)."""
+    steps: Literal["last", "area", "way"] = "last"
+    """At the end of training; the mean over its course (the area under the learning curve); or what share of its
+    own way from the first checkpoint to the last it has made by `until`, which compares the pace of curves of
+    different height."""
     until: float = Field(1.0, gt=0, le=1)
-    """Up to which share of its course, where the area is read."""
+    """Up to which share of its course, where the area or the way is read."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
         ways = [self.layers != "none", self.layer is not None, self.steps != "last"]
         if sum(ways) > 1:
             raise ValueError("must have one of layers, layer and steps, but has several")
+        if self.steps == "way" and self.until == 1:
+            raise ValueError("reads the way made by the end, which is all of it; say until when, below 1")
+        if self.or_groups and not self.groups:
+            raise ValueError("has or_groups, so it must also have groups, which they stand for")
         return self
 
 
@@ -61,9 +70,13 @@ class Contrast(Settings):
         """Names of the arms it compares."""
         raise NotImplementedError
 
+    def quantities(self) -> Iterator[Quantity]:
+        """What it reads of runs."""
+        raise NotImplementedError
+
     def measures_needed(self) -> Iterator[str]:
         """Measures it reads."""
-        raise NotImplementedError
+        yield from (of.measure for of in self.quantities())
 
 
 class Difference(Contrast):
@@ -97,8 +110,8 @@ class Difference(Contrast):
     def arms_needed(self) -> Iterator[str]:
         yield from filter(None, (self.arm, self.minus))
 
-    def measures_needed(self) -> Iterator[str]:
-        yield from (of.measure for of in (self.of, self.minus_of) if of)
+    def quantities(self) -> Iterator[Quantity]:
+        yield from filter(None, (self.of, self.minus_of))
 
 
 class Trend(Contrast):
@@ -127,8 +140,8 @@ class Trend(Contrast):
     def arms_needed(self) -> Iterator[str]:
         yield from self.arms
 
-    def measures_needed(self) -> Iterator[str]:
-        yield self.of.measure
+    def quantities(self) -> Iterator[Quantity]:
+        yield self.of
 
 
 class Shape(Contrast):
@@ -158,8 +171,8 @@ class Shape(Contrast):
     def arms_needed(self) -> Iterator[str]:
         yield from filter(None, (self.arm, self.minus))
 
-    def measures_needed(self) -> Iterator[str]:
-        yield self.of.measure
+    def quantities(self) -> Iterator[Quantity]:
+        yield self.of
 
 
 class Share(Contrast):
@@ -180,13 +193,14 @@ class Share(Contrast):
     than_of: Quantity | None = None
     """Where the share is to be smaller."""
     smallest_gain: Positive
-    """The smallest gain of the whole that matters: without a gain there is nothing to keep."""
+    """The gain that the whole must have more than for the claim to be judged: without one there is nothing to
+    keep."""
 
     def arms_needed(self) -> Iterator[str]:
         yield from (self.kept_by, self.whole, self.none)
 
-    def measures_needed(self) -> Iterator[str]:
-        yield from (of.measure for of in (self.of, self.than_of) if of)
+    def quantities(self) -> Iterator[Quantity]:
+        yield from filter(None, (self.of, self.than_of))
 
 
 class TwoByTwo(Contrast):
@@ -204,8 +218,8 @@ class TwoByTwo(Contrast):
     def arms_needed(self) -> Iterator[str]:
         yield from (arm for row in self.arms for arm in row)
 
-    def measures_needed(self) -> Iterator[str]:
-        yield self.of.measure
+    def quantities(self) -> Iterator[Quantity]:
+        yield self.of
 
 
 class Optimum(Contrast):
@@ -237,8 +251,8 @@ class Optimum(Contrast):
     def arms_needed(self) -> Iterator[str]:
         yield from self.arms
 
-    def measures_needed(self) -> Iterator[str]:
-        yield self.of.measure
+    def quantities(self) -> Iterator[Quantity]:
+        yield self.of
 
 
 class Crossing(Contrast):
@@ -257,8 +271,8 @@ class Crossing(Contrast):
     def arms_needed(self) -> Iterator[str]:
         yield from (self.arm, self.over)
 
-    def measures_needed(self) -> Iterator[str]:
-        yield self.of.measure
+    def quantities(self) -> Iterator[Quantity]:
+        yield self.of
 
 
 class Apart(Contrast):
@@ -278,8 +292,8 @@ class Apart(Contrast):
     def arms_needed(self) -> Iterator[str]:
         yield from (arm for pair in (*self.pairs, *self.than) for arm in pair)
 
-    def measures_needed(self) -> Iterator[str]:
-        yield "run_distance"
+    def quantities(self) -> Iterator[Quantity]:
+        yield Quantity(measure="run_distance", metric=self.metric)
 
 
 Effect = Annotated[

@@ -85,20 +85,21 @@ class Document(NamedTuple):
         return value is UNREADABLE
 
 
-def read(path: Path) -> Document:
+def read(path: Path, *, example: str = "name: my-experiment") -> Document:
     """The one mapping that a file holds.
+
+    Args:
+        example: how such a file begins, for the sentence about one that does not.
 
     Raises:
         SpecProblems: the file cannot be read or decoded, is no YAML 1.2, or holds anything but one mapping.
     """
     text = _text(path)
-    builder = _Builder(str(path), text)
+    builder = _Builder(str(path), text, example=example)
     content = builder.document()
     if not isinstance(content, dict):
         what = "a list" if isinstance(content, list) else "a single value"
-        builder.stop(
-            *builder.places[()].value, f"this file must hold keys, as in `name: my-experiment`, but is {what}"
-        )
+        builder.stop(*builder.places[()].value, f"this file must hold keys, as in `{example}`, but is {what}")
     return Document(str(path), content, builder.places, tuple(builder.problems))
 
 
@@ -159,8 +160,9 @@ def _mark(event: Event) -> Mark:
 class _Builder:
     """Builds plain values from ruamel's events; collects what can be refused without losing the thread."""
 
-    def __init__(self, file: str, text: str) -> None:
+    def __init__(self, file: str, text: str, *, example: str) -> None:
         self.file = file
+        self.example = example
         self.text = text
         self.places: dict[KeyPath, Place] = {}
         self.problems: list[Problem] = []
@@ -171,7 +173,8 @@ class _Builder:
         self._next()
         start = self._next()
         if isinstance(start, StreamEndEvent):
-            self.stop(*START, "this file is empty; it starts with a name, as in `name: my-experiment`")
+            what = self.example.partition(":")[0]
+            self.stop(*START, f"this file is empty; it starts with a {what}, as in `{self.example}`")
         if start.version not in (None, (1, 2)):
             version = ".".join(map(str, start.version))
             self.stop(*START, f"this file asks for YAML {version}, but is read as YAML 1.2; drop its %YAML line")

@@ -51,18 +51,22 @@ def measured(claim: Claim, rows: Rows, *, arms: Collection[str] | None = None) -
     if lacking := [name for name in claim.needs.measures if name not in rows.measures]:
         missing.append(f"there are no results of {_listed(lacking)}")
     parts: dict[str, SeedEffects] = {}
-    for name, effect in claim.parts.items():
+    for name, effect in (claim.provided | claim.parts).items():
         try:
             made = effects(effect, rows)
         except NotMeasured as error:
             if not missing:  # what is said above says why
                 missing.append(str(error))
             continue
+        made = {
+            more: part._replace(condition=part.condition or name in claim.provided) for more, part in made.items()
+        }
         parts |= {"-".join(filter(None, (name, more))): part for more, part in made.items()}
     beside: dict[str, SeedEffects] = {}
     for name, effect in claim.beside.items():
         try:
-            beside |= {"-".join(filter(None, (name, more))): part for more, part in effects(effect, rows).items()}
+            made = {more: part._replace(condition=False) for more, part in effects(effect, rows).items()}
+            beside |= {"-".join(filter(None, (name, more))): part for more, part in made.items()}
         except NotMeasured:
             continue
     return Measured(claim, parts, beside, tuple(missing))
@@ -266,7 +270,8 @@ def _part(name: str, part: Part, effects: SeedEffects) -> dict[str, Any]:
     return told | {
         "left_out": list(effects.left_out),
         "chosen_layers": list(effects.chosen) if effects.chosen else None,
-        "numbers": dict(effects.beside),
+        "groups": list(effects.groups),
+        "numbers": dict(effects.beside) | ({"groups_read": len(effects.groups)} if effects.groups else {}),
     }
 
 

@@ -27,7 +27,7 @@ from reports import curve_shapes
 from reports.apart import apart
 from reports.curve_shapes import Form
 from reports.jackknife import pseudo_values
-from reports.readings import Array, NotMeasured, Reading, Rows, read
+from reports.readings import Array, NotMeasured, Reading, Rows, groups_read, read
 from reports.seed_effects import SeedEffects
 from reports.seed_tests import page_trend
 
@@ -42,8 +42,11 @@ def effects(effect: Effect, rows: Rows) -> dict[str, SeedEffects]:
         NotMeasured: the table has no rows that it needs.
     """
     found = _CONTRASTS[type(effect)](effect, rows)
+    groups = tuple(
+        dict.fromkeys(name for of in effect.quantities() for name in groups_read(rows, of, effect.arms_needed()))
+    )
     return {
-        name: made._replace(smallest=made.smallest or effect.smallest_effect, unit=effect.unit)
+        name: made._replace(smallest=made.smallest or effect.smallest_effect, unit=effect.unit, groups=groups)
         for name, made in found.items()
     }
 
@@ -60,7 +63,8 @@ def difference(effect: Difference, rows: Rows) -> dict[str, SeedEffects]:
     seeds, numbers, left_out = _paired(readings)
     values = numbers[0] - numbers[1] if effect.minus is not None else numbers[0]
     values = effect.at_most - values if effect.at_most is not None else values - (effect.at_least or 0.0)
-    return {"": SeedEffects(seeds, values, direction=effect.direction, left_out=left_out)}
+    bounded = bool(effect.at_most or effect.at_least)  # a bound of 0 is the absence of what is measured
+    return {"": SeedEffects(seeds, values, direction=effect.direction, left_out=left_out, bounded=bounded)}
 
 
 def trend(effect: Trend, rows: Rows) -> dict[str, SeedEffects]:
@@ -88,9 +92,8 @@ def shape(effect: Shape, rows: Rows) -> dict[str, SeedEffects]:
     """The form of the curve over layers, each seed judged at the layer that the other seeds choose.
 
     A seed's own numbers have no part in the choice of its layer, so without a form the mean effect is exactly 0.
-    But the seeds choose for each other, which ties them together: on flat curves of noise the t test at 5% then
-    finds a form in 7 to 12 of 100 experiments of 3 to 10 seeds instead of 5. Tests of such effects use half the
-    level.
+    But the seeds choose for each other, which ties them together; `reports.evidence` says how, and why the tests
+    therefore also ask what each of the layers shows that could have been chosen.
     """
     arms = [effect.arm, *filter(None, [effect.minus])]
     reading = read(rows, effect.of, arms, axis="layers")
@@ -100,10 +103,21 @@ def shape(effect: Shape, rows: Rows) -> dict[str, SeedEffects]:
         return {"": _without_number(reading)}
     forms = [_form(effect, curves_SK) for curves_SK in reading.values_ASK]
     values = forms[0].values_S - forms[1].values_S if len(forms) > 1 else forms[0].values_S
+    at_layers_LMS = _at_layers(forms)
     if effect.form in _DIFFERENCES:
-        values = values - effect.at_least
+        values, at_layers_LMS = values - effect.at_least, at_layers_LMS - effect.at_least
     chosen = tuple(int(reading.positions[place]) for place in forms[0].chosen_S)
-    return {"": SeedEffects(reading.seeds, values, left_out=reading.left_out, chosen=chosen)}
+    made = SeedEffects(reading.seeds, values, left_out=reading.left_out, bounded=bool(effect.at_least))
+    return {"": made._replace(chosen=chosen, at_layers_LMS=at_layers_LMS)}
+
+
+def _at_layers(forms: list[Form]) -> Array:
+    """The form is the largest over L of the smallest over M; less another arm's, which is then the other way."""
+    first = forms[0].at_layers_LS
+    second = forms[1].at_layers_LS if len(forms) > 1 else np.zeros((1, first.shape[1]))
+    if forms[0].extreme == "largest":
+        return first[:, None] - second[None, :]
+    return first[None, :] - second[:, None]
 
 
 _DIFFERENCES: Mapping[str, Callable[[Array], Form]] = {
@@ -126,7 +140,8 @@ def share(effect: Share, rows: Rows) -> dict[str, SeedEffects]:
 
     A ratio of two noisy numbers has no mean, so the test is Fieller's: of kept - r gain, which is linear in each
     seed; divided by the mean gain, its mean is exactly the share minus r. Two shares are compared by the jackknife
-    over seeds. Neither means anything without a gain, so the gain itself is a part that must hold.
+    over seeds. Neither means anything without a gain, so that it is more than the smallest that matters is a
+    condition: where that is not borne out, the claim is open, whatever the share is.
     """
     arms = (effect.kept_by, effect.none, effect.whole)
     readings = [read(rows, of, arms) for of in (effect.of, effect.than_of) if of is not None]
@@ -134,7 +149,14 @@ def share(effect: Share, rows: Rows) -> dict[str, SeedEffects]:
     kept = [part[0] - part[1] for part in numbers]
     gain = [part[2] - part[1] for part in numbers]
     parts = {
-        name: SeedEffects(seeds, gained, smallest=effect.smallest_gain, left_out=left_out)
+        name: SeedEffects(
+            seeds,
+            gained - effect.smallest_gain,
+            smallest=effect.smallest_gain,
+            left_out=left_out,
+            bounded=True,
+            condition=True,
+        )
         for name, gained in zip(("gain", "gain-elsewhere"), gain, strict=False)
     }
     intervals = [_shown(*two) for two in zip(kept, gain, strict=True)]
@@ -145,7 +167,8 @@ def share(effect: Share, rows: Rows) -> dict[str, SeedEffects]:
     else:
         values = _difference_of_shares(kept, gain, at_least=effect.at_least)
         beside = intervals[0] | {f"{name}_elsewhere": number for name, number in intervals[1].items()}
-    return {"": SeedEffects(seeds, values, left_out=left_out, beside=beside)} | parts
+    bounded = bool(effect.at_least)
+    return {"": SeedEffects(seeds, values, left_out=left_out, bounded=bounded, beside=beside)} | parts
 
 
 def _difference_of_shares(kept: list[Array], gain: list[Array], *, at_least: float) -> Array:
@@ -216,6 +239,7 @@ def optimum(effect: Optimum, rows: Rows) -> dict[str, SeedEffects]:
             values,
             smallest=effect.smallest_bend if name == "peak" else None,
             left_out=reading.left_out,
+            bounded=name != "peak",
             beside=beside,
         )
         for name, values in made.items()
@@ -242,7 +266,7 @@ def crossing(effect: Crossing, rows: Rows) -> dict[str, SeedEffects]:
     reading = read(rows, effect.of, (effect.arm, effect.over), axis="steps")
     ahead_SK = reading.values_ASK[0] - reading.values_ASK[1]
     values = effect.before - curve_shapes.last_crossing(np.array(reading.positions), ahead_SK)
-    return {"": SeedEffects(reading.seeds, values, left_out=reading.left_out)}
+    return {"": SeedEffects(reading.seeds, values, left_out=reading.left_out, bounded=True)}
 
 
 def _paired(readings: list[Reading]) -> tuple[tuple[int, ...], list[Array], tuple[str, ...]]:

@@ -6,7 +6,7 @@ lowest is never below 0. Here the layer is the lowest of the mean over the other
 at it can be on either side.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,14 @@ Places = NDArray[np.intp]
 
 
 class Form(NamedTuple):
-    """What each seed shows, and at which layers (by place in the curve)."""
+    """What each seed shows, at which layers (by place in the curve), and what it shows at any that could have been
+    chosen."""
 
     values_S: Array
     chosen_S: Places
+    at_layers_LS: Array
+    extreme: Literal["largest", "smallest"]
+    """Which of them the form is, if the curve has no noise."""
 
 
 def lowest_elsewhere(values_SK: Array, *, among: Places) -> Places:
@@ -40,19 +44,22 @@ def _at(values_SK: Array, places_S: Places) -> Array:
 def rise_to_top(values_SK: Array) -> Form:
     """The top minus the lowest inner layer."""
     chosen = lowest_elsewhere(values_SK, among=_inner(values_SK))
-    return Form(values_SK[:, -1] - _at(values_SK, chosen), chosen)
+    each_LS = values_SK[:, -1] - values_SK[:, _inner(values_SK)].T
+    return Form(values_SK[:, -1] - _at(values_SK, chosen), chosen, each_LS, "largest")
 
 
 def fall_to_inner(values_SK: Array) -> Form:
     """The bottom minus the lowest inner layer. Together with a rise to the top, it puts the minimum inside."""
     chosen = lowest_elsewhere(values_SK, among=_inner(values_SK))
-    return Form(values_SK[:, 0] - _at(values_SK, chosen), chosen)
+    each_LS = values_SK[:, 0] - values_SK[:, _inner(values_SK)].T
+    return Form(values_SK[:, 0] - _at(values_SK, chosen), chosen, each_LS, "largest")
 
 
 def top_is_lowest(values_SK: Array) -> Form:
     """The lowest of the layers below the top, minus the top."""
     chosen = lowest_elsewhere(values_SK, among=np.arange(values_SK.shape[1] - 1))
-    return Form(_at(values_SK, chosen) - values_SK[:, -1], chosen)
+    each_LS = values_SK[:, :-1].T - values_SK[:, -1]
+    return Form(_at(values_SK, chosen) - values_SK[:, -1], chosen, each_LS, "smallest")
 
 
 def top_over_lowest(values_SK: Array, *, ratio: float) -> Form:
@@ -60,7 +67,8 @@ def top_over_lowest(values_SK: Array, *, ratio: float) -> Form:
     means (Fieller's form)."""
     chosen = lowest_elsewhere(values_SK, among=np.arange(values_SK.shape[1] - 1))
     low = _at(values_SK, chosen)
-    return Form((values_SK[:, -1] - ratio * low) / abs(low.mean()), chosen)
+    each_LS = values_SK[:, -1] - ratio * values_SK[:, :-1].T
+    return _divided(values_SK[:, -1] - ratio * low, chosen, each_LS, by=low)
 
 
 def rise_after_inner(values_SK: Array, *, ratio: float) -> Form:
@@ -70,7 +78,21 @@ def rise_after_inner(values_SK: Array, *, ratio: float) -> Form:
     above = np.arange(values_SK.shape[1])[None, :] > chosen[:, None]
     peak = np.where(above, others_SK, -np.inf).argmax(1)
     low = _at(values_SK, chosen)
-    return Form((_at(values_SK, peak) - ratio * low) / abs(low.mean()), chosen)
+    last = values_SK.shape[1] - 1
+    each_LS = np.stack(
+        [
+            values_SK[:, high] - ratio * values_SK[:, inner]
+            for inner in range(1, last)
+            for high in range(inner + 1, last + 1)
+        ]
+    )
+    return _divided(_at(values_SK, peak) - ratio * low, chosen, each_LS, by=low)
+
+
+def _divided(values_S: Array, chosen_S: Places, each_LS: Array, *, by: Array) -> Form:
+    """By one number for all seeds and layers, which changes the unit and no test."""
+    unit = abs(by.mean())
+    return Form(values_S / unit, chosen_S, each_LS / unit, "largest")
 
 
 def rise(values_SK: Array) -> Array:
@@ -128,12 +150,13 @@ def ratio_interval(above_S: Array, below_S: Array, *, confidence: float) -> Rati
 
 
 def last_crossing(steps_K: Array, ahead_SK: Array) -> Array:
-    """The share of the course at which each seed's curve of differences is below 0 for the last time.
+    """The share of training at which each seed's curve of differences is below 0 for the last time.
 
-    0 if it never is, 1 if it still is at the end; between two checkpoints, on the straight line. The last crossing
-    and not the first: noise crosses early and often.
+    0 if it never is at any checkpoint, 1 if it still is at the end; between two checkpoints, on the straight line.
+    Training begins at step 0, whatever the first checkpoint is. The last crossing and not the first: noise
+    crosses early and often.
     """
-    shares = (steps_K - steps_K[0]) / (steps_K[-1] - steps_K[0])
+    shares = steps_K / steps_K[-1]
     found = np.zeros(len(ahead_SK))
     for seed, ahead in enumerate(ahead_SK):
         behind = np.flatnonzero(ahead < 0)

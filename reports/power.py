@@ -38,17 +38,21 @@ def equivalence_power(margin: float, *, sd: float, seeds: int, level: float) -> 
     return float(np.clip(2 * stats.norm.cdf(room / error) - 1, 0, None).mean())
 
 
-def seeds_to_decide(smallest_effect: float, *, sd: float, level: float, wanted: float = USUAL_POWER) -> int | None:
+def seeds_to_decide(
+    smallest_effect: float, *, sd: float, level: float, wanted: float = USUAL_POWER, or_absent: bool = True
+) -> int | None:
     """The fewest seeds that, with the wanted power, find an effect of `smallest_effect` where there is one, and
     find it absent where there is none. None beyond `MOST_SEEDS`.
 
     The spread between seeds is taken to be the one that was seen, which is itself uncertain with few seeds.
+
+    Args:
+        or_absent: whether its absence is to be found too; of an effect against a bound there is none.
     """
 
     def decides(seeds: int) -> bool:
-        return (
-            smallest_seen(sd=sd, seeds=seeds, level=level, wanted=wanted) <= smallest_effect
-            and equivalence_power(smallest_effect, sd=sd, seeds=seeds, level=level) >= wanted
+        return smallest_seen(sd=sd, seeds=seeds, level=level, wanted=wanted) <= smallest_effect and not (
+            or_absent and equivalence_power(smallest_effect, sd=sd, seeds=seeds, level=level) < wanted
         )
 
     if not decides(MOST_SEEDS):

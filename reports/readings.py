@@ -95,17 +95,20 @@ class Rows:
 def read(rows: Rows, of: Quantity, arms: Sequence[str], *, axis: Axis = "none") -> Reading:
     """The quantity of each arm at each position, for the seeds that every arm has whole.
 
-    With `axis="none"` a run comes to one number, as the quantity says: of its layers, or of its course. Over
-    `steps`, the positions are those that all runs have; over anything else, those that any has, and a run that
-    lacks one of them is not whole.
+    Groups that the quantity names are all there, or it is not measured: a mean over fewer tasks would be one of
+    other tasks. With `axis="none"` a run comes to one number, as the quantity says: of its layers, or of its
+    course. Over `steps`, the positions are those that all runs have; over anything else, those that any has, and a
+    run that lacks one of them is not whole.
 
     Raises:
-        NotMeasured: no run of an arm has such rows, or there are too few positions.
+        NotMeasured: no run of an arm has such rows, groups are missing, or there are too few positions.
     """
+    of = _with_groups(rows, of, arms)
     if axis == "none" and (of.layers != "none" or of.layer is not None):
         return _reduced(read(rows, of, arms, axis="layers"), of)
-    if axis == "none" and of.steps == "area":
-        return _area(read(rows, of, arms, axis="steps"), of)
+    if axis == "none" and of.steps != "last":
+        course = _area if of.steps == "area" else _way
+        return course(read(rows, of, arms, axis="steps"), of)
     found = {
         (arm, seed): _numbers(rows, of, arm, seed, axis=axis) for arm in arms for seed in rows.seeds.get(arm, [])
     }
@@ -161,6 +164,48 @@ def _area(whole: Reading, of: Quantity) -> Reading:
     return whole._replace(
         values_ASK=(np.trapezoid(values, grid, axis=-1) / (end - steps[0]))[..., None], positions=(0,)
     )
+
+
+def _way(whole: Reading, of: Quantity) -> Reading:
+    """What of the way from the first checkpoint to the last is made at a share of the course; straight lines
+    between checkpoints. Not a number where there was no way."""
+    steps = np.array(whole.positions)
+    place = steps[0] + of.until * (steps[-1] - steps[0])
+    curves = [[np.interp(place, steps, curve) for curve in arm] for arm in whole.values_ASK]
+    there = np.array(curves, float).reshape(whole.values_ASK.shape[:2])
+    first, last = whole.values_ASK[..., 0], whole.values_ASK[..., -1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        values = (there - first) / (last - first)
+    return whole._replace(values_ASK=values[..., None], positions=(0,))
+
+
+def groups_read(rows: Rows, of: Quantity, arms: Iterable[str]) -> tuple[str, ...]:
+    """The tasks or other groups that a quantity of these arms is a mean over, in order; none without groups."""
+    if not of.groups:
+        return ()
+    arms = list(arms)
+    chosen = _with_groups(rows, of, arms)
+    return tuple(sorted(group for group in _groups_there(rows, of, arms) if group and _wanted(group, chosen)))
+
+
+def _with_groups(rows: Rows, of: Quantity, arms: Iterable[str]) -> Quantity:
+    """The quantity with those of its two lists of groups that were measured whole, the first if both were."""
+    there = _groups_there(rows, of, arms)
+    if not of.groups or there <= {None}:  # no rows at all: for the caller to say
+        return of
+    lists = [groups for groups in (of.groups, of.or_groups) if groups]
+    lacking = [[name for name in own if not any(_matches(group or "", name) for group in there)] for own in lists]
+    for groups, missing in zip(lists, lacking, strict=True):
+        if not missing:
+            return of.model_copy(update={"groups": groups, "or_groups": ()})
+    named = ", or else of ".join(", ".join(missing) for missing in lacking)
+    raise NotMeasured(f"{_named(of)} has no rows of {named}, which the claim names")
+
+
+def _groups_there(rows: Rows, of: Quantity, arms: Iterable[str]) -> set[str | None]:
+    """Those that any run of the arms has."""
+    runs = [(arm, seed) for arm in arms for seed in rows.seeds.get(arm, [])]
+    return {cell.group for arm, seed in runs for cell in rows.every(arm, seed, of.measure, of.metric)}
 
 
 def _numbers(rows: Rows, of: Quantity, arm: str, seed: int, *, axis: Axis) -> dict[float, dict[str | None, float]]:

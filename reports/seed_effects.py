@@ -20,9 +20,19 @@ class SeedEffects(NamedTuple):
     direction: Literal["higher", "either"] = "higher"
     left_out: tuple[str, ...] = ()
     """Seeds that were not whole, each with the reason."""
+    bounded: bool = False
+    """Whether 0 is a bound that the claim set, and not the absence of a difference: what lies close to a bound is
+    undecided, and never too small to matter."""
+    condition: bool = False
+    """Whether the claim means something only where this holds: it can keep a claim open, and never refutes it."""
     chosen: tuple[int, ...] | None = None
-    """The layer that each seed was judged at, chosen on the other seeds; its tests then use half the level."""
+    """The layer that each seed was judged at, chosen on the other seeds."""
+    at_layers_LMS: NDArray[np.float64] | None = None
+    """With layers that were chosen: what each seed shows at any that could have been. The effect in truth is the
+    largest over L of the smallest over M."""
     page: float | None = None
     """Of a trend: probability of Page's test in the direction of the claim."""
     beside: Mapping[str, float] = {}
     """Numbers that help to read it: shares, places."""
+    groups: tuple[str, ...] = ()
+    """Tasks or other groups that it is a mean over."""

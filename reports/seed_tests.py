@@ -58,6 +58,25 @@ def t_above(effects: ArrayLike, *, against: float = 0.0) -> float:
     return float(special.stdtr(values.size - 1, (against - values.mean()) / standard_error(values)))
 
 
+def one_sided(effects: ArrayLike, *, against: float = 0.0) -> Vector:
+    """`t_above` along the last axis. Seeds that all show the same number have the sign-flip test instead, which
+    for them is the sign test: 2^-n above `against`, else 1."""
+    values = np.asarray(effects, float)
+    size = values.shape[-1]
+    error = values.std(axis=-1, ddof=1) / np.sqrt(size)
+    alike = np.asarray(constant(values))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        by_t = special.stdtr(size - 1, (against - values.mean(-1)) / error)
+    return np.where(alike, np.where(values.min(-1) > against, 0.5**size, 1.0), by_t)
+
+
+def constant(effects: ArrayLike) -> NDArray[np.bool_]:
+    """Whether the spread along the last axis is no more than rounding."""
+    values = np.asarray(effects, float)
+    largest = np.maximum(1.0, np.abs(values).max(-1))
+    return np.asarray(np.ptp(values, axis=-1) <= 1e-12 * largest)  # float64: a few roundings of numbers near 1
+
+
 def equivalence(effects: ArrayLike, *, margin: float) -> float:
     """TOST: the larger probability of the two one-sided tests that the mean lies beyond -margin or margin.
 

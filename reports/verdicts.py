@@ -5,14 +5,19 @@ A part of a claim, an effect with one number a seed, is judged at a level alpha 
 equivalent      TOST: the mean lies within -smallest_effect and smallest_effect, p <= alpha
 supported       the two-sided t interval at 1 - alpha lies above 0
 contradicted    it lies below 0
-undecided       none of these, or every seed shows the same number
+undecided       none of these
 
-in this order, so an effect that is surely too small to matter is `equivalent` though it may differ from 0. Where a
-claim does not say which is more, it is supported by an interval beyond smallest_effect on either side.
+in this order, so an effect that is surely too small to matter is `equivalent` though it may differ from 0. Where 0
+is a bound that the claim set (a share of at least 60%), closeness to it says nothing of size, and nothing is
+equivalent. Where a claim does not say which is more, it is supported by an interval beyond smallest_effect on
+either side. Seeds that all show the same number, other than 0, are judged by the sign-flip test, one-sided at
+alpha / 2, and effects at chosen layers at all that could have been chosen (`reports.evidence`).
 
 A claim with several parts holds if all do: each is tested at alpha, and no correction is needed
 (intersection-union, Berger 1982). One part that fails is enough to refute it, so with k parts each is refuted, or
-found to make no difference, at alpha / k.
+found to make no difference, at alpha / k. A condition must hold too, and is no part: where it is not borne out
+the claim is undecided, as what it speaks of is not there (a head that has not learned its own task). A condition
+is never equivalent: it is borne out or not.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +25,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from reports import seed_tests
+from reports import evidence, seed_tests
 from reports.numbers import number, several
 from reports.power import seeds_to_decide, smallest_seen
 from reports.seed_effects import SeedEffects
@@ -59,16 +64,20 @@ class Part(NamedTuple):
     smallest_seen: float
     """The effect that this many seeds with this spread would find 8 times in 10."""
     seeds_to_decide: int | None
-    """Seeds that would find an effect of `smallest_effect`, or its absence, 8 times in 10; None: not known, or
-    more than anybody trains."""
+    """Seeds that would find an effect of `smallest_effect` 8 times in 10, and but for a bound its absence; None:
+    not known, or more than anybody trains."""
     p: float
     """Of the two-sided t test against 0."""
     p_equivalent: float
-    """Of TOST within `smallest_effect`."""
+    """Of TOST within `smallest_effect`; NaN against a bound and of a condition."""
     p_sign_flips: float | None
     """From six seeds on."""
     p_page: float | None
     """Of a trend."""
+    bounded: bool
+    """Whether 0 is a bound that the claim set, so that nothing is equivalent."""
+    condition: bool
+    """Whether it is a condition, which must hold for anything to be said."""
 
 
 class Judgement(NamedTuple):
@@ -83,23 +92,34 @@ class Judgement(NamedTuple):
 
 
 def has_evidence(effects: SeedEffects) -> bool:
-    """Whether there are seeds enough, all of them with a number, and a spread between them."""
+    """Whether there are seeds enough, all of them with a number, and not all with 0."""
     values = effects.values
-    return len(values) >= FEWEST_SEEDS and bool(np.isfinite(values).all()) and not _is_constant(values)
+    if len(values) < FEWEST_SEEDS or not np.isfinite(values).all():
+        return False
+    return not (seed_tests.constant(values) and seed_tests.constant([*values, 0.0]))
 
 
 def probability(parts: Mapping[str, SeedEffects], smallest: Mapping[str, float]) -> float | None:
     """Of the claim, for Holm: the smallest of those of its verdicts; None where no part has evidence."""
-    found = [_probabilities(part, smallest[name]) for name, part in parts.items() if has_evidence(part)]
-    if not found:
+    found = {name: _probabilities(part, smallest[name]) for name, part in parts.items() if has_evidence(part)}
+    deciding = [each for name, each in found.items() if not parts[name].condition]
+    if not deciding:
         return None
-    whole = len(found) == len(parts)
-    return min(
-        1.0,
-        max(each.supported for each in found) if whole else 1.0,
-        len(parts) * min(each.contradicted for each in found),
-        len(parts) * min(each.equivalent for each in found),
-    )
+    ways = _ways(parts)
+    conditions = [name for name, part in parts.items() if part.condition]
+    held = max((found[name].supported if name in found else 1.0 for name in conditions), default=0.0)
+    whole = len(deciding) == ways
+    one_sided = [
+        max(each.supported for each in deciding) if whole else 1.0,
+        ways * min(each.contradicted for each in deciding),
+        ways * min(each.equivalent for each in deciding),
+    ]
+    return min(1.0, max(held, min(one_sided)))
+
+
+def _ways(parts: Mapping[str, SeedEffects]) -> int:
+    """In how many ways a claim may be refuted: the parts that are no conditions."""
+    return sum(not part.condition for part in parts.values())
 
 
 def decide(
@@ -112,14 +132,25 @@ def decide(
         smallest: of each part, the smallest effect that matters.
         level: alpha of this claim.
     """
-    found = {name: _verdict(part, smallest[name], level=level, ways=len(parts)) for name, part in parts.items()}
+    ways = _ways(parts)
+    found = {name: _verdict(part, smallest[name], level=level, ways=ways) for name, part in parts.items()}
+    conditions = {verdict for name, verdict in found.items() if parts[name].condition}
+    if "insufficient evidence" in conditions:
+        return "insufficient evidence", found
+    if conditions - {"supported"}:
+        return "undecided", found
     return next(verdict for verdict in _STRONGEST_FIRST if verdict in found.values()), found
 
 
 def judge(parts: Mapping[str, SeedEffects], smallest: Mapping[str, float], *, level: float) -> Judgement:
     """What `decide` says, with the numbers behind it and the rule in words; arguments as there."""
-    judged = {name: _part(part, smallest[name], level=level, ways=len(parts)) for name, part in parts.items()}
+    judged = {name: _part(part, smallest[name], level=level, ways=_ways(parts)) for name, part in parts.items()}
     verdict, _ = decide(parts, smallest, level=level)
+    open_conditions = [name for name, part in judged.items() if part.condition and part.verdict != "supported"]
+    if open_conditions and verdict == "undecided":
+        deciding = open_conditions[0]
+        rule = f"nothing can be said, as {deciding} is not borne out: {judged[deciding].rule}"
+        return Judgement(verdict, rule, deciding, judged)
     names = [name for name, part in judged.items() if part.verdict == verdict]
     deciding = _deciding(judged, verdict, names)
     rule = judged[deciding].rule if len(judged) == 1 else _of_several(judged, verdict, names, deciding)
@@ -162,21 +193,18 @@ def _of_several(judged: Mapping[str, Part], verdict: Verdict, names: Sequence[st
 
 def _part(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> Part:
     values = effects.values
-    own_level = level / 2 if effects.chosen is not None else level
-    interval = seed_tests.t_interval(values, confidence=1 - own_level)
-    bare: dict[str, Any] = {"p": np.nan, "p_equivalent": np.nan, "p_sign_flips": None, "p_page": effects.page}
-    bare |= {"smallest_seen": np.nan, "seeds_to_decide": None}
+    interval = evidence.interval(effects, confidence=1 - level)
+    numbers: dict[str, Any] = {"p": np.nan, "p_equivalent": np.nan, "p_sign_flips": None}
+    numbers |= {"smallest_seen": np.nan, "seeds_to_decide": None}
     if has_evidence(effects):
-        sd = float(values.std(ddof=1))
         flips = None
         if len(values) >= seed_tests.FEWEST_FOR_SIGN_FLIPS:
             flips = seed_tests.sign_flips(values, rng=np.random.default_rng(0))
-        bare |= {
-            "p": seed_tests.t_test(values),
-            "p_equivalent": seed_tests.equivalence(values, margin=smallest),
+        numbers = {
+            "p": min(1.0, 2 * min(evidence.above(effects), evidence.below(effects))),
+            "p_equivalent": _equivalence(effects, smallest) if _may_be_equivalent(effects) else np.nan,
             "p_sign_flips": flips,
-            "smallest_seen": smallest_seen(sd=sd, seeds=len(values), level=own_level),
-            "seeds_to_decide": seeds_to_decide(smallest, sd=sd, level=own_level),
+            **_seeds_wanted(effects, smallest, level=level, ways=ways),
         }
     verdict = _verdict(effects, smallest, level=level, ways=ways)
     return Part(
@@ -185,28 +213,49 @@ def _part(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> 
         effect=interval.mean,
         low=interval.low,
         high=interval.high,
-        confidence=1 - own_level,
+        confidence=1 - level,
         seeds=effects.seeds,
         values=tuple(map(float, values)),
         smallest_effect=smallest,
-        **bare,
+        p_page=effects.page,
+        bounded=effects.bounded,
+        condition=effects.condition,
+        **numbers,
     )
 
 
+def _seeds_wanted(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> dict[str, Any]:
+    """What so many seeds see and how many would decide, by the power of the t test; where it does not apply, since
+    all seeds show the same number, how many would have to agree."""
+    seeds = len(effects.values)
+    if seed_tests.constant(effects.values):
+        agreeing = int(np.ceil(np.log2(2 * ways / level)))
+        return {"smallest_seen": 0.0 if seeds >= agreeing else np.nan, "seeds_to_decide": agreeing}
+    sd, own = float(effects.values.std(ddof=1)), evidence.shared_level(effects, level)
+    return {
+        "smallest_seen": smallest_seen(sd=sd, seeds=seeds, level=own),
+        "seeds_to_decide": seeds_to_decide(smallest, sd=sd, level=own, or_absent=_may_be_equivalent(effects)),
+    }
+
+
 def _probabilities(effects: SeedEffects, smallest: float) -> Probabilities:
-    """Each doubled where it is of one side, so that all are compared with the same alpha; and once more where the
-    seeds chose layers for each other."""
-    values = effects.values
-    times = 2 if effects.chosen is not None else 1
-    equivalent = seed_tests.equivalence(values, margin=smallest)
+    """Each doubled where it is of one side, so that all are compared with the same alpha."""
+    equivalent = _equivalence(effects, smallest) if _may_be_equivalent(effects) else 1.0
     if effects.direction == "either":
-        beyond = min(
-            seed_tests.t_above(values, against=smallest), 1 - seed_tests.t_above(values, against=-smallest)
-        )
-        return Probabilities(times * 2 * beyond, 1.0, times * equivalent)
-    above = seed_tests.t_above(values)
-    supported = max(times * 2 * above, effects.page or 0.0)
-    return Probabilities(supported, times * 2 * (1 - above), times * equivalent)
+        beyond = min(evidence.above(effects, against=smallest), evidence.below(effects, against=-smallest))
+        return Probabilities(2 * beyond, 1.0, equivalent)
+    supported = max(2 * evidence.above(effects), effects.page or 0.0)
+    return Probabilities(supported, 2 * evidence.below(effects), equivalent)
+
+
+def _may_be_equivalent(effects: SeedEffects) -> bool:
+    """Whether an effect near 0 means that there is no difference."""
+    return not (effects.bounded or effects.condition)
+
+
+def _equivalence(effects: SeedEffects, smallest: float) -> float:
+    """TOST: the larger probability of its two sides."""
+    return max(evidence.above(effects, against=-smallest), evidence.below(effects, against=smallest))
 
 
 def _verdict(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> Verdict:
@@ -230,11 +279,10 @@ def _rule(effects: SeedEffects, smallest: float, verdict: Verdict, *, level: flo
         return f"{several(len(values), 'seed')}, and {FEWEST_SEEDS} are the least"
     if not np.isfinite(values).all():
         return "the effect is no finite number in every seed"
-    if _is_constant(values):
-        return "every seed shows the same number, so nothing is known of the spread between seeds"
-    own_level = level / 2 if effects.chosen is not None else level
-    interval = seed_tests.t_interval(values, confidence=1 - own_level)
-    shown = f"the {100 * (1 - own_level):.4g}% interval"
+    if seed_tests.constant(values):
+        return _agreeing(effects, verdict, level=level, margin=margin)
+    interval = evidence.interval(effects, confidence=1 - level)
+    shown = f"the {100 * (1 - level):.4g}% interval"
     if verdict == "equivalent":
         p = _p(_probabilities(effects, smallest).equivalent)
         return f"TOST places the effect within ±{margin}, too small to matter ({p})"
@@ -245,7 +293,23 @@ def _rule(effects: SeedEffects, smallest: float, verdict: Verdict, *, level: flo
         return f"{shown} lies above 0, {surely} the {margin} that matters"
     if verdict == "contradicted":
         return f"{shown} lies below 0"
-    return _open(effects, interval, shown=shown, level=own_level, margin=margin, ways=ways)
+    return _open(effects, interval, shown=shown, level=level, margin=margin, ways=ways)
+
+
+def _agreeing(effects: SeedEffects, verdict: Verdict, *, level: float, margin: str) -> str:
+    """Of seeds that all show the same number."""
+    size = len(effects.values)
+    if not has_evidence(effects):
+        return "every seed shows exactly 0, which decides nothing"
+    p = f"one-sided {_p(0.5**size)}"
+    side = {"supported": "above", "contradicted": "below"}.get(verdict)
+    if verdict == "equivalent":
+        return f"all {size} seeds show the same number within ±{margin}, too small to matter (sign flips, {p})"
+    if side and effects.direction == "either":
+        return f"all {size} seeds show the same number beyond {margin} on one side (sign flips, {p})"
+    if side:
+        return f"all {size} seeds show the same number {side} 0 (sign flips, {p})"
+    return f"all {size} seeds show the same number, and so few may do so by chance (sign flips, {p})"
 
 
 def _open(
@@ -258,12 +322,7 @@ def _open(
         return f"{shown} lies above 0, but the steps do not agree (Page's test, {_p(effects.page or 1.0)})"
     if interval.high < 0:
         return f"{shown} lies below 0, but to refute one of {ways} parts takes {100 * (1 - level / ways):.4g}%"
-    return f"{shown} holds 0, and reaches beyond ±{margin}"
-
-
-def _is_constant(values: np.ndarray) -> bool:
-    """Whether the spread is no more than rounding."""
-    return bool(np.ptp(values) <= 1e-12 * max(1.0, float(np.abs(values).max())))
+    return f"{shown} holds 0" + (f", and reaches beyond ±{margin}" if _may_be_equivalent(effects) else "")
 
 
 def _p(probability: float) -> str:

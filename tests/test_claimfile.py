@@ -178,6 +178,18 @@ def test_the_hash_of_a_claim_is_of_what_it_means(tmp_path):
     assert plain.digests != other.digests
 
 
+def test_a_key_that_came_later_and_says_nothing_leaves_the_hash_as_it_was(tmp_path):
+    """So that experiments planned before it was there do not take every claim for changed."""
+    plain = claimfile.load(write(tmp_path))
+    spelt = claimfile.load(write(tmp_path, GOOD.replace("metric: loss", "metric: loss, or_groups: []")))
+    assert plain.digests == spelt.digests
+    given = claimfile.load(
+        write(tmp_path, GOOD.replace("metric: loss", "metric: loss, groups: [a], or_groups: [b]"))
+    )
+    assert plain.digests != given.digests
+    assert plain.digests["both-sides-help"] == ("264a24512143c753de52f17c3c266962f3d11dc2fcab98c718adff70fd5e2269")
+
+
 def test_until_the_first_run_a_plan_has_the_claims_of_today_and_then_those_of_that_day(tmp_path):
     def planned(before, runs_started, at):
         return claimfile.planned([claimfile.load(path)], before, runs_started=runs_started, at=at)

@@ -3,10 +3,11 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from ablations import claimfile
+from ablations import claimfile, results
 from ablations.cli import main
 from reports import claims, content
 from reports import folder as experiment_folder
@@ -297,3 +298,58 @@ def test_a_claim_that_changes_makes_the_page_stale_even_after_the_runs(spec, tmp
     assert entry["planned_sha256"] == before["claim_files"][0]["sha256"] != entry["sha256"]
     told = json.loads((plan.parent / "claims.json").read_text())
     assert told["claims"][0]["changed"] == "changed"
+
+
+SCORES = "{measure: fine_tuning, metric: score, groups: [sst2, trec]}"
+PROVIDED = """\
+version: 1
+claims:
+  - name: better
+    says: It is better.
+    source: here
+    needs: {arms: [mlm, clm], measures: [fine_tuning, layer_change]}
+    provided:
+      has-learned: {kind: difference, of: %s, arm: mlm, at_least: %s}
+    effect: {kind: difference, of: {measure: layer_change, metric: pwcca, layers: sum}, arm: clm, minus: mlm}
+    smallest_effect: 0.01
+    expect: supported
+    because: so
+    family: one
+"""
+
+
+@pytest.mark.parametrize(("least", "verdict"), [(0.5, "contradicted"), (0.99, "undecided")])
+def test_a_claim_is_open_where_what_it_is_provided_with_is_not_there(tmp_path, least, verdict):
+    """And the groups that were read are said."""
+    tasks = [
+        {"run_id": f"{arm}-s{seed}", "arm": arm, "seed": seed, "step": 500, "measure": "fine_tuning"}
+        | {"metric": "score", "group": task, "value": 0.9 + seed / 1000}
+        for arm in ("mlm", "clm")
+        for seed in SEEDS
+        for task in ("sst2", "trec")
+    ]
+    experiment = made(tmp_path, text=PROVIDED % (SCORES, least))
+    table = pd.concat([experiment.table, results.table(row | {"experiment": "x"} for row in tasks)])
+    (entry,) = verdicts(experiment._replace(table=table))
+    assert entry["verdict"] == verdict
+    condition, part = entry["parts"]
+    assert (condition["name"], condition["condition"], part["condition"]) == ("has-learned", True, False)
+    assert (condition["groups"], condition["numbers"]) == (["sst2", "trec"], {"groups_read": 2})
+    assert (part["groups"], part["verdict"]) == ([], "contradicted")
+    if verdict == "undecided":
+        assert entry["deciding"] == "has-learned"
+        assert entry["rule"].startswith("nothing can be said, as has-learned is not borne out: the 95% interval ")
+        assert entry["as_expected"] is False
+
+
+def test_a_task_that_the_claim_names_and_nobody_measured_is_the_reason_for_not_run(tmp_path):
+    sst2 = {"run_id": "mlm-s0", "arm": "mlm", "seed": 0, "step": 500, "measure": "fine_tuning", "metric": "score"}
+    experiment = made(tmp_path, text=PROVIDED % (SCORES, 0.5))
+    table = pd.concat(
+        [experiment.table, results.table([sst2 | {"group": "sst2", "value": 1.0, "experiment": "x"}])]
+    )
+    (entry,) = verdicts(experiment._replace(table=table))
+    assert (entry["verdict"], entry["rule"]) == (
+        "not run",
+        "fine_tuning score has no rows of trec, which the claim names",
+    )

@@ -124,6 +124,74 @@ def test_the_area_under_a_learning_curve_is_its_mean_up_to_a_share():
     assert values(effect(kind="difference", of=half, arm="mlm"), table) == [0.25]
 
 
+def test_the_way_is_each_arms_own_whatever_its_height():
+    """At a quarter of training one has made 3 of its 4 nats, the other 10 of its 40."""
+    of = SCORE | {"steps": "way", "until": 0.25}
+
+    def learning(arm, own):
+        return [
+            run(arm, 0) | SCORE | {"step": step, "value": v} for step, v in zip((0, 50, 200), own, strict=True)
+        ]
+
+    table = learning("clm", [1.0, 4.0, 5.0]), learning("mlm", [-20.0, -10.0, 20.0])
+    assert values(effect(kind="difference", of=of, arm="clm", minus="mlm"), *table) == [0.75 - 0.25]
+    flat = learning("clm", [1.0, 1.0, 1.0])
+    assert not np.isfinite(values(effect(kind="difference", of=of, arm="clm"), flat)).any()
+
+
+REAL_OR_NOT = {**SCORE, "groups": ["sst2", "trec"], "or_groups": ["language_topic"]}
+
+
+def test_a_named_set_of_tasks_is_read_whole_or_another_in_its_place():
+    difference = effect(kind="difference", of=REAL_OR_NOT, arm="mlm")
+    real = [*rows({"mlm": [1.0]}, group="sst2"), *rows({"mlm": [3.0]}, group="trec")]
+    built_in = rows({"mlm": [100.0]}, group="language_topic")
+    for table, expected, groups in (
+        (real, 2.0, ("sst2", "trec")),
+        ([*real, *built_in], 2.0, ("sst2", "trec")),
+        ([*built_in, real[0]], 100.0, ("language_topic",)),
+    ):
+        made = found(difference, table)[""]
+        assert (made.values.tolist(), made.groups) == ([expected], groups)
+    with pytest.raises(NotMeasured) as error:
+        found(difference, real[:1])
+    assert str(error.value) == (
+        "fine_tuning score has no rows of trec, or else of language_topic, which the claim names"
+    )
+
+
+def test_effects_against_a_bound_say_so_and_differences_do_not():
+    table = rows({"mlm": [1.0, 2.0, 3.0], "clm": [1.0, 1.0, 2.0], "corpus": [0.0, 0.0, 1.0]})
+    arms = {"kind": "difference", "of": SCORE, "arm": "mlm"}
+    for fields, bounded in (
+        (arms, False),
+        (arms | {"minus": "clm"}, False),
+        (arms | {"at_most": 0}, False),  # none of what is measured
+        (arms | {"at_most": 0.1}, True),
+        (arms | {"minus": "clm", "at_least": -0.01}, True),
+    ):
+        assert found(effect(**fields), table)[""].bounded == bounded
+    share = {"kind": "share", "of": SCORE, "kept_by": "clm", "whole": "mlm", "none": "corpus", "smallest_gain": 1}
+    assert found(effect(**share, at_least=0.6), table)[""].bounded
+    assert not found(effect(**share), table)[""].bounded
+    layers = curve("mlm", [1.0, 2.0, 3.0], [1.0, 2.0, 4.0])
+    shapes = {"kind": "shape", "of": OVER_LAYERS, "arm": "mlm"}
+    assert not found(effect(**shapes, form="rise_to_top"), layers)[""].bounded
+    assert found(effect(**shapes, form="top_over_lowest", at_least=1.2), layers)[""].bounded
+
+
+def test_a_shape_comes_with_what_each_layer_shows_and_less_another_arms():
+    curves = np.random.default_rng(0).normal(size=(2, 3, 5))
+    table = [row for arm, own in zip("ab", curves, strict=True) for row in curve(arm, *own.tolist())]
+    shapes = {"kind": "shape", "of": OVER_LAYERS, "arm": "a"}
+    for form, one, two in (("rise_to_top", (3, 1), (3, 3)), ("top_is_lowest", (1, 4), (4, 4))):
+        assert found(effect(**shapes, form=form), table)[""].at_layers_LMS.shape == (*one, 3)
+        assert found(effect(**shapes, form=form, minus="b"), table)[""].at_layers_LMS.shape == (*two, 3)
+    each = found(effect(**shapes, form="rise_to_top", minus="b"), table)[""].at_layers_LMS
+    expected = (curves[0][:, 4] - curves[0][:, 1]) - (curves[1][:, 4] - curves[1][:, 3])
+    assert each[0, 2] == pytest.approx(expected)
+
+
 def test_trend_over_arms_in_their_order_and_over_layers():
     table = rows({"a": [1.0, 1.0], "b": [2.0, 4.0], "c": [5.0, 1.0]})
     made = found(effect(kind="trend", of=SCORE, arms=["a", "b", "c"]), table)[""]
@@ -165,8 +233,8 @@ def test_share_is_of_means_and_comes_with_the_gain_it_is_of():
     made = found(effect(**SHARE, at_least=0.6), table)
     assert list(made) == ["", "gain"]
     assert made[""].values.mean() == pytest.approx(3.5 / 5 - 0.6)
-    assert made["gain"].values.tolist() == [1.0, 2.0, 2.0]
-    assert made["gain"].smallest == 0.1
+    assert made["gain"].values == pytest.approx(np.array([0.9, 1.9, 1.9]))
+    assert (made["gain"].smallest, made["gain"].condition) == (0.1, True)
     assert made[""].beside["share"] == pytest.approx(0.7)
 
 

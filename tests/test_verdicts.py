@@ -36,11 +36,30 @@ def one(values, *, smallest=0.1, level=0.05, **more):
         (FIVE - 1, 0.1, "undecided", "the 95% interval holds 0, and reaches beyond ±0.1"),
         (FIVE[:2], 0.1, "insufficient evidence", "2 seeds, and 3 are the least"),
         ([], 0.1, "insufficient evidence", "0 seeds, and 3 are the least"),
+        ([0.0] * 9, 0.1, "undecided", "every seed shows exactly 0, which decides nothing"),
         (
             [1.0, 1.0, 1.0],
             0.1,
             "undecided",
-            "every seed shows the same number, so nothing is known of the spread between seeds",
+            "all 3 seeds show the same number, and so few may do so by chance (sign flips, one-sided p = 0.125)",
+        ),
+        (
+            [1.0] * 6,
+            0.1,
+            "supported",
+            "all 6 seeds show the same number above 0 (sign flips, one-sided p = 0.016)",
+        ),
+        (
+            [-0.9] * 6,
+            0.1,
+            "contradicted",
+            "all 6 seeds show the same number below 0 (sign flips, one-sided p = 0.016)",
+        ),
+        (
+            [0.01] * 6,
+            0.1,
+            "equivalent",
+            "all 6 seeds show the same number within ±0.1, too small to matter (sign flips, one-sided p = 0.016)",
         ),
         ([1.0, np.inf, 1.0], 0.1, "undecided", "the effect is no finite number in every seed"),
     ],
@@ -70,10 +89,67 @@ def test_a_stricter_level_takes_more():
     assert one(weak, level=0.001).confidence == 0.999
 
 
-def test_effects_with_chosen_layers_are_judged_at_half_the_level():
-    found = one(FIVE, chosen=(3, 3, 3, 3, 3))
-    assert found.confidence == 0.975
-    assert found.rule == "the 97.5% interval lies above 0, all of it at least the 0.1 that matters"
+@pytest.mark.parametrize(
+    ("values", "verdict", "rule"),
+    [
+        (FIVE - 0.93, "undecided", "the 95% interval holds 0"),
+        (FIVE, "supported", "the 95% interval lies above 0, all of it at least the 0.1 that matters"),
+        (-FIVE, "contradicted", "the 95% interval lies below 0"),
+    ],
+)
+def test_close_to_a_bound_nothing_is_too_small_to_matter(values, verdict, rule):
+    """A share of 0.57 is as close to 0.6 as one of 0.63, and neither says that nothing is kept."""
+    assert one(FIVE - 0.93, smallest=0.3).verdict == "equivalent"  # the counter-example, without a bound
+    found = one(values, bounded=True)
+    assert (found.verdict, found.rule) == (verdict, rule)
+    assert np.isnan(found.p_equivalent)
+    assert one(FIVE - 0.93, smallest=0.3, bounded=True).verdict == "undecided"
+
+
+def test_against_a_bound_fewer_seeds_decide_as_no_absence_is_to_be_found():
+    spread = FIVE - 0.93
+    wanted = [one(spread, smallest=0.1, bounded=bounded).seeds_to_decide for bounded in (True, False)]
+    sd = spread.std(ddof=1)
+    assert (
+        power(0.1, sd=sd, seeds=wanted[0], level=0.05) >= 0.8 > power(0.1, sd=sd, seeds=wanted[0] - 1, level=0.05)
+    )
+    assert wanted[0] < wanted[1]
+
+
+def test_seeds_that_agree_exactly_need_as_many_as_the_level_asks():
+    """2^-n against half of the level, and where one of several parts is refuted against its share of that."""
+    assert one([1.0] * 5).verdict == "undecided"
+    assert one([1.0] * 6, level=0.03).verdict == "undecided"
+    assert one([1.0] * 7, level=0.03).verdict == "supported"
+    assert (one([1.0] * 5).seeds_to_decide, one([1.0] * 5, level=0.03).seeds_to_decide) == (6, 7)
+    assert several(a=[-1.0] * 6, b=FIVE).verdict == "undecided"
+    assert several(a=[-1.0] * 7, b=FIVE).verdict == "contradicted"
+    assert one([1.0] * 6).p == 2 / 2**6 == one([1.0] * 6).p_sign_flips
+
+
+def test_a_condition_that_is_not_borne_out_leaves_the_claim_open_whatever_its_parts_say():
+    def judged(condition, part):
+        parts = {"knows-its-task": seeds(condition, condition=True), "it": seeds(part)}
+        return judge(parts, dict.fromkeys(parts, 0.1), level=0.05)
+
+    for part in (FIVE, -FIVE, np.array([0.01, -0.01, 0.02, 0.0, -0.02])):
+        for condition in (-FIVE, FIVE - 1):
+            found = judged(condition, part)
+            assert (found.verdict, found.deciding) == ("undecided", "knows-its-task")
+    assert judged(-FIVE, FIVE).rule == (
+        "nothing can be said, as knows-its-task is not borne out: the 95% interval lies below 0"
+    )
+    assert judged(FIVE[:2], -FIVE).verdict == "insufficient evidence"
+    assert judged(FIVE, FIVE).verdict == "supported"
+    assert judged(FIVE, -FIVE).verdict == "contradicted"
+
+
+def test_a_condition_takes_nothing_from_the_level_at_which_parts_refute():
+    weak = np.array([-0.2, -1.2, -0.1, -0.9, -0.6])  # below 0 at 95%, not at 97.5%
+    parts = {"given": seeds(FIVE, condition=True), "it": seeds(weak)}
+    assert decide(parts, dict.fromkeys(parts, 0.1), level=0.05)[0] == "contradicted"
+    parts["given"] = seeds(FIVE)
+    assert decide(parts, dict.fromkeys(parts, 0.1), level=0.05)[0] == "undecided"
 
 
 def test_a_trend_must_hold_for_page_too():
@@ -140,6 +216,7 @@ def test_the_probability_of_a_claim_decides_with_its_level():
     verdicts = set()
     for _ in range(300):
         parts = {name: seeds(rng.normal(rng.normal(), 0.7, 5)) for name in "ab"[: rng.integers(1, 3)]}
+        parts["given"] = seeds(rng.normal(1.0, 0.3, 5), condition=True)
         smallest = dict.fromkeys(parts, 0.8)
         p = probability(parts, smallest)
         if p < 0.99:
@@ -150,7 +227,8 @@ def test_the_probability_of_a_claim_decides_with_its_level():
 
 def test_without_evidence_there_is_no_probability():
     assert probability({"a": seeds(FIVE[:2])}, {"a": 0.1}) is None
-    assert probability({"a": seeds([1.0, 1.0, 1.0])}, {"a": 0.1}) is None
+    assert probability({"a": seeds([0.0, 0.0, 0.0])}, {"a": 0.1}) is None
+    assert probability({"a": seeds([1.0, 1.0, 1.0])}, {"a": 0.1}) == 2 / 2**3
 
 
 @pytest.mark.parametrize(("effect", "smallest"), [(0.0, 0.5), (0.5, 0.5), (-0.5, 0.5)])

@@ -1,0 +1,130 @@
+"""Claims that are well formed and could never be judged: said before anything runs."""
+
+import pytest
+from pydantic import TypeAdapter
+from ruamel.yaml import YAML
+
+from ablations import claimfile, measurable
+from ablations.effects import Effect
+from ablations.problems import SpecProblems
+from ablations.produced import METRICS, OF_LAYERS, PARTLY_OF_LAYERS
+from reports.metrics import METRICS as SHOWN
+from tests.claim_tables import FILES
+from tests.test_claimfile import GOOD, write
+
+LINE = next(line for line in GOOD.splitlines() if "effect: {" in line)
+LOSS = "of: {measure: validation, metric: loss}"
+CHANGE = "of: {measure: layer_change, metric: pwcca}"
+ALL = "score, accuracy, spearman, exact_match and shuffled_score"
+BAD = [
+    (
+        "{kind: difference, of: {measure: validationn, metric: loss}, arm: mlm, minus: clm}",
+        'effect.of.measure must be a measure of the table of results, but is "validationn"; did you mean '
+        "validation?",
+    ),
+    (
+        "{kind: difference, of: {measure: fine_tuning, metric: scores}, arm: mlm, minus: clm}",
+        f'effect.of.metric must be a metric of fine_tuning, which has {ALL}, but is "scores"; did you mean score?',
+    ),
+    (
+        f"{{kind: difference, {CHANGE}, arm: mlm, minus: clm}}",
+        "effect.of must have layers or layer, as layer_change has a number of each layer",
+    ),
+    (
+        f"{{kind: shape, {LOSS}, arm: mlm, minus: clm, form: rise_to_top}}",
+        "effect.of must read a measure of layers, but validation has none",
+    ),
+    (
+        "{kind: shape, of: {measure: layer_change, metric: pwcca, layers: sum}, arm: mlm, minus: clm, "
+        "form: rise_to_top}",
+        "effect.of must have neither layers nor layer, as its effect goes over the layers",
+    ),
+    (
+        f"{{kind: difference, {LOSS}, arm: mlm, minus: mlm}}",
+        "effect.minus must be another arm than mlm, whose effect is 0",
+    ),
+    (f"{{kind: trend, {LOSS}, arms: [mlm, mlm, mlm]}}", "effect.arms must differ, but mlm is there 3 times"),
+    (
+        f"{{kind: crossing, {LOSS}, arm: mlm, over: mlm, before: 0.1}}",
+        "effect.over must be another arm than mlm, which is its own equal",
+    ),
+    (
+        f"{{kind: share, {LOSS}, kept_by: mlm, whole: mlm, none: clm, smallest_gain: 0.1}}",
+        "effect must have three arms, but mlm is there 2 times",
+    ),
+    (
+        f"{{kind: optimum, {LOSS}, arms: {{a: 1, b: 2, c: 2, d: 3}}, above: 1, below: 2, smallest_bend: 0.1}}",
+        "effect.arms must lie at different places, but 2 is there 2 times",
+    ),
+    (
+        f"{{kind: two_by_two, {LOSS}, arms: [[mlm, clm], [mlm, mt]], effect: rows}}",
+        "effect.arms must differ, but mlm is there 2 times",
+    ),
+    (
+        "{kind: apart, metric: pwcca, pairs: [[mlm, clm], [mt, mt]]}",
+        "effect.pairs must pair different arms, but has mt twice",
+    ),
+    (
+        "{kind: apart, metric: pwcca, pairs: [[mlm, clm]], than: [[clm, mlm]]}",
+        "effect.pairs must not have the same pair of arms twice, there or in than",
+    ),
+]
+
+
+def needs(effect):
+    """The file with this effect, its needs being what the effect uses."""
+    made = TypeAdapter(Effect).validate_python(YAML(typ="safe").load(effect))
+    arms, measures = (sorted(set(names())) for names in (made.arms_needed, made.measures_needed))
+    text = GOOD.replace(LINE, f"    effect: {effect}")
+    return text.replace("[mlm, clm], measures: [validation]", f"{arms}, measures: {measures}".replace("'", ""))
+
+
+def problems(folder, text):
+    with pytest.raises(SpecProblems) as error:
+        claimfile.load(write(folder, text))
+    return [problem.sentence for problem in error.value.problems]
+
+
+@pytest.mark.parametrize(("effect", "sentence"), BAD, ids=[sentence for _, sentence in BAD])
+def test_what_could_never_be_judged_is_a_problem(tmp_path, effect, sentence):
+    assert problems(tmp_path, needs(effect)) == [f"claims.{sentence}"]
+
+
+def test_one_arm_may_be_compared_with_another_reading_of_itself(tmp_path):
+    of, minus_of = (f"{{measure: parsing, metric: {metric}}}" for metric in ("uuas", "uuas_adjacent"))
+    effect = f"{{kind: difference, of: {of}, arm: mlm, minus: mlm, minus_of: {minus_of}}}"
+    assert claimfile.load(write(tmp_path, needs(effect))).claims
+
+
+def test_all_problems_of_all_claims_are_said_at_once_with_their_lines(tmp_path):
+    first = GOOD.replace("metric: loss", "metric: losss").replace("Seeing both sides helps.", "' '")
+    second = GOOD.partition("claims:\n")[2].replace("name: both-sides-help", "name: other")
+    second = second.replace("number: 6", "number: 7").replace("expect: supported", "expect: yes")
+    third = second.replace("other", "third").replace("7", "8").replace("expect: yes", "expect: open")
+    with pytest.raises(SpecProblems) as error:
+        claimfile.load(write(tmp_path, first + second + third.replace("minus: mlm", "minus: clm")))
+    found = error.value.problems
+    assert [(problem.line, problem.sentence.split(" must ")[0]) for problem in found] == [
+        (5, "claims.says"),
+        (8, "claims.effect.of.metric"),
+        (20, "claims.expect"),
+        (27, "no effect of claim third uses mlm"),
+    ]
+
+
+def test_an_empty_file_is_told_how_a_file_of_claims_begins(tmp_path):
+    assert problems(tmp_path, "") == ["this file is empty; it starts with a version, as in `version: 1`"]
+    assert problems(tmp_path, "[1]") == ["this file must hold keys, as in `version: 1`, but is a list"]
+
+
+def test_every_measure_is_in_the_list_and_every_metric_that_a_page_names():
+    kinds = {settings.model_fields["kind"].annotation.__args__[0] for settings in measurable.RunMeasure.__args__}
+    assert set(METRICS) == {*kinds, "run_distance", "learning", "corruption"}
+    drawn = [pair for pair in SHOWN if pair[0] != "pictures"]  # which are named after what colours them
+    assert all(metric in METRICS[measure] for measure, metric in drawn)
+    assert set(METRICS) >= OF_LAYERS | PARTLY_OF_LAYERS
+    assert not OF_LAYERS & PARTLY_OF_LAYERS
+
+
+def test_shipped_claims_pass():
+    assert all(claimfile.load(path).claims for path in FILES)
