@@ -25,6 +25,8 @@ class Needs(Settings):
     """Names of arms."""
     measures: tuple[str, ...] = Field(min_length=1, strict=False)
     """Names of measures."""
+    spec: str = ""
+    """An experiment that has them all, for readers of one that has not: `unmasking.yaml`."""
 
 
 class Claim(Settings):

@@ -165,8 +165,13 @@ def _digest(claim: Claim) -> str:
     return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()
 
 
+HINTS = ("spec",)
+"""Keys that say nothing about the claim."""
+
+
 def _said(value: Any) -> Any:
-    """The value without those keys where they are empty."""
+    """The value without hints, and without later keys where they are empty."""
     if isinstance(value, dict):
-        return {key: _said(own) for key, own in value.items() if own or key not in LATER_KEYS}
+        kept = {key: own for key, own in value.items() if key not in HINTS}
+        return {key: _said(own) for key, own in kept.items() if own or key not in LATER_KEYS}
     return [_said(own) for own in value] if isinstance(value, list) else value

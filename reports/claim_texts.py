@@ -123,10 +123,14 @@ def would_change(entry: Mapping[str, Any], *, directions: Mapping[str, Direction
     """
     if entry["verdict"] == "not run":
         return "What is missing, measured at three seeds or more."
-    if entry["verdict"] == "undecided" and len(entry["parts"]) > 1:
-        return _of_open_parts(entry["parts"], directions=directions)
     part = next(part for part in entry["parts"] if part["name"] == entry["deciding"])
-    sentence = _of_part(part, direction=directions.get(part["name"], "higher"), ways=len(entry["parts"]))
+    ways = sum(not part["condition"] for part in entry["parts"])
+    if entry["verdict"] == "undecided" and part["condition"]:
+        sentence = _of_part(part, direction="higher", ways=1)
+        return f"First of all {part['name']} must be borne out. {sentence}"
+    if entry["verdict"] == "undecided" and ways > 1:
+        return _of_open_parts(entry["parts"], directions=directions)
+    sentence = _of_part(part, direction=directions.get(part["name"], "higher"), ways=ways)
     if len(entry["parts"]) == 1:
         return sentence
     also = ""
@@ -143,12 +147,12 @@ def _of_open_parts(parts: Sequence[Mapping[str, Any]], *, directions: Mapping[st
     lacking = [part["name"] for part in parts if part["verdict"] != "supported"]
     are = "is" if len(lacking) == 1 else "are"
     said = f"It would be supported once {listed(lacking)} {are}, and contradicted by one part alone"
-    known = [
-        part for part in parts if directions.get(part["name"]) != "either" and not is_absent(part["smallest_seen"])
-    ]
+    refuting = [part for part in parts if not part["condition"] and directions.get(part["name"]) != "either"]
+    known = [part for part in refuting if not (is_absent(part["smallest_seen"]) or part["chosen_layers"])]
     if not known:
         return f"{said}."
-    level = {part["name"]: (1 - part["confidence"]) / 2 / len(parts) for part in known}
+    ways = sum(not part["condition"] for part in parts)
+    level = {part["name"]: (1 - part["confidence"]) / 2 / ways for part in known}
     bound = {part["name"]: -_reach(part, level[part["name"]]) for part in known}
     nearest = min(known, key=lambda part: (part["effect"] - bound[part["name"]]) / standard_error(part["values"]))
     unit = f" {nearest['unit']}" if nearest["unit"] else ""
@@ -170,11 +174,14 @@ def _of_part(part: Mapping[str, Any], *, direction: Direction, ways: int) -> str
     if part["verdict"] == "undecided":
         wanted = part["seeds_to_decide"]
         enough = several(wanted, "seed") if wanted else f"more than {count(MOST_SEEDS)} seeds"
+        absence = "" if part["bounded"] or part["condition"] else ", or that there is none,"
         return (
             f"More seeds. With this spread, {seeds} find in 8 of 10 experiments an effect of "
             f"{significant(part['smallest_seen'])}{unit}; to find one of "
-            f"{significant(part['smallest_effect'])}{unit}, or that there is none, takes {enough}."
+            f"{significant(part['smallest_effect'])}{unit}{absence} takes {enough}."
         )
+    if part["chosen_layers"]:  # whose interval does not follow from the mean alone
+        return f"Other seeds than these {count(part['n'])}, or more, whose interval reaches 0."
     if part["verdict"] == "equivalent":
         room = part["smallest_effect"] - _reach(part, level / ways)
         return f"With {seeds} of this spread, a mean effect further from 0 than {significant(room)}{unit}."

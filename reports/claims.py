@@ -50,6 +50,8 @@ def measured(claim: Claim, rows: Rows, *, arms: Collection[str] | None = None) -
         missing.append(f"the experiment has no arm {_listed(lacking)}")
     if lacking := [name for name in claim.needs.measures if name not in rows.measures]:
         missing.append(f"there are no results of {_listed(lacking)}")
+    if missing and claim.needs.spec:
+        missing[0] = f"needs {claim.needs.spec}, as {missing[0]}"
     parts: dict[str, SeedEffects] = {}
     for name, effect in (claim.provided | claim.parts).items():
         try:

@@ -11,7 +11,9 @@ from ablations import claimfile, results
 from ablations.cli import main
 from reports import claims, content
 from reports import folder as experiment_folder
-from reports.claims import as_expected, changes, claim_files, verdicts
+from reports.claims import as_expected, changes, claim_files, measured, verdicts
+from reports.readings import Rows
+from tests.claim_tables import frame, shipped
 from tests.fake_experiment import write
 from tests.test_claimfile import GOOD
 
@@ -353,3 +355,9 @@ def test_a_task_that_the_claim_names_and_nobody_measured_is_the_reason_for_not_r
         "not run",
         "fine_tuning score has no rows of trec, which the claim names",
     )
+
+
+def test_a_claim_that_cannot_be_judged_here_says_which_experiment_has_what_it_needs():
+    claim = shipped()[8]
+    found = measured(claim, Rows(frame(claim, 3)), arms=("mlm",))
+    assert found.missing[0] == "needs unmasking.yaml, as the experiment has no arm n1 and corpus"

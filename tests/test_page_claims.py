@@ -326,7 +326,7 @@ def judged(values, *, smallest, direction="higher", ways=1):
     """A claim of so many parts, all with these effects, judged at 0.05; and its entry, as far as words need it."""
     parts = {f"part-{i}": SeedEffects(tuple(range(len(values))), values, direction=direction) for i in range(ways)}
     found = judge(parts, dict.fromkeys(parts, smallest), level=0.05)
-    told = {"unit": "nats", "n": len(values)}
+    told = {"unit": "nats", "n": len(values), "chosen_layers": None}
     entries = [told | {"name": name} | own._asdict() for name, own in found.parts.items()]
     return {"verdict": found.verdict, "deciding": found.deciding, "parts": entries}
 
@@ -373,7 +373,8 @@ def test_an_undecided_claim_with_parts_names_the_one_nearest_to_refuting_it():
         values = {"holds": spread + 9, "open": spread + 0.1, "near": spread + near}
         parts = {name: SeedEffects(tuple(range(8)), own) for name, own in values.items()}
         found = judge(parts, dict.fromkeys(parts, 0.01), level=0.05)
-        entries = [{"unit": "nats", "n": 8, "name": name} | own._asdict() for name, own in found.parts.items()]
+        told = {"unit": "nats", "n": 8, "chosen_layers": None}
+        entries = [told | {"name": name} | own._asdict() for name, own in found.parts.items()]
         return {"verdict": found.verdict, "deciding": found.deciding, "parts": entries}
 
     assert at(-0.5)["verdict"] == "undecided"
@@ -386,6 +387,18 @@ def test_an_undecided_claim_with_parts_names_the_one_nearest_to_refuting_it():
     (bound,) = (float(text.replace(MINUS, "-")) for text in re.findall(rf"below ({MINUS}[\d.]+) nats", said))
     assert at(1.01 * bound)["verdict"] == "contradicted"
     assert at(0.99 * bound)["verdict"] == "undecided"
+
+
+def test_what_an_undecided_claim_lacks_suits_bounds_and_conditions():
+    spread = np.random.default_rng(3).normal(0, 1, 8)
+    (own,) = judged(spread, smallest=0.5)["parts"]
+    bound = claim_texts.would_change(
+        {"verdict": "undecided", "deciding": own["name"], "parts": [own | {"bounded": True}]}, directions={}
+    )
+    assert "none" not in bound
+    condition = {"verdict": "undecided", "deciding": own["name"], "parts": [own | {"condition": True}]}
+    said = claim_texts.would_change(condition, directions={})
+    assert said.startswith("First of all part-0 must be borne out. More seeds.")
 
 
 def test_claims_stand_in_the_order_of_their_numbers(folder):

@@ -50,6 +50,18 @@ def test_arms_are_called_as_the_shipped_specs_call_them():
     assert {arm for claim in CLAIMS.values() for arm in claim.needs.arms} <= known
 
 
+LOGGED = ("learning", "corruption")
+"""What every run's log gives, so that no spec asks for it."""
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_the_experiment_that_is_said_to_have_what_a_claim_needs_has_it(number):
+    claim = CLAIMS[number]
+    spec = specfile.load(ROOT / "experiments" / claim.needs.spec)
+    assert set(claim.needs.arms) <= {run.arm for run in grid.runs(spec)}
+    assert set(claim.needs.measures) <= {*LOGGED, *(measure.kind for measure in spec.measures)}
+
+
 def verdict(claim, table):
     found = measured(claim, Rows(table))
     assert found.missing == ()
