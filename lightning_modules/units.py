@@ -41,8 +41,8 @@ class Units:
             self._joined = _ngrams(select, split, self._starts_V)
 
     def candidates(self, source: Rows, *, epoch_N: NDArray[np.int64], seed: int) -> NDArray[np.bool_] | None:
-        """Which tokens of a batch may be hidden, special ones apart; None for all. Shape N. Whether it is the label
-        word of a sentence depends on (seed, epoch, sentence) alone."""
+        """Which tokens of a batch may be hidden, special ones apart; None for all. Shape N. Whether it is the
+        label word of a sentence depends on (seed, epoch, sentence) alone."""
         if self._candidate is None:
             return None
         allowed_N = self._candidate[source.index_N]
@@ -92,13 +92,13 @@ def _label_tokens(tokens: Tokens, split: Split) -> NDArray[np.bool_]:
     """Which tokens of a split are the label words behind its sentences."""
     ids = []
     for word in tokens.report["settings"]["label_words"]:
-        pieces = tokens.tokenizer.encode(word, add_special_tokens=False).tokens
+        pieces = tokens.tokenizer.encode(word, add_special_tokens=False).ids
         if len(pieces) != 1:
             raise DataError(
                 f"data.label_words: {word!r} is cut into {len(pieces)} sub-words, but one token is to be hidden; "
                 f"raise data.vocab_size, or choose a shorter word."
             )
-        ids.append(tokens.tokenizer.token_to_id(pieces[0]))
+        ids += pieces
     last_S = split.offsets[1:] - 2  # the last but END
     lost = len(split) - np.isin(split.ids[last_S], ids).sum()
     if lost:

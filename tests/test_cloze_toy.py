@@ -106,8 +106,11 @@ def test_halves_and_label_words_count_in_the_address_where_they_are_given(root):
             "must go with label: name label, the column of the labels that they name, or leave both out",
         ),
         ({"label_words": []}, "must go with label: name a word for each label, or leave both out"),
-        ({"label_words": ["one"]}, "must be two or more different words, but is ['one']"),
-        ({"label_words": ["one", "one"]}, "must be two or more different words, but is ['one', 'one']"),
+        ({"label_words": ["one"]}, "must be two or more different words without spaces, but is ['one']"),
+        (
+            {"label_words": ["one", "one"]},
+            "must be two or more different words without spaces, but is ['one', 'one']",
+        ),
     ],
 )
 def test_label_words_go_with_labels_and_differ(given, expected):
@@ -207,8 +210,8 @@ def test_label_words_that_are_no_tokens_or_were_cut_off_are_refused(root):
     whole = prepare(data(), data_root=root, store=root / "store").train
     lost = int((whole.lengths > 10).sum())
     assert error_of(max_length=10) == (
-        f"objective.masking.select: {lost:,} sentences of data.train are longer than data.max_length and have lost "
-        f"their label words; raise it."
+        f"objective.masking.select: {lost:,} sentences of data.train are longer than data.max_length and have "
+        f"lost their label words; raise it."
     )
 
 
@@ -263,5 +266,6 @@ def test_a_task_on_the_half_that_is_the_text_is_refused():
     with pytest.raises(MeasureError) as caught:
         _require_other_half(run("second"), asked)
     assert str(caught.value) == (
-        "sst2_at_mask learns from the second half of its file, which is the text's; set data.half to the other one."
+        "sst2_at_mask learns from the second half of its file, which is the text's; set data.half to the other "
+        "one."
     )

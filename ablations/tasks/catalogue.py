@@ -52,11 +52,11 @@ class Task:
     probe: bool = False
     """Whether it asks for a property of the sentence itself, as probing tasks do."""
     reads: Literal["mean", "mask"] = "mean"
-    """Of a class or number of one text: what a head reads, the mean of its tokens, or the state at a [MASK] behind it,
-    where text with `data.label_words` has its label."""
+    """What a head reads of a text whose class is asked for: the mean of its tokens, or the state at a [MASK]
+    behind it, where text with `data.label_words` has its label."""
     half: Half | None = None
-    """It learns from one half of the rows of its training file, as the other is for pre-training (`data.half`). Such
-    a task is only chosen by its name."""
+    """It learns from one half of the rows of its training file, as the other is for pre-training (`data.half`).
+    Such a task is only chosen by its name."""
 
     def problem(self, data_root: Path) -> str | None:
         """Why it cannot be run: the file that is missing; None if all are there."""

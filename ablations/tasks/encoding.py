@@ -1,7 +1,8 @@
 """Texts as an encoder of ours reads them, and its states.
 
 A text is START, its pieces, END; a pair START, a, END, b, END, with b in the second segment where the encoder has
-segments; a text whose label is asked for at a mask START, its pieces, [MASK], END. What is longer than `max_length` loses pieces from its end; of a pair the longer text loses first.
+segments; a text that is asked about at a mask START, its pieces, [MASK], END. What is longer than `max_length`
+loses pieces from its end; of a pair the longer text loses first.
 
 Letters: N examples, T positions, D width, L + 1 layers, P pieces.
 """

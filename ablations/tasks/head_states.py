@@ -1,8 +1,8 @@
 """What a head reads of an encoder's top layer, frozen or trained with the head.
 
 A head reads items of an example. Where one class or one number is asked for, the only item is the mean of the
-text, or what is made of the means of a pair (`encoding.pair_features`), or the [MASK] behind the text where the task
-reads that; of tagging, each word's first piece; of a span, every token of the context.
+text, or what is made of the means of a pair (`encoding.pair_features`), or the [MASK] behind the text where the
+task reads that; of tagging, each word's first piece; of a span, every token of the context.
 
 Letters: B examples of a batch, E of a split, N items, F features of an item.
 """

@@ -144,6 +144,6 @@ def _label_word(run: RunSettings, masking: MaskingSettings) -> Iterator[Contradi
     if run.training.input_format != "sentences" or not isinstance(run.training.word_order, Natural):
         yield (
             where,
-            "label_word needs sentences that end with their label word; set training.input_format to sentences and "
-            "training.word_order to natural",
+            "label_word needs sentences that end with their label word; set training.input_format to sentences "
+            "and training.word_order to natural",
         )

@@ -58,7 +58,7 @@ class ColumnSettings(TextSettings):
     """Train on one half of the training rows, drawn by their numbers; a task may learn from the other one."""
     label: str | None = Field(None, min_length=1)
     """Column with the number of each sentence's label, from 0, which `label_words` writes behind the sentence."""
-    label_words: tuple[Annotated[str, Field(pattern=r"^\S+$")], ...] = Field((), strict=False)
+    label_words: tuple[str, ...] = Field((), strict=False)
     """The word for each label, in order: it becomes the last word of the sentence, in every split."""
 
     @field_validator("label_words")
@@ -67,8 +67,8 @@ class ColumnSettings(TextSettings):
         if "label" in info.data and bool(words) != (info.data["label"] is not None):
             missing = "label, the column of the labels that they name" if words else "a word for each label"
             raise ValueError(f"must go with label: name {missing}, or leave both out")
-        if len(set(words)) < len(words) or len(words) == 1:
-            raise ValueError(f"must be two or more different words, but is {list(words)}")
+        if words and (len(set(words)) < max(2, len(words)) or any(word.split() != [word] for word in words)):
+            raise ValueError(f"must be two or more different words without spaces, but is {list(words)}")
         return words
 
 

@@ -77,9 +77,9 @@ class Generic(Lexicon):
 
 
 class LabelWord(Settings):
-    """One token a sentence: the word of its label (`data.label_words`) or any of the others, each equally likely, as
-    in the toy of Zhang and Hashimoto 2021 (`mlm_toy.py` of their code). Asks for `count: fixed` and a small ratio,
-    which is one token."""
+    """One token a sentence: the word of its label (`data.label_words`) or any of the others, each equally likely,
+    as in the toy of Zhang and Hashimoto 2021 (`mlm_toy.py` of their code). Asks for `count: fixed` and a small
+    ratio, which is one token."""
 
     kind: Literal["label_word"]
     probability: float = Field(ge=0, le=1)

@@ -115,8 +115,8 @@ def _label_word(value: Any, words: tuple[str, ...], where: str) -> str:
     if (name := str(value)) in (numbers := [str(i) for i in range(len(words))]):
         return words[numbers.index(name)]
     raise DataError(
-        f"{where}: the label is {name!r:.40}, but data.label_words has words for {', '.join(numbers)}. Correct the "
-        f"row or the words."
+        f"{where}: the label is {name!r:.40}, but data.label_words has words for {', '.join(numbers)}. Correct "
+        f"the row or the words."
     )
 
 
@@ -142,20 +142,22 @@ def open_corpus(settings: Data, *, data_root: Path) -> Corpus:
         DataError: as `check`.
     """
     check(settings, data_root)
+    columns = _columns(settings)
     splits = tuple(split for split in SPLITS if getattr(settings, split))
-    if isinstance(settings, LanguageData):
-        columns, words, half = Columns("text", "translated_text", "document"), (), None
-    else:
-        columns, words, half = _columns(settings), settings.label_words, settings.half
 
     def rows(split: SplitName) -> Rows:
         sources = _sources(settings, data_root, split, columns)
-        return Rows(split, sources, columns, half=half if split == "train" else None, label_words=words)
+        if isinstance(settings, LanguageData):
+            return Rows(split, sources, columns)
+        half = settings.half if split == "train" else None
+        return Rows(split, sources, columns, half=half, label_words=settings.label_words)
 
     return Corpus(splits, columns.target is not None, {split: rows(split) for split in splits})
 
 
-def _columns(settings: FilesData | HubData) -> Columns:
+def _columns(settings: Data) -> Columns:
+    if isinstance(settings, LanguageData):
+        return Columns("text", "translated_text", "document")
     return Columns(settings.text, settings.target, settings.document, settings.label)
 
 
