@@ -124,7 +124,7 @@ def test_a_label_without_a_word_is_refused(tmp_path):
         (tmp_path / f"{number}.csv").write_text(f"sentence,label\ngood,1\nso so,{value}\n")
         settings = data(train=f"{number}.csv", validation=f"{number}.csv")
         assert sentence_of(settings, tmp_path) == (
-            f"{tmp_path}/{number}.csv, line 3: the label is {value!r}, but data.label_words has words for 0, 1. "
+            f"{tmp_path}/{number}.csv, line 3: the label is {value!r}, but data.label_words has words for 0 to 1. "
             f"Correct the row or the words."
         )
     (tmp_path / "a.txt").write_text("good\n")

@@ -112,10 +112,11 @@ def _sentence(value: Any, column: str, where: str) -> str:
 
 def _label_word(value: Any, words: tuple[str, ...], where: str) -> str:
     """The word for a label."""
-    if (name := str(value)) in (numbers := [str(i) for i in range(len(words))]):
-        return words[numbers.index(name)]
+    number = str(value)
+    if number.isdecimal() and int(number) < len(words):
+        return words[int(number)]
     raise DataError(
-        f"{where}: the label is {name!r:.40}, but data.label_words has words for {', '.join(numbers)}. Correct "
+        f"{where}: the label is {number!r:.40}, but data.label_words has words for 0 to {len(words) - 1}. Correct "
         f"the row or the words."
     )
 
