@@ -15,6 +15,8 @@ from ablations.measures.influence import WITHOUT_ATTENTION
 from ablations.measures.reading import Texts
 from ablations.measures.settings import LabelledSettings, StateSettings
 from ablations.runs import PlannedRun
+from ablations.tasks.catalogue import TASKS
+from ablations.tasks.settings import TaskSettings
 from ablations.tasks.structural_settings import StructuralProbeSettings
 from ablations.tasks.syntax_settings import ParsingSettings
 from lightning_modules.config import RunSettings
@@ -90,6 +92,8 @@ def _require_for_measuring(run: RunSettings, texts: Texts, settings: Measure) ->
     """Refuse what measuring would refuse: too little text, or labels that nothing has."""
     if isinstance(settings, ParsingSettings | StructuralProbeSettings):
         _require_trees(run, texts, settings)
+    if isinstance(settings, TaskSettings):
+        _require_other_half(run, settings)
     if not isinstance(settings, StateSettings):
         return
     width, objective = run.encoder.hidden_size, run.objective.kind
@@ -115,6 +119,16 @@ def _require_trees(run: RunSettings, texts: Texts, settings: ParsingSettings | S
             f"data of kind {run.data.kind} has no trees; set treebank to a CoNLL-U or parquet file, or leave "
             f"{settings.kind} out."
         )
+
+
+def _require_other_half(run: RunSettings, settings: TaskSettings) -> None:
+    """Refuse a task that learns from the rows that the text has."""
+    for task in (TASKS[name] for name in settings.tasks):
+        if task.half is not None and task.half == getattr(run.data, "half", None):
+            raise MeasureError(
+                f"{task.name} learns from the {task.half} half of its file, which is the text's; set data.half to "
+                f"the other one."
+            )
 
 
 def _require_layers(run: RunSettings, measures: Sequence[Measure]) -> None:

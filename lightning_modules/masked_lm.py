@@ -50,7 +50,7 @@ class Masker:
         assert self._units is not None, "look_through comes first"
         source, copies = packed.source, self.masking.copies
         drawn_N = source.epoch_N if copies is None else source.epoch_N % copies
-        candidate_N = self._units.candidates(source)
+        candidate_N = self._units.candidates(source, epoch_N=drawn_N, seed=seed)
         if where_N is not None:
             candidate_N = where_N if candidate_N is None else where_N & candidate_N
         return self._mask(

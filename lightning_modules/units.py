@@ -1,4 +1,4 @@
-"""What masked LM hides together, and what it never hides: words, spans, n-grams, lexica.
+"""What masked LM hides together, and what it never hides: words, spans, n-grams, lexica, label words.
 
 Letters: N tokens of a batch, W their words, V vocabulary.
 """
@@ -6,7 +6,7 @@ Letters: N tokens of a batch, W their words, V vocabulary.
 import numpy as np
 from numpy.typing import NDArray
 
-from lightning_modules.config.masking import PMI, Cloze, Generic, Selection, Span, Uniform
+from lightning_modules.config.masking import PMI, Cloze, Generic, LabelWord, Selection, Span, Uniform
 from lightning_modules.data.batches import Rows
 from lightning_modules.data.collocations import collocated
 from lightning_modules.data.tokenizer import is_punctuation, starts_word
@@ -24,7 +24,8 @@ class Units:
         """Look through the text, where the selection depends on it.
 
         Raises:
-            DataError: the text has no words, no n-gram is frequent enough, or the lexicon leaves nothing to hide.
+            DataError: the text has no words, no n-gram is frequent enough, the lexicon leaves nothing to hide, or
+                a label word is no token or was cut off.
         """
         self._select = select
         self._candidate: NDArray[np.bool_] | None = None  # of every token of the split
@@ -34,19 +35,28 @@ class Units:
             require_boundaries(split, self._starts_V, setting=f"objective.masking.select: {select.kind}")
         if isinstance(select, Cloze | Generic):
             self._candidate = _allowed(select, tokens, split, self._starts_V)
+        elif isinstance(select, LabelWord):
+            self._candidate = _label_tokens(tokens, split)
         elif isinstance(select, PMI):
             self._joined = _ngrams(select, split, self._starts_V)
 
-    def candidates(self, source: Rows) -> NDArray[np.bool_] | None:
-        """Which tokens of a batch may be hidden, special ones apart; None for all. Shape N."""
-        return None if self._candidate is None else self._candidate[source.index_N]
+    def candidates(self, source: Rows, *, epoch_N: NDArray[np.int64], seed: int) -> NDArray[np.bool_] | None:
+        """Which tokens of a batch may be hidden, special ones apart; None for all. Shape N. Whether it is the
+        label word of a sentence depends on (seed, epoch, sentence) alone."""
+        if self._candidate is None:
+            return None
+        allowed_N = self._candidate[source.index_N]
+        if not isinstance(self._select, LabelWord):
+            return allowed_N
+        chance_N = uniforms(derive(seed, "label word"), epoch_N, source.sentence_N)
+        return allowed_N == (chance_N < self._select.probability)
 
     def joined(self, source: Rows, *, epoch_N: NDArray[np.int64], seed: int) -> NDArray[np.bool_] | None:
         """Which tokens of a batch are hidden together with the one before them, in the same sentence; None where
         each stands for itself. Shape N. Spans depend on (seed, epoch, sentence) and the sentence alone."""
         if self._joined is not None:
             return self._joined[source.index_N]
-        if isinstance(self._select, Uniform | Cloze | Generic):
+        if isinstance(self._select, Uniform | Cloze | Generic | LabelWord):
             return None
         starts_N = self._starts_V[source.ids_N]
         if isinstance(self._select, Span):
@@ -76,6 +86,29 @@ def _allowed(
             f"lexicon, so nothing could be hidden; give a shorter list."
         )
     return ~in_list_N
+
+
+def _label_tokens(tokens: Tokens, split: Split) -> NDArray[np.bool_]:
+    """Which tokens of a split are the label words behind its sentences."""
+    ids = []
+    for word in tokens.report["settings"]["label_words"]:
+        pieces = tokens.tokenizer.encode(word, add_special_tokens=False).ids
+        if len(pieces) != 1:
+            raise DataError(
+                f"data.label_words: {word!r} is cut into {len(pieces)} sub-words, but one token is to be hidden; "
+                f"raise data.vocab_size, or choose a shorter word."
+            )
+        ids += pieces
+    last_S = split.offsets[1:] - 2  # the last but END
+    lost = len(split) - np.isin(split.ids[last_S], ids).sum()
+    if lost:
+        raise DataError(
+            f"objective.masking.select: {lost:,} sentences of data.train are longer than data.max_length and have "
+            f"lost their label words; raise it."
+        )
+    is_label_N = np.zeros(len(split.ids), np.bool_)
+    is_label_N[last_S] = True
+    return is_label_N
 
 
 def _ngrams(select: PMI, split: Split, starts_V: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -395,6 +395,33 @@ TOGETHER = [
     ),
     (
         "mlm: {}",
+        "mlm: {objective: {masking: {select: {kind: label_word, probability: 1.0}}}}",
+        "9:39: arm mlm: label_word hides one token a sentence; set objective.masking.count to fixed and ratio to "
+        "at most 0.016 (1 / data.max_length), without schedule and predict\n"
+        "9:39: arm mlm: label_word needs data.label_words, the words that are written behind sentences; name them",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {data: {kind: files, train: a.tsv, validation: a.tsv, label: label, label_words: [a, b]}, training: "
+        "{word_order: corpus}, objective: {masking: {select: {kind: label_word, probability: 1.0}, count: fixed, "
+        "ratio: 0.001}}}",
+        "9:160: arm mlm: label_word needs sentences that end with their label word; set training.input_format to "
+        "sentences and training.word_order to natural",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {data: {kind: files, train: a.tsv, validation: a.tsv, label_words: [a, b]}}",
+        "9:75: arm mlm: data.label_words must go with label: name label, the column of the labels that they name, "
+        "or leave both out",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {data: {kind: files, train: a.tsv, validation: a.tsv, label: x, label_words: [so good, bad]}}",
+        "9:85: arm mlm: data.label_words must be two or more different words without spaces, but is "
+        "['so good', 'bad']",
+    ),
+    (
+        "mlm: {}",
         "mlm: {objective: {pair_loss: next_sentence}}",
         "9:32: arm mlm: next_sentence needs pairs; set training.input_format to sentence_pair or segment_pair, "
         "which is sentences",
@@ -452,8 +479,8 @@ TOGETHER = [
     (
         "mlm: {}",
         "mlm: {objective: {masking: {select: spam}}}",
-        "9:39: objective.masking.select must be of kind uniform, whole_word, span, pmi, cloze or generic, but is "
-        '"spam"; did you mean span?',
+        "9:39: objective.masking.select must be of kind uniform, whole_word, span, pmi, cloze, generic or "
+        'label_word, but is "spam"; did you mean span?',
     ),
     (
         "mlm: {}",

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
+from lightning_modules.config.data import Half
+
 Kind = Literal["classification", "regression", "tagging", "span", "minimal_pairs"]
 Metric = Literal["accuracy", "matthews", "f1", "pearson", "spearman", "entity_f1", "overlap_f1"]
 Chance = Literal["majority", "none", "half"]
@@ -49,6 +51,12 @@ class Task:
     """Made by the built-in language; no files."""
     probe: bool = False
     """Whether it asks for a property of the sentence itself, as probing tasks do."""
+    reads: Literal["mean", "mask"] = "mean"
+    """What a head reads of a text whose class is asked for: the mean of its tokens, or the state at a [MASK]
+    behind it, where text with `data.label_words` has its label."""
+    half: Half | None = None
+    """It learns from one half of the rows of its training file, as the other is for pre-training (`data.half`).
+    Such a task is only chosen by its name."""
 
     def problem(self, data_root: Path) -> str | None:
         """Why it cannot be run: the file that is missing; None if all are there."""
@@ -62,7 +70,7 @@ def _files(folder: str, *splits: Split) -> dict[Split, str]:
 
 def _sentences(name: str, metric: Metric = "accuracy", **more: Any) -> Task:
     chance: Chance = "none" if metric == "matthews" else "majority"
-    return Task(name, "classification", metric, chance, files=_files(f"classification/{name}"), **more)
+    return Task(name, "classification", metric, chance, **{"files": _files(f"classification/{name}"), **more})
 
 
 def _pairs(name: str, kind: Kind, metric: Metric, chance: Chance, **more: Any) -> Task:
@@ -105,6 +113,7 @@ _ALL: Final[tuple[Task, ...]] = (
     # Sentences
     _sentences("cola", "matthews"),
     _sentences("sst2"),
+    _sentences("sst2_at_mask", files=_files("classification/sst2"), reads="mask", half="second"),
     _sentences("trec"),
     _sentences("subj"),
     # Pairs of sentences
@@ -186,4 +195,4 @@ Suits = Callable[[Task], bool]
 
 def chosen(suits: Suits, *, built_in: bool) -> tuple[str, ...]:
     """The names of the tasks that suit a measure: those of the built-in language, or those of files."""
-    return tuple(task.name for task in _ALL if task.built_in == built_in and suits(task))
+    return tuple(task.name for task in _ALL if task.built_in == built_in and task.half is None and suits(task))

@@ -1,7 +1,8 @@
 """Texts as an encoder of ours reads them, and its states.
 
 A text is START, its pieces, END; a pair START, a, END, b, END, with b in the second segment where the encoder has
-segments. What is longer than `max_length` loses pieces from its end; of a pair the longer text loses first.
+segments; a text that is asked about at a mask START, its pieces, [MASK], END. What is longer than `max_length`
+loses pieces from its end; of a pair the longer text loses first.
 
 Letters: N examples, T positions, D width, L + 1 layers, P pieces.
 """
@@ -20,7 +21,7 @@ from ablations.tasks.catalogue import Task
 from ablations.tasks.examples import Examples
 from lightning_modules.evaluation import TOKENS_AT_ONCE
 from lightning_modules.objective import Batch, Objective
-from lightning_modules.vocabulary import END, PAD, START
+from lightning_modules.vocabulary import END, MASK, PAD, START
 
 LENGTHS_TO = 8
 """Rows are padded to a multiple of this, so that few shapes differ."""
@@ -100,6 +101,8 @@ def encode_examples(task: Task, examples: Examples, tokenizer: Tokenizer, *, max
     if task.kind == "tagging":
         assert examples.words is not None
         return encode_words(examples.words, tokenizer, max_length=max_length)
+    if task.reads == "mask":
+        return encode_masked(examples.first, tokenizer, max_length=max_length)
     if examples.second is None:
         return encode_texts(examples.first, tokenizer, max_length=max_length)
     return encode_pairs(examples.first, examples.second, tokenizer, max_length=max_length)
@@ -116,6 +119,18 @@ class _Pieces(NamedTuple):
 def encode_texts(texts: Sequence[str], tokenizer: Tokenizer, *, max_length: int) -> Rows:
     """A row a text."""
     return Rows([_row([(pieces, FIRST)], max_length) for pieces in _pieces(texts, tokenizer)])
+
+
+def encode_masked(texts: Sequence[str], tokenizer: Tokenizer, *, max_length: int) -> Rows:
+    """A row a text, with [MASK] behind it; what is too long loses pieces, never the mask."""
+    rows = encode_texts(texts, tokenizer, max_length=max_length - 1).rows
+    return Rows([_with_mask(row) for row in rows])
+
+
+def _with_mask(row: Row) -> Row:
+    inserted = (MASK, SPECIAL, -1)
+    ids_T, part_T, word_T = (np.insert(x, -1, value) for x, value in zip(row[:3], inserted, strict=True))
+    return Row(ids_T, part_T, word_T, np.insert(row.span_T2, -1, 0, axis=0), row.cut)
 
 
 def encode_pairs(first: Sequence[str], second: Sequence[str], tokenizer: Tokenizer, *, max_length: int) -> Rows:

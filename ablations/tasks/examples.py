@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ablations.tasks import built_in
 from ablations.tasks.catalogue import SPLITS, Split, Task
+from lightning_modules.data.halves import half_of
 from lightning_modules.errors import DataError
 from lightning_modules.randomness import derive, uniforms
 
@@ -92,7 +93,10 @@ def _rows(task: Task, split: Split, data_root: Path) -> Iterator[dict[str, Any]]
     place = data_root / task.files["test" if shared else split]
     if not place.is_file():
         raise DataError(f"task {task.name}: {place} is not there; check --data-root, or leave the task out.")
-    for row in _table(task, place, columns):
+    half = task.half if split == "train" else None
+    for number, row in enumerate(_table(task, place, columns), start=1):
+        if half is not None and half_of(number) != half:
+            continue
         if any(str(row[name]) != value for name, value in task.where.items()):
             continue
         if task.divided_by is None or _split_of(str(row[task.divided_by])) == split:

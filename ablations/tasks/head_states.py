@@ -1,8 +1,8 @@
 """What a head reads of an encoder's top layer, frozen or trained with the head.
 
 A head reads items of an example. Where one class or one number is asked for, the only item is the mean of the
-text, or what is made of the means of a pair (`encoding.pair_features`); of tagging, each word's first piece; of a
-span, every token of the context.
+text, or what is made of the means of a pair (`encoding.pair_features`), or the [MASK] behind the text where the
+task reads that; of tagging, each word's first piece; of a span, every token of the context.
 
 Letters: B examples of a batch, E of a split, N items, F features of an item.
 """
@@ -24,6 +24,7 @@ from ablations.tasks.encoding import SECOND, Row, Rows, encode_batch, encode_exa
 from ablations.tasks.examples import Examples
 from lightning_modules.data.words import runs
 from lightning_modules.objective import Objective
+from lightning_modules.vocabulary import MASK
 
 Integers = NDArray[np.int64]
 
@@ -66,11 +67,13 @@ class Texts:
 def texts_of(task: Task, examples: Examples, tokenizer: Tokenizer, *, max_length: int) -> Texts:
     """The examples of a split of a task. What `max_length` cuts off is no item."""
     rows = encode_examples(task, examples, tokenizer, max_length=max_length)
-    pooled = task.kind in ("classification", "regression")
+    pooled = task.kind in ("classification", "regression") and task.reads == "mean"
     return Texts(examples, rows, None if pooled else [_places(task, row) for row in rows.rows])
 
 
 def _places(task: Task, row: Row) -> Integers:
+    if task.reads == "mask":
+        return np.flatnonzero(row.ids_T == MASK)
     return np.flatnonzero(row.word_T >= 0 if task.kind == "tagging" else row.part_T == SECOND)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from lightning_modules.config.data import ColumnSettings, FilesData
-from lightning_modules.config.masking import Cloze, Generic, MaskingSettings, Uniform
+from lightning_modules.config.masking import Cloze, Generic, LabelWord, MaskingSettings, Uniform
 from lightning_modules.config.objectives import MaskedLMSettings, PermutationLMSettings, ReplacedTokenSettings
 from lightning_modules.config.run import RunSettings
 from lightning_modules.config.training import PAIR_FORMATS
@@ -119,10 +119,31 @@ def _masking(run: RunSettings, masking: MaskingSettings) -> Iterator[Contradicti
                 "part_of_speech needs treebank beside it, a parquet file with the columns tokens and upos, since "
                 "only the built-in language knows the parts of speech of its words",
             )
+    if isinstance(select, LabelWord):
+        yield from _label_word(run, masking)
     order = run.training.word_order
     if not isinstance(select, Uniform) and not isinstance(order, Natural) and order.unit == "sub_words":
         yield (
             ("objective", "masking", "select"),
             f"{select.kind} needs whole words, but training.word_order moves sub-words; use uniform, or move "
             f"words",
+        )
+
+
+def _label_word(run: RunSettings, masking: MaskingSettings) -> Iterator[Contradiction]:
+    """What would leave a sentence without its label word, or hide more of it than one token."""
+    where = ("objective", "masking", "select")
+    if not getattr(run.data, "label_words", ()):
+        yield where, "label_word needs data.label_words, the words that are written behind sentences; name them"
+    if masking.count != "fixed" or masking.ratio * run.data.max_length > 1 or masking.schedule or masking.predict:
+        yield (
+            where,
+            f"label_word hides one token a sentence; set objective.masking.count to fixed and ratio to at most "
+            f"{1 / run.data.max_length:.2g} (1 / data.max_length), without schedule and predict",
+        )
+    if run.training.input_format != "sentences" or not isinstance(run.training.word_order, Natural):
+        yield (
+            where,
+            "label_word needs sentences that end with their label word; set training.input_format to sentences "
+            "and training.word_order to natural",
         )

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from lightning_modules.config.settings import Settings
 
@@ -40,6 +40,7 @@ def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+Half = Literal["first", "second"]
 Files = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_as_tuple)]
 
 
@@ -53,6 +54,22 @@ class ColumnSettings(TextSettings):
     document: str | None = Field(None, min_length=1)
     """Column that says which document a sentence belongs to; its rows are contiguous. Without it, a text
     file's blank lines end documents, and any other file is one document."""
+    half: Half | None = None
+    """Train on one half of the training rows, drawn by their numbers; a task may learn from the other one."""
+    label: str | None = Field(None, min_length=1)
+    """Column with the number of each sentence's label, from 0, which `label_words` writes behind the sentence."""
+    label_words: tuple[str, ...] = Field((), strict=False)
+    """The word for each label, in order: it becomes the last word of the sentence, in every split."""
+
+    @field_validator("label_words")
+    @classmethod
+    def _a_word_for_each_label(cls, words: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if "label" in info.data and bool(words) != (info.data["label"] is not None):
+            missing = "label, the column of the labels that they name" if words else "a word for each label"
+            raise ValueError(f"must go with label: name {missing}, or leave both out")
+        if words and (len(set(words)) < max(2, len(words)) or any(word.split() != [word] for word in words)):
+            raise ValueError(f"must be two or more different words without spaces, but is {list(words)}")
+        return words
 
 
 class FilesData(ColumnSettings):

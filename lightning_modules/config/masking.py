@@ -76,8 +76,18 @@ class Generic(Lexicon):
     kind: Literal["generic"]
 
 
+class LabelWord(Settings):
+    """One token a sentence: the word of its label (`data.label_words`) or any of the others, each equally likely,
+    as in the toy of Zhang and Hashimoto 2021 (`mlm_toy.py` of their code). Asks for `count: fixed` and a small
+    ratio, which is one token."""
+
+    kind: Literal["label_word"]
+    probability: float = Field(ge=0, le=1)
+    """Of the label word; drawn for each sentence, anew in every epoch."""
+
+
 Selection = Annotated[
-    Annotated[Uniform | WholeWord | Span | PMI | Cloze | Generic, Field(discriminator="kind")],
+    Annotated[Uniform | WholeWord | Span | PMI | Cloze | Generic | LabelWord, Field(discriminator="kind")],
     BeforeValidator(from_name),
 ]
 

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from lightning_modules.config import Data, FilesData, HubData, LanguageData
+from lightning_modules.config.data import Half
 from lightning_modules.data import hub
+from lightning_modules.data.halves import half_of
 from lightning_modules.data.readers import ENDINGS, Cells, Columns, Source, check_head, file_source, format_of
 from lightning_modules.errors import DataError
 
@@ -26,6 +28,10 @@ LANGUAGE_VERSION = 1
 
 READING_VERSION = 1
 """Counts up whenever the same bytes are read as other sentences."""
+
+
+LATER = {"half", "label", "label_words"}
+"""Settings that came after texts had addresses: they count where they are given."""
 
 
 class Row(NamedTuple):
@@ -41,8 +47,18 @@ class Row(NamedTuple):
 class Rows:
     """The sentences of one split, in order, readable again and again."""
 
-    def __init__(self, split: SplitName, sources: tuple[Source, ...], columns: Columns) -> None:
+    def __init__(
+        self,
+        split: SplitName,
+        sources: tuple[Source, ...],
+        columns: Columns,
+        *,
+        half: Half | None = None,
+        label_words: tuple[str, ...] = (),
+    ) -> None:
+        """As `ColumnSettings` says; the half is of this split."""
         self._split, self._sources, self._columns = split, sources, columns
+        self._half, self._label_words = half, label_words
         self.skipped = 0
         """Rows without a sentence (or, in a bilingual corpus, without a translation) that the newest reading
         left out."""
@@ -56,6 +72,8 @@ class Rows:
         self.skipped, document, last = 0, -1, None
         for i, source in enumerate(self._sources):
             for cells in source.cells():
+                if self._half is not None and half_of(cells.number) != self._half:
+                    continue
                 text, target = self._sentences(cells, source)
                 if not text or target == "":
                     self.skipped += 1
@@ -72,6 +90,8 @@ class Rows:
     def _sentences(self, cells: Cells, source: Source) -> tuple[str, str | None]:
         where = f"{source.name}, {source.unit} {cells.number}"
         text = _sentence(cells.text, self._columns.text, where)
+        if text and self._label_words:
+            text = f"{text} {_label_word(cells.label, self._label_words, where)}"
         if not text or self._columns.target is None:
             return text, None
         if cells.target is None:
@@ -88,6 +108,17 @@ def _sentence(value: Any, column: str, where: str) -> str:
         return " ".join(value.split())
     found = "nothing (null)" if value is None else f"{value!r:.40} ({type(value).__name__})"
     raise DataError(f"{where}: column {column!r} holds {found}, expected text. Correct or remove the row.")
+
+
+def _label_word(value: Any, words: tuple[str, ...], where: str) -> str:
+    """The word for a label."""
+    number = str(value)
+    if number.isdecimal() and int(number) < len(words):
+        return words[int(number)]
+    raise DataError(
+        f"{where}: the label is {number!r:.40}, but data.label_words has words for 0 to {len(words) - 1}. Correct "
+        f"the row or the words."
+    )
 
 
 @dataclass(frozen=True)
@@ -112,13 +143,23 @@ def open_corpus(settings: Data, *, data_root: Path) -> Corpus:
         DataError: as `check`.
     """
     check(settings, data_root)
-    if isinstance(settings, LanguageData):
-        columns = Columns("text", "translated_text", "document")
-    else:
-        columns = Columns(settings.text, settings.target, settings.document)
+    columns = _columns(settings)
     splits = tuple(split for split in SPLITS if getattr(settings, split))
-    rows = {split: Rows(split, _sources(settings, data_root, split, columns), columns) for split in splits}
-    return Corpus(splits, columns.target is not None, rows)
+
+    def rows(split: SplitName) -> Rows:
+        sources = _sources(settings, data_root, split, columns)
+        if isinstance(settings, LanguageData):
+            return Rows(split, sources, columns)
+        half = settings.half if split == "train" else None
+        return Rows(split, sources, columns, half=half, label_words=settings.label_words)
+
+    return Corpus(splits, columns.target is not None, {split: rows(split) for split in splits})
+
+
+def _columns(settings: Data) -> Columns:
+    if isinstance(settings, LanguageData):
+        return Columns("text", "translated_text", "document")
+    return Columns(settings.text, settings.target, settings.document, settings.label)
 
 
 def _sources(settings: Data, data_root: Path, split: SplitName, columns: Columns) -> tuple[Source, ...]:
@@ -199,9 +240,9 @@ def _check_file(settings: FilesData, split: SplitName, path: Path) -> None:
         )
     if status.st_size == 0:
         raise DataError(f"{path} is empty (data.{split}). Give a file with a sentence a line or row.")
-    columns = Columns(settings.text, settings.target, settings.document)
+    columns = _columns(settings)
     if ending == ".txt":
-        for setting in ("target", "document"):
+        for setting in ("target", "document", "label"):
             if getattr(columns, setting) is not None:
                 raise DataError(
                     f"{path} is plain text without columns, but data.{setting} names one. "
@@ -229,13 +270,14 @@ def content_address(settings: Data, data_root: Path) -> str:
         for split in SPLITS:
             paths = [data_root / name for name in getattr(settings, split)]
             content[split] = [(format_of(path), path.suffix.lower() == ".gz", _sha256(path)) for path in paths]
-        content |= settings.model_dump(include=set(Columns._fields))
+        content |= settings.model_dump(include={"text", "target", "document"})
     elif isinstance(settings, HubData):
         folder = hub.local_folder(settings, data_root)
-        content |= settings.model_dump(exclude={"vocab_size", "max_length", "path", "revision"})
+        content |= settings.model_dump(exclude={"vocab_size", "max_length", "path", "revision", *LATER})
         content["data"] = [settings.path, settings.revision] if folder is None else _folder(folder)
     else:
         content |= settings.model_dump(exclude={"vocab_size", "max_length"}) | {"language": LANGUAGE_VERSION}
+    content |= settings.model_dump(include=LATER, exclude_defaults=True)
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

@@ -73,7 +73,7 @@ def split_source(settings: HubData, folder: Path | None, split: str) -> Source:
     A data set of the hub is kept in Hugging Face's cache; a folder is streamed, without a copy, unless only a
     part of a split is asked for, which `datasets` cannot stream.
     """
-    columns = Columns(settings.text, settings.target, settings.document)
+    columns = Columns(settings.text, settings.target, settings.document, settings.label)
 
     def cells() -> Iterator[Cells]:
         with _explained(settings), tempfile.TemporaryDirectory() as cache:

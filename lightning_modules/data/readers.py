@@ -36,6 +36,7 @@ class Columns(NamedTuple):
     text: str
     target: str | None = None
     document: str | None = None
+    label: str | None = None
 
 
 class Cells(NamedTuple):
@@ -46,6 +47,7 @@ class Cells(NamedTuple):
     text: Any
     target: Any
     document: Any
+    label: Any = None
 
 
 @dataclass(frozen=True)
@@ -221,8 +223,8 @@ def _table(path: Path, columns: Columns, rows: Iterator[tuple[int, list[str]]]) 
                 f"{path}, line {number}: {len(row)} fields, but the first line names {len(header)} columns. "
                 f"Correct the line."
             )
-        text, target, document = (None if place is None else row[place] for place in places)
-        yield Cells(number, text, target or None, document)
+        text, target, document, label = (None if place is None else row[place] for place in places)
+        yield Cells(number, text, target or None, document, label)
 
 
 # Parquet ---------------------------------------------------------------------------------------------
@@ -250,7 +252,7 @@ def _check_parquet_types(path: Path, schema: pa.Schema, columns: Columns) -> Non
         if name is None:
             continue
         check_column(str(path), setting, name, schema.names)
-        if setting != "document" and not _is_text(schema.field(name).type):
+        if setting in ("text", "target") and not _is_text(schema.field(name).type):
             raise DataError(
                 f"{path}: column {name!r} (data.{setting}) holds {schema.field(name).type}, expected text. "
                 f"Name a column of strings."
