@@ -161,6 +161,7 @@ class BaselinesSettings(TaskSettings):
     """Scores without any encoder: the most frequent answer, and TF-IDF with a linear model."""
 
     kind: Literal["baselines"]
+    quick_tasks: ClassVar = (*ProbingSettings.quick_tasks, *TransferSettings.quick_tasks)
     examples: int | None = Field(None, ge=10)
     """Training examples at most; 10,000 unless given, with `quick` 1,000."""
 
