@@ -113,5 +113,6 @@ def test_so_many_training_examples_are_taken_as_the_settings_say(more, count, mo
 
 def test_quick_baselines_are_those_of_the_quick_tasks():
     quick = BaselinesSettings(kind="baselines", effort="quick").parts(built_in=False)
-    assert [part.task.name for part in quick] == ["bigram_shift", "tree_depth", "ud_pos", "sst2", "mrpc", "wikigold"]
+    names = ["bigram_shift", "tree_depth", "ud_pos", "sst2", "mrpc", "wikigold"]
+    assert [part.task.name for part in quick] == names
     assert len(BaselinesSettings(kind="baselines").parts(built_in=False)) > len(quick)

@@ -2,8 +2,8 @@
 distances between the words of a sentence as near as it can to those in the dependency tree.
 
 Which words are joined is read from the map by a minimum spanning tree; punctuation is left out. UUAS counts
-how many of the tree's edges are found. The adjacency chain needs no states at all, and is the floor; it is also what
-words at equal distances get.
+how many of the tree's edges are found. The adjacency chain needs no states at all, and is the floor; it is also
+what words at equal distances get.
 
 Letters: L + 1 layers, B sentences, W words, D width, R rank of the map.
 """
