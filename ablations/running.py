@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -22,6 +23,9 @@ from lightning_modules.errors import FilesError
 
 SECONDS_BETWEEN_LOOKS = 0.5
 SECONDS_BETWEEN_LINES = 30.0  # where the output is no terminal
+
+LOG_END = 16_384
+"""Bytes of a run's log that are looked through."""
 
 
 def carry_out(
@@ -160,7 +164,7 @@ class _Watch:
                 mfu = f", {state['mfu']:.0%} MFU" if state.get("mfu") else ""
                 yield item, state, f"{state.get('tokens_per_second') or 0:,.0f} tokens/s{mfu}"
             elif state["state"] == "done" and item.directory.is_locked():
-                yield item, state, "measuring"
+                yield item, state, _measured_now(item.directory.path / "log.txt")
 
     def ended(self, item: PlannedRun, outcome: Outcome) -> None:
         """Say how a run ended."""
@@ -178,6 +182,17 @@ class _Watch:
 
     def close(self) -> None:
         """Stop showing."""
+
+
+def _measured_now(log: Path) -> str:
+    """What a run's log says is being measured: the last of its lines that say so, of those at its end."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - LOG_END))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    return next((line for line in reversed(lines) if line.startswith("measuring ")), "measuring")
 
 
 class _Lines(_Watch):
