@@ -79,7 +79,8 @@ json_option = click.option("--json", "as_json", is_flag=True, help="For machines
 @main.command()
 @click.argument("specs", metavar="SPEC...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of spec files, for editors.")
-def validate(specs: tuple[Path, ...], schema: bool) -> None:
+@click.option("--claims-schema", is_flag=True, help="Print that of files of claims.")
+def validate(specs: tuple[Path, ...], schema: bool, claims_schema: bool) -> None:
     """Check spec files and the claims they name: every problem at once, a line each, on stderr.
 
     A file in a folder called claims is checked as a file of claims.
@@ -87,10 +88,10 @@ def validate(specs: tuple[Path, ...], schema: bool) -> None:
     from ablations import claimfile, grid, specfile
     from ablations.errors import SpecError
 
-    if schema:
-        from ablations.schema import schema as json_schema
+    if schema or claims_schema:
+        from ablations import schema as schemas
 
-        click.echo(json.dumps(json_schema(), indent=2))
+        click.echo(json.dumps(schemas.claims_schema() if claims_schema else schemas.schema(), indent=2))
     elif not specs:
         raise click.UsageError("name at least one spec file, or ask for the --schema.")
     wrong = False

@@ -209,6 +209,7 @@ class _Lines(_Watch):
                 f"{duration(self.last - self.started)}  at work     {item.directory.path.name}  "
                 f"step {state.get('step') or 0}/{state['max_steps']}  {how}",
                 highlight=False,
+                soft_wrap=True,
             )
 
 

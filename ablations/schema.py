@@ -1,10 +1,12 @@
-"""JSON Schema of a spec file (draft 2020-12), for editors that complete and check while a spec is written."""
+"""JSON Schemas of spec files and files of claims (draft 2020-12), for editors that complete and check while one
+is written."""
 
 from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
+from ablations.claim import ClaimFile
 from ablations.spec import SECTIONS, Experiment, Overrides
 from lightning_modules.config import RunSettings
 
@@ -24,6 +26,11 @@ def schema() -> dict[str, Any]:
             properties[name] = _part(run["properties"][name], description=properties[name]["description"])
     spec["properties"]["arms"]["additionalProperties"] = False
     return {"$schema": _AsWritten.schema_dialect, **spec, "$defs": {**spec["$defs"], **run["$defs"]}}
+
+
+def claims_schema() -> dict[str, Any]:
+    """What a file of claims may say; that a claim needs what its effects read is for `claimfile.load` to check."""
+    return {"$schema": _AsWritten.schema_dialect, **ClaimFile.model_json_schema(schema_generator=_AsWritten)}
 
 
 def _part(section: dict[str, Any], *, description: str) -> dict[str, Any]:

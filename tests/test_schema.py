@@ -4,10 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 
-from ablations.schema import schema
+from ablations.schema import claims_schema, schema
 from ablations.spec import Experiment
 
 SHIPPED = sorted((Path(__file__).parent.parent / "experiments").glob("*.yaml"))
@@ -138,3 +139,49 @@ def test_every_key_explains_itself():
     ]
     assert all("description" in definition for definition in definitions.values())
     assert set(silent) <= {"LanguageData.vocab_size", "LanguageData.max_length"}, "say what these are"
+
+
+CLAIM = {
+    "name": "more",
+    "says": "It changes more.",
+    "source": "a paper",
+    "needs": {"arms": ["mlm", "clm"], "measures": ["layer_change"]},
+    "effect": {
+        "kind": "difference",
+        "of": {"measure": "layer_change", "metric": "pwcca"},
+        "arm": "mlm",
+        "minus": "clm",
+    },
+    "smallest_effect": 0.01,
+    "expect": "supported",
+    "because": "so it is",
+    "family": "one",
+}
+
+
+def test_the_schema_of_claims_is_a_schema_and_accepts_ours():
+    Draft202012Validator.check_schema(claims_schema())
+    validator = Draft202012Validator(claims_schema())
+    files = sorted((SHIPPED[0].parent / "claims").glob("*.yaml"))
+    assert files
+    for path in files:
+        assert list(validator.iter_errors(YAML(typ="safe").load(path))) == [], path.name
+    assert validator.is_valid({"version": 1, "claims": [CLAIM]})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"expect": "perhaps"},
+        {"smallest_effect": 0},
+        {"sayz": "?"},
+        {"name": "Not a name"},
+        {"effect": {"kind": "differenc", "arm": "mlm"}},
+        {"needs": {"arms": [], "measures": ["layer_change"]}},
+    ],
+)
+def test_the_schema_of_claims_refuses(wrong):
+    validator = Draft202012Validator(claims_schema())
+    assert not validator.is_valid({"version": 1, "claims": [CLAIM | wrong]})
+    left_out = {key: value for key, value in CLAIM.items() if key != "source"}
+    assert not validator.is_valid({"version": 1, "claims": [left_out]})
