@@ -91,7 +91,11 @@ def decisions(settings: Mapping[str, Any], *, matched: bool = False) -> Decision
     Args:
         matched: whether the steps follow from the rest, too.
     """
-    found = {path: value for section in (*COMPARED, "data") for path, value in _leaves(settings, section)}
+    found = {
+        path: value
+        for name in (*COMPARED, "data")
+        for path, value in _leaves(settings.get(name), name, section=True)
+    }
     steps, width = found.get("training.max_steps"), found.get("encoder.hidden_size")
     if matched or (isinstance(steps, int) and found.get("training.warmup_steps") == steps // 10):
         found.pop("training.warmup_steps", None)
@@ -111,14 +115,14 @@ def decisions(settings: Mapping[str, Any], *, matched: bool = False) -> Decision
     return {path: value for path, value in found.items() if path not in WITHOUT_EFFECT}
 
 
-def _leaves(settings: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
-    """The settings below a path; what has a kind of its own, as a word order has, is one value."""
-    value = settings.get(path.rpartition(".")[2])
-    if not isinstance(value, Mapping) or ("kind" in value and "." in path):
+def _leaves(value: Any, path: str, *, section: bool = False) -> Iterator[tuple[str, Any]]:
+    """The settings below a path; what has a kind of its own, as a word order has, is one value, unless it is all
+    of a section."""
+    if not isinstance(value, Mapping) or ("kind" in value and not section):
         yield from [] if value is None else [(path, value)]
         return
-    for name in value:
-        yield from _leaves(value, f"{path}.{name}")
+    for name, part in value.items():
+        yield from _leaves(part, f"{path}.{name}")
 
 
 def _settings(decided: Mapping[str, Decisions]) -> list[str]:

@@ -95,7 +95,7 @@ def _of_tasks(measure: str, title: str, reads: str) -> Score:
         "minimal_pairs": ("accuracy", "one in two"),
         "probing": ("accuracy", "most frequent answers"),
     }.get(measure, ("score", "most frequent answers"))
-    axis = f"mean {metric} over tasks"
+    axis = f"{title.lower()}, mean {metric} over tasks"
     return Score(measure, metric, title, axis, floor, "1", 3, task_means(measure), reads, over_tasks=True)
 
 

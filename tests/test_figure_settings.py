@@ -9,7 +9,7 @@ from scipy import stats
 from ablations import results
 from reports.by_setting import by_setting
 from reports.factors import Factor, Level
-from reports.panels_by_setting import runs_by_setting, setting_figures
+from reports.panels_by_setting import FIGURES_IN_SIGHT, MOST_LINES, runs_by_setting, setting_figures
 from reports.styles import FIXED_STYLES, arm_styles
 
 ARMS = ("mlm", "clm", "mt", "untrained")
@@ -207,3 +207,32 @@ def test_an_arm_looks_as_in_every_other_figure():
     assert [to_hex(mark.get_color()).upper() for mark in artists(drawn(panel), "mean")] == [
         styles[arm].colour for arm in ("mlm", "clm")
     ]
+
+
+def test_settings_beyond_a_handful_are_opened_on_demand():
+    every = [factor(setting=f"training.number_{i}", title=f"number {i}") for i in range(FIGURES_IN_SIGHT + 2)]
+    made = setting_figures(results.table(rows()), every)
+    folded = [{(panel["folded"], panel["part"]) for panel in figure.panels} for figure in made]
+    assert folded == [{(False, "")}] * FIGURES_IN_SIGHT + [{(True, "By number 4")}, {(True, "By number 5")}]
+
+
+def test_settings_with_the_same_letters_have_names_of_their_own():
+    alike = [factor(setting="training.a_b"), factor(setting="training.a.b")]
+    first, second = setting_figures(results.table(rows()), alike)
+    assert (first.text.name, second.text.name) == ("by_training_a_b", "by_training_a_b_2")
+    assert not {panel["csv"] for panel in first.panels} & {panel["csv"] for panel in second.panels}
+
+
+def test_lines_beyond_what_a_panel_has_room_for_are_named():
+    names = tuple(f"line {i}" for i in range(MOST_LINES + 1))
+    levels = [Level(arm, 0, i, str(i)) for i, arm in enumerate(("mlm", "clm"))]
+    levels += [Level(f"far{i}", MOST_LINES, i, str(i)) for i in range(2)]
+    (figure,) = setting_figures(results.table(rows()), [factor(lines=names, levels=tuple(levels))])
+    expected = f"Only the first {MOST_LINES} lines are drawn; in results.parquet alone: far0 and far1."
+    assert expected in figure.panels[0]["notes"]
+
+
+def test_a_setting_without_scores_has_no_figure():
+    assert setting_figures(results.table([]), [factor()]) == []
+    lone = [row for row in rows() if row["arm"] == "mlm"]
+    assert setting_figures(results.table(lone), [factor()]) == []
