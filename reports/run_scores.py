@@ -104,8 +104,8 @@ RUN_SCORES = (
         *("validation", "gain", "Gain over no context", "gain over no context (nats)", "no context", "nats", 3),
         gains,
         "The gain is how much smaller the loss of the model is than that of the best guess without context. It is "
-        "read on the same predictions of natural text in all arms of a panel; those of masked LM are of 15% of the "
-        "tokens, hidden 80/10/10: an arm that was trained on just this is at home there, others are not.",
+        "read on the same predictions of natural text in all arms of a panel; those of masked LM are of 15% of "
+        "the tokens, hidden 80/10/10: an arm that was trained on just this is at home there, others are not.",
     ),
     Score(
         "layer_change",
