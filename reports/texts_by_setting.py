@@ -49,8 +49,8 @@ def how_to_read(factor: Factor, scores: Sequence[str], *, first: Factor | None) 
     if first is not None:
         return (f"{alone} Read it as the scores by {first.title}.", *([" ".join(scores)] if scores else []))
     return (
-        f"{alone} Of each seed they have the same initial weights and the same text in the same order. Where one "
-        "setting makes another follow, as a longer training its warm-up, that follows.",
+        f"{alone} Within a seed that includes the initial weights and the order of the text, as far as the "
+        "setting leaves them alone. What follows from it, as the warm-up from a longer training, follows.",
         "Each interval is of one arm by itself. Whether two arms differ is a question about their difference in "
         "the same seeds, which the intervals of either do not answer.",
         " ".join(scores),
