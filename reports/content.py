@@ -8,6 +8,7 @@ from pandas import DataFrame
 from reports.claims import claim_files, claim_notices, verdicts
 from reports.corruptions import corruptions
 from reports.curves import TRAINED_GAIN
+from reports.factors import factors
 from reports.folder import Experiment, Run
 from reports.joined import joined
 from reports.numbers import is_absent, several
@@ -56,7 +57,7 @@ def content(experiment: Experiment) -> dict[str, Any]:
         "runs": runs,
         "arms": arms,
         "corruptions": corruptions(experiment.table, arms=plan.arms),
-        "figures": figures(experiment.table, arms=plan.arms),
+        "figures": figures(experiment.table, arms=plan.arms, factors=factors(experiment)),
         "tasks": score_tables(experiment.table, arms=plan.arms),
         "joined": joined(experiment.table, runs),
         "claims": verdicts(experiment),

@@ -27,6 +27,12 @@ def caption(kind: str, bands: set[str], *, about_tasks: bool = False) -> str:
     over = OF_EXAMPLES if about_tasks else OF_TEXT
     if kind == "maps":
         return "Cells are means over seeds; grey ones have no number. All arms of a metric share their colours."
+    if kind == "settings":
+        said = (
+            "Small dots are seeds, marks beside them their means in the look of their arm, bars the 95% Student t "
+            "intervals over seeds."
+        )
+        return f"{said if 'seeds' in bands else 'Marks are single runs in the look of their arm.'} {BEYOND}"
     if kind == "pictures":
         return "Each picture is one run, that of the arm's first seed, at its last step."
     thin = ", thin lines single seeds" if kind == "arms" else ""
@@ -49,6 +55,8 @@ def caption(kind: str, bands: set[str], *, about_tasks: bool = False) -> str:
 
 def place(point: dict[str, Any]) -> str:
     """A point's place on the x axis: ``3``, ``3→4``, a step, or what else it runs along."""
+    if "setting" in point:
+        return str(point["at"])
     at = point[axis_of(point)]
     to = point.get("layer_to")
     return f"{at:g}" if isinstance(at, float) else f"{at}" if to is None else f"{at}→{to}"
@@ -61,7 +69,14 @@ def axis_of(point: dict[str, Any]) -> Axis:
 
 def axis_head(points: Sequence[dict[str, Any]]) -> str:
     """What the points' places are called above a column."""
+    if "setting" in points[0]:
+        return sentence_case(points[0]["setting"])
     return AXES[axis_of(points[0])].head
+
+
+def sentence_case(title: str) -> str:
+    """With a capital letter in front, the rest as it is."""
+    return title[:1].upper() + title[1:]
 
 
 def lines_in_words(points: Sequence[dict[str, Any]], *, line: str, digits: int) -> str:

@@ -11,11 +11,13 @@ from pandas import DataFrame
 
 from ablations.results import COLUMNS
 from reports import svg
+from reports.by_setting import by_setting
 from reports.curves import choose
 from reports.distances import choose_pairs, run_distance
 from reports.figures import by_arm, shown_name
 from reports.groups import by_group, choose_groups
 from reports.maps import choose_steps, over_training
+from reports.panels_by_setting import runs_by_setting
 from reports.panels_within_arms import MOST_PANELS
 from reports.pictures import choose_picture, picture
 
@@ -52,6 +54,8 @@ def draw(table: DataFrame, panel: dict[str, Any], *, arms: Sequence[str]) -> Dra
         figure = Figure(figsize=PANEL_INCHES, layout="constrained")
         if panel["kind"] == "pictures":
             return _picture(table, panel, figure)
+        if panel["kind"] == "settings":
+            return _by_setting(panel, figure, arms=arms)
         ax, rows = _drawn(table, panel, ax=figure.subplots(), arms=arms)
         title = ax.get_title(loc="left")
         height = PANEL_INCHES[1] + TITLE_INCHES * len(title.splitlines())
@@ -86,6 +90,22 @@ def _picture(table: DataFrame, panel: dict[str, Any], figure: Figure) -> Drawing
         FRAME_INCHES * -(-layers // 2) + LEGEND_LINE_INCHES * -(-len(labels) // beside) + TITLE_INCHES
     )
     return _rendered(figure, panel, rows)
+
+
+def _by_setting(panel: dict[str, Any], figure: Figure, *, arms: Sequence[str]) -> Drawing:
+    """A mark an arm, the legend below the names under the axis, and a row a run."""
+    ax = by_setting(panel, ax=figure.subplots(), arms=arms)
+    names = max(label.get_text().count("\n") for label in ax.get_xticklabels())
+    above = sum(text.get_text().count("\n") + 1 for text in ax.texts)
+    legend, lines = ax.get_legend(), 0
+    if legend is not None:
+        legend.remove()
+        handles, labels = ax.get_legend_handles_labels()
+        lines = sum(label.count("\n") + 1 for label in labels)
+        figure.legend(handles, labels, loc="outside lower left", frameon=False, fontsize="small")
+    figure.set_figheight(PANEL_INCHES[1] + LEGEND_LINE_INCHES * (lines + names + max(0, above - 1)))
+    drawn = svg.render(figure, name=panel["id"], label=panel["title"], description=panel["description"])
+    return Drawing(svg=drawn, csv=runs_by_setting(panel).to_csv(index=False, lineterminator="\n"))
 
 
 def _drawn(table: DataFrame, panel: dict[str, Any], *, ax: Axes, arms: Sequence[str]) -> tuple[Axes, DataFrame]:

@@ -4,9 +4,9 @@ from typing import Literal, NamedTuple
 
 from reports.axes import Axis
 
-Kind = Literal["arms", "pairs", "groups", "maps", "pictures"]
+Kind = Literal["arms", "pairs", "groups", "maps", "pictures", "settings"]
 """A panel has a line an arm, a line a pair of arms, or is of one arm: a line a group of tokens, its map, or where
-tokens lie in some of its layers."""
+tokens lie in some of its layers. Of settings it has a mark an arm, at its value of the setting."""
 
 
 class Shown(NamedTuple):

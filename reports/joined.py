@@ -58,7 +58,7 @@ def joined(table: DataFrame, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     Args:
         runs: the rows of the page's table of runs, in order.
     """
-    tasks = {column.name: _common(_scores(table, column.name)) for column in SCORES}
+    tasks = {column.name: on_common_tasks(task_scores(table, column.name)) for column in SCORES}
     means = {name: _by_run(found.groupby(RUN)["value"].mean()) for name, found in tasks.items()}
     found: dict[str, Numbers] = {name: dict(numbers) for name, numbers in means.items()}
     found |= {name: of(table) for name, of in _OF_LAYERS.items()}
@@ -93,7 +93,7 @@ def _number(run: dict[str, Any], column: Column, found: dict[str, Numbers]) -> f
 # Tasks -----------------------------------------------------------------------------------------------
 
 
-def _scores(table: DataFrame, measure: str) -> DataFrame:
+def task_scores(table: DataFrame, measure: str) -> DataFrame:
     """A score of each run on each whole task, at its last step."""
     rows = with_columns(table)
     rows = last_step(rows[(rows["measure"] == measure) & (rows["metric"] == METRICS[measure])])
@@ -103,7 +103,7 @@ def _scores(table: DataFrame, measure: str) -> DataFrame:
     return rows[(rows["layer"] == rows.groupby("run_id")["layer"].transform("max")).fillna(False).astype(bool)]
 
 
-def _common(scores: DataFrame) -> DataFrame:
+def on_common_tasks(scores: DataFrame) -> DataFrame:
     """Those on tasks that every run with any score has: means over other tasks would not compare."""
     runs = scores.groupby("group").size()
     return scores[scores["group"].isin(runs.index[runs == len(scores[RUN].drop_duplicates())])]
@@ -113,7 +113,7 @@ def _notes(table: DataFrame, tasks: dict[str, DataFrame]) -> list[str]:
     """Over which tasks each mean is."""
     said = []
     for column in SCORES:
-        every = _scores(table, column.name)
+        every = task_scores(table, column.name)
         if every.empty:
             continue
         named = in_order(tasks[column.name]["group"].tolist())
@@ -127,7 +127,8 @@ def _notes(table: DataFrame, tasks: dict[str, DataFrame]) -> list[str]:
 # Layers ----------------------------------------------------------------------------------------------
 
 
-def _of_layers(table: DataFrame, measure: str, metric: str) -> DataFrame:
+def rows_by_layer(table: DataFrame, measure: str, metric: str) -> DataFrame:
+    """The rows of a metric of single runs, of all tokens, at each run's last step."""
     rows = with_columns(table)
     rows = rows[(rows["measure"] == measure) & (rows["metric"] == metric) & rows["group"].isna()]
     return last_step(rows[rows["layer"].notna() & rows["other_run_id"].isna() & rows["value"].notna()])
@@ -135,14 +136,18 @@ def _of_layers(table: DataFrame, measure: str, metric: str) -> DataFrame:
 
 def _change(table: DataFrame) -> Numbers:
     """The sum over layers of the change to the next, from 1 -> 2 on."""
-    rows = _of_layers(table, "layer_change", "pwcca")
-    steps = rows[(rows["layer"] >= 1) & (rows["layer_to"] == rows["layer"] + 1).fillna(False).astype(bool)]
-    return _by_run(steps.groupby(RUN)["value"].sum())
+    return _by_run(inner_changes(table).groupby(RUN)["value"].sum())
+
+
+def inner_changes(table: DataFrame) -> DataFrame:
+    """The rows of the change to the next layer, from 1 -> 2 on."""
+    rows = rows_by_layer(table, "layer_change", "pwcca")
+    return rows[(rows["layer"] >= 1) & (rows["layer_to"] == rows["layer"] + 1).fillna(False).astype(bool)]
 
 
 def _information(which: str) -> Callable[[DataFrame], Numbers]:
     def of(table: DataFrame) -> Numbers:
-        rows = _of_layers(table, "token_information", "cross_fitted").sort_values("layer", kind="stable")
+        rows = rows_by_layer(table, "token_information", "cross_fitted").sort_values("layer", kind="stable")
         return _by_run(rows.groupby(RUN)["value"].agg(which))
 
     return of

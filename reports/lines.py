@@ -77,7 +77,7 @@ def draw_lines(rows: DataFrame, lines: Sequence[Line], *, ax: Axes, look: Look) 
     # A band over text is the whole of what is known of how sure a number is: it stays in sight.
     over_text = _finite(summary.loc[summary["band"] == "text", ["low", "high"]])
     values = np.concatenate([_finite(rows["value"]), over_text.ravel()])
-    floors_fit = _scale(ax, values, _finite(summary[["low", "high"]]), floors)
+    floors_fit = fit_values(ax, values, _finite(summary[["low", "high"]]), floors)
     if floors.size and floors_fit:
         label = "chance floor" if look.brief else f"chance floor ({look.floor})"
         handles.append(Line2D([], [], color="0.4", linestyle="--", lw=1, label=label))
@@ -133,7 +133,7 @@ def _finite(numbers: DataFrame | Series) -> np.ndarray:
     return values[np.isfinite(values)]
 
 
-def _scale(ax: Axes, values: np.ndarray, bands: np.ndarray, floors: np.ndarray) -> bool:
+def fit_values(ax: Axes, values: np.ndarray, bands: np.ndarray, floors: np.ndarray) -> bool:
     """Fit the y axis to the curves; returns whether their floors fit too and leave them readable."""
     if not values.size:
         return True
@@ -154,12 +154,21 @@ def _scale(ax: Axes, values: np.ndarray, bands: np.ndarray, floors: np.ndarray) 
 
 def _write_floor(ax: Axes, floors: np.ndarray, *, name: str) -> None:
     """Say where the floors are when the axis ends before them."""
+    write_above(ax, where_beyond(ax, floors, name=name))
+
+
+def write_above(ax: Axes, text: str) -> None:
+    """Small, at the right."""
+    ax.text(1, 1.02, text, transform=ax.transAxes, ha="right", va="bottom", size="small", color="0.35")
+
+
+def where_beyond(ax: Axes, floors: np.ndarray, *, name: str) -> str:
+    """Where numbers are that lie beyond the axis: ``chance floor: 4.81 ↑``."""
     least, most = (number(value, _digits(value)) for value in (floors.min(), floors.max()))
     where = least if least == most else f"{least} to {most}"
     bottom, top = ax.get_ylim()
     arrow = "↑" * bool(floors.max() > top) + "↓" * bool(floors.min() < bottom)
-    text = f"{name}: {where} {arrow}"
-    ax.text(1, 1.02, text, transform=ax.transAxes, ha="right", va="bottom", size="small", color="0.35")
+    return f"{name}: {where} {arrow}"
 
 
 def _digits(value: float) -> int:

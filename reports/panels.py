@@ -6,9 +6,11 @@ from typing import Any
 from pandas import DataFrame
 
 from reports.descriptions import caption, letters
+from reports.factors import Factor
 from reports.figure_text import FigureText, Kind
 from reports.panel import Panel
 from reports.panels_between_arms import arm_panels, pair_panels
+from reports.panels_by_setting import SettingFigure, setting_figures, setting_rows
 from reports.panels_within_arms import group_panels, map_panels, picture_panels
 from reports.texts_between_arms import (
     GEOMETRY,
@@ -62,9 +64,11 @@ PANELS: dict[Kind, Callable[..., Iterator[Panel]]] = {
 """What makes the panels of one metric of a figure."""
 
 
-def figures(table: DataFrame, *, arms: Sequence[str]) -> list[dict[str, Any]]:
-    """Every figure that has rows, with its panels."""
-    drawn = [_figure(table, text, arms=list(arms)) for text in FIGURES]
+def figures(table: DataFrame, *, arms: Sequence[str], factors: Sequence[Factor] = ()) -> list[dict[str, Any]]:
+    """Every figure that has rows, with its panels; scores by what the arms vary stand before the maps."""
+    drawn = [_figure(text, _panels(table, text, arms=list(arms))) for text in FIGURES]
+    place = FIGURES.index(OVER_TRAINING)
+    drawn[place:place] = [_by_setting(figure) for figure in setting_figures(table, factors)]
     drawn = [figure for figure in drawn if figure["panels"]]
     for number, figure in enumerate(drawn, start=1):
         for panel in figure["panels"]:
@@ -72,8 +76,16 @@ def figures(table: DataFrame, *, arms: Sequence[str]) -> list[dict[str, Any]]:
     return drawn
 
 
-def _figure(table: DataFrame, text: FigureText, *, arms: list[str]) -> dict[str, Any]:
-    panels = [panel for shown in text.shown for panel in PANELS[text.kind](table, text, shown, arms=arms)]
+def _panels(table: DataFrame, text: FigureText, *, arms: list[str]) -> list[Panel]:
+    return [panel for shown in text.shown for panel in PANELS[text.kind](table, text, shown, arms=arms)]
+
+
+def _by_setting(figure: SettingFigure) -> dict[str, Any]:
+    made = _figure(figure.text, figure.panels)
+    return made | {"setting": figure.factor.setting, "arms": figure.factor.arms, "rows": setting_rows(figure)}
+
+
+def _figure(text: FigureText, panels: list[Panel]) -> dict[str, Any]:
     for i, panel in enumerate(panels):
         panel["letter"] = letters(i)
     notes = dict.fromkeys(note for panel in panels for note in panel.pop("notes", ()) if note)

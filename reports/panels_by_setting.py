@@ -1,0 +1,207 @@
+"""The figures of scores by the settings that arms vary: which there are, their panels and their table."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pandas import DataFrame, concat
+
+from reports.curves import curve, learned
+from reports.factors import Factor, Level
+from reports.figure_text import FigureText, Shown
+from reports.numbers import is_absent, listed
+from reports.panel import Panel, blank_panel, facts
+from reports.run_scores import RUN_SCORES, Score, tasks_of
+from reports.statistics import mean_interval
+from reports.texts_by_setting import alone_note, how_to_read, points_in_words, setting_notes
+
+FIGURES_IN_SIGHT = 4
+"""The panels of further settings are opened on demand."""
+
+MOST_LINES = 4
+"""Lines of arms that a panel has room for; those of further arms are left out."""
+
+FEWEST_ARMS = 2
+"""Of one line, or there is nothing to compare."""
+
+
+class SettingFigure(NamedTuple):
+    """A figure before its panels have letters."""
+
+    factor: Factor
+    text: FigureText
+    panels: list[Panel]
+
+
+def setting_figures(table: DataFrame, factors: Sequence[Factor]) -> list[SettingFigure]:
+    """A figure for each setting that arms vary and that any score is known for."""
+    found: list[SettingFigure] = []
+    explained: set[str] = set()
+    gains = learned(table)
+    for every in factors:
+        factor = _within(every)
+        text = _text(factor, folded=len(found) >= FIGURES_IN_SIGHT, taken=[figure.text.name for figure in found])
+        drawn = {
+            score: list(_panels(table, text, shown, score, factor, gains))
+            for shown, score in zip(text.shown, RUN_SCORES, strict=True)
+        }
+        panels = [panel for some in drawn.values() for panel in some]
+        if not panels:
+            continue
+        new = [score.reads for score, some in drawn.items() if some and score.title not in explained]
+        explained |= {score.title for score, some in drawn.items() if some}
+        read = how_to_read(factor, new, first=found[0].factor if found else None)
+        panels[0]["notes"] = [*setting_notes(every, factor, panels), *panels[0]["notes"]]
+        found.append(SettingFigure(factor, text._replace(how_to_read=read), panels))
+    return found
+
+
+def _text(factor: Factor, *, folded: bool, taken: Sequence[str]) -> FigureText:
+    """The figure without what is said about it; its name is none of those taken, whatever a setting is called."""
+    name = "by_" + re.sub(r"[^A-Za-z0-9]+", "_", factor.setting).strip("_")
+    name += f"_{len(taken) + 1}" if name in taken else ""
+    part = f"By {factor.title}" if folded else ""
+    return FigureText(
+        name=name,
+        title=f"Scores by {factor.title}",
+        kind="settings",
+        shown=tuple(Shown(s.measure, s.metric, s.title, folded=folded, part=part) for s in RUN_SCORES),
+        n="",
+        d="",
+        how_to_read=(),
+        family=name,
+    )
+
+
+def _within(factor: Factor) -> Factor:
+    """The factor with no more lines than a panel has room for."""
+    levels = tuple(level for level in factor.levels if level.line < MOST_LINES)
+    return factor._replace(levels=levels, lines=factor.lines[:MOST_LINES])
+
+
+def _panels(
+    table: DataFrame, text: FigureText, shown: Shown, score: Score, factor: Factor, gains: Mapping[str, float]
+) -> Iterator[Panel]:
+    """The panel of a score; several where some arms were asked something else than others."""
+    own = table[table["arm"].isin(factor.arms)]
+    known = score.rows(own)
+    known = known[known["value"].notna()]
+    asked = dict(zip(known["arm"], known["asked"] if "asked" in known else [""] * len(known), strict=True))
+    groups = [
+        [level for level in factor.levels if asked.get(level.arm) == one] for one in dict.fromkeys(asked.values())
+    ]
+    compared = [levels for levels in groups if _has_line(levels)]
+    alone = [level.arm for levels in groups if levels not in compared for level in levels]
+    for i, levels in enumerate(compared):
+        panel = blank_panel(text, shown) | {"unit": score.unit, "digits": score.digits}
+        if i:
+            files = {kind: f"figures/{panel['name']}-{i + 1}.{kind}" for kind in ("svg", "csv")}
+            panel |= {"name": f"{panel['name']}-{i + 1}"} | files
+        if len(compared) > 1:
+            panel["title"] += f", {_called(levels, factor)}"
+        rows = concat(
+            [known[known["arm"].isin([level.arm for level in levels])], _untrained(table, score, factor)]
+        )
+        yield (
+            panel
+            | _shown(rows, levels, score, factor, gains)
+            | {
+                "without_rows": [arm for arm in factor.arms if arm not in asked],
+                "notes": [tasks_of(own, score), alone_note(alone)],
+            }
+        )
+
+
+def _shown(
+    rows: DataFrame, levels: Sequence[Level], score: Score, factor: Factor, gains: Mapping[str, float]
+) -> dict[str, Any]:
+    """What a panel of these arms draws and says."""
+    levels = levels if factor.numeric else _side_by_side(levels)
+    points = _points(rows, levels, factor)
+    numbered = rows.assign(measure=score.measure, d=None)
+    known = [(point, numbered[numbered["arm"] == point["arm"]]) for point in points]
+    return {
+        "axis_label": score.axis,
+        "floor": score.floor,
+        "along": _along(levels, factor),
+        "points": points,
+        "runs": rows[["arm", "seed", "run_id", "value", "floor", "n"]].to_dict("records"),
+        "curves": [facts(curve(part, gains, band=point["band"])) for point, part in known],
+        "description": points_in_words(points, digits=score.digits),
+    }
+
+
+def _has_line(levels: Sequence[Level]) -> bool:
+    """Whether some of the arms differ in nothing but the setting."""
+    lines = [level.line for level in levels]
+    return any(lines.count(line) >= FEWEST_ARMS for line in lines)
+
+
+def _side_by_side(levels: Sequence[Level]) -> list[Level]:
+    """Names without gaps for those that only other panels have."""
+    places = sorted({level.at for level in levels})
+    return [level._replace(at=float(places.index(level.at))) for level in levels]
+
+
+def _called(levels: Sequence[Level], factor: Factor) -> str:
+    """What arms of one panel are called where there are several panels of a score."""
+    names = dict.fromkeys(factor.lines[level.line] for level in levels)
+    return listed([name for name in names if name]) or listed([level.arm for level in levels])
+
+
+def _untrained(table: DataFrame, score: Score, factor: Factor) -> DataFrame:
+    """The score of the encoder before its training. It has none where encoders differ in shape, and no gain: that
+    measures training against a guess, which the floor stands for."""
+    rows = score.rows(table[table["arm"].isin([*factor.arms, factor.untrained])])
+    suits = score.metric != "gain" and not factor.setting.startswith("encoder.")
+    return rows[(rows["arm"] == factor.untrained) & rows["value"].notna() & suits]
+
+
+def _points(rows: DataFrame, levels: Sequence[Level], factor: Factor) -> list[dict[str, Any]]:
+    """The mean of each arm, its interval and its mean floor; last the untrained encoder, without a place."""
+    summary = mean_interval(rows, by=["arm"]).set_index("arm")
+    floors = rows.groupby("arm")["floor"].mean()
+    placed = [(level.arm, level.value, level.at, factor.lines[level.line]) for level in levels]
+    start = [(arm, "untrained", None, "") for arm in summary.index if arm == factor.untrained]
+    return [
+        {"arm": arm, "setting": factor.title, "at": value, "x": at, "line": line}
+        | {name: float(summary.loc[arm, name]) for name in ("mean", "low", "high")}
+        | {"band": "" if is_absent(float(summary.loc[arm, "low"])) else "seeds"}
+        | {"seeds": int(summary.loc[arm, "seeds"]), "floor": float(floors[arm])}
+        for arm, value, at, line in [*placed, *start]
+    ]
+
+
+def _along(levels: Sequence[Level], factor: Factor) -> dict[str, Any]:
+    """The axis of the setting, and where on it the reference stands, if it is there."""
+    places = {level.at: level.value for level in levels}
+    return {
+        "setting": factor.setting,
+        "label": factor.label,
+        "numeric": factor.numeric,
+        "logarithmic": factor.logarithmic,
+        "places": sorted(places),
+        "values": [places[place] for place in sorted(places)],
+        "reference": next((level.at for level in levels if level.arm == factor.reference), None),
+    }
+
+
+def runs_by_setting(panel: Mapping[str, Any]) -> DataFrame:
+    """The rows of a panel's CSV: a run each, its arm's value of the setting, its score and the floor of that."""
+    at = {point["arm"]: {name: point[name] for name in ("at", "line")} for point in panel["points"]}
+    setting, score = panel["along"]["setting"], f"{panel['measure']} {panel['metric']}"
+    return DataFrame([{"setting": setting, **at[run["arm"]], "score": score, **run} for run in panel["runs"]])
+
+
+def setting_rows(figure: SettingFigure) -> list[dict[str, Any]]:
+    """The table of a figure, a row an arm: its value of the setting, seeds, a cell a panel, and what to doubt."""
+    arms: dict[str, dict[str, Any]] = {}
+    for panel in figure.panels:
+        for point in panel["points"]:
+            row = arms.setdefault(point["arm"], {"arm": point["arm"], "at": point["at"], "line": point["line"]})
+            row["seeds"] = max(point["seeds"], row.get("seeds", 0))
+            row.setdefault("cells", {})[panel["letter"]] = {name: point[name] for name in ("mean", "low", "high")}
+        for known in panel["curves"]:
+            arms[known["arm"]]["remarks"] = [remark for remark in known["remarks"] if remark != known["arm"]]
+    order = {arm: i for i, arm in enumerate(figure.factor.arms)}
+    return sorted(arms.values(), key=lambda row: order.get(row["arm"], len(order)))
