@@ -26,6 +26,10 @@ from ablations.measures.sample import Sample
 from ablations.measures.settings import GeometrySettings
 from lightning_modules.randomness import derive
 
+FEW_BELOW = 10
+"""Tokens per dimension below which a count of dimensions is visibly low: of isotropic data of 10 for each, the
+participation ratio is 91% of the width, as it is 1 / (1 + D / N) of it."""
+
 RANKS = {"effective_rank": effective_rank, "participation_ratio": participation_ratio}
 
 
@@ -83,6 +87,17 @@ def geometry(
         if layer + 1 < len(states_LND):
             found = _update_norm(states_ND, states_LND[layer + 1], block_N)
             yield _row("update_norm", found, width=states_ND.shape[1]) | {"layer": layer, "layer_to": layer + 1}
+
+
+def doubt(tokens: int, *, width: int) -> str | None:
+    """Why these numbers of so few tokens say little of the layers, in a sentence; None if they are enough."""
+    if tokens >= FEW_BELOW * width:
+        return None
+    return (
+        f"geometry: {tokens:,} tokens are fewer than {FEW_BELOW} for each of the {width:,} units of the width, so "
+        f"that their number bounds or lowers both counts of dimensions; read them beside their floors and the "
+        f"untrained twin, and give more text."
+    )
 
 
 def _row(metric: str, found: Found, *, width: int) -> dict[str, Any]:

@@ -36,6 +36,13 @@ def layer_change(
         yield from group_changes(states_LND, sample, by, wanted=settings.group_tokens)
 
 
+def small_groups(sample: Sample, settings: LayerChangeSettings, *, width: int) -> dict[str, int]:
+    """The groups that have no rows, since they have too few tokens: how many each has."""
+    fewest = settings.group_tokens or WARNED_BELOW * width
+    found = (group for by in settings.groups for group in groups(sample, by))
+    return {name: len(place) for name, place in found if len(place) < max(fewest, REFUSED_BELOW * width)}
+
+
 def group_changes(
     states_LND: list[NDArray[np.float32]], sample: Sample, by: Grouping, *, wanted: int | None = None
 ) -> Iterator[dict[str, Any]]:
