@@ -30,14 +30,12 @@ from ablations.measures.settings import (
     TokenInformationSettings,
 )
 from ablations.measures.token_information import information_rows
+from ablations.results import AFTER_NORM
 from ablations.wording import listed
 from lightning_modules.data.treebank import read_treebank
 
 Row = dict[str, Any]
 Say = Callable[[str], None]
-
-AFTER_NORM = "after final norm"
-"""Group of the rows that read the last layer's states after the model's final norm."""
 
 UNTRAINED = "untrained"
 SEED = 0

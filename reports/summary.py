@@ -156,7 +156,7 @@ def _encoder(runs: list[Run]) -> str:
         return ""
     of_heads = f" with {heads} heads" if heads else ""
     normed = any(encoder.get("final_norm") for encoder in encoders)
-    after = " States are those before its final norm; after it: group after final norm of results.parquet."
+    after = " States are those before its final norm; hollow marks behind the last layer are after it."
     return f"The encoder has {layers} layers of width {width}{of_heads}.{after if normed else ''}"
 
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from ablations import analysis_folder, results
 from ablations.analysed_text import sentences
-from ablations.analysing import AFTER_NORM, analyse
+from ablations.analysing import analyse
 from ablations.analysis_measures import STATES_BYTES, usual_measures, usual_tokens
 from ablations.cli import main
 from ablations.errors import DataError, MeasureError
@@ -31,6 +31,7 @@ from ablations.measures.settings import (
 )
 from ablations.measures.token_information import information_rows
 from ablations.measuring import measure
+from ablations.results import AFTER_NORM
 from lightning_modules.callbacks import StopRequest
 from lightning_modules.export import export
 from lightning_modules.train import start
@@ -224,9 +225,17 @@ def test_the_page_says_which_side_of_a_final_norm_is_shown(place):
     )
     said = json.loads((page.write(found).parent / "report.json").read_text())
     assert (
-        "The encoder has 3 layers of width 16 with 2 heads. States are those before its final norm; after it: "
-        "group after final norm of results.parquet."
+        "The encoder has 3 layers of width 16 with 2 heads. States are those before its final norm; hollow "
+        "marks behind the last layer are after it."
     ) in said["summary"]
+    table = results.read(found / "results.parquet")
+    after = table[table["group"] == AFTER_NORM]
+    (figure,) = (figure for figure in said["figures"] if figure["name"] == "geometry")
+    assert len(figure["notes"]) == len(after["metric"].unique()) == 4
+    value = after[(after["metric"] == "effective_rank") & (after["arm"] == "gpt2")]["value"].item()
+    assert figure["notes"][2].startswith(f"After the final norm, effective rank: gpt2 {value:.1f} and untrained ")
+    (panel,) = (panel for panel in figure["panels"] if panel["metric"] == "effective_rank")
+    assert set(pd.read_csv(found / panel["csv"])["group"].dropna()) == {AFTER_NORM}
 
 
 def test_cut_sentences_are_counted_on_the_console_and_on_the_page(place):
