@@ -94,7 +94,14 @@ def pair_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[
     yield panel | {
         "description": lines_in_words(points, line="pair", digits=panel["digits"]),
         "curves": [
-            _pair_facts(units[units["pair"] == pair.name], pair, doubts, early.get(pair.name)) for pair in pairs
+            _pair_facts(
+                units[units["pair"] == pair.name],
+                pair,
+                doubts,
+                early.get(pair.name),
+                band=max((point["band"] for point in points if point["pair"] == pair.name), default=""),
+            )
+            for pair in pairs
         ],
         "notes": [_pairs_note(present)],
         "without_rows": [arm for arm in arms if arm not in present],
@@ -110,7 +117,9 @@ def _pairs_note(arms: list[str]) -> str:
     return f"Of {len(arms)} arms only the pairs with the first, {arms[0]}, are drawn{some}; the CSV has all pairs."
 
 
-def _pair_facts(rows: DataFrame, pair: Pair, doubts: dict[str, str], step: int | None) -> dict[str, Any]:
+def _pair_facts(
+    rows: DataFrame, pair: Pair, doubts: dict[str, str], step: int | None, *, band: str
+) -> dict[str, Any]:
     """What to know about a line; `step` is where its runs were compared if not at their last."""
     known = Curve(
         arm=pair.name,
@@ -120,6 +129,7 @@ def _pair_facts(rows: DataFrame, pair: Pair, doubts: dict[str, str], step: int |
         untrained=False,
         n=None if rows["n"].isna().all() else int(rows["n"].min()),
         d=None if rows["d"].isna().all() else int(rows["d"].max()),
+        band=band,
         judged=False,
     )
     remarks = [f"{arm}: {doubts[arm]}" for arm in dict.fromkeys(pair) if doubts.get(arm) not in (None, "", arm)]
