@@ -18,7 +18,7 @@ from torch.nn.functional import normalize
 from ablations.errors import MeasureError
 from ablations.measures.dimension import effective_rank, participation_ratio
 from ablations.measures.jackknife import sentence_blocks, standard_error
-from ablations.measures.matrices import centred, rescaled
+from ablations.measures.matrices import centred, rescaled, to_device
 from ablations.measures.moments import Moments
 from ablations.measures.nearest import directions
 from ablations.measures.pair_cosines import SentencePairs
@@ -145,11 +145,11 @@ def _ranks(states_ND: NDArray[np.float32], block_N: NDArray[np.int64]) -> dict[s
     parts: list[Moments] = []
     for block in range(int(block_N.max()) + 1):
         parts.append(Moments(pairs=(), origin=parts[0].origin if parts else None))
-        parts[-1].add(states_ND[block_N == block])
+        parts[-1].add(to_device(states_ND[block_N == block]))
     whole = sum(parts[1:], parts[0])
     left_out = [whole - part for part in parts]
     independent = Moments(pairs=(), origin=whole.origin)
-    independent.add(_rng("columns").permuted(states_ND, axis=0))
+    independent.add(to_device(_rng("columns").permuted(states_ND, axis=0)))
     return {
         metric: Found(
             value=rank(whole.side(0)),

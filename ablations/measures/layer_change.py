@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ablations.measures.cca import REFUSED_BELOW, WARNED_BELOW, require_tokens
 from ablations.measures.groups import equal_parts, groups
 from ablations.measures.jackknife import sentence_blocks, standard_error
+from ablations.measures.matrices import to_device
 from ablations.measures.moments import Moments
 from ablations.measures.sample import Sample
 from ablations.measures.settings import Grouping, LayerChangeSettings
@@ -107,5 +108,5 @@ def _moments(
         sides = [layer_ND[place] for layer_ND in states_LND]
         sides += [layer_ND[shuffled_N[place]] for layer_ND in states_LND[1:]]
         parts.append(Moments(pairs=pairs, origin=parts[0].origin if parts else None))
-        parts[-1].add(*sides)
+        parts[-1].add(*map(to_device, sides))
     return parts

@@ -15,6 +15,7 @@ import torch
 from ablations.measures.cca import REFUSED_BELOW
 from ablations.measures.jackknife import BLOCKS, sentence_blocks, standard_error
 from ablations.measures.layer_change import METRICS
+from ablations.measures.matrices import to_device
 from ablations.measures.moments import Moments
 from ablations.measures.reading import Reading, validation_text
 from ablations.measures.settings import RunDistanceSettings
@@ -120,7 +121,7 @@ def _moments(
                 if block == len(of_blocks):
                     origin = of_blocks[0].origin if of_blocks else None
                     of_blocks.append(Moments(pairs=compared, origin=origin))
-                of_blocks[block].add(*(states_ND[block_B == block] for states_ND in states))
+                of_blocks[block].add(*(to_device(states_ND[block_B == block]) for states_ND in states))
     return parts
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ablations.errors import MeasureError
 from ablations.measures.information import most_frequent, smaller_half, token_information
+from ablations.measures.matrices import to_device
 from ablations.measures.sample import Sample, is_text_token
 from ablations.measures.settings import TokenInformationSettings
 from lightning_modules.randomness import derive, uniforms
@@ -84,7 +85,7 @@ def information_rows(
         layers = unseen_LND if question.hidden and unseen_LND is not None else states_LND
         for layer, states_ND in enumerate(layers):
             information = token_information(
-                states_ND[question.place_N],
+                to_device(states_ND[question.place_N]),
                 question.label_N,
                 sample.sentence_N[question.place_N],
                 clusters=settings.clusters,
