@@ -8,14 +8,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from ablations import analysis_folder, results
+from ablations import analysis_folder, analysis_measures, results
 from ablations.analysed_text import sentences
+from ablations.analysis_measures import StateMeasure
 from ablations.errors import MeasureError
-from ablations.hugging_face import load, untrained
-from ablations.hugging_face_states import States, states
+from ablations.hugging_face import HuggingFaceModel, load, untrained
+from ablations.hugging_face_states import States, require_finite, states
 from ablations.hugging_face_text import TokenisedText, sample_of, tokenise
+from ablations.measures.cca import REFUSED_BELOW
 from ablations.measures.geometry import geometry
 from ablations.measures.labels import token_labels, with_texts
 from ablations.measures.layer_change import changes, layer_change
@@ -28,18 +30,35 @@ from ablations.measures.settings import (
     TokenInformationSettings,
 )
 from ablations.measures.token_information import information_rows
+from ablations.results import AFTER_NORM
+from ablations.wording import listed
 from lightning_modules.data.treebank import read_treebank
 
 Row = dict[str, Any]
 Say = Callable[[str], None]
-StateMeasure = LayerChangeSettings | TokenInformationSettings | NeighboursSettings | GeometrySettings
-
-AFTER_NORM = "after final norm"
-"""Group of the rows that read the last layer's states after the model's final norm."""
 
 UNTRAINED = "untrained"
 SEED = 0
 """Of the untrained weights, and of every row."""
+
+
+class Read(NamedTuple):
+    """A text as a model reads it, and the tokens of it that are measured."""
+
+    text: TokenisedText
+    sample: Sample
+    cut: int
+    """Sentences of the sample that are longer than the model allows."""
+
+
+class Arm(NamedTuple):
+    """What a model comes to."""
+
+    plan: dict[str, Any]
+    """Its entry among the runs of plan.json."""
+    rows: list[Row]
+    refused: dict[str, None]
+    """Why measures have no rows, and what to doubt in those they have."""
 
 
 def analyse(
@@ -50,7 +69,7 @@ def analyse(
     column: str | None = None,
     out: Path,
     name: str | None = None,
-    tokens: int = 50_000,
+    tokens: int | None = None,
     measures: Sequence[StateMeasure] | None = None,
     say: Say,
 ) -> Path:
@@ -62,66 +81,107 @@ def analyse(
         labels: a treebank of the same sentences.
         column: of a table; without it the column `text`, or the only one with text.
         name: of the folder of results; without it, the model's.
-        tokens: occurrences, whole sentences from the start of the text; fewer if it has fewer.
-        measures: without them, all that read states. All read the same `tokens`, not the number of their own.
+        tokens: occurrences, whole sentences from the start of the text; fewer if it has fewer. Without it as many
+            as the width needs, see `usual_tokens`.
+        measures: without them, all that read states, of as many clusters as the text allows. All read the same
+            `tokens`, not the number of their own.
 
     Raises:
-        MeasureError: the folder holds no model that can be read, or the text no token; the labels are of other
-            sentences; no measure is possible; or the folder of results is an experiment's.
+        MeasureError: the folder holds no model that can be read, or one that has diverged, or the text no token;
+            the labels are of other sentences; no measure is possible; or the folder of results is an experiment's
+            or another model's.
         DataError: text or labels are missing or damaged.
     """
     target = analysis_folder.place(out, analysis_folder.name_of(folder) if name is None else name)
-    lines = list(islice(sentences(text, column=column), tokens + 1))
     say(f"loading {folder}")
     model = load(folder)
-    tokenised = tokenise(model, lines, tokens=tokens)
-    sample = sample_of(tokenised, tokens=tokens, source=text)
-    if labels is not None:
-        sample = labelled(sample, tokenised, labels=labels, text=text, column=column)
-    cut = int(tokenised.cut_S[: sample.sentences].sum())
-    if cut:
-        say(f"{cut:,} of {sample.sentences:,} sentences cut at {model.max_length} tokens, the model's longest")
-    wanted = default_measures(tokens, labelled=labels is not None) if measures is None else measures
-    rows: list[Row] = []
-    refused: dict[str, None] = {}
-    runs, origin = [], analysis_folder.origin()
-    for arm in (analysis_folder.arm_of(folder), UNTRAINED):
-        model = untrained(model, seed=SEED) if arm == UNTRAINED else model
-        say(f"{arm}: reading {len(sample):,} tokens")
-        found = states(model, tokenised, sample)
-        normalised = found.normalised_ND is not None
-        runs.append(analysis_folder.run(model, arm=arm, seed=SEED, normalised=normalised, origin=origin))
-        about = {"experiment": target.name, "run_id": model.run_id, "arm": arm, "seed": SEED, "step": model.step}
-        for settings in wanted:
-            say(f"{arm}: measuring {settings.kind}")
-            own, doubts = rows_of(found, sample, settings)
-            rows += [about | {"measure": settings.kind} | row for row in own]
-            refused |= {_named(settings.kind, doubt): None for doubt in doubts}
-    if not rows:
-        raise MeasureError(" ".join(refused))
-    for sentence in refused:
+    analysis_folder.require_own(target, model)
+    width, wanted_tokens = model.width, tokens
+    if wanted_tokens is None:
+        wanted_tokens = analysis_measures.usual_tokens(width=width, layers=model.layers + 1)
+    read = _read(model, text, labels=labels, column=column, tokens=wanted_tokens)
+    if read.cut:
+        of = f"{read.cut:,} of {read.sample.sentences:,} sentences"
+        say(f"{of} cut at {model.max_length} tokens, the model's longest")
+    wanted = list(measures or analysis_measures.usual_measures(wanted_tokens, labelled=labels is not None))
+    if measures is None:
+        wanted = [analysis_measures.fitted(settings, read.sample) for settings in wanted]
+    origin = analysis_folder.origin()
+    arms = [_arm(model, read, wanted, arm=analysis_folder.arm_of(folder), origin=origin, of=target.name, say=say)]
+    if not arms[0].rows:
+        raise MeasureError(_why_nothing(arms[0].refused, text, read.sample, width=width))
+    model = untrained(model, seed=SEED)
+    arms.append(_arm(model, read, wanted, arm=UNTRAINED, origin=origin, of=target.name, say=say))
+    more = "raise --tokens" if len(read.text) > read.sample.sentences else "give more text"
+    kept = [settings for settings in wanted if any(row["measure"] == settings.kind for row in arms[0].rows)]
+    notices = [*analysis_measures.caveats(kept, read.sample, width=width, remedy=more), *_told(arms)]
+    for sentence in notices:
         say(sentence)
     analysis_folder.write(
         target,
-        table=results.table(rows),
-        told={"analyse": folder, "text": text, "labels": labels, "column": column, "tokens": tokens},
+        table=results.table([row for arm in arms for row in arm.rows]),
+        told={"analyse": folder, "text": text, "labels": labels, "column": column, "tokens": wanted_tokens},
         measures=wanted,
-        runs=runs,
-        notices=list(refused),
-        data=analysis_folder.data_record(text, sentences=sample.sentences, cut=cut, ids=model.ids),
+        runs=[arm.plan for arm in arms],
+        notices=notices,
+        data=analysis_folder.data_record(text, sentences=read.sample.sentences, cut=read.cut, ids=model.ids),
     )
     return target
 
 
-def default_measures(tokens: int, *, labelled: bool) -> list[StateMeasure]:
-    """Every measure that reads states, with what needs labels if there are some."""
-    groups = ["frequency", *["part_of_speech"] * labelled]
-    about = ["input", "previous", "next"]
+def _read(model: HuggingFaceModel, text: Path, *, labels: Path | None, column: str | None, tokens: int) -> Read:
+    tokenised = tokenise(model, list(islice(sentences(text, column=column), tokens + 1)), tokens=tokens)
+    sample = sample_of(tokenised, tokens=tokens, source=text)
+    if labels is not None:
+        sample = labelled(sample, tokenised, labels=labels, text=text, column=column)
+    return Read(tokenised, sample, int(tokenised.cut_S[: sample.sentences].sum()))
+
+
+def _arm(
+    model: HuggingFaceModel,
+    read: Read,
+    measures: Sequence[StateMeasure],
+    *,
+    arm: str,
+    origin: dict[str, Any],
+    of: str,
+    say: Say,
+) -> Arm:
+    """One of the two models, measured; its states, the largest thing in memory, are gone afterwards."""
+    say(f"{arm}: reading {len(read.sample):,} tokens")
+    found = states(model, read.text, read.sample)
+    require_finite(found, folder=model.folder)
+    plan = analysis_folder.run(
+        model, arm=arm, seed=SEED, normalised=found.normalised_ND is not None, origin=origin
+    )
+    about = {"experiment": of, "run_id": model.run_id, "arm": arm, "seed": SEED, "step": model.step}
+    rows: list[Row] = []
+    refused: dict[str, None] = {}
+    for settings in measures:
+        say(f"{arm}: measuring {settings.kind}")
+        own, doubts = rows_of(found, read.sample, settings)
+        rows += [about | {"measure": settings.kind} | row for row in own]
+        refused |= {_named(settings.kind, doubt): None for doubt in doubts}
+    return Arm(plan, rows, refused)
+
+
+def _why_nothing(refused: dict[str, None], text: Path, sample: Sample, *, width: int) -> str:
+    """One sentence on why there is no row."""
+    if len(refused) == 1 or len(sample) >= REFUSED_BELOW * width:
+        return next(iter(refused))
+    counted = f"{len(sample):,} token{'s' * (len(sample) != 1)} in {sample.sentences:,} sentence"
+    return (
+        f"{text} has {counted}{'s' * (sample.sentences != 1)}, too few for any measure of a model of width "
+        f"{width:,}; give at least {REFUSED_BELOW * width:,} tokens."
+    )
+
+
+def _told(arms: Sequence[Arm]) -> list[str]:
+    """What was refused or doubted, each once, with the arms that it is about."""
+    sentences = dict.fromkeys(sentence for arm in arms for sentence in arm.refused)
     return [
-        LayerChangeSettings.model_validate({"kind": "layer_change", "tokens": tokens, "groups": groups}),
-        TokenInformationSettings.model_validate({"kind": "token_information", "tokens": tokens, "about": about}),
-        NeighboursSettings(kind="neighbours", tokens=tokens),
-        GeometrySettings(kind="geometry", tokens=tokens),
+        f"{listed([arm.plan['arm'] for arm in arms if sentence in arm.refused], 'and')}: {sentence}"
+        for sentence in sentences
     ]
 
 

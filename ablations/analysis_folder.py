@@ -50,6 +50,23 @@ def place(out: Path, name: str) -> Path:
     return out / name
 
 
+def require_own(target: Path, model: HuggingFaceModel) -> None:
+    """Refuse to write over the analysis of other weights, as of another folder of that name.
+
+    Raises:
+        MeasureError: it holds one.
+    """
+    plan = target / "plan.json"
+    if not plan.exists():
+        return
+    there = [run["run_id"] for run in read_json(plan).get("runs", [])]
+    if there and model.run_id not in there:
+        raise MeasureError(
+            f"{target} holds the analysis of another model: {there[0]}, and {model.folder} is {model.run_id}; "
+            f"choose another --name for the results, or remove that folder."
+        )
+
+
 def origin() -> dict[str, Any]:
     """On what the models are measured, and since when."""
     found = provenance() | {"devices": 1, "threads": torch.get_num_threads(), "started": now()}

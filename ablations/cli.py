@@ -301,18 +301,31 @@ def export(run_dir: Path, folder: Path) -> None:
 @click.option(
     "--tokens",
     type=click.IntRange(min=100),
-    default=50_000,
-    show_default=True,
-    help="How many are measured at most: whole sentences from the start.",
+    help="How many are measured at most, whole sentences from the start; else 150 for each unit of the width, at "
+    "least 50,000, as far as their states stay within 6 GiB.",
+)
+@click.option(
+    "--measures",
+    "asked",
+    type=click.Path(path_type=Path),
+    help="A YAML file with `measures` as in a spec, and their settings; else all that read states.",
 )
 @click.option("--name", help="Of the folder of results, under the output root; else the model's.")
 @out_option
 def analyse(
-    folder: Path, text: Path, labels: Path | None, column: str | None, tokens: int, name: str | None, out: Path
+    folder: Path,
+    text: Path,
+    labels: Path | None,
+    column: str | None,
+    tokens: int | None,
+    asked: Path | None,
+    name: str | None,
+    out: Path,
 ) -> None:
     """Measure the layers of any local Hugging Face model on a text, beside those of its untrained twin."""
     import time
 
+    from ablations import analysis_measures
     from ablations.analysing import analyse as measure_model
     from ablations.tables import duration
 
@@ -325,6 +338,7 @@ def analyse(
         out=out.absolute(),
         name=name,
         tokens=tokens,
+        measures=None if asked is None else analysis_measures.load(asked),
         say=lambda said: click.echo(f"{duration(time.monotonic() - started)}  {said}"),
     )
     from reports import page

@@ -4,12 +4,14 @@ Sentences are read together only where they are equally long: a model never sees
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ablations.errors import MeasureError
 from ablations.hugging_face import HuggingFaceModel, LastBlock
 from ablations.hugging_face_text import TokenisedText
 from ablations.measures.sample import Sample
@@ -52,6 +54,24 @@ def states(
         for layer_ND, layer_BTD in zip(layers_LND, layers, strict=True):
             layer_ND[place[index_BT][is_text_BT]] = _rows(layer_BTD, is_text_BT)
     return States(layers_LND, normalised_ND)
+
+
+def require_finite(found: States, *, folder: Path) -> None:
+    """Refuse what no measure could read.
+
+    Raises:
+        MeasureError: a state holds NaN or infinity; the first layer that does is named.
+    """
+    layers = {f"layer {layer}": states_ND for layer, states_ND in enumerate(found.layers_LND)}
+    if found.normalised_ND is not None:
+        layers["the last layer after the final norm"] = found.normalised_ND
+    for name, states_ND in layers.items():
+        broken = np.flatnonzero(~np.isfinite(states_ND).all(axis=1))
+        if len(broken):
+            raise MeasureError(
+                f"{folder}: {len(broken):,} of {len(states_ND):,} states of {name} hold NaN or "
+                f"infinity, as of a diverged training or of damaged weights; give another checkpoint of the model."
+            )
 
 
 def _rows(layer_BTD: torch.Tensor, is_text_BT: NDArray[np.bool_]) -> NDArray[np.float32]:

@@ -16,13 +16,18 @@ from ablations.measurable import Measure, RunMeasure
 from ablations.measures.settings import MeasureSettings
 from lightning_modules.files import atomic
 
-MEASURES_VERSION = 3
-"""Raised when a measure's numbers change, so that old rows are computed again."""
+FIRST_VERSION = 3
+"""Of the kinds of measures that `VERSIONS` does not name."""
+
+VERSIONS = {"token_information": 4, "run_distance": 4}
+"""Raised, a kind at a time, when its rows come out otherwise from the same settings: rows of that kind, and no
+others, are then computed again."""
 
 
 def key(settings: Measure) -> str:
-    """Ten hex digits of a measure's settings and version."""
-    text = json.dumps([MEASURES_VERSION, settings.model_dump(mode="json")], sort_keys=True)
+    """Ten hex digits of a measure's settings and of the version of its kind."""
+    version = VERSIONS.get(settings.kind, FIRST_VERSION)
+    text = json.dumps([version, settings.model_dump(mode="json")], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 

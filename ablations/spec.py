@@ -84,7 +84,8 @@ def _each_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return values
 
 
-def _each_kind_once(measures: tuple[Measure, ...]) -> tuple[Measure, ...]:
+def each_kind_once(measures: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The measures, if no kind is there twice: their rows could not be told apart."""
     _refuse_repeated(measure.kind for measure in measures)
     return measures
 
@@ -171,7 +172,7 @@ class Experiment(Sections):
     match: Literal["steps", "predictions", "flops"] = "steps"
     """What is equal in all arms: the steps of training; or what the first arm makes in its steps of predicted
     tokens or of operations, to which the steps of the others are set."""
-    measures: Annotated[tuple[Measure, ...], _DISTINCT, AfterValidator(_each_kind_once)] = ()
+    measures: Annotated[tuple[Measure, ...], _DISTINCT, AfterValidator(each_kind_once)] = ()
     """What is computed from the checkpoints: names, or mappings with a kind and its settings."""
     claims: Annotated[tuple[SmallName, ...], _DISTINCT, AfterValidator(_each_once)] = ()
     """Files in `claims/` beside the specs, without their ending: what is expected to come out."""

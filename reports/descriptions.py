@@ -38,9 +38,11 @@ def caption(kind: str, bands: set[str], *, about_tasks: bool = False) -> str:
     thin = ", thin lines single seeds" if kind == "arms" else ""
     if kind == "pairs":
         said = (
-            "Lines are means, bands the 95% Student t intervals over seeds. The pairs of one arm's seeds share "
-            "runs, so their mean has no interval."
+            "Lines are means, bars the 95% Student t intervals over seeds, side by side where they stand for the "
+            "same layer. The pairs of one arm's seeds share runs, so their mean has no interval."
         )
+        if "text" in bands:
+            said += f" Where there is one pair, its bar is {over}."
     elif "text" not in bands:
         said = f"Lines are means over seeds, bands their 95% Student t intervals{thin}."
     elif bands <= {"text", ""}:

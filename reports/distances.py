@@ -88,8 +88,8 @@ def drawn_pairs(rows: DataFrame, arms: Sequence[str] | None = None) -> list[Pair
 def run_distance(table: DataFrame, *, ax: Axes, metric: str = "pwcca", arms: Sequence[str] | None = None) -> Axes:
     """How differently runs see the same tokens in each layer: 1 - similarity, 0 = the same but for a map.
 
-    A line for each pair of arms, mean and interval over seeds; dotted and hollow, the seeds of one arm, a mean
-    over pairs of them. With many arms only the pairs of `drawn_pairs`.
+    A line for each pair of arms, mean and interval over seeds, a bar; dotted and hollow, the seeds of one arm, a
+    mean over pairs of them. Points of a layer stand side by side. With many arms only the pairs of `drawn_pairs`.
 
     Raises:
         ResultsError: the table has no such rows, or lacks a column.
@@ -103,7 +103,7 @@ def run_distance(table: DataFrame, *, ax: Axes, metric: str = "pwcca", arms: Seq
         first, second = (styles[arm] for arm in pair)
         style = seeds_style(first) if pair.first == pair.second else pair_style(first, second)
         lines.append(Line(pair.name, shown_name(f"{pair.name} ({_counted(rows, pair)})"), style))
-    look = Look(named("run_distance", metric).floor, opacity=0.12, seeds=False, own_floors=False)
+    look = Look(named("run_distance", metric).floor, opacity=0.55, seeds=False, own_floors=False, bars=True)
     draw_lines(rows, lines, ax=ax, look=look)
     label_layers(ax, rows["x"].tolist(), leads=False)
     ax.set_ylabel(axis_label("run_distance", metric))

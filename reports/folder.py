@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, TypeVar
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ablations import results
-from ablations.errors import ResultsError
+from ablations import results, yamlfile
+from ablations.errors import ResultsError, SpecError
 
 
 class Record(BaseModel):
@@ -155,6 +155,8 @@ class Experiment(NamedTuple):
     """Rows of results.parquet that belong to no run of the plan."""
     folder: Path | None = None
     """Where it was read."""
+    measures: tuple[str, ...] = ()
+    """The kinds that its spec asks for."""
 
 
 Some = TypeVar("Some", bound=Record)
@@ -182,6 +184,7 @@ def read(folder: Path) -> Experiment:
         table=table[ours].reset_index(drop=True),
         foreign_rows=int((~ours).sum()),
         folder=folder,
+        measures=_measures(spec) if spec.is_file() else (),
     )
 
 
@@ -199,6 +202,17 @@ def read_plan(folder: Path) -> Plan:
         if Path(run.folder).name != run.folder or run.folder in ("", ".."):
             raise ResultsError(f"{path}: {run.folder!r} is no name of a run's folder; plan the experiment again.")
     return plan
+
+
+def _measures(spec: Path) -> tuple[str, ...]:
+    """The kinds of measures that a spec names; none where it cannot be read, as one of another version."""
+    try:
+        named = yamlfile.read(spec).content.get("measures")
+    except SpecError:
+        return ()
+    entries = named if isinstance(named, list) else []
+    kinds = [entry.get("kind") if isinstance(entry, dict) else entry for entry in entries]
+    return tuple(kind for kind in kinds if isinstance(kind, str))
 
 
 def _run(folder: Path, planned: PlannedRun) -> Run:

@@ -19,6 +19,9 @@ from reports.styles import Style
 LEAST_HEIGHT = 0.4
 """Share of the axis that curves keep when their floor is drawn into it; a farther floor is written out."""
 
+ASIDE = 0.24
+"""How far from its layer the first and the last of some points side by side are."""
+
 FEWEST_DIGITS = 2
 """Decimals of a floor that is written out; a smaller one has as many as show it is not 0."""
 
@@ -45,6 +48,8 @@ class Look(NamedTuple):
     """Whether a place without a number is a gap: every layer is there, not every step."""
     own_floors: bool = True
     """Whether each line has its floor, or all of them one, the mean."""
+    bars: bool = False
+    """Whether bands are bars at the points, side by side, as where many lines cross."""
     brief: bool = False
     """Whether the legend leaves out what the floor's data are."""
 
@@ -61,7 +66,8 @@ def draw_lines(rows: DataFrame, lines: Sequence[Line], *, ax: Axes, look: Look) 
     summary = bands(rows, line="line")
     whole = list(range(int(rows["x"].min()), int(rows["x"].max()) + 1))
     handles = []
-    for line in lines:
+    beside = np.linspace(-ASIDE, ASIDE, len(lines)) if look.bars and len(lines) > 1 else np.zeros(len(lines))
+    for line, aside in zip(lines, beside.tolist(), strict=True):
         own = rows[rows["line"] == line.name]
         # A layer without a number is a gap; between two measured steps a line may run.
         places = whole if look.every else sorted(own["x"].unique().tolist())
@@ -69,7 +75,9 @@ def draw_lines(rows: DataFrame, lines: Sequence[Line], *, ax: Axes, look: Look) 
             _draw_floor(own, places, ax=ax, colour=line.style.colour)
         if look.seeds:
             _draw_seeds(own, places, ax=ax, colour=line.style.colour)
-        handles.append(_draw_mean(summary[summary["line"] == line.name], places, ax=ax, line=line, look=look))
+        handles.append(
+            _draw_mean(summary[summary["line"] == line.name], places, ax=ax, line=line, look=look, aside=aside)
+        )
     floors = _finite(rows.groupby(["line", "x"])["floor"].mean())
     drawn = rows[rows["line"].isin([line.name for line in lines])]
     if floors.size and not look.own_floors:
@@ -88,15 +96,23 @@ def draw_lines(rows: DataFrame, lines: Sequence[Line], *, ax: Axes, look: Look) 
     sns.despine(ax=ax)
 
 
-def _draw_mean(summary: DataFrame, places: list[int], *, ax: Axes, line: Line, look: Look) -> Line2D:
-    """Mean and band of one line. A layer without a number is a gap, never bridged."""
+def _draw_mean(
+    summary: DataFrame, places: list[int], *, ax: Axes, line: Line, look: Look, aside: float = 0.0
+) -> Line2D:
+    """Mean and band of one line. A layer without a number is a gap, never bridged.
+
+    `aside` is how far its points are from their places.
+    """
     style = line.style
     at = summary.set_index("x")[["mean", "low", "high"]].reindex(places).astype(float)
-    if at["low"].notna().any():
+    shown = np.array(places) + aside if aside else places
+    if look.bars and at["low"].notna().any():
+        ax.vlines(shown, at["low"], at["high"], color=style.colour, alpha=look.opacity, lw=2, zorder=2, gid="band")
+    elif at["low"].notna().any():
         ax.fill_between(places, at["low"], at["high"], color=style.colour, alpha=look.opacity, lw=0, gid="band")
     hollow = style.filling == "white"
     (drawn,) = ax.plot(
-        places,
+        shown,
         at["mean"],
         color=style.colour,
         linestyle=style.line,
@@ -105,7 +121,7 @@ def _draw_mean(summary: DataFrame, places: list[int], *, ax: Axes, line: Line, l
         markerfacecolor=style.filling or style.colour,
         markeredgecolor=style.colour if hollow else "white",
         markeredgewidth=1 if hollow else 0.6,
-        lw=1.8,
+        lw=1.2 if look.bars else 1.8,
         label=line.label,
         zorder=3,
         gid="mean",

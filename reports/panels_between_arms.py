@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 from pandas import DataFrame
 
+from reports.after_norm import after_norm, note_after_norm
 from reports.axes import common_steps, is_about
 from reports.curves import Curve, choose, curve, curves, learned, order, with_columns
 from reports.descriptions import lines_in_words
@@ -69,7 +70,9 @@ def _arm_panel(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[s
     known = curves(table, measure=measure, metric=metric, arms=arms, group=group, axis=axis)
     points = points_of(chosen, shown, line="arm", names=[curve.arm for curve in known])
     panel = blank_panel(text, shown, place=place)
+    after = after_norm(table, measure=measure, metric=metric, group=group)
     return panel | {
+        "notes": [note_after_norm(after, measure=measure, metric=metric, title=panel["title"], arms=arms)],
         "description": lines_in_words(points, line="arm", digits=panel["digits"]),
         "curves": [facts(curve) for curve in known],
         "without_rows": [arm for arm in arms if arm not in {curve.arm for curve in known}],
@@ -91,7 +94,14 @@ def pair_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[
     yield panel | {
         "description": lines_in_words(points, line="pair", digits=panel["digits"]),
         "curves": [
-            _pair_facts(units[units["pair"] == pair.name], pair, doubts, early.get(pair.name)) for pair in pairs
+            _pair_facts(
+                units[units["pair"] == pair.name],
+                pair,
+                doubts,
+                early.get(pair.name),
+                band=max((point["band"] for point in points if point["pair"] == pair.name), default=""),
+            )
+            for pair in pairs
         ],
         "notes": [_pairs_note(present)],
         "without_rows": [arm for arm in arms if arm not in present],
@@ -107,7 +117,9 @@ def _pairs_note(arms: list[str]) -> str:
     return f"Of {len(arms)} arms only the pairs with the first, {arms[0]}, are drawn{some}; the CSV has all pairs."
 
 
-def _pair_facts(rows: DataFrame, pair: Pair, doubts: dict[str, str], step: int | None) -> dict[str, Any]:
+def _pair_facts(
+    rows: DataFrame, pair: Pair, doubts: dict[str, str], step: int | None, *, band: str
+) -> dict[str, Any]:
     """What to know about a line; `step` is where its runs were compared if not at their last."""
     known = Curve(
         arm=pair.name,
@@ -117,6 +129,7 @@ def _pair_facts(rows: DataFrame, pair: Pair, doubts: dict[str, str], step: int |
         untrained=False,
         n=None if rows["n"].isna().all() else int(rows["n"].min()),
         d=None if rows["d"].isna().all() else int(rows["d"].max()),
+        band=band,
         judged=False,
     )
     remarks = [f"{arm}: {doubts[arm]}" for arm in dict.fromkeys(pair) if doubts.get(arm) not in (None, "", arm)]

@@ -1,5 +1,6 @@
 """What was run and what is incomplete, in sentences."""
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -7,6 +8,9 @@ from reports.curves import TRAINED_GAIN
 from reports.folder import Experiment, Run
 from reports.numbers import TIMES, count, duration, listed, number, several
 from reports.statistics import last_step
+
+BETWEEN_RUNS = "run_distance"
+"""The measure of pairs of runs, each of which has its rows at one of the two."""
 
 
 def summary(experiment: Experiment) -> str:
@@ -60,7 +64,9 @@ def _result_notices(experiment: Experiment) -> Iterable[str]:
         if run.state.state == "done" and (run.plan.arm, run.plan.seed) not in measured
     ]
     if missing:
-        yield f"Done, but without a row in results.parquet: {listed(missing)}; `ablate measure` adds them."
+        remedy = _remedy(experiment, "measure")
+        yield f"Done, but without a row in results.parquet: {listed(missing)}; {remedy} adds them."
+    yield from _unmeasured(experiment)
     if experiment.foreign_rows:
         yield (
             f"{several(experiment.foreign_rows, 'row')} of results.parquet not shown: "
@@ -79,6 +85,34 @@ def _result_notices(experiment: Experiment) -> Iterable[str]:
         steps = sorted(last_step(own)["step"].dropna().unique())
         if len(steps) > 1:
             yield f"{arm} was measured at different steps: {listed([count(step) for step in steps])}."
+
+
+def _unmeasured(experiment: Experiment) -> Iterable[str]:
+    """The measures that were asked for and have no rows, apart from those that the plan says why it leaves out."""
+    table, remedy = experiment.table, _remedy(experiment, "run")
+    done = [run for run in experiment.runs if run.state.state == "done"]
+    has_rows = set(zip(table["arm"], table["seed"], strict=True))
+    done = [run for run in done if (run.plan.arm, run.plan.seed) in has_rows]
+    for kind in experiment.measures:
+        said = [notice for notice in experiment.plan.notices if kind in notice]
+        there = set(zip(*(table.loc[table["measure"] == kind, name] for name in ("arm", "seed")), strict=True))
+        without = [run for run in done if (run.plan.arm, run.plan.seed) not in there]
+        without = [run for run in without if not any(_names(notice, run.plan.arm) for notice in said)]
+        if kind == BETWEEN_RUNS:
+            without = without if len(done) > 1 and not there else []
+        if without:
+            of = "" if len(without) == len(done) else f" of {listed([_called(run) for run in without])}"
+            yield f"Asked for, but without rows: {kind}{of}; {remedy} computes them."
+
+
+def _names(notice: str, arm: str) -> bool:
+    return re.search(rf"(?<![\w.=-]){re.escape(arm)}(?![\w=-])", notice) is not None
+
+
+def _remedy(experiment: Experiment, command: str) -> str:
+    """The command that computes rows: this one, unless the models were trained elsewhere."""
+    analysed = experiment.runs and all(run.plan.analysed for run in experiment.runs)
+    return f"`ablate {'analyse' if analysed else command}`"
 
 
 def _training_notices(experiment: Experiment, arms: list[dict[str, Any]]) -> Iterable[str]:
@@ -122,7 +156,7 @@ def _encoder(runs: list[Run]) -> str:
         return ""
     of_heads = f" with {heads} heads" if heads else ""
     normed = any(encoder.get("final_norm") for encoder in encoders)
-    after = " States are those before its final norm; after it: group after final norm of results.parquet."
+    after = " States are those before its final norm; hollow marks behind the last layer are after it."
     return f"The encoder has {layers} layers of width {width}{of_heads}.{after if normed else ''}"
 
 

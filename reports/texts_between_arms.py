@@ -34,14 +34,17 @@ LAYER_CHANGE = FigureText(
     d="dimensions",
     how_to_read=(
         f"Each point compares the states of the same tokens in a layer and in the next: 1 {MINUS} "
-        "similarity, without unit. At 0 the next layer holds the same states up to an invertible linear "
-        "map (PWCCA) or up to a rotation and one scale (CKA). The chance floor is the same number after "
-        "the rows of one layer are shuffled: what two unrelated layers of this size would show. A curve "
-        "that reaches it has no more in common with its next layer than chance.",
-        "Levels are not comparable to published PWCCA curves: public implementations weight the "
-        "directions differently, and similarity is inflated where there are few tokens per dimension "
-        "(n/d). Shapes, and the order of arms measured on the same tokens, are. Sums over layers start at "
-        "1→2, as in Voita et al. 2019; 0→1 leaves the embeddings and is shown for completeness.",
+        "similarity, without unit. At 0 one layer holds the other's states up to an invertible linear map, or up "
+        "to a linear map that drops directions (PWCCA), or up to a rotation and one scale (CKA). The chance "
+        "floor is the same number after the rows of one layer are shuffled: what two unrelated layers of this "
+        "size would show. A curve that reaches it has no more in common with its next layer than chance.",
+        "PWCCA counts only as many directions as the layer of lower rank has: one that the next layer drops "
+        "altogether costs nothing there, but does in CKA. A LayerNorm after the last block drops one in this "
+        "way, the mean over the units. Conclude from what both show. Levels are not comparable to published "
+        "PWCCA curves: public implementations weight the directions differently, and similarity is inflated "
+        "where there are few tokens per dimension (n/d). Shapes, and the order of arms measured on the same "
+        "tokens, are. Sums over layers start at 1→2, as in Voita et al. 2019; 0→1 leaves the embeddings and is "
+        "shown for completeness.",
     ),
 )
 
@@ -102,11 +105,11 @@ RUN_DISTANCE = FigureText(
     d="dimensions",
     how_to_read=(
         f"Each point compares what two runs make of the same tokens in the same layer: 1 {MINUS} similarity. "
-        "At 0 the states of one are an invertible linear map (PWCCA), or a rotation and one scale (CKA), of "
-        "the other's. Lines with filled markers are two arms with the same seed, the colour being that of the "
-        "second arm and the markers those of the first; dotted lines with hollow markers are two seeds of one "
-        "arm. The chance floor is the same number with the rows of one run shuffled: two runs with nothing in "
-        "common.",
+        "At 0 the states of one are a linear map (PWCCA; a direction that only one of them has is not counted), "
+        "or a rotation and one scale (CKA), of the other's. Lines with filled markers are two arms with the same "
+        "seed, the colour being that of the second arm and the markers those of the first; dotted lines with "
+        "hollow markers are two seeds of one arm. The chance floor is the same number with the rows of one run "
+        "shuffled: two runs with nothing in common.",
         "Where the line of two arms lies above the dotted lines of both, they differ by more than the luck of "
         "training. Beware: arms with the same seed start from the same weights, two seeds do not, so that layers "
         "which training moves little may lie closer between arms than between seeds.",
@@ -129,9 +132,12 @@ NEIGHBOURS = FigureText(
     how_to_read=(
         "Each point is a mean over a pool of tokens and their nearest states, by cosine. Same token: the share "
         "of a state's neighbours that come from the same token. All other panels look among states of the same "
-        "token alone: how many tokens apart in their sentences they stand, and the share that agree in the "
-        "token to the left or right, in syntactic relation, in what syntax asks for on either side, in the "
-        "sense of a homonym.",
+        "token alone: how many tokens apart in their sentences they stand, and the share that agree in the token "
+        "to the left or right, in syntactic relation, in what syntax asks for on either side, in the sense of a "
+        "homonym. Voita et al. 2019 ask for the supertag of combinatory categorial grammar (CCG) and its two "
+        "sides. Treebanks of Universal Dependencies have none: in its place stand the relation of a word to its "
+        "head, and what relations it has on its left and on its right, without punctuation. The built-in "
+        "language has gold relations, other text those of the treebank that the spec names.",
         "The chance floor is what neighbours drawn at random have on average. It differs from panel to panel, "
         "so read how far a curve lies from it: on it, nearness says nothing about what is asked. Positions are "
         "kept below their floor, the others above theirs. Levels depend on the pool and on how many neighbours "

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections import Counter
 
 import numpy as np
 import pandas as pd
@@ -10,10 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from click.testing import CliRunner
+from safetensors.torch import load_file, save_file
 
 from ablations import analysis_folder, results
 from ablations.analysed_text import sentences
-from ablations.analysing import AFTER_NORM, analyse, default_measures
+from ablations.analysing import analyse
+from ablations.analysis_measures import STATES_BYTES, usual_measures, usual_tokens
 from ablations.cli import main
 from ablations.errors import DataError, MeasureError
 from ablations.hugging_face import load, untrained
@@ -28,6 +31,7 @@ from ablations.measures.settings import (
 )
 from ablations.measures.token_information import information_rows
 from ablations.measuring import measure
+from ablations.results import AFTER_NORM
 from lightning_modules.callbacks import StopRequest
 from lightning_modules.export import export
 from lightning_modules.train import start
@@ -62,6 +66,11 @@ def quietly(folder, place, **options):
     """The table of an analysis."""
     told = {"text": place / "text.txt", "out": place / "out", "measures": [CHANGE, INFORMATION, NEAR, SHAPE]}
     return results.read(analyse(folder, **(told | options), say=lambda _: None) / "results.parquet")
+
+
+def notices(place, name="bert"):
+    """What the page says of an analysis besides its numbers."""
+    return json.loads((place / "out" / name / "plan.json").read_text())["notices"]
 
 
 def by_hand(model, tokenizer, text):
@@ -112,7 +121,8 @@ def test_the_command_writes_what_the_measures_make_of_the_states_of_stock_classe
     assert set(table["experiment"]) == {"tried"}
     assert set(table["run_id"]) == {load(folder).run_id, untrained(load(folder), seed=0).run_id}
     tokenizer = tiny_models.tokenizer()
-    assert set(table["n"][table["group"].isna()]) == {sum(len(tokenizer.tokenize(line)) for line in TEXT)}
+    of_all = table["group"].isna() & (table["measure"] != "token_information")
+    assert set(table["n"][of_all]) == {sum(len(tokenizer.tokenize(line)) for line in TEXT)}
     model = tiny_models.model(family).eval()
     whole = model.encoder if family == "t5" else model
     normalised = []
@@ -128,7 +138,7 @@ def test_the_command_writes_what_the_measures_make_of_the_states_of_stock_classe
         own = table[(table["arm"] == family) & (table["measure"] == "layer_change")]
         compare(own, [row | {"layer": LAYERS, "layer_to": LAYERS, "group": AFTER_NORM} for row in between])
     for name, rows in (
-        ("layer_change", layer_change(layers, sample, default_measures(50_000, labelled=False)[0])),
+        ("layer_change", layer_change(layers, sample, usual_measures(50_000, labelled=False)[0])),
         ("geometry", geometry(layers, sample, SHAPE)),
     ):
         compare(table[(table["arm"] == family) & (table["measure"] == name)], list(rows))
@@ -184,7 +194,17 @@ def test_the_page_says_what_was_measured_and_what_was_refused(place):
     assert [arm["training"] for arm in said["arms"]] == ["unknown", "untrained"]
     texts = [notice["text"] for notice in said["notices"]]
     assert texts[0] == "Whether bert is trained enough to interpret is unknown: it has no validation loss."
-    assert [text.partition(" ")[0] for text in texts[1:]] == ["token_information:", "neighbours"]
+    n = sum(len(line.split()) for line in TEXT)
+    assert texts[1] == (
+        f"layer_change: {n} tokens are {n / WIDTH:.0f} for each of the 16 units of the width, so that chance "
+        f"moves its distances; to have 150, give more text."
+    )
+    assert [text.rpartition(": ")[0] for text in texts[2:]] == [
+        "layer_change",
+        "token_information",
+        "bert and untrained",
+    ]
+    assert "neighbours needs 2 types of 100 occurrences or more" in texts[4]
     for text in texts[1:]:
         assert text in done.stdout
     curves = {curve["arm"]: curve for curve in said["figures"][0]["panels"][0]["curves"]}
@@ -205,9 +225,17 @@ def test_the_page_says_which_side_of_a_final_norm_is_shown(place):
     )
     said = json.loads((page.write(found).parent / "report.json").read_text())
     assert (
-        "The encoder has 3 layers of width 16 with 2 heads. States are those before its final norm; after it: "
-        "group after final norm of results.parquet."
+        "The encoder has 3 layers of width 16 with 2 heads. States are those before its final norm; hollow "
+        "marks behind the last layer are after it."
     ) in said["summary"]
+    table = results.read(found / "results.parquet")
+    after = table[table["group"] == AFTER_NORM]
+    (figure,) = (figure for figure in said["figures"] if figure["name"] == "geometry")
+    assert len(figure["notes"]) == len(after["metric"].unique()) == 4
+    value = after[(after["metric"] == "effective_rank") & (after["arm"] == "gpt2")]["value"].item()
+    assert figure["notes"][2].startswith(f"After the final norm, effective rank: gpt2 {value:.1f} and untrained ")
+    (panel,) = (panel for panel in figure["panels"] if panel["metric"] == "effective_rank")
+    assert set(pd.read_csv(found / panel["csv"])["group"].dropna()) == {AFTER_NORM}
 
 
 def test_cut_sentences_are_counted_on_the_console_and_on_the_page(place):
@@ -354,6 +382,116 @@ def test_text_that_cannot_be_read_is_a_sentence(tmp_path):
 # What is refused --------------------------------------------------------------------------------------
 
 
+def break_weights(folder, name, value):
+    """Put a value into a model's weights."""
+    path = folder / "model.safetensors"
+    weights = load_file(path)
+    weights[name].view(-1)[0] = value
+    save_file(weights, path, metadata={"format": "pt"})
+    return folder
+
+
+def test_a_model_that_has_diverged_is_refused_with_its_first_broken_layer(place):
+    name = "encoder.layer.1.output.dense.bias"
+    folder = break_weights(tiny_models.save(place / "bert"), name, float("nan"))
+    done = ablate("analyse", folder, "--text", place / "text.txt", "--out", place / "out")
+    n = sum(len(line.split()) for line in TEXT)
+    assert (done.exit_code, done.stderr) == (
+        2,
+        f"{folder}: {n:,} of {n:,} states of layer 2 hold NaN or infinity, as of a diverged training or of "
+        f"damaged weights; give another checkpoint of the model.\n",
+    )
+    assert not (place / "out").exists()
+
+
+def test_states_after_a_final_norm_must_be_finite_too(place):
+    folder = break_weights(tiny_models.save(place / "gpt2", "gpt2"), "ln_f.weight", float("inf"))
+    with pytest.raises(MeasureError, match="states of the last layer after the final norm hold NaN or infinity"):
+        quietly(folder, place, measures=[SHAPE])
+
+
+def test_one_sentence_says_that_a_text_is_too_short_for_all(place):
+    folder = tiny_models.save(place / "bert")
+    (place / "text.txt").write_text("a\n")
+    done = ablate("analyse", folder, "--text", place / "text.txt", "--out", place / "out")
+    assert (done.exit_code, done.stderr) == (
+        2,
+        f"{place / 'text.txt'} has 1 token in 1 sentence, too few for any measure of a model of width 16; give at "
+        f"least 80 tokens.\n",
+    )
+
+
+def test_sentences_of_one_token_have_no_neighbours_to_know_of(place):
+    (place / "text.txt").write_text("\n".join("abcdefgh" * 20) + "\n")
+    quietly(tiny_models.save(place / "bert"), place, measures=[SHAPE, INFORMATION])
+    assert notices(place) == [
+        "bert and untrained: token_information of the previous token needs a sentence of two tokens or more, but "
+        "the text has none; use other text or ask `about` the input alone."
+    ]
+
+
+def test_a_page_of_next_to_no_tokens_says_what_it_is_worth(place):
+    (place / "text.txt").write_text("a b\nb c\nc a\n")
+    assert set(quietly(tiny_models.save(place / "bert"), place)["measure"]) == {"geometry"}
+    assert notices(place)[0] == (
+        "geometry: 6 tokens are fewer than 10 for each of the 16 units of the width, so that their number bounds "
+        "or lowers both counts of dimensions; read them beside their floors and the untrained twin, and give more "
+        "text."
+    )
+
+
+def test_short_texts_have_fewer_clusters_and_say_so(place):
+    done = ablate(
+        "analyse", tiny_models.save(place / "bert"), "--text", place / "text.txt", "--out", place / "out"
+    )
+    assert done.exit_code == 0
+    table = results.read(place / "out/bert/results.parquet")
+    own = table[table["measure"] == "token_information"]
+    (clusters,) = own["d"].unique()
+    # Of the tokens that have one before and one behind them, ten for each cluster in either half.
+    assert own["n"].min() / 20 * 0.8 < clusters <= own["n"].min() / 20
+    assert (
+        f"token_information: {clusters} clusters and not the usual 1,000; its numbers compare with those of as "
+        f"many clusters and tokens."
+    ) in notices(place)
+
+
+def test_groups_that_are_too_small_are_named(place):
+    quietly(tiny_models.save(place / "bert"), place, measures=[CHANGE])
+    words = Counter(" ".join(TEXT).split())
+    rare = sum(count for _, count in words.most_common()[25:])
+    assert notices(place)[-1] == (
+        f"layer_change: groups with fewer than 160 tokens have no curve, which are rank 26-50 ({rare}); give more "
+        f"text."
+    )
+
+
+def test_the_measures_may_come_from_a_file(place):
+    folder, asked = tiny_models.save(place / "bert"), place / "asked.yaml"
+    told = ("analyse", folder, "--text", place / "text.txt", "--out", place / "out", "--measures", asked)
+    asked.write_text("measures:\n  - geometry\n  - {kind: token_information, types: 10, clusters: 7}\n")
+    assert ablate(*told).exit_code == 0
+    table = results.read(place / "out/bert/results.parquet")
+    assert set(table["measure"]) == {"geometry", "token_information"}
+    assert set(table["d"][table["measure"] == "token_information"]) == {7}
+    asked.write_text("measures:\n  - validation\n  - {kind: geometry, cluster: 7}\n")
+    done = ablate(*told)
+    assert (done.exit_code, done.stderr) == (
+        2,
+        f"{asked}:2:5: an entry of measures must be of kind layer_change, token_information, neighbours or "
+        f'geometry, but is "validation"\n'
+        f"{asked}:3:22: measures.geometry.cluster is unknown; measures.geometry of kind geometry takes "
+        f"checkpoints, tokens and kind\n",
+    )
+
+
+def test_usual_tokens_follow_the_width_as_far_as_memory_goes():
+    assert usual_tokens(width=128, layers=5) == 50_000
+    assert usual_tokens(width=768, layers=13) == 150 * 768
+    large = usual_tokens(width=1600, layers=49)
+    assert large * 1600 * 49 * 4 <= STATES_BYTES < (large + 1) * 1600 * 49 * 4
+
+
 def test_too_few_tokens_for_a_measure_leave_the_others(place):
     (place / "text.txt").write_text("\n".join(TEXT[:8]) + "\n")
     table = quietly(tiny_models.save(place / "bert"), place)
@@ -371,8 +509,12 @@ def test_too_few_tokens_for_a_measure_leave_the_others(place):
 def test_doubts_of_a_measure_are_told(place):
     (place / "text.txt").write_text("\n".join(TEXT[:20]) + "\n")
     quietly(tiny_models.save(place / "bert"), place, measures=[CHANGE])
-    (notice,) = json.loads((place / "out/bert/plan.json").read_text())["notices"]
-    assert notice.startswith("layer_change")
+    told = [notice for notice in notices(place) if "PWCCA" in notice]
+    n = sum(len(line.split()) for line in TEXT[:20])
+    assert told == [
+        f"bert and untrained: layer_change: PWCCA of {n} tokens and 16 features: below 10 tokens per feature most "
+        f"of a weak similarity is chance. Show its floor beside it."
+    ]
 
 
 def test_what_is_asked_for_wrongly_ends_with_2_and_a_sentence(place):
@@ -412,6 +554,18 @@ def test_an_experiment_is_not_overwritten_but_an_earlier_analysis_is(place):
     )
     first = quietly(folder, place, measures=[SHAPE], name="other")
     pd.testing.assert_frame_equal(first, quietly(folder, place, measures=[SHAPE], name="other"))
+
+
+def test_the_analysis_of_another_model_of_the_same_name_is_kept(place):
+    first, second = tiny_models.save(place / "a/bert"), tiny_models.save(place / "b/bert", num_hidden_layers=2)
+    before = quietly(first, place, measures=[SHAPE])
+    done = ablate("analyse", second, "--text", place / "text.txt", "--out", place / "out")
+    assert (done.exit_code, done.stderr) == (
+        2,
+        f"{place / 'out/bert'} holds the analysis of another model: {load(first).run_id}, and {second} is "
+        f"{load(second).run_id}; choose another --name for the results, or remove that folder.\n",
+    )
+    pd.testing.assert_frame_equal(results.read(place / "out/bert/results.parquet"), before)
 
 
 def test_names_of_folders_and_arms(tmp_path):

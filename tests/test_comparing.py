@@ -1,5 +1,6 @@
 """Distances between runs: which pairs, what numbers, and what is computed again."""
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -7,6 +8,7 @@ from ablations import comparing
 from ablations.errors import MeasureError
 from ablations.gathering import gather
 from ablations.measured import key
+from ablations.measures.jackknife import sentence_blocks, standard_error
 from ablations.measures.sample import first_tokens
 from ablations.measures.settings import RunDistanceSettings
 from ablations.measures.similarity import debiased_cka, pwcca
@@ -125,17 +127,34 @@ def test_the_table_names_the_other_arm_and_leaves_out_runs_that_are_not_planned(
     assert gather("mine", planned, keys=["another"], compared=comparing.rows(tmp_path)).empty
 
 
+def test_the_standard_error_is_that_of_the_jackknife_over_sentences(planned, tokens, tmp_path):
+    compare(tmp_path, planned[:2])
+    sample = first_tokens(tokens.validation, 400)
+    one, other = (layer_states(load(item.directory, tokens)[0], tokens.validation, sample) for item in planned[:2])
+    block_N = sentence_blocks(sample.sentence_N)
+    assert len(np.unique(block_N)) == 10
+    for row in comparing.rows(tmp_path).itertuples():
+        similarity = {"pwcca": pwcca, "debiased_cka": debiased_cka}[row.metric]
+        x, y = one[row.layer], other[row.layer]
+        left_out = [1 - similarity(x[block_N != block], y[block_N != block]) for block in range(10)]
+        assert row.standard_error == pytest.approx(standard_error(left_out), rel=1e-6)  # of differences of 1e-2
+
+
 def test_layers_that_need_much_memory_are_read_in_portions_with_the_same_result(planned, tmp_path, monkeypatch):
     from ablations.measures import run_distance
 
-    compare(tmp_path / "whole", planned)
-    monkeypatch.setattr(run_distance, "MOMENTS_BYTES", 1)
-    compare(tmp_path / "parts", planned)
-    by = ["run_id", "other_run_id", "layer", "metric"]
-    whole, parts = (
-        comparing.rows(tmp_path / name).sort_values(by, ignore_index=True) for name in ("whole", "parts")
-    )
-    pd.testing.assert_frame_equal(whole.drop(columns="floor"), parts.drop(columns="floor"))
+    a_layer = 8 * 16**2 * (2 * 4 + 2 * 4)
+    by, found = ["run_id", "other_run_id", "layer", "metric"], []
+    for name, limit in (("whole", None), ("a layer with its blocks", 11 * a_layer), ("a layer", 1)):
+        if limit is not None:
+            monkeypatch.setattr(run_distance, "MOMENTS_BYTES", limit)
+        compare(tmp_path / name, planned)
+        found.append(comparing.rows(tmp_path / name).sort_values(by, ignore_index=True).drop(columns="floor"))
+    whole, portions, without_blocks = found
+    pd.testing.assert_frame_equal(whole, portions)
+    assert whole["standard_error"].notna().all()
+    assert without_blocks.pop("standard_error").isna().all()
+    pd.testing.assert_frame_equal(whole.drop(columns="standard_error"), without_blocks, rtol=1e-9)
 
 
 def test_too_few_tokens_are_refused(planned, tmp_path):

@@ -5,6 +5,7 @@ from matplotlib.figure import Figure
 from ablations import results
 from ablations.errors import ResultsError
 from reports.distances import Pair, choose_pairs, drawn_pairs, one_a_unit, run_distance
+from reports.lines import ASIDE
 from reports.panels import figures
 from reports.styles import DOTTED, FIXED_STYLES, arm_styles, pair_style, seeds_style
 from tests.fake_experiment import LAYERS
@@ -56,7 +57,10 @@ def test_pairs_of_arms_are_means_over_seeds_and_seeds_means_over_pairs(table):
         own = rows[(rows["arm"] == first) & (rows["group"] == second)]
         assert len(own) == 3 * (LAYERS + 1)
         np.testing.assert_allclose(line.get_ydata(), own.groupby("layer")["value"].mean(), rtol=1e-12)
-        np.testing.assert_array_equal(line.get_xdata(), range(LAYERS + 1))
+        np.testing.assert_array_equal(np.round(line.get_xdata()), range(LAYERS + 1))
+    first, *_, last = (line.get_xdata()[0] for line in shown.values())
+    assert (first, last) == (-ASIDE, ASIDE)  # side by side, and nearer to their own layer than to the next
+    assert ASIDE < 0.5
 
 
 def test_seeds_are_dotted_and_hollow_and_without_an_interval(table):
@@ -71,6 +75,20 @@ def test_seeds_are_dotted_and_hollow_and_without_an_interval(table):
         assert line.get_label().endswith(" (n = 3)")
     bands = [part for part in ax.collections if part.get_gid() == "band"]
     assert len(bands) == 3  # of the pairs of arms, whose seeds are independent
+    for part in bands:
+        bars = [np.asarray(segment) for segment in part.get_segments()]
+        assert len(bars) == LAYERS + 1
+        assert all(low[0] == high[0] and low[1] < high[1] for low, high in bars)
+
+
+def test_one_pair_has_the_error_over_text(table):
+    rows = list(distances(["a", "b"], seeds=(0,), standard_error=0.02))
+    (figure,) = figures(results.table(rows), arms=["a", "b"])
+    (point,) = figure["panels"][0]["points"]
+    assert (point["low"], point["high"]) == pytest.approx((0.5 - 1.96 * 0.02, 0.5 + 1.96 * 0.02))
+    (curve,) = figure["panels"][0]["curves"]
+    assert "one pair: its band is over text" in curve["remarks"]
+    assert "Where there is one pair, its bar is ± 1.96 standard errors" in figure["caption"]
 
 
 def test_only_seeds_are_dotted():

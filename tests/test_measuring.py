@@ -1,6 +1,7 @@
 """What the measures read, and the rows they write."""
 
 import math
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -9,8 +10,14 @@ import torch
 
 from ablations import measured
 from ablations.errors import MeasureError
+from ablations.measurable import RunMeasure
 from ablations.measures.sample import first_tokens
-from ablations.measures.settings import LayerChangeSettings, TokenInformationSettings, ValidationSettings
+from ablations.measures.settings import (
+    GeometrySettings,
+    LayerChangeSettings,
+    TokenInformationSettings,
+    ValidationSettings,
+)
 from ablations.measures.states import layer_states
 from ablations.measures.validation import bleu, chrf, translations, unigram_loss, validation
 from ablations.measuring import measure
@@ -150,6 +157,23 @@ def test_measuring_again_replaces_its_own_rows_and_no_others(make_run, tokens):
     pd.testing.assert_frame_equal(
         before.sort_values(by, ignore_index=True), after.sort_values(by, ignore_index=True), check_dtype=False
     )
+
+
+def test_a_new_version_of_one_kind_leaves_the_rows_of_the_others(monkeypatch):
+    shape, information = GeometrySettings(kind="geometry"), TokenInformationSettings(kind="token_information")
+    before = measured.key(shape), measured.key(information)
+    # As in all files written since version 3.
+    assert measured.key(GeometrySettings(kind="geometry", checkpoints="all", tokens=50_000)) == "4ed1c1d5d0"
+    monkeypatch.setitem(measured.VERSIONS, "token_information", measured.VERSIONS["token_information"] + 1)
+    assert measured.key(shape) == before[0]
+    assert measured.key(information) != before[1]
+    monkeypatch.setitem(measured.VERSIONS, "token_information", measured.FIRST_VERSION)
+    assert measured.key(information) != before[1], "its rows of version 3 are of older code"
+
+
+def test_every_version_is_of_a_kind_that_there_is():
+    kinds = {get_args(kind.model_fields["kind"].annotation)[0] for kind in get_args(RunMeasure)}
+    assert set(measured.VERSIONS) <= kinds | {"run_distance"}
 
 
 def test_every_kept_checkpoint_is_measured_and_what_is_there_is_not_measured_twice(make_run, tokens):

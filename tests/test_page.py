@@ -440,7 +440,7 @@ def test_each_curve_states_its_gain_its_sample_and_what_to_doubt(whole):
 
 def test_figures_say_how_to_read_them(whole):
     for text in (
-        "up to an invertible linear map",
+        "up to an invertible linear map, or up to a linear map that drops directions (PWCCA)",
         "in nats",
         "chance floor",
         "not comparable to published PWCCA curves",

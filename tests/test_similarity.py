@@ -328,6 +328,15 @@ def test_widths_may_differ_in_either_order(name, pair):
         assert values[0] == same(values[1])
 
 
+def test_pwcca_does_not_count_what_the_other_side_has_dropped(pair):
+    """A map of X of rank 1 has one variate, which both sides have; what else X has is in CKA."""
+    x, _ = pair
+    y = x @ normal(D, 1, seed=3) @ normal(1, D, seed=4)
+    assert pwcca(x, y) == same(1)
+    assert pwcca(y, x) == same(1)
+    assert debiased_cka(x, y) < 0.8
+
+
 def test_a_linear_function_of_the_other_side_is_fully_readable_from_it(pair):
     x, _ = pair
     y = x @ normal(D, 3, seed=3)

@@ -68,11 +68,13 @@ def pwcca(
     """Mean canonical correlation, 0 to 1, each direction weighted by how much of X it accounts for.
 
     The weight of a canonical variate h of X is the sum over the columns x_j of X of abs(<h, x_j>), the
-    columns being centred and h of unit length. 1 when X is a linear function of Y; ignores the means, the
-    overall scale of X and any invertible linear map of Y. It depends on the basis of X, and
-    ``pwcca(x, y) != pwcca(y, x)`` in general: the paper weights by one side and leaves open which;
-    ours is the first argument. Where correlations are tied, neither they nor the paper's formula fix
-    the variates, and the weights within the tie are those of the decomposition.
+    columns being centred and h of unit length. 1 when either side is a linear function of the other:
+    there are as many variates as the side of lower rank has directions, so what a map X -> Y drops is in
+    no variate and costs nothing (of a Y of rank 1 that is a map of X it is 1; `debiased_cka` is not). It
+    ignores the means, the overall scale of X and any invertible linear map of Y. It depends on the basis
+    of X, and ``pwcca(x, y) != pwcca(y, x)`` in general: the paper weights by one side and leaves open
+    which; ours is the first argument. Where correlations are tied, neither they nor the paper's formula
+    fix the variates, and the weights within the tie are those of the decomposition.
 
     ``weights="svcca_repo"`` is for comparison with curves that were made with google/svcca: not the
     paper's formula. There the narrower side gives the weights; see `_repository_pwcca`.

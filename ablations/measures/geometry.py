@@ -18,13 +18,17 @@ from torch.nn.functional import normalize
 from ablations.errors import MeasureError
 from ablations.measures.dimension import effective_rank, participation_ratio
 from ablations.measures.jackknife import sentence_blocks, standard_error
-from ablations.measures.matrices import centred, rescaled
+from ablations.measures.matrices import centred, rescaled, to_device
 from ablations.measures.moments import Moments
 from ablations.measures.nearest import directions
 from ablations.measures.pair_cosines import SentencePairs
 from ablations.measures.sample import Sample
 from ablations.measures.settings import GeometrySettings
 from lightning_modules.randomness import derive
+
+FEW_BELOW = 10
+"""Tokens per dimension below which a count of dimensions is visibly low: of isotropic data of 10 for each, the
+participation ratio is 91% of the width, as it is 1 / (1 + D / N) of it."""
 
 RANKS = {"effective_rank": effective_rank, "participation_ratio": participation_ratio}
 
@@ -85,6 +89,17 @@ def geometry(
             yield _row("update_norm", found, width=states_ND.shape[1]) | {"layer": layer, "layer_to": layer + 1}
 
 
+def doubt(tokens: int, *, width: int) -> str | None:
+    """Why these numbers of so few tokens say little of the layers, in a sentence; None if they are enough."""
+    if tokens >= FEW_BELOW * width:
+        return None
+    return (
+        f"geometry: {tokens:,} tokens are fewer than {FEW_BELOW} for each of the {width:,} units of the width, so "
+        f"that their number bounds or lowers both counts of dimensions; read them beside their floors and the "
+        f"untrained twin, and give more text."
+    )
+
+
 def _row(metric: str, found: Found, *, width: int) -> dict[str, Any]:
     return {
         "metric": metric,
@@ -130,11 +145,11 @@ def _ranks(states_ND: NDArray[np.float32], block_N: NDArray[np.int64]) -> dict[s
     parts: list[Moments] = []
     for block in range(int(block_N.max()) + 1):
         parts.append(Moments(pairs=(), origin=parts[0].origin if parts else None))
-        parts[-1].add(states_ND[block_N == block])
+        parts[-1].add(to_device(states_ND[block_N == block]))
     whole = sum(parts[1:], parts[0])
     left_out = [whole - part for part in parts]
     independent = Moments(pairs=(), origin=whole.origin)
-    independent.add(_rng("columns").permuted(states_ND, axis=0))
+    independent.add(to_device(_rng("columns").permuted(states_ND, axis=0)))
     return {
         metric: Found(
             value=rank(whole.side(0)),

@@ -53,8 +53,7 @@ def influence(
 
     Raises:
         MeasureError: an encoder without attention, no group with enough sentences, or fewer than five other tokens
-        per
-            unit of width.
+            per unit of width.
     """
     for by in settings.groups:
         if by == "frequency" or "tag" in sample.labels:

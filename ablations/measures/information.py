@@ -14,7 +14,7 @@ import numpy as np
 
 from ablations.errors import MeasureError
 from ablations.measures.counts import Labels, as_labels, require_equal_lengths
-from ablations.measures.cross_fitted import cross_fitted, cross_fitted_estimate, fitting_halves
+from ablations.measures.cross_fitted import cross_fitted, cross_fitted_estimate, fitting_halves, halves
 from ablations.measures.jackknife import sentence_blocks
 from ablations.measures.kmeans import Points
 from ablations.measures.matrices import Matrix
@@ -102,6 +102,16 @@ def most_frequent(labels_N: Labels, types: int) -> np.ndarray:
     labels_N = as_labels(labels_N, name="labels")
     by_count = np.argsort(-np.bincount(labels_N), kind="stable")
     return np.isin(labels_N, by_count[:types])
+
+
+def smaller_half(sentences_N: Labels, *, seed: int) -> int:
+    """How many tokens the smaller one of the halves has that `token_information` makes of these sentences.
+
+    Raises:
+        MeasureError: fewer than two sentences.
+    """
+    (split,) = np.random.default_rng(seed).spawn(1)
+    return int(np.bincount(halves(sentences_N, rng=split), minlength=2).min())
 
 
 def _blocks(sentences_N: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ablations.measures.cca import REFUSED_BELOW, WARNED_BELOW, require_tokens
 from ablations.measures.groups import equal_parts, groups
 from ablations.measures.jackknife import sentence_blocks, standard_error
+from ablations.measures.matrices import to_device
 from ablations.measures.moments import Moments
 from ablations.measures.sample import Sample
 from ablations.measures.settings import Grouping, LayerChangeSettings
@@ -34,6 +35,13 @@ def layer_change(
     yield from changes(states_LND, sample.sentence_N, from_embeddings=True)
     for by in settings.groups:
         yield from group_changes(states_LND, sample, by, wanted=settings.group_tokens)
+
+
+def small_groups(sample: Sample, settings: LayerChangeSettings, *, width: int) -> dict[str, int]:
+    """The groups that have no rows, since they have too few tokens: how many each has."""
+    fewest = settings.group_tokens or WARNED_BELOW * width
+    found = (group for by in settings.groups for group in groups(sample, by))
+    return {name: len(place) for name, place in found if len(place) < max(fewest, REFUSED_BELOW * width)}
 
 
 def group_changes(
@@ -100,5 +108,5 @@ def _moments(
         sides = [layer_ND[place] for layer_ND in states_LND]
         sides += [layer_ND[shuffled_N[place]] for layer_ND in states_LND[1:]]
         parts.append(Moments(pairs=pairs, origin=parts[0].origin if parts else None))
-        parts[-1].add(*sides)
+        parts[-1].add(*map(to_device, sides))
     return parts

@@ -63,6 +63,16 @@ def as_tensor(values: Matrix, *, name: str) -> Tensor:
     return values.detach().double() if values.dtype == torch.bool else values.detach()
 
 
+def to_device(values: Matrix) -> Matrix:
+    """The matrix on the GPU, if there is one, else as it is: for what costs more than the way there.
+
+    States are kept in the memory of the CPU, where there is room for all layers, and go over one at a time.
+    """
+    if not torch.cuda.is_available():
+        return values
+    return as_tensor(values, name="states").to("cuda")
+
+
 def rescaled(x_ND: Tensor) -> Tensor:
     """The matrix over its largest absolute value, so that squares neither overflow nor vanish."""
     largest = x_ND.abs().max()

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablations.measures.jackknife import sentence_blocks, standard_error
+from ablations.measures.matrices import to_device
 from ablations.measures.nearest import nearest_of_group, nearest_others
 from ablations.measures.pools import Pool, pools, rank_in_own, size_of_own
 from ablations.measures.sample import Sample
@@ -49,9 +50,9 @@ def neighbours(
 
 def _rows(pool: Pool, states_PD: NDArray[np.float32], block_P: NDArray[np.int64]) -> Iterator[dict[str, Any]]:
     if pool.token_P is None:
-        nearest_PK = nearest_others(states_PD, neighbours=pool.neighbours)
+        nearest_PK = nearest_others(to_device(states_PD), neighbours=pool.neighbours)
     else:
-        nearest_PK = nearest_of_group(states_PD, pool.token_P, neighbours=pool.neighbours)
+        nearest_PK = nearest_of_group(to_device(states_PD), pool.token_P, neighbours=pool.neighbours)
     score_PK: NDArray[Any]
     for metric, value_P in pool.asked.items():
         if metric == "position_distance":

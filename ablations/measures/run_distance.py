@@ -3,20 +3,25 @@
 All encoders go through the text side by side, and nothing is held but moments of their states.
 """
 
-import math
+import itertools
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from ablations.measures.cca import REFUSED_BELOW
+from ablations.measures.jackknife import BLOCKS, sentence_blocks, standard_error
 from ablations.measures.layer_change import METRICS
+from ablations.measures.matrices import to_device
 from ablations.measures.moments import Moments
-from ablations.measures.reading import validation_text
+from ablations.measures.reading import Reading, validation_text
 from ablations.measures.settings import RunDistanceSettings
 from ablations.measures.states import states_in_batches
 from lightning_modules.checkpoint import read_checkpoint
+from lightning_modules.data.tokens import Tokens
 from lightning_modules.objective import Objective
 from lightning_modules.objectives import build
 from lightning_modules.run_directory import RunDirectory
@@ -24,6 +29,9 @@ from lightning_modules.train import load_tokens
 
 MOMENTS_BYTES = 2**30
 """Of moments held at once; where all layers need more, the text is read several times."""
+
+_Sides = tuple[tuple[int, int], tuple[int, int]]
+"""Of a pair of runs, and of the first with the second's tokens shuffled."""
 
 
 def run_distance(
@@ -37,69 +45,122 @@ def run_distance(
     """Rows of 1 - similarity of two runs in the same layer, from 0, for each pair of run ids.
 
     PWCCA's weights come from the first run. The floor is the same number with the tokens of the second run
-    shuffled within the batches that they are encoded in. The runs must have equally many layers and read the same
-    text.
+    shuffled within the batches that they are encoded in. The standard error is by the jackknife over blocks of
+    sentences; NaN where their moments do not fit into memory (12 runs of width 512), and where too few tokens are
+    left without a block. The runs must have equally many layers and read the same text.
 
     Raises:
         MeasureError: fewer than five tokens per unit of the wider encoder's width.
         CheckpointError: a checkpoint is missing or damaged.
     """
     tokens = load_tokens(next(iter(directories.values())), data_root=data_root)
-    encoders: dict[str, Objective] = {}
-    step = {}
-    for run_id, directory in directories.items():
-        encoders[run_id] = build(directory.settings(), tokens)
-        read = read_checkpoint(checkpoints[run_id])
-        encoders[run_id].load_state_dict(read["state_dict"])
-        encoders[run_id].to("cuda" if torch.cuda.is_available() else "cpu")
-        step[run_id] = int(read["global_step"])
-    some = next(iter(encoders.values()))
-    split, sample = validation_text(tokens, some.run.data, settings.tokens)
-    runs = list(encoders)
-    widths = [encoders[run_id].run.encoder.hidden_size for run_id in runs]
-    for layers in _portions(
-        some.run.encoder.num_hidden_layers + 1, runs=len(runs), pairs=len(pairs), width=max(widths)
-    ):
-        moments = {layer: Moments(pairs=_sides(runs, pairs)) for layer in layers}
-        rng = np.random.default_rng(0)
-        for batches in zip(*(states_in_batches(encoders[r], split, sample) for r in runs), strict=True):
-            shuffled = torch.from_numpy(rng.permutation(len(batches[0][0])))
-            for layer in layers:
-                states = [batch[layer] for batch in batches]
-                moments[layer].add(*states, *(states_ND[shuffled] for states_ND in states))
-        for layer, sums in moments.items():
-            for (first, second), (one, other), (_, chance) in zip(
-                pairs, _sides(runs, pairs)[::2], _sides(runs, pairs)[1::2], strict=True
-            ):
-                for metric, similarity in METRICS.items():
-                    yield {
-                        "run_id": first,
-                        "other_run_id": second,
-                        "step": step[first],
+    encoders = [_encoder(directory, tokens, checkpoints[run_id]) for run_id, directory in directories.items()]
+    run, step = encoders[0].objective.run, dict(zip(directories, (one.step for one in encoders), strict=True))
+    reading = validation_text(tokens, run.data, settings.tokens)
+    sides = _sides(list(directories), pairs)
+    widths = [one.objective.run.encoder.hidden_size for one in encoders]
+    portions, blocks = _portions(
+        run.encoder.num_hidden_layers + 1, runs=len(encoders), pairs=len(pairs), width=max(widths)
+    )
+    for layers in portions:
+        parts = _moments([one.objective for one in encoders], reading, layers, sides=sides, blocks=blocks)
+        for layer in layers:
+            for ids, (own, _), found in zip(pairs, sides, _compared(parts[layer], sides), strict=True):
+                for metric, distance in found.items():
+                    yield distance._asdict() | {
+                        "run_id": ids[0],
+                        "other_run_id": ids[1],
+                        "step": step[ids[0]],
                         "metric": metric,
                         "layer": layer,
-                        "value": 1 - similarity(sums.side(one), sums.side(other)),
-                        "floor": 1 - similarity(sums.side(one), sums.side(chance)),
                         "unit": "distance",
-                        "n": len(sample),
-                        "d": max(widths[one], widths[other]),
-                        "sample": sample.digest,
+                        "n": len(reading.sample),
+                        "d": max(widths[side] for side in own),
+                        "sample": reading.sample.digest,
                     }
 
 
-def _sides(runs: Sequence[str], pairs: Sequence[tuple[str, str]]) -> list[tuple[int, int]]:
-    """The two sides of each pair, and the first with the second's shuffled twin, in turn."""
-    place = {run_id: i for i, run_id in enumerate(runs)}
+class _Encoder(NamedTuple):
+    objective: Objective
+    step: int
+
+
+class _Distance(NamedTuple):
+    value: float
+    floor: float
+    standard_error: float
+
+
+def _encoder(directory: RunDirectory, tokens: Tokens, checkpoint: Path) -> _Encoder:
+    """A run as it was at a checkpoint, on the GPU if there is one."""
+    objective = build(directory.settings(), tokens)
+    read = read_checkpoint(checkpoint)
+    objective.load_state_dict(read["state_dict"])
+    objective.to("cuda" if torch.cuda.is_available() else "cpu")
+    return _Encoder(objective, int(read["global_step"]))
+
+
+def _moments(
+    encoders: Sequence[Objective], reading: Reading, layers: range, *, sides: Sequence[_Sides], blocks: int
+) -> dict[int, list[Moments]]:
+    """The moments of some layers, of each block of sentences. Sides are the runs, then the same shuffled."""
+    split, sample = reading
+    block_N = sentence_blocks(sample.sentence_N, blocks)
+    compared = [two for both in sides for two in both]
+    parts: dict[int, list[Moments]] = {layer: [] for layer in layers}
+    rng = np.random.default_rng(0)
+    start = 0
+    for batches in zip(*(states_in_batches(encoder, split, sample) for encoder in encoders), strict=True):
+        shuffled = torch.from_numpy(rng.permutation(len(batches[0][0])))
+        block_B = torch.from_numpy(block_N[start : start + len(shuffled)])
+        start += len(shuffled)
+        for layer, of_blocks in parts.items():
+            states = [batch[layer] for batch in batches]
+            states += [states_ND[shuffled] for states_ND in states]
+            for block in block_B.unique().tolist():
+                if block == len(of_blocks):
+                    origin = of_blocks[0].origin if of_blocks else None
+                    of_blocks.append(Moments(pairs=compared, origin=origin))
+                of_blocks[block].add(*(to_device(states_ND[block_B == block]) for states_ND in states))
+    return parts
+
+
+def _compared(parts: list[Moments], sides: Sequence[_Sides]) -> list[dict[str, _Distance]]:
+    """The distances of each pair, by metric."""
+    whole = sum(parts[1:], parts[0])
+    left_out: dict[tuple[int, str], list[float]] = {}
+    with warnings.catch_warnings():  # said once, of the whole
+        warnings.simplefilter("ignore")
+        for part in parts if len(parts) > 1 else ():
+            others = whole - part
+            for (place, (own, _)), (metric, similarity) in itertools.product(enumerate(sides), METRICS.items()):
+                enough = len(others) >= REFUSED_BELOW * max(others.side(side).width for side in own)
+                value = 1 - similarity(*map(others.side, own)) if enough else float("nan")
+                left_out.setdefault((place, metric), []).append(value)
+        floors = [
+            [1 - similarity(*map(whole.side, chance)) for similarity in METRICS.values()] for _, chance in sides
+        ]
     return [
-        sides
-        for first, second in pairs
-        for sides in ((place[first], place[second]), (place[first], len(runs) + place[second]))
+        {
+            metric: _Distance(
+                1 - similarity(*map(whole.side, own)), floor, standard_error(left_out.get((place, metric), []))
+            )
+            for (metric, similarity), floor in zip(METRICS.items(), floors[place], strict=True)
+        }
+        for place, (own, _) in enumerate(sides)
     ]
 
 
-def _portions(layers: int, *, runs: int, pairs: int, width: int) -> Iterator[range]:
-    """The layers in portions whose moments fit into the memory allowed, at least one each."""
+def _sides(runs: Sequence[str], pairs: Sequence[tuple[str, str]]) -> list[_Sides]:
+    """The two sides of each pair, and the first with the second's shuffled twin."""
+    place = {run_id: i for i, run_id in enumerate(runs)}
+    return [((place[first], place[second]), (place[first], len(runs) + place[second])) for first, second in pairs]
+
+
+def _portions(layers: int, *, runs: int, pairs: int, width: int) -> tuple[list[range], int]:
+    """The layers in portions whose moments fit into the memory allowed, at least one each; and in how many blocks
+    of the text: one, without standard errors, where those of a single layer do not fit."""
     each = 8 * width**2 * (2 * runs + 2 * pairs)
-    size = max(1, min(layers, math.floor(MOMENTS_BYTES / each)))
-    for start in range(0, layers, size):
-        yield range(start, min(start + size, layers))
+    blocks = BLOCKS if (BLOCKS + 1) * each <= MOMENTS_BYTES else 1
+    size = max(1, min(layers, MOMENTS_BYTES // (each * (blocks + (blocks > 1)))))
+    return [range(start, min(start + size, layers)) for start in range(0, layers, size)], blocks

@@ -11,13 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablations.errors import MeasureError
-from ablations.measures.information import most_frequent, token_information
+from ablations.measures.information import most_frequent, smaller_half, token_information
+from ablations.measures.matrices import to_device
 from ablations.measures.sample import Sample, is_text_token
 from ablations.measures.settings import TokenInformationSettings
 from lightning_modules.randomness import derive, uniforms
 
 READINGS = 6
 """Readings of the text in which tokens are shown as others, each time others."""
+
+SEED = 0
+"""Of halves, clusters and shuffles."""
+
+TOKENS_PER_CLUSTER = 10
+"""In either half, where the text decides how many clusters there are: twice as many as are refused."""
 
 HIDDEN = 0.15
 """Share of the tokens that are shown as others in one reading; in all of them together 90%."""
@@ -78,11 +85,11 @@ def information_rows(
         layers = unseen_LND if question.hidden and unseen_LND is not None else states_LND
         for layer, states_ND in enumerate(layers):
             information = token_information(
-                states_ND[question.place_N],
+                to_device(states_ND[question.place_N]),
                 question.label_N,
                 sample.sentence_N[question.place_N],
                 clusters=settings.clusters,
-                seed=0,  # the same halves and shuffles in every layer: less noise in their differences
+                seed=SEED,  # the same halves and shuffles in every layer: less noise in their differences
             )
             for metric in ("plug_in", "cross_fitted"):
                 yield {
@@ -103,7 +110,8 @@ def asked(sample: Sample, settings: TokenInformationSettings, objective: str | N
     question, from the start of the text.
 
     Raises:
-        MeasureError: the output is asked for, and all tokens of the text are the same.
+        MeasureError: the output is asked for, and all tokens of the text are the same; or no token stands beside
+            another.
     """
     questions: list[Asked] = []
     unseen: list[Asked] = []
@@ -123,6 +131,12 @@ def asked(sample: Sample, settings: TokenInformationSettings, objective: str | N
                 questions.append(_beside("output label", sample.right_N))
             case "output", "hidden":
                 questions += unseen
+    for question in questions:
+        if not len(question.place_N):
+            raise MeasureError(
+                f"token_information of the {question.group} needs a sentence of two tokens or more, but the text "
+                f"has none; use other text or ask `about` the input alone."
+            )
     # Whatever an arm has learned, it is asked as often as those that are asked for hidden tokens.
     n = min((len(_frequent(question, settings.types)) for question in [*questions, *unseen]), default=0)
     return [
@@ -130,6 +144,20 @@ def asked(sample: Sample, settings: TokenInformationSettings, objective: str | N
         for question in questions
         for kept in [_frequent(question, settings.types)[:n]]
     ]
+
+
+def clusters_within(sample: Sample, settings: TokenInformationSettings, objective: str | None = None) -> int:
+    """As many clusters as leave ten tokens to each in either half of the sentences; at least 2, and at most those
+    of the settings.
+
+    Raises:
+        MeasureError: the text has no two sentences, or no token that is asked for.
+    """
+    sizes = [
+        smaller_half(sample.sentence_N[question.place_N], seed=SEED)
+        for question in asked(sample, settings, objective)
+    ]
+    return max(2, min(settings.clusters, min(sizes) // TOKENS_PER_CLUSTER))
 
 
 def _frequent(question: Asked, types: int) -> NDArray[np.int64]:

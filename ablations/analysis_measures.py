@@ -1,0 +1,133 @@
+"""Which measures `ablate analyse` takes: those of a file, or all that read states, fitted to the text."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+
+from ablations import yamlfile
+from ablations.errors import MeasureError
+from ablations.measures.cca import WARNED_BELOW
+from ablations.measures.geometry import doubt
+from ablations.measures.layer_change import small_groups
+from ablations.measures.sample import Sample
+from ablations.measures.settings import (
+    GeometrySettings,
+    LayerChangeSettings,
+    NeighboursSettings,
+    TokenInformationSettings,
+)
+from ablations.measures.token_information import clusters_within
+from ablations.problems import SpecProblems
+from ablations.sentences import faults
+from ablations.spec import each_kind_once
+from ablations.wording import listed
+from lightning_modules.config import Settings
+from lightning_modules.config.settings import from_name
+
+StateMeasure = LayerChangeSettings | TokenInformationSettings | NeighboursSettings | GeometrySettings
+"""What the states alone decide."""
+
+ENOUGH_TOKENS = 150
+"""For each unit of the width: with fewer, chance moves a distance visibly."""
+
+FEWEST_TOKENS = 50_000
+"""That are read of any model if the text has them: information needs them whatever the width."""
+
+STATES_BYTES = 6 * 2**30
+"""Of the states of all layers, beyond which more tokens must be asked for."""
+
+
+class MeasuresFile(Settings):
+    """What the file of `--measures` says: `measures`, as in a spec. Which text is read, the command says."""
+
+    measures: Annotated[
+        tuple[Annotated[Annotated[StateMeasure, Field(discriminator="kind")], BeforeValidator(from_name)], ...],
+        Field(min_length=1, strict=False),
+        AfterValidator(each_kind_once),
+    ]
+    """Names, or mappings with a kind and its settings."""
+
+
+def load(path: Path) -> tuple[StateMeasure, ...]:
+    """The measures of a file.
+
+    Raises:
+        SpecProblems: anything is wrong with it; all of it, with line and column.
+    """
+    document = yamlfile.read(path)
+    problems = set(document.problems)
+    try:
+        file = MeasuresFile.model_validate(document.content)
+    except ValidationError as error:
+        for fault in faults(error, MeasuresFile):
+            if not document.refused(fault.path):
+                at_key = fault.about in ("key", "missing")
+                problems.add(document.problem(fault.path, fault.sentence, at="key" if at_key else "value"))
+    if problems:
+        raise SpecProblems(tuple(sorted(problems)))
+    return file.measures
+
+
+def usual_tokens(*, width: int, layers: int) -> int:
+    """As many as a distance needs, as far as their states fit into memory.
+
+    Args:
+        layers: states of a token.
+    """
+    return min(max(FEWEST_TOKENS, ENOUGH_TOKENS * width), STATES_BYTES // (4 * width * layers))
+
+
+def usual_measures(tokens: int, *, labelled: bool) -> list[StateMeasure]:
+    """Every measure that reads states, with what needs labels if there are some."""
+    groups = ["frequency", *["part_of_speech"] * labelled]
+    about = ["input", "previous", "next"]
+    return [
+        LayerChangeSettings.model_validate({"kind": "layer_change", "tokens": tokens, "groups": groups}),
+        TokenInformationSettings.model_validate({"kind": "token_information", "tokens": tokens, "about": about}),
+        NeighboursSettings(kind="neighbours", tokens=tokens),
+        GeometrySettings(kind="geometry", tokens=tokens),
+    ]
+
+
+def fitted(settings: StateMeasure, sample: Sample) -> StateMeasure:
+    """The same with fewer clusters where the text is short; where it is too short for any, it is left to be
+    refused."""
+    if not isinstance(settings, TokenInformationSettings):
+        return settings
+    try:
+        return settings.model_copy(update={"clusters": clusters_within(sample, settings)})
+    except MeasureError:
+        return settings
+
+
+def caveats(measures: Iterable[StateMeasure], sample: Sample, *, width: int, remedy: str) -> Iterator[str]:
+    """What a reader must know of these measures of these tokens, a sentence each.
+
+    Args:
+        remedy: how more tokens can be had.
+    """
+    n, usual = len(sample), TokenInformationSettings(kind="token_information").clusters
+    for settings in measures:
+        match settings:
+            case LayerChangeSettings():
+                if n < ENOUGH_TOKENS * width:
+                    yield (
+                        f"layer_change: {n:,} tokens are {n / width:.0f} for each of the {width:,} units of the "
+                        f"width, so that chance moves its distances; to have {ENOUGH_TOKENS}, {remedy}."
+                    )
+                if small := small_groups(sample, settings, width=width):
+                    counted = listed([f"{name} ({count:,})" for name, count in small.items()], "and")
+                    needed = settings.group_tokens or WARNED_BELOW * width
+                    yield (
+                        f"layer_change: groups with fewer than {needed:,} tokens have no curve, which are "
+                        f"{counted}; {remedy}."
+                    )
+            case TokenInformationSettings() if settings.clusters < usual:
+                yield (
+                    f"token_information: {settings.clusters:,} clusters and not the usual {usual:,}; its numbers "
+                    f"compare with those of as many clusters and tokens."
+                )
+            case GeometrySettings() if said := doubt(n, width=width):
+                yield said

@@ -1,0 +1,88 @@
+"""What the page says is incomplete: measures that were asked for and are not there."""
+
+import json
+
+import pytest
+
+from reports import folder as experiment_folder
+from reports.summary import notices
+from tests.fake_experiment import rows, write
+
+
+def told(folder):
+    return [notice["text"] for notice in notices(experiment_folder.read(folder), [])]
+
+
+def asking(folder, *measures):
+    """The experiment as if its spec asked for these."""
+    text = (folder / "spec.yaml").read_text()
+    (folder / "spec.yaml").write_text(text.partition("measures:")[0] + f"measures: [{', '.join(measures)}]\n")
+    return folder
+
+
+def test_a_measure_without_rows_is_named_with_the_command_that_computes_it(tmp_path):
+    kinds = ("layer_change", "token_information", "validation")
+    folder = asking(write(tmp_path), *kinds, "{kind: run_distance, arms: [mlm, clm]}", "geometry")
+    assert told(folder) == [
+        "Asked for, but without rows: run_distance; `ablate run` computes them.",
+        "Asked for, but without rows: geometry; `ablate run` computes them.",
+    ]
+    assert told(asking(folder, *kinds)) == []
+
+
+def test_runs_that_lack_a_measure_are_named(tmp_path):
+    kept = [row for row in rows() if (row["arm"], row["seed"], row["measure"]) != ("clm", 1, "validation")]
+    assert told(write(tmp_path, table_rows=kept)) == [
+        "Asked for, but without rows: validation of clm (seed 1); `ablate run` computes them."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("notice", "said"),
+    [
+        ("validation: not run for mt: translation has none.", []),
+        ("validation: not run for mt-large: translation has none.", ["mt (seed 0), mt (seed 1) and mt (seed 2)"]),
+    ],
+)
+def test_what_the_plan_says_of_an_arm_is_not_said_again(notice, said, tmp_path):
+    kept = [row for row in rows() if (row["arm"], row["measure"]) != ("mt", "validation")]
+    folder = write(tmp_path, table_rows=kept, plan_changes={"notices": [notice]})
+    assert told(folder) == [
+        *(f"Asked for, but without rows: validation of {runs}; `ablate run` computes them." for runs in said),
+        notice,
+    ]
+
+
+def test_of_distances_each_run_needs_no_rows_of_its_own(tmp_path):
+    between = [
+        row | {"measure": "run_distance", "other_run_id": "x", "group": "clm"}
+        for row in rows(("mlm",), (0,))
+        if row["measure"] == "layer_change"
+    ]
+    folder = write(tmp_path, table_rows=[*rows(), *between])
+    assert told(asking(folder, "layer_change", "run_distance")) == []
+
+
+def test_one_run_alone_has_no_distances(tmp_path):
+    folder = write(tmp_path, arms=("mlm",), seeds=(0,))
+    assert told(asking(folder, "layer_change", "run_distance")) == []
+
+
+def test_an_analysis_advises_its_own_command(tmp_path):
+    folder = asking(
+        write(tmp_path, arms=("mlm", "clm"), seeds=(0,), table_rows=rows(("mlm",), (0,))), "validation"
+    )
+    plan = json.loads((folder / "plan.json").read_text())
+    for run in plan["runs"]:
+        run["analysed"] = {}
+    (folder / "plan.json").write_text(json.dumps(plan))
+    assert told(folder) == [
+        "Done, but without a row in results.parquet: clm (seed 0); `ablate analyse` adds them."
+    ]
+
+
+@pytest.mark.parametrize("spec", ["# nothing\n", "measures: 3\n", "measures: {a: 1}\n", "{", "measures: [3]\n"])
+def test_a_spec_that_cannot_be_read_asks_for_nothing(spec, tmp_path):
+    folder = write(tmp_path)
+    (folder / "spec.yaml").write_text(spec)
+    assert told(folder) == []
