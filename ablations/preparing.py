@@ -9,9 +9,8 @@ from rich.console import Console
 
 from ablations.errors import MeasureError
 from ablations.experiment import Workspace
-from ablations.measurable import Measure
+from ablations.measurable import Measure, suits
 from ablations.measures.enough import require_enough_text
-from ablations.measures.influence import WITHOUT_ATTENTION
 from ablations.measures.reading import Texts
 from ablations.measures.settings import LabelledSettings, StateSettings
 from ablations.runs import PlannedRun
@@ -45,12 +44,13 @@ def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Con
             if item.run.settings.training.max_steps:
                 with _said_of(workspace, item.run.arm):
                     _require_for_training(item.run.settings, prepared, seen)
-                    _require_layers(item.run.settings, workspace.experiment.measures)
         kinds: dict[tuple[int, str], PlannedRun] = {}
         for item in mine:
             kinds.setdefault((item.run.settings.encoder.hidden_size, item.run.settings.objective.kind), item)
         texts = Texts(prepared, mine[0].run.settings.data, data_root=workspace.data_root)
         for item, settings in itertools.product(kinds.values(), workspace.experiment.measures):
+            if not suits(settings, item.run.settings):
+                continue
             with _said_of(workspace, item.run.arm):
                 try:
                     _require_for_measuring(item.run.settings, texts, settings)
@@ -115,14 +115,3 @@ def _require_trees(run: RunSettings, texts: Texts, settings: ParsingSettings | S
             f"data of kind {run.data.kind} has no trees; set treebank to a CoNLL-U or parquet file, or leave "
             f"{settings.kind} out."
         )
-
-
-def _require_layers(run: RunSettings, measures: Sequence[Measure]) -> None:
-    """Refuse measures of what an encoder does not have."""
-    kind, wanted = run.objective.kind, {settings.kind for settings in measures}
-    for measure, unfit, why in (
-        ("layer_change", ("skip_gram",), "has one layer, so layer_change has nothing to compare"),
-        ("influence", WITHOUT_ATTENTION, "has no layers of one attention, from which influence hides a token"),
-    ):
-        if measure in wanted and kind in unfit:
-            raise DataError(f"{kind} {why}; leave the measure out, or give the arm a spec of its own.")

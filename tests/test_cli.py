@@ -282,13 +282,8 @@ def test_training_refuses_an_environment_that_lets_checkpoints_execute_code(tmp_
             r"\(least_count\), but no two of the training text's [\d,]+ words are neighbours so often\. Lower "
             r"least_count or give more text\.",
         ),
-        (
-            "{objective: {kind: skip_gram}}",
-            r"skip_gram has one layer, so layer_change has nothing to compare; leave the measure out, or give the "
-            r"arm a spec of its own\.",
-        ),
     ],
-    ids=["lexicon", "n-grams", "layers"],
+    ids=["lexicon", "n-grams"],
 )
 def test_what_an_arm_needs_of_the_text_is_asked_before_any_run_starts(arm, sentence, tmp_path):
     spec = tmp_path / "needs.yaml"
