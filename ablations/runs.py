@@ -22,6 +22,9 @@ from lightning_modules.run_directory import RunDirectory
 IDENTITY_VERSION = 4
 """Raised when the same settings begin to mean another computation, so that old runs are not taken for new."""
 
+FIXED_VERSION = 2
+"""The same, only for `count: fixed` and for `predict` beside a `schedule`; those of other settings do without."""
+
 
 class PlannedRun(NamedTuple):
     """A run of an experiment with its place on disk."""
@@ -42,6 +45,9 @@ def identity(settings: RunSettings, tokens_address: str) -> str:
     """
     decisions = settings.model_dump(mode="json", exclude={"data"})
     decisions |= {"tokens": tokens_address, "version": IDENTITY_VERSION}
+    masking = getattr(settings.objective, "masking", None)
+    if masking is not None and (masking.count == "fixed" or (masking.predict and masking.schedule)):
+        decisions["fixed_version"] = FIXED_VERSION
     return hashlib.sha256(json.dumps(decisions, sort_keys=True).encode()).hexdigest()[:10]
 
 

@@ -18,7 +18,10 @@ def operations_per_token(run: RunSettings) -> float:
         case "masked_lm":
             masking = objective.masking
             asked = masking.mean_predicted(run.training.max_steps)
-            weights = _blocks(encoder, read=masking.showings, asked=asked) + asked * vocabulary
+            weights = (
+                _blocks(encoder, read=masking.mean_showings(run.training.max_steps), asked=asked)
+                + asked * vocabulary
+            )
         case "causal_lm":
             weights = _blocks(encoder) + vocabulary
         case "translation":

@@ -47,7 +47,6 @@ class RunData(L.LightningDataModule):
             max_length=max_length,
         )
         self.row_length = row_length(self.split, None if training.input_format == "sentences" else max_length)
-        self.rows = -(-training.tokens_per_step * objective.showings // self.row_length)
         self.seed = derive(seed, "data")
         if training.max_steps:
             require_documents(self.split, objective.pair_loss)
@@ -64,6 +63,11 @@ class RunData(L.LightningDataModule):
             pin_memory=torch.cuda.is_available(),
         )
 
+    def rows_at(self, step: int) -> int:
+        """How many rows a step has over all devices, at least."""
+        showings = self.objective.showings_at(step)
+        return -(-self.objective.run.training.tokens_per_step * showings // self.row_length)
+
     def batch(self, step: int) -> Batch:
         """The tensors of this device's share of a step."""
         rank, ranks = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
@@ -72,9 +76,9 @@ class RunData(L.LightningDataModule):
             self.split,
             sequences,
             row_length=self.row_length,
-            rows=self.rows,
+            rows=self.rows_at(step),
             targets=self.objective.needs_targets,
-            showings=self.objective.showings,
+            showings=self.objective.showings_at(step),
             number=step,
             rank=rank,
             ranks=ranks,
