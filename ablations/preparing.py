@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
+from ablations import specfile
 from ablations.errors import MeasureError
 from ablations.experiment import Workspace
 from ablations.measurable import Measure, suits
@@ -22,6 +23,8 @@ from lightning_modules.data.pairs import require_documents
 from lightning_modules.data.tokens import Tokens
 from lightning_modules.data.treebank import read_treebank
 from lightning_modules.errors import DataError
+from lightning_modules.predictions import require_predictions
+from lightning_modules.training_text import require_words
 from lightning_modules.units import Units
 
 
@@ -29,7 +32,8 @@ def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Con
     """Make the token stores of the runs, and check that each text suffices for its runs and the measures.
 
     Raises:
-        DataError: less text than a run or a measure needs, or not what an arm asks of it.
+        DataError: the text cannot be cut into tokens.
+        SpecError: less text than a run or a measure needs, or not what an arm asks of it.
     """
     for address in dict.fromkeys(item.tokens for item in items):
         mine = [item for item in items if item.tokens == address]
@@ -42,7 +46,7 @@ def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Con
         seen: set[str] = set()
         for item in mine:
             if item.run.settings.training.max_steps:
-                with _said_of(workspace, item.run.arm):
+                with _said_at(workspace, item.run.arm):
                     _require_for_training(item.run.settings, prepared, seen)
         kinds: dict[tuple[int, str], PlannedRun] = {}
         for item in mine:
@@ -51,20 +55,17 @@ def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Con
         for item, settings in itertools.product(kinds.values(), workspace.experiment.measures):
             if not suits(settings, item.run.settings):
                 continue
-            with _said_of(workspace, item.run.arm):
-                try:
-                    _require_for_measuring(item.run.settings, texts, settings)
-                except MeasureError as error:
-                    raise DataError(f"measure {settings.kind}: {error}") from error
+            with _said_at(workspace, item.run.arm, measure=settings.kind):
+                _require_for_measuring(item.run.settings, texts, settings)
 
 
 @contextmanager
-def _said_of(workspace: Workspace, arm: str) -> Iterator[None]:
-    """Errors name the spec and the arm."""
+def _said_at(workspace: Workspace, arm: str, *, measure: str | None = None) -> Iterator[None]:
+    """Errors name the line of the spec, and the arm."""
     try:
         yield
-    except DataError as error:
-        raise DataError(f"{workspace.spec}: arm {arm}: {error}") from error
+    except (DataError, MeasureError) as error:
+        raise specfile.located(error, workspace.spec, arm, measure=measure) from error
 
 
 def _require_for_training(run: RunSettings, tokens: Tokens, seen: set[str]) -> None:
@@ -79,11 +80,15 @@ def _require_for_training(run: RunSettings, tokens: Tokens, seen: set[str]) -> N
             f"the training text has {there:,} tokens, fewer than one step of training.tokens_per_step = "
             f"{wanted:,}; give more text or make the steps smaller."
         )
-    require_documents(tokens.train, getattr(run.objective, "pair_loss", "none"))
+    text = tokens.train if run.training.sentences is None else tokens.train.head(run.training.sentences)
+    require_documents(text, getattr(run.objective, "pair_loss", "none"), run.training.input_format)
+    require_words(run, tokens)
     masking = getattr(run.objective, "masking", None)
-    if masking is not None and (selection := masking.select.model_dump_json()) not in seen:
+    selection = "" if masking is None else f"{len(text)} sentences, {masking.select.model_dump_json()}"
+    if masking is not None and selection not in seen:
         seen.add(selection)
-        Units(masking.select, tokens, tokens.train)
+        Units(masking.select, tokens, text)
+    require_predictions(run, tokens)
 
 
 def _require_for_measuring(run: RunSettings, texts: Texts, settings: Measure) -> None:

@@ -37,6 +37,11 @@ class Units:
         elif isinstance(select, PMI):
             self._joined = _ngrams(select, split, self._starts_V)
 
+    @property
+    def allowed_N(self) -> NDArray[np.bool_] | None:
+        """Which tokens of the split may be hidden, special ones apart; None for all."""
+        return self._candidate
+
     def candidates(self, source: Rows) -> NDArray[np.bool_] | None:
         """Which tokens of a batch may be hidden, special ones apart; None for all. Shape N."""
         return None if self._candidate is None else self._candidate[source.index_N]

@@ -10,6 +10,18 @@ from lightning_modules.config.settings import Settings, from_name
 
 Ratio = Annotated[float, Field(gt=0, le=1)]
 
+# fmt: off
+Tag = Literal[
+    "ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON", "PROPN", "PUNCT", "SCONJ",
+    "SYM", "VERB", "X",
+]
+# fmt: on
+"""Universal parts of speech."""
+LANGUAGE_TAGS = frozenset(
+    ("ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "NOUN", "NUM", "PART", "PRON", "PUNCT", "SCONJ", "VERB")
+)
+"""Those that words of the built-in language have."""
+
 # Selection -------------------------------------------------------------------------------------------
 
 
@@ -57,7 +69,7 @@ class Lexicon(Settings):
     """The list itself."""
     file: str | None = Field(None, min_length=1)
     """A text file with a word a line; relative paths start at --data-root."""
-    part_of_speech: tuple[Annotated[str, Field(min_length=1)], ...] = Field((), strict=False)
+    part_of_speech: tuple[Tag, ...] = Field((), strict=False)
     """Universal tags, as in [NOUN, VERB]: all words that are most often one of these in `treebank`, or in the
     built-in language where that is the text."""
     treebank: str | None = Field(None, min_length=1)

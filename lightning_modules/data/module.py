@@ -11,12 +11,10 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from lightning_modules.data.batches import BatchPlan, consecutive, pack
 from lightning_modules.data.pairs import rearranged, require_documents
 from lightning_modules.data.sequences import Sequences, single_sentences
-from lightning_modules.data.tokenizer import starts_word
 from lightning_modules.data.tokens import Split, Tokens
-from lightning_modules.data.words import require_boundaries
 from lightning_modules.objective import Batch, Objective
 from lightning_modules.randomness import derive
-from lightning_modules.word_order import reordered
+from lightning_modules.training_text import training_text
 
 ROW_ROUNDING = 8  # row lengths are multiples of this, which kernels like
 
@@ -29,15 +27,7 @@ class RunData(L.LightningDataModule):
         self.objective, self.workers = objective, workers
         training, seed = objective.run.training, objective.run.seed
         max_length = objective.run.data.max_length
-        natural = tokens.train if training.sentences is None else tokens.train.head(training.sentences)
-        self.split, self.word_order = natural, None
-        if training.max_steps and training.word_order.kind != "natural":
-            starts_V = starts_word(tokens.tokenizer)
-            if training.word_order.unit == "words":
-                require_boundaries(natural, starts_V, setting="training.word_order")
-            self.split, self.word_order = reordered(
-                natural, training.word_order, starts_V=starts_V, max_length=max_length, seed=seed
-            )
+        self.split, self.word_order = training_text(objective.run, tokens)
         self.plan = BatchPlan(
             self.split,
             tokens_per_step=training.tokens_per_step,
@@ -49,7 +39,7 @@ class RunData(L.LightningDataModule):
         self.row_length = row_length(self.split, None if training.input_format == "sentences" else max_length)
         self.seed = derive(seed, "data")
         if training.max_steps:
-            require_documents(self.split, objective.pair_loss)
+            require_documents(self.split, objective.pair_loss, training.input_format)
             objective.look_through(tokens, self.split)
 
     def train_dataloader(self) -> DataLoader[Batch]:
