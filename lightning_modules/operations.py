@@ -14,8 +14,8 @@ def operations_per_token(run: RunSettings, *, pairs: float | None = None) -> flo
 
     Args:
         pairs: of skip-gram, for each token, where the text was counted (`subsampling.pairs_per_token`). Unless
-            given, as many as a text without sentence ends has of which nothing is left out: real ones have a half
-            to a third of it.
+            given, as many as a text without sentence ends has of which nothing is left out: real ones have a third
+            to a half of it.
     """
     encoder, width = run.encoder, run.encoder.hidden_size
     vocabulary = width * (width + run.data.vocab_size)
