@@ -10,9 +10,11 @@ from ablations import claimfile, fairness, grid, plan, runs, specfile
 from ablations.errors import SpecError
 from ablations.measurable import RunMeasure, caveats, for_run
 from ablations.runs import PlannedRun
-from ablations.spec import Experiment
+from ablations.spec import Experiment, Run
 from lightning_modules.config import Data, RunSettings
 from lightning_modules.data import corpus, tokens
+from lightning_modules.data.tokens import Tokens
+from lightning_modules.errors import DataError
 from lightning_modules.files import explained, read_json
 from lightning_modules.run_directory import RunDirectory
 
@@ -32,7 +34,7 @@ class Workspace:
         """Read the spec and find the place of each run.
 
         Raises:
-            SpecError: the spec is wrong.
+            SpecError: the spec is wrong, or a lexicon that it names.
             DataError: its text is missing or has not the columns that the spec names.
         """
         experiment = specfile.load(spec)
@@ -40,8 +42,10 @@ class Workspace:
         out, data_root = out.absolute(), data_root.absolute()
         for data in {run.settings.data.model_dump_json(): run.settings.data for run in resolved}.values():
             corpus.check(data, data_root)
-        report = functools.partial(_report, out=out, data_root=data_root)
-        resolved = fairness.matched(experiment, resolved, report=report)
+        resolved = tuple(_self_contained(run, spec, data_root) for run in resolved)
+        resolved = fairness.matched(
+            experiment, resolved, text=functools.partial(_text, out=out, data_root=data_root)
+        )
         return cls(spec, out, data_root, experiment, runs.place(resolved, out=out, data_root=data_root))
 
     @property
@@ -166,9 +170,17 @@ class Workspace:
         return states
 
 
-def _report(run: RunSettings, *, out: Path, data_root: Path) -> dict[str, Any]:
-    """What is known of a run's text; it is cut into tokens where nobody has done so yet."""
-    return tokens.prepare(run.data, data_root=data_root, store=out / "tokens").report
+def _self_contained(run: Run, spec: Path, data_root: Path) -> Run:
+    """As `runs.self_contained`, with errors that name the line of the spec."""
+    try:
+        return runs.self_contained(run, data_root)
+    except DataError as error:
+        raise specfile.located(error, spec, run.arm) from error
+
+
+def _text(run: RunSettings, *, out: Path, data_root: Path) -> Tokens:
+    """A run's text; it is cut into tokens where nobody has done so yet."""
+    return tokens.prepare(run.data, data_root=data_root, store=out / "tokens")
 
 
 def _in_words(data: Data) -> str:

@@ -1,29 +1,31 @@
 """What is held equal between arms: steps, predictions or operations. No torch.
 
 The first trained arm runs for the steps that the spec writes; every other arm gets as many as make it predict as
-many tokens, or take as many operations, as that one. Tokens a step stay equal.
+many tokens, or take as many operations, as that one. Tokens a step stay equal. Predictions are counted in the text
+of each arm, sentence by sentence.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ablations.errors import SpecError
 from ablations.spec import Experiment, Run
 from lightning_modules.config import RunSettings
 from lightning_modules.operations import operations_per_token
 
-Report = Mapping[str, Any]
-"""What `tokens.json` says of a text."""
+if TYPE_CHECKING:
+    from lightning_modules.data.tokens import Tokens
 
 
 def matched(
-    experiment: Experiment, runs: tuple[Run, ...], *, report: Callable[[RunSettings], Report]
+    experiment: Experiment, runs: tuple[Run, ...], *, text: Callable[[RunSettings], "Tokens"]
 ) -> tuple[Run, ...]:
     """The runs with as many steps as `match` gives each; warm-up and validations are scaled with them.
 
     Args:
-        report: of a run's text; asked for only where predictions are to be equal.
+        text: of a run, in tokens; asked for where predictions are to be equal, and for skip-gram's operations. Of
+            seeds the first one's text speaks for all.
 
     Raises:
         SpecError: an arm's loss is not on tokens, so its predictions cannot be those of another.
@@ -32,19 +34,40 @@ def matched(
     if experiment.match == "steps" or not trained:
         return runs
 
-    def rate(run: Run) -> float:
-        if experiment.match == "flops":
-            return operations_per_token(run.settings) * run.settings.training.tokens_per_step
-        if run.settings.objective.kind == "skip_gram":
-            raise SpecError(
-                f"{experiment.name}: match: predictions cannot hold for arm {run.arm}, which predicts pairs of "
-                f"words; match flops or steps, or give the arm an experiment of its own."
-            )
-        return predictions_per_token(run.settings, report(run.settings)) * run.settings.training.tokens_per_step
+    first = {run.arm: run.settings for run in reversed(trained)}
+    if why := unmatched(experiment.match, {arm: settings.objective.kind for arm, settings in first.items()}):
+        raise SpecError(f"{experiment.name}: {why}.")
+    from lightning_modules.predictions import (
+        predictions_per_token,
+    )  # reads text, which most specs need not wait for
 
-    reference = rate(trained[0]) * trained[0].settings.training.max_steps
+    def of_step(run: RunSettings) -> float:
+        words, per_step = run.objective.kind == "skip_gram", run.training.tokens_per_step
+        if experiment.match == "predictions":
+            return predictions_per_token(run, text(run)) * per_step
+        pairs = predictions_per_token(run, text(run)) if words else None
+        return operations_per_token(run, pairs=pairs) * per_step
+
+    rates = {arm: of_step(settings) for arm, settings in first.items()}
+    reference = rates[trained[0].arm] * trained[0].settings.training.max_steps
     return tuple(
-        _lasting(run, round(reference / rate(run))) if run.settings.training.max_steps else run for run in runs
+        _lasting(run, round(reference / rates[run.arm])) if run.settings.training.max_steps else run
+        for run in runs
+    )
+
+
+def unmatched(match: object, kinds: Mapping[str, object]) -> str | None:
+    """Why predictions cannot be held equal between arms, if that is asked for and so.
+
+    Args:
+        kinds: the objective of each arm.
+    """
+    words = next((arm for arm, kind in kinds.items() if kind == "skip_gram"), None)
+    if match != "predictions" or words is None:
+        return None
+    return (
+        f"match: predictions cannot hold for arm {words}, which predicts pairs of words; match flops or steps, or "
+        f"give the arm an experiment of its own"
     )
 
 
@@ -66,32 +89,3 @@ def _lasting(run: Run, max_steps: int) -> Run:
         }
     )
     return replace(run, settings=run.settings.model_copy(update={"training": changed, "objective": objective}))
-
-
-def predictions_per_token(run: RunSettings, report: Report) -> float:
-    """Predicted tokens for each real source token, expected from the settings and the training text's report.
-
-    Exact up to chance for single sentences and `count: unbiased` or `independent`; other input formats have fewer
-    special tokens, and a lexicon may not have enough words in a sentence.
-    """
-    train = report["splits"]["train"]
-    tokens, sentences = train["source"]["tokens"], train["sentences"]
-    text = 1 - 2 * sentences / tokens
-    objective, causal = run.objective, 1 - sentences / tokens
-    match objective.kind:
-        case "masked_lm":
-            return objective.masking.mean_predicted(run.training.max_steps) * text
-        case "causal_lm":
-            return causal
-        case "translation":
-            return (train["target"]["tokens"] - sentences) / tokens
-        case "mixture":
-            masked = objective.masking.mean_ratio(run.training.max_steps) * text
-            return objective.causal * causal + (1 - objective.causal) * masked
-        case "replaced_token":
-            ratio = objective.masking.mean_ratio(run.training.max_steps)
-            return text * (1.0 if objective.loss_on == "all" else ratio)
-        case "permutation_lm":
-            return objective.predict * text
-        case _:
-            return text

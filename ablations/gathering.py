@@ -62,7 +62,13 @@ def _logged(rows: pd.DataFrame, item: PlannedRun) -> Iterator[dict[str, Any]]:
         return
     # The floor is of the same predictions: the corruption of evaluation is frozen.
     yield from logged.learning(item.directory.metrics, floor=float(own["floor"].iloc[0]))
-    yield from logged.corruption(item.directory.metrics, vocab_size=item.run.settings.data.vocab_size)
+    settings = item.run.settings
+    masking = getattr(settings.objective, "masking", None)
+    yield from logged.corruption(
+        item.directory.metrics,
+        vocab_size=settings.data.vocab_size,
+        random_differs=masking is not None and masking.random_differs,
+    )
 
 
 def _as_table(rows: pd.DataFrame, experiment: str, item: PlannedRun) -> pd.DataFrame:

@@ -1,6 +1,7 @@
 """What a run's log says of its learning and of its corruption, as rows of the table. No torch."""
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,21 +28,29 @@ def learning(log: Path, *, floor: float) -> Iterator[Row]:
         yield row | {"metric": "gain", "value": floor - loss, "floor": 0.0}
 
 
-def corruption(log: Path, *, vocab_size: int) -> Iterator[Row]:
+def corruption(log: Path, *, vocab_size: int, random_differs: bool) -> Iterator[Row]:
     """What training hid, over all its steps: shares of the tokens that could be hidden, and how often a token that
-    was replaced at random came out as it was (`collision_rate`), whose floor is that of a uniform draw."""
+    was replaced at random came out as it was (`collision_rate`), whose floor is that of a uniform draw.
+
+    Args:
+        random_differs: whether the original is left out of the draw; the floor is 0 then.
+    """
     logged = [line for line in _lines(log) if "corruption/random_unchanged" in line]
     if not logged:
         return
     row = {"measure": "corruption", "step": logged[-1]["step"], "unit": ""}
-    # The lines are of equally many steps, and steps of equally many tokens.
-    shares = {name: sum(line[f"corruption/{name}"] for line in logged) / len(logged) for name in TREATED}
-    for name, share in shares.items():
-        yield row | {"metric": name, "value": share}
-    if shares["random"]:
-        unchanged = sum(line["corruption/random_unchanged"] for line in logged) / len(logged)
-        floor = 1 / (vocab_size - FIRST_WORD_ID)
-        yield row | {"metric": "collision_rate", "value": unchanged / shares["random"], "floor": floor}
+    # A line's shares are of its own candidates; lines of older logs, without their number, count alike.
+    weights = [line.get("corruption/candidates", 1.0) for line in logged]
+
+    def over_all(name: str) -> float:
+        parts = (weight * line[f"corruption/{name}"] for weight, line in zip(weights, logged, strict=True))
+        return math.fsum(parts) / max(math.fsum(weights), 1.0)
+
+    for name in TREATED:
+        yield row | {"metric": name, "value": over_all(name)}
+    if random := over_all("random"):
+        floor = 0.0 if random_differs else 1 / (vocab_size - FIRST_WORD_ID)
+        yield row | {"metric": "collision_rate", "value": over_all("random_unchanged") / random, "floor": floor}
 
 
 def _lines(log: Path) -> Iterator[dict[str, Any]]:

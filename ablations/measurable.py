@@ -68,6 +68,12 @@ NEEDS = {
 }
 """Objectives that a measure asks something of, and what the others lack."""
 
+LACKS = {
+    "layer_change": (("skip_gram",), "has one layer, which changes into no other"),
+    "influence": (("skip_gram", "naive_bidirectional_lm"), "has no layers of one attention to hide a token from"),
+}
+"""Objectives whose encoders lack what a measure asks for, and what that is."""
+
 
 def for_run(
     measures: Sequence[Measure], run: RunSettings, *, data_root: Path | None = None
@@ -78,7 +84,7 @@ def for_run(
         data_root: leaves out tasks without files there.
     """
     for settings in measures:
-        if isinstance(settings, RunDistanceSettings) or not _suits(settings, run):
+        if isinstance(settings, RunDistanceSettings) or not suits(settings, run):
             continue
         if not isinstance(settings, TaskSettings):
             yield settings
@@ -98,10 +104,11 @@ def caveats(measures: Sequence[Measure], runs: Sequence[tuple[str, RunSettings]]
     for settings in measures:
         if isinstance(settings, RunDistanceSettings):
             continue
-        unfit = [(arm, run.objective.kind) for arm, run in runs if not _suits(settings, run)]
+        unfit = [(arm, run.objective.kind) for arm, run in runs if not suits(settings, run)]
         for objective in dict.fromkeys(kind for _, kind in unfit):
             arms = listed([arm for arm, kind in unfit if kind == objective], "and")
-            sentences[f"{settings.kind}: not run for {arms}: {objective} {NEEDS[settings.kind][1]}."] = None
+            _, lacks = NEEDS.get(settings.kind) or LACKS[settings.kind]
+            sentences[f"{settings.kind}: not run for {arms}: {objective} {lacks}."] = None
         if isinstance(settings, TaskSettings):
             for built_in in sorted({run.data.kind == "language" for _, run in runs}):
                 for part in settings.parts(built_in=built_in):
@@ -114,5 +121,9 @@ def caveats(measures: Sequence[Measure], runs: Sequence[tuple[str, RunSettings]]
     return list(sentences)
 
 
-def _suits(settings: RunMeasure, run: RunSettings) -> bool:
-    return settings.kind not in NEEDS or run.objective.kind in NEEDS[settings.kind][0]
+def suits(settings: RunMeasure | RunDistanceSettings, run: RunSettings) -> bool:
+    """Whether a measure can be computed from runs of this objective."""
+    kind, objective = settings.kind, run.objective.kind
+    wanted, _ = NEEDS.get(kind, ((objective,), ""))
+    unwanted, _ = LACKS.get(kind, ((), ""))
+    return objective in wanted and objective not in unwanted

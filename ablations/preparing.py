@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
+from ablations import specfile
 from ablations.errors import MeasureError
 from ablations.experiment import Workspace
-from ablations.measurable import Measure
+from ablations.measurable import Measure, suits
 from ablations.measures.enough import require_enough_text
-from ablations.measures.influence import WITHOUT_ATTENTION
 from ablations.measures.reading import Texts
 from ablations.measures.settings import LabelledSettings, StateSettings
 from ablations.runs import PlannedRun
@@ -25,6 +25,8 @@ from lightning_modules.data.pairs import require_documents
 from lightning_modules.data.tokens import Tokens
 from lightning_modules.data.treebank import read_treebank
 from lightning_modules.errors import DataError
+from lightning_modules.predictions import require_predictions
+from lightning_modules.training_text import require_words
 from lightning_modules.units import Units
 
 
@@ -32,7 +34,8 @@ def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Con
     """Make the token stores of the runs, and check that each text suffices for its runs and the measures.
 
     Raises:
-        DataError: less text than a run or a measure needs, or not what an arm asks of it.
+        DataError: the text cannot be cut into tokens.
+        SpecError: less text than a run or a measure needs, or not what an arm asks of it.
     """
     for address in dict.fromkeys(item.tokens for item in items):
         mine = [item for item in items if item.tokens == address]
@@ -45,28 +48,26 @@ def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Con
         seen: set[str] = set()
         for item in mine:
             if item.run.settings.training.max_steps:
-                with _said_of(workspace, item.run.arm):
+                with _said_at(workspace, item.run.arm):
                     _require_for_training(item.run.settings, prepared, seen)
-                    _require_layers(item.run.settings, workspace.experiment.measures)
         kinds: dict[tuple[int, str], PlannedRun] = {}
         for item in mine:
             kinds.setdefault((item.run.settings.encoder.hidden_size, item.run.settings.objective.kind), item)
         texts = Texts(prepared, mine[0].run.settings.data, data_root=workspace.data_root)
         for item, settings in itertools.product(kinds.values(), workspace.experiment.measures):
-            with _said_of(workspace, item.run.arm):
-                try:
-                    _require_for_measuring(item.run.settings, texts, settings)
-                except MeasureError as error:
-                    raise DataError(f"measure {settings.kind}: {error}") from error
+            if not suits(settings, item.run.settings):
+                continue
+            with _said_at(workspace, item.run.arm, measure=settings.kind):
+                _require_for_measuring(item.run.settings, texts, settings)
 
 
 @contextmanager
-def _said_of(workspace: Workspace, arm: str) -> Iterator[None]:
-    """Errors name the spec and the arm."""
+def _said_at(workspace: Workspace, arm: str, *, measure: str | None = None) -> Iterator[None]:
+    """Errors name the line of the spec, and the arm."""
     try:
         yield
-    except DataError as error:
-        raise DataError(f"{workspace.spec}: arm {arm}: {error}") from error
+    except (DataError, MeasureError) as error:
+        raise specfile.located(error, workspace.spec, arm, measure=measure) from error
 
 
 def _require_for_training(run: RunSettings, tokens: Tokens, seen: set[str]) -> None:
@@ -81,11 +82,15 @@ def _require_for_training(run: RunSettings, tokens: Tokens, seen: set[str]) -> N
             f"the training text has {there:,} tokens, fewer than one step of training.tokens_per_step = "
             f"{wanted:,}; give more text or make the steps smaller."
         )
-    require_documents(tokens.train, getattr(run.objective, "pair_loss", "none"))
+    text = tokens.train if run.training.sentences is None else tokens.train.head(run.training.sentences)
+    require_documents(text, getattr(run.objective, "pair_loss", "none"), run.training.input_format)
+    require_words(run, tokens)
     masking = getattr(run.objective, "masking", None)
-    if masking is not None and (selection := masking.select.model_dump_json()) not in seen:
+    selection = "" if masking is None else f"{len(text)} sentences, {masking.select.model_dump_json()}"
+    if masking is not None and selection not in seen:
         seen.add(selection)
-        Units(masking.select, tokens, tokens.train)
+        Units(masking.select, tokens, text)
+    require_predictions(run, tokens)
 
 
 def _require_for_measuring(run: RunSettings, texts: Texts, settings: Measure) -> None:
@@ -129,14 +134,3 @@ def _require_other_half(run: RunSettings, settings: TaskSettings) -> None:
                 f"{task.name} learns from the {task.half} half of its file, which is the text's; set data.half to "
                 f"the other one."
             )
-
-
-def _require_layers(run: RunSettings, measures: Sequence[Measure]) -> None:
-    """Refuse measures of what an encoder does not have."""
-    kind, wanted = run.objective.kind, {settings.kind for settings in measures}
-    for measure, unfit, why in (
-        ("layer_change", ("skip_gram",), "has one layer, so layer_change has nothing to compare"),
-        ("influence", WITHOUT_ATTENTION, "has no layers of one attention, from which influence hides a token"),
-    ):
-        if measure in wanted and kind in unfit:
-            raise DataError(f"{kind} {why}; leave the measure out, or give the arm a spec of its own.")

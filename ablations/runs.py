@@ -22,6 +22,9 @@ from lightning_modules.run_directory import RunDirectory
 IDENTITY_VERSION = 4
 """Raised when the same settings begin to mean another computation, so that old runs are not taken for new."""
 
+FIXED_VERSION = 2
+"""The same, only for `count: fixed` and for `predict` beside a `schedule`; those of other settings do without."""
+
 
 class PlannedRun(NamedTuple):
     """A run of an experiment with its place on disk."""
@@ -42,6 +45,9 @@ def identity(settings: RunSettings, tokens_address: str) -> str:
     """
     decisions = settings.model_dump(mode="json", exclude={"data"})
     decisions |= {"tokens": tokens_address, "version": IDENTITY_VERSION}
+    masking = getattr(settings.objective, "masking", None)
+    if masking is not None and (masking.count == "fixed" or (masking.predict and masking.schedule)):
+        decisions["fixed_version"] = FIXED_VERSION
     return hashlib.sha256(json.dumps(decisions, sort_keys=True).encode()).hexdigest()[:10]
 
 
@@ -54,7 +60,7 @@ def place(runs: tuple[Run, ...], *, out: Path, data_root: Path) -> list[PlannedR
     existing = {path.name[-10:]: path for path in sorted((out / "runs").glob("*-s*-*")) if path.is_dir()}
     planned = []
     for run in runs:
-        run = replace(run, settings=_self_contained(run.settings, data_root))
+        run = self_contained(run, data_root)
         address = tokens.address(run.settings.data, data_root)
         run_id = identity(run.settings, address)
         path = existing.setdefault(run_id, out / "runs" / f"{run.arm}-s{run.seed}-{run_id}")
@@ -62,13 +68,19 @@ def place(runs: tuple[Run, ...], *, out: Path, data_root: Path) -> list[PlannedR
     return planned
 
 
-def _self_contained(settings: RunSettings, data_root: Path) -> RunSettings:
-    """The settings with the words of a lexicon in the place of the files that they come from."""
+def self_contained(run: Run, data_root: Path) -> Run:
+    """The run with the words of a lexicon in the place of the files that they come from.
+
+    Raises:
+        DataError: a file is missing or unfit, or has no word of a part of speech.
+    """
+    settings = run.settings
     masking = getattr(settings.objective, "masking", None)
     if masking is None or masking.select.kind not in ("cloze", "generic"):
-        return settings
+        return run
     masking = masking.model_copy(update={"select": _lexicon(masking.select, settings.data, data_root)})
-    return settings.model_copy(update={"objective": settings.objective.model_copy(update={"masking": masking})})
+    objective = settings.objective.model_copy(update={"masking": masking})
+    return replace(run, settings=settings.model_copy(update={"objective": objective}))
 
 
 @functools.lru_cache(maxsize=64)

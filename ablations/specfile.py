@@ -12,7 +12,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from ablations import claimfile, yamlfile
-from ablations.grid import arm_faults, expand, shared
+from ablations.errors import AblationsError, SpecError
+from ablations.fairness import unmatched
+from ablations.grid import arm_faults, expand, runs, shared
 from ablations.problems import Fault, KeyPath, Problem, SpecProblems
 from ablations.sentences import faults
 from ablations.spec import SECTIONS, Arm, Experiment, Grid
@@ -33,6 +35,12 @@ def load(path: Path) -> Experiment:
     except ValidationError as error:
         found += [fault for fault in faults(error, Experiment) if not _is_about_section(fault)]
         experiment = None
+    if experiment is not None and not found:
+        kinds = {
+            run.arm: run.settings.objective.kind for run in runs(experiment) if run.settings.training.max_steps
+        }
+        if why := unmatched(experiment.match, kinds):
+            found.append(Fault(("match",), why, "value"))
     claims = experiment.claims if experiment else ()
     problems = {
         *document.problems,
@@ -42,6 +50,33 @@ def load(path: Path) -> Experiment:
     if problems or experiment is None:
         raise SpecProblems(tuple(sorted(problems)))
     return experiment
+
+
+def located(error: AblationsError, spec: Path, arm: str, *, measure: str | None = None) -> SpecError:
+    """The same error as a line that begins with the place in the spec of what it is about.
+
+    That is the first setting that its sentence names, or what is written nearest to it, or the arm.
+
+    Args:
+        measure: the kind of the measure that it is about.
+    """
+    document = yamlfile.read(spec)
+    place: KeyPath | None = ("arms", arm)
+    if measure is not None:
+        kinds = [one if isinstance(one, str) else one["kind"] for one in document.content["measures"]]
+        place = ("measures", kinds.index(measure))
+    elif named := re.search(rf"\b(?:{'|'.join(SECTIONS)})(?:\.\w+)+", str(error)):
+        fault = Fault(tuple(named[0].split(".")), "")
+        place = next((_origin(fault, one) for one in _arms(document.content) if one.name == arm), None) or place
+    about = f"arm {arm}: " + (f"measure {measure}: " if measure else "")
+    return SpecError(str(document.problem(place or (), about + str(error), at="value")))
+
+
+def _arms(content: dict[str, Any]) -> list[Arm]:
+    """The arms of a spec in which nothing is wrong."""
+    experiment = Experiment.model_validate(content)
+    overrides = {name: arm.written() for name, arm in experiment.arms.items()}
+    return expand(shared(experiment.written()), overrides, experiment.grid)[0]
 
 
 def _problem(document: yamlfile.Document, fault: Fault) -> Problem:

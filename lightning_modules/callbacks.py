@@ -80,7 +80,8 @@ class Meter(Callback):
         self._last_state = 0.0
         self._born = self._since = self._line_since = time.perf_counter()
         self._first_step_seconds: float | None = None
-        self._operations_per_token = operations_per_token(directory.settings())
+        self._run = directory.settings()
+        self._expected_operations = operations_per_token(self._run)
         self._matrix_rate = math.nan
         self._first_line = True
 
@@ -179,6 +180,13 @@ class Meter(Callback):
         seconds = self.seconds + (time.perf_counter() - self._since)
         counts = {"tokens_seen": self.tokens_seen, "tokens_predicted": self.tokens_predicted, "seconds": seconds}
         return counts | {"flops": self.tokens_seen * self._operations_per_token}
+
+    @property
+    def _operations_per_token(self) -> float:
+        """Expected from the settings; of skip-gram, from the pairs that were really there."""
+        if self._run.objective.kind != "skip_gram" or not self.tokens_seen:
+            return self._expected_operations
+        return operations_per_token(self._run, pairs=self.tokens_predicted / self.tokens_seen)
 
     def summary(self) -> dict[str, Any]:
         """`progress` of a run that is over, with its mean speed."""

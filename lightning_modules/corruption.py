@@ -22,7 +22,8 @@ class Corrupted(NamedTuple):
     selected_N: NDArray[np.bool_]
     """Which tokens are to be predicted. Never a special token."""
     counts: NDArray[np.int64]
-    """How many tokens could be hidden, and how many of them are, by `COUNTED`."""
+    """How many tokens could be hidden, not counting those that a lexicon forbids, and how many of them are, by
+    `COUNTED`."""
 
 
 COUNTED = ("candidates", "hidden", "masked", "random", "random_unchanged", "kept")
@@ -47,7 +48,8 @@ def mask_tokens(
 
     Of a sentence's n tokens that are not special, `ratio` times n are hidden, counted as `masking.count` says; by
     default exactly so many on average, with next to no variance. (BERT takes at least one, which hides far more
-    than 15% of short sentences.) Units are hidden whole, each equally likely. Each hidden token is then shown as
+    than 15% of short sentences; `fixed` does too.) Units are hidden whole, each of a sentence equally likely. Each
+    hidden token is then shown as
     [MASK], as a uniform draw from the non-special vocabulary, or unchanged, with the shares of `masking`.
 
     The tokens of one sentence must stand together, and all of them must be given: the result depends on
@@ -87,7 +89,7 @@ def mask_tokens(
     shown_N = ids_N.astype(np.int64)
     shown_N[masked], shown_N[replaced] = MASK, drawn
     unchanged = np.count_nonzero(drawn == originals)
-    return Corrupted(shown_N, selected_N, _counts(is_text_N, hidden, masked, replaced, unchanged))
+    return Corrupted(shown_N, selected_N, _counts(allowed_N, hidden, masked, replaced, unchanged))
 
 
 def _chosen(
@@ -99,11 +101,13 @@ def _chosen(
     showing_N: NDArray[np.integer] | None,
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Whose points lie in the window of their showing, so that they are hidden; and who of these is asked for."""
-    # A lexicon loses as many tokens a sentence as no lexicon would, if it has them.
-    wanted_N = np.minimum(ratio * n_N, allowed_count_N)
-    asked_N = np.minimum(masking.predicted / masking.ratio * ratio * n_N, allowed_count_N)
+    wanted_N, asked_N = ratio * n_N, (ratio if masking.predict is None else masking.predict) * n_N
     if masking.count == "fixed":
-        wanted_N, asked_N = np.maximum(wanted_N, 1.0), np.maximum(asked_N, 1.0)
+        # Whole numbers: a window then has the same share of the points that a unit of even length may have as of
+        # those of a unit of odd length, which lie half a token beside them.
+        wanted_N, asked_N = np.maximum(np.rint(wanted_N), 1), np.maximum(np.rint(asked_N), 1)
+    # A lexicon loses as many tokens a sentence as no lexicon would, if it has them.
+    wanted_N, asked_N = np.minimum(wanted_N, allowed_count_N), np.minimum(asked_N, allowed_count_N)
     first_N = 0.0 if showing_N is None else showing_N * wanted_N
     hidden_N = (point_N - first_N) % np.maximum(allowed_count_N, 1) < wanted_N
     if masking.predict is None:
@@ -112,7 +116,7 @@ def _chosen(
 
 
 def _counts(
-    is_text_N: NDArray[np.bool_],
+    allowed_N: NDArray[np.bool_],
     hidden: NDArray[np.int64],
     masked: NDArray[np.int64],
     replaced: NDArray[np.int64],
@@ -120,7 +124,7 @@ def _counts(
 ) -> NDArray[np.int64]:
     """As `COUNTED` names them."""
     kept = len(hidden) - len(masked) - len(replaced)
-    return np.array([np.count_nonzero(is_text_N), len(hidden), len(masked), len(replaced), unchanged, kept])
+    return np.array([np.count_nonzero(allowed_N), len(hidden), len(masked), len(replaced), unchanged, kept])
 
 
 def replace_tokens(source: Rows, share: float, *, vocab_size: int, seed: int) -> NDArray[np.int64]:

@@ -58,7 +58,7 @@ class Masker:
             self.masking,
             seed,
             ratio=self.masking.ratio_at(packed.number, self._max_steps),
-            showing_N=source.showing_N if self.masking.showings > 1 else None,
+            showing_N=None if self.masking.predict is None else source.showing_N,
             candidate_N=candidate_N,
             joined_N=self._units.joined(source, epoch_N=drawn_N, seed=seed),
         )
@@ -91,7 +91,6 @@ class MaskedLM(Objective):
         super().__init__(run, vocab_size=vocab_size)
         assert isinstance(run.objective, MaskedLMSettings)
         self.masker = Masker(run.objective.masking, vocab_size=vocab_size, max_steps=run.training.max_steps)
-        self.showings = run.objective.masking.showings
         self.head = PredictionHead(run.encoder.hidden_size, vocab_size=vocab_size)
         self.pair_loss = run.objective.pair_loss
         if self.pair_loss != "none":
@@ -100,6 +99,9 @@ class MaskedLM(Objective):
 
     def look_through(self, tokens: Tokens, split: Split) -> None:
         self.masker.look_through(tokens, split)
+
+    def showings_at(self, step: int) -> int:
+        return self.masker.masking.showings_at(step, self.run.training.max_steps)
 
     def view(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
         return self._shown(packed, self.masker.corrupt(packed, seed=seed))

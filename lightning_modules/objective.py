@@ -64,8 +64,6 @@ class Objective(L.LightningModule):
 
     needs_targets = False
     """Whether `view` reads the translations."""
-    showings = 1
-    """How often each sequence is shown in a step."""
     pair_loss: PairLoss = "none"
     """How pairs are spoilt for a loss to find out."""
     parts: Mapping[str, float] = {"loss": 1.0}
@@ -91,6 +89,10 @@ class Objective(L.LightningModule):
         Raises:
             DataError: the text does not have what the settings ask for.
         """
+
+    def showings_at(self, step: int) -> int:
+        """How often each sequence is shown in a step, counted from 0."""
+        return 1
 
     def view(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
         """What this objective shows and asks of packed sentences: arrays for `loss`.
@@ -175,12 +177,12 @@ class Objective(L.LightningModule):
         losses = len(self.parts)
         pairs = zip(totals[1 : 2 * losses : 2], totals[2 : 2 * losses + 1 : 2], strict=True)
         parts = dict(zip(self.parts, pairs, strict=True))
-        main, *others = self.parts
-        line = {"train/loss": parts[main][0] / max(parts[main][1], 1)}
-        line |= {f"train/{name}": parts[name][0] / max(parts[name][1], 1) for name in others}
+        # What was asked nothing has no loss, rather than one of 0.
+        line = {f"train/{name}": total / asked for name, (total, asked) in parts.items() if asked}
         counts = dict(zip(self.counted, totals[2 * losses + 1 :], strict=True))
-        for name, count in list(counts.items())[1:]:
-            line[f"corruption/{name}"] = count / max(counts[self.counted[0]], 1)
+        for whole in self.counted[:1]:
+            line[f"corruption/{whole}"] = counts[whole]
+            line |= {f"corruption/{name}": counts[name] / max(counts[whole], 1) for name in self.counted[1:]}
         return round(totals[0]), round(sum(parts[name][1] for name in self.predicting)), line
 
     def configure_optimizers(self) -> OptimizerLRScheduler:

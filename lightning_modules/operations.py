@@ -4,13 +4,19 @@ from lightning_modules.config import EncoderSettings, RunSettings
 from lightning_modules.config.objectives import generator_shape
 
 
-def operations_per_token(run: RunSettings) -> float:
+def operations_per_token(run: RunSettings, *, pairs: float | None = None) -> float:
     """Floating-point operations of training for each real source token.
 
     Six for each weight of a matrix that a token meets: a multiply and an add forward, twice that backward. The
     head, and what of the last block is no key or value, count at predicted positions only. Attention's products
     are left out (they are small at these lengths), and so are heads with one output; a translation is taken to be
-    as long as its source. Nothing that only a slow implementation would do is counted."""
+    as long as its source. Nothing that only a slow implementation would do is counted.
+
+    Args:
+        pairs: of skip-gram, for each token, where the text was counted (`subsampling.pairs_per_token`). Unless
+            given, as many as a text without sentence ends has of which nothing is left out: real ones have a third
+            to a half of it.
+    """
     encoder, width = run.encoder, run.encoder.hidden_size
     vocabulary = width * (width + run.data.vocab_size)
     objective = run.objective
@@ -18,7 +24,10 @@ def operations_per_token(run: RunSettings) -> float:
         case "masked_lm":
             masking = objective.masking
             asked = masking.mean_predicted(run.training.max_steps)
-            weights = _blocks(encoder, read=masking.showings, asked=asked) + asked * vocabulary
+            weights = (
+                _blocks(encoder, read=masking.mean_showings(run.training.max_steps), asked=asked)
+                + asked * vocabulary
+            )
         case "causal_lm":
             weights = _blocks(encoder) + vocabulary
         case "translation":
@@ -43,7 +52,8 @@ def operations_per_token(run: RunSettings) -> float:
         case "naive_bidirectional_lm":
             weights = 2 * _blocks(encoder) + vocabulary
         case "skip_gram":
-            weights = (objective.window + 1) * (1 + objective.negatives) * width
+            pairs = objective.window + 1 if pairs is None else pairs
+            weights = pairs * (1 + objective.negatives) * width
     return 6.0 * weights
 
 

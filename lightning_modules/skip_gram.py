@@ -20,6 +20,7 @@ from lightning_modules.encoder import Encoder
 from lightning_modules.loss_sum import LossSum
 from lightning_modules.objective import PREDICTION_ROUNDING, Batch, Objective, shared_inputs
 from lightning_modules.randomness import derive, uniforms
+from lightning_modules.subsampling import kept_share, words_only
 from lightning_modules.vocabulary import FIRST_WORD_ID
 
 FREQUENCY_POWER = 0.75  # of the distribution that negatives are drawn from (section 2.2)
@@ -39,9 +40,8 @@ class SkipGram(Objective):
         assert isinstance(run.objective, SkipGramSettings)
         self.settings = run.objective
         self.neighbours = nn.Embedding(vocab_size, run.encoder.hidden_size)
-        words_V = np.where(np.arange(vocab_size) >= FIRST_WORD_ID, counts_V, 0)
-        self._frequency_V = words_V / max(1, words_V.sum())
-        self._cumulated_V = np.cumsum(words_V**FREQUENCY_POWER)
+        self._kept_V = kept_share(self.settings.subsample, counts_V)
+        self._cumulated_V = np.cumsum(words_only(counts_V) ** FREQUENCY_POWER)
 
     def build_encoder(self) -> Encoder:
         # No encoder, but all of one that is used here and by measures: tokens, and a call that returns the layers.
@@ -50,7 +50,7 @@ class SkipGram(Objective):
     def view(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
         source, key = packed.source, derive(seed, "skip-gram")
         ids_N = source.ids_N
-        kept = np.flatnonzero((ids_N >= FIRST_WORD_ID) & (_draw(key, source, 0) < self._kept_share()[ids_N]))
+        kept = np.flatnonzero((ids_N >= FIRST_WORD_ID) & (_draw(key, source, 0) < self._kept_V[ids_N]))
         reach = 1 + np.floor(_draw(key, source, 1)[kept] * self.settings.window).astype(np.int64)
         centre_P, context_P = _neighbours(np.cumsum(source.position_N == 0)[kept], reach, self.settings.window)
         token_P, distance_P = kept[centre_P], context_P - centre_P + self.settings.window
@@ -68,12 +68,6 @@ class SkipGram(Objective):
             "context_P": np.pad(ids_N[kept[context_P]], (0, missing)),
             "negative_PK": np.pad(negative_PK, ((0, missing), (0, 0))),
         }
-
-    def _kept_share(self) -> NDArray[np.float64]:
-        """With which probability an occurrence of each id is kept."""
-        if self.settings.subsample is None:
-            return np.ones(self.vocab_size)
-        return np.sqrt(self.settings.subsample / np.maximum(self._frequency_V, 1e-12))
 
     def chance(self, part: str, means: Mapping[str, float], unigram: Mapping[str, float]) -> float:
         """Of vectors that know nothing: all products are 0."""

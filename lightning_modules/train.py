@@ -5,6 +5,7 @@ Exit codes: 0 done, 2 wrong settings or folder, 65 wrong data, 66 the loss becam
 """
 
 import logging
+import math
 import os
 import sys
 import time
@@ -328,7 +329,7 @@ def progress_display(directory: RunDirectory) -> Iterator[OnLine]:
             if step == steps or time.monotonic() - last[0] > SECONDS_BETWEEN_LINES:
                 last[0] = time.monotonic()
                 speed = f"{line['perf/tokens_per_sec']:,.0f} tokens/s  {line['perf/mfu']:.0%} MFU"
-                click.echo(f"step {step}/{steps}  loss {line['train/loss']:.3f}  {speed}")
+                click.echo(f"step {step}/{steps}  loss {line.get('train/loss', math.nan):.3f}  {speed}")
 
         yield plain
         return
@@ -342,7 +343,11 @@ def progress_display(directory: RunDirectory) -> Iterator[OnLine]:
     with Progress(*columns) as bar:
         task = bar.add_task("", total=steps, loss=float("nan"), speed=0.0, mfu=0.0)
         yield lambda step, line: bar.update(
-            task, completed=step, loss=line["train/loss"], speed=line["perf/tokens_per_sec"], mfu=line["perf/mfu"]
+            task,
+            completed=step,
+            loss=line.get("train/loss", math.nan),
+            speed=line["perf/tokens_per_sec"],
+            mfu=line["perf/mfu"],
         )
 
 

@@ -40,6 +40,11 @@ class Units:
         elif isinstance(select, PMI):
             self._joined = _ngrams(select, split, self._starts_V)
 
+    @property
+    def allowed_N(self) -> NDArray[np.bool_] | None:
+        """Which tokens of the split may be hidden, special ones apart; None for all."""
+        return self._candidate
+
     def candidates(self, source: Rows, *, epoch_N: NDArray[np.int64], seed: int) -> NDArray[np.bool_] | None:
         """Which tokens of a batch may be hidden, special ones apart; None for all. Shape N. Whether it is the
         label word of a sentence depends on (seed, epoch, sentence) alone."""

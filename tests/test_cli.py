@@ -108,6 +108,13 @@ def test_a_column_that_is_not_there_is_found_before_the_first_run(tmp_path, data
     assert not (tmp_path / "out").exists()
 
 
+def place_of(spec, value, after=""):
+    """Line and column of a value in a file, or of what follows some text in it."""
+    written = spec.read_text()
+    at = written.index(after, written.index(value)) + len(after)
+    return f"{written.count(chr(10), 0, at) + 1}:{at - written.rfind(chr(10), 0, at)}"
+
+
 def test_a_step_larger_than_the_text_is_found_before_the_first_run(tmp_path, data_root):
     spec = write_spec(tmp_path, training={"max_steps": 4, "tokens_per_step": 10**6})
     result = ablate("run", spec, "--out", tmp_path / "out", "--data-root", data_root)
@@ -115,7 +122,8 @@ def test_a_step_larger_than_the_text_is_found_before_the_first_run(tmp_path, dat
     store = next(path for path in (tmp_path / "out/tokens").iterdir() if path.is_dir())
     there = len(load(store).train.ids)
     assert result.stderr == (
-        f"{spec}: arm mlm: the training text has {there:,} tokens, fewer than one step of "
+        f"{spec}:{place_of(spec, '1000000')}: arm mlm: the training text has {there:,} tokens, fewer than one "
+        f"step of "
         f"training.tokens_per_step = 1,000,000; give more text or make the steps smaller.\n"
     )
     assert not (tmp_path / "out/runs").exists()
@@ -146,7 +154,8 @@ def test_text_too_short_for_a_measure_is_found_before_the_first_run(tmp_path, da
     there = len(sample.token_N)
     sizes = np.bincount(halves(sample.sentence_N, rng=np.random.default_rng(0).spawn(1)[0]))
     told = sentence.format(there=there, halves=sizes, enough_for=sizes.min() // 5)
-    assert result.stderr == f"{spec}: arm mlm: measure {measure['kind']}: {told}\n"
+    place = place_of(spec, json.dumps(measure))
+    assert result.stderr == f"{spec}:{place}: arm mlm: measure {measure['kind']}: {told}\n"
     assert not (tmp_path / "out/runs").exists()
 
 
@@ -283,12 +292,14 @@ def test_training_refuses_an_environment_that_lets_checkpoints_execute_code(tmp_
             r"least_count or give more text\.",
         ),
         (
-            "{objective: {kind: skip_gram}}",
-            r"skip_gram has one layer, so layer_change has nothing to compare; leave the measure out, or give the "
-            r"arm a spec of its own\.",
+            "{objective: {kind: masked_lm, masking: {ratio: 0.01, select: {kind: cloze, words: [damen]}}}}",
+            r"objective\.masking\.select: the lexicon of cloze leaves 0\.\d+ tokens to predict in a step of "
+            r"training\.tokens_per_step = 128, expected at least 1; give words that data\.train has more of, or "
+            r"raise "
+            r"objective\.masking\.ratio\.",
         ),
     ],
-    ids=["lexicon", "n-grams", "layers"],
+    ids=["lexicon", "n-grams", "few words"],
 )
 def test_what_an_arm_needs_of_the_text_is_asked_before_any_run_starts(arm, sentence, tmp_path):
     spec = tmp_path / "needs.yaml"
@@ -301,5 +312,60 @@ def test_what_an_arm_needs_of_the_text_is_asked_before_any_run_starts(arm, sente
     )
     result = ablate("run", spec, "--out", tmp_path / "out")
     assert result.exit_code == 2
-    assert re.fullmatch(re.escape(f"{spec}: arm needy: ") + sentence + "\n", result.stderr)
+    place = place_of(spec, arm, "select: ")
+    assert re.fullmatch(re.escape(f"{spec}:{place}: arm needy: ") + sentence + "\n", result.stderr)
     assert not (tmp_path / "out" / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "training", "at", "sentence"),
+    [
+        (
+            "a dog barks\n\nthe cat is old\n\n" * 40,
+            "{input_format: segment_pair}",
+            "train.txt",
+            "data.train: training.input_format = segment_pair needs documents of several sentences, but each has "
+            "one; "
+            "name the column data.document, or end documents with blank lines only.",
+        ),
+        (
+            "thedogbarks\nthecatisold\n" * 40,
+            "{word_order: {kind: ngrams}}",
+            "{kind: ngrams}",
+            "training.word_order needs words, but no sentence of data.train has two of them with a space "
+            "between; put "
+            "spaces between words, or choose a setting of single tokens.",
+        ),
+    ],
+    ids=["pairs", "words"],
+)
+def test_text_without_pairs_or_words_is_found_before_any_run_starts(text, training, at, sentence, tmp_path):
+    for name in ("train.txt", "validation.txt"):
+        (tmp_path / name).write_text(text)
+    spec = tmp_path / "needs.yaml"
+    spec.write_text(
+        "name: needs\nversion: 1\ndata: {kind: files, train: train.txt, validation: validation.txt, vocab_size: "
+        "30}\n"
+        "encoder: {num_hidden_layers: 1, hidden_size: 8, num_attention_heads: 1}\n"
+        "objective: {kind: masked_lm}\ntraining: {max_steps: 2, tokens_per_step: 128}\n"
+        f"arms:\n  fine: {{}}\n  needy: {{training: {training}}}\nseeds: [0]\n"
+    )
+    result = ablate("run", spec, "--out", tmp_path / "out", "--data-root", tmp_path)
+    assert result.exit_code == 2
+    assert result.stderr == f"{spec}:{place_of(spec, at)}: arm needy: {sentence}\n"
+    assert not (tmp_path / "out" / "runs").exists()
+
+
+def test_a_lexicon_that_is_not_there_is_found_with_its_line(tmp_path):
+    spec = tmp_path / "needs.yaml"
+    spec.write_text(
+        "name: needs\nversion: 1\ndata: {kind: language, train: 300, vocab_size: 256}\n"
+        "training: {max_steps: 2, tokens_per_step: 128}\nobjective: {kind: masked_lm}\n"
+        "arms:\n  words: {objective: {masking: {select: {kind: cloze, file: gone.txt}}}}\nseeds: [0]\n"
+    )
+    result = ablate("plan", spec, "--out", tmp_path / "out", "--data-root", tmp_path)
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"{spec}:{place_of(spec, 'gone.txt')}: arm words: {tmp_path}/gone.txt does not exist "
+        f"(objective.masking.select.file; relative paths start at --data-root). Correct the path.\n"
+    )

@@ -40,7 +40,7 @@ def reference(ids_N, *, epoch_N, sentence_N, position_N, masking, vocab_size, se
         turn = uniforms(key, np.array([epoch]), np.array([number])).item() * n
         units = units_of(candidates, joined_N)
         if masking.count == "fixed":
-            turn, width = int(turn), max(width, 1)
+            turn, width = int(turn), max(round(width), 1)
         laid = 0  # how much of the circle the units before take
         for unit in sorted(units, key=lambda unit: draw(unit[0], 0)):
             middle = (laid + len(unit) / 2 + turn) % n
@@ -135,7 +135,7 @@ def test_depends_on_seed_epoch_and_sentence_and_on_nothing_beside_them():
     assert not np.array_equal(other_seed.selected_N, whole.selected_N)
 
 
-@pytest.mark.parametrize("count", ["unbiased", "independent"])
+@pytest.mark.parametrize("count", ["unbiased", "independent", "fixed"])
 def test_every_unit_is_hidden_equally_often_whatever_its_length(count):
     flat = text([10] * 5_000)  # sentences of units of 1, 2, 3 and 4 tokens
     joined = np.tile(np.array([0, 0, 0, 1, 0, 1, 1, 0, 1, 1, 1, 0], bool), 5_000)  # START, 1, 2, 3, 4, END
@@ -147,6 +147,27 @@ def test_every_unit_is_hidden_equally_often_whatever_its_length(count):
     whole = ours.selected_N.reshape(-1, 12)
     assert (whole[:, 2] == whole[:, 3]).all()
     assert (whole[:, 7:11] == whole[:, [7]]).all()
+
+
+@pytest.mark.parametrize("count", ["unbiased", "independent", "fixed"])
+def test_units_of_two_tokens_are_hidden_as_often_as_single_tokens(count):
+    """Of six words of one piece and one of two, 15% is 1.2 tokens: `fixed` makes that one."""
+    flat = text([8] * 20_000)
+    joined = np.tile(np.array([0, 0, 0, 0, 1, 0, 0, 0, 0, 0], bool), 20_000)
+    masking = MaskingSettings(count=count)
+    ours = mask_tokens(**flat, masking=masking, vocab_size=V, seed=0, joined_N=joined)
+    share = 1 / 8 if count == "fixed" else 0.15
+    rates = ours.selected_N.reshape(-1, 10)[:, 1:-1].mean(0)
+    assert np.abs(rates - share).max() < 4 * np.sqrt(share * (1 - share) / 20_000)  # four standard errors
+
+
+def test_fixed_counts_are_rounded_as_python_rounds():
+    lengths = list(range(1, 61))
+    ours = mask_tokens(**text(lengths), masking=MaskingSettings(count="fixed"), vocab_size=V, seed=0)
+    starts = np.cumsum([0, *(np.array(lengths) + 2)])[:-1]
+    hidden = np.add.reduceat(ours.selected_N.astype(int), starts)
+    assert hidden.tolist() == [max(1, round(0.15 * n)) for n in lengths]
+    assert (hidden[9], hidden[49], hidden[29]) == (2, 8, 4)  # 1.5 and 7.5 go up, 4.5 goes down
 
 
 def test_the_number_hidden_varies_as_count_says():
@@ -211,13 +232,15 @@ def test_what_was_done_is_counted():
 @pytest.mark.parametrize("count", ["unbiased", "independent", "fixed"])
 def test_corruption_and_prediction_rates_apart(ratio, predict, count):
     """Wettig et al. 2023: each showing hides `ratio`, and no token is asked for twice."""
-    masking = MaskingSettings(ratio=ratio, predict=predict, count=count)
-    assert masking.showings == max(1, int(np.ceil(predict / ratio - 1e-9)))
+    all_seen = {"mask": 1.0, "random": 0.0, "keep": 0.0}  # so that what is shown tells what is hidden
+    masking = MaskingSettings(ratio=ratio, predict=predict, count=count, **all_seen)
+    showings = masking.showings_at(0, 1)
+    assert showings == max(1, int(np.ceil(predict / ratio - 1e-9)))
     lengths = [3, 11, 24, 40] * 400
     flat = text(lengths)
-    asked = np.zeros((masking.showings, len(flat["ids_N"])), bool)
+    asked = np.zeros((showings, len(flat["ids_N"])), bool)
     shown = []
-    for showing in range(masking.showings):
+    for showing in range(showings):
         showing_N = np.full(len(flat["ids_N"]), showing)
         ours = mask_tokens(**flat, masking=masking, vocab_size=V, seed=0, showing_N=showing_N)
         asked[showing] = ours.selected_N
@@ -225,14 +248,41 @@ def test_corruption_and_prediction_rates_apart(ratio, predict, count):
     assert asked.sum(0).max() == 1
     n, sentences = sum(lengths), len(lengths)
     if count == "fixed":
-        of_each = np.add.reduceat(asked.sum(0), np.cumsum([0, *(np.array(lengths) + 2)])[:-1])
-        # To the nearest, at least one; half a token where a window begins between two of them.
-        assert np.abs(of_each - np.maximum(predict * np.array(lengths), 1)).max() <= 1
+        starts = np.cumsum([0, *(np.array(lengths) + 2)])[:-1]
+        hidden = [max(1, round(ratio * n)) for n in lengths]
+        for one in shown:  # the same number in every showing: round(ratio n), as Wettig et al. have it
+            of_each = np.add.reduceat(((one.shown_N != flat["ids_N"]) | one.selected_N).astype(int), starts)
+            assert of_each.tolist() == hidden
+        most = [min(n, showings * k) for n, k in zip(lengths, hidden, strict=True)]
+        expected = [min(k, max(1, round(predict * n))) for n, k in zip(lengths, most, strict=True)]
+        assert np.add.reduceat(asked.sum(0), starts).tolist() == expected
         return
     spread = 4 * np.sqrt(sentences / 4) if count == "unbiased" else 4 * np.sqrt(n / 4)  # four standard errors
     assert abs(asked.sum() - predict * n) < spread
     for one in shown:
         assert abs(one.counts[COUNTED.index("hidden")] - ratio * n) < spread
+
+
+@pytest.mark.parametrize("predict", [0.1, 0.4, 0.7])
+def test_a_schedule_of_the_corruption_leaves_the_share_predicted(predict):
+    schedule = {"kind": "steps", "at": [1, 2, 3], "ratios": [0.4, 0.6, 1.0]}
+    masking = MaskingSettings.model_validate({"ratio": 0.15, "schedule": schedule, "predict": predict})
+    assert [masking.showings_at(step, 4) for step in range(4)] == [
+        max(1, int(np.ceil(predict / ratio))) for ratio in (0.15, 0.4, 0.6, 1.0)
+    ]
+    assert masking.mean_showings(4) == np.mean([masking.showings_at(step, 4) for step in range(4)])
+    assert masking.mean_predicted(4) == masking.least_predicted() == predict
+    flat = text([20] * 500)
+    for step in range(4):
+        ratio, asked = masking.ratio_at(step, 4), 0
+        for showing in range(masking.showings_at(step, 4)):
+            showing_N = np.full(len(flat["ids_N"]), showing)
+            settings = {"masking": masking, "vocab_size": V, "seed": 0, "ratio": ratio}
+            ours = mask_tokens(**flat, **settings, showing_N=showing_N)
+            # Whole numbers of the 20 tokens, so that nothing is rounded at random.
+            assert ours.counts[COUNTED.index("hidden")] == round(ratio * 10_000)
+            asked += int(ours.selected_N.sum())
+        assert asked == round(predict * 10_000)
 
 
 def test_all_showings_of_a_step_are_what_each_is_alone():
@@ -256,6 +306,7 @@ def test_a_lexicon_loses_as_many_tokens_as_no_lexicon_would():
     ours = mask_tokens(**flat, masking=MaskingSettings(), vocab_size=V, seed=0, candidate_N=allowed)
     assert not ours.selected_N[~allowed].any()
     is_text = flat["ids_N"] >= FIRST_WORD_ID
+    assert ours.counts[COUNTED.index("candidates")] == (allowed & is_text).sum()
     there = (allowed & is_text).reshape(-1, 22).sum(1)
     expected = np.minimum(0.15 * 20, there)  # a sentence with fewer such words loses all of them
     assert (np.abs(ours.selected_N.reshape(-1, 22).sum(1) - expected) < 1).all()

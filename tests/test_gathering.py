@@ -7,6 +7,8 @@ import pandas as pd
 import pytest
 
 from ablations.gathering import gather
+from ablations.logged import corruption
+from lightning_modules.config import MaskingSettings
 
 ROWS = [
     {
@@ -33,7 +35,9 @@ def run(tmp_path):
     ]
     log = tmp_path / "metrics.jsonl"
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    settings = SimpleNamespace(data=SimpleNamespace(vocab_size=105))
+    settings = SimpleNamespace(
+        data=SimpleNamespace(vocab_size=105), objective=SimpleNamespace(masking=MaskingSettings())
+    )
     planned = SimpleNamespace(arm="mlm", seed=1, settings=settings)
     directory = SimpleNamespace(path=tmp_path, metrics=log)
     return SimpleNamespace(directory=directory, tokens="t", run_id="r", run=planned)
@@ -72,3 +76,20 @@ def test_corruption_has_its_shares_and_how_often_a_random_token_is_the_original(
     )
     assert rows.loc["collision_rate", "floor"] == pytest.approx(1 / 100)
     assert rows["step"].unique().tolist() == [10]
+
+
+def test_shares_are_of_all_that_could_be_hidden(tmp_path):
+    """Lines weigh as the tokens that could be hidden do, and a draw without the original has no chance of it."""
+    log = tmp_path / "metrics.jsonl"
+    counts = [(100, 15, 9, 3, 3, 0), (300, 15, 12, 0, 3, 0), (0, 0, 0, 0, 0, 0)]
+    names = ("hidden", "masked", "random", "kept", "random_unchanged")
+    lines = [
+        {"step": 1, "corruption/candidates": n}
+        | {f"corruption/{name}": count / max(n, 1) for name, count in zip(names, of, strict=True)}
+        for n, *of in counts
+    ]
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    rows = {row["metric"]: row for row in corruption(log, vocab_size=105, random_differs=True)}
+    expected = {"hidden": 30 / 400, "masked": 21 / 400, "random": 3 / 400, "kept": 6 / 400, "collision_rate": 0.0}
+    assert {name: row["value"] for name, row in rows.items()} == pytest.approx(expected)
+    assert rows["collision_rate"]["floor"] == 0

@@ -151,10 +151,11 @@ def test_the_loss_of_a_step_is_the_weighted_sum_of_two_means(share, tokens):
     seen, predicted, line = objective.explain(outputs["totals"].tolist())
     assert seen == int(batch["source_tokens"])
     assert predicted == sum(asked)
-    names = {"train/loss", "train/causal_lm", *(f"corruption/{name}" for name in COUNTED[1:])}
+    names = {"train/loss", "train/causal_lm", *(f"corruption/{name}" for name in COUNTED)}
     assert line.keys() == names
     assert line["train/loss"] == pytest.approx(means[0], rel=1e-12)
     assert line["train/causal_lm"] == pytest.approx(means[1], rel=1e-12)
+    assert line["corruption/candidates"] == int(batch["counts"][0])
     assert line["corruption/masked"] == pytest.approx(asked[0] / int(batch["counts"][0]))
 
 

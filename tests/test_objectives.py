@@ -66,7 +66,7 @@ def test_a_batch_that_asks_for_nothing_costs_nothing(kind, none, tokens):
 def test_masked_lm_loss_is_the_mean_negative_log_probability_of_the_hidden_tokens(tokens):
     objective, data, batch = first_batch(settings(), tokens)
     loss = objective.loss(batch)
-    packed = pack(data.split, data.plan[0], row_length=data.row_length, rows=data.rows)
+    packed = pack(data.split, data.plan[0], row_length=data.row_length, rows=data.rows_at(0))
     # The formula in numpy: softmax over the vocabulary at each selected position.
     with torch.no_grad():
         states = objective.encode(batch)[-1]
@@ -245,3 +245,9 @@ def test_the_evaluation_seed_is_no_run_seed_in_disguise(tokens):
     training = objective.view(packed, seed=data.seed)
     frozen = objective.view(packed, seed=EVALUATION_SEED)
     assert not np.array_equal(training["tokens_BT"], frozen["tokens_BT"])
+
+
+def test_steps_that_asked_nothing_have_no_loss(tokens):
+    objective = build(settings(), tokens)
+    totals = [100.0, 0.0, 0.0, *[0.0] * len(objective.counted)]
+    assert objective.explain(totals) == (100, 0, {f"corruption/{name}": 0.0 for name in objective.counted})

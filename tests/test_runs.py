@@ -32,6 +32,26 @@ def test_identity_is_the_same_for_the_same_decisions_written_differently():
     assert identity(settings(), "0123456789") == identity(written_out, "0123456789")
 
 
+def test_identity_is_new_only_where_the_computation_is():
+    """In order: the default, and two settings that compute what they did; then the two that compute otherwise than
+    the identities that they had (920c03ac88 and 305fb719f8)."""
+    falling = {"kind": "linear", "to": 0.1}
+    masking = [
+        {},
+        {"ratio": 0.3, "predict": 0.4},
+        {"ratio": 0.3, "schedule": falling},
+        {"count": "fixed"},
+        {"predict": 0.4, "schedule": falling},
+    ]
+    assert [identity(settings(objective={"masking": one}), "0123456789") for one in masking] == [
+        "4de9322e33",
+        "0656c4987c",
+        "5ae75ec2d4",
+        "028fe64a44",
+        "a9f5fc9106",
+    ]
+
+
 def test_identity_depends_on_the_text_and_not_on_its_path(data_root, tmp_path):
     for name in ("train.tsv", "validation.tsv"):
         shutil.copy(data_root / name, tmp_path / name)

@@ -1,10 +1,13 @@
 """From the settings of a spec to rows of scores: every measure of tasks, on one run of the built-in language."""
 
+from pathlib import Path
+
 import pytest
 from pydantic import TypeAdapter
 
 from ablations import measured
-from ablations.measurable import Measure, caveats, for_run
+from ablations.measurable import LACKS, Measure, caveats, for_run
+from ablations.measures.influence import WITHOUT_ATTENTION
 from ablations.measures.reading import Readings
 from ablations.measuring import measure, rows_of
 from ablations.results import table
@@ -96,6 +99,23 @@ def test_what_is_not_run_and_what_is_no_evidence_is_said(tmp_path):
         "fine_tuning: measured with effort quick, on a part of everything: no evidence.",
     ]
     assert [settings.kind for settings in for_run(FILES, files, data_root=tmp_path)] == ["validation"]
+
+
+def test_a_measure_of_layers_is_left_out_where_there_are_none():
+    asked = TypeAdapter(list[Measure]).validate_python(["layer_change", "influence", "geometry"])
+    runs = [(kind, settings(kind)) for kind in ("masked_lm", "skip_gram", "naive_bidirectional_lm")]
+    assert [[one.kind for one in for_run(asked, run)] for _, run in runs] == [
+        ["layer_change", "influence", "geometry"],
+        ["geometry"],
+        ["layer_change", "geometry"],
+    ]
+    no_attention = "has no layers of one attention to hide a token from"
+    assert caveats(asked, runs, data_root=Path()) == [
+        "layer_change: not run for skip_gram: skip_gram has one layer, which changes into no other.",
+        f"influence: not run for skip_gram: skip_gram {no_attention}.",
+        f"influence: not run for naive_bidirectional_lm: naive_bidirectional_lm {no_attention}.",
+    ]
+    assert LACKS["influence"][0] == WITHOUT_ATTENTION
 
 
 def test_text_of_files_has_no_built_in_task(tmp_path):

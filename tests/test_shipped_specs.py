@@ -9,8 +9,11 @@ import re
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from ablations import grid, specfile
+from ablations.experiment import Workspace
+from ablations.preparing import prepare_text
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
@@ -51,3 +54,41 @@ def test_opens_with_question_runs_cost_expect_and_start(path):
     assert len(runs) == arms * seeds
     command = f"ablate run {path.relative_to(ROOT).as_posix()}"
     assert (opening["Start"] + " ").startswith(command + " ")
+
+
+LANGUAGE = {"kind": "language", "train": 2000, "validation": 400, "test": 10, "vocab_size": 512, "max_length": 64}
+SIZES = {
+    "tokens": 2000,
+    "types": 20,
+    "clusters": 20,
+    "occurrences": 10,
+    "neighbours": 5,
+    "neighbours_of_type": 2,
+    "words": ["tu", "til"],
+    "treebank": None,
+    "sentences": 20,
+}
+
+
+def small(resolved):
+    """The same arms and measures, on a small encoder and a small text of the built-in language."""
+    for arm in resolved["arms"].values():
+        layers = min(2, arm["encoder"]["num_hidden_layers"])
+        shape = {"hidden_size": 16, "num_attention_heads": 4, "intermediate_size": 32, "num_hidden_layers": layers}
+        arm["encoder"] |= shape
+        arm["training"]["tokens_per_step"] = 512
+        arm["data"] = LANGUAGE
+        if "treebank" in (select := arm["objective"].get("masking", {}).get("select", {})):
+            select["treebank"] = None
+    for measure in resolved["measures"]:
+        measure |= {name: size for name, size in SIZES.items() if name in measure and measure[name] is not None}
+    return resolved | {"seeds": [0], "claims": []}
+
+
+@shipped
+def test_can_start(path, tmp_path, tmp_path_factory):
+    """What is asked before the first run starts is there, for every arm with every measure."""
+    spec = tmp_path / path.name
+    spec.write_text(json.dumps(small(grid.resolved(specfile.load(path)))), encoding="utf-8")
+    workspace = Workspace.open(spec, out=tmp_path_factory.getbasetemp() / "started", data_root=tmp_path)
+    prepare_text(workspace, workspace.planned, Console(quiet=True))

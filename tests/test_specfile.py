@@ -450,8 +450,77 @@ TOGETHER = [
     (
         "mlm: {}",
         "mlm: {objective: {kind: replaced_token, generator: {shrink: 3}}}",
-        "9:63: arm mlm: objective.generator.shrink must divide encoder.hidden_size into a width that its 1 heads "
-        "divide, but 64 / 3 is 21.3333",
+        "9:63: arm mlm: objective.generator.shrink must divide encoder.hidden_size, but 64 / 3 is 21.3333; "
+        "choose a "
+        "divisor",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {objective: {kind: replaced_token, generator: {shrink: 6}}, encoder: {hidden_size: 96, "
+        "num_attention_heads: 32}}",
+        "9:63: arm mlm: objective.generator.shrink must leave a width that the generator's 5 heads divide, "
+        "but 96 / 6 is 16; choose another divisor of encoder.hidden_size",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {objective: {kind: replaced_token, masking: {mask: 0.0, random: 0.0, keep: 1.0}}}",
+        "9:83: arm mlm: objective.masking.keep must be below 1 for replaced_token, whose generator would copy"
+        " what it sees and replace nothing; raise mask",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {objective: {window: 7}}",
+        "9:29: arm mlm: objective.window must stand with objective.sees = window, but that is both_sides, "
+        "which reads no window; set it, or take window away",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {objective: {masking: {random_differs: true, random: 0.0, keep: 0.2}}}",
+        "9:47: arm mlm: objective.masking.random_differs must stand with random tokens, but "
+        "objective.masking.random is 0; raise it, or take random_differs away",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {objective: {masking: {copies: 4, schedule: {kind: linear, to: 0.3}}}}",
+        "9:39: arm mlm: objective.masking.copies must be the same whenever they come again, but "
+        "objective.masking.schedule changes how much is hidden; take one of the two away",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {objective: {masking: {schedule: {kind: steps, at: [5, 500], ratios: [0.1, 0.2]}}}}",
+        "9:59: arm mlm: objective.masking.schedule.at must end before the last step, but 500 is not one of "
+        "the training.max_steps = 20 steps, of which the first is 0; lower it",
+    ),
+    (
+        "mlm: {}",
+        'mlm: {objective: {masking: {select: {kind: cloze, words: ["very good"]}}}}',
+        "9:60: arm mlm: objective.masking.select.words must hold single words, but 'very good' has a space; "
+        "give its words one by one",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {objective: {masking: {select: {kind: generic, words: [good], treebank: bank.parquet}}}}",
+        "9:80: arm mlm: objective.masking.select.treebank must stand with part_of_speech, which alone is read"
+        " from it; add that, or take treebank away",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {objective: {masking: {select: {kind: cloze, part_of_speech: [PROPN]}}}}",
+        "9:69: arm mlm: objective.masking.select.part_of_speech has PROPN, which no word of the built-in "
+        "language is; its tags are ADJ, ADP, ADV, AUX, CCONJ, DET, NOUN, NUM, PART, PRON, PUNCT, SCONJ, VERB;"
+        " name one of these",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {objective: {masking: {select: {kind: cloze, part_of_speech: [NOUNS]}}}}",
+        "9:70: an entry of objective.masking.select.part_of_speech must be ADJ, ADP, ADV, AUX, CCONJ, DET, "
+        'INTJ, NOUN, NUM, PART, PRON, PROPN, PUNCT, SCONJ, SYM, VERB or X, but is "NOUNS"',
+    ),
+    (
+        "seeds: [0, 1]",
+        "match: predictions\ngrid: {base: mlm, axes: {objective.kind: [skip_gram]}}\nseeds: [0, 1]",
+        "11:8: match: predictions cannot hold for arm mlm,kind=skip_gram, which predicts pairs of words; "
+        "match flops or steps, or give the arm an experiment of its own",
     ),
     (
         "mlm: {}",

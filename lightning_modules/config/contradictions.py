@@ -3,8 +3,21 @@
 from collections.abc import Iterator
 
 from lightning_modules.config.data import ColumnSettings, FilesData
-from lightning_modules.config.masking import Cloze, Generic, LabelWord, MaskingSettings, Uniform
-from lightning_modules.config.objectives import MaskedLMSettings, PermutationLMSettings, ReplacedTokenSettings
+from lightning_modules.config.masking import (
+    LANGUAGE_TAGS,
+    Cloze,
+    Generic,
+    LabelWord,
+    MaskingSettings,
+    Steps,
+    Uniform,
+)
+from lightning_modules.config.objectives import (
+    MaskedLMSettings,
+    ObjectiveSettings,
+    PermutationLMSettings,
+    ReplacedTokenSettings,
+)
 from lightning_modules.config.run import RunSettings
 from lightning_modules.config.training import PAIR_FORMATS
 from lightning_modules.config.word_order import Natural
@@ -79,12 +92,31 @@ def _objective(run: RunSettings) -> Iterator[Contradiction]:
     if isinstance(objective, ReplacedTokenSettings):
         width, shrink = run.encoder.hidden_size, objective.generator.shrink
         heads = max(1, run.encoder.num_attention_heads // shrink)
-        if width % shrink or width // shrink % heads:
+        if width % shrink:
             yield (
                 ("objective", "generator", "shrink"),
-                f"must divide encoder.hidden_size into a width that its {heads} heads divide, but "
-                f"{width} / {shrink} is {width / shrink:g}",
+                f"must divide encoder.hidden_size, but {width} / {shrink} is {width / shrink:g}; choose a divisor",
             )
+        elif width // shrink % heads:
+            yield (
+                ("objective", "generator", "shrink"),
+                f"must leave a width that the generator's {heads} heads divide, but {width} / {shrink} is "
+                f"{width // shrink}; choose another divisor of encoder.hidden_size",
+            )
+    if isinstance(objective, ReplacedTokenSettings) and objective.masking.keep == 1:
+        yield (
+            ("objective", "masking", "keep"),
+            "must be below 1 for replaced_token, whose generator would copy what it sees and replace nothing; "
+            "raise mask",
+        )
+    unread = objective.kind != "skip_gram" and objective.sees != "window"
+    if unread and objective.window != ObjectiveSettings.model_fields["window"].default:
+        yield (
+            ("objective", "window"),
+            f"must stand with objective.sees = window, but that is {objective.sees}, which reads no window; set "
+            f"it, or "
+            f"take window away",
+        )
     if objective.kind in ("permutation_lm", "naive_bidirectional_lm") and run.encoder.positions == "none":
         yield (
             ("encoder", "positions"),
@@ -100,6 +132,13 @@ def _masking(run: RunSettings, masking: MaskingSettings) -> Iterator[Contradicti
             f"objective.masking.predict is for masked_lm; take it away, since {run.objective.kind} predicts "
             f"what it hides",
         )
+    if masking.random_differs and not masking.random:
+        yield (
+            ("objective", "masking", "random_differs"),
+            "must stand with random tokens, but objective.masking.random is 0; raise it, or take random_differs "
+            "away",
+        )
+    yield from _schedule(run, masking)
     least = masking.least_predicted() * run.training.tokens_per_step
     if least < 1:
         yield (
@@ -113,6 +152,7 @@ def _masking(run: RunSettings, masking: MaskingSettings) -> Iterator[Contradicti
                 ("objective", "masking", "select"),
                 f"{select.kind} needs words, file or part_of_speech, which say what is in its lexicon; add one",
             )
+        yield from _lexicon(run, select)
         if select.part_of_speech and not select.treebank and run.data.kind != "language":
             yield (
                 ("objective", "masking", "select", "part_of_speech"),
@@ -146,4 +186,45 @@ def _label_word(run: RunSettings, masking: MaskingSettings) -> Iterator[Contradi
             where,
             "label_word needs sentences that end with their label word; set training.input_format to sentences "
             "and training.word_order to natural",
+        )
+
+
+def _schedule(run: RunSettings, masking: MaskingSettings) -> Iterator[Contradiction]:
+    if masking.schedule is None:
+        return
+    if masking.copies is not None:
+        yield (
+            ("objective", "masking", "copies"),
+            "must be the same whenever they come again, but objective.masking.schedule changes how much is "
+            "hidden; "
+            "take one of the two away",
+        )
+    steps = run.training.max_steps
+    if isinstance(masking.schedule, Steps) and 0 < steps <= masking.schedule.at[-1]:
+        yield (
+            ("objective", "masking", "schedule", "at"),
+            f"must end before the last step, but {masking.schedule.at[-1]} is not one of the training.max_steps = "
+            f"{steps} steps, of which the first is 0; lower it",
+        )
+
+
+def _lexicon(run: RunSettings, select: Cloze | Generic) -> Iterator[Contradiction]:
+    at = ("objective", "masking", "select")
+    for word in select.words:
+        if word.split() != [word]:
+            yield (
+                (*at, "words"),
+                f"must hold single words, but {word!r} has a space; give its words one by one",
+            )
+    if select.treebank and not select.part_of_speech:
+        yield (
+            (*at, "treebank"),
+            "must stand with part_of_speech, which alone is read from it; add that, or take treebank away",
+        )
+    unknown = sorted(set(select.part_of_speech) - LANGUAGE_TAGS)
+    if unknown and not select.treebank and run.data.kind == "language":
+        yield (
+            (*at, "part_of_speech"),
+            f"has {unknown[0]}, which no word of the built-in language is; its tags are "
+            f"{', '.join(sorted(LANGUAGE_TAGS))}; name one of these",
         )

@@ -10,6 +10,18 @@ from lightning_modules.config.settings import Settings, from_name
 
 Ratio = Annotated[float, Field(gt=0, le=1)]
 
+# fmt: off
+Tag = Literal[
+    "ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON", "PROPN", "PUNCT", "SCONJ",
+    "SYM", "VERB", "X",
+]
+# fmt: on
+"""Universal parts of speech."""
+LANGUAGE_TAGS = frozenset(
+    ("ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "NOUN", "NUM", "PART", "PRON", "PUNCT", "SCONJ", "VERB")
+)
+"""Those that words of the built-in language have."""
+
 # Selection -------------------------------------------------------------------------------------------
 
 
@@ -57,7 +69,7 @@ class Lexicon(Settings):
     """The list itself."""
     file: str | None = Field(None, min_length=1)
     """A text file with a word a line; relative paths start at --data-root."""
-    part_of_speech: tuple[Annotated[str, Field(min_length=1)], ...] = Field((), strict=False)
+    part_of_speech: tuple[Tag, ...] = Field((), strict=False)
     """Universal tags, as in [NOUN, VERB]: all words that are most often one of these in `treebank`, or in the
     built-in language where that is the text."""
     treebank: str | None = Field(None, min_length=1)
@@ -158,15 +170,17 @@ class MaskingSettings(Settings):
     """What is hidden together, and what is never hidden."""
     count: Literal["unbiased", "fixed", "independent"] = "unbiased"
     """How many a sentence of n tokens loses. `unbiased`: ratio x n rounded up or down at random, so that the mean
-    is exact. `fixed`: rounded to the nearest, at least 1, as BERT does: no variance, but more than `ratio` in
-    short sentences. `independent`: each draws for itself. Words, spans and n-grams are not cut to fit."""
+    is exact. `fixed`: round(ratio x n), at least 1: no variance, but more than `ratio` in short sentences; halves
+    go to the even number, as in BERT's code, which however counts special tokens in n. `independent`: each draws
+    for itself. Words, spans and n-grams are not cut to fit."""
     copies: int | None = Field(None, ge=1)
     """Static masking: so many fixed corruptions of each sentence, in turn, epoch by epoch; without it every
     epoch draws a new one (dynamic masking)."""
     predict: float | None = Field(None, gt=0, le=1)
-    """Share of a sentence's tokens that is predicted, where it is not `ratio` (Wettig et al. 2023, section 4).
-    Less: some of the hidden are not asked for. More: the sentence is shown several times in a step, each time
-    with `ratio` of it hidden, no token being asked for twice."""
+    """Share of a sentence's tokens that is predicted, where it is not `ratio` (Wettig et al. 2023, section 4); a
+    schedule of the ratio does not change it. Less: some of the hidden are not asked for. More: the sentence is
+    shown several times in a step, predict / ratio rounded up, each time with `ratio` of it hidden, no token being
+    asked for twice. With `count: fixed` what all showings hide is the most that is asked for."""
 
     @field_validator("keep")
     @classmethod
@@ -199,20 +213,24 @@ class MaskingSettings(Settings):
 
     def mean_predicted(self, max_steps: int) -> float:
         """The mean share of a sentence's tokens that is predicted, over all steps."""
-        return min(1.0, self.predicted / self.ratio * self.mean_ratio(max_steps))
+        return self.mean_ratio(max_steps) if self.predict is None else self.predict
 
     def least_predicted(self) -> float:
         """The smallest share that is predicted in any step."""
+        if self.predict is not None:
+            return self.predict
         schedule = self.schedule
         later = () if schedule is None else schedule.ratios if isinstance(schedule, Steps) else (schedule.to,)
-        return self.predicted / self.ratio * min((self.ratio, *later))
+        return min((self.ratio, *later))
 
-    @property
-    def predicted(self) -> float:
-        """Share of a sentence's tokens that is predicted, as long as no schedule changes the ratio."""
-        return self.ratio if self.predict is None else self.predict
+    def showings_at(self, step: int, max_steps: int) -> int:
+        """How often a sentence is shown in a step, counted from 0."""
+        if self.predict is None:
+            return 1
+        return max(1, math.ceil(self.predict / self.ratio_at(step, max_steps) - 1e-9))
 
-    @property
-    def showings(self) -> int:
-        """How often a sentence is shown in a step."""
-        return max(1, math.ceil(self.predicted / self.ratio - 1e-9))
+    def mean_showings(self, max_steps: int) -> float:
+        """How often a sentence is shown in a step, on average over all steps."""
+        if self.schedule is None or not max_steps:
+            return self.showings_at(0, max_steps)
+        return math.fsum(self.showings_at(step, max_steps) for step in range(max_steps)) / max_steps

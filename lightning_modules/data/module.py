@@ -11,12 +11,10 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from lightning_modules.data.batches import BatchPlan, consecutive, pack
 from lightning_modules.data.pairs import rearranged, require_documents
 from lightning_modules.data.sequences import Sequences, single_sentences
-from lightning_modules.data.tokenizer import starts_word
 from lightning_modules.data.tokens import Split, Tokens
-from lightning_modules.data.words import require_boundaries
 from lightning_modules.objective import Batch, Objective
 from lightning_modules.randomness import derive
-from lightning_modules.word_order import reordered
+from lightning_modules.training_text import training_text
 
 ROW_ROUNDING = 8  # row lengths are multiples of this, which kernels like
 
@@ -29,15 +27,7 @@ class RunData(L.LightningDataModule):
         self.objective, self.workers = objective, workers
         training, seed = objective.run.training, objective.run.seed
         max_length = objective.run.data.max_length
-        natural = tokens.train if training.sentences is None else tokens.train.head(training.sentences)
-        self.split, self.word_order = natural, None
-        if training.max_steps and training.word_order.kind != "natural":
-            starts_V = starts_word(tokens.tokenizer)
-            if training.word_order.unit == "words":
-                require_boundaries(natural, starts_V, setting="training.word_order")
-            self.split, self.word_order = reordered(
-                natural, training.word_order, starts_V=starts_V, max_length=max_length, seed=seed
-            )
+        self.split, self.word_order = training_text(objective.run, tokens)
         self.plan = BatchPlan(
             self.split,
             tokens_per_step=training.tokens_per_step,
@@ -47,10 +37,9 @@ class RunData(L.LightningDataModule):
             max_length=max_length,
         )
         self.row_length = row_length(self.split, None if training.input_format == "sentences" else max_length)
-        self.rows = -(-training.tokens_per_step * objective.showings // self.row_length)
         self.seed = derive(seed, "data")
         if training.max_steps:
-            require_documents(self.split, objective.pair_loss)
+            require_documents(self.split, objective.pair_loss, training.input_format)
             objective.look_through(tokens, self.split)
 
     def train_dataloader(self) -> DataLoader[Batch]:
@@ -64,6 +53,11 @@ class RunData(L.LightningDataModule):
             pin_memory=torch.cuda.is_available(),
         )
 
+    def rows_at(self, step: int) -> int:
+        """How many rows a step has over all devices, at least."""
+        showings = self.objective.showings_at(step)
+        return -(-self.objective.run.training.tokens_per_step * showings // self.row_length)
+
     def batch(self, step: int) -> Batch:
         """The tensors of this device's share of a step."""
         rank, ranks = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
@@ -72,9 +66,9 @@ class RunData(L.LightningDataModule):
             self.split,
             sequences,
             row_length=self.row_length,
-            rows=self.rows,
+            rows=self.rows_at(step),
             targets=self.objective.needs_targets,
-            showings=self.objective.showings,
+            showings=self.objective.showings_at(step),
             number=step,
             rank=rank,
             ranks=ranks,

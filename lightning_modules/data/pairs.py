@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from lightning_modules.config import PAIR_FORMATS, InputFormat
 from lightning_modules.data.sequences import PAIR, Sequences
 from lightning_modules.data.tokens import Split
 from lightning_modules.data.words import runs
@@ -22,15 +23,16 @@ OTHER = 0
 """Label of a pair that is not as it stands in the text."""
 
 
-def require_documents(split: Split, pair_loss: PairLoss) -> None:
-    """Refuse a text in which a loss on pairs would never have a pair, or never one from two documents.
+def require_documents(split: Split, pair_loss: PairLoss, input_format: InputFormat) -> None:
+    """Refuse a text of which no pair can be made, or, where a loss asks for them, none from two documents.
 
     Raises:
         DataError: every document is one sentence, or the text is one document.
     """
-    if pair_loss != "none" and np.diff(split.documents).all():
+    if input_format in PAIR_FORMATS and np.diff(split.documents).all():
+        asks = f"training.input_format = {input_format}" if pair_loss == "none" else pair_loss
         raise DataError(
-            f"data.train: {pair_loss} needs documents of several sentences, but each has one; name the column "
+            f"data.train: {asks} needs documents of several sentences, but each has one; name the column "
             f"data.document, or end documents with blank lines only."
         )
     if pair_loss == "next_sentence" and split.documents[-1] == 0:
