@@ -128,6 +128,11 @@ def _shown_in(entry: Mapping[str, Any], claim: Claim | None, said: Mapping[str, 
             for number, table in enumerate(said["tasks"], start=1)
             if table["measure"] == measure
         ]
+    found += [
+        {"id": figure["name"], "title": f"Figure {number}. {figure['title']}"}
+        for number, figure in enumerate(said["figures"], start=1)
+        if figure.get("kind") == "settings" and _by_setting(figure, entry["needs"])
+    ]
     metrics = _metrics(claim)
     if metrics & SHOWN and said["corruptions"]:
         found.append({"id": "corruption-table", "title": "Masked LM and its tokens"})
@@ -141,6 +146,12 @@ def _metrics(claim: Claim | None) -> set[str]:
     parts = claim.parts.values() if claim else ()
     quantities = (getattr(part, "of", None) for part in parts)  # distances of runs have a measure of their own
     return {of.metric for of in quantities if of is not None and of.metric}
+
+
+def _by_setting(figure: Mapping[str, Any], needs: Mapping[str, Any]) -> bool:
+    """Whether a figure of arms that differ in a setting compares what a claim compares."""
+    compared = set(figure["arms"]) & set(needs["arms"])
+    return len(compared) > 1 and any(panel["measure"] in needs["measures"] for panel in figure["panels"])
 
 
 def _shows(panel: Mapping[str, Any], measure: str, *, along_steps: bool) -> bool:

@@ -123,8 +123,13 @@ def article(folder, name):
 
 def test_claims_come_first_and_each_has_its_heading(shown):
     headings = [data.strip() for tag, data in shown.texts if tag in ("h2", "h3") and data.strip()]
-    assert headings[:3] == ["Contents", "Claims", "How to read this"]
-    assert headings[3:10] == [
+    assert headings[:4] == [
+        "Incomplete",
+        "Contents",
+        "Claims",
+        "How to read this",
+    ]  # of mt two seeds are validated
+    assert headings[4:11] == [
         *("It changes more.", "It changes less.", "It is the same.", "It starts with more."),
         *("It is rarely known.", "It falls and rises.", "Not run"),
     ]
@@ -399,6 +404,17 @@ def test_what_an_undecided_claim_lacks_suits_bounds_and_conditions():
     condition = {"verdict": "undecided", "deciding": own["name"], "parts": [own | {"condition": True}]}
     said = claim_texts.would_change(condition, directions={})
     assert said.startswith("First of all part-0 must be borne out. More seeds.")
+
+
+def test_a_claim_leads_to_the_figure_of_the_setting_that_its_arms_differ_in(tmp_path):
+    split = {"title": "Scores by corruption split", "kind": "settings", "panels": [panel("token_information")]}
+    split |= {"name": "by_split", "arms": ["mlm", "100-0-0", "80-20-0"]}
+    other = split | {"name": "other", "arms": ["mlm", "mlm-itself"]}
+    experiment = alone(shipped()[14], tmp_path, seeds=3)
+    said = {"claims": verdicts(experiment), "figures": [other, split], "tasks": [], "corruptions": []}
+    (entry,) = claim_entries(experiment, said)
+    assert {"id": "by_split", "title": "Figure 2. Scores by corruption split"} in entry["shown_in"]
+    assert "other" not in {place["id"] for place in entry["shown_in"]}
 
 
 def test_claims_stand_in_the_order_of_their_numbers(folder):

@@ -78,8 +78,13 @@ def small(resolved):
         arm["encoder"] |= shape
         arm["training"]["tokens_per_step"] = 512
         arm["data"] = LANGUAGE
-        if "treebank" in (select := arm["objective"].get("masking", {}).get("select", {})):
+        select = arm["objective"].get("masking", {}).get("select", {})
+        if "treebank" in select:
             select["treebank"] = None
+        if select.get("words"):
+            select["words"] = SIZES["words"]
+        if select.get("kind") == "label_word":  # which is of labelled text: tests/test_cloze_toy.py
+            arm["objective"]["masking"]["select"] = {"kind": "uniform"}
     for measure in resolved["measures"]:
         measure |= {name: size for name, size in SIZES.items() if name in measure and measure[name] is not None}
     return resolved | {"seeds": [0], "claims": []}
