@@ -407,7 +407,11 @@ def test_what_an_undecided_claim_lacks_suits_bounds_and_conditions():
 
 
 def test_a_claim_leads_to_the_figure_of_the_setting_that_its_arms_differ_in(tmp_path):
-    split = {"title": "Scores by corruption split", "kind": "settings", "panels": [panel("token_information")]}
+    split = {
+        "title": "Scores by corruption split",
+        "kind": "settings",
+        "panels": [panel("token_information", kind="settings")],
+    }
     split |= {"name": "by_split", "arms": ["mlm", "100-0-0", "80-20-0"]}
     other = split | {"name": "other", "arms": ["mlm", "mlm-itself"]}
     experiment = alone(shipped()[14], tmp_path, seeds=3)
