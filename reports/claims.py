@@ -36,22 +36,28 @@ class Measured(NamedTuple):
     """What the experiment lacks, a reason each; not empty where a part is missing."""
 
 
-def measured(claim: Claim, rows: Rows, *, arms: Collection[str] | None = None) -> Measured:
+def measured(
+    claim: Claim, rows: Rows, *, arms: Collection[str] | None = None, measures: Collection[str] = ()
+) -> Measured:
     """The effects of a claim, as far as the table has them.
 
     Args:
         claim: what to compute.
         rows: the table.
         arms: those that the experiment has, measured or not; those of the table, if not given.
+        measures: kinds of those that it asks for, measured or not.
     """
     there = set(rows.seeds if arms is None else arms)
     missing = []
     if lacking := [arm for arm in claim.needs.arms if arm not in there]:
         missing.append(f"the experiment has no arm {_listed(lacking)}")
-    if lacking := [name for name in claim.needs.measures if name not in rows.measures]:
+    unmeasured = [name for name in claim.needs.measures if name not in rows.measures]
+    if lacking := [name for name in unmeasured if name not in measures]:
         missing.append(f"there are no results of {_listed(lacking)}")
     if missing and claim.needs.spec:
         missing[0] = f"needs {claim.needs.spec}, as {missing[0]}"
+    if open_here := [name for name in unmeasured if name in measures]:
+        missing.append(f"there are no results of {_listed(open_here)} yet; `ablate run` computes them")
     parts: dict[str, SeedEffects] = {}
     for name, effect in (claim.provided | claim.parts).items():
         try:
@@ -104,7 +110,10 @@ def verdicts(experiment: Experiment, *, alpha: float = ALPHA) -> list[dict[str, 
     files = list(_files(experiment))
     claims = [(file, claim) for file, loaded in files if isinstance(loaded, Claims) for claim in loaded.claims]
     rows = Rows(experiment.table)
-    found = {claim.name: measured(claim, rows, arms=experiment.plan.arms) for _, claim in claims}
+    found = {
+        claim.name: measured(claim, rows, arms=experiment.plan.arms, measures=experiment.measures)
+        for _, claim in claims
+    }
     judged = judgements(found.values(), alpha=alpha)
     entries = []
     for file, loaded in files:

@@ -361,3 +361,10 @@ def test_a_claim_that_cannot_be_judged_here_says_which_experiment_has_what_it_ne
     claim = shipped()[8]
     found = measured(claim, Rows(frame(claim, 3)), arms=("mlm",))
     assert found.missing[0] == "needs unmasking.yaml, as the experiment has no arm n1, corpus"
+
+
+def test_what_is_asked_for_and_not_there_yet_is_no_reason_to_go_elsewhere():
+    claim = shipped()[8]
+    rows = Rows(frame(shipped()[26], 3))
+    found = measured(claim, rows, arms=claim.needs.arms, measures=("fine_tuning", "layer_change"))
+    assert found.missing[0] == "there are no results of fine_tuning yet; `ablate run` computes them"
