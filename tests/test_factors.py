@@ -203,7 +203,7 @@ EXPECTED = {
     "article-layers": {},
     "masking-ratio": {"objective.masking.ratio": 6},
     "word-order": {"training.word_order": 9, "encoder.positions": 2},
-    "sentence-pairs": {"training.input_format": 5, "objective.pair_loss": 5},
+    "sentence-pairs": {"training.input_format": 6, "objective.pair_loss": 5},
     "unmasking-tiny": {
         **{SPLIT: 4, "objective.sees": 2, "objective.pair_loss": 2, "encoder.num_hidden_layers": 2},
     },
