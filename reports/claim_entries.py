@@ -38,7 +38,7 @@ def claim_entries(experiment: Experiment, said: Mapping[str, Any]) -> list[dict[
     claims = {claim.name: claim for claim in _claims(experiment)}
     names: set[str] = set()
     entries = []
-    for entry in sorted(_printable(said["claims"]), key=_number):
+    for entry in _printable(said["claims"]):
         name = f"claim-{re.sub('[^a-z0-9._-]+', '_', entry['name'])}"
         while name in names:  # a file that is missing has any name, and names differ in what is left out here
             name += "_"
@@ -55,12 +55,6 @@ def claim_entries(experiment: Experiment, said: Mapping[str, Any]) -> list[dict[
             }
         entries.append(made)
     return entries
-
-
-def _number(entry: Mapping[str, Any]) -> float:
-    """Claims stand in the order of their numbers, those without one after them as they came."""
-    number = entry.get("number")
-    return float("inf") if number is None else number
 
 
 def _printable(value: Any) -> Any:

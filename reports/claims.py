@@ -103,7 +103,8 @@ def _smallest(item: Measured, parts: Mapping[str, SeedEffects]) -> dict[str, flo
 
 
 def verdicts(experiment: Experiment, *, alpha: float = ALPHA) -> list[dict[str, Any]]:
-    """Every claim of the experiment with its verdict, in the order of the files; plain data.
+    """Every claim of the experiment with its verdict, plain data: in the order of their numbers, those without one
+    behind them as they came.
 
     A file that is missing or wrong is one entry that says so.
     """
@@ -124,7 +125,12 @@ def verdicts(experiment: Experiment, *, alpha: float = ALPHA) -> list[dict[str, 
             changed = _change(claim.name, loaded, file)
             judgement, level = judged[claim.name]
             entries.append(_entry(found[claim.name], judgement, level, file=file.name, changed=changed))
-    return entries
+    return sorted(entries, key=_number)
+
+
+def _number(entry: Mapping[str, Any]) -> float:
+    number = entry.get("number")
+    return float("inf") if number is None else number
 
 
 def claim_files(experiment: Experiment) -> list[dict[str, Any]]:
