@@ -128,7 +128,8 @@ def test_two_seeds_are_insufficient_and_one_is_shown_all_the_same(tmp_path):
 def test_before_anything_is_measured_nothing_is_run(tmp_path):
     experiment = made(tmp_path, table_rows=[])
     assert {entry["verdict"] for entry in verdicts(experiment)} == {"not run"}
-    assert by_name(verdicts(experiment))["more"]["rule"] == "there are no results of layer_change yet; `ablate run` computes them"
+    rule = by_name(verdicts(experiment))["more"]["rule"]
+    assert rule == "there are no results of layer_change yet; `ablate run` computes them"
 
 
 def test_a_claim_that_changes_after_the_runs_is_marked(tmp_path):
