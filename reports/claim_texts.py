@@ -126,8 +126,8 @@ def would_change(entry: Mapping[str, Any], *, directions: Mapping[str, Direction
     part = next(part for part in entry["parts"] if part["name"] == entry["deciding"])
     ways = sum(not part["condition"] for part in entry["parts"])
     if entry["verdict"] == "undecided" and part["condition"]:
-        sentence = _of_part(part, direction="higher", ways=1)
-        return f"First of all {part['name']} must be borne out. {sentence}"
+        lacking = [own["name"] for own in entry["parts"] if own["condition"] and own["verdict"] != "supported"]
+        return f"First of all {listed(lacking)} must be borne out."
     if entry["verdict"] == "undecided" and ways > 1:
         return _of_open_parts(entry["parts"], directions=directions)
     sentence = _of_part(part, direction=directions.get(part["name"], "higher"), ways=ways)

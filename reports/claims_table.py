@@ -50,6 +50,10 @@ def claims_table(content: Mapping[str, Any]) -> None:
             _say(console, f"{file['name']}: {sentence}")
 
 
+DECIDED = ("supported", "contradicted", "equivalent")
+"""Verdicts that more seeds are not needed for."""
+
+
 def _cells(claim: Mapping[str, Any]) -> list[str]:
     verdict = claim["verdict"]
     marker = {None: "", True: "", False: " (!)"}[claim.get("as_expected")]
@@ -60,7 +64,7 @@ def _cells(claim: Mapping[str, Any]) -> list[str]:
         _effect(claim),
         str(claim.get("n") if claim.get("n") is not None else ""),
         _number(claim.get("smallest_seen")),
-        str(claim.get("seeds_to_decide") or ""),
+        "" if verdict in DECIDED else str(claim.get("seeds_to_decide") or ""),
         claim.get("expect", ""),
     ]
 

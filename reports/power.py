@@ -39,7 +39,12 @@ def equivalence_power(margin: float, *, sd: float, seeds: int, level: float) -> 
 
 
 def seeds_to_decide(
-    smallest_effect: float, *, sd: float, level: float, wanted: float = USUAL_POWER, or_absent: bool = True
+    smallest_effect: float,
+    *,
+    sd: float,
+    level: float,
+    wanted: float = USUAL_POWER,
+    absent_level: float | None,
 ) -> int | None:
     """The fewest seeds that, with the wanted power, find an effect of `smallest_effect` where there is one, and
     find it absent where there is none. None beyond `MOST_SEEDS`.
@@ -47,13 +52,15 @@ def seeds_to_decide(
     The spread between seeds is taken to be the one that was seen, which is itself uncertain with few seeds.
 
     Args:
-        or_absent: whether its absence is to be found too; of an effect against a bound there is none.
+        absent_level: at which its absence is to be found; None if it is not, as of an effect against a bound.
     """
 
     def decides(seeds: int) -> bool:
-        return smallest_seen(sd=sd, seeds=seeds, level=level, wanted=wanted) <= smallest_effect and not (
-            or_absent and equivalence_power(smallest_effect, sd=sd, seeds=seeds, level=level) < wanted
-        )
+        if smallest_seen(sd=sd, seeds=seeds, level=level, wanted=wanted) > smallest_effect:
+            return False
+        if absent_level is None:
+            return True
+        return equivalence_power(smallest_effect, sd=sd, seeds=seeds, level=absent_level) >= wanted
 
     if not decides(MOST_SEEDS):
         return None

@@ -232,9 +232,10 @@ def _seeds_wanted(effects: SeedEffects, smallest: float, *, level: float, ways: 
         agreeing = int(np.ceil(np.log2(2 * ways / level)))
         return {"smallest_seen": 0.0 if seeds >= agreeing else np.nan, "seeds_to_decide": agreeing}
     sd, own = float(effects.values.std(ddof=1)), evidence.shared_level(effects, level)
+    absent_level = own / ways if _may_be_equivalent(effects) else None  # one part found absent is enough
     return {
         "smallest_seen": smallest_seen(sd=sd, seeds=seeds, level=own),
-        "seeds_to_decide": seeds_to_decide(smallest, sd=sd, level=own, or_absent=_may_be_equivalent(effects)),
+        "seeds_to_decide": seeds_to_decide(smallest, sd=sd, level=own, absent_level=absent_level),
     }
 
 
@@ -292,7 +293,7 @@ def _rule(effects: SeedEffects, smallest: float, verdict: Verdict, *, level: flo
         surely = "all of it at least" if interval.low >= smallest else "though not all of it at"
         return f"{shown} lies above 0, {surely} the {margin} that matters"
     if verdict == "contradicted":
-        return f"{shown} lies below 0"
+        return f"the {100 * (1 - level / ways):.4g}% interval lies below 0"
     return _open(effects, interval, shown=shown, level=level, margin=margin, ways=ways)
 
 

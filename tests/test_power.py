@@ -56,14 +56,16 @@ def test_the_seeds_that_decide_do_and_one_fewer_does_not():
             and equivalence_power(0.5, sd=0.6, seeds=seeds, level=0.01) >= 0.8
         )
 
-    seeds = seeds_to_decide(0.5, sd=0.6, level=0.01)
+    seeds = seeds_to_decide(0.5, sd=0.6, level=0.01, absent_level=0.01)
     assert decides(seeds)
     assert not decides(seeds - 1)
 
 
 def test_a_wider_spread_and_a_stricter_level_take_more_seeds_and_never_fewer_than_three():
-    found = [seeds_to_decide(1.0, sd=sd, level=0.05) for sd in (0.01, 0.5, 1.0, 2.0)]
+    found = [seeds_to_decide(1.0, sd=sd, level=0.05, absent_level=0.05) for sd in (0.01, 0.5, 1.0, 2.0)]
     assert found[0] == 3
     assert found == sorted(found)
-    assert seeds_to_decide(1.0, sd=0.5, level=0.005) > seeds_to_decide(1.0, sd=0.5, level=0.05)
-    assert seeds_to_decide(0.001, sd=1.0, level=0.05) is None
+    assert seeds_to_decide(1.0, sd=0.5, level=0.005, absent_level=0.005) > seeds_to_decide(
+        1.0, sd=0.5, level=0.05, absent_level=0.05
+    )
+    assert seeds_to_decide(0.001, sd=1.0, level=0.05, absent_level=0.05) is None

@@ -185,7 +185,7 @@ def test_a_claim_with_parts_holds_if_all_do_and_the_weakest_speaks():
 def test_one_part_refutes_it_whatever_the_others_say():
     found = several(a=FIVE, b=-FIVE, c=FIVE[:2], d=FIVE - 1)
     assert (found.verdict, found.deciding) == ("contradicted", "b")
-    assert found.rule == "1 of 4 parts hold; b is contradicted: the 95% interval lies below 0"
+    assert found.rule == "1 of 4 parts hold; b is contradicted: the 98.75% interval lies below 0"
 
 
 def test_one_part_that_makes_no_difference_is_enough_to_say_so():
