@@ -61,10 +61,13 @@ def difference(effect: Difference, rows: Rows) -> dict[str, SeedEffects]:
     if effect.minus is not None:
         readings.append(read(rows, effect.minus_of or effect.of, [effect.minus]))
     seeds, numbers, left_out = _paired(readings)
-    values = numbers[0] - numbers[1] if effect.minus is not None else numbers[0]
-    values = effect.at_most - values if effect.at_most is not None else values - (effect.at_least or 0.0)
-    bounded = bool(effect.at_most or effect.at_least)  # a bound of 0 is the absence of what is measured
-    return {"": SeedEffects(seeds, values, direction=effect.direction, left_out=left_out, bounded=bounded)}
+    found = numbers[0] - numbers[1] if effect.minus is not None else numbers[0]
+    values = effect.at_most - found if effect.at_most is not None else found - (effect.at_least or 0.0)
+    bounds = {name: bound for name in ("at_least", "at_most") if (bound := getattr(effect, name))}
+    beside = {"measured": float(np.mean(found)), **bounds} if bounds else {}
+    # A bound of 0 is the absence of what is measured.
+    made = SeedEffects(seeds, values, direction=effect.direction, left_out=left_out, bounded=bool(bounds))
+    return {"": made._replace(beside=beside)}
 
 
 def trend(effect: Trend, rows: Rows) -> dict[str, SeedEffects]:

@@ -49,6 +49,16 @@ def test_difference_is_paired_by_seed_and_not_by_order():
     assert values(effect(kind="difference", of=SCORE, arm="mlm", at_most=4.0), a) == [1.0, -1.0, -4.0]
 
 
+def test_against_a_bound_what_was_measured_stands_beside_it():
+    a = rows({"mlm": [3.0, 5.0, 8.0]})
+    (low,) = found(effect(kind="difference", of=SCORE, arm="mlm", at_least=4.0), a).values()
+    (high,) = found(effect(kind="difference", of=SCORE, arm="mlm", at_most=4.0), a).values()
+    assert dict(low.beside) == {"measured": pytest.approx(16 / 3), "at_least": 4.0}
+    assert dict(high.beside) == {"measured": pytest.approx(16 / 3), "at_most": 4.0}
+    (free,) = found(effect(kind="difference", of=SCORE, arm="mlm", at_least=0.0), a).values()
+    assert dict(free.beside) == {}
+
+
 def test_a_seed_that_one_arm_lacks_is_left_out_and_said():
     made = found(
         effect(kind="difference", of=SCORE, arm="mlm", minus="clm"),
