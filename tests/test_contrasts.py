@@ -134,6 +134,21 @@ def test_the_area_under_a_learning_curve_is_its_mean_up_to_a_share():
     assert values(effect(kind="difference", of=half, arm="mlm"), table) == [0.25]
 
 
+def test_the_area_is_of_each_arms_own_course_however_long_it_is():
+    """Both have a mean of 0.75; up to step 100, which both have, that of the long one is 0.25."""
+
+    def learning(arm, seed, steps):
+        return [
+            run(arm, seed) | SCORE | {"step": step, "value": v}
+            for step, v in zip(steps, (0.0, 1.0, 1.0), strict=True)
+        ]
+
+    of = SCORE | {"steps": "area"}
+    both = learning("mlm", 0, (0, 200, 400)), learning("clm", 0, (0, 50, 100))
+    [difference] = values(effect(kind="difference", of=of, arm="mlm", minus="clm"), *both)
+    assert difference == 0.0
+
+
 def test_the_way_is_each_arms_own_whatever_its_height():
     """At a quarter of training one has made 3 of its 4 nats, the other 10 of its 40."""
     of = SCORE | {"steps": "way", "until": 0.25}
