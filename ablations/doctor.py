@@ -8,6 +8,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
+from ablations.companions import companions
 from ablations.launch import threads_per_process
 
 KNOWN_BAD = {
@@ -60,16 +61,19 @@ def findings(out: Path) -> Iterator[tuple[str, str, str | None]]:
 def calibrate(out: Path) -> Iterator[tuple[str, str]]:
     """Time a little of what runs do, with one thread and with all, keep what came out, and tell it.
 
-    About a minute and a half on two cores.
+    One thread is timed while the other cores train, as they do when runs have a core each; on a GPU it is alone.
+    About two minutes on two cores.
     """
     from ablations.calibration import Calibration
-    from ablations.timing import reference_rates
+    from ablations.timing import DEVICE, reference_rates
 
-    for threads in sorted({1, threads_per_process(1)}):
+    cores = threads_per_process(1)
+    for threads in sorted({1, cores}):
         rates = []
-        for what, width, rate in reference_rates(threads):
-            rates.append((what, width, rate))
-            yield what, f"{_speed(what, width, rate)}, threads: {threads}"
+        with companions(cores - threads if DEVICE == "cpu" else 0):
+            for what, width, rate in reference_rates(threads):
+                rates.append((what, width, rate))
+                yield what, f"{_speed(what, width, rate)}, threads: {threads}"
         Calibration(out).note_reference(rates, threads=threads)
 
 

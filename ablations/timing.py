@@ -66,6 +66,15 @@ def reference_rates(threads: int) -> Iterator[tuple[str, int, float]]:
         torch.set_num_threads(before)
 
 
+def endless_steps() -> Iterator[int]:
+    """Does a step of training of middle size each time, and says how many tokens it had."""
+    text = made_up_text()
+    while True:
+        step = bare_step(_run("masked_lm", "32-true", WIDTHS[1]), text)
+        for _ in range(TIMED_STEPS + 1):
+            yield step()
+
+
 def made_up_text() -> Tokens:
     """Sentences of 6 to 30 ids, and as many translations of the same lengths."""
     rng = np.random.default_rng(0)

@@ -1,0 +1,44 @@
+"""Processes that train beside what is timed."""
+
+import multiprocessing
+
+import pytest
+
+from ablations import companions, timing
+
+
+def _ends_at_once(ready):
+    """In place of training: a child that could not begin."""
+
+
+def test_as_many_train_inside_as_were_asked_for_and_none_afterwards():
+    with companions.companions(1):
+        (child,) = multiprocessing.active_children()
+        assert child.is_alive()
+    assert not child.is_alive()
+    assert multiprocessing.active_children() == []
+    with companions.companions(0):
+        assert multiprocessing.active_children() == []
+
+
+def test_they_end_with_whatever_ends_the_timing():
+    with pytest.raises(KeyboardInterrupt), companions.companions(1):
+        raise KeyboardInterrupt
+    assert multiprocessing.active_children() == []
+
+
+def test_one_that_cannot_begin_is_an_error_and_no_waiting(monkeypatch):
+    monkeypatch.setattr(companions, "_train", _ends_at_once)
+    with (
+        pytest.raises(RuntimeError, match=r"^a process that trains beside what is timed ended by itself$"),
+        companions.companions(1),
+    ):
+        pass
+    assert multiprocessing.active_children() == []
+
+
+def test_a_companion_has_always_one_more_step(monkeypatch):
+    monkeypatch.setattr(timing, "WIDTHS", (32, 32))
+    monkeypatch.setattr(timing, "TOKENS_PER_STEP", 256)
+    steps = timing.endless_steps()
+    assert all(0 < next(steps) <= 256 for _ in range(3 * timing.TIMED_STEPS + 4))
