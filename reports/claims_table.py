@@ -7,6 +7,9 @@ from rich.console import Console
 from rich.table import Table
 
 from reports.claims import changes
+from reports.numbers import is_absent
+from reports.power import MOST_SEEDS
+from reports.verdicts import DECIDED
 
 STYLES = {
     "supported": "green",
@@ -37,10 +40,12 @@ def claims_table(content: Mapping[str, Any]) -> None:
     if not console.is_terminal:
         console = Console(width=WIDTH)
     console.print(table)
+    _say(console, "effect, seeds, can see: of the part that decides")
     _say(console, "can see: the smallest effect that these seeds find 8 times in 10")
     _say(
         console,
-        "would decide: the seeds that find the smallest effect that matters, or its absence, 8 times in 10",
+        "would decide: the seeds that find the smallest effect that matters, or its absence, 8 times in 10, in "
+        "every part that is open; none: a condition surely fails, which more seeds do not mend",
     )
     _say(console, "(!): not as expected")
     for claim in content["claims"]:
@@ -48,10 +53,6 @@ def claims_table(content: Mapping[str, Any]) -> None:
     for file in content["files"]:
         for sentence in changes(file):
             _say(console, f"{file['name']}: {sentence}")
-
-
-DECIDED = ("supported", "contradicted", "equivalent")
-"""Verdicts that more seeds are not needed for."""
 
 
 def _cells(claim: Mapping[str, Any]) -> list[str]:
@@ -64,9 +65,22 @@ def _cells(claim: Mapping[str, Any]) -> list[str]:
         _effect(claim),
         str(claim.get("n") if claim.get("n") is not None else ""),
         _number(claim.get("smallest_seen")),
-        "" if verdict in DECIDED else str(claim.get("seeds_to_decide") or ""),
+        _seeds_to_decide(claim),
         claim.get("expect", ""),
     ]
+
+
+def _seeds_to_decide(claim: Mapping[str, Any]) -> str:
+    """Of all parts that are open: their number, that it is beyond what anybody trains, or that no number helps."""
+    if claim["verdict"] in DECIDED or not claim.get("deciding"):
+        return ""
+    open_parts = [part for part in claim["parts"] if part["verdict"] != "supported"]
+    if any(part["condition"] and not is_absent(part["high"]) and part["high"] < 0 for part in open_parts):
+        return "none"
+    if claim["seeds_to_decide"] is not None:
+        return str(claim["seeds_to_decide"])
+    beyond = any(part["seeds_to_decide"] is None and not is_absent(part["smallest_seen"]) for part in open_parts)
+    return f"> {MOST_SEEDS}" if beyond else ""
 
 
 def _effect(claim: Mapping[str, Any]) -> str:
