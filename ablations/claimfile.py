@@ -43,20 +43,15 @@ class Claims(NamedTuple):
         return {claim.name: _digest(claim) for claim in self.claims}
 
 
-def load(path: Path, *, specs: Path | None = None) -> Claims:
+def load(path: Path) -> Claims:
     """The claims of a file; nothing about it is left to check.
-
-    Args:
-        path: of the file.
-        specs: the folder of the specs that claims may name as having what they need; None for a copy among
-            results, which has no specs beside it.
 
     Raises:
         SpecProblems: anything is wrong with the file. Its `problems` are all of them, in the order of the file.
     """
     document = yamlfile.read(path, example="version: 1")
     claims = document.content.get("claims")
-    found = [*claim_checks.faults(claims), *(_specs_not_there(claims, specs) if specs else ())]
+    found = [*claim_checks.faults(claims), *_specs_not_there(claims, path.parent.parent)]
     file = None
     try:
         file = ClaimFile.model_validate(document.content)
@@ -74,6 +69,8 @@ def load(path: Path, *, specs: Path | None = None) -> Claims:
 
 def _specs_not_there(claims: Any, specs: Path) -> Iterator[Fault]:
     """Experiments that claims send their readers to, and that nobody finds."""
+    if (specs / "plan.json").is_file():  # the file is a copy among results, which has no specs beside it
+        return
     for index, claim in enumerate(claims if isinstance(claims, list) else ()):
         needs = claim.get("needs") if isinstance(claim, dict) else None
         name = needs.get("spec") if isinstance(needs, dict) else None
@@ -117,7 +114,7 @@ def problems(document: Document, *, spec: Path) -> Iterator[Problem]:
             yield document.problem(("claims", index), sentence, at="value")
             continue
         try:
-            loaded = load(path, specs=spec.parent)
+            loaded = load(path)
         except SpecProblems as error:
             yield from error.problems
             continue

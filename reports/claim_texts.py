@@ -81,6 +81,23 @@ def seeds_wanted(part: Mapping[str, Any]) -> str:
     return ABSENT if is_absent(part["smallest_seen"]) else f"> {count(MOST_SEEDS)}"
 
 
+def seeds_for_all(entry: Mapping[str, Any]) -> str:
+    """How many seeds would decide every part of an open claim: ``77``, ``> 1,000``, or ``none``.
+
+    `none` is where a condition surely fails, which more seeds do not mend. Empty where the claim is decided, and
+    where nothing is known of a spread.
+    """
+    if entry["verdict"] in (*DECIDED, "not run"):
+        return ""
+    open_parts = [part for part in entry["parts"] if part["verdict"] != "supported"]
+    if any(part["condition"] and not is_absent(part["high"]) and part["high"] < 0 for part in open_parts):
+        return "none"
+    if entry["seeds_to_decide"] is not None:
+        return count(entry["seeds_to_decide"])
+    beyond = any(part["seeds_to_decide"] is None and not is_absent(part["smallest_seen"]) for part in open_parts)
+    return f"> {count(MOST_SEEDS)}" if beyond else ""
+
+
 def counted(entries: Iterable[Mapping[str, Any]]) -> str:
     """How many claims have which verdict, and how many came out as the literature predicts."""
     claims = [entry for entry in entries if entry.get("says")]  # the others are files that cannot be read

@@ -6,10 +6,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from reports.claim_texts import seeds_for_all
 from reports.claims import changes
-from reports.numbers import is_absent
-from reports.power import MOST_SEEDS
-from reports.verdicts import DECIDED
 
 STYLES = {
     "supported": "green",
@@ -65,22 +63,9 @@ def _cells(claim: Mapping[str, Any]) -> list[str]:
         _effect(claim),
         str(claim.get("n") if claim.get("n") is not None else ""),
         _number(claim.get("smallest_seen")),
-        _seeds_to_decide(claim),
+        seeds_for_all(claim),
         claim.get("expect", ""),
     ]
-
-
-def _seeds_to_decide(claim: Mapping[str, Any]) -> str:
-    """Of all parts that are open: their number, that it is beyond what anybody trains, or that no number helps."""
-    if claim["verdict"] in DECIDED or not claim.get("deciding"):
-        return ""
-    open_parts = [part for part in claim["parts"] if part["verdict"] != "supported"]
-    if any(part["condition"] and not is_absent(part["high"]) and part["high"] < 0 for part in open_parts):
-        return "none"
-    if claim["seeds_to_decide"] is not None:
-        return str(claim["seeds_to_decide"])
-    beyond = any(part["seeds_to_decide"] is None and not is_absent(part["smallest_seen"]) for part in open_parts)
-    return f"> {MOST_SEEDS}" if beyond else ""
 
 
 def _effect(claim: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from reports.claim_texts import ROUNDING, probability, significant
+from reports.claim_texts import ROUNDING, probability, seeds_for_all, significant
 from reports.numbers import count, is_absent, listed, several
 from reports.power import MOST_SEEDS
 from reports.verdicts import FEWEST_SEEDS
@@ -64,8 +64,9 @@ def _of_open_parts(entry: Mapping[str, Any], *, directions: Mapping[str, Directi
         bound = f"{significant(nearest['contradicted_below'])} {nearest['unit']}".rstrip()
         said += f" One part alone would contradict it: nearest to that is {nearest['name']}, below {bound}."
     wanted = entry["seeds_to_decide"]
-    if wanted is not None and wanted > max(part["n"] for part in lacking):
-        said += f" To decide on every open part takes {several(wanted, 'seed')}."
+    if wanted is None or wanted > max(part["n"] for part in lacking):
+        seeds = seeds_for_all(entry).replace(">", "more than")
+        said += f" To decide on every open part takes {seeds} seeds." if seeds else ""
     return said
 
 

@@ -157,7 +157,7 @@ def test_the_wrong_form_of_one_part_hides_nothing_of_another(tmp_path):
     text = text.replace("smallest_effect: 0.1", "smallest_effect: -1") + GOOD.partition("claims:\n")[2]
     path = write(tmp_path, text.replace(NEEDS, "measures: [validation], spec: gone.yaml}", 1))
     with pytest.raises(SpecProblems) as error:
-        claimfile.load(path, specs=tmp_path)
+        claimfile.load(path)
     assert [str(problem).removeprefix(f"{path}:") for problem in error.value.problems] == [
         "5:11: claims.says must not be empty",
         f"7:61: claims.needs.spec names gone.yaml, but there is no file {tmp_path / 'gone.yaml'}; name a spec "
@@ -229,14 +229,22 @@ def test_an_experiment_that_a_claim_sends_its_readers_to_must_be_there(tmp_path)
     sentence = f"{path}:7:61: claims.needs.spec names specc.yaml, but there is no file {tmp_path / 'specc.yaml'}; "
     assert problems_of(first) == [f"{sentence}did you mean spec.yaml?"]
     with pytest.raises(SpecProblems) as error:
-        claimfile.load(path, specs=tmp_path)
+        claimfile.load(path)
     assert str(error.value) == f"{sentence}did you mean spec.yaml?"
-    assert claimfile.load(path).claims  # as a copy among results, which has no specs beside it
     first.rename(tmp_path / "other.yaml")
     remedy = "name a spec beside the folder of claims, or leave it out"
     assert problems_of(tmp_path / "other.yaml") == [f"{sentence}{remedy}"]
     (tmp_path / "specc.yaml").touch()
     assert specfile.load(tmp_path / "other.yaml").claims == ("first",)
+
+
+def test_a_copy_among_results_has_no_specs_beside_it(tmp_path):
+    """So that `ablate diff` reads it, and the verdicts."""
+    path = write(tmp_path, GOOD.replace(NEEDS, "measures: [validation], spec: gone.yaml}"))
+    assert len(problems_of(spec(tmp_path))) == 1
+    (tmp_path / "plan.json").touch()
+    assert claimfile.load(path).claims
+    assert specfile.load(spec(tmp_path)).claims == ("first",)
 
 
 def test_a_file_of_claims_that_is_missing_is_a_problem_of_the_spec(tmp_path):

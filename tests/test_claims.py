@@ -296,7 +296,7 @@ def open_part(wanted, **more):
     ("verdict", "wanted", "parts", "shown"),
     [
         ("undecided", 77, [open_part(12), open_part(77)], "77"),
-        ("undecided", None, [open_part(12), open_part(None)], "> 1000"),
+        ("undecided", None, [open_part(12), open_part(None)], "> 1,000"),
         ("undecided", None, [open_part(12), open_part(None, smallest_seen=None)], ""),  # not known
         ("undecided", None, [open_part(3, condition=True, high=-0.1)], "none"),
         ("undecided", 9, [open_part(9, high=-0.1)], "9"),

@@ -378,6 +378,7 @@ def test_a_claim_leads_to_the_figures_and_tables_of_what_it_reads(tmp_path):
 def alone(claim, folder, *, seeds):
     """An experiment about nothing but this claim, with the numbers that the literature predicts."""
     (folder / "claims").mkdir(parents=True)
+    (folder / "plan.json").touch()
     told = {"version": 1, "claims": [claim.model_dump(mode="json", exclude_none=True, exclude_defaults=True)]}
     (folder / "claims" / "it.yaml").write_text(json.dumps(told), encoding="utf-8")
     return Experiment(
