@@ -1,21 +1,18 @@
-"""What a file of claims may say. A claim is written before the runs: what is compared, and what would matter."""
+"""What a file of claims may say. A claim is written before the runs: what is compared, and what would matter.
 
-from typing import Annotated, Literal, Self
+Here is the form alone; what its parts ask of each other (one effect or several, needs that are what the effects
+use, names that are there once) `ablations.claim_checks` checks, also where the form of another part is wrong.
+"""
 
-from pydantic import AfterValidator, Field, model_validator
-from pydantic_core import PydanticCustomError
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from ablations.effects import Effect, Positive
 from ablations.spec import ArmName, SmallName
-from ablations.wording import guess, listed, shown
 from lightning_modules.config import Settings
 
 Expected = Literal["supported", "contradicted", "equivalent", "open"]
-
-
-def _fault(sentence: str, *at: str | int) -> PydanticCustomError:
-    """An error that points at something inside the value that is wrong."""
-    return PydanticCustomError("sentence", "{sentence}", {"sentence": sentence, "at": at})
 
 
 class Needs(Settings):
@@ -47,7 +44,7 @@ class Claim(Settings):
     conditions, neither more nor less."""
     effect: Effect | None = None
     """What is compared."""
-    effects: dict[SmallName, Effect] | None = Field(None, min_length=2)
+    effects: dict[SmallName, Effect] | None = Field(None, json_schema_extra={"minProperties": 2})
     """Where the statement has several parts: each by name. It holds only if all of them do."""
     provided: dict[SmallName, Effect] = Field({})
     """Conditions without which it means nothing, as that a model has learned its own task: where one is not borne
@@ -70,49 +67,11 @@ class Claim(Settings):
         """The effects that decide, by name; a single one has the name of the claim."""
         return {self.name: self.effect} if self.effect else dict(self.effects or {})
 
-    @model_validator(mode="after")
-    def _effect_or_effects(self) -> Self:
-        if (self.effect is None) == (self.effects is None):
-            both = "has both" if self.effect else "has neither"
-            raise _fault(
-                f"claim {self.name} must have one effect, or effects where it has several parts, but {both}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _needs_what_it_uses(self) -> Self:
-        effects = [*self.provided.values(), *self.parts.values()]
-        used = {
-            "arms": list(dict.fromkeys(arm for effect in effects for arm in effect.arms_needed())),
-            "measures": list(dict.fromkeys(name for effect in effects for name in effect.measures_needed())),
-        }
-        for what, names in used.items():
-            said = getattr(self.needs, what)
-            for index, name in enumerate(said):
-                if name not in names:
-                    hint = guess(name, [other for other in names if other not in said])
-                    raise _fault(f"no effect of claim {self.name} uses {name}{hint}", "needs", what, index)
-            if missing := [name for name in names if name not in said]:
-                sentence = f"claim {self.name} needs {listed(missing, 'and')} too, as its effects use them"
-                raise _fault(sentence, "needs", what)
-        return self
-
-
-def _each_name_once(claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
-    for what in ("name", "number"):
-        seen: set[object] = set()
-        for index, claim in enumerate(claims):
-            value = getattr(claim, what)
-            if value is not None and value in seen:
-                raise _fault(f"has the {what} {shown(value)} twice; each may be there once", index, what)
-            seen.add(value)
-    return claims
-
 
 class ClaimFile(Settings):
     """A file of claims."""
 
     version: Literal[1]
     """The format of this file, always 1."""
-    claims: Annotated[tuple[Claim, ...], Field(min_length=1, strict=False), AfterValidator(_each_name_once)]
+    claims: Annotated[tuple[Claim, ...], Field(min_length=1, strict=False)]
     """What is claimed."""

@@ -1,110 +1,185 @@
-"""What in a claim could never be judged, though it is well formed: misspelt measures, arms less themselves."""
+"""What in claims could never be judged, though each part is well formed: needs that are not what the effects use,
+names that are there twice, and what `ablations.effect_checks` finds.
 
-from collections.abc import Iterator, Sequence
-from itertools import combinations
+Read from what was written and not from a whole `ClaimFile`, so that what is wrong with the form of one part hides
+nothing that is wrong with another: a file has all its problems at once.
+"""
 
-from ablations.claim import Claim
-from ablations.effects import (
-    Apart,
-    Contrast,
-    Crossing,
-    Difference,
-    Optimum,
-    Quantity,
-    Shape,
-    Share,
-    Trend,
-    TwoByTwo,
-)
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from pydantic import ValidationError
+
+from ablations import effect_checks
+from ablations.claim import Claim, Needs
+from ablations.effect_checks import twice
+from ablations.effects import EFFECT, Contrast
 from ablations.problems import Fault, KeyPath
-from ablations.produced import METRICS, OF_LAYERS, PARTLY_OF_LAYERS
-from ablations.wording import guess, listed, shown
+from ablations.produced import METRICS
+from ablations.wording import guess, nearest, shown
 
 SENTENCES = ("says", "source", "because")
 """Keys of a claim that a reader needs."""
 
 
-def faults(claim: Claim, at: KeyPath) -> Iterator[Fault]:
-    """All of them in a claim, in no order; `at` is its place in the file."""
+class Written(NamedTuple):
+    """An effect as it stands in a claim."""
+
+    key: str
+    """The key of the claim that holds it."""
+    at: KeyPath
+    name: str
+    """As sentences call it."""
+    content: Any
+    effect: Contrast | None
+    """None where its form is wrong, which others say."""
+
+
+class Use(NamedTuple):
+    """Where an effect uses an arm or a measure."""
+
+    at: KeyPath
+    name: str
+    """Of the effect, as sentences call it."""
+    about: Literal["key", "value"]
+    """Whether the name is a key or a value there."""
+    together: frozenset[str]
+    """All names that the effect uses, so that none of these was meant."""
+
+
+def faults(claims: Any) -> Iterator[Fault]:
+    """All of them in the claims of a file, in no order, as far as these can be read."""
+    entries = [
+        (("claims", index), claim) for index, claim in enumerate(claims if isinstance(claims, list) else ())
+    ]
+    written = [(at, claim) for at, claim in entries if isinstance(claim, dict)]
+    for at, claim in written:
+        yield from _of_claim(claim, at)
+    for what, kind in (("name", str), ("number", int)):
+        seen: set[Any] = set()
+        for at, claim in written:
+            value = claim.get(what)
+            if type(value) is kind and value in seen:
+                sentence = f"claims has the {what} {shown(value)} twice; each may be there once"
+                yield Fault((*at, what), sentence)
+            seen |= {value} if type(value) is kind else set()
+
+
+def _of_claim(claim: Mapping[str, Any], at: KeyPath) -> Iterator[Fault]:
     for key in SENTENCES:
-        if not getattr(claim, key).strip():
+        if isinstance(claim.get(key), str) and not claim[key].strip():
             yield Fault((*at, key), f"claims.{key} must not be empty")
-    if claim.effect is not None:
-        yield from _of_effect(claim.effect, (*at, "effect"), name="claims.effect")
-    for key in ("effects", "provided", "beside"):
-        for name, effect in (getattr(claim, key) or {}).items():
-            yield from _of_effect(effect, (*at, key, name), name=f"claims.{key}.{name}")
-
-
-def _of_effect(effect: Contrast, at: KeyPath, *, name: str) -> Iterator[Fault]:
-    if isinstance(effect, Apart):
-        yield from _unknown(
-            effect.metric, METRICS["run_distance"], (*at, "metric"), f"{name}.metric", "run_distance"
-        )
-    for key in ("of", "minus_of", "than_of"):
-        of = getattr(effect, key, None)
-        if of is not None:
-            yield from _of_quantity(of, effect, (*at, key), name=f"{name}.{key}")
-    yield from _repeated(effect, at, name=name)
-
-
-def _of_quantity(of: Quantity, effect: Contrast, at: KeyPath, *, name: str) -> Iterator[Fault]:
-    if of.measure not in METRICS:
-        known = f"{shown(of.measure)}{guess(of.measure, METRICS)}"
-        yield Fault((*at, "measure"), f"{name}.measure must be a measure of the table of results, but is {known}")
+    effects = list(_effects(claim, at))
+    for one in effects:
+        yield from effect_checks.faults(one.content, one.effect, one.at, name=one.name)
+    called = f"claim {claim['name']}" if isinstance(claim.get("name"), str) else "this claim"
+    yield from _effect_or_effects(claim, at, called=called)
+    try:
+        needs = Needs.model_validate(claim.get("needs"))
+    except ValidationError:
         return
-    yield from _unknown(of.metric, METRICS[of.measure], (*at, "metric"), f"{name}.metric", of.measure)
-    over_layers = isinstance(effect, Shape) or (isinstance(effect, Trend) and effect.over == "layers")
-    one_number = of.layers != "none" or of.layer is not None
-    if over_layers and one_number:
-        yield Fault(at, f"{name} must have neither layers nor layer, as its effect goes over the layers")
-    elif of.measure in OF_LAYERS and not over_layers and not one_number:
-        yield Fault(at, f"{name} must have layers or layer, as {of.measure} has a number of each layer")
-    elif of.measure not in OF_LAYERS | PARTLY_OF_LAYERS and (over_layers or one_number):
-        yield Fault(at, f"{name} must read a measure of layers, but {of.measure} has none")
+    # A part that cannot be read may use what no other does.
+    whole = bool(effects) and all(one.effect for one in effects) and not _unknown_keys(claim)
+    yield from _of_needs(needs, effects, (*at, "needs"), called=called, whole=whole)
 
 
-def _unknown(metric: str, known: Sequence[str], at: KeyPath, name: str, measure: str) -> Iterator[Fault]:
-    if metric not in known:
-        what = f"{shown(metric)}{guess(metric, known)}"
-        yield Fault(at, f"{name} must be a metric of {measure}, which has {listed(known, 'and')}, but is {what}")
+def _unknown_keys(claim: Mapping[str, Any]) -> set[str]:
+    """One of which may be meant where a key is missed."""
+    return set(claim) - set(Claim.model_fields)
 
 
-def _repeated(effect: Contrast, at: KeyPath, *, name: str) -> Iterator[Fault]:
-    """Arms that are compared with themselves."""
-    match effect:
-        case Difference() | Shape() if effect.minus == effect.arm and not _reads_another(effect):
-            yield Fault((*at, "minus"), f"{name}.minus must be another arm than {effect.arm}, whose effect is 0")
-        case Crossing() if effect.over == effect.arm:
-            yield Fault(
-                (*at, "over"), f"{name}.over must be another arm than {effect.arm}, which is its own equal"
-            )
-        case Share():
-            yield from _twice([*effect.arms_needed()], at, f"{name} must have three arms")
-        case Trend() | TwoByTwo():
-            yield from _twice([*effect.arms_needed()], (*at, "arms"), f"{name}.arms must differ")
-        case Optimum():
-            places = [format(place, "g") for place in effect.arms.values()]
-            yield from _twice(places, (*at, "arms"), f"{name}.arms must lie at different places")
-        case Apart():
-            yield from _repeated_pairs(effect, at, name=name)
+def _effects(claim: Mapping[str, Any], at: KeyPath) -> Iterator[Written]:
+    if claim.get("effect") is not None:
+        content = claim["effect"]
+        yield Written("effect", (*at, "effect"), "claims.effect", content, _effect(content))
+    for key in ("effects", "provided", "beside"):
+        parts = claim.get(key)
+        for name, content in (parts if isinstance(parts, dict) else {}).items():
+            yield Written(key, (*at, key, name), f"claims.{key}.{name}", content, _effect(content))
 
 
-def _reads_another(effect: Difference | Shape) -> bool:
-    """Whether something else is read of the second arm."""
-    return isinstance(effect, Difference) and effect.minus_of not in (None, effect.of)
+def _effect(content: Any) -> Contrast | None:
+    try:
+        return EFFECT.validate_python(content)
+    except ValidationError:
+        return None
 
 
-def _repeated_pairs(effect: Apart, at: KeyPath, *, name: str) -> Iterator[Fault]:
-    for key, own in (("pairs", effect.pairs), ("than", effect.than)):
-        for index, (first, second) in enumerate(own):
-            if first == second:
-                yield Fault((*at, key, index), f"{name}.{key} must pair different arms, but has {first} twice")
-    pairs = [frozenset(pair) for pair in (*effect.pairs, *effect.than)]
-    if any(one == other and len(one) > 1 for one, other in combinations(pairs, 2)):
-        yield Fault((*at, "pairs"), f"{name}.pairs must not have the same pair of arms twice, there or in than")
+# One effect or several, and what they need --------------------------------------------------------------
 
 
-def _twice(words: Sequence[str], at: KeyPath, wanted: str) -> Iterator[Fault]:
-    for word in dict.fromkeys(word for word in words if words.count(word) > 1):
-        yield Fault(at, f"{wanted}, but {word} is there {words.count(word)} times")
+def _effect_or_effects(claim: Mapping[str, Any], at: KeyPath, *, called: str) -> Iterator[Fault]:
+    given = [key for key in ("effect", "effects") if claim.get(key) is not None]
+    if len(given) == 2 or not (given or _unknown_keys(claim)):
+        has = "both" if given else "neither"
+        sentence = f"{called} must have one effect, or effects where it has several parts, but has {has}"
+        yield Fault(at, sentence)
+    parts = claim.get("effects")
+    if isinstance(parts, dict) and len(parts) < 2:
+        has = f"has only {next(iter(parts))}; write a single one as `effect`" if parts else "is empty"
+        yield Fault((*at, "effects"), f"claims.effects must have two parts or more, but {has}", "key")
+
+
+def _of_needs(
+    needs: Needs, effects: Sequence[Written], at: KeyPath, *, called: str, whole: bool
+) -> Iterator[Fault]:
+    """That it needs the arms and measures of the effects that decide and of their conditions, and no others."""
+    for index, name in enumerate(needs.measures):
+        if name not in METRICS:
+            known = f"{shown(name)}{guess(name, METRICS)}"
+            wanted = "an entry of claims.needs.measures must be a measure of the table of results"
+            yield Fault((*at, "measures", index), f"{wanted}, but is {known}")
+    yield from twice(needs.arms, (*at, "arms"), "claims.needs.arms must differ")
+    yield from twice(needs.measures, (*at, "measures"), "claims.needs.measures must differ")
+    deciding = [one for one in effects if one.key != "beside"]
+    beside = [one for one in effects if one.key == "beside"]
+    arms = {name: index for index, name in enumerate(needs.arms)}
+    measures = {meant: index for index, name in enumerate(needs.measures) if (meant := _meant(name))}
+    for what, said, uses in (("arms", arms, _arms), ("measures", measures, _measures)):
+        used, place = uses(deciding), (*at, what)
+        unused = [name for name in said if name not in used] if whole else []
+        lacking = [name for name in used if name not in said]
+        for name in unused:
+            if meant := nearest(name, lacking):
+                lacking.remove(meant)
+                sentence = f"no effect of {called} uses {name}; did you mean {meant}, as in {used[meant].name}?"
+            elif name in uses(beside):
+                sentence = f"only what stands beside {called} uses {name}; take it out, as nothing else needs it"
+            else:
+                sentence = f"no effect of {called} uses {name}; take it out"
+            yield Fault((*place, said[name]), sentence)
+        for name in lacking:
+            meant = nearest(name, [other for other in said if other not in used[name].together])
+            remedy = f"write {meant}, or add it there" if meant else "add it there"
+            sentence = f"{used[name].name} uses {name}, which is not in claims.needs.{what}; {remedy}"
+            yield Fault(used[name].at, sentence, used[name].about)
+
+
+def _arms(effects: Sequence[Written]) -> dict[str, Use]:
+    """Every arm that they use, with the first place of each."""
+    found: dict[str, Use] = {}
+    for one in effects:
+        named = list(one.effect.arms_at()) if one.effect else []
+        together = frozenset(arm for _, arm in named)
+        for at, arm in named:
+            about: Literal["key", "value"] = "key" if len(at) > 1 and at[-1] == arm else "value"
+            found.setdefault(arm, Use((*one.at, *at), one.name, about, together))
+    return found
+
+
+def _measures(effects: Sequence[Written]) -> dict[str, Use]:
+    """The same of measures, each by the name that was meant."""
+    found: dict[str, Use] = {}
+    for one in effects:
+        read = [(at, _meant(of.measure)) for at, of in one.effect.quantities_at()] if one.effect else []
+        together = frozenset(measure for _, measure in read if measure)
+        for at, measure in read:
+            if measure:
+                place = (*one.at, *at, "measure") if at else one.at
+                found.setdefault(measure, Use(place, one.name, "value", together))
+    return found
+
+
+def _meant(measure: str) -> str | None:
+    """The measure that a misspelt one is taken for, so that a slip is said once: where it was made."""
+    return measure if measure in METRICS else nearest(measure, METRICS)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,9 @@ from lightning_modules.files import atomic, explained
 
 FOLDER = "claims"
 """Beside the specs, and in an experiment's results."""
+
+NAME = re.compile("[a-z0-9][a-z0-9._-]*")
+"""Of a file of claims, as specs name it."""
 
 
 class Claims(NamedTuple):
@@ -46,26 +50,37 @@ def load(path: Path) -> Claims:
         SpecProblems: anything is wrong with the file. Its `problems` are all of them, in the order of the file.
     """
     document = yamlfile.read(path, example="version: 1")
-    problems = set(document.problems)
-    found = [*_never_judged(document.content.get("claims"))]
+    claims = document.content.get("claims")
+    found = [*claim_checks.faults(claims), *_specs_not_there(claims, path.parent.parent)]
+    file = None
     try:
         file = ClaimFile.model_validate(document.content)
     except ValidationError as error:
         found += faults(error, ClaimFile)
-    problems |= {_problem(document, fault) for fault in found if not document.refused(fault.path)}
+    problems = {
+        *document.problems,
+        *(_problem(document, fault) for fault in found if not document.refused(fault.path)),
+    }
     if problems:
         raise SpecProblems(tuple(sorted(problems)))
+    assert file is not None  # what pydantic refuses has its sentence
     return Claims(path.stem, path.read_bytes(), file.claims)
 
 
-def _never_judged(claims: Any) -> Iterator[Fault]:
-    """What is wrong with the meaning of each claim that is well formed, whatever is wrong with the others."""
-    for index, content in enumerate(claims if isinstance(claims, list) else ()):
-        try:
-            claim = Claim.model_validate(content)
-        except ValidationError:
-            continue
-        yield from claim_checks.faults(claim, ("claims", index))
+def _specs_not_there(claims: Any, specs: Path) -> Iterator[Fault]:
+    """Experiments that claims send their readers to, and that nobody finds."""
+    if (specs / "plan.json").is_file():  # the file is a copy among results, which has no specs beside it
+        return
+    for index, claim in enumerate(claims if isinstance(claims, list) else ()):
+        needs = claim.get("needs") if isinstance(claim, dict) else None
+        name = needs.get("spec") if isinstance(needs, dict) else None
+        if isinstance(name, str) and name and not (specs / name).is_file():
+            meant = nearest(name, [other.name for other in specs.glob("*.yaml")])
+            hint = (
+                f"did you mean {meant}?" if meant else "name a spec beside the folder of claims, or leave it out"
+            )
+            sentence = f"claims.needs.spec names {name}, but there is no file {specs / name}; {hint}"
+            yield Fault(("claims", index, "needs", "spec"), sentence)
 
 
 def load_named(names: Sequence[str], *, spec: Path) -> list[Claims]:
@@ -82,10 +97,15 @@ def path_of(name: str, *, spec: Path) -> Path:
     return spec.parent / FOLDER / f"{name}.yaml"
 
 
-def problems(document: Document, names: Sequence[str], *, spec: Path) -> Iterator[Problem]:
-    """What is wrong with the claims that a spec names: in the spec, or in the files."""
+def problems(document: Document, *, spec: Path) -> Iterator[Problem]:
+    """What is wrong with the claims that a spec names: in the spec, or in the files. Whether its list of names is
+    one, others say."""
+    written = document.content.get("claims")
+    names = written if isinstance(written, list) else []
     seen: dict[str, str] = {}
     for index, name in enumerate(names):
+        if not isinstance(name, str) or not NAME.fullmatch(name) or name in names[:index]:
+            continue
         path = path_of(name, spec=spec)
         if not path.is_file():
             meant = nearest(name, [other.stem for other in path.parent.glob("*.yaml")])

@@ -5,10 +5,11 @@ on other seeds, never on the seed that is then judged. How each is computed, and
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, TypeAdapter, model_validator
 
+from ablations.problems import KeyPath
 from lightning_modules.config import Settings
 
 _SOME = Field(min_length=1, strict=False)
@@ -66,21 +67,51 @@ class Contrast(Settings):
     unit: str = ""
     """Of the effect, as the page writes it."""
 
+    ARMS: ClassVar[tuple[str, ...]]
+    """Fields that name arms."""
+    QUANTITIES: ClassVar[tuple[str, ...]] = ("of",)
+    """Fields that say what is read."""
+
+    def arms_at(self) -> Iterator[tuple[KeyPath, str]]:
+        """Names of the arms it compares, each behind the keys that lead to it."""
+        for key in self.ARMS:
+            yield from _names(getattr(self, key), (key,))
+
+    def quantities_at(self) -> Iterator[tuple[KeyPath, Quantity]]:
+        """What it reads of runs, each behind the keys that lead to it."""
+        for key in self.QUANTITIES:
+            if (of := getattr(self, key)) is not None:
+                yield (key,), of
+
     def arms_needed(self) -> Iterator[str]:
         """Names of the arms it compares."""
-        raise NotImplementedError
+        yield from (arm for _, arm in self.arms_at())
 
     def quantities(self) -> Iterator[Quantity]:
         """What it reads of runs."""
-        raise NotImplementedError
+        yield from (of for _, of in self.quantities_at())
 
     def measures_needed(self) -> Iterator[str]:
         """Measures it reads."""
         yield from (of.measure for of in self.quantities())
 
 
+def _names(value: Any, at: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+    """Names in a field: itself, those in a list, or the keys of a mapping."""
+    if isinstance(value, str):
+        yield at, value
+    elif isinstance(value, dict):
+        yield from (((*at, name), name) for name in value)
+    elif value is not None:
+        for index, inner in enumerate(value):
+            yield from _names(inner, (*at, index))
+
+
 class Difference(Contrast):
     """An arm against another at the same seed, or against a fixed number."""
+
+    ARMS = ("arm", "minus")
+    QUANTITIES = ("of", "minus_of")
 
     kind: Literal["difference"]
     of: Quantity
@@ -107,15 +138,11 @@ class Difference(Contrast):
             raise ValueError("has minus_of, so it must also have minus, the arm that it is read of")
         return self
 
-    def arms_needed(self) -> Iterator[str]:
-        yield from filter(None, (self.arm, self.minus))
-
-    def quantities(self) -> Iterator[Quantity]:
-        yield from filter(None, (self.of, self.minus_of))
-
 
 class Trend(Contrast):
     """A rise along an ordered factor: arms in their order, or the layers or groups of one arm."""
+
+    ARMS = ("arms",)
 
     kind: Literal["trend"]
     of: Quantity
@@ -137,16 +164,12 @@ class Trend(Contrast):
             raise ValueError(f"must have one arm where it goes over {self.over}, but has {len(self.arms)}")
         return self
 
-    def arms_needed(self) -> Iterator[str]:
-        yield from self.arms
-
-    def quantities(self) -> Iterator[Quantity]:
-        yield self.of
-
 
 class Shape(Contrast):
     """The form of one arm's curve over layers, the layer chosen on other seeds; or how much more of it one arm has
     than another."""
+
+    ARMS = ("arm", "minus")
 
     kind: Literal["shape"]
     of: Quantity
@@ -168,16 +191,13 @@ class Shape(Contrast):
             raise ValueError(f"has minus, so its form must be a difference of layers, but is {self.form}, a ratio")
         return self
 
-    def arms_needed(self) -> Iterator[str]:
-        yield from filter(None, (self.arm, self.minus))
-
-    def quantities(self) -> Iterator[Quantity]:
-        yield self.of
-
 
 class Share(Contrast):
     """How much of the gain of one arm over another a third arm keeps; or how much more of it here than
     elsewhere."""
+
+    ARMS = ("kept_by", "whole", "none")
+    QUANTITIES = ("of", "than_of")
 
     kind: Literal["share"]
     of: Quantity
@@ -196,15 +216,11 @@ class Share(Contrast):
     """The gain that the whole must have more than for the claim to be judged: without one there is nothing to
     keep."""
 
-    def arms_needed(self) -> Iterator[str]:
-        yield from (self.kept_by, self.whole, self.none)
-
-    def quantities(self) -> Iterator[Quantity]:
-        yield from filter(None, (self.of, self.than_of))
-
 
 class TwoByTwo(Contrast):
     """Two factors of two settings each: the main effect of one of them, or their interaction."""
+
+    ARMS = ("arms",)
 
     kind: Literal["two_by_two"]
     of: Quantity
@@ -215,20 +231,16 @@ class TwoByTwo(Contrast):
     """The second row minus the first, the second column minus the first; or by how much more the column helps in
     the second row than in the first."""
 
-    def arms_needed(self) -> Iterator[str]:
-        yield from (arm for row in self.arms for arm in row)
-
-    def quantities(self) -> Iterator[Quantity]:
-        yield self.of
-
 
 class Optimum(Contrast):
     """Where a curve over arms has its highest point: between two bounds, and whether it has one."""
 
+    ARMS = ("arms",)
+
     kind: Literal["optimum"]
     of: Quantity
     """The height of the curve."""
-    arms: dict[str, float] = Field(min_length=4)
+    arms: dict[str, float] = Field(json_schema_extra={"minProperties": 4})
     """Place of each arm on the curve; at least four."""
     scale: Literal["linear", "log_odds"] = "linear"
     """On which the curve is a parabola, and the effect a distance."""
@@ -240,7 +252,9 @@ class Optimum(Contrast):
     """The smallest fall from the highest point to the ends of the curve that matters."""
 
     @model_validator(mode="after")
-    def _on_the_scale(self) -> Self:
+    def _places_on_the_scale(self) -> Self:
+        if len(self.arms) < 4:
+            raise ValueError(f"must have four arms or more, each with its place, but has {len(self.arms)}")
         places = [*self.arms.values(), self.above, self.below]
         if self.scale == "log_odds" and not all(0 < place < 1 for place in places):
             raise ValueError("has the scale log_odds, so all its places must lie between 0 and 1")
@@ -248,15 +262,11 @@ class Optimum(Contrast):
             raise ValueError(f"must have above less than below, but has {self.above} and {self.below}")
         return self
 
-    def arms_needed(self) -> Iterator[str]:
-        yield from self.arms
-
-    def quantities(self) -> Iterator[Quantity]:
-        yield self.of
-
 
 class Crossing(Contrast):
     """When one arm's learning curve overtakes another's for good."""
+
+    ARMS = ("arm", "over")
 
     kind: Literal["crossing"]
     of: Quantity
@@ -268,16 +278,12 @@ class Crossing(Contrast):
     before: float = Field(gt=0, le=1)
     """As a share of training: the effect is this minus the share at which they cross for the last time."""
 
-    def arms_needed(self) -> Iterator[str]:
-        yield from (self.arm, self.over)
-
-    def quantities(self) -> Iterator[Quantity]:
-        yield self.of
-
 
 class Apart(Contrast):
     """How far runs lie apart at each layer: some pairs of arms further than others, or than the seeds of an
     arm."""
+
+    ARMS = ("pairs", "than")
 
     kind: Literal["apart"]
     metric: str
@@ -289,13 +295,13 @@ class Apart(Contrast):
     from_layer: int = Field(1, ge=0)
     """At this layer and at every one above it."""
 
-    def arms_needed(self) -> Iterator[str]:
-        yield from (arm for pair in (*self.pairs, *self.than) for arm in pair)
-
-    def quantities(self) -> Iterator[Quantity]:
-        yield Quantity(measure="run_distance", metric=self.metric)
+    def quantities_at(self) -> Iterator[tuple[KeyPath, Quantity]]:
+        yield (), Quantity(measure="run_distance", metric=self.metric)
 
 
 Effect = Annotated[
     Difference | Trend | Shape | Share | TwoByTwo | Optimum | Crossing | Apart, Field(discriminator="kind")
 ]
+
+EFFECT: TypeAdapter[Effect] = TypeAdapter(Effect)
+"""Checks one that stands alone."""

@@ -41,10 +41,9 @@ def load(path: Path) -> Experiment:
         }
         if why := unmatched(experiment.match, kinds):
             found.append(Fault(("match",), why, "value"))
-    claims = experiment.claims if experiment else ()
     problems = {
         *document.problems,
-        *claimfile.problems(document, claims, spec=path),
+        *claimfile.problems(document, spec=path),
         *(_problem(document, fault) for fault in found if not document.refused(fault.path)),
     }
     if problems or experiment is None:

@@ -11,10 +11,11 @@ from ablations.claim import Claim
 from ablations.effects import Crossing, Difference
 from ablations.problems import SpecProblems
 from reports.axes import ALONG_STEPS
-from reports.claim_texts import described, would_change
+from reports.claim_texts import described
 from reports.claims import NAME
 from reports.corruptions import SHOWN
 from reports.folder import Experiment, printable
+from reports.would_change import would_change
 
 NO_CLAIM: dict[str, Any] = {"number": None, "says": None, "as_expected": None, "parts": [], "beside": []}
 """What the entry of a file that cannot be read lacks."""

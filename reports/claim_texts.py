@@ -1,16 +1,14 @@
-"""Claims in words: their effects as they are written, how the verdicts are counted, what would change one."""
+"""Claims in words: their effects as they are written, how the verdicts are counted."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from scipy import special
 
 from reports.numbers import ABSENT, MINUS, count, is_absent, listed, number, several
 from reports.power import MOST_SEEDS
-from reports.seed_tests import standard_error
-from reports.verdicts import FEWEST_SEEDS
+from reports.verdicts import DECIDED
 
 VERDICTS = ("supported", "contradicted", "equivalent", "undecided", "insufficient evidence", "not run")
 """In the order in which they are counted."""
@@ -25,8 +23,6 @@ MOST_DECIMALS = 8
 
 ROUNDING = 1e-9
 """Of a mean: a narrower interval is none."""
-
-Direction = Literal["higher", "either"]
 
 
 def significant(value: float | None, figures: int = 3) -> str:
@@ -78,11 +74,28 @@ def layers(part: Mapping[str, Any]) -> str:
 
 def seeds_wanted(part: Mapping[str, Any]) -> str:
     """How many would decide; a dash where nothing is known of the spread, and where it is decided."""
-    if part["verdict"] in ("supported", "contradicted", "equivalent"):
+    if part["verdict"] in DECIDED:
         return ABSENT
     if part["seeds_to_decide"] is not None:
         return count(part["seeds_to_decide"])
     return ABSENT if is_absent(part["smallest_seen"]) else f"> {count(MOST_SEEDS)}"
+
+
+def seeds_for_all(entry: Mapping[str, Any]) -> str:
+    """How many seeds would decide every part of an open claim: ``77``, ``> 1,000``, or ``none``.
+
+    `none` is where a condition surely fails, which more seeds do not mend. Empty where the claim is decided, and
+    where nothing is known of a spread.
+    """
+    if entry["verdict"] in (*DECIDED, "not run"):
+        return ""
+    open_parts = [part for part in entry["parts"] if part["verdict"] != "supported"]
+    if any(part["condition"] and not is_absent(part["high"]) and part["high"] < 0 for part in open_parts):
+        return "none"
+    if entry["seeds_to_decide"] is not None:
+        return count(entry["seeds_to_decide"])
+    beyond = any(part["seeds_to_decide"] is None and not is_absent(part["smallest_seen"]) for part in open_parts)
+    return f"> {count(MOST_SEEDS)}" if beyond else ""
 
 
 def counted(entries: Iterable[Mapping[str, Any]]) -> str:
@@ -112,98 +125,6 @@ def expectation(entry: Mapping[str, Any]) -> str:
     if entry["as_expected"]:
         return "met"
     return "left open" if entry["verdict"] == "undecided" else "not met"
-
-
-def would_change(entry: Mapping[str, Any], *, directions: Mapping[str, Direction]) -> str:
-    """What would change the verdict, in one or two sentences.
-
-    Args:
-        entry: of a claim, with its verdict.
-        directions: of its parts, where a part does not say which is more.
-    """
-    if entry["verdict"] == "not run":
-        return "What is missing, measured at three seeds or more."
-    part = next(part for part in entry["parts"] if part["name"] == entry["deciding"])
-    ways = sum(not part["condition"] for part in entry["parts"])
-    if entry["verdict"] == "undecided" and part["condition"]:
-        lacking = [own["name"] for own in entry["parts"] if own["condition"] and own["verdict"] != "supported"]
-        return f"First of all {listed(lacking)} must be borne out."
-    if entry["verdict"] == "undecided" and ways > 1:
-        return _of_open_parts(entry["parts"], directions=directions)
-    sentence = _of_part(part, direction=directions.get(part["name"], "higher"), ways=ways)
-    if len(entry["parts"]) == 1:
-        return sentence
-    also = ""
-    if entry["verdict"] == "supported":
-        also = " So would any other part that fails."
-    elif entry["verdict"] in ("contradicted", "equivalent"):
-        fails = [other for other in entry["parts"] if other["verdict"] == entry["verdict"]]
-        also = f" {several(len(fails) - 1, 'more part')} would have to change too." if len(fails) > 1 else ""
-    return f"For {part['name']}: {sentence[0].lower()}{sentence[1:]}{also}"
-
-
-def _of_open_parts(parts: Sequence[Mapping[str, Any]], *, directions: Mapping[str, Direction]) -> str:
-    """Of an undecided claim with several parts: all must hold, one is enough to refute it."""
-    lacking = [part["name"] for part in parts if part["verdict"] != "supported"]
-    are = "is" if len(lacking) == 1 else "are"
-    said = f"It would be supported once {listed(lacking)} {are}, and contradicted by one part alone"
-    refuting = [part for part in parts if not part["condition"] and directions.get(part["name"]) != "either"]
-    known = [part for part in refuting if not (is_absent(part["smallest_seen"]) or part["chosen_layers"])]
-    if not known:
-        return f"{said}."
-    ways = sum(not part["condition"] for part in parts)
-    level = {part["name"]: (1 - part["confidence"]) / 2 / ways for part in known}
-    bound = {part["name"]: -_reach(part, level[part["name"]]) for part in known}
-    nearest = min(known, key=lambda part: (part["effect"] - bound[part["name"]]) / standard_error(part["values"]))
-    unit = f" {nearest['unit']}" if nearest["unit"] else ""
-    return (
-        f"{said}: nearest to it is {nearest['name']}, which with {several(nearest['n'], 'seed')} of this spread "
-        f"would do so with a mean below {significant(bound[nearest['name']])}{unit}; it has "
-        f"{significant(nearest['effect'])}."
-    )
-
-
-def _of_part(part: Mapping[str, Any], *, direction: Direction, ways: int) -> str:
-    seeds = several(part["n"], "seed")
-    if part["verdict"] == "insufficient evidence":
-        return f"At least {FEWEST_SEEDS} seeds; there are {count(part['n'])}."
-    if is_absent(part["smallest_seen"]):
-        return "A finite number in every seed, and a spread between them: more seeds, or a longer measurement."
-    unit = f" {part['unit']}" if part["unit"] else ""
-    level = 1 - part["confidence"]
-    if part["verdict"] == "undecided":
-        wanted = part["seeds_to_decide"]
-        enough = several(wanted, "seed") if wanted else f"more than {count(MOST_SEEDS)} seeds"
-        absence = "" if part["bounded"] or part["condition"] else ", or that there is none,"
-        return (
-            f"More seeds. With this spread, {seeds} find in 8 of 10 experiments an effect of "
-            f"{significant(part['smallest_seen'])}{unit}; to find one of "
-            f"{significant(part['smallest_effect'])}{unit}{absence} takes {enough}."
-        )
-    if part["chosen_layers"]:  # whose interval does not follow from the mean alone
-        return f"Other seeds than these {count(part['n'])}, or more, whose interval reaches 0."
-    if part["verdict"] == "equivalent":
-        room = part["smallest_effect"] - _reach(part, level / ways)
-        return f"With {seeds} of this spread, a mean effect further from 0 than {significant(room)}{unit}."
-    to_support, to_refute = _reach(part, level / 2), _reach(part, level / 2 / ways)
-    if direction == "either":
-        bound = part["smallest_effect"] + to_support
-        return f"With {seeds} of this spread, a mean effect nearer to 0 than {significant(bound)}{unit}."
-    if part["verdict"] == "supported":
-        return (
-            f"With {seeds} of this spread, a mean effect below {significant(to_support)}{unit} would support it "
-            f"no longer, and one below {significant(-to_refute)} would contradict it."
-        )
-    return (
-        f"With {seeds} of this spread, a mean effect above {significant(-to_refute)}{unit} would contradict it no "
-        f"longer, and one above {significant(to_support)} would support it."
-    )
-
-
-def _reach(part: Mapping[str, Any], level: float) -> float:
-    """How far a one-sided test at `level` asks the mean to lie from where it is not to be."""
-    values = part["values"]
-    return float(special.stdtrit(len(values) - 1, 1 - level)) * standard_error(values)
 
 
 def described(entry: Mapping[str, Any]) -> str:

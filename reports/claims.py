@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +21,7 @@ from reports.verdicts import ALPHA, Judgement, Part, judge, probability
 FORMAT = 1
 """Version of claims.json."""
 
-NAME = re.compile("[a-z0-9][a-z0-9._-]*")
+NAME = claimfile.NAME
 """Of a file of claims, as specs name it."""
 
 
@@ -243,7 +242,7 @@ def _change(name: str, loaded: Claims | str, file: PlannedClaims) -> str | None:
     return None if file.planned_claims[name] == loaded.digests[name] else "changed"
 
 
-OUTCOME = ("effect", "low", "high", "confidence", "smallest_effect", "smallest_seen", "seeds_to_decide")
+OUTCOME = ("effect", "low", "high", "confidence", "smallest_effect", "smallest_seen")
 """Numbers of the part that decided, which stand for the claim."""
 
 
@@ -256,7 +255,10 @@ def _entry(
     told: dict[str, Any] = {"file": file, **written, "changed": changed, "level": level}
     if judgement is None:
         told |= {"verdict": "not run", "rule": "; ".join(item.missing), "as_expected": None, "deciding": None}
-        told |= dict.fromkeys((*OUTCOME, "n")) | {"smallest_effect": claim.smallest_effect, "unit": ""}
+        told |= dict.fromkeys((*OUTCOME, "seeds_to_decide", "n")) | {
+            "smallest_effect": claim.smallest_effect,
+            "unit": "",
+        }
     else:
         told |= _outcome(item, judgement)
     parts = judge(item.parts, _smallest(item, item.parts), level=level).parts if item.parts else {}
@@ -277,6 +279,7 @@ def _outcome(item: Measured, judgement: Judgement) -> dict[str, Any]:
         "as_expected": None if open_ended else judgement.verdict == expect,
         "deciding": judgement.deciding,
         **{name: getattr(decided, name) for name in OUTCOME},
+        "seeds_to_decide": judgement.seeds_to_decide,  # of all parts that are open
         "n": len(decided.seeds),
         "unit": item.parts[judgement.deciding].unit,
     }

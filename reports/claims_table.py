@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from reports.claim_texts import seeds_for_all
 from reports.claims import changes
 
 STYLES = {
@@ -37,10 +38,12 @@ def claims_table(content: Mapping[str, Any]) -> None:
     if not console.is_terminal:
         console = Console(width=WIDTH)
     console.print(table)
+    _say(console, "effect, seeds, can see: of the part that decides")
     _say(console, "can see: the smallest effect that these seeds find 8 times in 10")
     _say(
         console,
-        "would decide: the seeds that find the smallest effect that matters, or its absence, 8 times in 10",
+        "would decide: the seeds that find the smallest effect that matters, or its absence, 8 times in 10, in "
+        "every part that is open; none: a condition surely fails, which more seeds do not mend",
     )
     _say(console, "(!): not as expected")
     for claim in content["claims"]:
@@ -48,10 +51,6 @@ def claims_table(content: Mapping[str, Any]) -> None:
     for file in content["files"]:
         for sentence in changes(file):
             _say(console, f"{file['name']}: {sentence}")
-
-
-DECIDED = ("supported", "contradicted", "equivalent")
-"""Verdicts that more seeds are not needed for."""
 
 
 def _cells(claim: Mapping[str, Any]) -> list[str]:
@@ -64,7 +63,7 @@ def _cells(claim: Mapping[str, Any]) -> list[str]:
         _effect(claim),
         str(claim.get("n") if claim.get("n") is not None else ""),
         _number(claim.get("smallest_seen")),
-        "" if verdict in DECIDED else str(claim.get("seeds_to_decide") or ""),
+        seeds_for_all(claim),
         claim.get("expect", ""),
     ]
 

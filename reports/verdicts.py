@@ -38,6 +38,9 @@ ALPHA = 0.05
 FEWEST_SEEDS = 3
 """Below, there is no evidence, whatever the means are."""
 
+DECIDED = ("supported", "contradicted", "equivalent")
+"""Verdicts that more seeds are not needed for."""
+
 
 class Probabilities(NamedTuple):
     """Of one part: how likely the seeds would be if it were not so. Small ones decide."""
@@ -78,6 +81,15 @@ class Part(NamedTuple):
     """Whether 0 is a bound that the claim set, so that nothing is equivalent."""
     condition: bool
     """Whether it is a condition, which must hold for anything to be said."""
+    supported_above: float
+    """With as many seeds of this spread: the mean above which this part would be `supported`, a trend if its steps
+    agree; where no side is claimed, also below minus that. NaN without evidence or spread."""
+    contradicted_below: float
+    """Likewise the mean below which it would be `contradicted`; NaN where no side is claimed."""
+    equivalent_above: float
+    """Likewise the means above which,"""
+    equivalent_below: float
+    """and below which, it would be `equivalent`; NaN where no mean would."""
 
 
 class Judgement(NamedTuple):
@@ -89,6 +101,18 @@ class Judgement(NamedTuple):
     deciding: str
     """The part that decided, or is nearest to."""
     parts: dict[str, Part]
+
+    @property
+    def seeds_to_decide(self) -> int | None:
+        """Seeds that would decide every part that is open, conditions too: the most that any of them takes.
+
+        None where no part is open; and where that of one is not known, is more than anybody trains, or does not
+        help, as a condition surely fails.
+        """
+        open_parts = [part for part in self.parts.values() if part.verdict not in DECIDED or _fails(part)]
+        wanted = [None if _fails(part) else part.seeds_to_decide for part in open_parts]
+        known = [seeds for seeds in wanted if seeds is not None]
+        return max(known) if known and len(known) == len(wanted) else None
 
 
 def has_evidence(effects: SeedEffects) -> bool:
@@ -176,6 +200,11 @@ def _deciding(judged: Mapping[str, Part], verdict: Verdict, names: Sequence[str]
     return max(names, key=lambda name: np.nan_to_num(judged[name].p, nan=2.0))
 
 
+def _fails(part: Part) -> bool:
+    """Whether it is a condition that is surely not borne out."""
+    return part.condition and part.high < 0
+
+
 def _of_several(judged: Mapping[str, Part], verdict: Verdict, names: Sequence[str], deciding: str) -> str:
     """The sentence about a claim with several parts."""
     if verdict == "supported":
@@ -196,11 +225,12 @@ def _part(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> 
     interval = evidence.interval(effects, confidence=1 - level)
     numbers: dict[str, Any] = {"p": np.nan, "p_equivalent": np.nan, "p_sign_flips": None}
     numbers |= {"smallest_seen": np.nan, "seeds_to_decide": None}
+    numbers |= _other_means(effects, smallest, level=level, ways=ways)
     if has_evidence(effects):
         flips = None
         if len(values) >= seed_tests.FEWEST_FOR_SIGN_FLIPS:
             flips = seed_tests.sign_flips(values, rng=np.random.default_rng(0))
-        numbers = {
+        numbers |= {
             "p": min(1.0, 2 * min(evidence.above(effects), evidence.below(effects))),
             "p_equivalent": _equivalence(effects, smallest) if _may_be_equivalent(effects) else np.nan,
             "p_sign_flips": flips,
@@ -222,6 +252,40 @@ def _part(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> 
         condition=effects.condition,
         **numbers,
     )
+
+
+def _other_means(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> dict[str, float]:
+    """From which mean on the verdict would be another: the seeds, at every layer, are thought to move as one, so
+    that each interval keeps its distance from the mean."""
+    found = dict.fromkeys(
+        ("supported_above", "contradicted_below", "equivalent_above", "equivalent_below"), float("nan")
+    )
+    if not has_evidence(effects) or seed_tests.constant(effects.values):
+        return found
+    if effects.direction == "either":
+        found["supported_above"] = smallest + _down(effects, 1 - level)
+    else:
+        found["supported_above"] = _down(effects, 1 - level)
+        found["contradicted_below"] = -_up(effects, 1 - level / ways)
+    confidence = 1 - 2 * level / ways  # whose interval lies within the margin where TOST at level / ways says so
+    low, high = _down(effects, confidence) - smallest, smallest - _up(effects, confidence)
+    if _may_be_equivalent(effects) and low < high:  # and `equivalent` comes before the other verdicts
+        found |= {"equivalent_above": low, "equivalent_below": high}
+        found["supported_above"] = max(high, found["supported_above"])
+        found["contradicted_below"] = min(found["contradicted_below"], low)  # NaN stays where no side is claimed
+    return found
+
+
+def _down(effects: SeedEffects, confidence: float) -> float:
+    """From the mean to the lower end of the interval."""
+    interval = evidence.interval(effects, confidence=confidence)
+    return interval.mean - interval.low
+
+
+def _up(effects: SeedEffects, confidence: float) -> float:
+    """From the mean to the upper end of the interval."""
+    interval = evidence.interval(effects, confidence=confidence)
+    return interval.high - interval.mean
 
 
 def _seeds_wanted(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> dict[str, Any]:

@@ -29,7 +29,8 @@ GROUPED = {
     ("conditional_independence", "joint_minus_chain"): ("ratio=0.15", "ratio=0.4", "ratio=0.8"),
 }
 SINGLE = (
-    *(("validation", name) for name in ("loss", "observed_clean", "observed_replaced", "recovered_replaced")),
+    *(("validation", name) for name in ("loss", "bleu")),
+    *(("validation", name) for name in ("observed_clean", "observed_replaced", "recovered_replaced")),
     *(("parsing", name) for name in ("uuas", "uuas_adjacent")),
     ("corruption", "collision_rate"),
 )
@@ -123,6 +124,7 @@ DISTANCE = {
 }
 BY_ARM = {
     "loss": {"mlm": 0.4, "mlm-itself": 0.9, "naive-1": 0.42, "naive-2": 0.015},
+    "bleu": {"mt": 25.0},
     "observed_clean": {"mlm": 0.9, "80-20-0": 0.99, "80-0-20": 0.03},
     "observed_replaced": {"mlm": 0.3, "80-20-0": 0.9},
     "recovered_replaced": {"mlm": 0.4, "80-20-0": 0.1},

@@ -1,11 +1,12 @@
 """Claims that are well formed and could never be judged: said before anything runs."""
 
+import re
+
 import pytest
-from pydantic import TypeAdapter
 from ruamel.yaml import YAML
 
 from ablations import claimfile, measurable
-from ablations.effects import Effect
+from ablations.effects import EFFECT
 from ablations.problems import SpecProblems
 from ablations.produced import METRICS, OF_LAYERS, PARTLY_OF_LAYERS
 from reports.metrics import METRICS as SHOWN
@@ -17,11 +18,6 @@ LOSS = "of: {measure: validation, metric: loss}"
 CHANGE = "of: {measure: layer_change, metric: pwcca}"
 ALL = "score, accuracy, spearman, exact_match and shuffled_score"
 BAD = [
-    (
-        "{kind: difference, of: {measure: validationn, metric: loss}, arm: mlm, minus: clm}",
-        'effect.of.measure must be a measure of the table of results, but is "validationn"; did you mean '
-        "validation?",
-    ),
     (
         "{kind: difference, of: {measure: fine_tuning, metric: scores}, arm: mlm, minus: clm}",
         f'effect.of.metric must be a metric of fine_tuning, which has {ALL}, but is "scores"; did you mean score?',
@@ -70,10 +66,21 @@ BAD = [
     ),
 ]
 
+GOOD_EFFECTS = [
+    f"{{kind: difference, {LOSS}, arm: mlm, minus: n1, minus_of: {{measure: validation, metric: chrf}}}}",
+    f"{{kind: trend, {LOSS}, arms: [n1, n2, mlm]}}",
+    "{kind: shape, of: {measure: layer_change, metric: pwcca}, arm: mlm, minus: clm, form: rise_to_top}",
+    f"{{kind: share, {LOSS}, kept_by: n1, whole: mlm, none: corpus, smallest_gain: 0.1}}",
+    f"{{kind: two_by_two, {LOSS}, arms: [[a, b], [c, mlm]], effect: rows}}",
+    f"{{kind: optimum, {LOSS}, arms: {{a: 1, b: 2, c: 3, mlm: 4}}, above: 1, below: 2, smallest_bend: 0.1}}",
+    f"{{kind: crossing, {LOSS}, arm: mlm, over: clm, before: 0.1}}",
+    "{kind: apart, metric: pwcca, pairs: [[mlm, clm], [clm, mt]], than: [[mlm, mt]]}",
+]
+
 
 def needs(effect):
     """The file with this effect, its needs being what the effect uses."""
-    made = TypeAdapter(Effect).validate_python(YAML(typ="safe").load(effect))
+    made = EFFECT.validate_python(YAML(typ="safe").load(effect))
     arms, measures = (sorted(set(names())) for names in (made.arms_needed, made.measures_needed))
     text = GOOD.replace(LINE, f"    effect: {effect}")
     return text.replace("[mlm, clm], measures: [validation]", f"{arms}, measures: {measures}".replace("'", ""))
@@ -88,6 +95,62 @@ def problems(folder, text):
 @pytest.mark.parametrize(("effect", "sentence"), BAD, ids=[sentence for _, sentence in BAD])
 def test_what_could_never_be_judged_is_a_problem(tmp_path, effect, sentence):
     assert problems(tmp_path, needs(effect)) == [f"claims.{sentence}"]
+
+
+@pytest.mark.parametrize("effect", GOOD_EFFECTS, ids=lambda effect: effect.split(",")[0].removeprefix("{kind: "))
+def test_an_arm_that_the_claim_does_not_need_is_shown_where_it_is_written(tmp_path, effect):
+    """Each arm of each contrast, by any key; and needs that lose their effect are too many."""
+    text = needs(effect)
+    assert claimfile.load(write(tmp_path, text)).claims
+    before, line, after = text.partition(f"    effect: {effect}")
+    arms = {arm for _, arm in EFFECT.validate_python(YAML(typ="safe").load(effect)).arms_at()}
+    for place in [found.start() for arm in arms for found in re.finditer(rf"\b{arm}\b", line)]:
+        changed = line[:place] + re.sub("^[a-z0-9]+", "zzz", line[place:])
+        with pytest.raises(SpecProblems) as error:
+            claimfile.load(write(tmp_path, before + changed + after))
+        (problem,) = [problem for problem in error.value.problems if "zzz" in problem.sentence]
+        assert (problem.line, problem.column) == (before.count("\n") + 1, place + 1)
+        assert problem.sentence == "claims.effect uses zzz, which is not in claims.needs.arms; add it there"
+        others = {one.sentence for one in error.value.problems} - {problem.sentence}
+        assert others <= {f"no effect of claim both-sides-help uses {arm}; take it out" for arm in arms}
+
+
+def test_a_curve_of_three_arms_is_too_short(tmp_path):
+    short = f"{{kind: optimum, {LOSS}, arms: {{mlm: 1, b: 2, clm: 3}}, above: 1, below: 2, smallest_bend: 0.1}}"
+    assert problems(tmp_path, GOOD.replace(LINE, f"    effect: {short}")) == [
+        "claims.effect must have four arms or more, each with its place, but has 3"
+    ]
+
+
+def with_more(more):
+    return GOOD.replace("    smallest_effect", f"{more}    smallest_effect")
+
+
+def test_conditions_need_their_arms_and_what_stands_beside_may_have_others(tmp_path):
+    loss = f"{{kind: difference, {LOSS}, arm: mlm, minus: clm-450}}"
+    assert claimfile.load(write(tmp_path, with_more(f"    beside: {{it: {loss}}}\n"))).claims
+    assert problems(tmp_path, with_more(f"    provided: {{it: {loss}}}\n")) == [
+        "claims.provided.it uses clm-450, which is not in claims.needs.arms; write clm, or add it there"
+    ]
+    both = with_more(f"    beside: {{it: {loss}}}\n").replace("[mlm, clm]", "[mlm, clm, clm-450]")
+    assert problems(tmp_path, both) == [
+        "only what stands beside claim both-sides-help uses clm-450; take it out, as nothing else needs it"
+    ]
+
+
+def test_a_slip_in_one_of_two_effects_is_taken_for_what_the_other_has(tmp_path):
+    slip = f"    provided: {{it: {{kind: difference, {LOSS}, arm: mlm, minus: cl}}}}\n"
+    assert problems(tmp_path, with_more(slip)) == [
+        "claims.provided.it uses cl, which is not in claims.needs.arms; write clm, or add it there"
+    ]
+
+
+def test_a_misspelt_measure_is_said_where_it_stands_and_once(tmp_path):
+    slip = GOOD.replace("measure: validation", "measure: validationn")
+    assert problems(tmp_path, slip) == [
+        'claims.effect.of.measure must be a measure of the table of results, but is "validationn"; did you mean '
+        "validation?"
+    ]
 
 
 def test_one_arm_may_be_compared_with_another_reading_of_itself(tmp_path):
@@ -108,7 +171,8 @@ def test_all_problems_of_all_claims_are_said_at_once_with_their_lines(tmp_path):
         (5, "claims.says"),
         (8, "claims.effect.of.metric"),
         (20, "claims.expect"),
-        (27, "no effect of claim third uses mlm"),
+        (27, "no effect of claim third uses mlm; take it out"),
+        (28, "claims.effect.minus"),
     ]
 
 

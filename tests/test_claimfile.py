@@ -70,9 +70,35 @@ BAD = [
         f'8:20: claims.effect must be of kind {KINDS}, but is "diference"; did you mean difference?',
     ),
     ("metric: loss", "metrc: loss", "8:58: claims.effect.of.metrc is unknown; did you mean metric?"),
-    ("[mlm, clm]", "[mlm, cln]", "7:25: no effect of claim both-sides-help uses cln; did you mean clm?"),
-    ("[mlm, clm]", "[mlm]", "7:19: claim both-sides-help needs clm too, as its effects use them"),
-    ("[validation]", "[validation, parsing]", "7:54: no effect of claim both-sides-help uses parsing"),
+    (
+        "[mlm, clm]",
+        "[mlm, cln]",
+        "7:25: no effect of claim both-sides-help uses cln; did you mean clm, as in claims.effect?",
+    ),
+    ("[mlm, clm]", "[mlm]", "8:78: claims.effect uses clm, which is not in claims.needs.arms; add it there"),
+    ("[mlm, clm]", "[mlm, clm, mlm]", "7:19: claims.needs.arms must differ, but mlm is there 2 times"),
+    (
+        "[validation]",
+        "[validation, parsing]",
+        "7:54: no effect of claim both-sides-help uses parsing; take it out",
+    ),
+    (
+        "[validation]",
+        "[validatoin]",
+        "7:42: an entry of claims.needs.measures must be a measure of the table of results, but is "
+        '"validatoin"; did you mean validation?',
+    ),
+    (
+        "[validation]",
+        "[parsing]",
+        "7:42: no effect of claim both-sides-help uses parsing; take it out\n"
+        "8:46: claims.effect uses validation, which is not in claims.needs.measures; add it there",
+    ),
+    (
+        "    effect: {kind",
+        "    effects:\n      one: {kind",
+        "8:5: claims.effects must have two parts or more, but has only one; write a single one as `effect`",
+    ),
     ("effect: {kind", "effcet: {kind", "8:5: claims.effcet is unknown; did you mean effect?"),
     (
         "minus: mlm}",
@@ -89,7 +115,7 @@ def test_every_problem_has_its_place_and_a_remedy(tmp_path, old, new, sentence):
     path = write(tmp_path, GOOD.replace(old, new))
     with pytest.raises(SpecProblems) as error:
         claimfile.load(path)
-    assert str(error.value) == f"{path}:{sentence}"
+    assert str(error.value) == "\n".join(f"{path}:{line}" for line in sentence.splitlines())
 
 
 def test_neither_or_both_of_effect_and_effects_is_wrong(tmp_path):
@@ -117,12 +143,47 @@ def test_all_problems_are_said_at_once(tmp_path):
     assert [problem.line for problem in error.value.problems] == [8, 10]
 
 
+PARTS = """\
+    effects:
+      wrong-form: {kind: difference, of: {measure: validatoin, metric: loss}, arm: clm, mius: mlm}
+      wrong-arm: {kind: difference, of: {measure: validation, metric: los}, arm: n1, minus: mlm}
+"""
+
+
+def test_the_wrong_form_of_one_part_hides_nothing_of_another(tmp_path):
+    """Form, meaning, needs and names of one claim: all of them in one go."""
+    line = next(line for line in GOOD.splitlines(keepends=True) if "effect:" in line)
+    text = GOOD.replace(line, PARTS).replace("says: Seeing both sides helps.", "says: ''")
+    text = text.replace("smallest_effect: 0.1", "smallest_effect: -1") + GOOD.partition("claims:\n")[2]
+    path = write(tmp_path, text.replace(NEEDS, "measures: [validation], spec: gone.yaml}", 1))
+    with pytest.raises(SpecProblems) as error:
+        claimfile.load(path)
+    assert [str(problem).removeprefix(f"{path}:") for problem in error.value.problems] == [
+        "5:11: claims.says must not be empty",
+        f"7:61: claims.needs.spec names gone.yaml, but there is no file {tmp_path / 'gone.yaml'}; name a spec "
+        "beside the folder of claims, or leave it out",
+        "9:52: claims.effects.wrong-form.of.measure must be a measure of the table of results, but is "
+        '"validatoin"; did you mean validation?',
+        "9:89: claims.effects.wrong-form.mius is unknown; did you mean minus?",
+        "10:71: claims.effects.wrong-arm.of.metric must be a metric of validation, which has loss, perplexity, "
+        "objective_loss, bleu, chrf, pair_accuracy, observed_clean, observed_replaced and recovered_replaced, but "
+        'is "los"; did you mean loss?',
+        "10:82: claims.effects.wrong-arm uses n1, which is not in claims.needs.arms; add it there",
+        "11:22: claims.smallest_effect must be greater than 0, but is -1",
+        '15:11: claims has the name "both-sides-help" twice; each may be there once',
+        "16:13: claims has the number 6 twice; each may be there once",
+    ]
+
+
 def test_a_name_or_number_is_there_once(tmp_path):
     twice = GOOD + GOOD.partition("claims:\n")[2]
-    with pytest.raises(
-        SpecProblems, match=r':13:11: claims has the name "both-sides-help" twice; each may be there once$'
-    ):
-        claimfile.load(write(tmp_path, twice))
+    path = write(tmp_path, twice)
+    with pytest.raises(SpecProblems) as error:
+        claimfile.load(path)
+    assert str(error.value).splitlines() == [
+        f'{path}:13:11: claims has the name "both-sides-help" twice; each may be there once',
+        f"{path}:14:13: claims has the number 6 twice; each may be there once",
+    ]
     twice = GOOD + GOOD.partition("claims:\n")[2].replace("name: both-sides-help", "name: other")
     with pytest.raises(SpecProblems, match=r":14:13: claims has the number 6 twice; each may be there once$"):
         claimfile.load(write(tmp_path, twice))
@@ -147,6 +208,43 @@ def test_a_spec_is_checked_with_the_claims_it_names(tmp_path):
     assert problems_of(spec(tmp_path, "[first, second]")) == [
         f'{wrong}:10:13: claims.expect must be supported, contradicted, equivalent or open, but is "surely"'
     ]
+
+
+def test_a_wrong_spec_hides_no_problem_of_its_claims(tmp_path):
+    wrong = write(tmp_path, GOOD.replace("expect: supported", "expect: surely"))
+    path = spec(tmp_path, "[first, first, ../first, 3, gone]")
+    path.write_text(path.read_text().replace("seeds: [0]", "seeds: []"), encoding="utf-8")
+    assert [line.partition(": ")[0] for line in problems_of(path)] == [
+        f"{wrong}:10:13",
+        *(f"{path}:{place}" for place in ("6:8", "7:24", "7:34", "7:37")),
+    ]
+
+
+NEEDS = "measures: [validation]}"
+
+
+def test_an_experiment_that_a_claim_sends_its_readers_to_must_be_there(tmp_path):
+    path = write(tmp_path, GOOD.replace(NEEDS, "measures: [validation], spec: specc.yaml}"))
+    first = spec(tmp_path)
+    sentence = f"{path}:7:61: claims.needs.spec names specc.yaml, but there is no file {tmp_path / 'specc.yaml'}; "
+    assert problems_of(first) == [f"{sentence}did you mean spec.yaml?"]
+    with pytest.raises(SpecProblems) as error:
+        claimfile.load(path)
+    assert str(error.value) == f"{sentence}did you mean spec.yaml?"
+    first.rename(tmp_path / "other.yaml")
+    remedy = "name a spec beside the folder of claims, or leave it out"
+    assert problems_of(tmp_path / "other.yaml") == [f"{sentence}{remedy}"]
+    (tmp_path / "specc.yaml").touch()
+    assert specfile.load(tmp_path / "other.yaml").claims == ("first",)
+
+
+def test_a_copy_among_results_has_no_specs_beside_it(tmp_path):
+    """So that `ablate diff` reads it, and the verdicts."""
+    path = write(tmp_path, GOOD.replace(NEEDS, "measures: [validation], spec: gone.yaml}"))
+    assert len(problems_of(spec(tmp_path))) == 1
+    (tmp_path / "plan.json").touch()
+    assert claimfile.load(path).claims
+    assert specfile.load(spec(tmp_path)).claims == ("first",)
 
 
 def test_a_file_of_claims_that_is_missing_is_a_problem_of_the_spec(tmp_path):

@@ -12,6 +12,7 @@ from ablations.cli import main
 from reports import claims, content
 from reports import folder as experiment_folder
 from reports.claims import as_expected, changes, claim_files, measured, verdicts
+from reports.claims_table import claims_table
 from reports.readings import Rows
 from tests.claim_tables import frame, shipped
 from tests.fake_experiment import write
@@ -284,6 +285,42 @@ def test_what_stands_beside_a_claim_is_shown_where_it_is_measured_and_missed_by_
     entry = by_name(verdicts(made(tmp_path, text=text)))["more"]
     assert entry["verdict"] == "supported"
     assert [part["name"] for part in entry["beside"]] == ["loss"]
+
+
+def open_part(wanted, **more):
+    told = {"verdict": "undecided", "condition": False, "high": 0.1, "smallest_seen": 0.2}
+    return told | {"seeds_to_decide": wanted} | more
+
+
+@pytest.mark.parametrize(
+    ("verdict", "wanted", "parts", "shown"),
+    [
+        ("undecided", 77, [open_part(12), open_part(77)], "77"),
+        ("undecided", None, [open_part(12), open_part(None)], "> 1,000"),
+        ("undecided", None, [open_part(12), open_part(None, smallest_seen=None)], ""),  # not known
+        ("undecided", None, [open_part(3, condition=True, high=-0.1)], "none"),
+        ("undecided", 9, [open_part(9, high=-0.1)], "9"),
+        ("contradicted", 9, [open_part(9), open_part(3, verdict="contradicted")], ""),
+    ],
+)
+def test_the_table_says_which_seeds_would_decide_every_part(capsys, verdict, wanted, parts, shown):
+    claim = {
+        **{
+            "name": "it",
+            "verdict": verdict,
+            "rule": "so",
+            "deciding": "it",
+            "effect": 0.1,
+            "low": 0.0,
+            "high": 0.2,
+        },
+        **{"unit": "", "n": 6, "smallest_seen": 0.2, "seeds_to_decide": wanted, "expect": "open", "parts": parts},
+    }
+    claims_table({"experiment": "x", "claims": [claim], "files": []})
+    table = capsys.readouterr().out
+    (line,) = [line for line in table.splitlines() if line.split()[:1] == ["it"]]
+    assert line.partition(" 0.2 ")[2].strip().removesuffix("open").strip() == shown
+    assert "in every part that is open" in " ".join(table.split())
 
 
 def test_a_claim_that_changes_makes_the_page_stale_even_after_the_runs(spec, tmp_path):

@@ -58,8 +58,11 @@ LOGGED = ("learning", "corruption")
 def test_the_experiment_that_is_said_to_have_what_a_claim_needs_has_it(number):
     claim = CLAIMS[number]
     spec = specfile.load(ROOT / "experiments" / claim.needs.spec)
-    assert set(claim.needs.arms) <= {run.arm for run in grid.runs(spec)}
+    arms = {run.arm for run in grid.runs(spec)}
+    assert set(claim.needs.arms) <= arms
     assert set(claim.needs.measures) <= {*LOGGED, *(measure.kind for measure in spec.measures)}
+    for effect in claim.beside.values():  # which nobody would miss if it were never measured
+        assert set(effect.arms_needed()) <= arms
 
 
 def verdict(claim, table):
