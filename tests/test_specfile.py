@@ -436,9 +436,8 @@ TOGETHER = [
         "mlm: {}",
         "mlm: {data: {kind: files, train: a.txt, validation: b.txt}, "
         "objective: {masking: {select: {kind: cloze, part_of_speech: [NOUN]}}}}",
-        "9:123: arm mlm: part_of_speech needs treebank beside it, a parquet file with the columns tokens and "
-        "upos, "
-        "since only the built-in language knows the parts of speech of its words",
+        "9:123: arm mlm: part_of_speech needs treebank beside it, a CoNLL-U file or a parquet file with the "
+        "columns tokens and upos, since only the built-in language knows the parts of speech of its words",
     ),
     (
         "mlm: {}",

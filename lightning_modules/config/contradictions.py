@@ -176,8 +176,9 @@ def _masking(run: RunSettings, masking: MaskingSettings) -> Iterator[Contradicti
         if select.part_of_speech and not select.treebank and run.data.kind != "language":
             yield (
                 ("objective", "masking", "select", "part_of_speech"),
-                "part_of_speech needs treebank beside it, a parquet file with the columns tokens and upos, since "
-                "only the built-in language knows the parts of speech of its words",
+                "part_of_speech needs treebank beside it, a CoNLL-U file or a parquet file with the columns "
+                "tokens "
+                "and upos, since only the built-in language knows the parts of speech of its words",
             )
     if isinstance(select, LabelWord):
         yield from _label_word(run, masking)

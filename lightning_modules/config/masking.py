@@ -74,7 +74,8 @@ class Lexicon(Settings):
     """Universal tags, as in [NOUN, VERB]: all words that are most often one of these in `treebank`, or in the
     built-in language where that is the text."""
     treebank: str | None = Field(None, min_length=1)
-    """A parquet file with the columns `tokens` and `upos`, a list a sentence; relative as `file`."""
+    """A CoNLL-U file, or a parquet file with the columns `tokens` and `upos`, a list a sentence; relative as
+    `file`."""
 
 
 class Cloze(Lexicon):
