@@ -80,10 +80,16 @@ json_option = click.option("--json", "as_json", is_flag=True, help="For machines
 @click.argument("specs", metavar="SPEC...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of spec files, for editors.")
 @click.option("--claims-schema", is_flag=True, help="Print that of files of claims.")
-def validate(specs: tuple[Path, ...], schema: bool, claims_schema: bool) -> None:
+@click.option(
+    "--data-root",
+    type=click.Path(path_type=Path),
+    help="Also look for the files that specs name; their relative paths start here.",
+)
+def validate(specs: tuple[Path, ...], schema: bool, claims_schema: bool, data_root: Path | None) -> None:
     """Check spec files and the claims they name: every problem at once, a line each, on stderr.
 
-    A file in a folder called claims is checked as a file of claims.
+    With --data-root also the files of text, lexica and treebanks that they name, as `plan` and `run` do: that they
+    are there and have the columns. A file in a folder called claims is checked as a file of claims.
     """
     from ablations import claimfile, grid, specfile
     from ablations.errors import SpecError
@@ -102,8 +108,12 @@ def validate(specs: tuple[Path, ...], schema: bool, claims_schema: bool) -> None
                 click.echo(f"{path}: good, {claimed} claim{'s' * (claimed != 1)}")
                 continue
             experiment = specfile.load(path)
-            runs = len(grid.runs(experiment))
-            click.echo(f"{path}: good, {runs} run{'s' * (runs != 1)}")
+            planned = grid.runs(experiment)
+            if data_root is not None:
+                from ablations import named_files  # pyarrow, which a look at the spec alone need not wait for
+
+                named_files.check(path, experiment, planned, data_root=data_root.absolute())
+            click.echo(f"{path}: good, {len(planned)} run{'s' * (len(planned) != 1)}")
         except SpecError as error:
             wrong = True
             click.echo(str(error), err=True)

@@ -55,7 +55,7 @@ def tokens(run: RunSettings) -> int:
 
 
 def flops(run: RunSettings) -> float:
-    """Useful operations of training."""
+    """Useful operations of training; of skip-gram, at most (see `operations_per_token`)."""
     return operations_per_token(run) * tokens(run)
 
 

@@ -50,9 +50,17 @@ class Spot(NamedTuple):
     @property
     def range(self) -> str:
         """Every bound of a number, as in ``greater than 0 and at most 1``."""
-        bounds = (getattr(limit, name, None) for limit in self.metadata for name in BOUNDS)
-        phrases = zip(list(BOUNDS.values()) * len(self.metadata), bounds, strict=True)
-        return " and ".join(f"{phrase} {number(bound)}" for phrase, bound in phrases if bound is not None)
+        return " and ".join(f"{BOUNDS[name]} {number(bound)}" for name, bound in self._bounds)
+
+    @property
+    def is_share(self) -> bool:
+        """Whether the value is a number from 0 to 1."""
+        return [bound for _, bound in self._bounds] == [0, 1]
+
+    @property
+    def _bounds(self) -> list[tuple[str, float]]:
+        bounds = ((name, getattr(limit, name, None)) for limit in self.metadata for name in BOUNDS)
+        return [(name, bound) for name, bound in bounds if bound is not None]
 
 
 def spot_of(model: type[BaseModel], location: KeyPath, *, about: Literal["value", "key"]) -> Spot:

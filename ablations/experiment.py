@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ablations import claimfile, fairness, grid, plan, runs, specfile
+from ablations import claimfile, fairness, grid, named_files, plan, runs, specfile
 from ablations.errors import SpecError
 from ablations.measurable import RunMeasure, caveats, for_run
 from ablations.runs import PlannedRun
-from ablations.spec import Experiment, Run
+from ablations.spec import Experiment
 from lightning_modules.config import Data, RunSettings
-from lightning_modules.data import corpus, tokens
+from lightning_modules.data import tokens
 from lightning_modules.data.tokens import Tokens
-from lightning_modules.errors import DataError
 from lightning_modules.files import explained, read_json
 from lightning_modules.run_directory import RunDirectory
 
@@ -34,15 +33,12 @@ class Workspace:
         """Read the spec and find the place of each run.
 
         Raises:
-            SpecError: the spec is wrong, or a lexicon that it names.
-            DataError: its text is missing or has not the columns that the spec names.
+            SpecError: the spec is wrong, or its text or a lexicon is missing or has not what the spec names.
         """
         experiment = specfile.load(spec)
         resolved = grid.runs(experiment)
         out, data_root = out.absolute(), data_root.absolute()
-        for data in {run.settings.data.model_dump_json(): run.settings.data for run in resolved}.values():
-            corpus.check(data, data_root)
-        resolved = tuple(_self_contained(run, spec, data_root) for run in resolved)
+        resolved = named_files.self_contained(spec, resolved, data_root=data_root)
         resolved = fairness.matched(
             experiment, resolved, text=functools.partial(_text, out=out, data_root=data_root)
         )
@@ -168,14 +164,6 @@ class Workspace:
                 open_measures = missing(item.directory.path, self._measures_of(item))
                 state["not_measured"] = list(dict.fromkeys(settings.kind for settings in open_measures))
         return states
-
-
-def _self_contained(run: Run, spec: Path, data_root: Path) -> Run:
-    """As `runs.self_contained`, with errors that name the line of the spec."""
-    try:
-        return runs.self_contained(run, data_root)
-    except DataError as error:
-        raise specfile.located(error, spec, run.arm) from error
 
 
 def _text(run: RunSettings, *, out: Path, data_root: Path) -> Tokens:

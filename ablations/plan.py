@@ -12,6 +12,7 @@ from ablations.launch import threads_per_process
 from ablations.measurable import Measure
 from ablations.runs import PlannedRun
 from ablations.spec import Experiment
+from ablations.wording import listed
 from lightning_modules.files import atomic, read_json, write_json
 from lightning_modules.provenance import now
 
@@ -31,7 +32,8 @@ def plan(
     """The experiment's runs with state and cost, ready for JSON.
 
     A run's `seconds` are of training, evaluations and measures with its share of the machine, null where nothing
-    like it is known; the total is the time until all open runs have ended on the slots.
+    like it is known; the total is the time until all open runs have ended on the slots. Notes are sentences about
+    the numbers.
     """
     calibration = Calibration(out)
     threads = devices * threads_per_process(slots * devices)
@@ -49,8 +51,22 @@ def plan(
         "question": experiment.question,
         "arms": arms,
         "runs": runs,
+        "notes": _notes(planned),
         "seconds": total,
     }
+
+
+def _notes(planned: Sequence[PlannedRun]) -> list[str]:
+    """What the numbers of the runs do not say by themselves, a sentence each."""
+    vectors = [item.run.arm for item in planned if item.run.settings.objective.kind == "skip_gram"]
+    if not vectors:
+        return []
+    names = listed(list(dict.fromkeys(vectors)), "and")
+    return [
+        f"FLOPs of {names} are an upper bound: sentences end and frequent words are left out, which leaves a "
+        f"third "
+        f"to a half of the pairs of words; the run counts them."
+    ]
 
 
 def _validation_tokens(out: Path, address: str) -> int:

@@ -76,13 +76,21 @@ def _require_for_training(run: RunSettings, tokens: Tokens, seen: set[str]) -> N
     Args:
         seen: selections that the text was found to have; added to.
     """
-    there, wanted = len(tokens.train.ids), run.training.tokens_per_step
+    sentences, wanted = run.training.sentences, run.training.tokens_per_step
+    if sentences is not None and sentences > len(tokens.train):
+        raise DataError(
+            f"training.sentences is {sentences:,}, but data.train has {len(tokens.train):,}; lower it, give more "
+            f"text, or take it away to use all."
+        )
+    text = tokens.train if sentences is None else tokens.train.head(sentences)
+    there = len(text.ids)
     if there < wanted:
         raise DataError(
-            f"the training text has {there:,} tokens, fewer than one step of training.tokens_per_step = "
-            f"{wanted:,}; give more text or make the steps smaller."
+            f"the training text has {there:,} "
+            f"tokens{'' if sentences is None else f' in {sentences:,} sentences'}, "
+            f"fewer than one step of training.tokens_per_step = {wanted:,}; give more text or make the steps "
+            f"smaller."
         )
-    text = tokens.train if run.training.sentences is None else tokens.train.head(run.training.sentences)
     require_documents(text, getattr(run.objective, "pair_loss", "none"), run.training.input_format)
     require_words(run, tokens)
     masking = getattr(run.objective, "masking", None)

@@ -25,7 +25,8 @@ WANTED = {
 }
 """What pydantic's type errors ask for."""
 
-OUT_OF_RANGE = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
+TOO_SMALL = ("greater_than", "greater_than_equal")
+TOO_LARGE = ("less_than", "less_than_equal")
 
 
 def faults(error: ValidationError, model: type[BaseModel]) -> list[Fault]:
@@ -132,7 +133,7 @@ def _mismatch(value: Any, spot: Spot, rivals: list[ErrorDetails]) -> str:
 def _wanted(details: ErrorDetails, spot: Spot) -> str:
     if details["type"] == "literal_error":
         return str(details["ctx"]["expected"]).replace("'", "")
-    if details["type"] in OUT_OF_RANGE:
+    if details["type"] in (*TOO_SMALL, *TOO_LARGE):
         return spot.range
     return WANTED.get(details["type"]) or details["msg"].removeprefix("Input should be ")
 
@@ -141,6 +142,10 @@ def _hint(value: Any, spot: Spot, found: set[str]) -> str:
     """What to write instead, where that is plain."""
     if "literal_error" in found:
         return guess(value, spot.words)
+    if found & {*TOO_SMALL}:
+        return "; raise it"
+    if found & {*TOO_LARGE}:
+        return f"; lower it{_as_share(value) if spot.is_share else ''}"
     if found & {"int_type", "int_from_float", "float_type"}:
         return _as_number(value, whole="float_type" not in found)
     if "string_type" in found and isinstance(value, int | float):
@@ -154,12 +159,18 @@ def _hint(value: Any, spot: Spot, found: set[str]) -> str:
     return ""
 
 
+def _as_share(value: float) -> str:
+    """How a percentage is written, in case that it was meant."""
+    return f" ({number(value)}% is written {number(value / 100)})" if value <= 100 else ""
+
+
 def _as_number(value: Any, *, whole: bool) -> str:
-    """The number that quotes, underscores or an exponent hide."""
+    """The number that quotes, underscores, an exponent or a sign of per cent hide."""
     try:
         plain = float(value) if isinstance(value, str | float) else None
     except ValueError:
-        return ""
+        percent = None if whole else re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?%", value)
+        plain = float(percent[1]) / 100 if percent else None
     if plain is None or not abs(plain) < 1e15 or (whole and not plain.is_integer()):
         return ""
     return f"; write {number(plain)}"

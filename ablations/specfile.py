@@ -5,7 +5,7 @@ missing, and at the arm where an arm makes impossible what is fine without it.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,15 +60,38 @@ def located(error: AblationsError, spec: Path, arm: str, *, measure: str | None 
         measure: the kind of the measure that it is about.
     """
     document = yamlfile.read(spec)
-    place: KeyPath | None = ("arms", arm)
+    place = _place(document, str(error), arm, measure)
+    about = f"arm {arm}: " + (f"measure {measure}: " if measure else "")
+    return SpecError(str(document.problem(place, about + str(error), at="value")))
+
+
+def unfit_files(spec: Path, said: Iterable[tuple[str, str | None, str]]) -> SpecProblems:
+    """Sentences about files that a spec names, as problems of the spec: each once, whatever arms share it.
+
+    Args:
+        said: arm, the kind of the measure that it is about or None, sentence.
+    """
+    document, found = yamlfile.read(spec), dict[tuple[KeyPath, str], Problem]()
+    for arm, measure, sentence in said:
+        place = _place(document, sentence, arm, measure)
+        about = (
+            f"arm {arm}: " if place[:1] in (("arms",), ("grid",)) else f"measure {measure}: " if measure else ""
+        )
+        found.setdefault((place, sentence), document.problem(place, about + sentence, at="value"))
+    return SpecProblems(tuple(sorted(found.values())))
+
+
+def _place(document: yamlfile.Document, sentence: str, arm: str, measure: str | None) -> KeyPath:
+    """Where an arm wrote the first setting that a sentence names, or what is nearest to it; else the arm "
+    "itself."""
     if measure is not None:
         kinds = [one if isinstance(one, str) else one["kind"] for one in document.content["measures"]]
-        place = ("measures", kinds.index(measure))
-    elif named := re.search(rf"\b(?:{'|'.join(SECTIONS)})(?:\.\w+)+", str(error)):
+        return ("measures", kinds.index(measure))
+    place: KeyPath | None = None
+    if named := re.search(rf"\b(?:{'|'.join(SECTIONS)})(?:\.\w+)+", sentence):
         fault = Fault(tuple(named[0].split(".")), "")
-        place = next((_origin(fault, one) for one in _arms(document.content) if one.name == arm), None) or place
-    about = f"arm {arm}: " + (f"measure {measure}: " if measure else "")
-    return SpecError(str(document.problem(place or (), about + str(error), at="value")))
+        place = next((_origin(fault, one) for one in _arms(document.content) if one.name == arm), None)
+    return place or ("arms", arm)
 
 
 def _arms(content: dict[str, Any]) -> list[Arm]:

@@ -10,7 +10,7 @@ STATE_STYLES = {"done": "green", "running": "cyan", "failed": "red", "interrupte
 
 
 def plan_table(content: dict[str, Any]) -> None:
-    """The runs of a plan with their cost, and the sum."""
+    """The runs of a plan with their cost, what to know about these numbers, and the sum."""
     table = _table(f"{content['experiment']}: {content['question']}".rstrip(": "))
     table.add_column("arm", overflow="fold")
     for name in ("seed", "run", "state"):
@@ -31,6 +31,8 @@ def plan_table(content: dict[str, Any]) -> None:
         )
     console = Console()
     console.print(table)
+    for note in content["notes"]:
+        console.print(note, highlight=False, markup=False, soft_wrap=True)
     todo = sum(run["state"] != "done" for run in content["runs"])
     total = duration(content["seconds"])
     estimate = total if content["seconds"] is not None else "unknown; `ablate doctor` calibrates this machine"

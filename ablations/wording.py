@@ -9,10 +9,11 @@ from typing import Any
 def nearest(word: str, names: Collection[str]) -> str | None:
     """The name that a misspelt word most likely meant, or the only one that contains it; None without one."""
     similar = 0.8 if "." in word else 0.6  # any two paths below one section share many letters
-    close = difflib.get_close_matches(word.lower(), names, n=1, cutoff=similar)
+    lower = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=similar)
     if close:
-        return close[0]
-    containing = [name for name in names if len(word) > 2 and word.lower() in name]
+        return lower[close[0]]
+    containing = [name for small, name in lower.items() if len(word) > 2 and word.lower() in small]
     return containing[0] if len(containing) == 1 else None
 
 

@@ -38,4 +38,7 @@ def require_words(run: RunSettings, tokens: Tokens) -> None:
     """
     order = run.training.word_order
     if order.kind != "natural" and order.unit == "words":
-        require_boundaries(tokens.train, starts_word(tokens.tokenizer), setting="training.word_order")
+        starts_V = starts_word(tokens.tokenizer)
+        require_boundaries(
+            tokens.train, starts_V, setting="training.word_order", instead="set its unit to sub_words"
+        )

@@ -24,15 +24,16 @@ class Units:
         """Look through the text, where the selection depends on it.
 
         Raises:
-            DataError: the text has no words, no n-gram is frequent enough, the lexicon leaves nothing to hide, or
-                a label word is no token or was cut off.
+            DataError: the text has no words, no n-gram is frequent enough, the lexicon has no word of the text or
+                leaves nothing to hide, or a label word is no token or was cut off.
         """
         self._select = select
         self._candidate: NDArray[np.bool_] | None = None  # of every token of the split
         self._joined: NDArray[np.bool_] | None = None
         if not isinstance(select, Uniform):
             self._starts_V = starts_word(tokens.tokenizer)
-            require_boundaries(split, self._starts_V, setting=f"objective.masking.select: {select.kind}")
+            setting = f"objective.masking.select: {select.kind}"
+            require_boundaries(split, self._starts_V, setting=setting, instead="use uniform")
         if isinstance(select, Cloze | Generic):
             self._candidate = _allowed(select, tokens, split, self._starts_V)
         elif isinstance(select, LabelWord):
@@ -78,12 +79,13 @@ def _allowed(
     in_list_N = np.zeros(len(split.ids), np.bool_)
     in_list_N[words.token_N] = np.repeat(listed_W, words.length_W)
     in_list_N &= ~is_punctuation(tokens.tokenizer)[split.ids]
+    if not in_list_N.any():
+        so = "nothing could be hidden" if isinstance(select, Cloze) else "it would change nothing"
+        raise DataError(
+            f"objective.masking.select: none of the {len(select.words):,} words of the lexicon occurs in "
+            f"data.train, so {so}; give words that the text has."
+        )
     if isinstance(select, Cloze):
-        if not in_list_N.any():
-            raise DataError(
-                f"objective.masking.select: none of the {len(select.words):,} words of the lexicon occurs in "
-                f"data.train, so nothing could be hidden; give words that the text has."
-            )
         return in_list_N
     if listed_W.all():
         raise DataError(

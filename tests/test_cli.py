@@ -86,16 +86,64 @@ def test_plan_as_json_says_what_there_is_to_do(tmp_path, data_root):
     assert resolved["arms"]["mlm"]["training"]["warmup_steps"] == 0
 
 
+def test_plan_says_that_the_operations_of_word_vectors_are_a_bound(tmp_path, data_root):
+    where = ["--out", tmp_path / "out", "--data-root", data_root]
+    assert "FLOPs of" not in ablate("plan", write_spec(tmp_path), *where).stdout
+    arms = {"mlm": {"objective": {"kind": "masked_lm"}}, "words": {"objective": {"kind": "skip_gram"}}}
+    assert (
+        "\nFLOPs of words are an upper bound: sentences end and frequent words are left out, which leaves a "
+        "third to "
+        "a half of the pairs of words; the run counts them.\n"
+    ) in ablate("plan", write_spec(tmp_path, arms=arms), *where).stdout
+
+
 def test_missing_text_is_found_before_the_first_run(tmp_path, data_root):
     spec = write_spec(tmp_path)
     result = ablate("run", spec, "--out", tmp_path / "out", "--data-root", tmp_path)
     assert result.exit_code == 2
-    assert result.stderr == "".join(
-        f"{tmp_path / name}.tsv does not exist (data.{name}; relative paths start at --data-root). "
-        "Correct the path.\n"
+    gone = "".join(
+        f"{spec}:{place_of(spec, name + '.tsv', before=1)}: {tmp_path / name}.tsv does not exist "
+        f"(data.{name}; relative paths "
+        f"start at --data-root). Correct the path.\n"
         for name in ("train", "validation")
     )
+    assert result.stderr == gone
     assert not (tmp_path / "out").exists()
+    assert ablate("validate", spec).exit_code == 0  # the spec alone is good
+    result = ablate("validate", spec, "--data-root", tmp_path)
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", gone)
+    assert ablate("validate", spec, "--data-root", data_root).stdout == f"{spec}: good, 4 runs\n"
+
+
+def test_validate_finds_all_files_that_are_not_there_at_once(tmp_path):
+    spec = tmp_path / "names.yaml"
+    spec.write_text(
+        "name: names\nversion: 1\ndata: {kind: files, train: a.csv, validation: a.csv, document: book}\n"
+        "training: {max_steps: 2, tokens_per_step: 128}\nobjective: {kind: masked_lm}\n"
+        "arms:\n  all: {}\n  more: {data: {train: [a.csv, b.csv]}}\n"
+        "  words: {objective: {masking: {select: {kind: cloze, file: gone.txt}}}}\n"
+        "  tags: {objective: {masking: {select: {kind: cloze, part_of_speech: [NOUN], treebank: t.parquet}}}}\n"
+        "seeds: [0, 1]\nmeasures: [{kind: layer_change, treebank: gone.conllu}]\n"
+    )
+    (tmp_path / "a.csv").write_text("text\na dog barks\n")
+    result = ablate("validate", spec, "--data-root", tmp_path)
+    no_book = (
+        f"{tmp_path}/a.csv has no column 'book' (data.document); its columns are 'text'. Set data.document to "
+        f"one of "
+        f"them."
+    )
+    root = "relative paths start at --data-root). Correct the path."
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.splitlines() == [
+        f"{spec}:{place_of(spec, 'book')}: {no_book}",
+        f"{spec}:{place_of(spec, '[a.csv')}: arm more: {tmp_path}/b.csv does not exist (data.train; {root}",
+        f"{spec}:{place_of(spec, 'gone.txt')}: arm words: {tmp_path}/gone.txt does not exist "
+        f"(objective.masking.select.file; {root}",
+        f"{spec}:{place_of(spec, 't.parquet')}: arm tags: {tmp_path}/t.parquet does not exist "
+        f"(objective.masking.select.treebank; {root}",
+        f"{spec}:{place_of(spec, '{kind: layer_change')}: measure layer_change: {tmp_path}/gone.conllu does not "
+        f"exist, expected a treebank. Correct the path.",
+    ]
 
 
 def test_a_column_that_is_not_there_is_found_before_the_first_run(tmp_path, data_root):
@@ -108,11 +156,38 @@ def test_a_column_that_is_not_there_is_found_before_the_first_run(tmp_path, data
     assert not (tmp_path / "out").exists()
 
 
-def place_of(spec, value, after=""):
-    """Line and column of a value in a file, or of what follows some text in it."""
+def place_of(spec, value, after="", before=0):
+    """Line and column of a value in a file, or so many characters before it, or of what follows some text "
+    "in it."""
     written = spec.read_text()
-    at = written.index(after, written.index(value)) + len(after)
+    at = written.index(after, written.index(value)) + len(after) - before
     return f"{written.count(chr(10), 0, at) + 1}:{at - written.rfind(chr(10), 0, at)}"
+
+
+def test_sentences_that_the_text_does_not_have_are_found_before_the_first_run(tmp_path, data_root):
+    few, many = ({"training": {"sentences": count}, "objective": {"kind": "masked_lm"}} for count in (3, 10**6))
+    for arm, sentence in (
+        (
+            many,
+            "training.sentences is 1,000,000, but data.train has {sentences:,}; lower it, give more text, or "
+            "take it "
+            "away to use all.",
+        ),
+        (
+            few,
+            "the training text has {tokens:,} tokens in 3 sentences, fewer than one step of "
+            "training.tokens_per_step "
+            "= 128; give more text or make the steps smaller.",
+        ),
+    ):
+        spec = write_spec(tmp_path, arms={"part": arm})
+        result = ablate("run", spec, "--out", tmp_path / "out", "--data-root", data_root)
+        store = next(path for path in (tmp_path / "out/tokens").iterdir() if path.is_dir())
+        text = load(store).train
+        wanted = sentence.format(sentences=len(text), tokens=text.offsets[3])
+        assert result.exit_code == 2
+        assert result.stderr.partition(": arm part: ")[2] == wanted + "\n"
+    assert not (tmp_path / "out/runs").exists()
 
 
 def test_a_step_larger_than_the_text_is_found_before_the_first_run(tmp_path, data_root):
@@ -123,8 +198,7 @@ def test_a_step_larger_than_the_text_is_found_before_the_first_run(tmp_path, dat
     there = len(load(store).train.ids)
     assert result.stderr == (
         f"{spec}:{place_of(spec, '1000000')}: arm mlm: the training text has {there:,} tokens, fewer than one "
-        f"step of "
-        f"training.tokens_per_step = 1,000,000; give more text or make the steps smaller.\n"
+        f"step of training.tokens_per_step = 1,000,000; give more text or make the steps smaller.\n"
     )
     assert not (tmp_path / "out/runs").exists()
 
@@ -333,8 +407,7 @@ def test_what_an_arm_needs_of_the_text_is_asked_before_any_run_starts(arm, sente
             "{word_order: {kind: ngrams}}",
             "{kind: ngrams}",
             "training.word_order needs words, but no sentence of data.train has two of them with a space "
-            "between; put "
-            "spaces between words, or choose a setting of single tokens.",
+            "between; put spaces between words, or set its unit to sub_words.",
         ),
     ],
     ids=["pairs", "words"],

@@ -78,6 +78,8 @@ def small(resolved):
         arm["encoder"] |= shape
         arm["training"]["tokens_per_step"] = 512
         arm["data"] = LANGUAGE
+        if arm["training"]["sentences"] is not None:
+            arm["training"]["sentences"] = min(arm["training"]["sentences"], LANGUAGE["train"])
         select = arm["objective"].get("masking", {}).get("select", {})
         if "treebank" in select:
             select["treebank"] = None

@@ -152,7 +152,7 @@ VALUES = [
     ),
     ("max_steps: 20", "max_steps: yes", '7:23: training.max_steps must be a whole number, but is the text "yes"'),
     ("max_steps: 20", "max_steps: true", "7:23: training.max_steps must be a whole number, but is true"),
-    ("max_steps: 20", "max_steps: -1", "7:23: training.max_steps must be at least 0, but is -1"),
+    ("max_steps: 20", "max_steps: -1", "7:23: training.max_steps must be at least 0, but is -1; raise it"),
     ("max_steps: 20", "max_steps: ~", "7:23: training.max_steps must be a whole number, but is empty"),
     ("max_steps: 20", "learning_rate: .nan", "7:27: training.learning_rate must be a finite number, but is nan"),
     ("max_steps: 20", "learning_rate: 1e999", "7:27: training.learning_rate must be a finite number, but is inf"),
@@ -161,7 +161,11 @@ VALUES = [
         "learning_rate: high",
         '7:27: training.learning_rate must be a number, but is the text "high"',
     ),
-    ("max_steps: 20", "learning_rate: 0", "7:27: training.learning_rate must be greater than 0, but is 0"),
+    (
+        "max_steps: 20",
+        "learning_rate: 0",
+        "7:27: training.learning_rate must be greater than 0, but is 0; raise it",
+    ),
     (
         "max_steps: 20",
         "precision: bf16",
@@ -175,47 +179,64 @@ VALUES = [
     (
         "max_steps: 20",
         "keep_checkpoints: 0",
-        "7:30: training.keep_checkpoints must be 'all' or at least 1, but is 0",
+        "7:30: training.keep_checkpoints must be 'all' or at least 1, but is 0; raise it",
     ),
     (
         "max_steps: 20",
         "max_steps: 20, warmup_steps: 30",
-        "7:41: training.warmup_steps must not exceed max_steps, but 30 > 20",
+        "7:41: training.warmup_steps must not exceed max_steps, but 30 > 20; lower it",
     ),
     (
         "num_attention_heads: 4",
         "num_attention_heads: 5",
-        "5:49: encoder.num_attention_heads must divide hidden_size, but 64 is not a multiple of 5",
+        "5:49: encoder.num_attention_heads must divide hidden_size, but 64 is not a multiple of 5; change "
+        "one of the two",
     ),
     (
         "{hidden_size: 64, num_attention_heads: 4}",
         "{hidden_size: 30}",
-        "5:24: encoder.num_attention_heads must divide hidden_size, but 30 is not a multiple of 4",
+        "5:24: encoder.num_attention_heads must divide hidden_size, but 30 is not a multiple of 4; change "
+        "one of the two",
     ),
     (
         "hidden_size: 64",
         "hidden_size: 64, dropout: 1",
-        "5:37: encoder.dropout must be at least 0 and less than 1, but is 1",
+        "5:37: encoder.dropout must be at least 0 and less than 1, but is 1; lower it (1% is written 0.01)",
     ),
     (
         "kind: masked_lm}",
         "kind: masked_lm, masking: {ratio: 1.5}}",
-        "6:47: objective.masking.ratio must be greater than 0 and at most 1, but is 1.5",
+        "6:47: objective.masking.ratio must be greater than 0 and at most 1, but is 1.5; lower it (1.5% is "
+        "written 0.015)",
     ),
     (
         "kind: masked_lm}",
         "kind: masked_lm, masking: {ratio: 0}}",
-        "6:47: objective.masking.ratio must be greater than 0 and at most 1, but is 0",
+        "6:47: objective.masking.ratio must be greater than 0 and at most 1, but is 0; raise it",
+    ),
+    (
+        "kind: masked_lm}",
+        "kind: masked_lm, masking: {ratio: 40, predict: 15%, copies: 150%}}",
+        "6:47: objective.masking.ratio must be greater than 0 and at most 1, but is 40; lower it (40% is written "
+        "0.4)\n"
+        '6:60: objective.masking.predict must be a number, but is the text "15%"; write 0.15\n'
+        '6:73: objective.masking.copies must be a whole number, but is the text "150%"',
+    ),
+    (
+        "kind: masked_lm}",
+        "kind: masked_lm, masking: {ratio: 400, select: {kind: pmi, longest: 20}}}",
+        "6:47: objective.masking.ratio must be greater than 0 and at most 1, but is 400; lower it\n"
+        "6:81: objective.masking.select.longest must be at least 2 and at most 8, but is 20; lower it",
     ),
     (
         "kind: masked_lm}",
         "kind: masked_lm, masking: {mask: 0.9, random: 0.1, keep: 0.1}}",
-        "6:70: mask + random + keep must be 1, but 0.9 + 0.1 + 0.1 is 1.1",
+        "6:70: mask + random + keep must be 1, but 0.9 + 0.1 + 0.1 is 1.1; set all three",
     ),
     (
         "kind: masked_lm}",
         "kind: masked_lm, masking: {mask: 0.9}}",
-        "6:46: mask + random + keep must be 1, but 0.9 + 0.1 + 0.1 is 1.1",
+        "6:46: mask + random + keep must be 1, but 0.9 + 0.1 + 0.1 is 1.1; set all three",
     ),
     (
         "kind: masked_lm",
@@ -247,7 +268,7 @@ VALUES = [
     (
         "seeds: [0, 1]",
         "seeds: [-1, a, true]",
-        "11:9: an entry of seeds must be at least 0, but is -1\n"
+        "11:9: an entry of seeds must be at least 0, but is -1; raise it\n"
         '11:13: an entry of seeds must be a whole number, but is the text "a"\n'
         "11:16: an entry of seeds must be a whole number, but is true",
     ),
@@ -357,22 +378,48 @@ TOGETHER = [
         "9:38: arm mlm: objective.masking leaves nothing to predict: 0.082 tokens in a step of "
         "training.tokens_per_step = 8192; raise it",
     ),
+    (  # the end of the schedule, not where it starts
+        "mlm: {}",
+        "mlm: {objective: {masking: {ratio: 0.15, schedule: {kind: linear, to: 1e-5}}}}",
+        "9:73: arm mlm: objective.masking leaves nothing to predict: 0.082 tokens in a step of "
+        "training.tokens_per_step = 8192; raise it",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {objective: {masking: {schedule: {kind: steps, at: [5], ratios: [1e-5]}}}}",
+        "9:72: arm mlm: objective.masking leaves nothing to predict: 0.082 tokens in a step of "
+        "training.tokens_per_step = 8192; raise it",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {training: {sentences: 200000}}",
+        "9:31: arm mlm: training.sentences must be at most data.train, the sentences that there are, but 200000 > "
+        "100000; lower it, or raise data.train",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {training: {word_order: {kind: ngrams, n: 62}}}",
+        "9:50: arm mlm: training.word_order.n must be below 62 (data.max_length - 2, what a sentence holds), "
+        "or no "
+        "n-gram could move, but is 62; lower it",
+    ),
     (
         "max_steps: 20",
         "max_steps: 20, tokens_per_step: 50",
         "7:44: training.tokens_per_step must be at least data.max_length, or the longest sentence would never "
-        "fit, but 50 < 64",
+        "fit, but 50 < 64; raise it, or lower data.max_length",
     ),
     (
         "mlm: {}",
         "mlm: {data: {max_length: 9000}}",
         "9:28: arm mlm: training.tokens_per_step must be at least data.max_length, or the longest sentence would "
-        "never fit, but 8192 < 9000",
+        "never fit, but 8192 < 9000; raise it, or lower data.max_length",
     ),
     (
         "mlm: {}",
         "mlm: {encoder: {hidden_size: 30}}",
-        "9:32: arm mlm: encoder.num_attention_heads must divide hidden_size, but 30 is not a multiple of 4",
+        "9:32: arm mlm: encoder.num_attention_heads must divide hidden_size, but 30 is not a multiple of 4; "
+        "change one of the two",
     ),
     (
         "mlm: {}",
@@ -389,9 +436,8 @@ TOGETHER = [
         "mlm: {}",
         "mlm: {data: {kind: files, train: a.txt, validation: b.txt}, "
         "objective: {masking: {select: {kind: cloze, part_of_speech: [NOUN]}}}}",
-        "9:123: arm mlm: part_of_speech needs treebank beside it, a parquet file with the columns tokens and "
-        "upos, "
-        "since only the built-in language knows the parts of speech of its words",
+        "9:123: arm mlm: part_of_speech needs treebank beside it, a CoNLL-U file or a parquet file with the "
+        "columns tokens and upos, since only the built-in language knows the parts of speech of its words",
     ),
     (
         "mlm: {}",
@@ -423,14 +469,14 @@ TOGETHER = [
     (
         "mlm: {}",
         "mlm: {objective: {pair_loss: next_sentence}}",
-        "9:32: arm mlm: next_sentence needs pairs; set training.input_format to sentence_pair or segment_pair, "
-        "which is sentences",
+        "9:32: arm mlm: next_sentence needs pairs, but training.input_format is sentences; set it to "
+        "sentence_pair or segment_pair",
     ),
     (
         "mlm: {}",
         "mlm: {objective: {kind: translation}, training: {input_format: segment_pair}}",
         "9:66: arm mlm: training.input_format must be sentences for translation, which reads one sentence at a "
-        "time, but is segment_pair",
+        "time, but is segment_pair; take it away, or drop the arm",
     ),
     (
         "mlm: {}",
@@ -514,7 +560,7 @@ TOGETHER = [
         "mlm: {}",
         "mlm: {objective: {masking: {select: {kind: cloze, part_of_speech: [NOUNS]}}}}",
         "9:70: an entry of objective.masking.select.part_of_speech must be ADJ, ADP, ADV, AUX, CCONJ, DET, "
-        'INTJ, NOUN, NUM, PART, PRON, PROPN, PUNCT, SCONJ, SYM, VERB or X, but is "NOUNS"',
+        'INTJ, NOUN, NUM, PART, PRON, PROPN, PUNCT, SCONJ, SYM, VERB or X, but is "NOUNS"; did you mean NOUN?',
     ),
     (
         "seeds: [0, 1]",
@@ -533,17 +579,19 @@ TOGETHER = [
         "mlm: {}",
         "mlm: {objective: {kind: permutation_lm}, encoder: {positions: none}}",
         "9:65: arm mlm: encoder.positions must be learned for permutation_lm, whose predictions know nothing but "
-        "their place, but is none",
+        "their place, but is none; take it away, or drop the arm",
     ),
     (
         "mlm: {}",
         "mlm: {objective: {masking: {schedule: {kind: steps, at: [5, 3], ratios: [0.1, 0.2]}}}}",
-        "9:59: arm mlm: objective.masking.schedule.at must rise from entry to entry, but is [5, 3]",
+        "9:59: arm mlm: objective.masking.schedule.at must rise from entry to entry, but is [5, 3]; put them "
+        "in order, each once",
     ),
     (
         "mlm: {}",
         "mlm: {objective: {masking: {schedule: {kind: steps, at: [5], ratios: [0.1, 0.2]}}}}",
-        "9:72: arm mlm: objective.masking.schedule.ratios must have an entry for each of at, but 2 is not 1",
+        "9:72: arm mlm: objective.masking.schedule.ratios must have an entry for each of at, but 2 is not 1; "
+        "give as many",
     ),
     (
         "mlm: {}",
@@ -554,7 +602,8 @@ TOGETHER = [
     (
         "mlm: {}",
         "mlm: {objective: {masking: {predict: 2}}}",
-        "9:40: objective.masking.predict must be greater than 0 and at most 1, but is 2",
+        "9:40: objective.masking.predict must be greater than 0 and at most 1, but is 2; lower it (2% is "
+        "written 0.02)",
     ),
 ]
 
@@ -598,13 +647,14 @@ GRIDS = [
     (
         "[0.05, 0.15]",
         "[0.05, 1.5]",
-        "16:37: objective.masking.ratio must be greater than 0 and at most 1, but is 1.5",
+        "16:37: objective.masking.ratio must be greater than 0 and at most 1, but is 1.5; lower it (1.5% is "
+        "written 0.015)",
     ),
     (
         "encoder.norm: [post, pre]",
         "encoder.hidden_size: [32, 30]",
         "17:31: arm mlm,ratio=0.05,hidden_size=30: encoder.num_attention_heads must divide hidden_size, "
-        "but 30 is not a multiple of 4",
+        "but 30 is not a multiple of 4; change one of the two",
     ),
     (
         "  axes:\n    objective.masking.ratio: [0.05, 0.15]\n    encoder.norm: [post, pre]\n",
@@ -707,9 +757,9 @@ def test_a_mistake_above_the_arms_is_said_once_and_one_in_each_arm_in_each(wrong
     spec = spec.replace("mlm: {}", "mlm: {encoder: {dropout: 2}}")
     spec = spec.replace("kind: causal_lm}}", "kind: causal_lm}, encoder: {dropout: 2}}")
     assert wrong(spec) == [
-        "7:23: training.max_steps must be at least 0, but is -1",
-        "9:28: encoder.dropout must be at least 0 and less than 1, but is 2",
-        "10:58: encoder.dropout must be at least 0 and less than 1, but is 2",
+        "7:23: training.max_steps must be at least 0, but is -1; raise it",
+        "9:28: encoder.dropout must be at least 0 and less than 1, but is 2; lower it (2% is written 0.02)",
+        "10:58: encoder.dropout must be at least 0 and less than 1, but is 2; lower it (2% is written 0.02)",
     ]
 
 

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from lightning_modules.config import FilesData, MaskingSettings
+from lightning_modules.config.masking import Generic
 from lightning_modules.data.batches import BatchPlan, pack
+from lightning_modules.data.sequences import single_sentences
 from lightning_modules.data.tokens import prepare
 from lightning_modules.errors import DataError
 from lightning_modules.masked_lm import Masker
@@ -31,6 +33,17 @@ def text(tmp_path_factory):
     settings = FilesData(
         kind="files", train="train.txt", validation="validation.txt", vocab_size=60, max_length=512
     )
+    return prepare(settings, data_root=root, store=root / "store")
+
+
+@pytest.fixture(scope="module")
+def short_text(tmp_path_factory):
+    """4,000 sentences of 1 to 12 words."""
+    root = tmp_path_factory.mktemp("short")
+    rng = np.random.default_rng(1)
+    lines = [" ".join(rng.choice(WORDS[1:4], 1 + i % 12)) for i in range(4000)]
+    (root / "a.txt").write_text("\n".join(lines))
+    settings = FilesData(kind="files", train="a.txt", validation="a.txt", vocab_size=24, max_length=32)
     return prepare(settings, data_root=root, store=root / "store")
 
 
@@ -118,6 +131,30 @@ def test_a_span_of_certain_length_one_is_whole_words(text):
     assert units_of(text, packed, {"kind": "span", "probability": 1.0}) == units_of(text, packed, "whole_word")
 
 
+@pytest.mark.parametrize("count", ["unbiased", "fixed", "independent"])
+def test_spans_hide_the_ratio_in_sentences_of_any_length(count, short_text):
+    """Whole spans in short sentences: most lose nothing, and yet the mean is what was asked for."""
+    masking = MaskingSettings.model_validate({"ratio": 0.15, "select": "span", "count": count})
+    masker = Masker(masking, vocab_size=short_text.vocab_size, max_steps=1)
+    masker.look_through(short_text, short_text.train)
+    sentences = single_sentences(short_text.train, np.arange(len(short_text.train)))
+    hidden_S, epochs = np.zeros(len(sentences)), 5
+    none = 0
+    for epoch in range(epochs):
+        packed = pack(short_text.train, sentences.of_epoch(epoch), row_length=32)
+        corrupted = masker.corrupt(packed, seed=1)
+        lost_S = np.bincount(packed.source.sentence_N, corrupted.selected_N)
+        hidden_S += lost_S
+        none += (lost_S == 0).sum()
+    n_S = short_text.train.lengths - 2
+    for n in np.unique(n_S):
+        share = hidden_S[n_S == n] / (epochs * n)
+        expected = max(1, round(0.15 * n)) / n if count == "fixed" else 0.15
+        # A share of a sentence varies by at most p (1 - p), that of all or nothing; four standard errors.
+        assert abs(share.mean() - expected) <= 4 * np.sqrt(expected * (1 - expected) / (epochs * len(share)))
+    assert none / (epochs * len(n_S)) > 0.5
+
+
 def test_collocations_are_hidden_as_a_whole(text):
     units = units_of(text, rows_of(text), {"kind": "pmi", "coverage": 0.01})
     assert "grand piano" in units
@@ -160,6 +197,12 @@ def test_a_lexicon_that_matches_nothing_or_everything_is_refused(text):
         "objective.masking.select: none of the 2 words of the lexicon occurs in data.train, so nothing could be "
         "hidden; give words that the text has."
     )
+    with pytest.raises(DataError) as error:  # else the arm would be uniform under another name
+        Units(Generic(kind="generic", words=("zebra",)), text, text.train)
+    assert str(error.value) == (
+        "objective.masking.select: none of the 1 words of the lexicon occurs in data.train, so it would change "
+        "nothing; give words that the text has."
+    )
     all_of_it = {"kind": "generic", "words": [*WORDS, "grand", "piano"]}
     with pytest.raises(DataError) as error:
         Units(MaskingSettings.model_validate({"select": all_of_it}).select, text, text.train)
@@ -186,5 +229,5 @@ def test_a_text_without_spaces_has_no_words(select, tmp_path):
         Units(settings, tokens, tokens.train)
     assert str(error.value) == (
         f"objective.masking.select: {settings.kind} needs words, but no sentence of data.train has two of them "
-        f"with a space between; put spaces between words, or choose a setting of single tokens."
+        f"with a space between; put spaces between words, or use uniform."
     )

@@ -106,6 +106,28 @@ def test_a_word_of_a_treebank_has_its_most_frequent_tag(tmp_path):
     assert both == ("run", "us", "x")
 
 
+def test_a_conllu_treebank_says_the_same_as_parquet(tmp_path):
+    lines = [
+        "\n".join(
+            f"{i}\t{word}\t_\t{tag}\t_\t_\t_\t_\t_\t_" for i, (word, tag) in enumerate(zip(*both, strict=True), 1)
+        )
+        for both in SENTENCES
+    ]
+    untagged = "1\tSing\t_\t_\t_\t_\t_\t_\t_\t_"  # no tag is no part of speech
+    (tmp_path / "bank.conllu").write_text("\n\n".join([*lines, untagged]) + "\n\n")
+    treebank(tmp_path / "bank.parquet")
+    for tag in ("VERB", "NOUN", "PROPN", "DET"):
+        of_both = {
+            words_of(tmp_path, part_of_speech=(tag,), treebank=f"bank.{end}") for end in ("conllu", "parquet")
+        }
+        assert len(of_both) == 1
+    (tmp_path / "bank.txt").write_text("x")
+    assert error_of(tmp_path, part_of_speech=("VERB",), treebank="bank.txt") == (
+        f"{tmp_path}/bank.txt is no treebank by its ending, expected a file that ends in .conllu, .conllu.gz or "
+        f".parquet. Name, convert or rename the file."
+    )
+
+
 def test_a_treebank_goes_before_the_built_in_language(tmp_path):
     treebank(tmp_path / "bank.parquet")
     language = LanguageData(kind="language")
@@ -223,7 +245,9 @@ def test_errors_of_parts_of_speech(tmp_path):
     )
     assert error_of(tmp_path, part_of_speech=("VERB",)) == (
         "objective.masking.select.part_of_speech needs a treebank, since data of kind files has no parts of "
-        "speech. Set objective.masking.select.treebank to a parquet file with the columns tokens and upos."
+        "speech. Set objective.masking.select.treebank to a CoNLL-U file, or a parquet file with the columns "
+        "tokens "
+        "and upos."
     )
 
 

@@ -24,6 +24,10 @@ def test_the_nearest_name_or_the_only_one_that_contains_the_word(word, meant):
     assert guess(word, NAMES) == (f"; did you mean {meant}?" if meant else "")
 
 
+def test_names_in_capitals_are_found_too():
+    assert nearest("nouns", ["NOUN", "VERB"]) == nearest("NOUNS", ["NOUN", "VERB"]) == "NOUN"
+
+
 def test_what_is_no_text_means_nothing():
     assert guess(3, NAMES) == guess(None, NAMES) == ""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from lightning_modules.config.data import ColumnSettings, FilesData
+from lightning_modules.config.data import ColumnSettings, FilesData, LanguageData
 from lightning_modules.config.masking import (
     LANGUAGE_TAGS,
     Cloze,
@@ -20,14 +20,14 @@ from lightning_modules.config.objectives import (
 )
 from lightning_modules.config.run import RunSettings
 from lightning_modules.config.training import PAIR_FORMATS
-from lightning_modules.config.word_order import Natural
+from lightning_modules.config.word_order import Natural, NGrams
 
 Contradiction = tuple[tuple[str, ...], str]
 
 
 def contradictions(run: RunSettings) -> list[Contradiction]:
     """What is impossible, as (path, sentence); empty when all is well."""
-    found = [*_text(run), *_input_format(run), *_objective(run)]
+    found = [*_text(run), *_word_order(run), *_input_format(run), *_objective(run)]
     masking = getattr(run.objective, "masking", None)
     return [*found, *_masking(run, masking)] if masking else found
 
@@ -37,12 +37,30 @@ def _text(run: RunSettings) -> Iterator[Contradiction]:
         yield (
             ("training", "tokens_per_step"),
             f"must be at least data.max_length, or the longest sentence would never fit, "
-            f"but {run.training.tokens_per_step} < {run.data.max_length}",
+            f"but {run.training.tokens_per_step} < {run.data.max_length}; raise it, or lower data.max_length",
+        )
+    sentences = run.training.sentences
+    if sentences is not None and isinstance(run.data, LanguageData) and sentences > run.data.train:
+        yield (
+            ("training", "sentences"),
+            f"must be at most data.train, the sentences that there are, but {sentences} > {run.data.train}; lower "
+            f"it, or raise data.train",
         )
     if run.objective.kind == "translation" and isinstance(run.data, ColumnSettings) and not run.data.target:
         yield (
             ("objective", "kind"),
             "translation needs data.target, the column that holds the translations; name it, or drop the arm",
+        )
+
+
+def _word_order(run: RunSettings) -> Iterator[Contradiction]:
+    order, longest = run.training.word_order, run.data.max_length - 2  # START and END
+    if isinstance(order, NGrams) and order.n >= longest:
+        yield (
+            ("training", "word_order", "n"),
+            f"must be below {longest} (data.max_length - 2, what a sentence holds), or no n-gram could move, "
+            f"but is "
+            f"{order.n}; lower it",
         )
 
 
@@ -53,7 +71,9 @@ def _input_format(run: RunSettings) -> Iterator[Contradiction]:
     if run.objective.kind in ("translation", "skip_gram"):
         yield (
             ("training", "input_format"),
-            f"must be sentences for {run.objective.kind}, which reads one sentence at a time, but is {name}",
+            f"must be sentences for {run.objective.kind}, which reads one sentence at a time, but is {name}; "
+            f"take it "
+            f"away, or drop the arm",
         )
     data = run.data
     if name != "full_sentences" and isinstance(data, ColumnSettings) and not data.document:
@@ -74,8 +94,8 @@ def _objective(run: RunSettings) -> Iterator[Contradiction]:
     if pair_loss != "none" and run.training.input_format not in PAIR_FORMATS:
         yield (
             ("objective", "pair_loss"),
-            f"{pair_loss} needs pairs; set training.input_format to {' or '.join(PAIR_FORMATS)}, which is "
-            f"{run.training.input_format}",
+            f"{pair_loss} needs pairs, but training.input_format is {run.training.input_format}; set it to "
+            f"{' or '.join(PAIR_FORMATS)}",
         )
     if pair_loss != "none" and objective.sees != "both_sides":
         yield (
@@ -114,13 +134,13 @@ def _objective(run: RunSettings) -> Iterator[Contradiction]:
         yield (
             ("objective", "window"),
             f"must stand with objective.sees = window, but that is {objective.sees}, which reads no window; set "
-            f"it, or "
-            f"take window away",
+            f"it, or take window away",
         )
     if objective.kind in ("permutation_lm", "naive_bidirectional_lm") and run.encoder.positions == "none":
         yield (
             ("encoder", "positions"),
-            f"must be learned for {objective.kind}, whose predictions know nothing but their place, but is none",
+            f"must be learned for {objective.kind}, whose predictions know nothing but their place, but is none; "
+            f"take it away, or drop the arm",
         )
 
 
@@ -142,7 +162,7 @@ def _masking(run: RunSettings, masking: MaskingSettings) -> Iterator[Contradicti
     least = masking.least_predicted() * run.training.tokens_per_step
     if least < 1:
         yield (
-            ("objective", "masking", "ratio" if masking.predict is None else "predict"),
+            ("objective", "masking", *_lowest(masking, least=masking.least_predicted())),
             f"objective.masking leaves nothing to predict: {least:.2g} tokens in a step of "
             f"training.tokens_per_step = {run.training.tokens_per_step}; raise it",
         )
@@ -156,8 +176,9 @@ def _masking(run: RunSettings, masking: MaskingSettings) -> Iterator[Contradicti
         if select.part_of_speech and not select.treebank and run.data.kind != "language":
             yield (
                 ("objective", "masking", "select", "part_of_speech"),
-                "part_of_speech needs treebank beside it, a parquet file with the columns tokens and upos, since "
-                "only the built-in language knows the parts of speech of its words",
+                "part_of_speech needs treebank beside it, a CoNLL-U file or a parquet file with the columns "
+                "tokens "
+                "and upos, since only the built-in language knows the parts of speech of its words",
             )
     if isinstance(select, LabelWord):
         yield from _label_word(run, masking)
@@ -168,6 +189,15 @@ def _masking(run: RunSettings, masking: MaskingSettings) -> Iterator[Contradicti
             f"{select.kind} needs whole words, but training.word_order moves sub-words; use uniform, or move "
             f"words",
         )
+
+
+def _lowest(masking: MaskingSettings, *, least: float) -> tuple[str, ...]:
+    """Which setting of a masking says the smallest share that is predicted."""
+    if masking.predict is not None:
+        return ("predict",)
+    if masking.schedule is None or masking.ratio == least:
+        return ("ratio",)
+    return ("schedule", "ratios" if isinstance(masking.schedule, Steps) else "to")
 
 
 def _label_word(run: RunSettings, masking: MaskingSettings) -> Iterator[Contradiction]:
@@ -196,8 +226,7 @@ def _schedule(run: RunSettings, masking: MaskingSettings) -> Iterator[Contradict
         yield (
             ("objective", "masking", "copies"),
             "must be the same whenever they come again, but objective.masking.schedule changes how much is "
-            "hidden; "
-            "take one of the two away",
+            "hidden; take one of the two away",
         )
     steps = run.training.max_steps
     if isinstance(masking.schedule, Steps) and 0 < steps <= masking.schedule.at[-1]:

@@ -30,7 +30,9 @@ class EncoderSettings(Settings):
     def _heads_divide_width(cls, heads: int, info: ValidationInfo) -> int:
         width = info.data.get("hidden_size")
         if width is not None and width % heads:
-            raise ValueError(f"must divide hidden_size, but {width} is not a multiple of {heads}")
+            raise ValueError(
+                f"must divide hidden_size, but {width} is not a multiple of {heads}; change one of the two"
+            )
         return heads
 
 

@@ -39,7 +39,8 @@ class WholeWord(Settings):
 
 class Span(Settings):
     """Runs of whole words, their lengths geometric (Joshi et al. 2020, section 3.1). A span is never cut to fit:
-    of short sentences many lose nothing and some nearly everything."""
+    each is hidden with probability `ratio`, so that the mean is right in sentences of any length, but of short
+    ones most lose nothing (of 7 words, two thirds at 15%) and some nearly everything."""
 
     kind: Literal["span"]
     probability: float = Field(0.2, gt=0, le=1)
@@ -73,7 +74,8 @@ class Lexicon(Settings):
     """Universal tags, as in [NOUN, VERB]: all words that are most often one of these in `treebank`, or in the
     built-in language where that is the text."""
     treebank: str | None = Field(None, min_length=1)
-    """A parquet file with the columns `tokens` and `upos`, a list a sentence; relative as `file`."""
+    """A CoNLL-U file, or a parquet file with the columns `tokens` and `upos`, a list a sentence; relative as
+    `file`."""
 
 
 class Cloze(Lexicon):
@@ -135,14 +137,16 @@ class Steps(Settings):
     @classmethod
     def _rising(cls, at: tuple[int, ...]) -> tuple[int, ...]:
         if list(at) != sorted(set(at)):
-            raise ValueError(f"must rise from entry to entry, but is {list(at)}")
+            raise ValueError(f"must rise from entry to entry, but is {list(at)}; put them in order, each once")
         return at
 
     @field_validator("ratios")
     @classmethod
     def _one_each(cls, ratios: tuple[float, ...], info: ValidationInfo) -> tuple[float, ...]:
         if "at" in info.data and len(ratios) != len(info.data["at"]):
-            raise ValueError(f"must have an entry for each of at, but {len(ratios)} is not {len(info.data['at'])}")
+            raise ValueError(
+                f"must have an entry for each of at, but {len(ratios)} is not {len(info.data['at'])}; give as many"
+            )
         return ratios
 
 
@@ -190,7 +194,7 @@ class MaskingSettings(Settings):
             if not math.isclose(mask + random + keep, 1, abs_tol=1e-9):
                 total = mask + random + keep
                 shares = f"{mask:g} + {random:g} + {keep:g}"
-                raise ValueError(f"mask + random + keep must be 1, but {shares} is {total:g}")
+                raise ValueError(f"mask + random + keep must be 1, but {shares} is {total:g}; set all three")
         return keep
 
     def ratio_at(self, step: int, max_steps: int) -> float:

@@ -50,12 +50,12 @@ class TrainingSettings(Settings):
     def _warmup_fits(cls, warmup: int, info: ValidationInfo) -> int:
         steps = info.data.get("max_steps")
         if steps is not None and warmup > steps:
-            raise ValueError(f"must not exceed max_steps, but {warmup} > {steps}")
+            raise ValueError(f"must not exceed max_steps, but {warmup} > {steps}; lower it")
         return warmup
 
     @field_validator("keep_checkpoints")
     @classmethod
     def _keep_is_a_count(cls, keep: int | str) -> int | str:
         if isinstance(keep, int) and keep < 1:
-            raise ValueError(f"must be 'all' or at least 1, but is {keep}")
+            raise ValueError(f"must be 'all' or at least 1, but is {keep}; raise it")
         return keep

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from lightning_modules.config.data import Data, LanguageData
 from lightning_modules.config.masking import Cloze, Generic
 from lightning_modules.data.tokenizer import decode
-from lightning_modules.data.treebank import parquet_rows
+from lightning_modules.data.treebank import parquet_rows, read_treebank
 from lightning_modules.data.words import Words, word_types
 from lightning_modules.errors import DataError
 from lightning_modules.vocabulary import UNKNOWN
@@ -145,7 +145,7 @@ def _words_of_tags(settings: Cloze | Generic, data: Data, data_root: Path) -> se
     else:
         raise DataError(
             f"{WHERE}.part_of_speech needs a treebank, since data of kind {data.kind} has no parts of speech. Set "
-            f"{WHERE}.treebank to a parquet file with the columns tokens and upos."
+            f"{WHERE}.treebank to a CoNLL-U file, or a parquet file with the columns tokens and upos."
         )
     there = set(tag_by_word.values())
     for tag in settings.part_of_speech:
@@ -174,10 +174,14 @@ def _language(seed: int) -> Iterator[tuple[str, str]]:
 
 
 def _treebank(path: Path) -> Iterator[tuple[str, str]]:
-    """Words and tags of a parquet file, in order."""
+    """Words and tags of a treebank, in order; of a CoNLL-U file those that have a tag."""
     if not path.exists():
         raise DataError(
             f"{path} does not exist ({WHERE}.treebank; relative paths start at --data-root). Correct the path."
         )
+    if not path.name.lower().endswith(".parquet"):
+        for sentence in read_treebank(path):
+            yield from ((word, tag) for word, tag in zip(sentence.words, sentence.tags, strict=True) if tag)
+        return
     for words, tags in parquet_rows(path, ("tokens", "upos"), where=f" ({WHERE}.treebank)"):
         yield from zip(words, tags, strict=True)

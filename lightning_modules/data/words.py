@@ -41,11 +41,12 @@ def find_words(ids_N: NDArray[np.integer], starts_V: NDArray[np.bool_]) -> Words
     return Words(start_W, pieces_before[ends_W] - pieces_before[start_W])
 
 
-def require_boundaries(split: Split, starts_V: NDArray[np.bool_], *, setting: str) -> None:
+def require_boundaries(split: Split, starts_V: NDArray[np.bool_], *, setting: str, instead: str) -> None:
     """Refuse a text without words between spaces, as in languages that write none.
 
     Args:
         setting: what needs them, for the error.
+        instead: what does without them.
 
     Raises:
         DataError: no sentence has a second word.
@@ -53,7 +54,7 @@ def require_boundaries(split: Split, starts_V: NDArray[np.bool_], *, setting: st
     if np.count_nonzero(starts_V[split.ids]) <= len(split):
         raise DataError(
             f"{setting} needs words, but no sentence of data.train has two of them with a space between; put "
-            f"spaces between words, or choose a setting of single tokens."
+            f"spaces between words, or {instead}."
         )
 
 
