@@ -124,7 +124,7 @@ def article(folder, name):
 def test_claims_come_first_and_each_has_its_heading(shown):
     headings = [data.strip() for tag, data in shown.texts if tag in ("h2", "h3") and data.strip()]
     assert headings[:4] == [
-        "Incomplete",
+        "Missing or wrong",
         "Contents",
         "Claims",
         "How to read this",
