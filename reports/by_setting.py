@@ -16,7 +16,7 @@ from matplotlib.transforms import ScaledTranslation
 from reports.figures import shown_name
 from reports.lines import fit_values, where_beyond, write_above
 from reports.numbers import is_absent
-from reports.styles import LINES, arm_styles
+from reports.styles import LINES, arm_styles, mark_points
 
 SEED_POINTS = 5.5
 """How far right of a mark its seeds stand, in points."""
@@ -26,10 +26,6 @@ LINE_POINTS = {True: 7.0, False: 13.0}
 
 AXIS_LETTERS = 48
 """Letters that stand side by side below an axis."""
-
-MARK_POINTS = {"*": 11.0, "P": 8.5, "X": 8.0}
-"""Of a mark, so that all look equally large; of the others `USUAL_POINTS`."""
-USUAL_POINTS = 7.0
 
 GREY = "0.45"
 
@@ -99,7 +95,7 @@ def _draw_arm(
         *([x], [point["mean"]]),
         linestyle="",
         marker=style.marker,
-        markersize=MARK_POINTS.get(style.marker, USUAL_POINTS),
+        markersize=mark_points(style.marker),
         color=style.colour,
         markeredgecolor="white",
         markeredgewidth=0.7,

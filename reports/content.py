@@ -15,7 +15,7 @@ from reports.numbers import is_absent, several
 from reports.panels import figures
 from reports.score_tables import score_tables
 from reports.statistics import gain, last_step, mean_interval
-from reports.summary import notices, summary
+from reports.summary import grouped, notices, summary
 
 FORMAT = 1
 """Version of report.json."""
@@ -52,7 +52,7 @@ def content(experiment: Experiment) -> dict[str, Any]:
         "experiment": plan.experiment,
         "question": plan.question,
         "summary": summary(experiment),
-        "notices": notices(experiment, arms) + claim_notices(experiment),
+        "notices": grouped(notices(experiment, arms) + claim_notices(experiment)),
         "provenance": _provenance(experiment),
         "runs": runs,
         "arms": arms,

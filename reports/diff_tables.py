@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from reports.claim_texts import confidence, effect, significant
+from reports.claim_texts import MOST_DECIMALS, confidence, effect, significant
 from reports.claims_table import STYLES
 from reports.folder import printable
-from reports.numbers import ABSENT, MINUS, count, interval, listed, moment, several
+from reports.numbers import ABSENT, MINUS, count, interval, is_absent, listed, moment, several
 
 SIDES = ("before", "after")
 WHERE = {"on both sides": SIDES, "before, absent after": SIDES[:1], "after, absent before": SIDES[1:]}
@@ -137,6 +137,10 @@ def _difference(found: Mapping[str, Any] | None) -> str:
 
 
 def _mean_and_interval(part: Mapping[str, Any]) -> list[str]:
+    """Without the unit; with exponents where decimals would be zeros alone."""
+    mean, low, high = (part[name] for name in ("effect", "low", "high"))
+    if not any(map(is_absent, (mean, low, high))) and 0 < (high - low) / 2 < 10.0 ** (1 - MOST_DECIMALS):
+        return [significant(mean), f"[{significant(low)}, {significant(high)}]"]
     mean, bracket, ends = effect({**part, "unit": ""}).partition(" [")
     return [mean, f"[{ends}"] if bracket else [mean]
 

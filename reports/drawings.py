@@ -143,6 +143,7 @@ def _moved_below(ax: Axes, legend: Legend, *, columns: bool) -> int:
         borderaxespad=0,
         ncols=beside,
         alignment="left",
+        handlelength=legend.handlelength,
         **({"title": legend.get_title().get_text()} if columns else {}),
     )
     if columns:

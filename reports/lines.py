@@ -14,13 +14,19 @@ from pandas import DataFrame, Series
 
 from reports.numbers import number
 from reports.statistics import bands
-from reports.styles import Style
+from reports.styles import Style, mark_points
 
 LEAST_HEIGHT = 0.4
 """Share of the axis that curves keep when their floor is drawn into it; a farther floor is written out."""
 
 ASIDE = 0.24
 """How far from its layer the first and the last of some points side by side are."""
+
+MARKER_SHARE = 0.8
+"""Size of a marker on a line, of that of a mark that stands alone."""
+
+LEGEND_LINE = 3.4
+"""Length of a line in a legend, in letters: every pattern of dashes shows on either side of the marker."""
 
 FEWEST_DIGITS = 2
 """Decimals of a floor that is written out; a smaller one has as many as show it is not 0."""
@@ -92,7 +98,7 @@ def draw_lines(rows: DataFrame, lines: Sequence[Line], *, ax: Axes, look: Look) 
     elif floors.size:
         here = _finite(drawn.groupby(["line", "x"])["floor"].mean())
         _write_floor(ax, here if here.size else floors, name=f"chance floor ({look.floor})")
-    ax.legend(handles=handles, frameon=False, fontsize="small")
+    ax.legend(handles=handles, frameon=False, fontsize="small", handlelength=LEGEND_LINE)
     sns.despine(ax=ax)
 
 
@@ -117,7 +123,7 @@ def _draw_mean(
         color=style.colour,
         linestyle=style.line,
         marker=style.marker,
-        markersize=5.5,
+        markersize=MARKER_SHARE * mark_points(style.marker),
         markerfacecolor=style.filling or style.colour,
         markeredgecolor=style.colour if hollow else "white",
         markeredgewidth=1 if hollow else 0.6,

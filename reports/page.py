@@ -20,11 +20,12 @@ from reports import folder as experiment_folder
 from reports.claim_entries import claim_entries
 from reports.claim_plots import draw_claim
 from reports.content import content
+from reports.dark import dark_style
 from reports.descriptions import axis_head, place
 from reports.drawings import Drawing, draw
 from reports.freshness import digest
 from reports.score_words import mark
-from reports.styles import arm_styles
+from reports.swatches import definitions, swatches
 from reports.table_files import tables_of
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -84,14 +85,20 @@ def html(said: dict[str, Any], drawn: dict[str, Drawing]) -> str:
     environment.filters["breakable"] = _breakable
     environment.filters |= {name: getattr(claim_texts, name) for name in claim_texts.FILTERS}
     environment.filters["digest"] = _sha256
+    lines = swatches([arm["arm"] for arm in said["arms"]])
+    looks = definitions(lines.values())
     return environment.get_template("page.html").render(
         said,
-        style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),
+        style=Markup(
+            (TEMPLATES / "page.css").read_text(encoding="utf-8")
+            + dark_style([looks, *(panel.svg for panel in drawn.values())])
+        ),
         script=Markup((TEMPLATES / "tables.js").read_text(encoding="utf-8")),
         svg={name: Markup(panel.svg) for name, panel in drawn.items()},
         csv=_embedded(_csv_files(said, drawn)),
         table_number=_table_numbers(said),
-        swatch=_swatches([arm["arm"] for arm in said["arms"]]),
+        swatch=lines,
+        looks=Markup(looks),
     )
 
 
@@ -137,17 +144,6 @@ def _embedded(files: Mapping[str, str]) -> dict[str, str]:
 def _table_numbers(said: dict[str, Any]) -> dict[str, int]:
     """Of each table about tasks, in the order of the page."""
     return {name: number for number, name in enumerate(tables_of(said), start=1)}
-
-
-def _swatches(arms: list[str]) -> dict[str, dict[str, str]]:
-    """Colour and dashes of each arm's line, as attributes of SVG."""
-    return {
-        arm: {
-            "colour": style.colour,
-            "dashes": "none" if style.line == "solid" else " ".join(f"{1.8 * part:g}" for part in style.line[1]),
-        }
-        for arm, style in arm_styles(arms).items()
-    }
 
 
 def _finite(value: Any) -> Any:

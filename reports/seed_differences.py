@@ -22,7 +22,8 @@ def difference(before: Seeds, after: Seeds) -> dict[str, Any] | None:
 
     Keys `mean, low, high, confidence, paired`. Where both sides have the same seeds the interval is that of the
     differences within seeds. Otherwise it is Welch's, for independent seeds; if some seed then has a run on both
-    sides, it is wider than it need be. No interval where a side has one seed, or there is no spread.
+    sides, it is wider than it need be. No interval where a side has one seed, or there is no spread. What is less
+    than the rounding of the numbers compared is 0.
     """
     paired = before.keys() == after.keys()
     if not before or not after:
@@ -33,8 +34,10 @@ def difference(before: Seeds, after: Seeds) -> dict[str, Any] | None:
         mean, low, high = _welch(list(before.values()), list(after.values()))
     if not math.isfinite(mean):
         return None
-    ends = {"low": low, "high": high} if high - low > ROUNDING * abs(mean) else {"low": None, "high": None}
-    return {"mean": mean, **ends, "confidence": CONFIDENCE, "paired": paired}
+    # Of two equal numbers one may have been computed in another order: their difference says nothing.
+    rounding = ROUNDING * max(map(abs, (*before.values(), *after.values())))
+    ends = {"low": low, "high": high} if high - low > rounding else {"low": None, "high": None}
+    return {"mean": mean if abs(mean) > rounding else 0.0, **ends, "confidence": CONFIDENCE, "paired": paired}
 
 
 def _welch(before: list[float], after: list[float]) -> tuple[float, float, float]:

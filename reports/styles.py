@@ -20,6 +20,8 @@ class Style(NamedTuple):
 
 
 SOLID, DASH_DOT, DOTTED, DASH_DOT_DOT = "solid", (0, (6, 1.5, 1, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1, 1, 1))
+DASH_DASH_DOT = (0, (4, 1.2, 4, 1.2, 1, 1.2))
+"""Of pairs of arms alone, in place of what is dotted."""
 
 FIXED_STYLES = {
     "mlm": Style("#0072B2", "o", SOLID),
@@ -29,10 +31,18 @@ FIXED_STYLES = {
 }
 """Arms that most experiments have, the same in all of them. Colours: Okabe and Ito 2008."""
 
-# Okabe and Ito's yellow is left out: on white its contrast is 1.3.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-MARKERS = ("o", "s", "^", "D", "v", "P", "*")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#332288", "#5C4B00", "#882255")
+"""Four of Okabe and Ito's, whose yellow, orange and sky blue have contrasts below 3 on white, two of Paul Tol's
+muted ones, https://personal.sron.nl/~pault/, and an olive: colour-blind readers tell each two apart as well as the
+most similar of the four."""
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "*", "<", "d", ">", "p")
 LINES = (SOLID, DASH_DOT, DASH_DOT_DOT, DOTTED)
+# 11 markers and 4 lines have no common divisor, so that both together repeat after 44.
+
+MARK_POINTS = {"*": 11.0, "P": 8.5, "X": 8.0, "d": 8.5, "<": 7.5, ">": 7.5}
+"""Of a mark, so that all look equally large; of the others `USUAL_POINTS`."""
+USUAL_POINTS = 7.0
 
 TAGS = (
     *("NOUN", "PROPN", "PRON", "VERB", "AUX", "ADJ", "ADV", "DET", "ADP"),
@@ -40,25 +50,36 @@ TAGS = (
 )
 """Universal parts of speech in the order of their looks and of a legend, related ones side by side."""
 
-LIGHTEST = 0.88
-"""How far along its palette the rarest words are: its yellow end is lost on white."""
+LIGHTEST = 0.58
+"""How far along its palette the rarest words are: its light end is lost on white."""
+
+
+def mark_points(marker: str) -> float:
+    """The size of a mark that stands alone."""
+    return MARK_POINTS.get(marker, USUAL_POINTS)
 
 
 def arm_styles(arms: Sequence[str]) -> dict[str, Style]:
-    """The look of each arm, decided by the arms of the experiment and their order alone."""
+    """The look of each arm, decided by the arms of the experiment and their order alone.
+
+    No two arms have the same colour, marker and line among the first 176, nor the same colour and marker, which is
+    what single dots show, among the first 44; nor does an arm look like one of the fixed ones.
+    """
     fixed = {FIXED_STYLES[arm].colour for arm in arms if arm in FIXED_STYLES}
     free = [colour for colour in COLOURS if colour not in fixed]
     styles = {}
     others = [arm for arm in dict.fromkeys(arms) if arm not in FIXED_STYLES]
     for i, arm in enumerate(others):
-        # Three cycles of different lengths; the first markers are those of the fixed arms.
-        styles[arm] = Style(free[i % len(free)], MARKERS[(i + 3) % len(MARKERS)], LINES[i % len(LINES)])
+        # Whenever a colour comes again, so do the next marker and the next line. The first markers are those of
+        # the fixed arms.
+        turn = i % len(free) + i // len(free)
+        styles[arm] = Style(free[i % len(free)], MARKERS[(turn + 3) % len(MARKERS)], LINES[turn % len(LINES)])
     return {arm: FIXED_STYLES.get(arm) or styles[arm] for arm in arms}
 
 
 def pair_style(first: Style, second: Style) -> Style:
     """The look of two arms compared: the line of the second with the markers of the first."""
-    line = SOLID if second.line == DOTTED else second.line
+    line = DASH_DASH_DOT if second.line == DOTTED else second.line
     return Style(second.colour, first.marker, line, filling=first.colour)
 
 

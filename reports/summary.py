@@ -4,10 +4,17 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from ablations.wording import listed as alternatives
 from reports.curves import TRAINED_GAIN
 from reports.folder import Experiment, Run
 from reports.numbers import TIMES, count, duration, listed, number, several
 from reports.statistics import last_step
+
+AS_PLANNED = "measures"
+"""The kind of what was known before the first run; notices of every other kind are of something wrong."""
+
+VALIDATION = "validation"
+"""The measure that tells whether an arm is trained enough."""
 
 BETWEEN_RUNS = "run_distance"
 """The measure of pairs of runs, each of which has its rows at one of the two."""
@@ -24,7 +31,7 @@ def summary(experiment: Experiment) -> str:
 
 
 def notices(experiment: Experiment, arms: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """What is incomplete, each with its kind and one sentence; empty when nothing is.
+    """What is wrong, missing or left out by design, each with its kind and one sentence; empty when nothing is.
 
     `arms` are the rows of the table of arms.
     """
@@ -34,10 +41,16 @@ def notices(experiment: Experiment, arms: list[dict[str, Any]]) -> list[dict[str
             ("run", _run_notices(experiment.runs)),
             ("results", _result_notices(experiment)),
             ("training", _training_notices(experiment, arms)),
-            ("measures", experiment.plan.notices),
+            (AS_PLANNED, _planned_notices(experiment, arms)),
         )
         for text in texts
     ]
+
+
+def grouped(told: Iterable[dict[str, str]]) -> list[dict[str, str]]:
+    """The notices, each with its `group`: first what is `wrong`, then what is `by design`."""
+    found = [notice | {"group": "by design" if notice["kind"] == AS_PLANNED else "wrong"} for notice in told]
+    return sorted(found, key=lambda notice: notice["group"] == "by design")
 
 
 def _run_notices(runs: list[Run]) -> Iterable[str]:
@@ -116,14 +129,27 @@ def _remedy(experiment: Experiment, command: str) -> str:
 
 
 def _training_notices(experiment: Experiment, arms: list[dict[str, Any]]) -> Iterable[str]:
-    measured = set(experiment.table["arm"])
     for arm in arms:
         if arm["training"] == "no":
             yield (
                 f"{arm['arm']} is not trained enough to interpret: its gain over a guess without context is "
                 f"{number(arm['gain']['mean'])} nats, below {TRAINED_GAIN}."
             )
-        elif arm["training"] == "unknown" and arm["arm"] in measured:
+    if VALIDATION in experiment.measures:
+        yield from _unknown_training(experiment, arms)
+
+
+def _planned_notices(experiment: Experiment, arms: list[dict[str, Any]]) -> Iterable[str]:
+    if VALIDATION not in experiment.measures:
+        yield from _unknown_training(experiment, arms)
+    yield from experiment.plan.notices
+
+
+def _unknown_training(experiment: Experiment, arms: list[dict[str, Any]]) -> Iterable[str]:
+    """Arms without the loss that would tell; by design where the spec does not ask for it."""
+    measured = set(experiment.table["arm"])
+    for arm in arms:
+        if arm["training"] == "unknown" and arm["arm"] in measured:
             yield f"Whether {arm['arm']} is trained enough to interpret is unknown: it has no validation loss."
 
 
@@ -149,26 +175,30 @@ def _extent(experiment: Experiment) -> str:
 def _encoder(runs: list[Run]) -> str:
     encoders = [run.settings.get("encoder", {}) for run in runs]
     layers, width, heads = (
-        _values(encoder.get(name) for encoder in encoders)
+        _different(encoder.get(name) for encoder in encoders)
         for name in ("num_hidden_layers", "hidden_size", "num_attention_heads")
     )
     if not layers:
         return ""
-    of_heads = f" with {heads} heads" if heads else ""
+    one = max(len(layers), len(width), len(heads)) == 1
+    who, its = ("The encoder has", "its") if one else ("Encoders have", "their")
+    of_heads = f" with {_either(heads, 'head')}" if heads else ""
     normed = any(encoder.get("final_norm") for encoder in encoders)
-    after = " States are those before its final norm; hollow marks behind the last layer are after it."
-    return f"The encoder has {layers} layers of width {width}{of_heads}.{after if normed else ''}"
+    after = f" States are those before {its} final norm; hollow marks behind the last layer are after it."
+    shape = f"{_either(layers, 'layer')} of width {_either(width)}{of_heads}"
+    return f"{who} {shape}.{after if normed else ''}"
 
 
 def _steps(experiment: Experiment) -> str:
     runs = experiment.runs
-    steps = _values(run.plan.max_steps for run in runs if run.plan.max_steps)
-    tokens = _values(run.settings.get("training", {}).get("tokens_per_step") for run in runs)
+    steps = _different(run.plan.max_steps for run in runs if run.plan.max_steps)
+    tokens = _different(run.settings.get("training", {}).get("tokens_per_step") for run in runs)
     trained = {run.plan.arm for run in runs if run.plan.max_steps != 0}
     untrained = [arm for arm in experiment.plan.arms if arm not in trained]
     said = []
     if steps:
-        said.append(f"training takes {steps} steps" + (f" of at most {tokens} source tokens" if tokens else ""))
+        of_tokens = f" of at most {_either(tokens, 'source token')}" if tokens else ""
+        said.append(f"training takes {_either(steps, 'step')}{of_tokens}")
     if untrained:
         said.append(f"{listed(untrained)} {'keeps its' if len(untrained) == 1 else 'keep their'} initial weights")
     text = "; ".join(said)
@@ -189,7 +219,12 @@ def _text(experiment: Experiment) -> str:
     return f"Text: {text}." if text else ""
 
 
-def _values(values: Iterable[Any]) -> str:
-    """The different values, smallest first: ``6``, or ``6 or 12``."""
-    known = sorted({value for value in values if isinstance(value, int)})
-    return " or ".join(count(value) for value in known)
+def _different(values: Iterable[Any]) -> list[int]:
+    """The different numbers, smallest first."""
+    return sorted({value for value in values if isinstance(value, int)})
+
+
+def _either(values: list[int], unit: str = "") -> str:
+    """``1 layer``, ``6 layers``, ``1, 2 or 6 layers``; without a unit the numbers alone."""
+    plural = "" if values == [1] else "s"
+    return f"{alternatives([count(value) for value in values])} {unit}{plural if unit else ''}".rstrip()

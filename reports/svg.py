@@ -1,8 +1,9 @@
 """A figure as SVG that can stand alone and inside a page, next to others.
 
 Matplotlib's SVG names its parts alike in every figure, styles the whole document it is put into, and
-carries a date. Here it gets names of its own, plain attributes that the strictest style policy allows,
-a description for readers who do not see it, and the same bytes for the same figure.
+carries a date. Here it gets names of its own, plain attributes that the strictest style policy allows and the
+style of a page can overrule, no background, a description for readers who do not see it, and the same bytes for
+the same figure.
 """
 
 import io
@@ -11,6 +12,7 @@ import warnings
 from xml.etree import ElementTree
 
 import matplotlib as mpl
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 FONTS = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
@@ -42,6 +44,7 @@ def render(figure: Figure, *, name: str, label: str, description: str) -> str:
         "role": "img",
         "aria-label": label,
         "aria-describedby": f"{name}-description",
+        "fill": "#000000",  # said, so that a page can give what Matplotlib leaves black another colour
         "font-family": FONTS,
         "stroke-linejoin": "round",
     }
@@ -54,6 +57,9 @@ def render(figure: Figure, *, name: str, label: str, description: str) -> str:
 def _saved(figure: Figure, *, name: str) -> ElementTree.Element:
     """Matplotlib's own SVG, without a date and with identifiers that do not change from call to call."""
     sink = io.StringIO()
+    for ground in (figure.patch, *(ax.patch for ax in figure.axes)):
+        if to_hex(ground.get_facecolor()) == "#ffffff":
+            ground.set_visible(False)
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}), warnings.catch_warnings():
         # The text stays text: the reader's fonts draw it, whatever ours lack.
         warnings.filterwarnings("ignore", message=r"Glyph \d+ ", category=UserWarning)

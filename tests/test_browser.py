@@ -62,6 +62,10 @@ CONTRAST = """
 """
 
 
+INK = "getComputedStyle(element).fill"
+"""Of the text of a figure."""
+
+
 @pytest.fixture(scope="module")
 def browser():
     if CHROMIUM is None:
@@ -146,6 +150,34 @@ def test_text_has_contrast(pages, opened, scheme):
     for selector in ("h1", "main > p", "caption", "figcaption", ".reason", "td", "th", ".verdict"):
         for ratio in tab.locator(selector).evaluate_all(CONTRAST):
             assert ratio >= 4.5, selector  # WCAG 2.2, 1.4.3
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_figures_have_contrast_and_print_is_light(pages, opened, scheme):
+    tab = opened(pages["claims"], color_scheme=scheme)
+    texts = tab.locator(".card text")
+    for ratio in texts.evaluate_all(CONTRAST.replace("getComputedStyle(element).color", INK)):
+        assert ratio >= 4.5  # WCAG 2.2, 1.4.3
+    lines = tab.locator(".card use, .swatch use")
+    assert lines.count() > 0
+    on_screen = texts.first.evaluate(f"(element) => {INK}")
+    tab.emulate_media(media="print", color_scheme=scheme)
+    on_paper = texts.first.evaluate(f"(element) => {INK}")
+    assert (on_screen == on_paper) == (scheme == "light")
+    assert on_paper == "rgb(38, 38, 38)"  # as in the file
+
+
+def test_parts_of_claims_need_no_scrolling_on_a_phone_and_stay_a_table(pages, opened):
+    tab = opened(pages["claims"], width=WIDTHS["phone"])
+    boxes = tab.locator(".scroll:has(.parts)")
+    widths = boxes.evaluate_all("(all) => all.map((box) => [box.scrollWidth, box.clientWidth])")
+    assert len(widths) > 1
+    assert all(wanted <= there + 1 for wanted, there in widths)
+    table = boxes.first.get_by_role("table")
+    assert (
+        table.get_by_role("columnheader").count()
+        == table.get_by_role("cell").count() // table.get_by_role("rowheader").count() + 1
+    )
 
 
 def cells(table, column):

@@ -148,7 +148,11 @@ def test_a_claim_that_changes_after_the_runs_is_marked(tmp_path):
     assert changes(file) == ["changed since it was planned: changed same; added another; removed other"]
     page = content.content(experiment)
     assert page["provenance"]["claim_files"] == [file]
-    assert page["notices"][-1]["text"] == f"claims layers: {changes(file)[0]}"
+    assert page["notices"][-1] == {
+        "kind": "claims",
+        "group": "wrong",
+        "text": f"claims layers: {changes(file)[0]}",
+    }
 
 
 def test_an_unchanged_file_is_not_marked_and_one_that_came_late_is(tmp_path):

@@ -14,6 +14,7 @@ from ablations import results, specfile
 from ablations.cli import main
 from ablations.spec_changes import changes
 from reports.diff import compare
+from reports.diff_tables import _mean_and_interval
 from reports.seed_differences import difference
 from tests.fake_experiment import SPEC, write
 from tests.test_claims import by_name, made
@@ -109,6 +110,22 @@ def test_without_a_spread_between_seeds_there_is_no_interval(old, new, mean):
     found = difference(old, new)
     assert found["mean"] == pytest.approx(mean)
     assert (found["low"], found["high"]) == (None, None)
+
+
+def test_what_is_less_than_rounding_is_nothing():
+    again = {seed: value * (1 + 1e-15 * (seed - 1)) for seed, value in OLD.items()}
+    found = difference(OLD, again)
+    assert (found["mean"], found["low"], found["high"]) == (0.0, None, None)
+    more = {seed: value * (1 + 1e-6 * (seed + 1)) for seed, value in OLD.items()}
+    assert difference(OLD, more)["low"] > 0  # a small difference that is one
+
+
+def test_small_numbers_are_written_with_exponents_and_not_as_zeros():
+    part = {"effect": 2.1e-9, "low": 1.1e-9, "high": 3.14e-9, "unit": "nats"}
+    assert _mean_and_interval(part) == ["2.10e−09", "[1.10e−09, 3.14e−09]"]
+    assert _mean_and_interval(part | {"low": None, "high": None}) == ["2.10e−09"]
+    assert _mean_and_interval({"effect": 0.5, "low": 0.5 - 1e-8, "high": 0.5 + 1e-8}) == ["0.5", "[0.5, 0.5]"]
+    assert _mean_and_interval({"effect": 0.5, "low": 0.45, "high": 0.55}) == ["0.500", "[0.450, 0.550]"]
 
 
 @pytest.mark.parametrize("new", [{}, {0: np.nan, 1: 2.0, 2: 4.0, 3: 3.5}, {0: np.inf, 8: 1.0}])

@@ -17,6 +17,7 @@ from scipy import stats
 from ablations import results
 from ablations.errors import ResultsError
 from reports import page
+from reports.dark import in_the_dark
 from reports.folder import printable
 from reports.freshness import is_fresh
 from reports.numbers import number
@@ -368,7 +369,8 @@ def test_title_question_and_summary(whole):
 
 def test_nothing_is_said_to_be_incomplete_when_nothing_is(whole, twin):
     assert twin["notices"] == []
-    assert "Incomplete" not in whole.text
+    assert "Missing or wrong" not in whole.text
+    assert "by design" not in whole.text
     assert "Claims" not in whole.text
 
 
@@ -521,8 +523,52 @@ def test_what_is_incomplete_is_said_first(incomplete, broken):
     ]
     assert [data.strip() for tag, data in incomplete.texts if tag == "li"][: len(notices)] == notices
     assert [notice["text"] for notice in strict_json(broken / "report.json")["notices"]] == notices
-    assert incomplete.text.index("Incomplete") < incomplete.text.index("Provenance")
+    assert incomplete.text.index("Missing or wrong") < incomplete.text.index("Provenance")
     assert "10 of them done" in incomplete.text
+
+
+def test_what_is_wrong_stands_before_what_is_by_design_under_a_heading_of_its_own(tmp_path):
+    left_out = "parsing: not run for clm: causal_lm does not predict hidden words."
+    quick = "probing: measured with effort quick, on a part of everything: no evidence."
+    failed = {"state": "failed", "step": 120, "message": "step 120: the loss is not finite."}
+    folder = write(tmp_path, plan_changes={"notices": [left_out, quick]}, states={("mt", 1): failed})
+    shown, twin = Page(page.write(folder)), strict_json(folder / "report.json")
+    wrong = "mt (seed 1) failed at step 120 of 500: step 120: the loss is not finite."
+    assert [(notice["group"], notice["text"]) for notice in twin["notices"]] == [
+        ("wrong", wrong),
+        ("by design", left_out),
+        ("by design", quick),
+    ]
+    assert f"Missing or wrong {wrong} Left out or limited by design {left_out} {quick} " in shown.text
+    told = (folder / "report.md").read_text(encoding="utf-8").replace("\\_", "_")
+    assert told.index("## Missing or wrong") < told.index(wrong) < told.index("## Left out or limited by design")
+    assert told.index("by design") < told.index(left_out) < told.index(quick)
+
+
+def test_every_colour_of_a_figure_has_another_in_the_dark_or_is_a_shade_of_a_map(whole):
+    (style,) = [data for tag, data in whole.texts if tag == "style"]
+    for of in ("fill", "stroke"):
+        used = {attributes[of] for tag, attributes in whole.tags if attributes.get(of, "none") != "none"}
+        assert used - {"currentColor"}
+        for colour in used - {"currentColor"}:
+            assert f'[{of}="{colour}"] {{ {of}: {in_the_dark(colour)}; }}' in style
+    after = style.index("@media screen and (prefers-color-scheme: dark)")
+    assert style.count("[fill=", 0, after) == style.count("[stroke=", 0, after) == 0  # print is always light
+
+
+def test_figures_have_no_background_and_say_every_colour(whole, folder):
+    for name in PANELS:
+        drawn = (folder / "figures" / f"{name}.svg").read_text(encoding="utf-8")
+        root = drawn.partition(">")[0]
+        assert 'fill="#000000"' in root  # what names none is black, alone as in a page
+        assert not re.search(r'<path[^>]*fill="#ffffff"', drawn.replace("<defs", "<path"))
+
+
+def test_a_swatch_beside_a_name_is_the_arms_own(whole):
+    names = {attributes["id"] for tag, attributes in whole.tags if tag == "g" and "id" in attributes}
+    used = [attributes["href"] for tag, attributes in whole.tags if tag == "use" and "line-" in attributes["href"]]
+    assert {f"line-{number}" for number in range(1, len(ARMS) + 1)} <= names
+    assert set(used) == {f"#line-{number}" for number in range(1, len(ARMS) + 1)}
 
 
 def test_a_curve_of_a_hardly_trained_arm_says_so_beside_it(incomplete):

@@ -122,7 +122,7 @@ def article(folder, name):
 def test_claims_come_first_and_each_has_its_heading(shown):
     headings = [data.strip() for tag, data in shown.texts if tag in ("h2", "h3") and data.strip()]
     assert headings[:4] == [
-        "Incomplete",
+        "Missing or wrong",
         "Contents",
         "Claims",
         "How to read this",
@@ -210,6 +210,24 @@ def test_the_parts_stand_in_a_table_with_their_tests(shown):
     assert {row[header.index("p (sign flips)")] for row in body} == {"0.016"}  # 2 of 2^7 patterns
     tables = [table["rows"] for table in shown.tables if table["caption"].startswith("The effect")]
     assert [" ".join(cell.split()) for cell in tables[0][2]][:2] == ["than-mt beside", "supported"]
+
+
+def test_each_cell_of_a_part_says_its_head_where_rows_are_blocks(shown):
+    """As on a phone, where the heads are out of sight; the roles keep the table a table to screen readers."""
+    (source,) = re.findall(
+        r'<table class="parts"(?:(?!</table>).)*The parts, all of which.*?</table>', shown.source, re.S
+    )
+    heads = re.findall(r'<th scope="col" role="columnheader"[^>]*>(.*?)</th>', source)
+    heads = [re.sub(r" <span[^>]*>(.*?)</span>", r" \1", head) for head in heads]
+    said = re.findall(r'<td[^>]*role="cell" data-head="([^"]+)"', source)
+    rows = source.count('<th scope="row" role="rowheader">')
+    assert rows == source.count('<tr role="row"') - 1 == 3
+    assert len(said) == source.count("<td") == rows * (len(heads) - 1)
+    for own in (said[i : i + len(heads) - 1] for i in range(0, len(said), len(heads) - 1)):
+        told = [re.sub(r"^p, (.*)$", r"p (\1)", name) for name in own]
+        assert told == [head.removesuffix(" [interval]") for head in heads[1:]]
+    assert source.startswith('<table class="parts" role="table">')
+    assert source.count('role="rowgroup"') == 2
 
 
 def test_what_is_not_run_has_its_reason_and_what_there_is_of_it(shown, said):

@@ -1,11 +1,12 @@
 """What the page says is incomplete: measures that were asked for and are not there."""
 
+import itertools
 import json
 
 import pytest
 
 from reports import folder as experiment_folder
-from reports.summary import notices
+from reports.summary import grouped, notices, summary
 from tests.fake_experiment import rows, write
 
 
@@ -86,3 +87,47 @@ def test_a_spec_that_cannot_be_read_asks_for_nothing(spec, tmp_path):
     folder = write(tmp_path)
     (folder / "spec.yaml").write_text(spec)
     assert told(folder) == []
+
+
+def encoders(folder, *changes):
+    """The experiment as if its runs had such encoders, in turn."""
+    for path, change in zip(sorted((folder.parent / "runs").glob("*/run.json")), itertools.cycle(changes)):
+        record = json.loads(path.read_text())
+        record["settings"]["encoder"] |= change
+        path.write_text(json.dumps(record))
+    return next(
+        sentence for sentence in summary(experiment_folder.read(folder)).split(". ") if "ncoder" in sentence
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ([{}], "The encoder has 6 layers of width 64 with 4 heads"),
+        ([{"num_hidden_layers": 1, "num_attention_heads": 1}], "The encoder has 1 layer of width 64 with 1 head"),
+        (
+            [{"num_hidden_layers": layers} for layers in (6, 1, 2)],
+            "Encoders have 1, 2 or 6 layers of width 64 with 4 heads",
+        ),
+        ([{}, {"hidden_size": 1280}], "Encoders have 6 layers of width 64 or 1,280 with 4 heads"),
+    ],
+    ids=["one", "the smallest", "three depths", "two widths"],
+)
+def test_encoders_that_differ_are_several(changes, said, tmp_path):
+    assert encoders(write(tmp_path), *changes) == said
+
+
+@pytest.mark.parametrize(("asked", "group"), [(("layer_change",), "by design"), (("validation",), "wrong")])
+def test_what_nobody_asked_for_is_missing_by_design(asked, group, tmp_path):
+    folder = asking(write(tmp_path), *asked)
+    arms = [{"arm": "mlm", "training": "unknown"}]
+    told = grouped(notices(experiment_folder.read(folder), arms))
+    sentence = "Whether mlm is trained enough to interpret is unknown: it has no validation loss."
+    assert [(notice["group"], notice["text"]) for notice in told] == [(group, sentence)]
+
+
+def test_wrong_comes_first_and_each_group_keeps_its_order():
+    kinds = ["measures", "run", "measures", "claims", "results", "training"]
+    told = grouped({"kind": kind, "text": str(i)} for i, kind in enumerate(kinds))
+    assert [notice["text"] for notice in told] == ["1", "3", "4", "5", "0", "2"]
+    assert [notice["group"] for notice in told] == ["wrong"] * 4 + ["by design"] * 2

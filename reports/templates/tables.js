@@ -76,7 +76,7 @@ function makeFilter(table) {
 const narrow = matchMedia("(max-width: 40rem)").matches;
 for (const table of document.querySelectorAll("main table")) {
   const rows = table.tBodies[0].rows.length;
-  const stacked = narrow && table.classList.contains("claims"); // its heads are out of sight there
+  const stacked = narrow && table.matches(".claims, .parts"); // their heads are out of sight there
   if (rows > 1 && !stacked && !table.classList.contains("scores")) makeSortable(table);
   if (rows >= LONG) makeFilter(table);
 }
