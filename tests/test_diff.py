@@ -116,7 +116,7 @@ def test_what_is_less_than_rounding_is_nothing():
     again = {seed: value * (1 + 1e-15 * (seed - 1)) for seed, value in OLD.items()}
     found = difference(OLD, again)
     assert (found["mean"], found["low"], found["high"]) == (0.0, None, None)
-    more = {seed: value * (1 + 1e-6 * (seed + 1)) for seed, value in OLD.items()}
+    more = {seed: value + 1e-6 * (1 + 0.01 * seed) for seed, value in OLD.items()}
     assert difference(OLD, more)["low"] > 0  # a small difference that is one
 
 

@@ -62,7 +62,8 @@ TEXT = "version: 1\nclaims:\n" + "".join(
               f"      falls: {{kind: shape, of: {CURVE}, arm: mlm, form: fall_to_inner, unit: nats}}\n"
               f"      rises: {{kind: shape, of: {CURVE}, arm: mlm, form: rise_to_top, unit: nats}}\n"
               f"      changes: {difference('mlm', 'mt')}",
-              arms="mlm, mt", measures="token_information, layer_change"),
+              arms="mlm, mt", measures="token_information, layer_change",
+              more=f"    provided:\n      differs: {difference('mlm', 'mt')}\n"),
         claim(7, "half", "It is measured in part.",
               f"effects:\n      there: {difference('mlm', 'clm')}\n"
               "      not-there: {kind: difference, of: {measure: parsing, metric: uuas}, arm: mlm, minus: clm}",
@@ -203,10 +204,12 @@ def test_a_claim_stands_beside_what_was_published(folder):
 def test_the_parts_stand_in_a_table_with_their_tests(shown):
     header, body = shown.table("The parts, all of which must hold")
     assert header[:3] == ["Part", "Verdict", "Effect [interval]"]
-    assert [row[0].removesuffix(" decides") for row in body] == ["falls", "rises", "changes"]
+    names = [row[0].removesuffix(" decides") for row in body]
+    assert names == ["differs condition", "falls", "rises", "changes"]
     assert "Interval" not in header  # which are all of one level, so that the caption says it
-    assert "The parts, all of which must hold. Intervals of 95%." in [table["caption"] for table in shown.tables]
-    assert [row[header.index("Layer judged at")] for row in body] == ["4", "4", "\N{EN DASH}"]
+    caption = "The parts, all of which must hold; without its conditions nothing is said. Intervals of 95%."
+    assert caption in [table["caption"] for table in shown.tables]
+    assert [row[header.index("Layer judged at")] for row in body] == ["\N{EN DASH}", "4", "4", "\N{EN DASH}"]
     assert {row[header.index("p (sign flips)")] for row in body} == {"0.016"}  # 2 of 2^7 patterns
     tables = [table["rows"] for table in shown.tables if table["caption"].startswith("The effect")]
     assert [" ".join(cell.split()) for cell in tables[0][2]][:2] == ["than-mt beside", "supported"]
@@ -265,7 +268,7 @@ def test_every_plot_has_a_text_that_says_its_numbers(shown, said):
 
 def test_the_data_of_a_plot_are_the_values_of_the_seeds(shown, folder, said):
     frame = pd.read_csv(folder / said["parts"]["plot"]["csv"])
-    assert frame["part"].unique().tolist() == ["falls", "rises", "changes"]
+    assert frame["part"].unique().tolist() == ["differs", "falls", "rises", "changes"]
     assert frame[frame["part"] == "falls"]["layer"].tolist() == [4] * 7
     for part in said["parts"]["parts"]:
         own = frame[frame["part"] == part["name"]]
