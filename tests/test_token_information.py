@@ -7,10 +7,17 @@ import pandas as pd
 import pytest
 
 from ablations.errors import MeasureError
+from ablations.measures.information import smaller_half
 from ablations.measures.sample import first_tokens, whole_sentences
 from ablations.measures.settings import TokenInformationSettings
 from ablations.measures.states import layer_states, shown_states
-from ablations.measures.token_information import READINGS, asked, hidden_tokens, information_rows
+from ablations.measures.token_information import (
+    READINGS,
+    asked,
+    hidden_tokens,
+    information_rows,
+    require_enough,
+)
 from lightning_modules.objectives import build
 from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
 from tests.conftest import settings
@@ -163,3 +170,25 @@ def test_the_output_of_a_text_with_one_token_is_refused():
         "the output label needs a text of at least 2 different tokens, got 1. Use another text or leave `output` "
         "out of `about`."
     )
+
+
+def test_the_number_of_clusters_that_a_refusal_names_is_enough_for_every_question():
+    """Halves have other sizes where a neighbour is asked for: for some texts the input has the smaller one, for
+    others its neighbours."""
+    named_by = set()
+    for seed in range(8):
+        lengths = np.random.default_rng(seed).integers(1, 12, size=300)
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        ids = np.random.default_rng(seed).integers(FIRST_WORD_ID, 60, size=offsets[-1])
+        sample = whole_sentences(ids, offsets, np.ones(len(ids), bool), len(ids))
+        about = ("input", "previous", "next")
+        with pytest.raises(MeasureError, match="Use more text or at most") as error:
+            list(information_rows([], sample, wanted(clusters=1000, about=about)))
+        enough = int(str(error.value).split()[-2])
+        questions = asked(sample, wanted(about=about), None)
+        require_enough(questions, sample, wanted(clusters=enough))
+        with pytest.raises(MeasureError):
+            require_enough(questions, sample, wanted(clusters=enough + 1))
+        halves = [smaller_half(sample.sentence_N[question.place_N], seed=0) for question in questions]
+        named_by.add(int(np.argmin(halves)))
+    assert len(named_by) > 1
