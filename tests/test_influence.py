@@ -171,6 +171,28 @@ def test_the_floor_is_of_another_token_of_the_same_sentences_drawn_for_each_grou
     assert np.mean(shares) == pytest.approx(0.5, abs=4 * 0.5 / math.sqrt(len(shares)))
 
 
+def test_groups_of_the_same_tokens_have_floors_of_their_own(objective, sample, tokens, monkeypatch):
+    measured, chosen = [], some_tokens(tokens.validation)
+    monkeypatch.setattr(module, "choices", lambda *_: {"rank 1-10": chosen, "rank 11-25": chosen})
+    monkeypatch.setattr(module, "distances", lambda *given, **_: measured.append(given[2]) or [(0.1, 0.1)] * 2)
+    list(influence(objective, tokens.validation, sample, asked()))
+    one, other = measured[1::2]
+    assert not np.array_equal(one.position_S, other.position_S)
+
+
+def test_which_sentences_and_which_of_their_tokens_are_chosen_is_chance():
+    ids, count = np.full(5 * 400, FIRST_WORD_ID), 400
+    alike = whole_sentences(ids, np.arange(0, 5 * count + 1, 5), np.ones(len(ids), bool), len(ids))
+    chosen = choose(alike, np.arange(len(ids)), 200, "any")
+    # Means of uniform draws: 5 standard errors.
+    assert chosen.sentence_S.mean() == pytest.approx((count - 1) / 2, abs=5 * count / math.sqrt(12 * 200))
+    assert chosen.position_S.mean() == pytest.approx(2, abs=5 * math.sqrt(2 / 200))
+    other = choose(alike, np.arange(len(ids)), 200, "other")
+    assert not np.array_equal(chosen.sentence_S, other.sentence_S)
+    again = choose(alike, np.arange(len(ids)), 200, "any")
+    assert all(map(np.array_equal, chosen, again))
+
+
 def test_the_standard_error_is_that_of_influences_without_a_tenth_of_the_sentences(objective, tokens):
     chosen = some_tokens(tokens.validation, 60)
     found = distances(objective, tokens.validation, chosen, others_of(tokens.validation, chosen))

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from ablations.errors import MeasureError
+from ablations.measures import token_information as module
 from ablations.measures.information import smaller_half
 from ablations.measures.sample import first_tokens, whole_sentences
 from ablations.measures.settings import TokenInformationSettings
@@ -67,6 +68,32 @@ def test_what_is_asked_depends_on_what_was_learned_and_of_all_equally_often(obje
             assert np.array_equal(question.label_N, expected_N[question.group][question.place_N])
         assert question.hidden == (objective in ("masked_lm", "mixture") and question.group in groups[3:])
         assert (question.label_N >= FIRST_WORD_ID).all()
+
+
+def test_the_shown_token_is_what_is_read_in_place_of_the_label(sample):
+    own, shown = asked(sample, wanted(), "masked_lm")[-2:]
+    assert (own.group, shown.group) == ("output label", "shown token")
+    assert np.array_equal(own.place_N, shown.place_N)
+    read = dict(zip(*hidden_tokens(sample, wanted().types)[:2], strict=True))
+    assert shown.label_N.tolist() == [read[place] for place in shown.place_N]
+    assert (shown.label_N != own.label_N).all()
+
+
+def test_each_question_is_measured_with_its_own_states_labels_and_sentences(sample, monkeypatch):
+    measured, compute = [], module.token_information
+
+    def recorded(states_ND, labels_N, sentences_N, **options):
+        measured.append((states_ND, labels_N, sentences_N))
+        return compute(states_ND, labels_N, sentences_N, **options)
+
+    monkeypatch.setattr(module, "token_information", recorded)
+    place_ND = np.arange(2 * len(sample), dtype=np.float32).reshape(-1, 2)  # a state says whose it is
+    settings = wanted(about=("input", "previous", "next"))
+    list(information_rows([place_ND], sample, settings))
+    for question, (states_ND, labels_N, sentences_N) in zip(asked(sample, settings, None), measured, strict=True):
+        assert np.array_equal(states_ND, place_ND[question.place_N])
+        assert np.array_equal(labels_N, question.label_N)
+        assert np.array_equal(sentences_N, sample.sentence_N[question.place_N])
 
 
 def test_only_the_most_frequent_labels_count():
