@@ -3,9 +3,8 @@
 What comes out is a table as an experiment's, of two arms with one seed.
 """
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,28 +12,17 @@ from typing import Any, NamedTuple
 from ablations import analysis_folder, analysis_measures, results
 from ablations.analysed_text import sentences
 from ablations.analysis_measures import StateMeasure
+from ablations.analysis_rows import Row, rows_of
 from ablations.errors import MeasureError
 from ablations.hugging_face import HuggingFaceModel, load, untrained
-from ablations.hugging_face_states import States, require_finite, states
+from ablations.hugging_face_states import require_finite, states
 from ablations.hugging_face_text import TokenisedText, sample_of, tokenise
 from ablations.measures.cca import REFUSED_BELOW
-from ablations.measures.geometry import geometry
 from ablations.measures.labels import token_labels, with_texts
-from ablations.measures.layer_change import changes, layer_change
-from ablations.measures.neighbours import neighbours
 from ablations.measures.sample import Sample
-from ablations.measures.settings import (
-    GeometrySettings,
-    LayerChangeSettings,
-    NeighboursSettings,
-    TokenInformationSettings,
-)
-from ablations.measures.token_information import information_rows
-from ablations.results import AFTER_NORM
 from ablations.wording import listed
 from lightning_modules.data.treebank import read_treebank
 
-Row = dict[str, Any]
 Say = Callable[[str], None]
 
 UNTRAINED = "untrained"
@@ -52,13 +40,33 @@ class Read(NamedTuple):
 
 
 class Arm(NamedTuple):
-    """What a model comes to."""
+    """What a model comes to, as far as it is measured."""
 
     plan: dict[str, Any]
     """Its entry among the runs of plan.json."""
     rows: list[Row]
     refused: dict[str, None]
     """Why measures have no rows, and what to doubt in those they have."""
+    unmeasured: list[str]
+    """The measures that are still to come."""
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What is measured of both models, and where it goes."""
+
+    target: Path
+    read: Read
+    width: int
+    measures: Sequence[StateMeasure]
+    told: dict[str, Any]
+    """What was asked for."""
+    data: dict[str, Any]
+    """What the plan says of the text."""
+    origin: dict[str, Any]
+    write_early: bool
+    """Whether rows are written as soon as they are there: not over those of a whole analysis."""
+    say: Say
 
 
 def analyse(
@@ -75,7 +83,9 @@ def analyse(
 ) -> Path:
     """Measure the model and its untrained twin; returns OUT/<name>, with the table, ready for a page.
 
-    Measures that the text does not allow are left out; the plan says which, and why.
+    Measures that the text does not allow are left out; the plan says which, and why. Each measure of each model is
+    written when it is ready, so a kill loses one at most; the plan then says what is not measured. What a whole
+    analysis has written stays until the next one is whole.
 
     Args:
         labels: a treebank of the same sentences.
@@ -88,81 +98,107 @@ def analyse(
 
     Raises:
         MeasureError: the folder holds no model that can be read, or one that has diverged, or the text no token;
-            the labels are of other sentences; no measure is possible; or the folder of results is an experiment's
-            or another model's.
+            the labels are of other sentences; a measure asks for what is not known, or none is possible; or the
+            folder of results is an experiment's or another model's.
         DataError: text or labels are missing or damaged.
     """
+    analysis_measures.require_known(measures or (), labelled=labels is not None)
     target = analysis_folder.place(out, analysis_folder.name_of(folder) if name is None else name)
     say(f"loading {folder}")
     model = load(folder)
     analysis_folder.require_own(target, model)
-    width, wanted_tokens = model.width, tokens
-    if wanted_tokens is None:
-        wanted_tokens = analysis_measures.usual_tokens(width=width, layers=model.layers + 1)
-    read = _read(model, text, labels=labels, column=column, tokens=wanted_tokens)
-    if read.cut:
-        of = f"{read.cut:,} of {read.sample.sentences:,} sentences"
-        say(f"{of} cut at {model.max_length} tokens, the model's longest")
-    wanted = list(measures or analysis_measures.usual_measures(wanted_tokens, labelled=labels is not None))
+    if tokens is None:
+        tokens = analysis_measures.usual_tokens(width=model.width, layers=model.layers + 1)
+    read = _read(model, text, labels=labels, column=column, tokens=tokens, say=say)
     if measures is None:
-        wanted = [analysis_measures.fitted(settings, read.sample) for settings in wanted]
-    origin = analysis_folder.origin()
-    arms = [_arm(model, read, wanted, arm=analysis_folder.arm_of(folder), origin=origin, of=target.name, say=say)]
-    if not arms[0].rows:
-        raise MeasureError(_why_nothing(arms[0].refused, text, read.sample, width=width))
-    model = untrained(model, seed=SEED)
-    arms.append(_arm(model, read, wanted, arm=UNTRAINED, origin=origin, of=target.name, say=say))
-    more = "raise --tokens" if len(read.text) > read.sample.sentences else "give more text"
-    kept = [settings for settings in wanted if any(row["measure"] == settings.kind for row in arms[0].rows)]
-    notices = [*analysis_measures.caveats(kept, read.sample, width=width, remedy=more), *_told(arms)]
-    for sentence in notices:
-        say(sentence)
-    analysis_folder.write(
-        target,
-        table=results.table([row for arm in arms for row in arm.rows]),
-        told={"analyse": folder, "text": text, "labels": labels, "column": column, "tokens": wanted_tokens},
-        measures=wanted,
-        runs=[arm.plan for arm in arms],
-        notices=notices,
+        usual = analysis_measures.usual_measures(tokens, labelled=labels is not None)
+        measures = [analysis_measures.fitted(settings, read.sample) for settings in usual]
+    analysis = Analysis(
+        target=target,
+        read=read,
+        width=model.width,
+        measures=measures,
+        told={"analyse": folder, "text": text, "labels": labels, "column": column, "tokens": tokens},
         data=analysis_folder.data_record(text, sentences=read.sample.sentences, cut=read.cut, ids=model.ids),
+        origin=analysis_folder.origin(),
+        write_early=not analysis_folder.is_whole(target),
+        say=say,
     )
+    own = _measured(model, analysis, arm=analysis_folder.arm_of(folder))
+    if not own.rows:
+        raise MeasureError(_why_nothing(own.refused, text, read.sample, width=model.width))
+    model = untrained(model, seed=SEED)
+    for sentence in _write(analysis, [own, _measured(model, analysis, arm=UNTRAINED, beside=[own])]):
+        say(sentence)
     return target
 
 
-def _read(model: HuggingFaceModel, text: Path, *, labels: Path | None, column: str | None, tokens: int) -> Read:
+def _read(
+    model: HuggingFaceModel, text: Path, *, labels: Path | None, column: str | None, tokens: int, say: Say
+) -> Read:
     tokenised = tokenise(model, list(islice(sentences(text, column=column), tokens + 1)), tokens=tokens)
     sample = sample_of(tokenised, tokens=tokens, source=text)
     if labels is not None:
         sample = labelled(sample, tokenised, labels=labels, text=text, column=column)
-    return Read(tokenised, sample, int(tokenised.cut_S[: sample.sentences].sum()))
+    if cut := int(tokenised.cut_S[: sample.sentences].sum()):
+        say(f"{cut:,} of {sample.sentences:,} sentences cut at {model.max_length} tokens, the model's longest")
+    return Read(tokenised, sample, cut)
 
 
-def _arm(
-    model: HuggingFaceModel,
-    read: Read,
-    measures: Sequence[StateMeasure],
-    *,
-    arm: str,
-    origin: dict[str, Any],
-    of: str,
-    say: Say,
-) -> Arm:
-    """One of the two models, measured; its states, the largest thing in memory, are gone afterwards."""
-    say(f"{arm}: reading {len(read.sample):,} tokens")
-    found = states(model, read.text, read.sample)
+def _measured(model: HuggingFaceModel, analysis: Analysis, *, arm: str, beside: Sequence[Arm] = ()) -> Arm:
+    """One of the two models, measured; its states, the largest thing in memory, are gone afterwards.
+
+    Args:
+        beside: what is written with it.
+    """
+    sample, say = analysis.read.sample, analysis.say
+    say(f"{arm}: reading {len(sample):,} tokens")
+    found = states(model, analysis.read.text, sample)
     require_finite(found, folder=model.folder)
     plan = analysis_folder.run(
-        model, arm=arm, seed=SEED, normalised=found.normalised_ND is not None, origin=origin
+        model, arm=arm, seed=SEED, normalised=found.normalised_ND is not None, origin=analysis.origin
     )
-    about = {"experiment": of, "run_id": model.run_id, "arm": arm, "seed": SEED, "step": model.step}
-    rows: list[Row] = []
-    refused: dict[str, None] = {}
-    for settings in measures:
+    about: Row = {"experiment": analysis.target.name, "run_id": model.run_id}
+    about |= {"arm": arm, "seed": SEED, "step": model.step}
+    measured = Arm(plan, [], {}, [settings.kind for settings in analysis.measures])
+    for settings in analysis.measures:
         say(f"{arm}: measuring {settings.kind}")
-        own, doubts = rows_of(found, read.sample, settings)
-        rows += [about | {"measure": settings.kind} | row for row in own]
-        refused |= {_named(settings.kind, doubt): None for doubt in doubts}
-    return Arm(plan, rows, refused)
+        rows, doubts = rows_of(found, sample, settings)
+        measured.rows.extend(about | {"measure": settings.kind} | row for row in rows)
+        measured.refused.update(dict.fromkeys(doubts))
+        measured.unmeasured.remove(settings.kind)
+        if analysis.write_early and measured.rows:
+            _write(analysis, [*beside, measured])
+    return measured
+
+
+def _write(analysis: Analysis, arms: Sequence[Arm]) -> list[str]:
+    """Put what there is into the folder of results; returns what a reader must know of it."""
+    sample, first = analysis.read.sample, arms[0]
+    tried = [settings for settings in analysis.measures if settings.kind not in first.unmeasured]
+    kept = [settings for settings in tried if any(row["measure"] == settings.kind for row in first.rows)]
+    remedy = "raise --tokens" if len(analysis.read.text) > sample.sentences else "give more text"
+    caveats = analysis_measures.caveats(kept, sample, width=analysis.width, remedy=remedy)
+    notices = [*_unfinished(arms), *caveats, *_told(arms)]
+    analysis_folder.write(
+        analysis.target,
+        table=results.table([row for arm in arms for row in arm.rows]),
+        told=analysis.told,
+        measures=analysis.measures,
+        runs=[arm.plan | {"state": "running" if arm.unmeasured else "done"} for arm in arms],
+        notices=notices,
+        data=analysis.data,
+    )
+    return notices
+
+
+def _unfinished(arms: Sequence[Arm]) -> Iterator[str]:
+    """What is not measured yet, in a sentence for whoever finds the folder so."""
+    missing = [f"{listed(arm.unmeasured, 'and')} of {arm.plan['arm']}" for arm in arms if arm.unmeasured]
+    if len(arms) < 2:
+        missing.append(f"all of {UNTRAINED}")
+    if missing:
+        yield f"The analysis has not ended, {listed(missing, 'and')} still to come; run it again."
 
 
 def _why_nothing(refused: dict[str, None], text: Path, sample: Sample, *, width: int) -> str:
@@ -204,49 +240,3 @@ def labelled(
     )
     found = token_labels(known[: sample.sentences], tokenised.text_spans()[: sample.sentences])
     return replace(sample, labels=found.codes, names=found.names)
-
-
-def rows_of(found: States, sample: Sample, settings: StateMeasure) -> tuple[list[Row], list[str]]:
-    """The rows of one measure, and in sentences why there are none or what to doubt in them."""
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
-        try:
-            rows = list(_rows(found.layers_LND, sample, settings))
-            if found.normalised_ND is not None:
-                rows += _after_norm(found, sample, settings)
-        except MeasureError as error:
-            return [], [str(error)]
-    doubts = [warning for warning in warned if issubclass(warning.category, UserWarning)]
-    for warning in warned:
-        if warning not in doubts:  # of a library, not of a measure
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    return rows, [str(warning.message) for warning in doubts]
-
-
-def _named(measure: str, doubt: str) -> str:
-    return doubt if doubt.startswith(measure) else f"{measure}: {doubt}"
-
-
-def _rows(layers_LND: list[Any], sample: Sample, settings: StateMeasure) -> Iterator[Row]:
-    match settings:
-        case LayerChangeSettings():
-            return layer_change(layers_LND, sample, settings)
-        case TokenInformationSettings():
-            return information_rows(layers_LND, sample, settings)
-        case NeighboursSettings():
-            return neighbours(layers_LND, sample, settings)
-        case GeometrySettings():
-            return geometry(layers_LND, sample, settings)
-
-
-def _after_norm(found: States, sample: Sample, settings: StateMeasure) -> Iterator[Row]:
-    """The rows of the last layer's states after the final norm: a layer's own, or how much the norm changes it."""
-    assert found.normalised_ND is not None
-    top = len(found.layers_LND) - 1
-    if isinstance(settings, LayerChangeSettings):
-        for row in changes([found.layers_LND[top], found.normalised_ND], sample.sentence_N):
-            yield row | {"group": AFTER_NORM, "layer": top, "layer_to": top}
-        return
-    for row in _rows([found.normalised_ND], sample, settings):
-        group = row.get("group")
-        yield row | {"group": AFTER_NORM if group is None else f"{group}, {AFTER_NORM}", "layer": top}

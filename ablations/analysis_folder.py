@@ -67,6 +67,13 @@ def require_own(target: Path, model: HuggingFaceModel) -> None:
         )
 
 
+def is_whole(target: Path) -> bool:
+    """Whether the folder holds an analysis of both models that has ended."""
+    plan = target / "plan.json"
+    states = [run.get("state") for run in read_json(plan).get("runs", [])] if plan.exists() else []
+    return states == ["done", "done"]
+
+
 def origin() -> dict[str, Any]:
     """On what the models are measured, and since when."""
     found = provenance() | {"devices": 1, "threads": torch.get_num_threads(), "started": now()}
@@ -93,7 +100,6 @@ def run(
         "folder": f"{arm}-s{seed}-{model.run_id}",
         "arm": arm,
         "seed": seed,
-        "state": "done",
         "max_steps": model.step,
         "parameters": model.parameters,
         "analysed": {"settings": {"encoder": encoder}, "provenance": origin},

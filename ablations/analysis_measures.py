@@ -38,6 +38,13 @@ FEWEST_TOKENS = 50_000
 STATES_BYTES = 6 * 2**30
 """Of the states of all layers, beyond which more tokens must be asked for."""
 
+SAID_ELSEWHERE = {
+    "checkpoints": "the folder holds one state of its model",
+    "tokens": "--tokens says how many are read, the same for all measures",
+    "treebank": "--labels gives the treebank of the text",
+}
+"""Settings of a spec's measures that have no meaning here, and why."""
+
 
 class MeasuresFile(Settings):
     """What the file of `--measures` says: `measures`, as in a spec. Which text is read, the command says."""
@@ -65,9 +72,36 @@ def load(path: Path) -> tuple[StateMeasure, ...]:
             if not document.refused(fault.path):
                 at_key = fault.about in ("key", "missing")
                 problems.add(document.problem(fault.path, fault.sentence, at="key" if at_key else "value"))
+        raise SpecProblems(tuple(sorted(problems))) from error
+    for number, settings in enumerate(file.measures):
+        for name in SAID_ELSEWHERE.keys() & settings.model_fields_set:
+            sentence = (
+                f"measures.{settings.kind}.{name} is not asked for here: {SAID_ELSEWHERE[name]}; leave it out"
+            )
+            problems.add(document.problem(("measures", number, name), sentence, at="key"))
     if problems:
         raise SpecProblems(tuple(sorted(problems)))
     return file.measures
+
+
+def require_known(measures: Iterable[StateMeasure], *, labelled: bool) -> None:
+    """Refuse measures of what nothing is known of: before the model is read, which may take long.
+
+    Raises:
+        MeasureError: groups by part of speech without labels, or what a model from elsewhere is to predict.
+    """
+    for settings in measures:
+        match settings:
+            case LayerChangeSettings() if "part_of_speech" in settings.groups and not labelled:
+                raise MeasureError(
+                    "layer_change: groups has part_of_speech, of which a text alone says nothing; give --labels, "
+                    "or leave part_of_speech out."
+                )
+            case TokenInformationSettings() if "output" in settings.about:
+                raise MeasureError(
+                    "token_information: about has output, but what a model from elsewhere is to predict is not "
+                    "known; leave output out, and ask for next where it is the token behind."
+                )
 
 
 def usual_tokens(*, width: int, layers: int) -> int:
@@ -117,6 +151,8 @@ def caveats(measures: Iterable[StateMeasure], sample: Sample, *, width: int, rem
                         f"layer_change: {n:,} tokens are {n / width:.0f} for each of the {width:,} units of the "
                         f"width, so that chance moves its distances; to have {ENOUGH_TOKENS}, {remedy}."
                     )
+                if "part_of_speech" in settings.groups and "tag" not in sample.labels:
+                    yield "layer_change: the labels have no part of speech, so that there is no curve by it."
                 if small := small_groups(sample, settings, width=width):
                     counted = listed([f"{name} ({count:,})" for name, count in small.items()], "and")
                     needed = settings.group_tokens or WARNED_BELOW * width

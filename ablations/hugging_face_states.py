@@ -33,7 +33,11 @@ class States(NamedTuple):
 def states(
     model: HuggingFaceModel, text: TokenisedText, sample: Sample, *, tokens_at_once: int = TOKENS_AT_ONCE
 ) -> States:
-    """The states of the sampled occurrences: of all text tokens of the first sentences."""
+    """The states of the sampled occurrences: of all text tokens of the first sentences.
+
+    Raises:
+        MeasureError: the model makes more or fewer states than there are tokens.
+    """
     place = np.cumsum(text.is_text) - 1
     layers_LND = [np.empty((len(sample), model.width), np.float32) for _ in range(model.layers + 1)]
     normalised_ND: NDArray[np.float32] | None = None
@@ -45,6 +49,7 @@ def states(
         tensors = {name: torch.from_numpy(array).to(model.device) for name, array in inputs.items()}
         with LastBlock(model.model) as last:
             layers = list(model.model(**tensors, output_hidden_states=True).hidden_states)
+        _require_a_state_each(layers, T=index_BT.shape[1], model=model)
         if model.has_final_norm:
             assert last.output is not None
             normalised, layers[-1] = layers[-1], last.output
@@ -72,6 +77,17 @@ def require_finite(found: States, *, folder: Path) -> None:
                 f"{folder}: {len(broken):,} of {len(states_ND):,} states of {name} hold NaN or "
                 f"infinity, as of a diverged training or of damaged weights; give another checkpoint of the model."
             )
+
+
+def _require_a_state_each(layers: list[torch.Tensor], *, T: int, model: HuggingFaceModel) -> None:
+    """Some models pad what they read to a multiple of a window: not where three ids are tried, when loading."""
+    found = {layer_BTD.shape[1] for layer_BTD in layers} - {T}
+    if found:
+        raise MeasureError(
+            f"{model.folder}: {type(model.model).__name__} makes {max(found)} states of a sentence of {T} tokens, "
+            f"so that it is not known which is whose; analyse an encoder or a language model that makes one of "
+            f"each."
+        )
 
 
 def _rows(layer_BTD: torch.Tensor, is_text_BT: NDArray[np.bool_]) -> NDArray[np.float32]:

@@ -111,7 +111,9 @@ def _tokenise(model: HuggingFaceModel, sentences: list[str]) -> TokenisedText:
             for i, value in zip(too_long, values, strict=True):
                 encoded[name][i] = value
     ids = _flat(encoded["input_ids"])
-    special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}  # that the text itself spells out
+    marks = {getattr(tokenizer, f"{mark}_token_id") for mark in ("bos", "eos", "cls", "sep", "mask")}
+    # What the text itself spells out. To GPT-2, whose mark of an end is its unknown token too, nothing is unknown.
+    special = set(tokenizer.all_special_ids) - ({tokenizer.unk_token_id} - marks)
     wanted = "token_type_ids" in encoded and "token_type_ids" in model.accepts
     return TokenisedText(
         ids=ids,

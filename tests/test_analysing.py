@@ -42,7 +42,8 @@ from tests.tiny_models import LAYERS, WIDTH
 
 transformers = pytest.importorskip("transformers", reason="the extra [hf] is not installed")
 
-CHANGE = LayerChangeSettings.model_validate({"kind": "layer_change", "groups": ["frequency", "part_of_speech"]})
+CHANGE = LayerChangeSettings.model_validate({"kind": "layer_change", "groups": ["frequency"]})
+CHANGE_BY_TAG = CHANGE.model_copy(update={"groups": ("frequency", "part_of_speech")})
 INFORMATION = TokenInformationSettings(
     kind="token_information", types=10, clusters=8, about=("input", "previous", "next")
 )
@@ -251,13 +252,14 @@ def test_cut_sentences_are_counted_on_the_console_and_on_the_page(place):
 # Labels -----------------------------------------------------------------------------------------------
 
 
-def treebank(path, lines):
+def treebank(path, lines, *, tagged=True):
     """A vowel is a NOUN, any other letter a VERB, what is no letter has no tag; each hangs on the one before."""
     blocks = []
     for line in lines:
         rows = [f"# text = {line}"]
         for i, word in enumerate(line.split()):
             tag = "NOUN" if word in "aeiou" else "VERB" if len(word) == 1 else "_"
+            tag = tag if tagged else "_"
             rows.append(
                 "\t".join([str(i + 1), word, word, tag, "_", "_", str(i), "dep" if i else "root", "_", "_"])
             )
@@ -269,7 +271,7 @@ def treebank(path, lines):
 def test_labels_make_groups_by_part_of_speech(place):
     labels = treebank(place / "gold.conllu", TEXT)
     folder = tiny_models.save(place / "bert")
-    table = quietly(folder, place, labels=labels, measures=[CHANGE, NEAR])
+    table = quietly(folder, place, labels=labels, measures=[CHANGE_BY_TAG, NEAR])
     groups = set(table["group"].dropna())
     assert {"tag NOUN", "tag VERB"} <= groups
     assert {"same_relation", "same_left_part"} <= set(table["metric"])
@@ -282,6 +284,14 @@ def test_labels_make_groups_by_part_of_speech(place):
     done = ablate("analyse", folder, "--text", place / "text.txt", "--labels", labels, "--out", place / "out")
     assert done.exit_code == 0
     assert "tag NOUN" in set(results.read(place / "out/bert/results.parquet")["group"].dropna())
+
+
+def test_labels_without_parts_of_speech_leave_out_their_curves_and_say_so(place):
+    labels = treebank(place / "gold.conllu", TEXT, tagged=False)
+    table = quietly(tiny_models.save(place / "bert"), place, labels=labels, measures=[CHANGE_BY_TAG, NEAR])
+    assert not table["group"].dropna().str.startswith("tag ").any()
+    assert "same_relation" in set(table["metric"])
+    assert "layer_change: the labels have no part of speech, so that there is no curve by it." in notices(place)
 
 
 def test_labels_of_another_text_are_refused(place):
@@ -485,6 +495,40 @@ def test_the_measures_may_come_from_a_file(place):
     )
 
 
+def test_a_file_of_measures_may_not_say_what_the_command_says(place):
+    folder, asked = tiny_models.save(place / "bert"), place / "asked.yaml"
+    told = ("analyse", folder, "--text", place / "text.txt", "--out", place / "out", "--measures", asked)
+    asked.write_text(
+        "measures:\n  - {kind: geometry, checkpoints: all}\n  - kind: layer_change\n    tokens: 500\n"
+        "    treebank: gold.conllu\n"
+    )
+    done = ablate(*told)
+    assert (done.exit_code, done.stderr) == (
+        2,
+        f"{asked}:2:22: measures.geometry.checkpoints is not asked for here: the folder holds one state of its "
+        f"model; leave it out\n"
+        f"{asked}:4:5: measures.layer_change.tokens is not asked for here: --tokens says how many are read, the "
+        f"same for all measures; leave it out\n"
+        f"{asked}:5:5: measures.layer_change.treebank is not asked for here: --labels gives the treebank of the "
+        f"text; leave it out\n",
+    )
+    asked.write_text("measures:\n  - {kind: layer_change, groups: [frequency, part_of_speech]}\n")
+    done = ablate(*told)
+    assert (done.exit_code, done.stderr) == (
+        2,
+        "layer_change: groups has part_of_speech, of which a text alone says nothing; give --labels, or leave "
+        "part_of_speech out.\n",
+    )
+    asked.write_text("measures:\n  - {kind: token_information, about: [output], clusters: 8}\n")
+    done = ablate(*told)
+    assert (done.exit_code, done.stderr) == (
+        2,
+        "token_information: about has output, but what a model from elsewhere is to predict is not known; leave "
+        "output out, and ask for next where it is the token behind.\n",
+    )
+    assert not (place / "out").exists()
+
+
 def test_usual_tokens_follow_the_width_as_far_as_memory_goes():
     assert usual_tokens(width=128, layers=5) == 50_000
     assert usual_tokens(width=768, layers=13) == 150 * 768
@@ -554,6 +598,53 @@ def test_an_experiment_is_not_overwritten_but_an_earlier_analysis_is(place):
     )
     first = quietly(folder, place, measures=[SHAPE], name="other")
     pd.testing.assert_frame_equal(first, quietly(folder, place, measures=[SHAPE], name="other"))
+
+
+class Stopped(Exception):
+    """A kill, as far as a test goes."""
+
+
+def stopping_at(line):
+    def say(said):
+        if said == line:
+            raise Stopped
+
+    return say
+
+
+def test_what_was_measured_before_a_kill_is_there_and_a_whole_analysis_stays(place):
+    folder = tiny_models.save(place / "bert")
+    told = {"text": place / "text.txt", "out": place / "out", "measures": [SHAPE, CHANGE]}
+
+    def stopped(line):
+        with pytest.raises(Stopped):
+            analyse(folder, **told, say=stopping_at(line))
+        return results.read(place / "out/bert/results.parquet")
+
+    own = f"{sum(len(line.split()) for line in TEXT):,}"
+    for line in (f"bert: reading {own} tokens", "bert: measuring geometry"):
+        with pytest.raises(Stopped):
+            analyse(folder, **told, say=stopping_at(line))
+        assert not (place / "out").exists()
+    first = stopped("bert: measuring layer_change")
+    assert set(zip(first["arm"], first["measure"], strict=True)) == {("bert", "geometry")}
+    assert notices(place)[0] == (
+        "The analysis has not ended, layer_change of bert and all of untrained still to come; run it again."
+    )
+    second = stopped(f"untrained: reading {own} tokens")
+    assert notices(place)[0] == "The analysis has not ended, all of untrained still to come; run it again."
+    third = stopped("untrained: measuring layer_change")
+    assert (
+        notices(place)[0] == "The analysis has not ended, layer_change of untrained still to come; run it again."
+    )
+    said = json.loads((page.write(place / "out/bert").parent / "report.json").read_text())
+    assert notices(place)[0] in [notice["text"] for notice in said["notices"]]
+    whole = quietly(folder, place, measures=[SHAPE, CHANGE])
+    assert not any("has not ended" in notice for notice in notices(place))
+    for part in (first, second, third):
+        assert len(part) < len(whole)
+        pd.testing.assert_frame_equal(part, whole.iloc[: len(part)], check_dtype=False)
+    pd.testing.assert_frame_equal(stopped("untrained: measuring layer_change"), whole)
 
 
 def test_the_analysis_of_another_model_of_the_same_name_is_kept(place):

@@ -150,6 +150,20 @@ def test_text_tokens_are_all_but_special_ones(tmp_path):
     assert loaded.tokenizer.is_fast
 
 
+def test_a_mark_is_no_text_where_it_is_the_unknown_token_too(tmp_path):
+    """GPT-2 has one token for the end of a text and for what is unknown, which to its bytes nothing is."""
+    folder = tiny_models.save(tmp_path / "gpt2", "gpt2")
+    text = ["a [SEP] b", "[SEP]", "[PAD] c [UNK]"]
+    for names, is_text in (
+        ({"eos_token": "[SEP]", "unk_token": "[SEP]"}, [1, 0, 1, 0, 0, 1, 1]),
+        ({"pad_token": "[UNK]"}, [1, 0, 1, 0, 1, 1, 1]),
+    ):
+        tiny_models.tokenizer(**names).save_pretrained(folder)
+        tokenised = tokenise(load(folder), text, tokens=100)
+        inner = [i for i, token in enumerate(tokenised.ids) if i not in (0, 4, 5, 7, 8, 12)]
+        assert tokenised.is_text[inner].astype(int).tolist() == is_text, names
+
+
 def test_sentences_without_special_tokens_have_no_neighbours_at_their_ends(tmp_path):
     folder = tiny_models.save(tmp_path / "gpt2", "gpt2")
     raw = json.loads((folder / "tokenizer.json").read_text())
@@ -401,6 +415,22 @@ def test_weights_of_another_model_are_refused(tmp_path):
         f"{bert}: its weights lack {3 * LAYERS} of those that BertModel needs, such as "
         f"encoder.layer.0.intermediate.dense.bias (there of shape (32,)); they and config.json are not of one "
         f"model.",
+    )
+
+
+def test_a_model_that_pads_what_it_reads_is_refused(tmp_path):
+    usual = {"vocab_size": 40, "hidden_size": WIDTH, "num_attention_heads": 2, "feed_forward_size": 32}
+    places = {"max_position_embeddings": POSITIONS, "axial_pos_shape": [5, 8], "axial_pos_embds_dim": [8, 8]}
+    windows = {"attn_layers": ["local"] * LAYERS, "attention_head_size": 8, "local_attn_chunk_length": 4}
+    config = transformers.ReformerConfig(**usual, **places, **windows, pad_token_id=0, eos_token_id=3)
+    folder = tmp_path / "reformer"
+    transformers.AutoModel.from_config(config).save_pretrained(folder)
+    tiny_models.tokenizer().save_pretrained(folder)
+    with pytest.raises(MeasureError) as error:
+        read(folder, ["a b c d e", "a b"])
+    assert str(error.value) == (
+        f"{folder}: ReformerModel makes 8 states of a sentence of 7 tokens, so that it is not known which is "
+        f"whose; analyse an encoder or a language model that makes one of each."
     )
 
 

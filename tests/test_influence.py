@@ -1,18 +1,22 @@
 """How much the other tokens change when one is out of their sight."""
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
 from ablations.errors import MeasureError
-from ablations.measures.influence import Chosen, choices, distances, influence
-from ablations.measures.sample import first_tokens
+from ablations.measures import influence as module
+from ablations.measures.influence import Chosen, choices, choose, distances, influence
+from ablations.measures.jackknife import sentence_blocks
+from ablations.measures.sample import first_tokens, whole_sentences
 from ablations.measures.settings import InfluenceSettings
 from ablations.measures.similarity import pwcca
 from lightning_modules.objectives import build
 from lightning_modules.sight import visible_in
-from lightning_modules.vocabulary import PAD
+from lightning_modules.vocabulary import FIRST_WORD_ID, PAD
 from tests.conftest import settings
 
 
@@ -120,6 +124,96 @@ def test_chosen_tokens_are_of_the_group_one_a_sentence(sample):
         for sentence, position in zip(*chosen, strict=True):
             here = (sample.sentence_N == sentence) & (sample.position_N == position)
             assert first <= sample.rank_N[here].item() <= last
+
+
+def test_sentences_of_one_token_are_not_chosen_for_nobody_else_is_there():
+    lengths = np.array([1] * 40 + [2] * 25)
+    ids = np.full(lengths.sum(), FIRST_WORD_ID)
+    alone = whole_sentences(ids, np.concatenate([[0], np.cumsum(lengths)]), np.ones(len(ids), bool), len(ids))
+    chosen = choose(alone, np.arange(len(ids)), 25, "any")
+    assert chosen is not None
+    assert chosen.sentence_S.tolist() == list(range(40, 65))
+    assert choose(alone, np.arange(len(ids)), 26, "any") is None
+
+
+def test_the_floor_is_of_another_token_of_the_same_sentences_drawn_for_each_group(
+    objective, sample, tokens, monkeypatch
+):
+    measured = []
+
+    def distances_of(_objective, _split, chosen, others, *, jackknife=True):
+        measured.append((chosen, others, jackknife))
+        return [(len(measured) + layer / 10, 0.5) for layer in (1, 2)]
+
+    monkeypatch.setattr(module, "distances", distances_of)
+    rows = list(influence(objective, tokens.validation, sample, asked()))
+    assert len(rows) == len(measured)  # two layers of the group's tokens, and of others
+    shares = []
+    pairs = list(zip(measured[::2], measured[1::2], strict=True))
+    for number, ((own, n, _), (random, same_n, jackknife)) in enumerate(pairs):
+        assert (n, jackknife) == (same_n, False)
+        assert np.array_equal(own.sentence_S, random.sentence_S)
+        assert (own.position_S != random.position_S).all()
+        last_S = tokens.validation.lengths[own.sentence_S] - 2  # END stands behind it
+        assert ((random.position_S >= 1) & (random.position_S <= last_S)).all()
+        long = last_S > 2
+        rank_S = random.position_S - (random.position_S > own.position_S) - 1  # among the others, from 0
+        shares += (rank_S / (last_S - 2).clip(min=1))[long].tolist()
+        for layer, row in enumerate(rows[2 * number : 2 * number + 2], start=1):
+            assert row["value"] == pytest.approx(2 * number + 1 + layer / 10)
+            assert row["floor"] == pytest.approx(2 * number + 2 + layer / 10)
+            assert (row["layer"], row["standard_error"], row["n"], row["d"]) == (layer, 0.5, n, 16)
+    # As many others in each group as the one with the fewest has.
+    there = {others_of(tokens.validation, own) for (own, *_), _ in pairs}
+    assert len(there) > 1
+    assert {n for _, n, _ in measured} == {min(there)}
+    # Any other is equally likely: means of what is at most as wide as from 0 to 1, four standard errors.
+    assert np.mean(shares) == pytest.approx(0.5, abs=4 * 0.5 / math.sqrt(len(shares)))
+
+
+def test_groups_of_the_same_tokens_have_floors_of_their_own(objective, sample, tokens, monkeypatch):
+    measured, chosen = [], some_tokens(tokens.validation)
+    monkeypatch.setattr(module, "choices", lambda *_: {"rank 1-10": chosen, "rank 11-25": chosen})
+    monkeypatch.setattr(module, "distances", lambda *given, **_: measured.append(given[2]) or [(0.1, 0.1)] * 2)
+    list(influence(objective, tokens.validation, sample, asked()))
+    one, other = measured[1::2]
+    assert not np.array_equal(one.position_S, other.position_S)
+
+
+def test_which_sentences_and_which_of_their_tokens_are_chosen_is_chance():
+    ids, count = np.full(5 * 400, FIRST_WORD_ID), 400
+    alike = whole_sentences(ids, np.arange(0, 5 * count + 1, 5), np.ones(len(ids), bool), len(ids))
+    chosen = choose(alike, np.arange(len(ids)), 200, "any")
+    # Means of uniform draws: 5 standard errors.
+    assert chosen.sentence_S.mean() == pytest.approx((count - 1) / 2, abs=5 * count / math.sqrt(12 * 200))
+    assert chosen.position_S.mean() == pytest.approx(2, abs=5 * math.sqrt(2 / 200))
+    other = choose(alike, np.arange(len(ids)), 200, "other")
+    assert not np.array_equal(chosen.sentence_S, other.sentence_S)
+    again = choose(alike, np.arange(len(ids)), 200, "any")
+    assert all(map(np.array_equal, chosen, again))
+
+
+def test_the_standard_error_is_that_of_influences_without_a_tenth_of_the_sentences(objective, tokens):
+    chosen = some_tokens(tokens.validation, 60)
+    found = distances(objective, tokens.validation, chosen, others_of(tokens.validation, chosen))
+    block_S = sentence_blocks(np.arange(60))
+    left_out = []
+    for block in range(10):
+        kept = Chosen(*(part[block_S != block] for part in chosen))
+        others = others_of(tokens.validation, kept)
+        left_out.append(distances(objective, tokens.validation, kept, others, jackknife=False))
+    for layer in (0, 1):
+        error = math.sqrt(9 * np.var([values[layer][0] for values in left_out]))
+        assert found[layer][1] == pytest.approx(error, rel=1e-3)  # float32 states in other batches
+        assert math.isnan(left_out[0][layer][1])
+
+
+def test_influence_is_over_the_first_others_alone(objective, tokens):
+    few, many = some_tokens(tokens.validation, 30), some_tokens(tokens.validation, 60)
+    n = others_of(tokens.validation, few)
+    expected = distances(objective, tokens.validation, few, n, jackknife=False)
+    for (value, _), (first, _) in zip(distances(objective, tokens.validation, many, n), expected, strict=True):
+        assert value == pytest.approx(first, rel=1e-3)  # float32 states in other batches
 
 
 def test_too_few_sentences_are_refused(objective, sample, tokens):

@@ -5,10 +5,12 @@ import pytest
 import torch
 
 from ablations.errors import MeasureError
-from ablations.measures.cross_fitted import cross_fitted_estimate, halves
+from ablations.measures import information as module
+from ablations.measures.cross_fitted import cross_fitted, cross_fitted_estimate, halves
 from ablations.measures.information import most_frequent, token_information
 from ablations.measures.jackknife import sentence_blocks
-from ablations.measures.plug_in import plug_in_estimate
+from ablations.measures.kmeans import Points
+from ablations.measures.plug_in import plug_in, plug_in_estimate
 from tests.channels import CHANNELS, V, draw, generator, information, moody, standard_error_of_mean, states_of
 
 
@@ -73,6 +75,33 @@ def test_errors_are_over_ten_blocks_of_neighbouring_sentences_wherever_their_tok
         found = token_information(np.eye(V)[symbols][order], tokens[order], sentences[order], clusters=V, seed=3)
         assert (found.plug_in, found.plug_in_error) == pytest.approx(expected[0], rel=1e-9)  # float64
         assert (found.cross_fitted, found.cross_fitted_error) == pytest.approx(expected[1], rel=1e-9)
+
+
+def test_each_half_is_scored_by_clusters_of_the_other_alone(monkeypatch):
+    fitted = []
+
+    class Recorded(Points):
+        def fit(self, *, among=None, **options):
+            fitted.append((among, super().fit(among=among, **options)))
+            return fitted[-1][1]
+
+    monkeypatch.setattr(module, "Points", Recorded)
+    rng = np.random.default_rng(0)
+    sentences_N, labels_N = np.arange(2000) // 10, rng.integers(12, size=2000)
+    states_ND = rng.standard_normal((12, 5))[labels_N] + 0.7 * rng.standard_normal((2000, 5))
+    found = token_information(states_ND, labels_N, sentences_N, clusters=16, seed=3)
+    (everything, whole), (first, one), (second, other) = fitted
+    assert everything is None
+    assert np.array_equal(np.union1d(first, second), np.arange(2000))
+    assert not np.intersect1d(sentences_N[first], sentences_N[second]).size
+    points = Points(states_ND)
+    assert found.plug_in == plug_in(labels_N, points.assign(whole))
+    clusters_2N = [points.assign(centres).numpy() for centres in (one, other)]
+    half_N = np.isin(np.arange(2000), second).astype(int)  # fitted on its own clusters, scored on the rest
+    bound = cross_fitted(labels_N, clusters_2N, sentences_N=sentences_N, half_N=half_N)
+    assert found.cross_fitted == pytest.approx(bound, abs=1e-12)  # float64
+    swapped = cross_fitted(labels_N, clusters_2N[::-1], sentences_N=sentences_N, half_N=half_N)
+    assert abs(bound - swapped) > 1e-6
 
 
 def test_any_label_will_do_and_its_names_do_not_matter():

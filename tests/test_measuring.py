@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from pydantic import TypeAdapter
 
 from ablations import measured
 from ablations.errors import MeasureError
@@ -207,6 +208,35 @@ def test_every_kept_checkpoint_is_measured_and_what_is_there_is_not_measured_twi
         rows.sort_values(["key", "step", *by], ignore_index=True),
         check_dtype=False,
     )
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"kind": "token_information", "types": 30, "clusters": 5, "about": ("input", "output")},
+        {"kind": "neighbours", "types": 5, "occurrences": 10, "neighbours": 4, "neighbours_of_type": 2},
+        {"kind": "geometry"},
+        {"kind": "influence", "sentences": 30},
+    ],
+    ids=lambda asked: asked["kind"],
+)
+def test_every_measure_of_states_is_computed_from_every_kept_checkpoint(asked, make_run, tokens):
+    directory = make_run(settings(training={"max_steps": 2}))
+    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    all_steps = TypeAdapter(RunMeasure).validate_python({"tokens": 1000, "checkpoints": "all"} | asked)
+    measure(directory, tokens, [all_steps], data_root=directory.path, say=lambda _: None)
+    rows = measured.rows(directory.path)
+    by = [name for name in ("metric", "group", "layer", "layer_to") if name in rows]
+    steps = {step: part.set_index(by) for step, part in rows.groupby("step")}
+    assert sorted(steps) == [0, 1, 2]
+    assert all(part.index.equals(steps[0].index) for part in steps.values())
+    assert not steps[0]["value"].equals(steps[2]["value"])
+    # Those of a checkpoint are those of its weights, whatever was measured before.
+    (directory.path / "measures.parquet").unlink()
+    last = all_steps.model_copy(update={"checkpoints": "last"})
+    measure(directory, tokens, [last], data_root=directory.path, say=lambda _: None)
+    at_end = measured.rows(directory.path)
+    pd.testing.assert_series_equal(at_end.set_index(by)["value"], steps[2]["value"])
 
 
 def test_the_floor_of_masked_lm_makes_use_of_what_is_shown(tokens):

@@ -253,6 +253,26 @@ def test_occurrences_without_a_label_neither_ask_nor_answer():
         assert (by[metric].asked[metric] >= 0).all()
 
 
+def test_twice_as_many_others_as_neighbours_are_just_enough():
+    # Of 20 drawn of each type, 8 of type 0 and 9 of type 1 have a label: 7 and 8 others for 4 neighbours.
+    token_N, relation_N = np.repeat([0, 1], 20), np.tile(np.arange(20), 2)
+    relation_N = np.where(relation_N < np.repeat([8, 9], 20), relation_N % 3, -1)
+    order = generator(0).permutation(40)
+    sample = sample_of(token_N[order], relation=relation_N[order])
+    by = {m: pool for pool in pools(sample, asked()) for m in pool.asked}
+    assert by["same_relation"].token_P.tolist() == [1] * 9
+
+
+def test_the_pool_of_senses_is_in_random_order_too():
+    """Of equal states those that come first are neighbours, and these must not be the start of the text."""
+    token_N, sense_N = np.arange(8000) % 2, generator(0).integers(2, size=8000)
+    sample = sample_of(token_N, sense=np.where(token_N == 0, sense_N, -1))
+    by = {m: pool for pool in pools(sample, asked(occurrences=1000)) for m in pool.asked}
+    place_P = by["same_sense"].place_P
+    assert len(place_P) == 2000
+    assert abs(np.corrcoef(np.arange(2000), place_P)[0, 1]) < 5 / math.sqrt(2000)
+
+
 def test_what_has_too_little_text_has_no_rows():
     sample = text(2000)
     relation_N = sample.labels["relation"].copy()

@@ -224,7 +224,7 @@ def test_each_cell_of_a_part_says_its_head_where_rows_are_blocks(shown):
     heads = [re.sub(r" <span[^>]*>(.*?)</span>", r" \1", head) for head in heads]
     said = re.findall(r'<td[^>]*role="cell" data-head="([^"]+)"', source)
     rows = source.count('<th scope="row" role="rowheader">')
-    assert rows == source.count('<tr role="row"') - 1 == 3
+    assert rows == source.count('<tr role="row"') - 1 == 4
     assert len(said) == source.count("<td") == rows * (len(heads) - 1)
     for own in (said[i : i + len(heads) - 1] for i in range(0, len(said), len(heads) - 1)):
         told = [re.sub(r"^p, (.*)$", r"p (\1)", name) for name in own]

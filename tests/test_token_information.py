@@ -7,10 +7,18 @@ import pandas as pd
 import pytest
 
 from ablations.errors import MeasureError
+from ablations.measures import token_information as module
+from ablations.measures.information import smaller_half
 from ablations.measures.sample import first_tokens, whole_sentences
 from ablations.measures.settings import TokenInformationSettings
 from ablations.measures.states import layer_states, shown_states
-from ablations.measures.token_information import READINGS, asked, hidden_tokens, information_rows
+from ablations.measures.token_information import (
+    READINGS,
+    asked,
+    hidden_tokens,
+    information_rows,
+    require_enough,
+)
 from lightning_modules.objectives import build
 from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
 from tests.conftest import settings
@@ -60,6 +68,32 @@ def test_what_is_asked_depends_on_what_was_learned_and_of_all_equally_often(obje
             assert np.array_equal(question.label_N, expected_N[question.group][question.place_N])
         assert question.hidden == (objective in ("masked_lm", "mixture") and question.group in groups[3:])
         assert (question.label_N >= FIRST_WORD_ID).all()
+
+
+def test_the_shown_token_is_what_is_read_in_place_of_the_label(sample):
+    own, shown = asked(sample, wanted(), "masked_lm")[-2:]
+    assert (own.group, shown.group) == ("output label", "shown token")
+    assert np.array_equal(own.place_N, shown.place_N)
+    read = dict(zip(*hidden_tokens(sample, wanted().types)[:2], strict=True))
+    assert shown.label_N.tolist() == [read[place] for place in shown.place_N]
+    assert (shown.label_N != own.label_N).all()
+
+
+def test_each_question_is_measured_with_its_own_states_labels_and_sentences(sample, monkeypatch):
+    measured, compute = [], module.token_information
+
+    def recorded(states_ND, labels_N, sentences_N, **options):
+        measured.append((states_ND, labels_N, sentences_N))
+        return compute(states_ND, labels_N, sentences_N, **options)
+
+    monkeypatch.setattr(module, "token_information", recorded)
+    place_ND = np.arange(2 * len(sample), dtype=np.float32).reshape(-1, 2)  # a state says whose it is
+    settings = wanted(about=("input", "previous", "next"))
+    list(information_rows([place_ND], sample, settings))
+    for question, (states_ND, labels_N, sentences_N) in zip(asked(sample, settings, None), measured, strict=True):
+        assert np.array_equal(states_ND, place_ND[question.place_N])
+        assert np.array_equal(labels_N, question.label_N)
+        assert np.array_equal(sentences_N, sample.sentence_N[question.place_N])
 
 
 def test_only_the_most_frequent_labels_count():
@@ -163,3 +197,25 @@ def test_the_output_of_a_text_with_one_token_is_refused():
         "the output label needs a text of at least 2 different tokens, got 1. Use another text or leave `output` "
         "out of `about`."
     )
+
+
+def test_the_number_of_clusters_that_a_refusal_names_is_enough_for_every_question():
+    """Halves have other sizes where a neighbour is asked for: for some texts the input has the smaller one, for
+    others its neighbours."""
+    named_by = set()
+    for seed in range(8):
+        lengths = np.random.default_rng(seed).integers(1, 12, size=300)
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        ids = np.random.default_rng(seed).integers(FIRST_WORD_ID, 60, size=offsets[-1])
+        sample = whole_sentences(ids, offsets, np.ones(len(ids), bool), len(ids))
+        about = ("input", "previous", "next")
+        with pytest.raises(MeasureError, match="Use more text or at most") as error:
+            list(information_rows([], sample, wanted(clusters=1000, about=about)))
+        enough = int(str(error.value).split()[-2])
+        questions = asked(sample, wanted(about=about), None)
+        require_enough(questions, sample, wanted(clusters=enough))
+        with pytest.raises(MeasureError):
+            require_enough(questions, sample, wanted(clusters=enough + 1))
+        halves = [smaller_half(sample.sentence_N[question.place_N], seed=0) for question in questions]
+        named_by.add(int(np.argmin(halves)))
+    assert len(named_by) > 1

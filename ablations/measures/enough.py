@@ -1,10 +1,7 @@
 """Whether a text has enough tokens for a measure: asked before anything is trained."""
 
-import numpy as np
-
 from ablations.measures.cca import require_tokens
 from ablations.measures.influence import choices
-from ablations.measures.information import fitting_halves
 from ablations.measures.pictures import occurrences
 from ablations.measures.pools import require_occurrences
 from ablations.measures.sample import Sample
@@ -17,7 +14,7 @@ from ablations.measures.settings import (
     RunDistanceSettings,
     TokenInformationSettings,
 )
-from ablations.measures.token_information import asked
+from ablations.measures.token_information import asked, require_enough
 from lightning_modules.data.tokens import Tokens
 
 
@@ -33,10 +30,7 @@ def require_enough_text(
         case LayerChangeSettings() | RunDistanceSettings():
             require_tokens(len(sample), hidden_size, measure=settings.kind)
         case TokenInformationSettings():
-            for question in asked(sample, settings, objective):
-                # The first child of the seed that measuring starts from: the very halves it will use.
-                (split,) = np.random.default_rng(0).spawn(1)
-                fitting_halves(sample.sentence_N[question.place_N], clusters=settings.clusters, rng=split)
+            require_enough(asked(sample, settings, objective), sample, settings)
         case NeighboursSettings():
             require_occurrences(sample, settings)
         case PicturesSettings():

@@ -114,6 +114,16 @@ def smaller_half(sentences_N: Labels, *, seed: int) -> int:
     return int(np.bincount(halves(sentences_N, rng=split), minlength=2).min())
 
 
+def require_fitting(sentences_N: Labels, *, clusters: int, seed: int) -> None:
+    """Refuse what `token_information` would refuse of these sentences.
+
+    Raises:
+        MeasureError: fewer than two sentences, or fewer than five tokens per cluster in a half.
+    """
+    (split,) = np.random.default_rng(seed).spawn(1)
+    fitting_halves(sentences_N, clusters=clusters, rng=split)
+
+
 def _blocks(sentences_N: np.ndarray) -> np.ndarray:
     """The block of each token, in whatever order the tokens come."""
     order = sentences_N.argsort(kind="stable")

@@ -4,14 +4,14 @@ section 4.
 Letters: N occurrences, D width, L + 1 layers.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ablations.errors import MeasureError
-from ablations.measures.information import most_frequent, smaller_half, token_information
+from ablations.measures.information import most_frequent, require_fitting, smaller_half, token_information
 from ablations.measures.matrices import to_device
 from ablations.measures.sample import Sample, is_text_token
 from ablations.measures.settings import TokenInformationSettings
@@ -77,6 +77,7 @@ def information_rows(
         MeasureError: too few tokens for the clusters.
     """
     questions = asked(sample, settings, objective)
+    require_enough(questions, sample, settings)
     unseen_LND = None
     if any(question.hidden for question in questions):
         assert states_of is not None, "masked LM's output needs the text to be read anew"
@@ -153,11 +154,27 @@ def clusters_within(sample: Sample, settings: TokenInformationSettings, objectiv
     Raises:
         MeasureError: the text has no two sentences, or no token that is asked for.
     """
-    sizes = [
-        smaller_half(sample.sentence_N[question.place_N], seed=SEED)
-        for question in asked(sample, settings, objective)
-    ]
-    return max(2, min(settings.clusters, min(sizes) // TOKENS_PER_CLUSTER))
+    fewest = min(_smaller_halves(asked(sample, settings, objective), sample))
+    return max(2, min(settings.clusters, fewest // TOKENS_PER_CLUSTER))
+
+
+def require_enough(questions: Sequence[Asked], sample: Sample, settings: TokenInformationSettings) -> None:
+    """Refuse texts that are too short for the clusters, before there are states.
+
+    Halves differ from question to question; the one with the smallest is refused, so that the number of clusters
+    that its sentence names is enough for all.
+
+    Raises:
+        MeasureError: fewer than two sentences, or fewer than five tokens per cluster in a half.
+    """
+    sizes = _smaller_halves(questions, sample)
+    if sizes:
+        fewest = questions[sizes.index(min(sizes))]
+        require_fitting(sample.sentence_N[fewest.place_N], clusters=settings.clusters, seed=SEED)
+
+
+def _smaller_halves(questions: Sequence[Asked], sample: Sample) -> list[int]:
+    return [smaller_half(sample.sentence_N[question.place_N], seed=SEED) for question in questions]
 
 
 def _frequent(question: Asked, types: int) -> NDArray[np.int64]:
