@@ -79,9 +79,10 @@ def frame(claim, seeds):
     return results.table(row | {"experiment": "noise", "value": 1.0, "floor": 1.0} for row in kept)
 
 
-def noise(table, *, rng, centre, spread, alike=0.0):
+def noise(table, *, rng, centre, spread, alike=0.0, bleu=100.0):
     """The same rows with normal numbers: independent, or those of one run, measure and metric as correlated as
-    `alike` says, and half of that across the arms of a seed."""
+    `alike` says, and half of that across the arms of a seed. BLEU is noise around a number of its own, by default
+    one that meets every condition: a claim that is undecided for its condition is no test of its other parts."""
     own = rng.normal(0, 1, len(table))
     if alike:
         for keys, share in ((("arm", "seed"), 0.5), (("seed",), 0.5)):
@@ -89,7 +90,8 @@ def noise(table, *, rng, centre, spread, alike=0.0):
             shared = rng.normal(0, 1, group.max() + 1)[group]
             own = own + shared * np.sqrt(share * alike / (1 - alike))
         own = own * np.sqrt(1 - alike)
-    return table.assign(value=pd.Series(centre + spread * own, index=table.index))
+    centres = np.where(table["metric"] == "bleu", bleu, centre)
+    return table.assign(value=pd.Series(centres + spread * own, index=table.index))
 
 
 # Numbers as the literature has them, where it has any; otherwise such as its authors would expect ----------------

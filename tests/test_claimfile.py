@@ -169,7 +169,7 @@ def test_the_wrong_form_of_one_part_hides_nothing_of_another(tmp_path):
         "objective_loss, bleu, chrf, pair_accuracy, observed_clean, observed_replaced and recovered_replaced, but "
         'is "los"; did you mean loss?',
         "10:82: claims.effects.wrong-arm uses n1, which is not in claims.needs.arms; add it there",
-        "11:22: claims.smallest_effect must be greater than 0, but is -1",
+        "11:22: claims.smallest_effect must be greater than 0, but is -1; raise it",
         '15:11: claims has the name "both-sides-help" twice; each may be there once',
         "16:13: claims has the number 6 twice; each may be there once",
     ]
