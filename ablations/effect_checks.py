@@ -40,8 +40,20 @@ def faults(content: Any, effect: Contrast | None, at: KeyPath, *, name: str) -> 
     if isinstance(effect, Apart):
         metrics = METRICS["run_distance"]
         yield from _unknown(effect.metric, metrics, (*at, "metric"), f"{name}.metric", "run_distance")
+    if isinstance(effect, Difference) and _of_nothing(effect):
+        yield Fault(
+            at,
+            f"{name} must have minus, at_least or at_most: compared with nothing, {effect.of.metric} says "
+            "what the claim says whatever comes out",
+        )
     if effect is not None:
         yield from _repeated(effect, at, name=name)
+
+
+def _of_nothing(effect: Difference) -> bool:
+    """Whether a number stands alone, as only a gain, which is a difference already, may."""
+    alone = effect.minus is None and effect.at_least is None and effect.at_most is None
+    return alone and effect.of.read != "gain"
 
 
 def twice(words: Sequence[str], at: KeyPath, wanted: str) -> Iterator[Fault]:

@@ -107,8 +107,8 @@ def write(
 ) -> None:
     """Keep the plan, the spec and the claims in the experiment's folder, before the first run.
 
-    An unchanged plan keeps the date of its first writing, and a file of claims the hashes it had when the first
-    run started, whatever becomes of it later.
+    An unchanged plan keeps the date of its first writing, unchanged runs what was known of text that is gone.
+    A file of claims keeps the hashes it had when the first run started, whatever becomes of it later.
     """
     folder.mkdir(parents=True, exist_ok=True)
     text = spec.read_bytes()
@@ -116,6 +116,8 @@ def write(
     path = folder / "plan.json"
     before = read_json(path) if path.exists() else {}
     created = before.get("created") if before.get("spec_sha256") == spec_sha256 else None
+    if [run["run_id"] for run in content["runs"]] == [run["run_id"] for run in before.get("runs", [])]:
+        data = data or before.get("data", {})
     if created is None:
         with atomic(folder / "spec.yaml") as temporary:
             temporary.write_bytes(text)

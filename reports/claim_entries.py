@@ -113,6 +113,7 @@ def _along_steps(claim: Claim | None) -> bool:
 def _shown_in(entry: Mapping[str, Any], claim: Claim | None, said: Mapping[str, Any]) -> list[dict[str, str]]:
     """Of each measure the figure and the table that show it, where the page has them."""
     found = []
+    metrics = _metrics(claim)
     for measure in entry["needs"]["measures"]:
         for number, figure in enumerate(said["figures"], start=1):
             if any(_shows(panel, measure, along_steps=_along_steps(claim)) for panel in figure["panels"]):
@@ -126,9 +127,8 @@ def _shown_in(entry: Mapping[str, Any], claim: Claim | None, said: Mapping[str, 
     found += [
         {"id": figure["name"], "title": f"Figure {number}. {figure['title']}"}
         for number, figure in enumerate(said["figures"], start=1)
-        if figure.get("kind") == "settings" and _by_setting(figure, entry["needs"])
+        if figure.get("kind") == "settings" and _by_setting(figure, entry["needs"], metrics)
     ]
-    metrics = _metrics(claim)
     if metrics & SHOWN and said["corruptions"]:
         found.append({"id": "corruption-table", "title": "Masked LM and its tokens"})
     if "validation" in entry["needs"]["measures"] and metrics - SHOWN:
@@ -143,10 +143,13 @@ def _metrics(claim: Claim | None) -> set[str]:
     return {of.metric for of in quantities if of is not None and of.metric}
 
 
-def _by_setting(figure: Mapping[str, Any], needs: Mapping[str, Any]) -> bool:
-    """Whether a figure of arms that differ in a setting compares what a claim compares."""
+def _by_setting(figure: Mapping[str, Any], needs: Mapping[str, Any], metrics: set[str]) -> bool:
+    """Whether a figure of arms that differ in a setting compares what a claim compares; a loss shows as a gain."""
     compared = set(figure["arms"]) & set(needs["arms"])
-    return len(compared) > 1 and any(panel["measure"] in needs["measures"] for panel in figure["panels"])
+    drawn = metrics | ({"gain"} if "loss" in metrics else set())
+    return len(compared) > 1 and any(
+        panel["measure"] in needs["measures"] and panel["metric"] in drawn for panel in figure["panels"]
+    )
 
 
 def _shows(panel: Mapping[str, Any], measure: str, *, along_steps: bool) -> bool:

@@ -63,7 +63,7 @@ class Curve(NamedTuple):
             return "untrained"
         if self.gain is None:
             return "gain not measured"
-        return "" if self.gain >= TRAINED_GAIN else "not trained enough to interpret"
+        return "" if self.gain >= TRAINED_GAIN else "gains too little to interpret"
 
     @property
     def remarks(self) -> list[str]:

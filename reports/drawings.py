@@ -54,6 +54,8 @@ def draw(table: DataFrame, panel: dict[str, Any], *, arms: Sequence[str]) -> Dra
     """
     with sns.axes_style("ticks"), sns.plotting_context("paper", font_scale=1.1):
         figure = Figure(figsize=PANEL_INCHES, layout="constrained")
+        if panel.get("arms") is not None and panel["kind"] == "arms":
+            table = table[table["arm"].isin(panel["arms"])]
         if panel["kind"] == "pictures":
             return _picture(table, panel, figure)
         if panel["kind"] == "settings":

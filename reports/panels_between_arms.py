@@ -7,7 +7,7 @@ import pandas as pd
 from pandas import DataFrame
 
 from reports.after_norm import after_norm, note_after_norm
-from reports.axes import common_steps, is_about
+from reports.axes import common_steps, is_about, own_axis
 from reports.curves import Curve, choose, curve, curves, learned, order, with_columns
 from reports.descriptions import lines_in_words
 from reports.distances import MOST_ARMS, MOST_BESIDE_FIRST, Pair, choose_pairs, drawn_pairs, one_a_unit
@@ -28,12 +28,16 @@ FEWEST_PLACES = 2
 
 
 def arm_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str]) -> Iterator[Panel]:
-    """The panel with a line an arm, or one for each task, if it has rows."""
+    """The panel with a line an arm, or one for each task, if it has rows.
+
+    Arms of another depth than the first one's have a panel of their own: their layers are others, and where they
+    differ much, neither could be read beside the other.
+    """
     rows = rows_shown(table, shown)
     rows = rows[rows["other_run_id"].isna()]
     if not shown.each:
         if is_about(rows, shown.about).any() and (shown.axis is None or rows["x"].nunique() >= FEWEST_PLACES):
-            yield _arm_panel(table, text, shown, arms=arms)
+            yield from _by_depth(table, text, shown, arms=arms, rows=rows)
         return
     tasks = _tasks(rows, shown)
     for i, task in enumerate(tasks[:MOST_TASKS]):
@@ -42,6 +46,26 @@ def arm_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[s
             own = own._replace(folded=True, part=f"{shown.part}, further tasks" if shown.part else "Further tasks")
         panel = _arm_panel(table, text, own, arms=arms, place=i)
         yield panel | {"title": f"{panel['title']}, {task}", "notes": [tasks_note(tasks, shown)]}
+
+
+def _by_depth(
+    table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str], rows: DataFrame
+) -> Iterator[Panel]:
+    """One panel, or two where an axis of layers has encoders of several depths."""
+    depths = rows.groupby("arm")["x"].max()
+    first = next((depths[arm] for arm in arms if arm in depths), None)
+    others = [arm for arm in arms if arm in depths and depths[arm] != first]
+    if own_axis(shown.measure) != "layer" or shown.axis is not None or not others:
+        yield _arm_panel(table, text, shown, arms=arms)
+        return
+    alike = [arm for arm in arms if arm not in others]
+    panel = _arm_panel(table[table["arm"].isin(alike)], text, shown, arms=alike)
+    yield panel | {"arms": alike}
+    panel = _arm_panel(table[table["arm"].isin(others)], text, shown, arms=others)
+    names = {
+        key: panel[key].replace(panel["name"], f"{panel['name']}-other_depths") for key in ("name", "svg", "csv")
+    }
+    yield panel | names | {"arms": others, "title": f"{panel['title']}, encoders of another depth"}
 
 
 def _tasks(rows: DataFrame, shown: Shown) -> list[str]:

@@ -132,7 +132,7 @@ def _training_notices(experiment: Experiment, arms: list[dict[str, Any]]) -> Ite
     for arm in arms:
         if arm["training"] == "no":
             yield (
-                f"{arm['arm']} is not trained enough to interpret: its gain over a guess without context is "
+                f"{arm['arm']} gains too little to interpret: its gain over a guess without context is "
                 f"{number(arm['gain']['mean'])} nats, below {TRAINED_GAIN}."
             )
     if VALIDATION in experiment.measures:

@@ -175,9 +175,12 @@ def judge(parts: Mapping[str, SeedEffects], smallest: Mapping[str, float], *, le
         deciding = open_conditions[0]
         rule = f"nothing can be said, as {deciding} is not borne out: {judged[deciding].rule}"
         return Judgement(verdict, rule, deciding, judged)
-    names = [name for name, part in judged.items() if part.verdict == verdict]
+    counted = {name: part for name, part in judged.items() if not part.condition}
+    if all(part.verdict != verdict for part in counted.values()):  # too few seeds for a condition
+        counted = judged
+    names = [name for name, part in counted.items() if part.verdict == verdict]
     deciding = _deciding(judged, verdict, names)
-    rule = judged[deciding].rule if len(judged) == 1 else _of_several(judged, verdict, names, deciding)
+    rule = judged[deciding].rule if len(counted) == 1 else _of_several(counted, verdict, names, deciding)
     return Judgement(verdict, rule, deciding, judged)
 
 

@@ -64,6 +64,11 @@ BAD = [
         "{kind: apart, metric: pwcca, pairs: [[mlm, clm]], than: [[clm, mlm]]}",
         "effect.pairs must not have the same pair of arms twice, there or in than",
     ),
+    (
+        f"{{kind: difference, {LOSS}, arm: mlm}}",
+        "effect must have minus, at_least or at_most: compared with nothing, loss says what the claim says "
+        "whatever comes out",
+    ),
 ]
 
 GOOD_EFFECTS = [

@@ -172,7 +172,7 @@ def test_each_pair_says_what_to_doubt():
     ]
     (figure,) = figures(results.table(rows + loss), arms=["a", "b", "fresh"])
     remarks = {curve["arm"]: curve["remarks"] for curve in figure["panels"][0]["curves"]}
-    doubtful = "a: not trained enough to interpret"
+    doubtful = "a: gains too little to interpret"
     assert remarks["a – b"] == [doubtful, "b: gain not measured", "n/d below 150"]
     assert remarks["a – fresh"] == [doubtful, "fresh: untrained", "compared at step 0", "n/d below 150"]
     assert remarks["a, between its seeds"] == [doubtful, "one pair, so no interval", "n/d below 150"]

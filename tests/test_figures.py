@@ -115,8 +115,8 @@ def test_the_legend_states_seeds_and_what_each_model_learned():
     ax = token_information(results.table(rows(gain=GAIN | {"clm": 0.2, "mt": -0.7})), ax=axes())
     mlm, clm, mt, untrained = legend(ax)
     assert mlm == "mlm (n = 3, gain 1.82 nats)"
-    assert clm.replace("\n", " ") == "clm (n = 3, gain 0.20 nats, not trained enough to interpret)"
-    assert mt.replace("\n", " ") == "mt (n = 3, gain \N{MINUS SIGN}0.70 nats, not trained enough to interpret)"
+    assert clm.replace("\n", " ") == "clm (n = 3, gain 0.20 nats, gains too little to interpret)"
+    assert mt.replace("\n", " ") == "mt (n = 3, gain \N{MINUS SIGN}0.70 nats, gains too little to interpret)"
     assert untrained == "untrained (n = 3)"
 
 
@@ -361,7 +361,7 @@ def test_one_seed_is_remarked_with_what_its_band_is():
         assert curve.remarks == ["gain not measured", remark]
 
 
-@pytest.mark.parametrize(("gain", "doubt"), [(0.49, "not trained enough to interpret"), (0.5, "")])
+@pytest.mark.parametrize(("gain", "doubt"), [(0.49, "gains too little to interpret"), (0.5, "")])
 def test_half_a_nat_is_enough(gain, doubt):
     loss = {"measure": "validation", "metric": "loss", "layer": None, "value": 4 - gain, "floor": 4.0}
     table = results.concat([information([[1.0], [1.0]]), information([[1.0], [1.0]], **loss)])

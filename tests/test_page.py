@@ -21,6 +21,7 @@ from reports.dark import in_the_dark
 from reports.folder import printable
 from reports.freshness import is_fresh
 from reports.numbers import number
+from reports.styles import arm_styles
 from tests.fake_experiment import ARMS, GAIN, folder_name, plan, rows, write
 
 PANELS = (
@@ -519,7 +520,7 @@ def test_what_is_incomplete_is_said_first(incomplete, broken):
     notices = [
         "mt (seed 1) failed at step 120 of 500: step 120: the loss is not finite.",
         "1 of 12 runs not started: clm (seed 0).",
-        "clm is not trained enough to interpret: its gain over a guess without context is 0.21 nats, below 0.5.",
+        "clm gains too little to interpret: its gain over a guess without context is 0.21 nats, below 0.5.",
     ]
     assert [data.strip() for tag, data in incomplete.texts if tag == "li"][: len(notices)] == notices
     assert [notice["text"] for notice in strict_json(broken / "report.json")["notices"]] == notices
@@ -573,11 +574,11 @@ def test_a_swatch_beside_a_name_is_the_arms_own(whole):
 
 def test_a_curve_of_a_hardly_trained_arm_says_so_beside_it(incomplete):
     _, body = incomplete.table("The curves, the same in every panel: n tokens, d dimensions")
-    assert body[1] == ["clm", "2", "0.21", "41,873", "64", "654", "not trained enough to interpret"]
+    assert body[1] == ["clm", "2", "0.21", "41,873", "64", "654", "gains too little to interpret"]
     drawn = [data for tag, data in incomplete.texts if tag == "text"]
-    assert drawn.count("not trained enough to interpret)") == 4
+    assert drawn.count("gains too little to interpret)") == 4
     _, arms = incomplete.table("Arms")
-    assert arms[1][-1] == "not trained enough to interpret"
+    assert arms[1][-1] == "gains too little to interpret"
     assert arms[1][1] == "2 / 3"
 
 
@@ -618,6 +619,26 @@ def test_arms_and_metrics_without_rows_are_named_or_left_out(tmp_path):
     assert [row[-1].split("; ")[0] for row in body] == ["one seed, so no interval"] * 3 + ["untrained"]
     _, arms = shown.table("Arms")
     assert arms[0][2] == "1.80"  # a mean, and no interval
+
+
+def test_encoders_of_another_depth_have_a_panel_of_their_own(tmp_path):
+    """Else the far larger changes of a shallow encoder would press the others together."""
+    shallow = [row for row in rows() if row["arm"] != "mt" or (row.get("layer") or 0) < 2]
+    folder = write(tmp_path, table_rows=shallow)
+    page.write(folder)
+    figures = {figure["name"]: figure["panels"] for figure in strict_json(folder / "report.json")["figures"]}
+    first, other = (panel for panel in figures["layer_change"] if panel["metric"] == "pwcca")
+    assert (first["name"], other["name"]) == ("layer_change-pwcca", "layer_change-pwcca-other_depths")
+    assert other["title"] == f"{first['title']}, encoders of another depth"
+    assert {point["arm"] for point in other["points"]} == {"mt"}
+    assert {point["arm"] for point in first["points"]} == {"mlm", "clm", "untrained"}
+    assert first["without_rows"] == other["without_rows"] == []
+    drawn = pd.read_csv(folder / other["csv"])
+    assert set(drawn["arm"]) == {"mt"}
+    assert "mlm" not in (folder / other["svg"]).read_text(encoding="utf-8")
+    colour = arm_styles(ARMS)["mt"].colour.lower()  # as in every other figure
+    assert colour in (folder / other["svg"]).read_text(encoding="utf-8").lower()
+    assert colour not in (folder / first["svg"]).read_text(encoding="utf-8").lower()
 
 
 def test_columns_that_no_arm_has_are_left_out_and_others_come_in(tmp_path):

@@ -347,18 +347,17 @@ def test_an_effect_has_the_decimals_that_its_interval_allows():
 
 
 def test_a_claim_leads_to_the_figure_of_the_setting_that_its_arms_differ_in(tmp_path):
-    split = {
-        "title": "Scores by corruption split",
-        "kind": "settings",
-        "panels": [panel("token_information", kind="settings")],
-    }
+    drawn = panel("token_information", kind="settings") | {"metric": "cross_fitted"}
+    split = {"title": "Scores by corruption split", "kind": "settings", "panels": [drawn]}
     split |= {"name": "by_split", "arms": ["mlm", "100-0-0", "80-20-0"]}
     other = split | {"name": "other", "arms": ["mlm", "mlm-itself"]}
+    plug_in = split | {"name": "another metric", "panels": [drawn | {"metric": "plug_in"}]}
     experiment = alone(shipped()[14], tmp_path, seeds=3)
-    said = {"claims": verdicts(experiment), "figures": [other, split], "tasks": [], "corruptions": []}
+    figures = [other, split, plug_in]
+    said = {"claims": verdicts(experiment), "figures": figures, "tasks": [], "corruptions": []}
     (entry,) = claim_entries(experiment, said)
     assert {"id": "by_split", "title": "Figure 2. Scores by corruption split"} in entry["shown_in"]
-    assert "other" not in {place["id"] for place in entry["shown_in"]}
+    assert not {"other", "another metric"} & {place["id"] for place in entry["shown_in"]}
 
 
 def test_claims_stand_in_the_order_of_their_numbers(folder):

@@ -144,6 +144,15 @@ def test_a_condition_that_is_not_borne_out_leaves_the_claim_open_whatever_its_pa
     assert judged(FIVE, -FIVE).verdict == "contradicted"
 
 
+def test_conditions_are_not_counted_among_the_parts():
+    parts = {"given": seeds(FIVE - 0.4, condition=True), "it": seeds(-FIVE)}
+    assert judge(parts, dict.fromkeys(parts, 0.001), level=0.05).rule == "the 95% interval lies below 0"
+    parts |= {"it": seeds(FIVE), "more": seeds(FIVE + 5)}
+    found = judge(parts, dict.fromkeys(parts, 0.001), level=0.05)
+    assert found.deciding == "it"  # though the condition holds less clearly
+    assert found.rule.startswith("all 2 parts hold; the weakest is it: ")
+
+
 def test_a_condition_takes_nothing_from_the_level_at_which_parts_refute():
     weak = np.array([-0.2, -1.2, -0.1, -0.9, -0.6])  # below 0 at 95%, not at 97.5%
     parts = {"given": seeds(FIVE, condition=True), "it": seeds(weak)}
