@@ -28,6 +28,9 @@ DARKEST = 0.53
 COLOURLESS = 0.005
 """Chroma of greys."""
 
+GREYS = 1.4
+"""Above 1, so that greys have about the contrast on dark paper that they have on white."""
+
 _USED = re.compile(r'\b(fill|stroke)="(#[0-9a-f]{6})"')
 
 _TO_CONES = np.array(
@@ -56,7 +59,7 @@ def in_the_dark(colour: str) -> str:
     lightness, *hue = _oklab(colour)
     if np.hypot(*hue) < COLOURLESS:
         ink, paper = _oklab(INK), _oklab(PAPER)
-        return _hex(ink + (paper - ink) * lightness)
+        return _hex(ink + (paper - ink) * lightness**GREYS)
     return _hex(np.array([max(DARKEST, LIFT + SPREAD * lightness), *hue]))
 
 
