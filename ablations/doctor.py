@@ -21,6 +21,9 @@ UNITS = {
     "other/translation": "sentences x layers",
     "other/layer_change": "tokens x layers",
     "other/token_information": "tokens x layers x clusters",
+    "other/neighbours": "pairs x layers",
+    "other/geometry": "tokens x layers",
+    "other/influence": "sentences x layers x groups",
 }
 """Of the rates that are no operations."""
 

@@ -5,6 +5,7 @@ import torch
 
 from ablations import cost, timing
 from ablations.calibration import Calibration, makespan
+from ablations.doctor import UNITS
 from ablations.measures.settings import LayerChangeSettings, ValidationSettings
 from lightning_modules.bare_loop import bare_step
 from lightning_modules.operations import operations_per_token
@@ -137,6 +138,7 @@ def test_reference_rates_are_of_every_objective_and_of_all_that_is_no_training(m
     assert len({rate for _, _, rate in rates[:6]}) == 3  # no objective costs what another does
     measures = ("layer_change", "token_information", "neighbours", "geometry", "influence")
     kinds = ("evaluation", "translation", *measures)
+    assert set(UNITS) == {f"other/{kind}" for kind in kinds[1:]}  # all but evaluation, which is operations
     assert [(what, width) for what, width, _ in rates[6:]] == [
         *((f"other/{kind}", 32) for kind in kinds),
         ("other/start", 1),
