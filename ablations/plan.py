@@ -64,8 +64,7 @@ def _notes(planned: Sequence[PlannedRun]) -> list[str]:
     names = listed(list(dict.fromkeys(vectors)), "and")
     return [
         f"FLOPs of {names} are an upper bound: sentences end and frequent words are left out, which leaves a "
-        f"third "
-        f"to a half of the pairs of words; the run counts them."
+        "third to a half of the pairs of words; the run counts them."
     ]
 
 
