@@ -68,6 +68,9 @@ NEEDS = {
 }
 """Objectives that a measure asks something of, and what the others lack."""
 
+WITH_OUTPUT = ("causal_lm", *MASKED)
+"""Objectives of which `token_information` has rows about the output."""
+
 LACKS = {
     "layer_change": (("skip_gram",), "has one layer, which changes into no other"),
     "influence": (("skip_gram", "naive_bidirectional_lm"), "has no layers of one attention to hide a token from"),
@@ -107,7 +110,7 @@ def caveats(measures: Sequence[Measure], runs: Sequence[tuple[str, RunSettings]]
         unfit = [(arm, run.objective.kind) for arm, run in runs if not suits(settings, run)]
         for objective in dict.fromkeys(kind for _, kind in unfit):
             arms = listed([arm for arm, kind in unfit if kind == objective], "and")
-            _, lacks = NEEDS.get(settings.kind) or LACKS[settings.kind]
+            _, lacks = _needs(settings) or LACKS[settings.kind]
             sentences[f"{settings.kind}: not run for {arms}: {objective} {lacks}."] = None
         if isinstance(settings, TaskSettings):
             for built_in in sorted({run.data.kind == "language" for _, run in runs}):
@@ -123,7 +126,14 @@ def caveats(measures: Sequence[Measure], runs: Sequence[tuple[str, RunSettings]]
 
 def suits(settings: RunMeasure | RunDistanceSettings, run: RunSettings) -> bool:
     """Whether a measure can be computed from runs of this objective."""
-    kind, objective = settings.kind, run.objective.kind
-    wanted, _ = NEEDS.get(kind, ((objective,), ""))
-    unwanted, _ = LACKS.get(kind, ((), ""))
+    objective = run.objective.kind
+    wanted, _ = _needs(settings) or ((objective,), "")
+    unwanted, _ = LACKS.get(settings.kind, ((), ""))
     return objective in wanted and objective not in unwanted
+
+
+def _needs(settings: RunMeasure | RunDistanceSettings) -> tuple[tuple[str, ...], str] | None:
+    """As an entry of NEEDS."""
+    if isinstance(settings, TokenInformationSettings) and set(settings.about) == {"output"}:
+        return WITH_OUTPUT, "predicts no output that belongs to a token it reads"
+    return NEEDS.get(settings.kind)

@@ -4,6 +4,9 @@ from reports.figure_text import FigureText, Shown
 from reports.numbers import MINUS
 from reports.texts_between_arms import CHANGE, CHANGE_CKA, OTHER_TOKENS
 
+MAPPED_RANKS = ((1, 10), (101, 250), (1001, 2500))
+"""Of the groups whose influence is mapped over training: frequent, middling and rare tokens."""
+
 CHANGE_BY_RANK = FigureText(
     name="change_by_rank",
     title="Change by frequency of the token",
@@ -92,6 +95,16 @@ OVER_TRAINING = FigureText(
         *(
             Shown("geometry", metric, folded=True)
             for metric in ("anisotropy", "self_similarity", "effective_rank", "participation_ratio", "update_norm")
+        ),
+        *(
+            Shown(
+                "influence",
+                "pwcca",
+                f"Influence of frequency ranks {first}\N{EN DASH}{last}",
+                f"rank {first}-{last}",
+                folded=True,
+            )
+            for first, last in MAPPED_RANKS
         ),
     ),
     n="tokens",

@@ -34,7 +34,7 @@ GEOMETRY = {
     "participation_ratio": (60.2, [37.0, 31.1, 27.0, 24.2, 21.0, 20.1, 25.5]),
 }
 REACHED = {"mlm": 1.0, "clm": 0.8, "mt": 0.9, "untrained": 0.3}
-RANKS = ("1-10", "11-25", "26-50", "51-100", "101-250", "251-500", "501-1000", "1001-1024")
+RANKS = ("1-10", "11-25", "26-50", "51-100", "101-250", "251-500", "501-1000", "1001-2500")
 TAGS = ("ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "NOUN", "PRON", "PUNCT", "SCONJ", "VERB")
 INFLUENCE = {"mlm": 0.0033, "clm": 0.008, "mt": 0.002, "untrained": 0.0004}
 BETWEEN_ARMS, BETWEEN_SEEDS = (
@@ -56,6 +56,7 @@ def layer_rows(arms=ARMS, seeds=(0, 1, 2), *, steps=STEPS):
     yield from last
     for row in last:
         in_maps = row.get("group") in (None, "output label") and row["metric"] != "gain"
+        in_maps = in_maps or row["measure"] == "influence"
         if in_maps and row["arm"] != "untrained" and row["measure"] != "validation":
             for step in steps[:-1]:
                 yield row | {"step": step, "value": row["value"] * (0.7 + 0.3 * _trained(step))}

@@ -142,6 +142,7 @@ def test_points_of_groups_are_their_means_with_intervals(every, whole):
             & (whole["arm"] == "clm")
             & (whole["group"] == point["group"])
             & (whole["layer"] == point["layer"])
+            & (whole["step"] == 500)
         ]
         assert point["mean"] == pytest.approx(own["value"].mean())
         assert point["floor"] == pytest.approx(own["floor"].mean())
@@ -152,7 +153,8 @@ def test_points_of_groups_are_their_means_with_intervals(every, whole):
 
 
 def test_maps_say_the_cells_they_show(every, whole):
-    (panel,) = [p for p in every["over_training"]["panels"] if (p["arm"], p["metric"]) == ("mlm", "pwcca")]
+    maps = [p for p in every["over_training"]["panels"] if p["measure"] == "layer_change"]
+    (panel,) = [p for p in maps if (p["arm"], p["metric"]) == ("mlm", "pwcca")]
     own = whole[(whole["arm"] == "mlm") & (whole["measure"] == "layer_change") & (whole["metric"] == "pwcca")]
     own = own[own["group"].isna()]
     for point in panel["points"]:
@@ -166,7 +168,7 @@ def test_maps_say_the_cells_they_show(every, whole):
     first, last = (next(p["mean"] for p in panel["points"] if (p["step"], p["layer"]) == (s, 5)) for s in (0, 500))
     assert panel["description"].startswith("mlm: mean over seeds by layer at 11 steps, 0 to 500. Layer 0→1: from ")
     assert f"Layer 5→6: from {first:.3f} to {last:.3f}." in panel["description"]
-    of_change = [p for p in every["over_training"]["panels"] if p["metric"] == "pwcca"]
+    of_change = [p for p in maps if p["metric"] == "pwcca"]
     assert [p["without_rows"] for p in of_change] == [["untrained"], [], []]  # said once
     folded = {panel["part"]: panel["folded"] for panel in every["over_training"]["panels"]}
     in_sight = [part for part, is_folded in folded.items() if not is_folded]
@@ -184,7 +186,8 @@ def test_every_measure_that_is_taken_at_all_checkpoints_has_a_map(every):
         if panel["metric"] != "plug_in"
     }
     maps = {(panel["measure"], panel["metric"], panel["group"]) for panel in every["over_training"]["panels"]}
-    assert maps == curves | {("token_information", "cross_fitted", "output label")}
+    influence = {("influence", "pwcca", f"rank {ranks}") for ranks in ("1-10", "101-250", "1001-2500")}
+    assert maps == curves | {("token_information", "cross_fitted", "output label")} | influence
 
 
 def test_curves_are_those_of_the_last_step(every, whole):

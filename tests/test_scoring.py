@@ -6,9 +6,10 @@ import pytest
 from pydantic import TypeAdapter
 
 from ablations import measured
-from ablations.measurable import LACKS, Measure, caveats, for_run
+from ablations.measurable import LACKS, WITH_OUTPUT, Measure, caveats, for_run
 from ablations.measures.influence import WITHOUT_ATTENTION
 from ablations.measures.reading import Readings
+from ablations.measures.token_information import PREDICTED
 from ablations.measuring import measure, rows_of
 from ablations.results import table
 from ablations.tasks.catalogue import TASKS
@@ -116,6 +117,22 @@ def test_a_measure_of_layers_is_left_out_where_there_are_none():
         f"influence: not run for naive_bidirectional_lm: naive_bidirectional_lm {no_attention}.",
     ]
     assert LACKS["influence"][0] == WITHOUT_ATTENTION
+
+
+def test_information_about_the_output_alone_is_left_out_where_there_is_none():
+    asked = TypeAdapter(list[Measure]).validate_python([{"kind": "token_information", "about": ["output"]}])
+    both = TypeAdapter(list[Measure]).validate_python(
+        [{"kind": "token_information", "about": ["input", "output"]}]
+    )
+    runs = [(kind, settings(kind)) for kind in ("causal_lm", "masked_lm", "translation", "naive_bidirectional_lm")]
+    assert [len(list(for_run(asked, run))) for _, run in runs] == [1, 1, 0, 0]
+    assert [len(list(for_run(both, run))) for _, run in runs] == [1, 1, 1, 1]
+    lacks = "predicts no output that belongs to a token it reads"
+    assert caveats(asked, runs, data_root=Path()) == [
+        f"token_information: not run for translation: translation {lacks}.",
+        f"token_information: not run for naive_bidirectional_lm: naive_bidirectional_lm {lacks}.",
+    ]
+    assert set(WITH_OUTPUT) == set(PREDICTED)
 
 
 def test_text_of_files_has_no_built_in_task(tmp_path):

@@ -225,6 +225,26 @@ def test_frozen_states_stay_and_tuned_states_start_again(objective, tokens):
             assert torch.allclose(states.of(read, index_N), expected_NF, atol=1e-6)
 
 
+def test_an_encoder_is_fine_tuned_in_the_precision_of_its_pre_training(tokens):
+    read = texts_of(TASKS[CLASSES], precedence(300, seed=16)["train"], tokens.tokenizer, max_length=64)
+    index_N = np.arange(len(read))
+    found = {}
+    for precision in ("32-true", "bf16-mixed"):
+        torch.manual_seed(0)
+        objective = build(settings("masked_lm", training={"precision": precision}), tokens).eval()
+        with torch.no_grad():
+            for states in (FrozenStates(objective), TunedStates(objective)):
+                found[precision, type(states)] = states.of(read, index_N)
+    plain_NF = found["32-true", FrozenStates]
+    assert torch.equal(plain_NF, found["bf16-mixed", FrozenStates])
+    assert torch.allclose(plain_NF, found["32-true", TunedStates], atol=1e-6)
+    mixed_NF = found["bf16-mixed", TunedStates]
+    assert mixed_NF.dtype == torch.float32
+    assert not torch.allclose(plain_NF, mixed_NF, atol=1e-4)
+    # Products of bf16 round to 2^-8; states after the last norm are of size 1.
+    assert torch.allclose(plain_NF, mixed_NF, atol=0.05)
+
+
 def test_features_are_scaled_by_what_they_are_in_the_training_texts(objective, tokens):
     read = texts_of(TASKS[CLASSES], precedence(300, seed=16)["train"], tokens.tokenizer, max_length=64)
     states_NF = pooled_states(objective, read.rows)[-1].astype(np.float64)
@@ -376,6 +396,8 @@ def test_quick_takes_a_part_of_everything(objective, tokens):
     assert fewer.most("test") == 1000
     full = FineTuningSettings(kind="fine_tuning", tasks=(CLASSES,))
     assert (full.most("train"), full.most("test"), full.repetitions, full.passes) == (10_000, None, 5, 10)
+    assert full.rates == (1e-4, 3e-4, 1e-3)
+    assert FineTuningSettings(kind="fine_tuning", tasks=(CLASSES,), effort="quick").rates == (3e-4,)
     assert found[CLASSES, "score"]["n"] == 200
 
 

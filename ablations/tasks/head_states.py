@@ -77,10 +77,15 @@ def _places(task: Task, row: Row) -> Integers:
     return np.flatnonzero(row.word_T >= 0 if task.kind == "tagging" else row.part_T == SECOND)
 
 
-def read_states(objective: Objective, texts: Texts, index_B: Integers) -> Tensor:
-    """The items of some examples, in their order: shape NF, on the objective's device."""
+def read_states(objective: Objective, texts: Texts, index_B: Integers, *, mixed: bool = False) -> Tensor:
+    """The items of some examples, in their order: shape NF, fp32, on the objective's device.
+
+    Args:
+        mixed: whether the encoder computes in bf16-mixed precision.
+    """
     batch = texts.rows.batch(index_B)
-    top_BTD = encode_batch(objective, batch)[-1]
+    with torch.autocast(objective.device.type, dtype=torch.bfloat16, enabled=mixed):
+        top_BTD = encode_batch(objective, batch)[-1].float()
     if texts.places is None:
         features = pair_features if texts.rows.paired else text_features
         return features(top_BTD, batch["part_BT"].to(top_BTD.device))
@@ -135,10 +140,12 @@ class FrozenStates:
 
 
 class TunedStates:
-    """The states of a copy of the encoder, which is trained with its own dropout and sight."""
+    """The states of a copy of the encoder, which is trained with its own dropout and sight, in the precision of
+    pre-training."""
 
     def __init__(self, objective: Objective) -> None:
         self._initial = objective.encoder
+        self._mixed = objective.run.training.precision == "bf16-mixed"
         self._copy = copy.deepcopy(objective)
 
     @property
@@ -149,4 +156,4 @@ class TunedStates:
         self._copy.encoder.load_state_dict(self._initial.state_dict())
 
     def of(self, texts: Texts, index_B: Integers) -> Tensor:
-        return read_states(self._copy, texts, index_B)
+        return read_states(self._copy, texts, index_B, mixed=self._mixed)
