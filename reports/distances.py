@@ -45,9 +45,33 @@ def choose_pairs(table: DataFrame, *, metric: str, arms: Sequence[str] | None = 
     Raises:
         ResultsError: the table lacks a column, or has no such rows.
     """
+    return last_step(_named(table, metric=metric, arms=arms))
+
+
+def pairs_over_training(table: DataFrame, *, metric: str, arms: Sequence[str] | None = None) -> DataFrame:
+    """A table in which each drawn pair is an arm, with its distance at every step it was compared at: what a map
+    of layers by steps takes. `seed` holds the unit of `one_a_unit`.
+
+    Raises:
+        ResultsError: the table lacks a column, or has no such rows.
+    """
+    rows = _named(table, metric=metric, arms=arms)
+    pairs = [pair.name for pair in drawn_pairs(rows, arms)]
+    steps = [
+        one_a_unit(of_step).assign(step=step) for step, of_step in rows[rows["line"].isin(pairs)].groupby("step")
+    ]
+    found = pd.concat(steps).rename(columns={"line": "arm", "x": "layer"})
+    kept = rows[["experiment", "measure", "metric", "unit"]].iloc[0].to_dict()
+    found = found.assign(**kept).set_index("arm").loc[pairs].reset_index()
+    return found.reindex(columns=table.columns)
+
+
+def _named(table: DataFrame, *, metric: str, arms: Sequence[str] | None) -> DataFrame:
+    """The rows of every pair of runs at every step; see `choose_pairs`."""
     rows = rows_of(table, measure="run_distance", metric=metric)
-    rows = rows[rows["other_run_id"].notna() & rows["group"].notna()]
-    rows = last_step(require(rows, table, f"run_distance {metric}", by="layer"))
+    rows = require(
+        rows[rows["other_run_id"].notna() & rows["group"].notna()], table, f"run_distance {metric}", by="layer"
+    )
     place = {arm: i for i, arm in enumerate(_arms(rows, arms))}
     pairs = [Pair(*sorted(two, key=place.__getitem__)) for two in zip(rows["arm"], rows["group"], strict=True)]
     return rows.assign(

@@ -18,7 +18,7 @@ from reports.curves import choose
 from reports.distances import choose_pairs, run_distance
 from reports.figures import by_arm, shown_name
 from reports.groups import by_group, choose_groups
-from reports.maps import choose_steps, over_training
+from reports.maps import choose_steps, map_table, over_training
 from reports.panels_by_setting import runs_by_setting
 from reports.panels_within_arms import MOST_PANELS
 from reports.pictures import choose_picture, picture
@@ -124,6 +124,7 @@ def _drawn(table: DataFrame, panel: dict[str, Any], *, ax: Axes, arms: Sequence[
         by_group(table, ax=ax, arm=panel["arm"], family=panel["family"], arms=some, **chosen)
         return ax, rows[rows["arm"] == panel["arm"]]
     if panel["kind"] == "maps":
+        table, arms = map_table(table, arms=arms, **chosen)
         over_training(table, ax=ax, arm=panel["arm"], arms=arms, group=panel["group"], **chosen)
         return ax, choose_steps(table, arm=panel["arm"], group=panel["group"], **chosen)
     chosen |= {"group": panel["group"], "axis": panel["axis"]}

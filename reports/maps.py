@@ -9,6 +9,7 @@ from pandas import DataFrame
 
 from ablations.errors import ResultsError
 from reports.curves import curve, learned, order, rows_of
+from reports.distances import pairs_over_training
 from reports.figures import TICK_LETTERS, arm_label, thinned
 from reports.metrics import axis_label, leads_on
 from reports.numbers import count
@@ -18,6 +19,19 @@ FEWEST_STEPS = 3
 
 SHADES = 20
 """Colours of a map, so few that a reader finds them again beside it."""
+
+
+def map_table(table: DataFrame, *, measure: str, metric: str, arms: Sequence[str]) -> tuple[DataFrame, list[str]]:
+    """What maps of a metric are made of, and the names that may have one: arms, or pairs of them for distances
+    between runs.
+
+    Raises:
+        ResultsError: the table lacks a column.
+    """
+    if rows_of(table, measure=measure, metric=metric)["other_run_id"].isna().all():
+        return table, list(arms)
+    pairs = pairs_over_training(table, metric=metric, arms=arms)
+    return pairs, order(pairs, None)
 
 
 def choose_steps(table: DataFrame, *, measure: str, metric: str, arm: str, group: str | None = None) -> DataFrame:

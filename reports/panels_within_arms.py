@@ -9,7 +9,7 @@ from reports.curves import curve, learned, order
 from reports.descriptions import groups_note, left_out_note, lines_in_words, map_in_words, picture_in_words
 from reports.figure_text import FigureText, Shown
 from reports.groups import choose_groups, groups_in_order
-from reports.maps import choose_steps, grid, mapped_arms
+from reports.maps import choose_steps, grid, map_table, mapped_arms
 from reports.metrics import leads_on
 from reports.panel import Panel, blank_panel, facts, points_of, rows_shown
 from reports.pictures import choose_picture, known_facts
@@ -39,8 +39,9 @@ def group_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list
 
 
 def map_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str]) -> Iterator[Panel]:
-    """For each arm that was measured at enough steps a map of layers by steps."""
+    """For each arm, or pair of arms, that was measured at enough steps a map of layers by steps."""
     measure, metric, group = shown.measure, shown.metric, shown.about
+    table, arms = map_table(table, measure=measure, metric=metric, arms=arms)
     present = mapped_arms(table, measure=measure, metric=metric, arms=arms, group=group)
     for i, arm in enumerate(present[:MOST_PANELS]):
         rows = choose_steps(table, measure=measure, metric=metric, arm=arm, group=group)

@@ -5,7 +5,7 @@ from reports.numbers import MINUS
 from reports.texts_between_arms import CHANGE, CHANGE_CKA, OTHER_TOKENS
 
 MAPPED_RANKS = ((1, 10), (101, 250), (1001, 2500))
-"""Of the groups whose influence is mapped over training: frequent, middling and rare tokens."""
+"""Of the groups of tokens that are mapped over training: frequent, middling and rare ones."""
 
 CHANGE_BY_RANK = FigureText(
     name="change_by_rank",
@@ -96,13 +96,14 @@ OVER_TRAINING = FigureText(
             Shown("geometry", metric, folded=True)
             for metric in ("anisotropy", "self_similarity", "effective_rank", "participation_ratio", "update_norm")
         ),
+        Shown("run_distance", "pwcca", "Distance between runs", folded=True),
         *(
-            Shown(
-                "influence",
-                "pwcca",
-                f"Influence of frequency ranks {first}\N{EN DASH}{last}",
-                f"rank {first}-{last}",
-                folded=True,
+            shown._replace(
+                title=f"{shown.title} of frequency ranks {first}\N{EN DASH}{last}", about=f"rank {first}-{last}"
+            )
+            for shown in (
+                CHANGE._replace(title="Change", folded=True),
+                Shown("influence", "pwcca", "Influence", folded=True),
             )
             for first, last in MAPPED_RANKS
         ),

@@ -55,12 +55,16 @@ def layer_rows(arms=ARMS, seeds=(0, 1, 2), *, steps=STEPS):
         last += _learning(run, steps)
     yield from last
     for row in last:
-        in_maps = row.get("group") in (None, "output label") and row["metric"] != "gain"
-        in_maps = in_maps or row["measure"] == "influence"
-        if in_maps and row["arm"] != "untrained" and row["measure"] != "validation":
-            for step in steps[:-1]:
-                yield row | {"step": step, "value": row["value"] * (0.7 + 0.3 * _trained(step))}
-    yield from _distances(runs)
+        if row["arm"] != "untrained" and row["measure"] not in ("learning", "validation", "pictures"):
+            yield from _earlier(row, steps)
+    for row in _distances(runs):
+        yield row
+        yield from _earlier(row, steps)
+
+
+def _earlier(row, steps):
+    for step in steps[:-1]:
+        yield row | {"step": step, "value": row["value"] * (0.7 + 0.3 * _trained(step))}
 
 
 def _trained(step):

@@ -14,6 +14,7 @@ from reports.descriptions import letters as letters_of
 from reports.freshness import is_fresh
 from reports.panels import figures
 from reports.panels_within_arms import MOST_PANELS
+from reports.texts_between_arms import OTHER_TOKENS
 from tests.fake_experiment import rows, write
 from tests.fake_layers import layer_rows
 from tests.test_page import Page, strict_json
@@ -153,7 +154,7 @@ def test_points_of_groups_are_their_means_with_intervals(every, whole):
 
 
 def test_maps_say_the_cells_they_show(every, whole):
-    maps = [p for p in every["over_training"]["panels"] if p["measure"] == "layer_change"]
+    maps = [p for p in every["over_training"]["panels"] if p["measure"] == "layer_change" and p["group"] is None]
     (panel,) = [p for p in maps if (p["arm"], p["metric"]) == ("mlm", "pwcca")]
     own = whole[(whole["arm"] == "mlm") & (whole["measure"] == "layer_change") & (whole["metric"] == "pwcca")]
     own = own[own["group"].isna()]
@@ -178,6 +179,22 @@ def test_maps_say_the_cells_they_show(every, whole):
     )
 
 
+def test_maps_of_distances_are_of_pairs_of_arms(every, whole):
+    maps = [panel for panel in every["over_training"]["panels"] if panel["measure"] == "run_distance"]
+    rows = whole[(whole["measure"] == "run_distance") & (whole["metric"] == "pwcca")]
+    two = [("mlm", "clm"), ("mlm", "mt"), ("clm", "mt")]
+    names = [f"{first} \N{EN DASH} {second}" for first, second in two]
+    names += [f"{arm}, between its seeds" for arm in ("mlm", "clm", "mt")]
+    assert [panel["arm"] for panel in maps] == names
+    for panel, (first, second) in zip(maps, [*two, ("mlm", "mlm"), ("clm", "clm"), ("mt", "mt")], strict=True):
+        own = rows[(rows["arm"] == first) & (rows["group"] == second)]
+        assert len(panel["points"]) == own[["layer", "step"]].drop_duplicates().shape[0]
+        for point in panel["points"]:
+            here = own[(own["step"] == point["step"]) & (own["layer"] == point["layer"])]
+            assert len(here) == 3
+            assert point["mean"] == pytest.approx(here["value"].mean())
+
+
 def test_every_measure_that_is_taken_at_all_checkpoints_has_a_map(every):
     curves = {
         (panel["measure"], panel["metric"], panel["group"])
@@ -186,8 +203,11 @@ def test_every_measure_that_is_taken_at_all_checkpoints_has_a_map(every):
         if panel["metric"] != "plug_in"
     }
     maps = {(panel["measure"], panel["metric"], panel["group"]) for panel in every["over_training"]["panels"]}
-    influence = {("influence", "pwcca", f"rank {ranks}") for ranks in ("1-10", "101-250", "1001-2500")}
-    assert maps == curves | {("token_information", "cross_fitted", "output label")} | influence
+    ranks = [f"rank {ranks}" for ranks in ("1-10", "101-250", "1001-2500")]
+    groups = {(measure, "pwcca", of) for measure in ("layer_change", "influence") for of in ranks}
+    groups.add(("run_distance", "pwcca", None))
+    about = {("token_information", "cross_fitted", token) for token in OTHER_TOKENS}
+    assert maps == curves | about | groups
 
 
 def test_curves_are_those_of_the_last_step(every, whole):
@@ -246,7 +266,7 @@ def test_of_many_arms_the_first_have_panels_of_their_own_and_the_others_are_name
     many = pd.concat([kept.assign(arm=name, run_id=name) for name in names], ignore_index=True)
     found = {figure["name"]: figure for figure in figures(many, arms=names)}
     rest = "Only the first 6 arms with such rows have panels; in results.parquet alone: ratio=0.6 and ratio=0.7."
-    for name, panels in (("change_by_rank", 12), ("over_training", 12), ("pictures", 24)):
+    for name, panels in (("change_by_rank", 12), ("over_training", 30), ("pictures", 24)):
         assert len(found[name]["panels"]) == panels
         assert rest in found[name]["notes"]
         assert {panel["arm"] for panel in found[name]["panels"]} == set(names[:MOST_PANELS])
@@ -334,6 +354,7 @@ def test_every_panel_has_its_files_and_the_rows_it_shows(twin, folder):
                 assert frame["group"].str.startswith("rank ").all()
             if panel["kind"] == "pairs":
                 pairs = table[(table["measure"] == "run_distance") & (table["metric"] == panel["metric"])]
+                pairs = pairs[pairs["step"] == 500]
                 assert len(frame) == len(pairs)
 
 
