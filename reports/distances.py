@@ -61,9 +61,9 @@ def pairs_over_training(table: DataFrame, *, metric: str, arms: Sequence[str] | 
         one_a_unit(of_step).assign(step=step) for step, of_step in rows[rows["line"].isin(pairs)].groupby("step")
     ]
     found = pd.concat(steps).rename(columns={"line": "arm", "x": "layer"})
-    kept = rows[["experiment", "measure", "metric", "unit"]].iloc[0].to_dict()
-    found = found.assign(**kept).set_index("arm").loc[pairs].reset_index()
-    return found.reindex(columns=table.columns)
+    for column in ("experiment", "measure", "metric", "unit"):
+        found[column] = rows[column].iloc[0]
+    return found.set_index("arm").loc[pairs].reset_index().reindex(columns=table.columns)
 
 
 def _named(table: DataFrame, *, metric: str, arms: Sequence[str] | None) -> DataFrame:

@@ -397,7 +397,7 @@ def test_quick_takes_a_part_of_everything(objective, tokens):
     full = FineTuningSettings(kind="fine_tuning", tasks=(CLASSES,))
     assert (full.most("train"), full.most("test"), full.repetitions, full.passes) == (10_000, None, 5, 10)
     assert full.rates == (1e-4, 3e-4, 1e-3)
-    assert FineTuningSettings(kind="fine_tuning", tasks=(CLASSES,), effort="quick").rates == (3e-4,)
+    assert FineTuningSettings(kind="fine_tuning", tasks=(CLASSES,), effort="quick").rates == (3e-4, 1e-3)
     assert found[CLASSES, "score"]["n"] == 200
 
 

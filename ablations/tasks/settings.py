@@ -150,11 +150,11 @@ class FineTuningSettings(TransferSettings):
     usual_epochs: ClassVar = (10, 3)
     learning_rates: tuple[Annotated[float, Field(gt=0)], ...] = Field((), strict=False)
     """Of the encoder, tried with the first repetition; the best on the validation part is taken for all, and for
-    the learning curve. 1e-4, 3e-4 and 1e-3 unless given, with `quick` 3e-4 alone."""
+    the learning curve. 1e-4, 3e-4 and 1e-3 unless given, with `quick` the last two."""
 
     @property
     def rates(self) -> tuple[float, ...]:
-        return self.learning_rates or ((3e-4,) if self.effort == "quick" else (1e-4, 3e-4, 1e-3))
+        return self.learning_rates or ((3e-4, 1e-3) if self.effort == "quick" else (1e-4, 3e-4, 1e-3))
 
 
 class BaselinesSettings(TaskSettings):
