@@ -160,5 +160,8 @@ def test_layers_that_need_much_memory_are_read_in_portions_with_the_same_result(
 def test_too_few_tokens_are_refused(planned, tmp_path):
     with pytest.raises(MeasureError) as error:
         compare(tmp_path, planned, ASKED.model_copy(update={"tokens": 70}))
-    assert "needs at least 5 tokens per feature: 16 features need 80 tokens" in str(error.value)
+    assert str(error.value) == (
+        "run_distance needs at least 5 tokens per feature, 80 at a width of 16, but got 70; capture more "
+        "sentences or project the layer down first."
+    )
     assert comparing.rows(tmp_path).empty
