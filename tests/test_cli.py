@@ -128,7 +128,8 @@ def test_validate_finds_all_files_that_are_not_there_at_once(tmp_path):
     (tmp_path / "a.csv").write_text("text\na dog barks\n")
     result = ablate("validate", spec, "--data-root", tmp_path)
     no_book = (
-        f"{tmp_path}/a.csv has no column 'book' (data.document), only 'text'; set data.document to one of them."
+        f"{tmp_path}/a.csv has no column 'book' (data.document), only 'text'; set data.document to one that "
+        "is there."
     )
     root = "relative paths start at --data-root); correct the path."
     assert (result.exit_code, result.stdout) == (2, "")

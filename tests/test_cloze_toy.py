@@ -128,9 +128,11 @@ def test_a_label_without_a_word_is_refused(tmp_path):
             f"correct the row or the words."
         )
     (tmp_path / "a.txt").write_text("good\n")
-    assert sentence_of(data(train="a.txt", validation="a.txt", text="text"), tmp_path).startswith(
-        f"{tmp_path}/a.txt is plain text without columns, but data.label names one."
+    sentence = (
+        f"{tmp_path}/a.txt is plain text without columns, but data.label names one; use a format with columns."
     )
+    told = sentence_of(data(train="a.txt", validation="a.txt", text="text"), tmp_path)
+    assert told.splitlines() == [sentence, sentence]  # one of the training text, one of the validation text
 
 
 def test_other_texts_have_no_label_words():

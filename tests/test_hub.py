@@ -105,7 +105,9 @@ def test_what_is_missing_is_a_sentence(folder):
 def test_a_damaged_file_in_a_folder_is_a_sentence(folder):
     path = folder / "validation.parquet"
     path.write_bytes(path.read_bytes()[:300])
-    assert sentence_of(hub(), folder.parent).startswith("The data set 'data set' cannot be read: ")
+    told = sentence_of(hub(), folder.parent)
+    assert told.startswith("The data set 'data set' cannot be read: ")
+    assert told.endswith("; check data.path, name, revision and splits.")
 
 
 def test_a_remote_data_set_needs_a_commit(tmp_path):

@@ -209,7 +209,11 @@ def test_the_number_of_clusters_that_a_refusal_names_is_enough_for_every_questio
         ids = np.random.default_rng(seed).integers(FIRST_WORD_ID, 60, size=offsets[-1])
         sample = whole_sentences(ids, offsets, np.ones(len(ids), bool), len(ids))
         about = ("input", "previous", "next")
-        with pytest.raises(MeasureError, match="; use more text or lower clusters to at most") as error:
+        sentence = (
+            r"^each half of the sentences needs at least 5 tokens per cluster, 5000 with clusters = 1000, but the "
+            r"halves hold \d+ and \d+; use more text or lower clusters to at most \d+\.$"
+        )
+        with pytest.raises(MeasureError, match=sentence) as error:
             list(information_rows([], sample, wanted(clusters=1000, about=about)))
         enough = int(str(error.value).split()[-1].removesuffix("."))
         questions = asked(sample, wanted(about=about), None)

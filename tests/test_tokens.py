@@ -289,13 +289,17 @@ def test_a_store_that_may_not_be_written_is_a_sentence(tokens, root, tmp_path, m
     content_address(settings(), root)  # reads the text while that still works
     with monkeypatch.context() as patch:
         patch.setattr(os, call, refuse)
-        with pytest.raises(FilesError, match=rf"{tmp_path}.* cannot be written: .*, then start again\.$"):
+        with pytest.raises(FilesError, match=rf"^{tmp_path}.* cannot be written: .*; .*, then start again\.$"):
             prepare(settings(), data_root=root, store=tmp_path / "store")
     assert not list(tmp_path.glob(f"store/*{tokens.address}")) + list(tmp_path.glob("store/*.partial"))
 
 
 def test_text_that_is_unfit_leaves_nothing(root, tmp_path):
-    with pytest.raises(DataError, match=r"^data\.text: a vocabulary of 60,000 sub-words is wanted"):
+    sentence = (
+        r"^data\.text: a vocabulary of 60,000 sub-words is wanted, but the training text has only [\d,]+; lower "
+        r"data\.vocab_size to at most that or give more text\.$"
+    )
+    with pytest.raises(DataError, match=sentence):
         prepare(settings(vocab_size=60_000), data_root=root, store=tmp_path)
     (tmp_path / "bad.jsonl").write_text(json.dumps({"text": "a", "target": "A", "document": 0}) + "\nbroken\n")
     with pytest.raises(DataError) as caught:

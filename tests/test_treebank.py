@@ -292,3 +292,4 @@ def test_malformed_parquet(tmp_path):
     )
     path.write_text("no parquet, although it says so in its name")
     assert error_of(path).startswith(" cannot be read as parquet: Parquet magic bytes not found")
+    assert error_of(path).endswith("; make or copy it again.")

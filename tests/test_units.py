@@ -218,7 +218,7 @@ def test_pmi_on_too_little_text_is_refused(text):
     rare = MaskingSettings.model_validate({"select": {"kind": "pmi", "least_count": 10**6}}).select
     with pytest.raises(DataError) as error:
         Units(rare, text, text.train)
-    assert re.sub(r"\(\d+\)", "(W)", str(error.value)) == (
+    assert re.sub(r"\([\d,]+\)", "(W)", str(error.value)) == (
         "objective.masking.select: pmi needs word n-grams that occur at least 1000000 times (least_count), but no "
         "two words of the training text (W) are neighbours so often; lower least_count or give more text."
     )
