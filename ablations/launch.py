@@ -173,7 +173,7 @@ def assign_devices(gpus: Sequence[str], *, slots: int, devices: int) -> list[dic
         return [{"CUDA_VISIBLE_DEVICES": gpus[slot % len(gpus)]} for slot in range(slots)]
     if slots * devices > len(gpus):
         raise ResultsError(
-            f"--slots {slots} with --devices {devices} needs {slots * devices} GPUs, but there are {len(gpus)}; "
+            f"--slots {slots} with --devices {devices} needs {slots * devices} GPUs, but finds {len(gpus)}; "
             f"lower one of the two."
         )
     shares = [gpus[slot * devices : (slot + 1) * devices] for slot in range(slots)]

@@ -86,10 +86,9 @@ def _require_for_training(run: RunSettings, tokens: Tokens, seen: set[str]) -> N
     there = len(text.ids)
     if there < wanted:
         raise DataError(
-            f"the training text has {there:,} "
-            f"tokens{'' if sentences is None else f' in {sentences:,} sentences'}, "
-            f"fewer than one step of training.tokens_per_step = {wanted:,}; give more text or make the steps "
-            f"smaller."
+            f"one step of training.tokens_per_step = {wanted:,} takes more tokens than the training text has, "
+            f"{there:,}{'' if sentences is None else f' with training.sentences = {sentences:,}'}; give more text "
+            f"or make the steps smaller."
         )
     require_documents(text, getattr(run.objective, "pair_loss", "none"), run.training.input_format)
     require_words(run, tokens)

@@ -169,8 +169,8 @@ def _require_all(names: Iterable[str], *, source: str) -> None:
             foreign
         )
         raise ResultsError(
-            f"{source}: this is no table of results: it {' and '.join(found) or 'repeats a column'}. "
-            f"The columns are {', '.join(COLUMNS)}."
+            f"{source}: this is no table of results: it {' and '.join(found) or 'repeats a column'}; "
+            f"give one with the columns {', '.join(COLUMNS)}."
         )
 
 

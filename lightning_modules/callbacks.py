@@ -130,8 +130,8 @@ class Meter(Callback):
         if not (math.isfinite(loss) and math.isfinite(norm)):
             what = "loss" if not math.isfinite(loss) else "norm of the gradient"
             raise NonFiniteLossError(
-                f"step {trainer.global_step}: the {what} is {loss if what == 'loss' else norm}; the last "
-                f"checkpoint is from before. Lower training.learning_rate or training.gradient_clip_val, "
+                f"step {trainer.global_step}: the {what} is {loss if what == 'loss' else norm}, and "
+                f"the last checkpoint is from before; lower training.learning_rate or training.gradient_clip_val, "
                 f"or lengthen the warm-up."
             )
 

@@ -18,17 +18,17 @@ from typing import Any
 from lightning_modules.errors import FilesError
 
 _REMEDIES = {
-    errno.ENOSPC: ("the disk is full", "Free some space"),
-    errno.EDQUOT: ("the disk quota is used up", "Free some space"),
-    errno.EFBIG: ("the file is larger than the limit", "Raise the limit (ulimit -f)"),
-    errno.EACCES: ("permission is denied", "Change the permissions or choose another folder"),
-    errno.EPERM: ("permission is denied", "Change the permissions or choose another folder"),
-    errno.EROFS: ("the file system is read-only", "Choose another folder"),
-    errno.EIO: ("the disk reports an error", "Check the disk"),
-    errno.EISDIR: ("there is a folder of that name", "Move the folder away"),
-    errno.ENOTDIR: ("a part of its path is no folder", "Move the file in the way"),
-    errno.EEXIST: ("a file of that name is in the way", "Move the file away"),
-    errno.ENOLCK: ("the file system has no locks", "Choose a folder on another file system"),
+    errno.ENOSPC: ("the disk is full", "free some space"),
+    errno.EDQUOT: ("the disk quota is used up", "free some space"),
+    errno.EFBIG: ("the file is larger than the limit", "raise the limit (ulimit -f)"),
+    errno.EACCES: ("permission is denied", "change the permissions or choose another folder"),
+    errno.EPERM: ("permission is denied", "change the permissions or choose another folder"),
+    errno.EROFS: ("the file system is read-only", "choose another folder"),
+    errno.EIO: ("the disk reports an error", "check the disk"),
+    errno.EISDIR: ("there is a folder of that name", "move the folder away"),
+    errno.ENOTDIR: ("a part of its path is no folder", "move the file in the way"),
+    errno.EEXIST: ("a file of that name is in the way", "move the file away"),
+    errno.ENOLCK: ("the file system has no locks", "choose a folder on another file system"),
 }
 
 
@@ -45,7 +45,7 @@ def atomic(path: Path) -> Iterator[Path]:
         FilesError: the folder does not exist, the disk is full, or writing is not allowed.
     """
     if not path.parent.is_dir():
-        raise FilesError(f"{path} cannot be written: its folder does not exist. Create {path.parent}.")
+        raise FilesError(f"{path} cannot be written: its folder does not exist; create {path.parent}.")
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         with explained(path, temporary):
@@ -89,7 +89,7 @@ def read_json(path: Path) -> Any:
     except OSError as error:
         raise FilesError(f"{path} cannot be read: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:
-        raise FilesError(f"{path} is damaged: it holds no valid JSON ({error}). Delete it.") from error
+        raise FilesError(f"{path} is damaged: it holds no valid JSON ({error}); delete it.") from error
 
 
 def synced(path: Path) -> None:
@@ -118,7 +118,7 @@ def explained(path: Path, *aliases: Path) -> Iterator[None]:
         if refusal is None:
             raise
         reason, remedy = refusal
-        raise FilesError(f"{path} cannot be written: {reason}. {remedy}, then start again.") from error
+        raise FilesError(f"{path} cannot be written: {reason}; {remedy}, then start again.") from error
 
 
 def _refusal(error: BaseException | None, paths: tuple[Path, ...]) -> tuple[str, str] | None:

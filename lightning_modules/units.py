@@ -82,15 +82,15 @@ def _allowed(
     if not in_list_N.any():
         so = "nothing could be hidden" if isinstance(select, Cloze) else "it would change nothing"
         raise DataError(
-            f"objective.masking.select: none of the {len(select.words):,} words of the lexicon occurs in "
+            f"objective.masking.select: none of the lexicon's words ({len(select.words):,}) occurs in "
             f"data.train, so {so}; give words that the text has."
         )
     if isinstance(select, Cloze):
         return in_list_N
     if listed_W.all():
         raise DataError(
-            f"objective.masking.select: every word of data.train is among the {len(select.words):,} words of the "
-            f"lexicon, so nothing could be hidden; give a shorter list."
+            f"objective.masking.select: every word of data.train is among the lexicon's words "
+            f"({len(select.words):,}), so nothing could be hidden; give a shorter list."
         )
     return ~in_list_N
 
@@ -110,8 +110,8 @@ def _label_tokens(tokens: Tokens, split: Split) -> NDArray[np.bool_]:
     lost = len(split) - np.isin(split.ids[last_S], ids).sum()
     if lost:
         raise DataError(
-            f"objective.masking.select: {lost:,} sentences of data.train are longer than data.max_length and have "
-            f"lost their label words; raise it."
+            f"objective.masking.select: data.max_length has cut the label words off {lost:,} of {len(split):,} "
+            f"sentences of data.train; raise it."
         )
     is_label_N = np.zeros(len(split.ids), np.bool_)
     is_label_N[last_S] = True

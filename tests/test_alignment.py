@@ -177,8 +177,8 @@ def error_of(text: str, *words: str) -> str:
 )
 def test_words_of_another_text_are_refused(text, words, wanted, found):
     assert error_of(text, *words) == (
-        f"sentence 7: labels that do not align with the text: expected {wanted}, but found {found} in {text!r}. "
-        f"Give words and text of the same sentence."
+        f"sentence 7: labels that do not align with the text: expected {wanted}, but found {found} in {text!r}; "
+        f"give words and text of the same sentence."
     )
 
 
@@ -186,9 +186,9 @@ def test_long_texts_are_shortened_in_the_error_and_cost_little():
     text = "x " + "abcdefghij" * 100
     assert error_of(text, "x", *"abcdefghij" * 100, "b") == (
         f"sentence 7: labels that do not align with the text: expected word 1002, 'b', but found the end in "
-        f"{text!r:.80}. Give words and text of the same sentence."
+        f"{text!r:.80}; give words and text of the same sentence."
     )
     assert error_of(text, "x", *["no"] * 1000) == (
         f"sentence 7: labels that do not align with the text: expected word 2, 'no', but found "
-        f"{text[2:]!r:.30} in {text!r:.80}. Give words and text of the same sentence."
+        f"{text[2:]!r:.30} in {text!r:.80}; give words and text of the same sentence."
     )

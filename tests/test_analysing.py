@@ -302,7 +302,7 @@ def test_labels_of_another_text_are_refused(place):
     assert done.exit_code == 2
     assert done.stderr == (
         f"{labels} has labels of another text than {place / 'text.txt'}: sentence 4 is 'other words' there and "
-        f"{TEXT[3]!r} here. Give labels of these sentences in this order.\n"
+        f"{TEXT[3]!r} here; give labels of these sentences in this order.\n"
     )
     assert not (place / "out").exists()
 
@@ -544,7 +544,7 @@ def test_too_few_tokens_for_a_measure_leave_the_others(place):
         quietly(place / "bert", place, measures=[CHANGE], name="nothing")
     there = sum(len(line.split()) for line in TEXT[:8])
     assert str(error.value) == (
-        f"layer_change needs at least 5 tokens per feature: 16 features need 80 tokens, got {there}. Capture more "
+        f"layer_change needs at least 5 tokens per feature, 80 at a width of 16, but got {there}; capture more "
         f"sentences or project the layer down first."
     )
     assert not (place / "out/nothing").exists()
@@ -556,8 +556,8 @@ def test_doubts_of_a_measure_are_told(place):
     told = [notice for notice in notices(place) if "PWCCA" in notice]
     n = sum(len(line.split()) for line in TEXT[:20])
     assert told == [
-        f"bert and untrained: layer_change: PWCCA of {n} tokens and 16 features: below 10 tokens per feature most "
-        f"of a weak similarity is chance. Show its floor beside it."
+        f"bert and untrained: layer_change: PWCCA of {n} tokens at a width of 16: below 10 tokens per feature "
+        f"most of a weak similarity is chance; show its floor beside it."
     ]
 
 

@@ -46,6 +46,44 @@ def test_imports_point_one_way(path):
         assert library not in found or package in owners, f"{library} belongs to {owners}"
 
 
+SECOND_SENTENCE = re.compile(r"[.!?] [A-Z{]")
+TWO_SENTENCES = {Path("ablations/analysed_text.py")}
+
+
+def error_texts(source):
+    """The texts in calls of errors, with {} for what is filled in."""
+    for call in ast.walk(ast.parse(source)):
+        if not isinstance(call, ast.Call) or not ast.unparse(call.func).endswith("Error"):
+            continue
+        for node in ast.walk(call):
+            if isinstance(node, ast.JoinedStr):
+                yield "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+
+
+def test_an_error_is_one_sentence():
+    """As far as its text stands in the call; what is put together elsewhere is left to the tests of each error."""
+    texts = {(path, text) for path in FILES for text in error_texts((ROOT / path).read_text(encoding="utf-8"))}
+    assert len(texts) > 200
+    assert {path for path, text in texts if SECOND_SENTENCE.search(text)} <= TWO_SENTENCES
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ('raise DataError("a is empty; give text.")', False),
+        ('raise DataError(f"{path}.txt is of v1.5; give {rows} rows.") from error', False),
+        ('say("Done. Next.")', False),
+        ('raise DataError("a is empty. Give text.")', True),
+        ('raise DataError(f"{path} is empty. " f"{remedy}.")', True),
+        ('problem = errors.DataError("a is " + ("empty. Give text." if empty else "there."))', True),
+    ],
+)
+def test_a_second_sentence_is_found(code, found):
+    assert any(map(SECOND_SENTENCE.search, error_texts(code))) is found
+
+
 @pytest.mark.parametrize(
     "command",
     [["--help"], ["validate", "experiments/smoke.yaml"], ["plan", "experiments/article-tiny.yaml"]],

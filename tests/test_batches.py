@@ -69,7 +69,7 @@ def test_too_little_text_for_one_step_is_refused():
     with pytest.raises(DataError) as error:
         BatchPlan(two, tokens_per_step=100, steps=1, seed=0)
     assert str(error.value) == (
-        "data.train: 2 sentences with 11 tokens are fewer than one step of training.tokens_per_step = 100; "
+        "data.train: 11 tokens (sentences: 2) are fewer than one step of training.tokens_per_step = 100; "
         "give more text or make the steps smaller."
     )
     assert len(BatchPlan(two, tokens_per_step=100, steps=0, seed=0)) == 0

@@ -104,7 +104,7 @@ def test_missing_text_is_found_before_the_first_run(tmp_path, data_root):
     gone = "".join(
         f"{spec}:{place_of(spec, name + '.tsv', before=1)}: {tmp_path / name}.tsv does not exist "
         f"(data.{name}; relative paths "
-        f"start at --data-root). Correct the path.\n"
+        f"start at --data-root); correct the path.\n"
         for name in ("train", "validation")
     )
     assert result.stderr == gone
@@ -128,11 +128,10 @@ def test_validate_finds_all_files_that_are_not_there_at_once(tmp_path):
     (tmp_path / "a.csv").write_text("text\na dog barks\n")
     result = ablate("validate", spec, "--data-root", tmp_path)
     no_book = (
-        f"{tmp_path}/a.csv has no column 'book' (data.document); its columns are 'text'. Set data.document to "
-        f"one of "
-        f"them."
+        f"{tmp_path}/a.csv has no column 'book' (data.document), only 'text'; set data.document to one that "
+        "is there."
     )
-    root = "relative paths start at --data-root). Correct the path."
+    root = "relative paths start at --data-root); correct the path."
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.splitlines() == [
         f"{spec}:{place_of(spec, 'book')}: {no_book}",
@@ -142,7 +141,7 @@ def test_validate_finds_all_files_that_are_not_there_at_once(tmp_path):
         f"{spec}:{place_of(spec, 't.parquet')}: arm tags: {tmp_path}/t.parquet does not exist "
         f"(objective.masking.select.treebank; {root}",
         f"{spec}:{place_of(spec, '{kind: layer_change')}: measure layer_change: {tmp_path}/gone.conllu does not "
-        f"exist, expected a treebank. Correct the path.",
+        f"exist, expected a treebank; correct the path.",
     ]
 
 
@@ -175,9 +174,8 @@ def test_sentences_that_the_text_does_not_have_are_found_before_the_first_run(tm
         ),
         (
             few,
-            "the training text has {tokens:,} tokens in 3 sentences, fewer than one step of "
-            "training.tokens_per_step "
-            "= 128; give more text or make the steps smaller.",
+            "one step of training.tokens_per_step = 128 takes more tokens than the training text has, {tokens:,} "
+            "with training.sentences = 3; give more text or make the steps smaller.",
         ),
     ):
         spec = write_spec(tmp_path, arms={"part": arm})
@@ -197,8 +195,8 @@ def test_a_step_larger_than_the_text_is_found_before_the_first_run(tmp_path, dat
     store = next(path for path in (tmp_path / "out/tokens").iterdir() if path.is_dir())
     there = len(load(store).train.ids)
     assert result.stderr == (
-        f"{spec}:{place_of(spec, '1000000')}: arm mlm: the training text has {there:,} tokens, fewer than one "
-        f"step of training.tokens_per_step = 1,000,000; give more text or make the steps smaller.\n"
+        f"{spec}:{place_of(spec, '1000000')}: arm mlm: one step of training.tokens_per_step = 1,000,000 "
+        f"takes more tokens than the training text has, {there:,}; give more text or make the steps smaller.\n"
     )
     assert not (tmp_path / "out/runs").exists()
 
@@ -208,13 +206,13 @@ def test_a_step_larger_than_the_text_is_found_before_the_first_run(tmp_path, dat
     [
         (
             {"kind": "layer_change", "tokens": 100},
-            "layer_change needs at least 5 tokens per feature: 32 features need 160 tokens, got {there}. "
-            "Capture more sentences or project the layer down first.",
+            "layer_change needs at least 5 tokens per feature, 160 at a width of 32, but got {there}; "
+            "capture more sentences or project the layer down first.",
         ),
         (
             {"kind": "token_information", "tokens": 100, "clusters": 50},
-            "50 clusters need at least 250 tokens in each half of the sentences (5 per cluster), but the halves "
-            "hold {halves[0]} and {halves[1]}. Use more text or at most {enough_for} clusters.",
+            "each half of the sentences needs at least 5 tokens per cluster, 250 with clusters = 50, but the "
+            "halves hold {halves[0]} and {halves[1]}; use more text or lower clusters to at most {enough_for}.",
         ),
     ],
 )
@@ -356,13 +354,13 @@ def test_training_refuses_an_environment_that_lets_checkpoints_execute_code(tmp_
     [
         (
             "{objective: {kind: masked_lm, masking: {select: {kind: cloze, words: [zzz]}}}}",
-            r"objective\.masking\.select: none of the 1 words of the lexicon occurs in data\.train, so nothing "
+            r"objective\.masking\.select: none of the lexicon's words \(1\) occurs in data\.train, so nothing "
             r"could be hidden; give words that the text has\.",
         ),
         (
             "{objective: {kind: masked_lm, masking: {select: {kind: pmi, least_count: 1000000}}}}",
             r"objective\.masking\.select: pmi needs word n-grams that occur at least 1000000 times "
-            r"\(least_count\), but no two of the training text's [\d,]+ words are neighbours so often\. Lower "
+            r"\(least_count\), but no two words of the training text \([\d,]+\) are neighbours so often; lower "
             r"least_count or give more text\.",
         ),
         (
@@ -440,5 +438,5 @@ def test_a_lexicon_that_is_not_there_is_found_with_its_line(tmp_path):
     assert result.exit_code == 2
     assert result.stderr == (
         f"{spec}:{place_of(spec, 'gone.txt')}: arm words: {tmp_path}/gone.txt does not exist "
-        f"(objective.masking.select.file; relative paths start at --data-root). Correct the path.\n"
+        f"(objective.masking.select.file; relative paths start at --data-root); correct the path.\n"
     )

@@ -124,13 +124,15 @@ def test_a_label_without_a_word_is_refused(tmp_path):
         (tmp_path / f"{number}.csv").write_text(f"sentence,label\ngood,1\nso so,{value}\n")
         settings = data(train=f"{number}.csv", validation=f"{number}.csv")
         assert sentence_of(settings, tmp_path) == (
-            f"{tmp_path}/{number}.csv, line 3: the label is {value!r}, but data.label_words has words for 0 to 1. "
-            f"Correct the row or the words."
+            f"{tmp_path}/{number}.csv, line 3: the label is {value!r}, but data.label_words has words for 0 to 1; "
+            f"correct the row or the words."
         )
     (tmp_path / "a.txt").write_text("good\n")
-    assert sentence_of(data(train="a.txt", validation="a.txt", text="text"), tmp_path).startswith(
-        f"{tmp_path}/a.txt is plain text without columns, but data.label names one."
+    sentence = (
+        f"{tmp_path}/a.txt is plain text without columns, but data.label names one; use a format with columns."
     )
+    told = sentence_of(data(train="a.txt", validation="a.txt", text="text"), tmp_path)
+    assert told.splitlines() == [sentence, sentence]  # one of the training text, one of the validation text
 
 
 def test_other_texts_have_no_label_words():
@@ -210,8 +212,8 @@ def test_label_words_that_are_no_tokens_or_were_cut_off_are_refused(root):
     whole = prepare(data(), data_root=root, store=root / "store").train
     lost = int((whole.lengths > 10).sum())
     assert error_of(max_length=10) == (
-        f"objective.masking.select: {lost:,} sentences of data.train are longer than data.max_length and have "
-        f"lost their label words; raise it."
+        f"objective.masking.select: data.max_length has cut the label words off {lost:,} of {len(whole):,} "
+        f"sentences of data.train; raise it."
     )
 
 

@@ -142,8 +142,9 @@ def test_ngrams_do_not_cross_sentences():
     together = text([[0, 1]] * 10 + [[2]] * 10)
     assert collocated(*together, settings()).tolist() == [False, True] * 10 + [False] * 10
     apart = text([[0], [1]] * 10 + [[2]] * 10)
-    with pytest.raises(DataError, match="words are neighbours so often"):
+    with pytest.raises(DataError) as caught:
         collocated(*apart, settings())
+    assert str(caught.value) == refusal(words=30, least_count=10)
 
 
 def test_an_ngram_counts_from_least_count_on():
@@ -152,12 +153,18 @@ def test_an_ngram_counts_from_least_count_on():
     assert collocated(*text(sentences), settings(least_count=10, coverage=1)).tolist() == expected
     with pytest.raises(DataError) as caught:
         collocated(*text(sentences), settings(least_count=11))
-    assert str(caught.value) == (
-        "objective.masking.select: pmi needs word n-grams that occur at least 11 times (least_count), but no two "
-        "of the training text's 138 words are neighbours so often. Lower least_count or give more text."
-    )
-    with pytest.raises(DataError, match="no two of the training text's 0 words"):
+    assert str(caught.value) == refusal(words=138, least_count=11)
+    with pytest.raises(DataError) as caught:
         collocated(*text([]), settings())
+    assert str(caught.value) == refusal(words=0, least_count=10)
+
+
+def refusal(*, words, least_count):
+    return (
+        f"objective.masking.select: pmi needs word n-grams that occur at least {least_count} times (least_count), "
+        f"but no two words of the training text ({words}) are neighbours so often; lower least_count or give more "
+        f"text."
+    )
 
 
 @pytest.mark.parametrize(("coverage", "pairs"), [(0.01, 1), (0.1, 1), (0.11, 2), (0.3, 2), (0.31, 3), (1.0, 4)])

@@ -157,8 +157,12 @@ def test_layers_that_need_much_memory_are_read_in_portions_with_the_same_result(
     pd.testing.assert_frame_equal(whole.drop(columns="standard_error"), without_blocks, rtol=1e-9)
 
 
-def test_too_few_tokens_are_refused(planned, tmp_path):
+def test_too_few_tokens_are_refused(planned, tokens, tmp_path):
+    there = len(first_tokens(tokens.validation, 70))
     with pytest.raises(MeasureError) as error:
         compare(tmp_path, planned, ASKED.model_copy(update={"tokens": 70}))
-    assert "needs at least 5 tokens per feature: 16 features need 80 tokens" in str(error.value)
+    assert str(error.value) == (
+        f"PWCCA needs at least 5 tokens per feature, 80 at a width of 16, but got {there}; capture more "
+        f"sentences or project the layer down first."
+    )
     assert comparing.rows(tmp_path).empty

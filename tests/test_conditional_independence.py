@@ -173,6 +173,6 @@ def test_what_cannot_be_measured_is_refused(tokens):
     with pytest.raises(MeasureError) as error:
         neighbour_pairs(tokens.validation.head(7), 20)
     assert str(error.value) == (
-        "conditional_independence needs two known tokens in a row in at least 20 sentences, but only 7 of 7 have "
-        "them; give more text."
+        "conditional_independence needs two known tokens in a row in at least 20 sentences, but finds them "
+        "in 7 of 7; give more text."
     )

@@ -104,7 +104,7 @@ def test_csv_without_a_translation_is_refused_like_null(tmp_path):
     pd.DataFrame({"text": ["a", "b"], "target": ["A", None]}).to_csv(tmp_path / "a.csv", index=False)
     expected = (
         f"{tmp_path}/a.{{}}: a sentence in column 'text' and none in 'target', but every sentence needs its "
-        f"translation. Add it or remove the row."
+        f"translation; add it or remove the row."
     )
     assert sentence_of(files("a.csv", target="target"), tmp_path) == expected.format("csv, line 3")
     pd.read_csv(tmp_path / "a.csv").to_parquet(tmp_path / "a.parquet")
@@ -126,7 +126,7 @@ def test_a_value_that_is_no_text_has_a_line(tmp_path, column, value, found):
     good = {"text": "a", "target": "A"}
     (tmp_path / "a.jsonl").write_text(json.dumps(good) + "\n" + json.dumps(good | {column: value}) + "\n")
     assert sentence_of(files("a.jsonl", target="target"), tmp_path) == (
-        f"{tmp_path}/a.jsonl, line 2: column '{column}' holds {found}, expected text. Correct or remove the row."
+        f"{tmp_path}/a.jsonl, line 2: column '{column}' holds {found}, expected text; correct or remove the row."
     )
 
 
@@ -134,8 +134,8 @@ def test_text_without_a_sentence_is_refused(tmp_path):
     (tmp_path / "a.txt").write_text("\n \n\t\n")
     write_jsonl(tmp_path / "b.jsonl", [("",), ("  ",)])
     assert sentence_of(files(["a.txt", "b.jsonl"]), tmp_path) == (
-        f"{tmp_path}/a.txt, {tmp_path}/b.jsonl: no sentence is left, all rows are empty (data.train). "
-        f"Give a file with text."
+        f"{tmp_path}/a.txt, {tmp_path}/b.jsonl: no sentence is left, all rows are empty (data.train); "
+        f"give a file with text."
     )
 
 
@@ -185,24 +185,24 @@ def test_every_problem_is_found_at_once_without_reading_the_text(tmp_path):
         test="other.csv",
     )
     root = tmp_path
-    absent = " does not exist (data.train; relative paths start at --data-root). Correct the path."
+    absent = " does not exist (data.train; relative paths start at --data-root); correct the path."
     expected = [
         ("train", f"{root}/missing.txt{absent}"),
         (
             "train",
-            f"{root}/folder.txt is a folder, but data.train of kind files names files. Name the files inside.",
+            f"{root}/folder.txt is a folder, but data.train of kind files names files; name the files inside.",
         ),
         (
             "train",
             f"{root}/a.json has an ending that is not known (data.train), expected .parquet, .jsonl, .csv, .tsv "
-            f"or .txt, all but parquet also with .gz. Convert or rename the file.",
+            f"or .txt, all but parquet also with .gz; convert or rename the file.",
         ),
         ("train", f"{root}/good.jsonl/a.txt{absent}"),
-        ("validation", f"{root}/empty.csv is empty (data.validation). Give a file with a sentence a line or row."),
+        ("validation", f"{root}/empty.csv is empty (data.validation); give a file with a sentence a line or row."),
         (
             "test",
-            f"{root}/other.csv has no column 'text' (data.text); its columns are 'Target', 'document', 'texts'. "
-            f"Did you mean 'texts'?",
+            f"{root}/other.csv has no column 'text' (data.text), only 'Target', 'document', 'texts'; "
+            f"did you mean 'texts'?",
         ),
     ]
     assert problems(settings, root) == expected
@@ -217,7 +217,7 @@ def test_every_problem_is_found_at_once_without_reading_the_text(tmp_path):
 def test_plain_text_has_no_columns(tmp_path, setting):
     (tmp_path / "a.txt").write_text("a\n")
     assert sentence_of(files("a.txt", validation="a.txt", **{setting: "x"}), tmp_path).splitlines()[0] == (
-        f"{tmp_path}/a.txt is plain text without columns, but data.{setting} names one. Use a format with columns."
+        f"{tmp_path}/a.txt is plain text without columns, but data.{setting} names one; use a format with columns."
     )
 
 
@@ -228,7 +228,7 @@ def test_a_file_that_may_not_be_read_is_a_sentence(tmp_path, monkeypatch):
     )
     assert problems(files("a.jsonl"), tmp_path)[0] == (
         "train",
-        f"{tmp_path}/a.jsonl cannot be read (data.train): Permission denied. Correct the path.",
+        f"{tmp_path}/a.jsonl cannot be read (data.train): Permission denied; correct the path.",
     )
 
 

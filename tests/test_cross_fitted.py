@@ -194,12 +194,16 @@ def test_unfit_halves_and_labels_are_refused():
     labels, sentences = np.arange(4), np.array([0, 0, 1, 1])
     for clusters, half, expected in (
         (labels, np.zeros(4), "halves must be 0 and 1, both present, but are [0.0]."),
-        (labels, labels % 2, "each sentence must lie in one half, but 2 of 2 lie in both. Split with `halves`."),
-        (labels[1:], labels // 2, "each token needs one of each, but there are 4 tokens, 3 clusters."),
+        (
+            labels,
+            labels % 2,
+            "each sentence must lie in one half, but the halves share 2 of 2; split with `halves`.",
+        ),
+        (labels[1:], labels // 2, "each token needs one of each, but the lengths are tokens 4, clusters 3."),
         (
             labels,
             labels[1:],
-            "each token needs one of each, but there are 4 tokens, 4 sentences, 3 halves.",
+            "each token needs one of each, but the lengths are tokens 4, sentences 4, halves 3.",
         ),
     ):
         with pytest.raises(MeasureError) as error:
@@ -207,9 +211,9 @@ def test_unfit_halves_and_labels_are_refused():
         assert str(error.value) == expected
     with pytest.raises(MeasureError) as error:
         halves(np.zeros(5, int), rng=generator(0))
-    assert str(error.value) == "a split into halves needs at least 2 sentences, got 1. Use more text."
+    assert str(error.value) == "a split into halves needs at least 2 sentences, got 1; use more text."
     with pytest.raises(MeasureError) as error:
         cross_fitted_estimate(
             labels, [labels, labels], sentences_N=sentences, half_N=labels // 2, blocks_N=np.zeros(3, int)
         )
-    assert str(error.value) == "each token needs one of each, but there are 4 halves, 3 blocks."
+    assert str(error.value) == "each token needs one of each, but the lengths are halves 4, blocks 3."

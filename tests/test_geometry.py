@@ -322,16 +322,20 @@ def test_a_state_that_equals_the_mean_has_cosines_of_zero_without_it():
 def test_one_sentence_equal_states_and_zeros_are_refused():
     states_ND = generator(0).standard_normal((6, 3))
     assert complaint([states_ND], sample_of([1, 2, 2, 1, 4, 4], [3] * 6)) == (
-        "geometry compares occurrences of different sentences, but the text has 1 sentence. Use more text."
+        "geometry compares occurrences of different sentences, but the text has 1 sentence; use more text."
     )
     sample = sample_of([1, 2, 2, 1, 4, 4], [0, 0, 1, 1, 2, 2])
     assert complaint([states_ND, np.full((6, 3), 0.1)], sample) == (
-        "geometry is undefined: all 6 states of layer 1 are equal. There is nothing to describe."
+        "geometry is undefined: all 6 states of layer 1 are equal; look for a collapsed run, or leave the measure "
+        "out."
     )
     states_ND[4] = 0
     assert complaint([states_ND], sample) == (
-        "a cosine needs states that are not 0, but 1 of 6 are 0 in all columns, the first at row 4. "
-        "Leave those tokens out."
+        "a cosine needs states that are not 0, but in 1 of 6 all values are 0, first in row 4; "
+        "leave such tokens out."
     )
     states_ND[4] = np.inf
-    assert complaint([states_ND], sample).startswith("states must be finite, but 3 of its values")
+    assert complaint([states_ND], sample) == (
+        f"states must be finite, but NaN or infinity stands in {states_ND.shape[1]} of {states_ND.size} values, "
+        f"first at row 4, column 0; look for a diverged run or for padding that was kept."
+    )

@@ -78,52 +78,54 @@ def test_other_formats_and_parts_of_splits(tmp_path):
 def test_what_is_missing_is_a_sentence(folder):
     root = folder.parent
     assert sentence_of(hub(train="training"), root) == (
-        f"{folder} has no split 'training' (data.train); its splits are 'train', 'validation'. Name one."
+        f"{folder} has no split 'training' (data.train), only 'train', 'validation'; name one that is there."
     )
     assert sentence_of(hub(text="txt"), root) == (
-        "data set, split 'validation' has no column 'txt' (data.text); its columns are 'text', 'pair', "
-        "'document', 'n'. Did you mean 'text'?"
+        "data set, split 'validation' has no column 'txt' (data.text), only 'text', 'pair', "
+        "'document', 'n'; did you mean 'text'?"
     )
     assert sentence_of(hub(text="pair.fr"), root) == (
-        "data set, split 'validation', row 1 has no column 'pair.fr' (data.text); its columns are 'pair.en', "
-        "'pair.de'. Did you mean 'pair.en'?"
+        "data set, split 'validation', row 1 has no column 'pair.fr' (data.text), only 'pair.en', "
+        "'pair.de'; did you mean 'pair.en'?"
     )
     assert sentence_of(hub(text="n"), root) == (
-        "data set, split 'validation', row 1: column 'n' holds 1 (int), expected text. Correct or remove the row."
+        "data set, split 'validation', row 1: column 'n' holds 1 (int), expected text; correct or remove the row."
     )
     assert sentence_of(hub(name="french"), root) == (
-        "The data set 'data set' cannot be read: BuilderConfig 'french' not found. Available: ['default']. "
-        "Check data.path, name, revision and splits."
+        "The data set 'data set' cannot be read: BuilderConfig 'french' not found. Available: ['default']; "
+        "check data.path, name, revision and splits."
     )
     (root / "empty").mkdir()
     assert sentence_of(hub(path="empty"), root) == (
-        f"The data set 'empty' cannot be read: The directory at {root}/empty doesn't contain any data files. "
-        f"Check data.path, name, revision and splits."
+        f"The data set 'empty' cannot be read: The directory at {root}/empty doesn't contain any data files; "
+        f"check data.path, name, revision and splits."
     )
 
 
 def test_a_damaged_file_in_a_folder_is_a_sentence(folder):
     path = folder / "validation.parquet"
     path.write_bytes(path.read_bytes()[:300])
-    assert sentence_of(hub(), folder.parent).startswith("The data set 'data set' cannot be read: ")
+    told = sentence_of(hub(), folder.parent)
+    assert told.startswith("The data set 'data set' cannot be read: ")
+    assert told.endswith("; check data.path, name, revision and splits.")
 
 
 def test_a_remote_data_set_needs_a_commit(tmp_path):
     (tmp_path / "file").write_text("")
     moves = (
-        f"but 'a/b' is no folder under {tmp_path} and on the hub the text could change under a finished run. "
-        f"Give the commit, 40 hexadecimal digits."
+        f"but 'a/b' is no folder under {tmp_path} and on the hub the text could change under a finished run; "
+        f"give the commit, 40 hexadecimal digits."
     )
     for settings, sentence in (
         (hub(path="a/b"), f"data.revision is missing, {moves}"),
         (hub(path="a/b", revision="main"), f"data.revision is 'main', {moves}"),
         (
             hub(path="./a"),
-            f"{tmp_path}/a does not exist (data.path; relative paths start at --data-root). Correct the path.",
+            f"{tmp_path}/a does not exist (data.path; relative paths start at --data-root); correct the path.",
         ),
         (
             hub(path="file"),
-            f"{tmp_path}/file is a file, but data.path of kind hub is a folder or a name. Use kind: files.",
+            f"{tmp_path}/file is a file, but data.path of kind hub is a folder or a name; use kind: files.",
         ),
     ):
         assert problems(settings, tmp_path) == [("path", sentence)]
@@ -143,7 +145,7 @@ def test_without_a_network_a_remote_data_set_is_a_sentence(tmp_path):
     )
     assert ended.stderr.splitlines()[-1] == (
         "lightning_modules.errors.DataError: The data set 'nobody/nothing' cannot be fetched from the hub: no "
-        "connection. Run once with a network, after which it is read from Hugging Face's cache, or use local "
+        "connection; run once with a network, after which it is read from Hugging Face's cache, or use local "
         "files."
     )
 
@@ -159,8 +161,11 @@ def test_the_address_of_a_folder_is_what_is_in_it(folder):
     assert content_address(hub(path="renamed", validation="train"), root) != base
     (renamed / "validation.parquet").rename(renamed / "test.parquet")
     assert content_address(hub(path="renamed", validation="train", test="test"), root) != base
-    with pytest.raises(DataError, match="no split 'validation'"):
+    with pytest.raises(DataError) as error:
         content_address(hub(path="renamed"), root)
+    assert str(error.value) == (
+        f"{renamed} has no split 'validation' (data.validation), only 'train', 'test'; name one that is there."
+    )
 
 
 def test_looking_at_a_folder_does_not_load_torch(folder):

@@ -146,21 +146,26 @@ def complaint(function, *arguments, **options):
 def test_too_few_tokens_are_refused_with_the_clusters_they_are_enough_for():
     states, tokens = generator(0).standard_normal((990, 4)), np.arange(990) % 7
     assert complaint(token_information, states, tokens, np.arange(990), clusters=100, seed=0) == (
-        "100 clusters need at least 500 tokens in each half of the sentences (5 per cluster), "
-        "but the halves hold 495 and 495. Use more text or at most 99 clusters."
+        "each half of the sentences needs at least 5 tokens per cluster, 500 with clusters = 100, but the halves "
+        "hold 495 and 495; use more text or lower clusters to at most 99."
     )
     assert token_information(states, tokens, np.arange(990), clusters=99, seed=0).n == 990
     tiny = complaint(token_information, states[:8], tokens[:8], np.arange(8), clusters=1, seed=0)
-    assert tiny.endswith("but the halves hold 4 and 4. Use more text.")
-    assert complaint(token_information, states, tokens, np.zeros(990, int), clusters=2, seed=0) == (
-        "a split into halves needs at least 2 sentences, got 1. Use more text."
+    assert tiny == (
+        "each half of the sentences needs at least 5 tokens per cluster, 5 with clusters = 1, but the halves hold "
+        "4 and 4; use more text."
     )
-    assert "but clusters is 0" in complaint(token_information, states, tokens, np.arange(990), clusters=0, seed=0)
+    assert complaint(token_information, states, tokens, np.zeros(990, int), clusters=2, seed=0) == (
+        "a split into halves needs at least 2 sentences, got 1; use more text."
+    )
+    assert complaint(token_information, states, tokens, np.arange(990), clusters=0, seed=0) == (
+        "clusters must be at least 1 and at most the number of tokens, 990, but is 0."
+    )
 
 
 def test_unfit_labels_and_states_are_refused():
     assert complaint(token_information, np.ones((3, 2)), [1, 2, 3], [1, 2], clusters=1, seed=0) == (
-        "each token needs one of each, but there are 3 states, 3 labels, 2 sentences."
+        "each token needs one of each, but the lengths are states 3, labels 3, sentences 2."
     )
     assert complaint(token_information, np.ones((2, 2)), [0.5, 1], [1, 2], clusters=1, seed=0) == (
         "labels must be a list of integers, one for each token, but they are float64 of shape (2,)."
@@ -169,6 +174,6 @@ def test_unfit_labels_and_states_are_refused():
     states = np.ones((40, 2))
     states[3, 1] = np.nan
     assert complaint(token_information, states, np.zeros(40, int), np.arange(40), clusters=2, seed=0) == (
-        "states must be finite, but 1 of its values are NaN or infinite, the first at row 3, column 1. Look for a "
-        "diverged run or for padding that was kept."
+        "states must be finite, but NaN or infinity stands in 1 of 80 values, first at row 3, column 1; look for "
+        "a diverged run or for padding that was kept."
     )

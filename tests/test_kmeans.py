@@ -204,10 +204,13 @@ def test_a_gpu_finds_the_same_groups_and_repeats_itself():
 def test_unfit_states_and_clusters_are_refused():
     with pytest.raises(MeasureError) as error:
         Points(np.ones((3, 2))).fit(clusters=4, rng=generator(0))
-    assert str(error.value) == "k-means can make 1 to 3 clusters of 3 tokens, but clusters is 4."
+    assert str(error.value) == "clusters must be at least 1 and at most the number of tokens, 3, but is 4."
     with pytest.raises(MeasureError) as error:
         Points(np.ones((3, 2))).fit(clusters=0, rng=generator(0))
-    assert str(error.value) == "k-means can make 1 to 3 clusters of 3 tokens, but clusters is 0."
+    assert str(error.value) == "clusters must be at least 1 and at most the number of tokens, 3, but is 0."
     with pytest.raises(MeasureError) as error:
         Points(np.array([[1.0], [np.inf]]))
-    assert str(error.value).startswith("states must be finite, but 1 of its values are NaN or infinite")
+    assert str(error.value) == (
+        "states must be finite, but NaN or infinity stands in 1 of 2 values, first at row 1, column 0; look for a "
+        "diverged run or for padding that was kept."
+    )

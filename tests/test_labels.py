@@ -241,7 +241,7 @@ def test_a_sentence_of_another_text_is_named():
         token_labels([CAT, SEA._replace(text="Il vient.")], [[], []])
     assert str(caught.value) == (
         "sentence 2: labels that do not align with the text: expected word 1, 'Je', but found 'Il vient.' in 'Il "
-        "vient.'. Give words and text of the same sentence."
+        "vient.'; give words and text of the same sentence."
     )
 
 
@@ -321,7 +321,7 @@ def test_labels_of_another_text_are_refused():
             labels_of_split(split, sentences, tokenizer, max_length=max_length)
         return str(caught.value)
 
-    advice = "expected that of the tokens. Give labels of this text."
+    advice = "expected that of the tokens; give labels of this text."
     assert error([SEA, CAT]) == f"labels of another text: sentence 1 with labels is {SEA.text!r}, {advice}"
     assert error([CAT, CAT]) == f"labels of another text: sentence 2 with labels is {CAT.text!r}, {advice}"
     assert error([CAT]) == f"labels of another text: sentence 2 with labels is missing, {advice}"
@@ -349,15 +349,15 @@ def test_texts_and_labels_that_differ_are_refused():
 
     assert error([CAT, SEA], [CAT.text, "Je viens de la mer.", "x"]) == (
         "a.conllu has labels of another text than a.txt: sentence 2 is 'Je viens du marché, dit-il.' there and "
-        "'Je viens de la mer.' here. Give labels of these sentences in this order."
+        "'Je viens de la mer.' here; give labels of these sentences in this order."
     )
     assert error([CAT], [CAT.text, SEA.text]) == (
-        "a.conllu has 1 sentences, but a.txt has 2, the first 1 being the same. Give labels of these sentences in "
-        "this order."
+        "a.conllu and a.txt agree as far as both go, but not in their numbers of sentences, 1 and "
+        "2; give labels of these sentences in this order."
     )
     assert error([CAT] * 1001, [CAT.text] * 1000) == (
-        "a.conllu has 1,001 sentences, but a.txt has 1,000, the first 1,000 being the same. Give labels of these "
-        "sentences in this order."
+        "a.conllu and a.txt agree as far as both go, but not in their numbers of sentences, 1,001 and "
+        "1,000; give labels of these sentences in this order."
     )
 
 

@@ -32,7 +32,7 @@ def test_four_gpus_are_shared_out_without_overlap():
     assert shared == ["0", "1", "0", "1", "0"]  # small runs of one device each share a card
     with pytest.raises(ResultsError) as error:
         assign_devices(four, slots=3, devices=2)
-    assert str(error.value) == "--slots 3 with --devices 2 needs 6 GPUs, but there are 4; lower one of the two."
+    assert str(error.value) == "--slots 3 with --devices 2 needs 6 GPUs, but finds 4; lower one of the two."
 
 
 def test_threads_share_the_cores(monkeypatch):

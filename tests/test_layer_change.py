@@ -117,12 +117,16 @@ def test_without_labels_there_are_no_parts_of_speech():
 
 def test_too_few_tokens_for_the_width_are_refused_and_a_few_more_have_no_error():
     layers, sample = made_up(20)
-    with pytest.warns(UserWarning, match="below 10 tokens per feature"):
+    warning = (
+        r"^PWCCA of 20 tokens at a width of 4: below 10 tokens per feature most of a weak similarity is chance; "
+        r"show its floor beside it\.$"
+    )
+    with pytest.warns(UserWarning, match=warning):
         found = list(changes(layers, sample.sentence_N))
     assert all(math.isnan(row["standard_error"]) for row in found)  # 18 tokens are below 5 for each of 4 features
     with pytest.raises(MeasureError) as error:
         list(changes([layer[:19] for layer in layers], sample.sentence_N[:19]))
     assert str(error.value) == (
-        "layer_change needs at least 5 tokens per feature: 4 features need 20 tokens, got 19. Capture more "
+        "layer_change needs at least 5 tokens per feature, 20 at a width of 4, but got 19; capture more "
         "sentences or project the layer down first."
     )

@@ -4,6 +4,7 @@ Shapes: N tokens, D and E features.
 """
 
 import pickle
+import re
 from functools import reduce
 from operator import add
 
@@ -196,10 +197,10 @@ def test_only_the_named_pairs_are_kept_and_cost_memory():
             found = measure(neighbours.side(i), neighbours.side(j))
             assert found == pytest.approx(measure(every.side(i), every.side(j)), abs=1e-12)  # rounding
     assert complaint(procrustes, neighbours.side(3), neighbours.side(1)) == (
-        "Procrustes needs sides 3 and 1, but these Moments do not keep that pair. Name it in `pairs`."
+        "Procrustes needs sides 3 and 1, but these Moments do not keep that pair; name it in `pairs`."
     )
     assert complaint(procrustes, neighbours.side(0), neighbours.side(2)) == (
-        "Procrustes needs sides 0 and 2, but these Moments do not keep that pair. Name it in `pairs`."
+        "Procrustes needs sides 0 and 2, but these Moments do not keep that pair; name it in `pairs`."
     )
     matrices = (len(pickle.dumps(every)) - len(pickle.dumps(neighbours))) / (8 * 40**2)
     assert matrices == pytest.approx(15 - 9, abs=0.1)  # five sides and ten pairs, or four
@@ -228,7 +229,7 @@ def test_moments_that_differ_in_pairs_or_origin_are_not_added_up():
     x, y = related()
     first = streamed(x, y)
     message = (
-        "Only Moments of the same pairs and the same origin can be added or subtracted. Make the second ones as "
+        "Only Moments of the same pairs and the same origin can be added or subtracted; make the second ones as "
         "Moments(pairs=..., origin=first.origin)."
     )
     for other in (
@@ -242,7 +243,8 @@ def test_moments_that_differ_in_pairs_or_origin_are_not_added_up():
     more = streamed(x, y, origin=first.origin)
     more.add(x, y)
     assert complaint(lambda: first - more) == (
-        "Moments of 600 tokens cannot be subtracted from those of 300. Subtract a part from the whole."
+        "Moments can be subtracted from those of as many tokens or more, but have 600 against 300; subtract a "
+        "part from the whole."
     )
 
 
@@ -315,38 +317,45 @@ def test_unfit_batches_are_refused_and_leave_nothing_behind():
         holed = np.tile(y, (10, 1)).astype(np.float32)
         holed[2500, 3] = float(value)  # after a block of good tokens
         assert refused(np.tile(x, (10, 1)), holed) == (
-            f"side 1 must be finite, but the batch has {value} at row 2500, column 3. "
-            f"Look for a diverged run or for padding that was kept."
+            f"side 1 must be finite, but the batch has {value} at row 2500, column 3; "
+            f"look for a diverged run or for padding that was kept."
         )
         holed = torch.from_numpy(x).clone()
         holed[17, 2] = float(value)
-        assert f"side 0 must be finite, but the batch has {value} at row 17, column 2." in refused(holed, y)
-    assert refused(-1e71 * x, y).startswith("side 0 reaches ")
+        assert refused(holed, y) == (
+            f"side 0 must be finite, but the batch has {value} at row 17, column 2; "
+            f"look for a diverged run or for padding that was kept."
+        )
+    assert refused(-1e71 * x, y) == (
+        f"side 0 reaches {1e71 * np.abs(x).max():.3g}, too much for sums of fourth powers; divide it by its "
+        f"largest absolute value."
+    )
     assert refused(x, np.full((N, E), -2e70)) == (
-        "side 1 reaches 2e+70, too much for sums of fourth powers. Divide it by its largest absolute value."
+        "side 1 reaches 2e+70, too much for sums of fourth powers; divide it by its largest absolute value."
     )
     assert refused(x, y[1:]) == (
-        "Moments add the same tokens in every side, but the sides have 300, 299 rows. "
-        "Capture all from the same token occurrences, in the same order."
+        "Moments add the same tokens in every side, but the sides have 300, 299 rows; "
+        "capture all from the same token occurrences, in the same order."
     )
     message = (
-        "These Moments are of sides of 7, 5 features, but the batch has sides of {}. "
-        "Make new Moments for another encoder."
+        "The sides of these Moments have the widths 7, 5, but those of the batch have {}; "
+        "make new Moments for another encoder."
     )
     assert refused(x, y[:, 1:]) == message.format("7, 4")
     assert refused(x) == message.format("7")
     assert refused() == message.format("none")
-    assert refused(x, y[:0]) == (
-        "side 1 must be a matrix of tokens by features, but its shape is (0, 5). "
-        "Make every token, padding left out, a row."
+    message = (
+        "side {} must be a matrix of tokens by features, but its shape is {}; "
+        "make every token, padding left out, a row."
     )
-    assert "its shape is (7,)" in refused(x[0], y)
-    assert "its shape is (1, 300, 5)" in refused(x, torch.from_numpy(y)[None])
+    assert refused(x, y[:0]) == message.format(1, "(0, 5)")
+    assert refused(x[0], y) == message.format(0, "(7,)")
+    assert refused(x, torch.from_numpy(y)[None]) == message.format(1, "(1, 300, 5)")
     assert refused(x, y * 1j) == "side 1 must hold real numbers, but its type is complex128."
-    assert "type is <U1" in refused(x, np.full((N, E), "a"))
+    assert refused(x, np.full((N, E), "a")) == "side 1 must hold real numbers, but its type is <U1."
     assert refused(x, moments.side(1)) == (
-        "side 1 must be a matrix of tokens by features here, but it is a MomentSide. "
-        "Give the matrix that it was made of."
+        "side 1 must be a matrix of tokens by features here, but it is a MomentSide; "
+        "give the matrix that it was made of."
     )
     assert len(moments) == N
     assert pwcca(moments.side(0), moments.side(1)) == before
@@ -355,42 +364,44 @@ def test_unfit_batches_are_refused_and_leave_nothing_behind():
 def test_sides_that_are_not_there_are_refused():
     x, y = related()
     moments = streamed(x, y)
-    message = "There is no side {}: these Moments have sides 0 to 1."
+    message = "There is no side {}: sides are counted from 0, and the last is 1."
     assert complaint(moments.side, 2) == message.format(2)
     assert complaint(moments.side, -1) == message.format(-1)
-    assert complaint(Moments().side, 0) == ("These Moments have neither origin nor tokens yet. Add a batch first.")
+    assert complaint(Moments().side, 0) == ("These Moments have neither origin nor tokens yet; add a batch first.")
     assert complaint(lambda: Moments().origin) == complaint(Moments().side, 0)
-    assert complaint(Moments(origin=moments.origin).side, 0) == "These Moments hold no tokens. Add a batch first."
-    assert complaint((moments - moments).side, 0) == "These Moments hold no tokens. Add a batch first."
-    assert complaint(Moments().add) == "Moments need at least one side. Give a matrix for each layer."
-    assert complaint(Moments, origin=[]) == "Moments need at least one side. Give a matrix for each layer."
-    assert complaint(Moments(pairs=[(0, 1), (4, 2), (3, 1)]).add, x, y) == (
-        "`pairs` name side 2, but there are 2 sides, counted from 0. Name those."
-    )
-    assert "name side -1" in complaint(Moments, pairs=[(0, -1)], origin=moments.origin)
+    assert complaint(Moments(origin=moments.origin).side, 0) == "These Moments hold no tokens; add a batch first."
+    assert complaint((moments - moments).side, 0) == "These Moments hold no tokens; add a batch first."
+    assert complaint(Moments().add) == "Moments need at least one side; give a matrix for each layer."
+    assert complaint(Moments, origin=[]) == "Moments need at least one side; give a matrix for each layer."
+    message = "`pairs` name side {}, but sides are counted from 0, and the last is 1; name sides that there are."
+    assert complaint(Moments(pairs=[(0, 1), (4, 2), (3, 1)]).add, x, y) == message.format(2)
+    assert complaint(Moments, pairs=[(0, -1)], origin=moments.origin) == message.format(-1)
     assert complaint(Moments, origin=[x[0], y]) == (
         "origin 1 must be a vector, a number for each feature, but its shape is (300, 5)."
     )
-    assert "origin 0 must be finite" in complaint(Moments, origin=[x[0] * np.nan])
+    assert complaint(Moments, origin=[x[0] * np.nan]) == (
+        "origin 0 must be finite, but NaN or infinity stands in 7 of 7 values, first at row 0, column 0; "
+        "look for a diverged run or for padding that was kept."
+    )
 
 
 def test_only_sides_that_were_added_up_together_are_compared():
     x, y = related()
     moments = streamed(x, y)
     assert complaint(linear_cka, moments.side(0), streamed(x, y).side(1)) == (
-        "linear CKA compares sides of the same Moments, but x and y are of different ones. "
-        "Add the batches of both to the same Moments."
+        "linear CKA compares sides of the same Moments, but x and y are of different ones; "
+        "add the batches of both to the same Moments."
     )
     message = (
-        "PWCCA compares two matrices or two sides of the same Moments, but x and y are one of each. "
-        "Add both to the same Moments."
+        "PWCCA compares two matrices or two sides of the same Moments, but x and y are one of each; "
+        "add both to the same Moments."
     )
     for mixture in ((moments.side(0), y), (x, moments.side(1)), (Side.of(x), moments.side(1))):
         assert complaint(pwcca, *mixture) == message
     left, right = moments.side(0), moments.side(1)
     linear_cka(left, right)
     moments.add(x, y)
-    message = "Side {} was asked for after 300 tokens, but there are 600 by now. Ask for it again."
+    message = "Side {} was asked for when the number of tokens was 300, but now it is 600; ask for it again."
     assert complaint(linear_cka, left, moments.side(1)) == message.format(0)
     assert complaint(linear_cka, moments.side(0), right) == message.format(1)
     assert complaint(cca, left, right) == message.format(0)
@@ -409,8 +420,8 @@ def test_measures_that_need_the_tokens_refuse_moments(measure):
     x, y = related()
     moments = streamed(x, y)
     message = (
-        "{} must be a matrix of tokens by features here, but it is a MomentSide. "
-        "Give the matrix that it was made of."
+        "{} must be a matrix of tokens by features here, but it is a MomentSide; "
+        "give the matrix that it was made of."
     )
     assert complaint(measure, moments.side(0), moments.side(1)) == message.format("x")
     assert complaint(measure, x, moments.side(1)) == message.format("y")
@@ -421,14 +432,14 @@ def test_sides_that_hardly_vary_are_refused():
     moments = streamed(x, np.full((N, 3), 0.1), sizes=(50,))
     for measure, label in ((pwcca, "PWCCA"), (debiased_cka, "debiased CKA"), (procrustes, "Procrustes")):
         assert complaint(measure, moments.side(0), moments.side(1)) == (
-            f"{label} is undefined: all 300 rows of y are equal. There is nothing to compare."
+            f"{label} is undefined: all 300 rows of y are equal; look for a collapsed run."
         )
     assert complaint(participation_ratio, moments.side(1)) == (
-        "participation ratio is undefined: all 300 rows of x are equal. There is nothing to compare."
+        "participation ratio is undefined: all 300 rows of x are equal; look for a collapsed run."
     )
     message = (
         "Side 1 varies too little for precise sums: its means are more than 10 standard deviations from the "
-        "origin. Give an `origin` near the means."
+        "origin; give an `origin` near the means."
     )
     deviation_E = np.linalg.norm(y.std(0)) * np.eye(E)[2]  # of all features together, in one direction
     near, far = ([x.mean(0), y.mean(0) + count * deviation_E] for count in (9.9, 10.1))
@@ -436,7 +447,7 @@ def test_sides_that_hardly_vary_are_refused():
     assert complaint(streamed(x, y, origin=far).side, 1) == message
     assert complaint(streamed(x, np.full((N, 3), 0.1), origin=[x[0], np.zeros(3)]).side, 1) == message
     assert complaint(streamed(x, 1e-75 * (y - y.mean(0)), origin=[x[0], np.zeros(E)]).side, 1) == (
-        "Side 1 varies too little for precise sums: by less than 1e-70. Divide it by its largest absolute value."
+        "Side 1 varies too little for precise sums: by less than 1e-70; divide it by its largest absolute value."
     )
 
 
@@ -448,13 +459,18 @@ def test_tokens_of_all_batches_together_decide_whether_there_are_enough():
 
     for measure, label in ((cca, "CCA"), (svcca, "SVCCA"), (pwcca, "PWCCA")):
         assert complaint(measure, *sides(49)) == (
-            f"{label} needs at least 5 tokens per feature: 10 features need 50 tokens, got 49. "
-            f"Capture more sentences or project the layer down first."
+            f"{label} needs at least 5 tokens per feature, 50 at a width of 10, but got 49; "
+            f"capture more sentences or project the layer down first."
         )
         for tokens in (50, 99):
-            with pytest.warns(UserWarning, match=f"^{label} of {tokens} tokens and 10 features: below 10 tokens"):
+            warning = (
+                f"{label} of {tokens} tokens at a width of 10: below 10 tokens per feature most of a weak "
+                f"similarity is chance; show its floor beside it."
+            )
+            with pytest.warns(UserWarning, match=f"^{re.escape(warning)}$"):
                 measure(*sides(tokens))
         measure(*sides(100))  # a warning would be an error here
-    assert "needs at least 4 tokens, got 3" in complaint(debiased_cka, *sides(3))
-    assert "needs at least 2 tokens, got 1" in complaint(procrustes, *sides(1))
-    assert "needs at least 2 tokens, got 1" in complaint(effective_rank, next(sides(1)))
+    message = "{} needs at least {} tokens, got {}; capture more sentences."
+    assert complaint(debiased_cka, *sides(3)) == message.format("debiased CKA", 4, 3)
+    assert complaint(procrustes, *sides(1)) == message.format("Procrustes", 2, 1)
+    assert complaint(effective_rank, next(sides(1))) == message.format("effective rank", 2, 1)

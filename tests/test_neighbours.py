@@ -162,19 +162,22 @@ def test_states_without_direction_and_impossible_numbers_are_refused():
     x_ND = np.ones((5, 2))
     x_ND[2] = x_ND[4] = 0
     assert complaint(nearest_others, x_ND, neighbours=1) == (
-        "a cosine needs states that are not 0, but 2 of 5 are 0 in all columns, the first at row 2. "
-        "Leave those tokens out."
+        "a cosine needs states that are not 0, but in 2 of 5 all values are 0, first in row 2; "
+        "leave such tokens out."
     )
     x_ND[2] = np.nan
-    assert "must be finite, but 2 of its values" in complaint(nearest_others, x_ND, neighbours=1)
-    for number in (0, 5):
-        assert complaint(nearest_others, np.ones((5, 2)), neighbours=number) == (
-            f"neighbours must be from 1 to the 4 others that each of 5 tokens has, but is {number}. "
-            f"Use more tokens or fewer neighbours."
-        )
-    assert "the 1 others that each of 2 tokens has" in complaint(
-        nearest_of_group, np.ones((5, 2)), np.array([0, 0, 0, 1, 1]), neighbours=2
+    assert complaint(nearest_others, x_ND, neighbours=1) == (
+        "states must be finite, but NaN or infinity stands in 2 of 10 values, first at row 2, column 0; "
+        "look for a diverged run or for padding that was kept."
     )
+    message = (
+        "neighbours must be at least 1 and less than the number of tokens, {}, but is {}; "
+        "use more tokens or fewer neighbours."
+    )
+    for number in (0, 5):
+        assert complaint(nearest_others, np.ones((5, 2)), neighbours=number) == message.format(5, number)
+    of_two_groups = complaint(nearest_of_group, np.ones((5, 2)), np.array([0, 0, 0, 1, 1]), neighbours=2)
+    assert of_two_groups == message.format(2, 2)
 
 
 # Scores and chance -----------------------------------------------------------------------------------
@@ -452,14 +455,15 @@ def test_the_rows_ignore_lengths_and_rotations_and_repeat():
 
 def test_too_little_text_is_refused_before_there_are_states():
     sample = sample_of(np.repeat([4, 7, 9], [50, 19, 18]))
-    assert complaint(require_occurrences, sample, asked()) == (
-        "neighbours needs 2 types of 20 occurrences or more, but the text has 1, and its second most frequent "
-        "type occurs 19 times; use more text or fewer occurrences."
+    message = (
+        "neighbours needs 2 types of {} occurrences or more, but the text has {}, and the count of its second "
+        "most frequent type is 19; use more text or fewer occurrences."
     )
-    assert "but the text has 0" in complaint(require_occurrences, sample, asked(occurrences=60))
+    assert complaint(require_occurrences, sample, asked()) == message.format(20, 1)
+    assert complaint(require_occurrences, sample, asked(occurrences=60)) == message.format(60, 0)
     require_occurrences(sample, asked(occurrences=19))
     states_ND = np.ones((87, 2), np.float32)
-    assert complaint(list, neighbours([states_ND], sample, asked())).startswith("neighbours needs 2 types of 20")
+    assert complaint(list, neighbours([states_ND], sample, asked())) == message.format(20, 1)
 
 
 def test_more_neighbours_than_there_are_occurrences_are_refused():

@@ -136,7 +136,7 @@ def test_tokens_drawn_with_replacement_would_raise_the_estimate_where_the_jackkn
 
 def test_unfit_labels_are_refused():
     for tokens, clusters, expected in (
-        ([1, 2, 3], [1, 2], "each token needs one of each, but there are 3 tokens, 2 clusters."),
+        ([1, 2, 3], [1, 2], "each token needs one of each, but the lengths are tokens 3, clusters 2."),
         (
             [0.5, 1],
             [1, 2],
@@ -158,4 +158,4 @@ def test_unfit_labels_are_refused():
         assert str(error.value) == expected
     with pytest.raises(MeasureError) as error:
         plug_in_estimate([1, 2], [1, 2], blocks_N=np.zeros(3, int))
-    assert str(error.value) == "each token needs one of each, but there are 2 tokens, 3 blocks."
+    assert str(error.value) == "each token needs one of each, but the lengths are tokens 2, blocks 3."

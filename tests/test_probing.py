@@ -134,8 +134,8 @@ def test_one_class_is_refused():
     with pytest.raises(MeasureError) as error:
         list(rows_of(only, group="made up"))
     assert str(error.value) == (
-        "probing: the 600 training examples of made up have one class, but a probe tells classes apart; raise the "
-        "measure's `examples` or leave the task out."
+        "probing: the training examples of made up (600) have one class, but a probe tells classes apart; raise "
+        "the measure's `examples` or leave the task out."
     )
 
 

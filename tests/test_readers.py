@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -138,8 +139,8 @@ def test_bytes_that_are_no_text_have_a_line_and_a_place(tmp_path, name):
     (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
     line, place = (2, 11) if name == "a.jsonl" else (3, 3)
     assert sentence_of(tmp_path / name, Columns("en")) == (
-        f"{tmp_path / name}, line {line}: byte 0xeb at place {place} of the line is no UTF-8. "
-        f"Convert the file to UTF-8 or remove the line."
+        f"{tmp_path / name}, line {line}: byte 0xeb at place {place} of the line is no UTF-8; "
+        f"convert the file to UTF-8 or remove the line."
     )
 
 
@@ -147,7 +148,7 @@ def test_bytes_that_are_no_text_in_parquet_have_a_row(tmp_path):
     strings = pa.array([b"ok"] * 4999 + [b"Zo\xeb"], pa.binary()).view(pa.string())
     pq.write_table(pa.table({"en": strings}), path := tmp_path / "a.parquet")
     assert sentence_of(path, Columns("en")) == (
-        f"{path}, row 5000: column 'en' is no UTF-8 at byte 3. Write it as UTF-8."
+        f"{path}, row 5000: column 'en' is no UTF-8 at byte 3; write it as UTF-8."
     )
 
 
@@ -156,12 +157,12 @@ def test_a_missing_column_lists_those_there_are(tmp_path, ending):
     path = write(tmp_path / f"a{ending}", ROWS)
     where = f"{path}, line 1" if "jsonl" in ending else str(path)
     for columns, sentence in (
-        (Columns("En"), "no column 'En' (data.text); its columns are {}. Did you mean 'en'?"),
+        (Columns("En"), "no column 'En' (data.text), only {}; did you mean 'en'?"),
         (
             Columns("en", "french"),
-            "no column 'french' (data.target); its columns are {}. Set data.target to one of them.",
+            "no column 'french' (data.target), only {}; set data.target to one that is there.",
         ),
-        (Columns("en", "de", "docs"), "no column 'docs' (data.document); its columns are {}. Did you mean 'doc'?"),
+        (Columns("en", "de", "docs"), "no column 'docs' (data.document), only {}; did you mean 'doc'?"),
     ):
         expected = f"{where} has " + sentence.format("'en', 'de', 'doc', 'other'")
         assert sentence_of(path, columns) == expected
@@ -173,24 +174,25 @@ def test_a_missing_column_lists_those_there_are(tmp_path, ending):
 def test_a_column_that_is_there_twice_is_refused(tmp_path):
     pq.write_table(pa.Table.from_arrays([pa.array(["a"])] * 2, names=["en", "en"]), tmp_path / "a.parquet")
     for path in (_text(tmp_path / "a.csv", "en,en\na,b\n"), tmp_path / "a.parquet"):
-        expected = f"{path} has 2 columns 'en' (data.text), expected one. Rename the others."
+        expected = f"{path} has 2 columns 'en' (data.text), expected one; rename the others."
         assert sentence_of(path, Columns("en")) == expected
 
 
 def test_a_parquet_column_of_another_type_is_refused(tmp_path):
     pq.write_table(pa.table({"en": [1, 2]}), path := tmp_path / "a.parquet")
-    expected = f"{path}: column 'en' (data.text) holds int64, expected text. Name a column of strings."
+    expected = f"{path}: column 'en' (data.text) holds int64, expected text; name a column of strings."
     assert sentence_of(path, Columns("en")) == expected
-    with pytest.raises(DataError, match="holds int64"):
+    with pytest.raises(DataError) as caught:
         check_head(path, Columns("en"))
+    assert str(caught.value) == expected
     assert [c.text for c in cells(write(tmp_path / "b.parquet", ROWS), Columns("en"))]  # a counter-example
 
 
 @pytest.mark.parametrize(
     ("line", "what"),
     [
-        ('{"en": "a"', "no valid JSON (Expecting ',' delimiter). Write one object a line."),
-        ("not json", "no valid JSON (Expecting value). Write one object a line."),
+        ('{"en": "a"', "no valid JSON (Expecting ',' delimiter); write one object a line."),
+        ("not json", "no valid JSON (Expecting value); write one object a line."),
         ('["a", "b"]', """expected an object with columns, found ["a", "b"]."""),
     ],
 )
@@ -209,7 +211,8 @@ def test_json_that_python_cannot_hold_is_a_sentence_too(tmp_path, line):
 def test_a_row_with_too_few_or_too_many_fields(tmp_path):
     for path in (_text(tmp_path / "a.csv", "en,de\na,b\nc\n"), _text(tmp_path / "a.tsv", "en\tde\na\tb\nc\n")):
         assert sentence_of(path, Columns("en", "de")) == (
-            f"{path}, line 3: 1 fields, but the first line names 2 columns. Correct the line."
+            f"{path}, line 3: expected as many fields as the first line names columns, 2, but found 1; "
+            f"correct the line."
         )
 
 
@@ -219,7 +222,7 @@ def test_a_row_with_too_few_or_too_many_fields(tmp_path):
 def test_wrong_quotes_in_csv(tmp_path, row, what):
     path = _text(tmp_path / "a.csv", f"en,de\na,b\n{row}")
     assert sentence_of(path, Columns("en")) == (
-        f"{path}, line 3: {what}. Write a field with a separator, a quote or a line break in quotes, and double "
+        f"{path}, line 3: {what}; write a field with a separator, a quote or a line break in quotes, and double "
         f"its own quotes."
     )
 
@@ -232,10 +235,10 @@ def test_a_gz_file_cut_anywhere_is_a_sentence(tmp_path, ending):
         path.write_bytes(whole[:length])
         sentence = sentence_of(path, Columns("en"))
         assert sentence.startswith(f"{path} cannot be read")
-        assert sentence.endswith(". Make or copy it again.")
+        assert sentence.endswith("; make or copy it again.")
     path.write_bytes(b"en\nno gz at all\n")
     assert sentence_of(path, Columns("en")) == (
-        f"{path} cannot be read: Not a gzipped file (b'en'). Make or copy it again."
+        f"{path} cannot be read: Not a gzipped file (b'en'); make or copy it again."
     )
 
 
@@ -244,7 +247,8 @@ def test_a_parquet_file_cut_anywhere_is_a_sentence(tmp_path):
     whole = path.read_bytes()
     for length in range(0, len(whole), 7):
         path.write_bytes(whole[:length])
-        with pytest.raises(DataError, match=r"cannot be read as parquet: .*[^.]\. Make or copy it again\.$"):
+        where = rf"^{re.escape(str(path))} cannot be read as parquet: .*[^.]; make or copy it again\.$"
+        with pytest.raises(DataError, match=where):
             cells(path)
 
 
@@ -254,7 +258,8 @@ def test_damage_inside_a_parquet_file_is_a_sentence(tmp_path):
     whole = bytearray(path.read_bytes())
     whole[len(whole) // 2] ^= 1
     path.write_bytes(whole)
-    with pytest.raises(DataError, match="cannot be read as parquet"):
+    where = rf"^{re.escape(str(path))} cannot be read as parquet: .*[^.]; make or copy it again\.$"
+    with pytest.raises(DataError, match=where):
         cells(path, Columns("en"))
 
 
@@ -263,4 +268,4 @@ def test_the_head_alone_finds_what_the_head_shows(tmp_path):
     check_head(path, Columns("en"))  # the second line is not looked at
     with pytest.raises(DataError) as caught:
         check_head(_text(tmp_path / "a.txt.gz", ""), Columns("en"))
-    assert str(caught.value) == f"{tmp_path}/a.txt.gz is empty. Give a file with a sentence a line or row."
+    assert str(caught.value) == f"{tmp_path}/a.txt.gz is empty; give a file with a sentence a line or row."

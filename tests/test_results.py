@@ -164,8 +164,8 @@ def test_a_foreign_table_is_a_sentence(tmp_path):
     with pytest.raises(ResultsError) as error:
         results.read(path)
     assert str(error.value) == (
-        f"{path}: this is no table of results: it lacks arm and also has lr. "
-        f"The columns are {', '.join(results.COLUMNS)}."
+        f"{path}: this is no table of results: it lacks arm and also has lr; "
+        f"give one with the columns {', '.join(results.COLUMNS)}."
     )
 
 
@@ -190,7 +190,7 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_beside_it(tmp_path, monkeyp
     monkeypatch.setattr(os, step, full)
     with pytest.raises(FilesError) as error:
         results.write(results.table([row(step=600)]), path)
-    assert str(error.value) == f"{path} cannot be written: the disk is full. Free some space, then start again."
+    assert str(error.value) == f"{path} cannot be written: the disk is full; free some space, then start again."
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["results.parquet"]
 

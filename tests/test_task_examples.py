@@ -272,19 +272,19 @@ def test_a_file_that_is_missing_or_damaged_or_lacks_something_is_named(tmp_path)
     )
     write(place, sentence=["a", None], label=[1, 0])
     assert error_of(TASKS["sst2"], tmp_path) == (
-        f"task sst2: {place}, row 2: sentence is empty, expected a value. Remove the row."
+        f"task sst2: {place}, row 2: sentence is empty, expected a value; remove the row."
     )
     place.write_bytes(b"PAR1 and nothing else")
     said = error_of(TASKS["sst2"], tmp_path)
     assert said.startswith(f"task sst2: {place} cannot be read as parquet: ")
-    assert said.endswith(". Copy it again.")
+    assert said.endswith("; copy it again.")
 
 
 def test_answers_that_do_not_suit_their_text_are_refused(tmp_path):
     write(tmp_path / "ner/wikigold/test.parquet", tokens=[["a"], ["In", "Rome"]], ner_tags=[["O"], ["O"]])
     assert error_of(TASKS["wikigold"], tmp_path) == (
-        "task wikigold: example 2 has 2 words and 1 tags, expected a tag for each word, and a word at least. "
-        "Correct or remove it."
+        "task wikigold: example 2 has words and tags of the lengths 2 and 1, expected a tag for each word, and "
+        "a word at least; correct or remove it."
     )
     write(
         tmp_path / "qa_xquad/en.test.parquet",
@@ -296,7 +296,7 @@ def test_answers_that_do_not_suit_their_text_are_refused(tmp_path):
     )
     everywhere = replace(TASKS["xquad"], divided_by=None)
     assert error_of(everywhere, tmp_path) == (
-        "task xquad: example 1: the answer 'He' does not stand at character 0 of its context. Correct or remove "
+        "task xquad: example 1: the answer 'He' does not stand at character 0 of its context; correct or remove "
         "it."
     )
 

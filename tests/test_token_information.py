@@ -194,7 +194,7 @@ def test_the_output_of_a_text_with_one_token_is_refused():
     with pytest.raises(MeasureError) as error:
         asked(one, wanted(), "masked_lm")
     assert str(error.value) == (
-        "the output label needs a text of at least 2 different tokens, got 1. Use another text or leave `output` "
+        "the output label needs a text of at least 2 different tokens, got 1; use another text or leave `output` "
         "out of `about`."
     )
 
@@ -209,9 +209,13 @@ def test_the_number_of_clusters_that_a_refusal_names_is_enough_for_every_questio
         ids = np.random.default_rng(seed).integers(FIRST_WORD_ID, 60, size=offsets[-1])
         sample = whole_sentences(ids, offsets, np.ones(len(ids), bool), len(ids))
         about = ("input", "previous", "next")
-        with pytest.raises(MeasureError, match="Use more text or at most") as error:
+        sentence = (
+            r"^each half of the sentences needs at least 5 tokens per cluster, 5000 with clusters = 1000, but the "
+            r"halves hold \d+ and \d+; use more text or lower clusters to at most \d+\.$"
+        )
+        with pytest.raises(MeasureError, match=sentence) as error:
             list(information_rows([], sample, wanted(clusters=1000, about=about)))
-        enough = int(str(error.value).split()[-2])
+        enough = int(str(error.value).split()[-1].removesuffix("."))
         questions = asked(sample, wanted(about=about), None)
         require_enough(questions, sample, wanted(clusters=enough))
         with pytest.raises(MeasureError):

@@ -166,8 +166,8 @@ def test_a_vocabulary_that_the_text_cannot_fill_is_refused():
         train(["aa ab"], 1000, what="data.target")
     # 5 special tokens, 3 bytes (space, a, b) and the merges " a", " aa", " ab"
     assert str(caught.value) == (
-        "data.target: a vocabulary of 1,000 sub-words is wanted, but the training text has only 11. "
-        "Lower data.vocab_size to at most that or give more text."
+        "data.target: a vocabulary of 1,000 sub-words is wanted, but the training text has only 11; "
+        "lower data.vocab_size to at most that or give more text."
     )
     assert train(["aa ab"], 11, what="data.target").get_vocab_size() == 11
 

@@ -273,7 +273,7 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing(tokens, root, tmp_path):
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.stderr.splitlines()[-1] == (
         f"lightning_modules.errors.FilesError: {tmp_path}/{tokens.address} cannot be written: the file is larger "
-        f"than the limit. Raise the limit (ulimit -f), then start again."
+        f"than the limit; raise the limit (ulimit -f), then start again."
     )
     assert [path.name for path in tmp_path.iterdir()] == [f".{tokens.address}.lock"]
 
@@ -289,17 +289,24 @@ def test_a_store_that_may_not_be_written_is_a_sentence(tokens, root, tmp_path, m
     content_address(settings(), root)  # reads the text while that still works
     with monkeypatch.context() as patch:
         patch.setattr(os, call, refuse)
-        with pytest.raises(FilesError, match=rf"{tmp_path}.* cannot be written: .*, then start again\.$"):
+        with pytest.raises(FilesError, match=rf"^{tmp_path}.* cannot be written: .*; .*, then start again\.$"):
             prepare(settings(), data_root=root, store=tmp_path / "store")
     assert not list(tmp_path.glob(f"store/*{tokens.address}")) + list(tmp_path.glob("store/*.partial"))
 
 
 def test_text_that_is_unfit_leaves_nothing(root, tmp_path):
-    with pytest.raises(DataError, match=r"^data\.text: a vocabulary of 60,000 sub-words is wanted"):
+    sentence = (
+        r"^data\.text: a vocabulary of 60,000 sub-words is wanted, but the training text has only [\d,]+; lower "
+        r"data\.vocab_size to at most that or give more text\.$"
+    )
+    with pytest.raises(DataError, match=sentence):
         prepare(settings(vocab_size=60_000), data_root=root, store=tmp_path)
     (tmp_path / "bad.jsonl").write_text(json.dumps({"text": "a", "target": "A", "document": 0}) + "\nbroken\n")
-    with pytest.raises(DataError, match=r"bad\.jsonl, line 2: no valid JSON"):
+    with pytest.raises(DataError) as caught:
         prepare(settings(validation=str(tmp_path / "bad.jsonl")), data_root=root, store=tmp_path / "store")
+    assert str(caught.value) == (
+        f"{tmp_path}/bad.jsonl, line 2: no valid JSON (Expecting value); write one object a line."
+    )
     assert {path.suffix for path in tmp_path.rglob("*") if path.is_file()} == {".lock", ".jsonl"}
 
 
@@ -314,7 +321,7 @@ def copy(tokens, tmp_path):
 def damaged(folder, check="sizes"):
     with pytest.raises(DataError) as caught:
         load(folder, check=check)
-    head, tail = f"The token store {folder} is damaged: ", ". Delete the folder; it is made again."
+    head, tail = f"The token store {folder} is damaged: ", "; delete the folder, which is then made again."
     assert str(caught.value).startswith(head)
     assert str(caught.value).endswith(tail)
     return str(caught.value).removeprefix(head).removesuffix(tail)
@@ -376,14 +383,18 @@ def test_a_folder_that_is_not_there_is_a_sentence(tmp_path):
     with pytest.raises(DataError) as caught:
         load(tmp_path / "no")
     assert str(caught.value) == (
-        f"{tmp_path}/no does not exist, expected a token store. Run `ablate run`, which makes it."
+        f"{tmp_path}/no does not exist, expected a token store; run `ablate run`, which makes it."
     )
 
 
 def test_a_damaged_store_is_made_again_once_it_is_deleted(root, copy, tokens):
     (copy / "tokens.json").unlink()
-    with pytest.raises(DataError, match=r"Delete the folder; it is made again\.$"):
+    with pytest.raises(DataError) as caught:
         prepare(settings(), data_root=root, store=copy.parent)
+    assert str(caught.value) == (
+        f"The token store {copy} is damaged: tokens.json is missing or unreadable; delete the folder, which is "
+        f"then made again."
+    )
     shutil.rmtree(copy)
     assert prepare(settings(), data_root=root, store=copy.parent).report["files"] == tokens.report["files"]
 

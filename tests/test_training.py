@@ -203,7 +203,7 @@ def test_a_loss_that_is_no_number_ends_the_run_with_a_sentence(make_run, tokens,
     code = start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
     assert code == NOT_FINITE
     sentence = (
-        "step 6: the norm of the gradient is nan; the last checkpoint is from before. Lower "
+        "step 6: the norm of the gradient is nan, and the last checkpoint is from before; lower "
         "training.learning_rate or training.gradient_clip_val, or lengthen the warm-up."
     )
     assert sentence in capsys.readouterr().err

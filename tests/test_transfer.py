@@ -552,11 +552,11 @@ def test_a_part_without_examples_is_refused(objective, tokens):
 
 def test_a_task_whose_answers_all_lie_behind_the_longest_text_is_refused(objective, tokens):
     examples = Examples(["here"] * 300, ["a dog sees the bird here often"] * 300, None, [Answer(24, 30)] * 300)
-    sentence = (
-        r"the answers of all 40 training examples lie behind data\.max_length; raise it, or leave the task out\."
-    )
-    with pytest.raises(MeasureError, match=f"^{sentence}$"):
+    with pytest.raises(MeasureError) as error:
         scored(objective, tokens, divided(examples), asked("frozen", SPANS), max_length=9)
+    assert str(error.value) == (
+        "the answers of all training examples (40) lie behind data.max_length; raise it, or leave the task out."
+    )
 
 
 @pytest.mark.parametrize("way", WAYS)

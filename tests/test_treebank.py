@@ -146,19 +146,19 @@ def line(number: str, head: str = "0", form: str = "word") -> str:
 
 
 def test_a_file_that_is_none(tmp_path):
-    assert error_of(tmp_path / "gone.conllu") == " does not exist, expected a treebank. Correct the path."
-    expected = ", expected a file that ends in .conllu, .conllu.gz or .parquet. Name, convert or rename the file."
+    assert error_of(tmp_path / "gone.conllu") == " does not exist, expected a treebank; correct the path."
+    expected = ", expected a file that ends in .conllu, .conllu.gz or .parquet; name, convert or rename the file."
     (tmp_path / "folder.conllu").mkdir()
     assert error_of(tmp_path / "folder.conllu") == f" is a folder{expected}"
     for name in ("a.conll", "a.parquet.gz", "conllu"):
         assert error_of(written(tmp_path / name, EXAMPLE)) == f" is no treebank by its ending{expected}"
     for text in ("", "\n\n", "# text = no words\n\n"):
         assert error_of(written(tmp_path / "a.conllu", text)) == (
-            " has no sentence. Give a treebank with at least one."
+            " has no sentence; give a treebank with at least one."
         )
     none = pa.table(columns(random_sentences(np.random.default_rng(0), 1))).slice(0, 0)
     pq.write_table(none, tmp_path / "a.parquet")
-    assert error_of(tmp_path / "a.parquet") == " has no sentence. Give a treebank with at least one."
+    assert error_of(tmp_path / "a.parquet") == " has no sentence; give a treebank with at least one."
 
 
 @pytest.mark.parametrize(
@@ -166,45 +166,45 @@ def test_a_file_that_is_none(tmp_path):
     [
         (
             "# text = a\n1\ta\n",
-            ", line 2: expected the 10 columns of CoNLL-U, with tabs between them, but found 2. Correct the line.",
+            ", line 2: expected the 10 columns of CoNLL-U, with tabs between them, but found 2; correct the line.",
         ),
         (
             line("1") + line("2").replace("\t", " "),
-            ", line 2: expected the 10 columns of CoNLL-U, with tabs between them, but found 1. Correct the line.",
+            ", line 2: expected the 10 columns of CoNLL-U, with tabs between them, but found 1; correct the line.",
         ),
         (
             line("1") + line("2", "4") + line("3"),
-            ", line 2: head 4 of 'word', expected 0 (root) or the number of a word, 1 to 3. Correct it.",
+            ", line 2: head 4 of 'word', expected 0 (root) or the number of a word, 1 to 3; correct it.",
         ),
         (
             line("1", "-1"),
-            ", line 1: head -1 of 'word', expected 0 (root) or the number of a word, 1 to 1. Correct it.",
+            ", line 1: head -1 of 'word', expected 0 (root) or the number of a word, 1 to 1; correct it.",
         ),
         (
             line("1") + "\n" + line("1", "zero"),
             ", line 3: head 'zero' of 'word', expected 0 (root), the number of a word, or _ where nothing is "
-            "said. Correct it.",
+            "said; correct it.",
         ),
         (
             line("1") + line("2", "2"),
-            ", line 2: the heads above 'word' go in a circle, expected them to end at a root (head 0). Correct "
+            ", line 2: the heads above 'word' go in a circle, expected them to end at a root (head 0); correct "
             "them.",
         ),
         (
             line("1") + line("2", "4", "x") + line("3", "2") + line("4", "3"),
-            ", line 2: the heads above 'x' go in a circle, expected them to end at a root (head 0). Correct them.",
+            ", line 2: the heads above 'x' go in a circle, expected them to end at a root (head 0); correct them.",
         ),
         (
             line("1", form=" ") + line("2", form=" "),
-            ", line 1: a sentence without text, expected some. Correct or remove it.",
+            ", line 1: a sentence without text, expected some; correct or remove it.",
         ),
         (
             line("1-2") + line("1"),
-            ", line 2: the sentence ends before its word 2, expected it here. Add what is missing.",
+            ", line 2: the sentence ends before its word 2, expected it here; add what is missing.",
         ),
         (
             line("1.1"),
-            ", line 1: the sentence ends before its word 1, expected it here. Add what is missing.",
+            ", line 1: the sentence ends before its word 1, expected it here; add what is missing.",
         ),
     ],
 )
@@ -230,7 +230,7 @@ def test_malformed_conllu(tmp_path, text, expected):
 def test_words_that_are_not_numbered_in_order(tmp_path, numbers, wrong, expected):
     text = "# comment\n" + "".join(map(line, numbers))
     assert error_of(written(tmp_path / "a.conllu", text)) == (
-        f", line {wrong + 2}: word number {numbers[wrong]!r}, expected {expected}. Number the words of a sentence "
+        f", line {wrong + 2}: word number {numbers[wrong]!r}, expected {expected}; number the words of a sentence "
         f"1, 2, 3 and so on, a multi-word token before its words, with an empty line between sentences."
     )
 
@@ -239,25 +239,25 @@ def test_bytes_that_are_no_text(tmp_path):
     path = tmp_path / "a.conllu"
     path.write_bytes(EXAMPLE.encode("latin-1", "replace"))
     assert error_of(path) == (
-        ", line 3: byte 0xa0 at place 22 of the line is no UTF-8. Convert the file to UTF-8 or remove the line."
+        ", line 3: byte 0xa0 at place 22 of the line is no UTF-8; convert the file to UTF-8 or remove the line."
     )
     path = written(tmp_path / "a.conllu.gz", (EXAMPLE + "\n") * 100)
     path.write_bytes(path.read_bytes()[:-20])
-    assert error_of(path).endswith(". Make or copy it again.")
+    assert error_of(path).endswith("; make or copy it again.")
     assert " cannot be read after line " in error_of(path)
     path = tmp_path / "b.conllu.gz"
     path.write_text(EXAMPLE)
-    assert error_of(path) == " cannot be read: Not a gzipped file (b'# '). Make or copy it again."
+    assert error_of(path) == " cannot be read: Not a gzipped file (b'# '); make or copy it again."
 
 
 def test_malformed_parquet(tmp_path):
     sentences = random_sentences(np.random.default_rng(1), 3)
     right, path = columns(sentences), tmp_path / "a.parquet"
-    treebank = "A treebank has tokens, upos, heads and deprels, each with a list a sentence, and text."
+    treebank = "write tokens, upos, heads and deprels with a list a sentence, and text."
     for name in right:
         assert error_of(parquet(path, sentences, **{name: None})) == (
             f": expected one column {name!r}, but the columns are "
-            f"{', '.join(repr(other) for other in right if other != name)}. {treebank}"
+            f"{', '.join(repr(other) for other in right if other != name)}; {treebank}"
         )
     wrong = {
         "text": (right["tokens"], "list<element: string>", "text", "a text"),
@@ -268,27 +268,28 @@ def test_malformed_parquet(tmp_path):
     }
     for name, (values, kind, wanted, entries) in wrong.items():
         assert error_of(parquet(path, sentences, **{name: values})) == (
-            f": column {name!r} holds {kind}, expected {wanted}. Write {entries} a sentence."
+            f": column {name!r} holds {kind}, expected {wanted}; write {entries} a sentence."
         )
     for name, entry in {"upos": "tag", "heads": "head", "deprels": "relation"}.items():
         for cut in (None, [], [None] * len(sentences[1].words)):
             values = [right[name][0], cut, right[name][2]]
             assert error_of(parquet(path, sentences, **{name: values})) == (
-                f", row 2: expected a {entry} in {name} for every word in tokens. Correct or remove the row."
+                f", row 2: expected a {entry} in {name} for every word in tokens; correct or remove the row."
             )
     for text in (None, "", " "):
         assert error_of(parquet(path, sentences, text=[text, "b", "c"])) == (
-            ", row 1: no text, expected a sentence. Correct or remove the row."
+            ", row 1: no text, expected a sentence; correct or remove the row."
         )
     nothing = {name: [[], *right[name][1:]] for name in right if name != "text"}
     assert error_of(parquet(path, sentences, **nothing)) == (
-        ", row 1: no words, expected a sentence. Correct or remove the row."
+        ", row 1: no words, expected a sentence; correct or remove the row."
     )
     words, W = sentences[2].words, len(sentences[2].words)
     heads = [*right["heads"][:2], [0] * (W - 1) + [W + 1]]
     assert error_of(parquet(path, sentences, heads=heads)) == (
-        f", row 3, word {W}: head {W + 1} of {words[-1]!r}, expected 0 (root) or the number of a word, 1 to {W}. "
-        f"Correct it."
+        f", row 3, word {W}: head {W + 1} of {words[-1]!r}, expected 0 (root) or the number of a word, 1 to {W}; "
+        f"correct it."
     )
     path.write_text("no parquet, although it says so in its name")
     assert error_of(path).startswith(" cannot be read as parquet: Parquet magic bytes not found")
+    assert error_of(path).endswith("; make or copy it again.")

@@ -124,7 +124,7 @@ def test_a_conllu_treebank_says_the_same_as_parquet(tmp_path):
     (tmp_path / "bank.txt").write_text("x")
     assert error_of(tmp_path, part_of_speech=("VERB",), treebank="bank.txt") == (
         f"{tmp_path}/bank.txt is no treebank by its ending, expected a file that ends in .conllu, .conllu.gz or "
-        f".parquet. Name, convert or rename the file."
+        f".parquet; name, convert or rename the file."
     )
 
 
@@ -153,24 +153,28 @@ def validation_words(seed: int):
 
 def test_no_list_at_all_is_refused(tmp_path):
     assert error_of(tmp_path) == (
-        "objective.masking.select: cloze needs words, file or part_of_speech; none of them is given. Add one."
+        "objective.masking.select: cloze needs words, file or part_of_speech, but none of them is given; add one."
     )
-    with pytest.raises(DataError, match="generic needs words"):
+    with pytest.raises(DataError) as error:
         resolved(Generic(kind="generic", treebank="bank.parquet"), data=FILES, data_root=tmp_path)
+    assert str(error.value) == (
+        "objective.masking.select: generic needs words, file or part_of_speech, but none of them is given; add "
+        "one."
+    )
     assert error_of(tmp_path, words=("good",), treebank="bank.parquet") == (
-        "objective.masking.select.treebank is only read for part_of_speech, which is not given. Add it or remove "
+        "objective.masking.select.treebank is only read for part_of_speech, which is not given; add it or remove "
         "treebank."
     )
 
 
 def test_words_with_spaces_are_refused(tmp_path):
     assert error_of(tmp_path, words=("good", "very good")) == (
-        "objective.masking.select.words: 'very good' has a space, but a word is what stands between spaces. Give "
+        "objective.masking.select.words: 'very good' has a space, but a word is what stands between spaces; give "
         "its words one by one."
     )
     (tmp_path / "list.txt").write_text("good\n\ngood\t3\n")
     assert error_of(tmp_path, file="list.txt") == (
-        f"{tmp_path}/list.txt, line 3: 'good\\t3' has a space, but a word is what stands between spaces. Give its "
+        f"{tmp_path}/list.txt, line 3: 'good\\t3' has a space, but a word is what stands between spaces; give its "
         f"words one by one."
     )
 
@@ -178,20 +182,20 @@ def test_words_with_spaces_are_refused(tmp_path):
 def test_errors_of_files(tmp_path):
     assert error_of(tmp_path, file="gone.txt") == (
         f"{tmp_path}/gone.txt does not exist (objective.masking.select.file; relative paths start at "
-        f"--data-root). Correct the path."
+        f"--data-root); correct the path."
     )
     assert error_of(tmp_path, file=".") == (
-        f"{tmp_path} cannot be read (objective.masking.select.file): Is a directory. Correct the path."
+        f"{tmp_path} cannot be read (objective.masking.select.file): Is a directory; correct the path."
     )
     (tmp_path / "latin.txt").write_bytes("good\nna\u00efve\n".encode("latin-1"))
     assert error_of(tmp_path, file="latin.txt") == (
-        f"{tmp_path}/latin.txt, line 2: byte 0xef is no UTF-8 (objective.masking.select.file). Convert the file "
+        f"{tmp_path}/latin.txt, line 2: byte 0xef is no UTF-8 (objective.masking.select.file); convert the file "
         f"to UTF-8."
     )
     (tmp_path / "empty.txt").write_text("; nothing\n\n# here\n")
     assert error_of(tmp_path, file="empty.txt") == (
         f"{tmp_path}/empty.txt has no words (objective.masking.select.file): all its lines are blank or begin "
-        f"with ; or #. Write a word a line."
+        f"with ; or #; write a word a line."
     )
 
 
@@ -200,34 +204,35 @@ def test_errors_of_treebanks(tmp_path):
         return error_of(tmp_path, part_of_speech=("VERB",), treebank=name).removeprefix(f"{tmp_path}/")
 
     assert error("gone.parquet") == (
-        "gone.parquet does not exist (objective.masking.select.treebank; relative paths start at --data-root). "
-        "Correct the path."
+        "gone.parquet does not exist (objective.masking.select.treebank; relative paths start at --data-root); "
+        "correct the path."
     )
     treebank(tmp_path / "no_tags.parquet", upos=None)
     assert error("no_tags.parquet") == (
         "no_tags.parquet: expected one column 'upos' (objective.masking.select.treebank), but the columns are "
-        "'tokens'. A treebank has tokens and upos, each with a list a sentence."
+        "'tokens'; write tokens and upos with a list a sentence."
     )
     treebank(tmp_path / "joined.parquet", tokens=[" ".join(words) for words, _ in SENTENCES])
     assert error("joined.parquet") == (
         "joined.parquet: column 'tokens' holds string (objective.masking.select.treebank), expected lists of "
-        "text. Write a list of words a sentence."
+        "text; write a list of words a sentence."
     )
     treebank(tmp_path / "numbers.parquet", upos=[[1] * len(words) for words, _ in SENTENCES])
     assert error("numbers.parquet") == (
         "numbers.parquet: column 'upos' holds list<element: int64> (objective.masking.select.treebank), expected "
-        "lists of text. Write a list of tags a sentence."
+        "lists of text; write a list of tags a sentence."
     )
     for name, tags in (("short", ["DET"]), ("null", None), ("nulls", [None, "NOUN"])):
         treebank(tmp_path / f"{name}.parquet", [*SENTENCES, (["a", "word"], tags)])
         assert error(f"{name}.parquet") == (
             f"{name}.parquet, row 5: expected a tag in upos for every word in tokens "
-            f"(objective.masking.select.treebank). Correct or remove the row."
+            f"(objective.masking.select.treebank); correct or remove the row."
         )
     (tmp_path / "text.parquet").write_text("no parquet, although it says so in its name")
     assert error("text.parquet").startswith(
         "text.parquet cannot be read as parquet (objective.masking.select.treebank): Parquet magic bytes not found"
     )
+    assert error("text.parquet").endswith("; make or copy it again.")
 
 
 def test_errors_of_parts_of_speech(tmp_path):
@@ -235,17 +240,17 @@ def test_errors_of_parts_of_speech(tmp_path):
     # NUM is only the tag of "1 000", which is no word between spaces.
     for tag in ("INTJ", "NUM"):
         assert error_of(tmp_path, part_of_speech=("VERB", tag), treebank="bank.parquet") == (
-            f"objective.masking.select.part_of_speech: no word of {tmp_path}/bank.parquet is most often {tag!r}; "
-            f"the tags of its words are ADP, AUX, CCONJ, DET, NOUN, PRON, PROPN, PUNCT, VERB. Name one of these."
+            f"objective.masking.select.part_of_speech: no word of {tmp_path}/bank.parquet is most often {tag!r}, "
+            f"only ADP, AUX, CCONJ, DET, NOUN, PRON, PROPN, PUNCT, VERB; name one of these."
         )
     assert error_of(tmp_path, LanguageData(kind="language"), part_of_speech=("X",)) == (
-        "objective.masking.select.part_of_speech: no word of the built-in language is most often 'X'; the tags of "
-        "its words are ADJ, ADP, ADV, AUX, CCONJ, DET, NOUN, NUM, PART, PRON, PUNCT, SCONJ, VERB. Name one of "
+        "objective.masking.select.part_of_speech: no word of the built-in language is most often 'X', only "
+        "ADJ, ADP, ADV, AUX, CCONJ, DET, NOUN, NUM, PART, PRON, PUNCT, SCONJ, VERB; name one of "
         "these."
     )
     assert error_of(tmp_path, part_of_speech=("VERB",)) == (
         "objective.masking.select.part_of_speech needs a treebank, since data of kind files has no parts of "
-        "speech. Set objective.masking.select.treebank to a CoNLL-U file, or a parquet file with the columns "
+        "speech; set objective.masking.select.treebank to a CoNLL-U file, or a parquet file with the columns "
         "tokens "
         "and upos."
     )

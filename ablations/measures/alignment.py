@@ -87,7 +87,7 @@ def words_of_characters(text: str, words: Sequence[str], *, where: str) -> NDArr
         wanted = f"word {len(ends) + 1}, {words[len(ends)]!r}" if len(ends) < len(words) else "the end"
         raise MeasureError(
             f"{where}: labels that do not align with the text: expected {wanted}, but found {found} in "
-            f"{text!r:.80}. Give words and text of the same sentence."
+            f"{text!r:.80}; give words and text of the same sentence."
         )
     return word_C
 

@@ -14,6 +14,7 @@ Shapes: N tokens, D and E features, R rows of the factor R, K and J principal co
 
 import math
 import warnings
+from numbers import Real
 from typing import Literal
 
 import numpy as np
@@ -52,11 +53,11 @@ def svcca(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide, *, variance: float = 0
     the singular values themselves and so keep more directions.
 
     Raises:
-        MeasureError: as `cca`, and when `variance` is not above 0 and at most 1.
+        MeasureError: as `cca`, and when `variance` is no number above 0 and at most 1.
     """
-    if not 0 < variance <= 1:
+    if not (isinstance(variance, Real) and 0 < variance <= 1):
         raise MeasureError(
-            f"SVCCA keeps a share of the variance, above 0 and at most 1, but variance is {variance}."
+            f"SVCCA keeps a share of the variance, above 0 and at most 1, but variance is {variance!r}."
         )
     pair = _pair(x_ND, y_NE, measure="SVCCA")
     return _correlations(*pair, variance).mean().item()
@@ -123,9 +124,8 @@ def require_tokens(tokens: int, features: int, *, measure: str) -> None:
     """
     if tokens < REFUSED_BELOW * features:
         raise MeasureError(
-            f"{measure} needs at least {REFUSED_BELOW} tokens per feature: {features} features need "
-            f"{REFUSED_BELOW * features} tokens, got {tokens}. Capture more sentences or project the layer "
-            f"down first."
+            f"{measure} needs at least {REFUSED_BELOW} tokens per feature, {REFUSED_BELOW * features} at a width "
+            f"of {features}, but got {tokens}; capture more sentences or project the layer down first."
         )
 
 
@@ -135,8 +135,8 @@ def _pair(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide, *, measure: str) -> tu
     require_tokens(tokens, features, measure=measure)
     if tokens < WARNED_BELOW * features:
         warnings.warn(
-            f"{measure} of {tokens} tokens and {features} features: below {WARNED_BELOW} tokens per feature "
-            f"most of a weak similarity is chance. Show its floor beside it.",
+            f"{measure} of {tokens} tokens at a width of {features}: below {WARNED_BELOW} tokens per feature most "
+            f"of a weak similarity is chance; show its floor beside it.",
             stacklevel=3,
         )
     return x, y

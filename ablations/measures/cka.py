@@ -14,6 +14,7 @@ Shapes: N tokens, D and E features.
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from numbers import Integral, Real
 
 import numpy as np
 import torch
@@ -65,10 +66,10 @@ def minibatch_cka(x_ND: Matrix | Side, y_NE: Matrix | Side, *, batch_size: int) 
         MeasureError: as `debiased_cka`, and for a batch of fewer than four rows or more than there are.
     """
     x, y = matrix_pair(x_ND, y_NE, measure="minibatch CKA", tokens=FEWEST_TOKENS)
-    if not FEWEST_TOKENS <= batch_size <= len(x):
+    if not (isinstance(batch_size, Integral) and FEWEST_TOKENS <= batch_size <= len(x)):
         raise MeasureError(
             f"minibatch CKA needs batches of {FEWEST_TOKENS} tokens up to all {len(x)}, "
-            f"but batch_size is {batch_size}."
+            f"but batch_size is {batch_size!r}."
         )
     starts = range(0, len(x) - batch_size + 1, batch_size)
     batches = [(x.rows(start, start + batch_size), y.rows(start, start + batch_size)) for start in starts]
@@ -84,8 +85,8 @@ def rbf_cka(x_ND: Matrix | Side, y_NE: Matrix | Side, *, bandwidth: float = 0.5)
     Raises:
         MeasureError: unfit matrices, a `bandwidth` that is not positive, or m = 0.
     """
-    if not (bandwidth > 0 and math.isfinite(bandwidth)):
-        raise MeasureError(f"RBF CKA needs a positive bandwidth, but bandwidth is {bandwidth}.")
+    if not (isinstance(bandwidth, Real) and 0 < bandwidth < math.inf):
+        raise MeasureError(f"RBF CKA needs a positive bandwidth, but bandwidth is {bandwidth!r}.")
     x, y = matrix_pair(x_ND, y_NE, measure="RBF CKA")
     x_NN, y_NN = _rbf_kernel(x.x_ND, bandwidth, name="x"), _rbf_kernel(y.x_ND, bandwidth, name="y")
     return _ratio((x_NN * y_NN).sum(), (x_NN * x_NN).sum(), (y_NN * y_NN).sum())
@@ -115,7 +116,7 @@ def _unbiased_cka(batches: Sequence[tuple[AnySide, AnySide]], *, measure: str) -
         if _summed(_unbiased_hsic, side, side) <= NO_SIMILARITY * _summed(_hsic, side, side):
             raise MeasureError(
                 f"{measure} is undefined: all tokens of {name} are equally alike, so that its unbiased HSIC "
-                f"with itself is 0. Use more tokens."
+                f"with itself is 0; use more tokens."
             )
     return _ratio(*(_summed(_unbiased_hsic, *sides) for sides in ((xs, ys), (xs, xs), (ys, ys))))
 
@@ -138,8 +139,8 @@ def _rbf_kernel(x_ND: Tensor, bandwidth: float, *, name: str) -> Tensor:
     median = float(np.median(squared_NN.cpu().numpy()))
     if median == 0:
         raise MeasureError(
-            f"RBF CKA is undefined: half of all pairs of rows of {name} are equal, so the median distance is 0. "
-            f"Drop repeated tokens."
+            f"RBF CKA is undefined: half of all pairs of rows of {name} are equal, so the median distance is 0; "
+            f"drop repeated tokens."
         )
     kernel_NN = torch.expm1(squared_NN / (-2 * bandwidth**2 * median))
     return kernel_NN - kernel_NN.mean(0) - kernel_NN.mean(1, keepdim=True) + kernel_NN.mean()

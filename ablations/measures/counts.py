@@ -71,5 +71,5 @@ def require_equal_lengths(**arrays: Labels) -> None:
     """
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
-        listed = ", ".join(f"{length} {name}" for name, length in lengths.items())
-        raise MeasureError(f"each token needs one of each, but there are {listed}.")
+        listed = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise MeasureError(f"each token needs one of each, but the lengths are {listed}.")

@@ -99,7 +99,7 @@ def halves(sentences_N: Labels, *, rng: np.random.Generator) -> np.ndarray:
     sentences_N = as_labels(sentences_N, name="sentences")
     sentences = int(sentences_N.max()) + 1
     if sentences < 2:
-        raise MeasureError("a split into halves needs at least 2 sentences, got 1. Use more text.")
+        raise MeasureError("a split into halves needs at least 2 sentences, got 1; use more text.")
     return (rng.permutation(sentences) % 2)[sentences_N]
 
 
@@ -114,9 +114,9 @@ def fitting_halves(sentences_N: Labels, *, clusters: int, rng: np.random.Generat
     if sizes.min() < FEWEST_PER_CLUSTER * clusters:
         enough_for = sizes.min() // FEWEST_PER_CLUSTER
         raise MeasureError(
-            f"{clusters} clusters need at least {FEWEST_PER_CLUSTER * clusters} tokens in each half of the "
-            f"sentences ({FEWEST_PER_CLUSTER} per cluster), but the halves hold {sizes[0]} and {sizes[1]}. "
-            f"Use more text{f' or at most {enough_for} clusters' if enough_for else ''}."
+            f"each half of the sentences needs at least {FEWEST_PER_CLUSTER} tokens per cluster, "
+            f"{FEWEST_PER_CLUSTER * clusters} with clusters = {clusters}, but the halves hold {sizes[0]} and "
+            f"{sizes[1]}; use more text{f' or lower clusters to at most {enough_for}' if enough_for else ''}."
         )
     return half_N
 
@@ -194,6 +194,6 @@ def _require_whole_sentences(sentences_N: np.ndarray, half_N: np.ndarray) -> Non
     both = np.intersect1d(sentences_N[half_N == 0], sentences_N[half_N == 1])
     if len(both):
         raise MeasureError(
-            f"each sentence must lie in one half, but {len(both)} of {sentences_N.max() + 1} lie in both. "
-            f"Split with `halves`."
+            f"each sentence must lie in one half, but the halves share {len(both)} of {sentences_N.max() + 1}; "
+            f"split with `halves`."
         )

@@ -72,15 +72,15 @@ def geometry(
     """
     if sample.sentence_N[0] == sample.sentence_N[-1]:
         raise MeasureError(
-            "geometry compares occurrences of different sentences, but the text has 1 sentence. Use more text."
+            "geometry compares occurrences of different sentences, but the text has 1 sentence; use more text."
         )
     block_N = sentence_blocks(sample.sentence_N)
     pairs = _Pairs.of(sample, block_N)
     for layer, states_ND in enumerate(states_LND):
         if (states_ND == states_ND[0]).all():
             raise MeasureError(
-                f"geometry is undefined: all {len(states_ND)} states of layer {layer} are equal. "
-                f"There is nothing to describe."
+                f"geometry is undefined: all {len(states_ND)} states of layer {layer} are equal; "
+                f"look for a collapsed run, or leave the measure out."
             )
         for metric, found in (_cosines(states_ND, pairs) | _ranks(states_ND, block_N)).items():
             yield _row(metric, found, width=states_ND.shape[1]) | {"layer": layer}

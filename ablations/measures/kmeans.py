@@ -81,7 +81,7 @@ class Points:
         x_ND = self.x_ND if among is None else self.x_ND[self._index(among)]
         if not 1 <= clusters <= len(x_ND):
             raise MeasureError(
-                f"k-means can make 1 to {len(x_ND)} clusters of {len(x_ND)} tokens, but clusters is {clusters}."
+                f"clusters must be at least 1 and at most the number of tokens, {len(x_ND)}, but is {clusters}."
             )
         sample = rng.choice(len(x_ND), min(len(x_ND), SAMPLE * max(clusters, 1000)), replace=False)
         with _rounded_products():

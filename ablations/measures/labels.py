@@ -182,7 +182,7 @@ def labels_of_split(
         if i == len(labelled) or not np.array_equal(labelled.sentence(i), split.sentence(i)):
             found = f"is {sentences[i].text!r:.80}" if i < len(labelled) else "is missing"
             raise MeasureError(
-                f"labels of another text: sentence {i + 1} with labels {found}, expected that of the tokens. Give "
+                f"labels of another text: sentence {i + 1} with labels {found}, expected that of the tokens; give "
                 f"labels of this text."
             )
     return labels
@@ -207,12 +207,12 @@ def with_texts(
         if _without_spaces(sentence.text) != _without_spaces(text):
             raise MeasureError(
                 f"{labels_from} has labels of another text than {texts_from}: sentence {number} is "
-                f"{sentence.text!r:.80} there and {text!r:.80} here. Give labels of these sentences in this order."
+                f"{sentence.text!r:.80} there and {text!r:.80} here; give labels of these sentences in this order."
             )
     if len(sentences) != len(texts):
         raise MeasureError(
-            f"{labels_from} has {len(sentences):,} sentences, but {texts_from} has {len(texts):,}, the first "
-            f"{min(len(sentences), len(texts)):,} being the same. Give labels of these sentences in this order."
+            f"{labels_from} and {texts_from} agree as far as both go, but not in their numbers of sentences, "
+            f"{len(sentences):,} and {len(texts):,}; give labels of these sentences in this order."
         )
     return [sentence._replace(text=text) for sentence, text in zip(sentences, texts, strict=True)]
 

@@ -29,8 +29,8 @@ def as_matrix(values: Matrix, *, name: str, dtype: torch.dtype = torch.float64) 
     if not (finite := values.isfinite()).all():
         row, column = (~finite).nonzero()[0].tolist()
         raise MeasureError(
-            f"{name} must be finite, but {int((~finite).sum())} of its values are NaN or infinite, "
-            f"the first at row {row}, column {column}. Look for a diverged run or for padding that was kept."
+            f"{name} must be finite, but NaN or infinity stands in {int((~finite).sum())} of {finite.numel()} "
+            f"values, first at row {row}, column {column}; look for a diverged run or for padding that was kept."
         )
     return values
 
@@ -45,8 +45,8 @@ def as_tensor(values: Matrix, *, name: str) -> Tensor:
         array = np.asarray(values)
         if array.dtype.kind == "O" and array.ndim == 0:
             raise MeasureError(
-                f"{name} must be a matrix of tokens by features here, but it is a {type(values).__name__}. "
-                f"Give the matrix that it was made of."
+                f"{name} must be a matrix of tokens by features here, but it is a {type(values).__name__}; "
+                f"give the matrix that it was made of."
             )
         if array.dtype.kind not in "fiub":
             raise MeasureError(f"{name} must hold real numbers, but its type is {array.dtype}.")
@@ -57,8 +57,8 @@ def as_tensor(values: Matrix, *, name: str) -> Tensor:
         raise MeasureError(f"{name} must hold real numbers, but its type is {values.dtype}.")
     if values.ndim != 2 or values.numel() == 0:
         raise MeasureError(
-            f"{name} must be a matrix of tokens by features, but its shape is {tuple(values.shape)}. "
-            f"Make every token, padding left out, a row."
+            f"{name} must be a matrix of tokens by features, but its shape is {tuple(values.shape)}; "
+            f"make every token, padding left out, a row."
         )
     return values.detach().double() if values.dtype == torch.bool else values.detach()
 
@@ -87,8 +87,8 @@ def require_pair(x_rows: int, y_rows: int, *, measure: str, tokens: int) -> None
     """
     if x_rows != y_rows:
         raise MeasureError(
-            f"{measure} compares the same tokens on both sides, but x has {x_rows} rows and y has {y_rows}. "
-            f"Capture both from the same token occurrences, in the same order."
+            f"{measure} compares the same tokens on both sides, but x and y have {x_rows} and {y_rows} rows; "
+            f"capture both from the same token occurrences, in the same order."
         )
     require_rows(x_rows, measure=measure, tokens=tokens)
 
@@ -100,4 +100,4 @@ def require_rows(rows: int, *, measure: str, tokens: int) -> None:
         MeasureError: there are fewer.
     """
     if rows < tokens:
-        raise MeasureError(f"{measure} needs at least {tokens} tokens, got {rows}. Capture more sentences.")
+        raise MeasureError(f"{measure} needs at least {tokens} tokens, got {rows}; capture more sentences.")

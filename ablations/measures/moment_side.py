@@ -36,11 +36,11 @@ class MomentSide(AnySide):
         if sums.tokens > 1 and of_means > FARTHEST**2 * squares:
             raise MeasureError(
                 f"Side {index} varies too little for precise sums: its means are more than {FARTHEST} standard "
-                f"deviations from the origin. Give an `origin` near the means."
+                f"deviations from the origin; give an `origin` near the means."
             )
         if 0 < squares < sums.tokens * SMALLEST**2:
             raise MeasureError(
-                f"Side {index} varies too little for precise sums: by less than {SMALLEST:g}. Divide it by its "
+                f"Side {index} varies too little for precise sums: by less than {SMALLEST:g}; divide it by its "
                 f"largest absolute value."
             )
         self._scale = squares**-0.5 if squares else 1.0
@@ -92,13 +92,13 @@ class MomentSide(AnySide):
             raise MeasureError(MIXED.format(measure=measure))
         if other._sums is not self._sums:
             raise MeasureError(
-                f"{measure} compares sides of the same Moments, but x and y are of different ones. Add the "
+                f"{measure} compares sides of the same Moments, but x and y are of different ones; add the "
                 f"batches of both to the same Moments."
             )
         if not self._sums.holds(self._index, other._index):
             raise MeasureError(
-                f"{measure} needs sides {self._index} and {other._index}, but these Moments do not keep that pair."
-                f" Name it in `pairs`."
+                f"{measure} needs sides {self._index} and {other._index}, but these Moments do not keep that "
+                f"pair; name it in `pairs`."
             )
         for side in (self, other):
             side._require_current()
@@ -106,8 +106,8 @@ class MomentSide(AnySide):
     def _require_current(self) -> None:
         if self._tokens != self._sums.tokens:
             raise MeasureError(
-                f"Side {self._index} was asked for after {self._tokens} tokens, but there are {self._sums.tokens} "
-                f"by now. Ask for it again."
+                f"Side {self._index} was asked for when the number of tokens was {self._tokens}, but now it is "
+                f"{self._sums.tokens}; ask for it again."
             )
 
     def _centred_product(self, other: "MomentSide") -> Tensor:

@@ -91,9 +91,11 @@ class Moments:
         """
         sums = self._begun()
         if not 0 <= index < len(sums.origin):
-            raise MeasureError(f"There is no side {index}: these Moments have sides 0 to {len(sums.origin) - 1}.")
+            raise MeasureError(
+                f"There is no side {index}: sides are counted from 0, and the last is {len(sums.origin) - 1}."
+            )
         if sums.tokens < 1:
-            raise MeasureError("These Moments hold no tokens. Add a batch first.")
+            raise MeasureError("These Moments hold no tokens; add a batch first.")
         if index not in self._sides:
             self._sides[index] = MomentSide(sums, index)
         return self._sides[index]
@@ -116,16 +118,17 @@ class Moments:
 
     def _begun(self) -> Sums:
         if self._sums is None:
-            raise MeasureError("These Moments have neither origin nor tokens yet. Add a batch first.")
+            raise MeasureError("These Moments have neither origin nor tokens yet; add a batch first.")
         return self._sums
 
     def _start(self, origin: Sequence[Tensor]) -> None:
         if not origin:
-            raise MeasureError("Moments need at least one side. Give a matrix for each layer.")
+            raise MeasureError("Moments need at least one side; give a matrix for each layer.")
         missing = {side for pair in self._pairs or () for side in pair} - set(range(len(origin)))
         if missing:
             raise MeasureError(
-                f"`pairs` name side {min(missing)}, but there are {len(origin)} sides, counted from 0. Name those."
+                f"`pairs` name side {min(missing)}, but sides are counted from 0, and the last is "
+                f"{len(origin) - 1}; name sides that there are."
             )
         self._sums = Sums(origin, self._pairs)
 
@@ -133,14 +136,14 @@ class Moments:
         rows, widths = [shape[0] for shape in shapes], [shape[1] for shape in shapes]
         if len(set(rows)) > 1:
             raise MeasureError(
-                f"Moments add the same tokens in every side, but the sides have {_listed(rows)} rows. Capture all "
+                f"Moments add the same tokens in every side, but the sides have {_listed(rows)} rows; capture all "
                 f"from the same token occurrences, in the same order."
             )
         expected = [len(vector_D) for vector_D in self._sums.origin] if self._sums else widths
         if widths != expected:
             raise MeasureError(
-                f"These Moments are of sides of {_listed(expected)} features, but the batch has sides of "
-                f"{_listed(widths)}. Make new Moments for another encoder."
+                f"The sides of these Moments have the widths {_listed(expected)}, but those of the batch have "
+                f"{_listed(widths)}; make new Moments for another encoder."
             )
 
     def _combined(self, other: "Moments", *, sign: int) -> "Moments":
@@ -148,13 +151,13 @@ class Moments:
         one, another = ([vector_D.cpu() for vector_D in sums.origin] for sums in (mine, theirs))
         if self._pairs != other._pairs or len(one) != len(another) or not all(map(torch.equal, one, another)):
             raise MeasureError(
-                "Only Moments of the same pairs and the same origin can be added or subtracted. Make the second "
+                "Only Moments of the same pairs and the same origin can be added or subtracted; make the second "
                 "ones as Moments(pairs=..., origin=first.origin)."
             )
         if sign < 0 and len(other) > len(self):
             raise MeasureError(
-                f"Moments of {len(other)} tokens cannot be subtracted from those of {len(self)}. Subtract a part "
-                f"from the whole."
+                f"Moments can be subtracted from those of as many tokens or more, but have {len(other)} "
+                f"against {len(self)}; subtract a part from the whole."
             )
         made = Moments(pairs=self._pairs)
         made._sums = mine.combined(theirs, sign=sign)
@@ -176,13 +179,13 @@ def _require_finite(values: Matrix, *, name: str) -> None:
             continue
         if math.isfinite(largest):
             raise MeasureError(
-                f"{name} reaches {largest:.3g}, too much for sums of fourth powers. Divide it by its largest "
+                f"{name} reaches {largest:.3g}, too much for sums of fourth powers; divide it by its largest "
                 f"absolute value."
             )
         row, column = (~block_ND.isfinite()).nonzero()[0].tolist()
         raise MeasureError(
             f"{name} must be finite, but the batch has {block_ND[row, column].item()} at row {start + row}, "
-            f"column {column}. Look for a diverged run or for padding that was kept."
+            f"column {column}; look for a diverged run or for padding that was kept."
         )
 
 

@@ -62,8 +62,8 @@ def directions(states_ND: Matrix) -> Tensor:
     largest_N1 = x_ND.abs().amax(1, keepdim=True)
     if (zero := largest_N1 == 0).any():
         raise MeasureError(
-            f"a cosine needs states that are not 0, but {int(zero.sum())} of {len(x_ND)} are 0 in all columns, "
-            f"the first at row {int(zero[:, 0].nonzero()[0])}. Leave those tokens out."
+            f"a cosine needs states that are not 0, but in {int(zero.sum())} of {len(x_ND)} all values are 0, "
+            f"first in row {int(zero[:, 0].nonzero()[0])}; leave such tokens out."
         )
     x_ND = x_ND / largest_N1  # so that no square overflows or vanishes
     return x_ND / x_ND.norm(dim=1, keepdim=True)
@@ -73,8 +73,8 @@ def _nearest(unit_ND: Tensor, neighbours: int) -> NDArray[np.int64]:
     n = len(unit_ND)
     if not 1 <= neighbours < n:
         raise MeasureError(
-            f"neighbours must be from 1 to the {n - 1} others that each of {n} tokens has, but is {neighbours}. "
-            f"Use more tokens or fewer neighbours."
+            f"neighbours must be at least 1 and less than the number of tokens, {n}, but is {neighbours}; use "
+            f"more tokens or fewer neighbours."
         )
     blocks = torch.arange(n, device=unit_ND.device).tensor_split(math.ceil(n / max(FEWEST_ROWS, BLOCK // n)))
     return torch.cat([_nearest_of(rows, unit_ND, neighbours).cpu() for rows in blocks]).numpy()

@@ -64,14 +64,14 @@ def occurrences(
         ids = tokenizer.encode(word, add_special_tokens=False).ids
         if len(ids) != 1:
             raise MeasureError(
-                f"pictures show words that are one sub-word, but {word!r} is {len(ids)} of them. Choose a more "
+                f"pictures show words that are one sub-word, but {word!r} is {len(ids)} of them; choose a more "
                 f"frequent word."
             )
         found = np.flatnonzero(sample.token_N == ids[0])
         if len(found) < FEWEST:
             raise MeasureError(
-                f"pictures need {FEWEST} occurrences of each word, but {word!r} occurs {len(found)} times in the "
-                f"validation text. Choose a more frequent word."
+                f"pictures need {FEWEST} occurrences of each word, but the validation text has {len(found)} of "
+                f"{word!r}; choose a more frequent word."
             )
         rng = np.random.default_rng(derive(0, "picture", word))
         drawn = np.sort(rng.permutation(found)[: settings.occurrences])

@@ -47,7 +47,7 @@ def require_occurrences(sample: Sample, settings: NeighboursSettings) -> None:
         second = np.sort(np.bincount(sample.token_N, minlength=2))[-2]
         raise MeasureError(
             f"neighbours needs 2 types of {settings.occurrences} occurrences or more, but the text has {types}, "
-            f"and its second most frequent type occurs {second} times; use more text or fewer occurrences."
+            f"and the count of its second most frequent type is {second}; use more text or fewer occurrences."
         )
 
 

@@ -37,8 +37,8 @@ def _ranked_similarities(x_ND: Tensor, *, name: str) -> np.ndarray:
     x_ND = x_ND - x_ND[:, :1]  # makes a constant row exactly 0
     if (constant := (x_ND == 0).all(1)).any():
         raise MeasureError(
-            f"RSA correlates rows, but {int(constant.sum())} rows of {name} have equal values in all columns, "
-            f"the first being row {int(constant.nonzero()[0])}. Leave those tokens out on both sides."
+            f"RSA correlates rows, but in {int(constant.sum())} of the {len(x_ND)} rows of {name} all values are "
+            f"equal, first in row {int(constant.nonzero()[0])}; leave such tokens out on both sides."
         )
     x_ND = x_ND - x_ND.mean(1, keepdim=True)
     x_ND = x_ND / x_ND.norm(dim=1, keepdim=True)
@@ -46,5 +46,5 @@ def _ranked_similarities(x_ND: Tensor, *, name: str) -> np.ndarray:
     ranks = rankdata(similarity_NN[np.triu_indices(len(x_ND), 1)].round(TIED))
     ranks -= ranks.mean()
     if not ranks.any():
-        raise MeasureError(f"RSA is undefined: all pairs of rows of {name} are equally similar. Use more tokens.")
+        raise MeasureError(f"RSA is undefined: all pairs of rows of {name} are equally similar; use more tokens.")
     return ranks / np.linalg.norm(ranks)

@@ -19,8 +19,8 @@ RANK_CUTOFF = 1e-6
 """Directions whose singular value is below this share of the largest are noise of float32, not data."""
 
 MIXED = (
-    "{measure} compares two matrices or two sides of the same Moments, but x and y are one of each. "
-    "Add both to the same Moments."
+    "{measure} compares two matrices or two sides of the same Moments, but x and y are one of each; "
+    "add both to the same Moments."
 )
 
 
@@ -219,7 +219,7 @@ def require_variance(side: AnySide, *, name: str, measure: str) -> None:
     """
     if not side.squared_length > 0:
         raise MeasureError(
-            f"{measure} is undefined: all {len(side)} rows of {name} are equal. There is nothing to compare."
+            f"{measure} is undefined: all {len(side)} rows of {name} are equal; look for a collapsed run."
         )
 
 

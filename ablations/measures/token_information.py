@@ -202,7 +202,7 @@ def hidden_tokens(sample: Sample, types: int) -> Hidden:
     type_V = np.unique(sample.token_N[place_N])
     if len(type_V) < 2:
         raise MeasureError(
-            "the output label needs a text of at least 2 different tokens, got 1. Use another text or leave "
+            "the output label needs a text of at least 2 different tokens, got 1; use another text or leave "
             "`output` out of `about`."
         )
     where = sample.sentence_N[place_N], sample.position_N[place_N]

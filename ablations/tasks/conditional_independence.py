@@ -99,8 +99,8 @@ def neighbour_pairs(split: Split, sentences: int) -> NeighbourPairs:
             found.append((i, int(places[int(uniform * len(places))])))
     if len(found) < FEWEST:
         raise MeasureError(
-            f"conditional_independence needs two known tokens in a row in at least {FEWEST} sentences, but only "
-            f"{len(found)} of {min(sentences, len(split)):,} have them; give more text."
+            f"conditional_independence needs two known tokens in a row in at least {FEWEST} sentences, but finds "
+            f"them in {len(found)} of {min(sentences, len(split)):,}; give more text."
         )
     return NeighbourPairs(*np.array(found).T)
 

@@ -116,12 +116,12 @@ def _table(task: Task, place: Path, columns: list[str]) -> list[dict[str, Any]]:
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise DataError(
-            f"task {task.name}: {place} cannot be read as parquet: {reason}. Copy it again."
+            f"task {task.name}: {place} cannot be read as parquet: {reason}; copy it again."
         ) from error
     for number, row in enumerate(rows, start=1):
         if (empty := next((name for name in columns if row[name] is None), None)) is not None:
             raise DataError(
-                f"task {task.name}: {place}, row {number}: {empty} is empty, expected a value. Remove the row."
+                f"task {task.name}: {place}, row {number}: {empty} is empty, expected a value; remove the row."
             )
     return rows
 
@@ -146,8 +146,8 @@ def _examples(task: Task, rows: list[dict[str, Any]]) -> Examples:
             for number, (some, of_some) in enumerate(zip(words, tags, strict=True), start=1):
                 if not len(some) == len(of_some) > 0:
                     raise DataError(
-                        f"task {task.name}: example {number} has {len(some)} words and {len(of_some)} tags, "
-                        f"expected a tag for each word, and a word at least. Correct or remove it."
+                        f"task {task.name}: example {number} has words and tags of the lengths {len(some)} and "
+                        f"{len(of_some)}, expected a tag for each word, and a word at least; correct or remove it."
                     )
             return Examples([" ".join(sentence) for sentence in words], None, words, tags)
         case "span":
@@ -156,7 +156,7 @@ def _examples(task: Task, rows: list[dict[str, Any]]) -> Examples:
                 if context[start : start + len(row[task.label])] != row[task.label]:
                     raise DataError(
                         f"task {task.name}: example {number}: the answer {row[task.label]!r:.40} does not stand "
-                        f"at character {start} of its context. Correct or remove it."
+                        f"at character {start} of its context; correct or remove it."
                     )
             found = [_around(row[task.text[1]], int(row[task.start or ""]), row[task.label]) for row in rows]
             contexts, answers = [context for context, _ in found], [answer for _, answer in found]

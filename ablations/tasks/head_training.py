@@ -114,7 +114,7 @@ def train(
     target = {i: right for i in index_M.tolist() if (right := trainee.answers.target(texts, i)) is not None}
     if not target:
         raise MeasureError(
-            f"the answers of all {len(index_M):,} training examples lie behind data.max_length; raise it, or "
+            f"the answers of all training examples ({len(index_M):,}) lie behind data.max_length; raise it, or "
             f"leave the task out."
         )
     kept_M = np.array(list(target), dtype=np.int64)

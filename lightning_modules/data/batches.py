@@ -50,7 +50,7 @@ class BatchPlan:
         total = int(self._in_order(0).lengths_Q.sum())
         if steps and total < tokens_per_step:
             raise DataError(
-                f"data.train: {len(split):,} sentences with {total:,} tokens are fewer than one step of "
+                f"data.train: {total:,} tokens (sentences: {len(split):,}) are fewer than one step of "
                 f"training.tokens_per_step = {tokens_per_step:,}; give more text or make the steps smaller."
             )
         self._starts = self._cut(tokens_per_step, steps)

@@ -61,8 +61,8 @@ def collocated(type_W: NDArray[np.integer], sentence_W: NDArray[np.integer], set
     if len(by_length) < 2:
         raise DataError(
             f"objective.masking.select: pmi needs word n-grams that occur at least {settings.least_count} times "
-            f"(least_count), but no two of the training text's {len(type_W):,} words are neighbours so often. "
-            f"Lower least_count or give more text."
+            f"(least_count), but no two words of the training text ({len(type_W):,}) are neighbours so often; "
+            f"lower least_count or give more text."
         )
     rank_by_length = _ranks(pmi(by_length), by_length)
     chosen = _number_chosen(by_length, rank_by_length, settings.coverage)

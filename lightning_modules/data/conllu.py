@@ -82,7 +82,7 @@ def conllu_sentences(path: Path) -> Iterator[ConlluSentence]:
             if len(columns) != COLUMNS:
                 raise DataError(
                     f"{path}, line {number}: expected the {COLUMNS} columns of CoNLL-U, with tabs between them, "
-                    f"but found {len(columns)}. Correct the line."
+                    f"but found {len(columns)}; correct the line."
                 )
             lines.append(Line(number, columns))
 
@@ -98,7 +98,7 @@ def _sentence(path: Path, text: str, lines: list[Line]) -> ConlluSentence:
         inside = number and number["last"] and expected <= covered
         if number is None or int(number["first"]) != expected or last < expected or inside:
             raise DataError(
-                f"{path}, line {line.number}: word number {line.columns[0]!r}, expected {expected}. Number the "
+                f"{path}, line {line.number}: word number {line.columns[0]!r}, expected {expected}; number the "
                 f"words of a sentence 1, 2, 3 and so on, a multi-word token before its words, with an empty line "
                 f"between sentences."
             )
@@ -112,7 +112,7 @@ def _sentence(path: Path, text: str, lines: list[Line]) -> ConlluSentence:
     if len(words) < max(1, covered):
         raise DataError(
             f"{path}, line {lines[-1].number}: the sentence ends before its word {len(words) + 1}, expected it "
-            f"here. Add what is missing."
+            f"here; add what is missing."
         )
     rebuilt = "".join(line.form + " " * line.space_after for line in surfaces)
     return ConlluSentence(text or rebuilt, words, ranges)

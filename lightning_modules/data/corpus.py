@@ -84,7 +84,7 @@ class Rows:
         if document < 0:
             names = ", ".join(source.name for source in self._sources)
             raise DataError(
-                f"{names}: no sentence is left, all rows are empty (data.{self._split}). Give a file with text."
+                f"{names}: no sentence is left, all rows are empty (data.{self._split}); give a file with text."
             )
 
     def _sentences(self, cells: Cells, source: Source) -> tuple[str, str | None]:
@@ -97,7 +97,7 @@ class Rows:
         if cells.target is None:
             raise DataError(
                 f"{where}: a sentence in column {self._columns.text!r} and none in {self._columns.target!r}, but "
-                f"every sentence needs its translation. Add it or remove the row."
+                f"every sentence needs its translation; add it or remove the row."
             )
         return text, _sentence(cells.target, self._columns.target, where)
 
@@ -107,7 +107,7 @@ def _sentence(value: Any, column: str, where: str) -> str:
     if isinstance(value, str):
         return " ".join(value.split())
     found = "nothing (null)" if value is None else f"{value!r:.40} ({type(value).__name__})"
-    raise DataError(f"{where}: column {column!r} holds {found}, expected text. Correct or remove the row.")
+    raise DataError(f"{where}: column {column!r} holds {found}, expected text; correct or remove the row.")
 
 
 def _label_word(value: Any, words: tuple[str, ...], where: str) -> str:
@@ -116,7 +116,7 @@ def _label_word(value: Any, words: tuple[str, ...], where: str) -> str:
     if number.isdecimal() and int(number) < len(words):
         return words[int(number)]
     raise DataError(
-        f"{where}: the label is {number!r:.40}, but data.label_words has words for 0 to {len(words) - 1}. Correct "
+        f"{where}: the label is {number!r:.40}, but data.label_words has words for 0 to {len(words) - 1}; correct "
         f"the row or the words."
     )
 
@@ -226,27 +226,27 @@ def _check_file(settings: FilesData, split: SplitName, path: Path) -> None:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         raise DataError(
-            f"{path} does not exist (data.{split}; relative paths start at --data-root). Correct the path."
+            f"{path} does not exist (data.{split}; relative paths start at --data-root); correct the path."
         ) from None
     except OSError as error:
-        raise DataError(f"{path} cannot be read (data.{split}): {error.strerror}. Correct the path.") from error
+        raise DataError(f"{path} cannot be read (data.{split}): {error.strerror}; correct the path.") from error
     if stat.S_ISDIR(status.st_mode):
-        raise DataError(f"{path} is a folder, but data.{split} of kind files names files. Name the files inside.")
+        raise DataError(f"{path} is a folder, but data.{split} of kind files names files; name the files inside.")
     ending = format_of(path)
     if ending is None:
         raise DataError(
             f"{path} has an ending that is not known (data.{split}), expected {', '.join(ENDINGS[:-1])} or "
-            f"{ENDINGS[-1]}, all but parquet also with .gz. Convert or rename the file."
+            f"{ENDINGS[-1]}, all but parquet also with .gz; convert or rename the file."
         )
     if status.st_size == 0:
-        raise DataError(f"{path} is empty (data.{split}). Give a file with a sentence a line or row.")
+        raise DataError(f"{path} is empty (data.{split}); give a file with a sentence a line or row.")
     columns = _columns(settings)
     if ending == ".txt":
         for setting in ("target", "document", "label"):
             if getattr(columns, setting) is not None:
                 raise DataError(
-                    f"{path} is plain text without columns, but data.{setting} names one. "
-                    f"Use a format with columns."
+                    f"{path} is plain text without columns, but data.{setting} names one; "
+                    f"use a format with columns."
                 )
     check_head(path, columns)
 

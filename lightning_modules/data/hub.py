@@ -28,16 +28,16 @@ def local_folder(settings: HubData, data_root: Path) -> Path | None:
     if folder.is_dir():
         return folder
     if folder.is_file():
-        raise DataError(f"{folder} is a file, but data.path of kind hub is a folder or a name. Use kind: files.")
+        raise DataError(f"{folder} is a file, but data.path of kind hub is a folder or a name; use kind: files.")
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", settings.path) or settings.path.startswith("."):
         raise DataError(
-            f"{folder} does not exist (data.path; relative paths start at --data-root). Correct the path."
+            f"{folder} does not exist (data.path; relative paths start at --data-root); correct the path."
         )
     if settings.revision is None or not re.fullmatch(r"[0-9a-f]{40}", settings.revision):
         given = "is missing" if settings.revision is None else f"is {settings.revision!r}"
         raise DataError(
             f"data.revision {given}, but {settings.path!r} is no folder under {data_root} and on the hub the text "
-            f"could change under a finished run. Give the commit, 40 hexadecimal digits."
+            f"could change under a finished run; give the commit, 40 hexadecimal digits."
         )
     return None
 
@@ -59,7 +59,7 @@ def check_splits(settings: HubData, folder: Path) -> None:
             if name and splits and name not in splits:
                 listed = ", ".join(repr(str(there)) for there in splits)
                 raise DataError(
-                    f"{folder} has no split {name!r} (data.{setting}); its splits are {listed}. Name one."
+                    f"{folder} has no split {name!r} (data.{setting}), only {listed}; name one that is there."
                 )
     for setting in Columns._fields:
         column = getattr(settings, setting)
@@ -117,11 +117,11 @@ def _explained(settings: HubData) -> Iterator[None]:
         raise
     except ConnectionError as error:
         raise DataError(
-            f"The data set {settings.path!r} cannot be fetched from the hub: no connection. Run once with a "
+            f"The data set {settings.path!r} cannot be fetched from the hub: no connection; run once with a "
             f"network, after which it is read from Hugging Face's cache, or use local files."
         ) from error
     except (DatasetsError, OSError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
         raise DataError(
-            f"The data set {settings.path!r} cannot be read: {reason}. Check data.path, name, revision and splits."
+            f"The data set {settings.path!r} cannot be read: {reason}; check data.path, name, revision and splits."
         ) from error

@@ -86,7 +86,7 @@ def check_head(path: Path, columns: Columns) -> None:
         with _parquet(path) as file:
             _check_parquet_types(path, _flat_schema(file), columns)
     elif next(file_source(path, columns).cells(), None) is None and next(numbered_lines(path), None) is None:
-        raise DataError(f"{path} is empty. Give a file with a sentence a line or row.")
+        raise DataError(f"{path} is empty; give a file with a sentence a line or row.")
 
 
 def check_column(where: str, setting: str, name: str, names: Sequence[str]) -> None:
@@ -103,13 +103,15 @@ def column_error(where: str, setting: str, name: str, names: Sequence[str]) -> D
     """The error for a column that is there twice, or missing: with those that are there, and the nearest."""
     if name in names:
         return DataError(
-            f"{where} has {names.count(name)} columns {name!r} (data.{setting}), expected one. Rename the others."
+            f"{where} has {names.count(name)} columns {name!r} (data.{setting}), expected one; rename the others."
         )
+    if not names:
+        return DataError(f"{where} has no column {name!r} (data.{setting}), nor any other; add it.")
     lower = {n.lower(): n for n in names}
     near = difflib.get_close_matches(name.lower(), lower, n=1)
-    listed = ", ".join(repr(n) for n in names) or "none"
-    advice = f"Did you mean {lower[near[0]]!r}?" if near else f"Set data.{setting} to one of them."
-    return DataError(f"{where} has no column {name!r} (data.{setting}); its columns are {listed}. {advice}")
+    there = ", ".join(map(repr, names))
+    advice = f"did you mean {lower[near[0]]!r}?" if near else f"set data.{setting} to one that is there."
+    return DataError(f"{where} has no column {name!r} (data.{setting}), only {there}; {advice}")
 
 
 def cell(row: dict[str, Any], setting: str, name: str | None, where: str) -> Any:
@@ -145,12 +147,12 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     except UnicodeDecodeError as error:
         raise DataError(
             f"{path}, line {number}: byte {error.object[error.start]:#04x} at place {error.start + 1} of the line "
-            f"is no UTF-8. Convert the file to UTF-8 or remove the line."
+            f"is no UTF-8; convert the file to UTF-8 or remove the line."
         ) from error
     except (OSError, EOFError, zlib.error) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         place = f" after line {number}" if number else ""
-        raise DataError(f"{path} cannot be read{place}: {reason}. Make or copy it again.") from error
+        raise DataError(f"{path} cannot be read{place}: {reason}; make or copy it again.") from error
 
 
 def _txt(path: Path, columns: Columns) -> Iterator[Cells]:
@@ -174,7 +176,7 @@ def _jsonl(path: Path, columns: Columns) -> Iterator[Cells]:
                 json.dumps(row, ensure_ascii=False).encode()
         except (ValueError, RecursionError) as error:
             reason = error.msg if isinstance(error, json.JSONDecodeError) else error
-            raise DataError(f"{where}: no valid JSON ({reason}). Write one object a line.") from error
+            raise DataError(f"{where}: no valid JSON ({reason}); write one object a line.") from error
         if not isinstance(row, dict):
             raise DataError(f"{where}: expected an object with columns, found {line.strip()[:40]}.")
         yield Cells(number, *(cell(row, setting, name, where) for setting, name in wanted))
@@ -186,7 +188,7 @@ def _csv(path: Path, columns: Columns, delimiter: str = ",") -> Iterator[Cells]:
         yield from _table(path, columns, ((rows.line_num, row) for row in rows if row))
     except csv.Error as error:
         raise DataError(
-            f"{path}, line {rows.line_num}: {error}. Write a field with a separator, a quote or a line break in "
+            f"{path}, line {rows.line_num}: {error}; write a field with a separator, a quote or a line break in "
             f"quotes, and double its own quotes."
         ) from error
 
@@ -220,8 +222,8 @@ def _table(path: Path, columns: Columns, rows: Iterator[tuple[int, list[str]]]) 
     for number, row in rows:
         if len(row) != len(header):
             raise DataError(
-                f"{path}, line {number}: {len(row)} fields, but the first line names {len(header)} columns. "
-                f"Correct the line."
+                f"{path}, line {number}: expected as many fields as the first line names columns, {len(header)}, "
+                f"but found {len(row)}; correct the line."
             )
         text, target, document, label = (None if place is None else row[place] for place in places)
         yield Cells(number, text, target or None, document, label)
@@ -239,7 +241,7 @@ def _parquet(path: Path) -> pq.ParquetFile:
 
 def _damaged_parquet(path: Path, error: Exception) -> DataError:
     reason = str(error).splitlines()[0].rstrip(".")
-    return DataError(f"{path} cannot be read as parquet: {reason}. Make or copy it again.")
+    return DataError(f"{path} cannot be read as parquet: {reason}; make or copy it again.")
 
 
 def _flat_schema(file: pq.ParquetFile) -> pa.Schema:
@@ -254,8 +256,8 @@ def _check_parquet_types(path: Path, schema: pa.Schema, columns: Columns) -> Non
         check_column(str(path), setting, name, schema.names)
         if setting in ("text", "target") and not _is_text(schema.field(name).type):
             raise DataError(
-                f"{path}: column {name!r} (data.{setting}) holds {schema.field(name).type}, expected text. "
-                f"Name a column of strings."
+                f"{path}: column {name!r} (data.{setting}) holds {schema.field(name).type}, expected text; "
+                f"name a column of strings."
             )
 
 
@@ -297,7 +299,7 @@ def _values(path: Path, table: pa.Table, name: str | None, first: int) -> list[A
                 value.as_py()
             except UnicodeDecodeError as error:
                 raise DataError(
-                    f"{path}, row {row}: column {name!r} is no UTF-8 at byte {error.start + 1}. Write it as UTF-8."
+                    f"{path}, row {row}: column {name!r} is no UTF-8 at byte {error.start + 1}; write it as UTF-8."
                 ) from error
         raise
 

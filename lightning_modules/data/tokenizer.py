@@ -49,7 +49,7 @@ def train(texts: Iterable[str], vocab_size: int, *, what: str) -> Tokenizer:
     if trained.get_vocab_size() != vocab_size:
         raise DataError(
             f"{what}: a vocabulary of {vocab_size:,} sub-words is wanted, but the training text has only "
-            f"{trained.get_vocab_size():,}. Lower data.vocab_size to at most that or give more text."
+            f"{trained.get_vocab_size():,}; lower data.vocab_size to at most that or give more text."
         )
     assert [trained.id_to_token(i) for i in range(FIRST_WORD_ID)] == list(SPECIAL_TOKENS)
     return trained

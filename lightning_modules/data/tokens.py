@@ -243,7 +243,7 @@ def load(folder: Path, *, check: Literal["sizes", "hashes"] = "sizes") -> Tokens
 
 def _manifest(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
-        raise DataError(f"{folder} does not exist, expected a token store. Run `ablate run`, which makes it.")
+        raise DataError(f"{folder} does not exist, expected a token store; run `ablate run`, which makes it.")
     try:
         manifest = read_json(folder / "tokens.json")
     except FilesError as error:
@@ -267,4 +267,4 @@ def _array(folder: Path, name: str, facts: dict[str, Any]) -> NDArray[Any]:
 
 
 def _damaged(folder: Path, why: str) -> DataError:
-    return DataError(f"The token store {folder} is damaged: {why}. Delete the folder; it is made again.")
+    return DataError(f"The token store {folder} is damaged: {why}; delete the folder, which is then made again.")

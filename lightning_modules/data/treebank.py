@@ -49,15 +49,15 @@ def read_treebank(path: Path) -> list[LabelledSentence]:
         DataError: missing, damaged, malformed or empty; names the line or row.
     """
     if not path.exists():
-        raise DataError(f"{path} does not exist, expected a treebank. Correct the path.")
+        raise DataError(f"{path} does not exist, expected a treebank; correct the path.")
     if path.is_dir() or not path.name.lower().endswith(ENDINGS):
         raise DataError(
             f"{path} is {'a folder' if path.is_dir() else 'no treebank by its ending'}, expected a file that ends "
-            f"in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}. Name, convert or rename the file."
+            f"in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}; name, convert or rename the file."
         )
     sentences = list((_of_parquet if path.suffix.lower() == ".parquet" else _of_conllu)(path))
     if not sentences:
-        raise DataError(f"{path} has no sentence. Give a treebank with at least one.")
+        raise DataError(f"{path} has no sentence; give a treebank with at least one.")
     return sentences
 
 
@@ -90,7 +90,7 @@ def _head(written: str, word: str, where: str) -> int | None:
     if not re.fullmatch(r"-?[0-9]{1,18}", written):
         raise DataError(
             f"{where}: head {written!r} of {word!r}, expected 0 (root), the number of a word, or _ where nothing "
-            f"is said. Correct it."
+            f"is said; correct it."
         )
     return int(written)
 
@@ -104,7 +104,7 @@ def _of_parquet(path: Path) -> Iterator[LabelledSentence]:
 
         if not words or not (text or "").strip():
             raise DataError(
-                f"{path}, row {number}: no {'text' if words else 'words'}, expected a sentence. Correct or remove "
+                f"{path}, row {number}: no {'text' if words else 'words'}, expected a sentence; correct or remove "
                 f"the row."
             )
         yield _checked(text, words, tags, heads, relations, words, where)
@@ -126,12 +126,12 @@ def _checked(
     """
     text, W = " ".join(text.split()), len(words)
     if not text:
-        raise DataError(f"{where(0)}: a sentence without text, expected some. Correct or remove it.")
+        raise DataError(f"{where(0)}: a sentence without text, expected some; correct or remove it.")
     for i, head in enumerate(heads):
         if head is not None and not 0 <= head <= W:
             raise DataError(
-                f"{where(i)}: head {head} of {words[i]!r}, expected 0 (root) or the number of a word, 1 to {W}. "
-                f"Correct it."
+                f"{where(i)}: head {head} of {words[i]!r}, expected 0 (root) or the number of a word, 1 to {W}; "
+                f"correct it."
             )
     for i in range(W):
         above, steps = heads[i], 0
@@ -140,7 +140,7 @@ def _checked(
         if above:
             raise DataError(
                 f"{where(i)}: the heads above {words[i]!r} go in a circle, expected them to end at a root (head "
-                f"0). Correct them."
+                f"0); correct them."
             )
     return LabelledSentence(
         text=text,
@@ -179,7 +179,7 @@ def parquet_rows(path: Path, names: Sequence[str], *, where: str = "") -> Iterat
             columns = [table.column(name).to_pylist() for name in names]
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
-        raise DataError(f"{path} cannot be read as parquet{where}: {reason}. Make or copy it again.") from error
+        raise DataError(f"{path} cannot be read as parquet{where}: {reason}; make or copy it again.") from error
     for number, row in enumerate(zip(*columns, strict=True), start=1):
         words = row[names.index("tokens")]
         for name, values in zip(names, row, strict=True):
@@ -188,7 +188,7 @@ def parquet_rows(path: Path, names: Sequence[str], *, where: str = "") -> Iterat
             if words is None or values is None or len(words) != len(values) or None in words or None in values:
                 raise DataError(
                     f"{path}, row {number}: expected a {_ENTRIES[name]} in {name} for every word in tokens"
-                    f"{where}. Correct or remove the row."
+                    f"{where}; correct or remove the row."
                 )
         yield row
 
@@ -198,8 +198,8 @@ def _check_column(path: Path, where: str, name: str, names: Sequence[str], schem
     if schema.names.count(name) != 1:
         raise DataError(
             f"{path}: expected one column {name!r}{where}, but the columns are "
-            f"{', '.join(map(repr, schema.names))}. A treebank has {', '.join(lists[:-1])} and {lists[-1]}, each "
-            f"with a list a sentence{', and text' if 'text' in names else ''}."
+            f"{', '.join(map(repr, schema.names))}; write {', '.join(lists[:-1])} and {lists[-1]} with a list a "
+            f"sentence{', and text' if 'text' in names else ''}."
         )
     kind = schema.field(name).type
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
@@ -209,5 +209,5 @@ def _check_column(path: Path, where: str, name: str, names: Sequence[str], schem
         wanted = "text" if name == "text" else f"lists of {'whole numbers' if name == 'heads' else 'text'}"
         entries = "a text" if name == "text" else f"a list of {_ENTRIES[name]}s"
         raise DataError(
-            f"{path}: column {name!r} holds {kind}{where}, expected {wanted}. Write {entries} a sentence."
+            f"{path}: column {name!r} holds {kind}{where}, expected {wanted}; write {entries} a sentence."
         )

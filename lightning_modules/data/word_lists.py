@@ -57,11 +57,11 @@ def resolved(settings: Cloze | Generic, *, data: Data, data_root: Path) -> Cloze
     """
     if not (settings.words or settings.file or settings.part_of_speech):
         raise DataError(
-            f"{WHERE}: {settings.kind} needs words, file or part_of_speech; none of them is given. Add one."
+            f"{WHERE}: {settings.kind} needs words, file or part_of_speech, but none of them is given; add one."
         )
     if settings.treebank and not settings.part_of_speech:
         raise DataError(
-            f"{WHERE}.treebank is only read for part_of_speech, which is not given. Add it or remove treebank."
+            f"{WHERE}.treebank is only read for part_of_speech, which is not given; add it or remove treebank."
         )
     words = {_checked(word, f"{WHERE}.words") for word in settings.words}
     if settings.file:
@@ -93,7 +93,7 @@ def _checked(word: str, where: str) -> str:
     """The bare word, if it is one word."""
     if word.split() != [word]:
         raise DataError(
-            f"{where}: {word!r} has a space, but a word is what stands between spaces. Give its words one by one."
+            f"{where}: {word!r} has a space, but a word is what stands between spaces; give its words one by one."
         )
     return bare(word)
 
@@ -108,15 +108,15 @@ def _words_of_file(path: Path) -> set[str]:
             word = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
         except UnicodeDecodeError as error:
             raise DataError(
-                f"{path}, line {number}: byte {line[error.start]:#04x} is no UTF-8 ({where}). Convert the file to "
+                f"{path}, line {number}: byte {line[error.start]:#04x} is no UTF-8 ({where}); convert the file to "
                 f"UTF-8."
             ) from error
         if word and not word.startswith(COMMENTS):
             words.add(_checked(word, f"{path}, line {number}"))
     if not words:
         raise DataError(
-            f"{path} has no words ({where}): all its lines are blank or begin with {' or '.join(COMMENTS)}. "
-            f"Write a word a line."
+            f"{path} has no words ({where}): all its lines are blank or begin with {' or '.join(COMMENTS)}; "
+            f"write a word a line."
         )
     return words
 
@@ -126,10 +126,10 @@ def _bytes(path: Path, where: str) -> bytes:
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise DataError(
-            f"{path} does not exist ({where}; relative paths start at --data-root). Correct the path."
+            f"{path} does not exist ({where}; relative paths start at --data-root); correct the path."
         ) from None
     except OSError as error:
-        raise DataError(f"{path} cannot be read ({where}): {error.strerror}. Correct the path.") from error
+        raise DataError(f"{path} cannot be read ({where}): {error.strerror}; correct the path.") from error
 
 
 # Parts of speech -------------------------------------------------------------------------------------
@@ -144,16 +144,15 @@ def _words_of_tags(settings: Cloze | Generic, data: Data, data_root: Path) -> se
         tag_by_word, source = _most_frequent_tags(_language(data.seed)), "the built-in language"
     else:
         raise DataError(
-            f"{WHERE}.part_of_speech needs a treebank, since data of kind {data.kind} has no parts of speech. Set "
+            f"{WHERE}.part_of_speech needs a treebank, since data of kind {data.kind} has no parts of speech; set "
             f"{WHERE}.treebank to a CoNLL-U file, or a parquet file with the columns tokens and upos."
         )
     there = set(tag_by_word.values())
     for tag in settings.part_of_speech:
         if tag not in there:
-            raise DataError(
-                f"{WHERE}.part_of_speech: no word of {source} is most often {tag!r}; the tags of its words are "
-                f"{', '.join(sorted(there)) or 'none'}. Name one of these."
-            )
+            known = ", ".join(sorted(there))
+            instead = f"only {known}; name one of these" if there else "as none has a tag; name another treebank"
+            raise DataError(f"{WHERE}.part_of_speech: no word of {source} is most often {tag!r}, {instead}.")
     return {word for word, tag in tag_by_word.items() if tag in settings.part_of_speech}
 
 
@@ -177,7 +176,7 @@ def _treebank(path: Path) -> Iterator[tuple[str, str]]:
     """Words and tags of a treebank, in order; of a CoNLL-U file those that have a tag."""
     if not path.exists():
         raise DataError(
-            f"{path} does not exist ({WHERE}.treebank; relative paths start at --data-root). Correct the path."
+            f"{path} does not exist ({WHERE}.treebank; relative paths start at --data-root); correct the path."
         )
     if not path.name.lower().endswith(".parquet"):
         for sentence in read_treebank(path):
