@@ -14,6 +14,7 @@ from ablations.tasks.catalogue import SPLITS, TASKS, Split
 from ablations.tasks.conditional_independence import independence_rows
 from ablations.tasks.examples import Examples, read_examples
 from ablations.tasks.generation import generation_rows
+from ablations.tasks.head_states import FrozenStates
 from ablations.tasks.minimal_pairs import minimal_pairs_rows
 from ablations.tasks.parsing import parsing_rows
 from ablations.tasks.probing import probing_rows
@@ -99,7 +100,10 @@ def _of_task(readings: Readings, settings: TaskSettings, say: Say) -> Iterator[R
         case ProbingSettings():
             yield from probing_rows(objective, tokenizer, splits, settings, max_length=length)
         case TransferSettings():
-            yield from transfer_rows(objective, tokenizer, splits, settings, max_length=length, say=say)
+            frozen = readings.shared(settings.task.name, lambda: FrozenStates(objective))
+            yield from transfer_rows(
+                objective, tokenizer, splits, settings, max_length=length, say=say, frozen=frozen
+            )
 
 
 def _related(readings: Readings) -> dict[str, Examples]:
