@@ -31,6 +31,7 @@ MEASURES = TypeAdapter(list[Measure]).validate_python(
         {"kind": "baselines", "tasks": ["language_topic"], "effort": "quick", "examples": 60},
         {"kind": "parsing", "effort": "quick", "sentences": 3, "sweeps": 16, "longest": 5},
         {"kind": "conditional_independence", "sentences": 20, "ratios": [0.15]},
+        {"kind": "retrieval", "candidates": 40, "training_pairs": 40, "epochs": 1},
         {"kind": "generation", "sentences": 10, "iterations": [1]},
     ]
 )
@@ -42,7 +43,7 @@ FILES = TypeAdapter(list[Measure]).validate_python(
 def settings(kind="masked_lm", **training):
     return RunSettings.model_validate(
         {
-            "data": {"kind": "language", "train": 400, "validation": 80, "test": 10, "vocab_size": 300},
+            "data": {"kind": "language", "train": 400, "validation": 120, "test": 10, "vocab_size": 300},
             "encoder": {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2},
             "objective": {"kind": kind},
             "training": {"max_steps": 2, "tokens_per_step": 256} | training,
