@@ -28,7 +28,7 @@ from ablations.tasks.structural_settings import StructuralProbeSettings
 from ablations.tasks.syntax_settings import ConditionalIndependenceSettings, ParsingSettings
 from ablations.tasks.use_settings import GenerationSettings, RetrievalSettings
 from ablations.wording import listed
-from lightning_modules.config import RunSettings
+from lightning_modules.config import Data, RunSettings
 from lightning_modules.config.settings import from_name
 
 RunMeasure = (
@@ -84,16 +84,13 @@ def for_run(
     """What is computed from a run: those of its objective, and of tasks each by itself.
 
     Args:
-        data_root: leaves out tasks without files there.
+        data_root: leaves out tasks without files there, and those that the text says too little for.
     """
     for settings in measures:
         if isinstance(settings, RunDistanceSettings) or not suits(settings, run):
             continue
-        if not isinstance(settings, TaskSettings):
-            yield settings
-            continue
-        for part in settings.parts(built_in=run.data.kind == "language"):
-            if data_root is None or part.task.problem(data_root) is None:
+        for part in _parts(settings, run.data):
+            if data_root is None or _problem(part, run.data, data_root) is None:
                 yield part
 
 
@@ -112,16 +109,45 @@ def caveats(measures: Sequence[Measure], runs: Sequence[tuple[str, RunSettings]]
             arms = listed([arm for arm, kind in unfit if kind == objective], "and")
             _, lacks = _needs(settings) or LACKS[settings.kind]
             sentences[f"{settings.kind}: not run for {arms}: {objective} {lacks}."] = None
-        if isinstance(settings, TaskSettings):
-            for built_in in sorted({run.data.kind == "language" for _, run in runs}):
-                for part in settings.parts(built_in=built_in):
-                    if (problem := part.task.problem(data_root)) is not None:
-                        sentences[f"{settings.kind}: {part.task.name} not run: {problem}."] = None
+        for (task, problem), arms_without in _not_run(settings, runs, data_root).items():
+            where = "" if len(arms_without) == len(runs) else f" for {listed(arms_without, 'and')}"
+            sentences[f"{settings.kind}: {task} not run{where}: {problem}."] = None
     quick = [settings.kind for settings in measures if getattr(settings, "effort", "full") == "quick"]
     if quick:
         kinds = listed(quick, "and")
         sentences[f"{kinds}: measured with effort quick, on a part of everything: no evidence."] = None
     return list(sentences)
+
+
+def _not_run(
+    settings: RunMeasure, runs: Sequence[tuple[str, RunSettings]], data_root: Path
+) -> dict[tuple[str, str], list[str]]:
+    """Tasks of a measure that cannot be run, each with the reason, and the arms of which it is so."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for arm, run in runs:
+        for part in _parts(settings, run.data):
+            problem = _problem(part, run.data, data_root)
+            if isinstance(part, TaskSettings | RetrievalSettings) and problem is not None:
+                found.setdefault((part.tasks[0], problem), []).append(arm)
+    return found
+
+
+def _parts(settings: RunMeasure, data: Data) -> tuple[RunMeasure, ...]:
+    """What is computed by itself: of several tasks each."""
+    if isinstance(settings, TaskSettings | RetrievalSettings):
+        return settings.parts(built_in=data.kind == "language")
+    return (settings,)
+
+
+def _problem(part: RunMeasure, data: Data, data_root: Path) -> str | None:
+    """Why a task cannot be run; None if it can, and of what is no task."""
+    match part:
+        case TaskSettings():
+            return part.task.problem(data_root)
+        case RetrievalSettings():
+            return part.problem(data, data_root)
+        case _:
+            return None
 
 
 def suits(settings: RunMeasure | RunDistanceSettings, run: RunSettings) -> bool:

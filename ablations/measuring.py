@@ -72,7 +72,8 @@ def measure(
     for path, wanted in todo.items():
         step = load_weights(readings.objective, path)
         readings.forget_states()
-        # Those of one task one after the other, as they share its states.
+        # Those of one task one after the other: they share its examples, and fine-tuning looks at the training
+        # examples' states that frozen features have read. (Probes read all layers, of another choice of examples.)
         for settings in sorted(wanted, key=lambda settings: getattr(settings, "tasks", ())):
             what = " ".join([settings.kind, *getattr(settings, "tasks", ())])
             say(f"measuring {what} at step {step:,}")

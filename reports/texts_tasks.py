@@ -65,7 +65,10 @@ RETRIEVAL = FigureText(
         "of all texts removed, and is how well that follows what people say of them (Spearman correlation), or "
         "how often the text that belongs to another is the nearest of all (recall at 1).",
         "Nothing is trained for it. Top layers serve the objective: where a lower one is better, the table above, "
-        "which takes the top layer, understates the encoder.",
+        "which takes the top layer, understates the encoder. The sentence that follows is asked for where the "
+        "data say what belongs to a document. The right translation among others is not asked for, also where "
+        "they have one: every encoder reads the source language alone, and was never trained to give states to "
+        "another.",
     ),
 )
 
@@ -83,7 +86,8 @@ EXAMPLES = FigureText(
     how_to_read=(
         "Each point is the score on the whole test part after training on so many examples of the task. The "
         "axis of examples is logarithmic. The chance floor is the score of always giving the most frequent "
-        "answer.",
+        "answer. At every number the epoch is chosen on the whole validation part, which favours few examples: "
+        "who has no more of them could not choose so well.",
         "What pre-training is worth shows at few examples: the distance between an arm and the untrained encoder, "
         "and how many more examples the latter needs for the same score.",
     ),

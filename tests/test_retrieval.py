@@ -1,5 +1,6 @@
 """Retrieval with planted vectors, planted texts and tiny encoders."""
 
+import gzip
 from dataclasses import replace
 
 import numpy as np
@@ -7,13 +8,28 @@ import pytest
 import torch
 from scipy import stats
 
+from ablations import measured
+from ablations.errors import MeasureError
+from ablations.measurable import caveats, for_run
+from ablations.tasks.catalogue import TASKS
 from ablations.tasks.cross_encoder import cross_encoder, wrong_seconds
+from ablations.tasks.documents import no_documents
 from ablations.tasks.encoding import encode_texts, pooled_states
 from ablations.tasks.examples import Examples, subset
 from ablations.tasks.next_sentences import Followed, followed_sentences
 from ablations.tasks.ranking import best, ranks, recall, reciprocal_rank
-from ablations.tasks.retrieval import Vectors, centred, recalls, relatedness, reranked, retrieval_rows, unit
+from ablations.tasks.retrieval import (
+    Vectors,
+    centred,
+    next_sentence_rows,
+    recalls,
+    relatedness,
+    relatedness_rows,
+    reranked,
+    unit,
+)
 from ablations.tasks.use_settings import RetrievalSettings
+from lightning_modules.config import FilesData, HubData, LanguageData
 from lightning_modules.data.tokenizer import decode
 from lightning_modules.objectives import build
 from tests.conftest import WORDS, sentences, settings
@@ -253,17 +269,21 @@ def test_the_encoder_is_trained_with_the_head(tokens, monkeypatch):
 ASKED = RetrievalSettings(kind="retrieval", pairs=30, candidates=40, training_pairs=40, epochs=1)
 
 
+def of_task(name):
+    return ASKED.model_copy(update={"tasks": (name,)})
+
+
 def examples(count=50):
     first, second = sentences(count, seed=5), sentences(count, seed=6)
-    return {"stsb": Examples(first, second, None, np.random.default_rng(0).uniform(0, 5, count).tolist())}
+    return Examples(first, second, None, np.random.default_rng(0).uniform(0, 5, count).tolist())
 
 
-def found_rows(kind, tokens, **more):
+def found_rows(kind, tokens):
     objective = build(settings(kind), tokens).eval()
-    options = {"examples": examples(), "max_length": 64, **more}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ablations.tasks.cross_encoder.LEAST_STEPS", 5)
-        rows = list(retrieval_rows(objective, tokens, ASKED, **options))
+        rows = list(relatedness_rows(objective, tokens, of_task("stsb"), examples(), max_length=64))
+        rows += next_sentence_rows(objective, tokens, of_task("next_sentence"), max_length=64)
     keyed = {(row["group"], row["layer"], row["metric"]): row for row in rows}
     assert len(keyed) == len(rows)
     return keyed
@@ -299,7 +319,7 @@ def test_every_layer_both_ways_and_tfidf_and_the_cross_encoder(masked):
 
 def test_a_number_worked_out_from_the_states_of_single_texts(masked, tokens):
     objective = build(settings("masked_lm"), tokens).eval()
-    chosen = subset(examples()["stsb"], 30, seed=0)
+    chosen = subset(examples(), 30, seed=0)
     cosines = []
     for a, b in zip(chosen.first, chosen.second, strict=True):
         x, y = (
@@ -327,9 +347,126 @@ def test_global_random_numbers_do_not_matter(masked, in_documents):
     assert found_rows("masked_lm", in_documents) == masked
 
 
-def test_without_documents_or_files_there_is_nothing_to_ask(tokens):
-    single = replace(
-        tokens, train=with_documents(tokens.train, 1), validation=with_documents(tokens.validation, 1)
+def test_each_text_is_encoded_once(in_documents, monkeypatch):
+    read = []
+
+    def counted(objective, rows):
+        read.extend(row.ids_T.tobytes() for row in rows.rows)
+        return pooled_states(objective, rows)
+
+    monkeypatch.setattr("ablations.tasks.retrieval.pooled_states", counted)
+    found_rows("masked_lm", in_documents)
+    assert len(read) == len(set(read)) == 2 * (30 + 40)
+
+
+@pytest.mark.parametrize(
+    ("train", "validation", "where"), [(400, 1, "data.validation has 0 pairs"), (1, 400, "data.train has 0 pairs")]
+)
+def test_text_of_single_sentences_is_refused(train, validation, where, tokens):
+    text = replace(
+        tokens,
+        train=with_documents(tokens.train, train),
+        validation=with_documents(tokens.validation, validation),
     )
-    assert found_rows("masked_lm", single, examples={}) == {}
-    assert {group for group, *_ in found_rows("masked_lm", single)} == {"stsb"}
+    objective = build(settings("masked_lm"), text).eval()
+    with pytest.raises(MeasureError) as error:
+        next(next_sentence_rows(objective, text, of_task("next_sentence"), max_length=64))
+    assert str(error.value) == (
+        f"{where} of sentences that follow each other in a document and stand nowhere else, but needs 40; give "
+        f"more text, or leave next_sentence out of the measure's tasks."
+    )
+
+
+# Which tasks are asked -------------------------------------------------------------------------------
+
+FOLLOW = "next_sentence"
+NO_COLUMN = "there is no data.document, the column that says which sentences follow each other"
+
+
+def files(train="t.txt", validation="v.txt", **more):
+    return FilesData.model_validate({"kind": "files", "train": train, "validation": validation} | more)
+
+
+def test_documents_are_known_where_the_data_say_so(tmp_path):
+    assert no_documents(LanguageData(kind="language"), tmp_path) is None
+    assert no_documents(files("t.parquet", "v.parquet", document="doc_id"), tmp_path) is None
+    hub = {"kind": "hub", "path": "somewhere", "revision": "main"}
+    assert no_documents(HubData.model_validate(hub | {"document": "doc_id"}), tmp_path) is None
+    assert no_documents(HubData.model_validate(hub), tmp_path) == NO_COLUMN
+    for mixed in (files("t.parquet"), files(validation="v.tsv.gz"), files(["t.txt", "u.csv"])):
+        assert no_documents(mixed, tmp_path) == NO_COLUMN
+    halved = files("t.parquet", "v.parquet", document="doc_id", half="first")
+    assert no_documents(halved, tmp_path) == (
+        "data.half = first takes half of the training sentences: neighbours need not follow each other"
+    )
+
+
+def test_blank_lines_between_sentences_are_documents(tmp_path):
+    (tmp_path / "t.txt").write_text("\nA b.\nC d.\n\nE f.\n")
+    with gzip.open(tmp_path / "v.txt.gz", "wt") as file:
+        file.write("A b.\n  \nC d.\n")
+    assert no_documents(files(validation="v.txt.gz"), tmp_path) is None
+    # Before the first sentence and behind the last a blank line divides nothing.
+    (tmp_path / "v.txt").write_text("\n\nA b.\nC d.\n\n\n")
+    none_in = "v.txt has no blank line in its first 10,000 that says where a document ends"
+    assert no_documents(files(), tmp_path) == none_in
+    assert no_documents(files(["t.txt", "v.txt"], "t.txt"), tmp_path) == none_in  # one file is enough to mislead
+    assert no_documents(files(), tmp_path / "elsewhere") == f"t.txt is not in {tmp_path / 'elsewhere'}"
+
+
+def test_a_long_file_is_not_read_to_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("ablations.tasks.documents.LINES", 3)
+    (tmp_path / "t.txt").write_text("A\n\nB\n")
+    (tmp_path / "v.txt").write_text("A\nB\n\nC\n")
+    assert no_documents(files(validation="t.txt"), tmp_path) is None
+    assert no_documents(files(), tmp_path) == (
+        "v.txt has no blank line in its first 3 that says where a document ends"
+    )
+
+
+def with_data(data):
+    return settings("masked_lm").model_copy(update={"data": data})
+
+
+def asked_of(run, measures, **more):
+    return [part.tasks for part in for_run(measures, run, **more)]
+
+
+def test_what_cannot_be_asked_is_said_and_asked_for_when_it_can_be(tmp_path):
+    measures = [RetrievalSettings(kind="retrieval")]
+    run = with_data(files("t.parquet", "v.parquet"))
+    first = {name: next(iter(TASKS[name].files.values())) for name in ("stsb", "sick_relatedness")}
+    assert asked_of(run, measures, data_root=tmp_path) == []
+    assert caveats(measures, [("mlm", run)], data_root=tmp_path) == [
+        f"retrieval: stsb not run: {first['stsb']} is not in {tmp_path}.",
+        f"retrieval: sick_relatedness not run: {first['sick_relatedness']} is not in {tmp_path}.",
+        f"retrieval: next_sentence not run: {NO_COLUMN}.",
+    ]
+    for path in TASKS["stsb"].files.values():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    assert asked_of(run, measures, data_root=tmp_path) == [("stsb",)]
+    assert asked_of(run, measures) == [("stsb",), ("sick_relatedness",), (FOLLOW,)]  # rows of any of them count
+    # Each has a key of its own: what has rows does not hide what has none.
+    parts = list(for_run(measures, run))
+    assert len({measured.key(part) for part in parts}) == 3
+
+
+def test_the_arms_that_a_task_is_not_run_for_are_named(tmp_path):
+    measures = [RetrievalSettings(kind="retrieval", tasks=(FOLLOW,))]
+    runs = [
+        ("plain", with_data(files("t.parquet", "v.parquet"))),
+        ("novels", with_data(files("t.parquet", "v.parquet", document="doc_id"))),
+        ("language", with_data(LanguageData(kind="language"))),
+    ]
+    assert caveats(measures, runs, data_root=tmp_path) == [
+        f"retrieval: next_sentence not run for plain: {NO_COLUMN}."
+    ]
+    assert [asked_of(run, measures, data_root=tmp_path) for _, run in runs] == [[], [(FOLLOW,)], [(FOLLOW,)]]
+
+
+def test_of_the_built_in_language_the_next_sentence_is_asked_alone(tmp_path):
+    run = with_data(LanguageData(kind="language"))
+    measures = [RetrievalSettings(kind="retrieval")]
+    assert asked_of(run, measures, data_root=tmp_path) == [(FOLLOW,)]
+    assert caveats(measures, [("mlm", run)], data_root=tmp_path) == []

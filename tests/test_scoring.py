@@ -14,6 +14,7 @@ from ablations.measuring import measure, rows_of
 from ablations.results import table
 from ablations.tasks.catalogue import TASKS
 from ablations.tasks.examples import read_examples
+from ablations.tasks.head_states import FrozenStates
 from lightning_modules.callbacks import StopRequest
 from lightning_modules.config import RunSettings
 from lightning_modules.data import tokens as token_store
@@ -30,6 +31,7 @@ MEASURES = TypeAdapter(list[Measure]).validate_python(
         {"kind": "baselines", "tasks": ["language_topic"], "effort": "quick", "examples": 60},
         {"kind": "parsing", "effort": "quick", "sentences": 3, "sweeps": 16, "longest": 5},
         {"kind": "conditional_independence", "sentences": 20, "ratios": [0.15]},
+        {"kind": "retrieval", "candidates": 40, "training_pairs": 40, "epochs": 1},
         {"kind": "generation", "sentences": 10, "iterations": [1]},
     ]
 )
@@ -41,7 +43,7 @@ FILES = TypeAdapter(list[Measure]).validate_python(
 def settings(kind="masked_lm", **training):
     return RunSettings.model_validate(
         {
-            "data": {"kind": "language", "train": 400, "validation": 80, "test": 10, "vocab_size": 300},
+            "data": {"kind": "language", "train": 400, "validation": 120, "test": 10, "vocab_size": 300},
             "encoder": {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2},
             "objective": {"kind": kind},
             "training": {"max_steps": 2, "tokens_per_step": 256} | training,
@@ -139,3 +141,28 @@ def test_text_of_files_has_no_built_in_task(tmp_path):
     with pytest.raises(DataError) as error:
         read_examples(TASKS["language_topic"], "test", data_root=tmp_path)
     assert str(error.value) == "task language_topic: is made by the built-in language, but the data are files."
+
+
+def test_measures_of_a_task_share_until_another_task_or_other_weights_come(tokens, tmp_path):
+    readings = Readings(build(settings(), tokens), tokens, data_root=tmp_path)
+    first = readings.shared("a", object)
+    assert readings.shared("a", object) is first
+    second = readings.shared("b", object)
+    assert second is not first
+    again = readings.shared("a", object)
+    assert again is not first
+    readings.forget_states()
+    assert readings.shared("a", object) is not again
+
+
+def test_fine_tuning_finds_what_frozen_features_read_in_the_readings_of_a_run(tokens, tmp_path):
+    readings = Readings(build(settings(), tokens), tokens, data_root=tmp_path)
+    options = {"tasks": ["language_topic"], "effort": "quick", "examples": 40, "epochs": 1, "seeds": 1}
+    parts = TypeAdapter(list[Measure]).validate_python(
+        [{"kind": "frozen_features", **options}, {"kind": "fine_tuning", **options}]
+    )
+    found = [rows_of(readings, part) for part in parts]
+    kept = readings.shared("language_topic", lambda: FrozenStates(readings.objective))._kept
+    assert len(kept) == 4  # the splits, and the test texts in another order
+    apart = [rows_of(Readings(build(settings(), tokens), tokens, data_root=tmp_path), part) for part in parts]
+    assert found == apart

@@ -12,7 +12,7 @@ from ablations.tasks import metrics
 from ablations.tasks.catalogue import TASKS
 from ablations.tasks.encoding import pooled_states
 from ablations.tasks.examples import Answer, Examples
-from ablations.tasks.head_states import FrozenStates, TunedStates, texts_of
+from ablations.tasks.head_states import FrozenStates, TunedStates, read_states, texts_of
 from ablations.tasks.head_training import Recipe, Trainee, batches, train
 from ablations.tasks.heads import Head, Scale, answers_of, best_span, right_answers, scale_of
 from ablations.tasks.settings import FineTuningSettings, FrozenFeaturesSettings
@@ -44,8 +44,8 @@ def quiet(line):
     pass
 
 
-def scored(objective, tokens, splits, wanted, *, say=quiet, max_length=64):
-    rows = list(transfer_rows(objective, tokens.tokenizer, splits, wanted, max_length=max_length, say=say))
+def scored(objective, tokens, splits, wanted, *, say=quiet, max_length=64, **more):
+    rows = list(transfer_rows(objective, tokens.tokenizer, splits, wanted, max_length=max_length, say=say, **more))
     return {(row["group"], row["metric"]): row for row in rows}
 
 
@@ -252,6 +252,54 @@ def test_features_are_scaled_by_what_they_are_in_the_training_texts(objective, t
         mean_F, deviation_F = scale_of(states, read)
         np.testing.assert_allclose(mean_F, states_NF.mean(0), atol=1e-5)  # float32 states
         np.testing.assert_allclose(deviation_F, states_NF.std(0), atol=1e-5)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(WAYS)), ids="-".join)
+@pytest.mark.parametrize("task", [CLASSES, TAGGING])
+def test_measures_of_a_task_share_the_states_of_its_texts(task, order, tokens, monkeypatch):
+    objective = build(settings(), tokens).eval()
+    splits = precedence(300, seed=18) if task == CLASSES else beside(300, 1, 18)
+    wanted = {way: asked(way, task, epochs=1) for way in order}
+    alone = {way: scored(objective, tokens, splits, wanted[way]) for way in order}
+    encoded = []
+
+    def counted(who, texts, index_B, *, mixed=False):
+        if who is objective:  # and no copy that is trained
+            encoded.extend(texts.rows.rows[i].ids_T.tobytes() for i in index_B)
+        return read_states(who, texts, index_B, mixed=mixed)
+
+    monkeypatch.setattr("ablations.tasks.head_states.read_states", counted)
+    shared = FrozenStates(objective)
+    assert {way: scored(objective, tokens, splits, wanted[way], frozen=shared) for way in order} == alone
+    together = len(encoded)
+    encoded.clear()
+    scored(objective, tokens, splits, wanted["frozen"])
+    assert together == len(encoded)  # what frozen features read by themselves
+    scored(objective, tokens, splits, wanted["tuned"])
+    assert len(encoded) == together + len(splits["train"])
+
+
+def test_texts_share_states_where_a_head_reads_the_same_of_them(objective, tokens):
+    def read(sentences, task=CLASSES):
+        return texts_of(TASKS[task], Examples(sentences, None, None, [""] * 2), tokens.tokenizer, max_length=64)
+
+    some = read(["the dog", "a cat often"])
+    assert some.digest == read(["the dog", "a cat often"]).digest
+    assert some.digest != read(["a cat often", "the dog"]).digest
+    assert some.digest != read(["the dog a", "cat often"]).digest
+    words = [["the", "dog"], ["a", "cat", "often"]]
+    tags = [["x"] * 2, ["x"] * 3]
+    tagged = Examples(["the dog", "a cat often"], None, words, tags)
+    assert some.digest != texts_of(TASKS[TAGGING], tagged, tokens.tokenizer, max_length=64).digest
+
+
+def test_an_encoder_of_other_precision_scales_by_its_own_states(tokens):
+    splits = precedence(300, seed=19)
+    made = build(settings("masked_lm", training={"precision": "bf16-mixed"}), tokens).eval()
+    shared = FrozenStates(made)
+    wanted = asked("tuned", seeds=1, epochs=1)
+    assert scored(made, tokens, splits, wanted, frozen=shared) == scored(made, tokens, splits, wanted)
+    assert not shared._kept
 
 
 # Repetitions and order -------------------------------------------------------------------------------

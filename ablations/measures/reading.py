@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ from lightning_modules.config import Data, LanguageData
 from lightning_modules.data.tokens import Split, Tokens
 from lightning_modules.data.treebank import language_sentences, read_treebank
 from lightning_modules.objective import Objective
+
+Shared = TypeVar("Shared")
 
 AMPLE = 1.5
 """Words read of a treebank for each sub-word wanted."""
@@ -86,12 +88,14 @@ class Texts:
 
 
 class Readings:
-    """What an encoder makes of its texts. The states of the last one are kept, for the next measure."""
+    """What an encoder makes of its texts. The states of the last one are kept, for the next measure, and what the
+    measures of the last task share."""
 
     def __init__(self, objective: Objective, tokens: Tokens, *, data_root: Path) -> None:
         self.objective, self.tokens = objective, tokens
         self.texts = Texts(tokens, objective.run.data, data_root=data_root)
         self._states: dict[str, list[NDArray[np.float32]]] = {}
+        self._shared: dict[str, Any] = {}
 
     def states(self, reading: Reading) -> list[NDArray[np.float32]]:
         """The states of the tokens in every layer."""
@@ -101,9 +105,18 @@ class Readings:
             self._states[digest] = layer_states(self.objective, reading.split, reading.sample)
         return self._states[digest]
 
+    def shared(self, task: str, make: Callable[[], Shared]) -> Shared:
+        """What the measures of a task share, made for the first of them and kept until another task comes."""
+        if task not in self._shared:
+            self._shared.clear()  # states of one task at a time
+            self._shared[task] = make()
+        found: Shared = self._shared[task]
+        return found
+
     def forget_states(self) -> None:
         """What to do when the encoder has got other weights."""
         self._states.clear()
+        self._shared.clear()
 
     def shown(self, reading: Reading, shown_N: NDArray[np.int64]) -> list[NDArray[np.float32]]:
         """The states with other ids in the place of the tokens."""

@@ -8,6 +8,8 @@ Letters: B examples of a batch, E of a split, N items, F features of an item.
 """
 
 import copy
+import hashlib
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -56,6 +58,15 @@ class Texts:
     def items(self, index_B: Integers) -> Integers:
         """Numbers of the items of some examples, in their order."""
         return runs(self.bounds_E[index_B], self.counts_E[index_B])
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Differs where a head reads other tokens, or other places of them: of one encoder, other states."""
+        found = hashlib.sha256(repr((self.rows.paired, self.places is None)).encode())
+        arrays = [self.rows.lengths_N, self.counts_E, *(self.places or ())]
+        for array in itertools.chain(arrays, *((row.ids_T, row.part_T) for row in self.rows.rows)):
+            found.update(np.ascontiguousarray(array).data)
+        return found.digest()
 
     @cached_property
     def characters_E(self) -> Integers:
@@ -109,11 +120,12 @@ class States(Protocol):
 
 
 class FrozenStates:
-    """The states as pre-training left them, without dropout; each text is encoded once and kept."""
+    """The states as pre-training left them, without dropout, in full precision; texts are encoded once and kept,
+    whoever asks for them again."""
 
     def __init__(self, objective: Objective) -> None:
         self._objective = objective
-        self._kept: dict[Texts, Tensor] = {}
+        self._kept: dict[bytes, Tensor] = {}
 
     @property
     def trained(self) -> Mapping[str, nn.Module]:
@@ -123,9 +135,9 @@ class FrozenStates:
         pass
 
     def of(self, texts: Texts, index_B: Integers) -> Tensor:
-        if texts not in self._kept:
-            self._kept[texts] = self._encoded(texts)
-        kept_NF = self._kept[texts]
+        if texts.digest not in self._kept:
+            self._kept[texts.digest] = self._encoded(texts)
+        kept_NF = self._kept[texts.digest]
         return kept_NF[torch.from_numpy(texts.items(index_B)).to(kept_NF.device)]
 
     @torch.no_grad()
@@ -145,7 +157,8 @@ class TunedStates:
 
     def __init__(self, objective: Objective) -> None:
         self._initial = objective.encoder
-        self._mixed = objective.run.training.precision == "bf16-mixed"
+        self.mixed = objective.run.training.precision == "bf16-mixed"
+        """Whether the encoder computes in bf16-mixed precision."""
         self._copy = copy.deepcopy(objective)
 
     @property
@@ -156,4 +169,4 @@ class TunedStates:
         self._copy.encoder.load_state_dict(self._initial.state_dict())
 
     def of(self, texts: Texts, index_B: Integers) -> Tensor:
-        return read_states(self._copy, texts, index_B, mixed=self._mixed)
+        return read_states(self._copy, texts, index_B, mixed=self.mixed)

@@ -1,4 +1,4 @@
-"""Sentences with the ones that follow them in their documents."""
+"""Sentences with the ones that follow them in their documents; `documents` knows whether a text has any."""
 
 from typing import NamedTuple
 

@@ -12,13 +12,14 @@ another language has no states that they were ever trained to give it.
 Letters: P pairs, N texts, L + 1 layers, D width, Q queries, C candidates, K of them that are ranked again.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from ablations.errors import MeasureError
 from ablations.measures.tfidf import tfidf_features
 from ablations.tasks.clustered import standard_error
 from ablations.tasks.cross_encoder import cross_encoder
@@ -27,7 +28,7 @@ from ablations.tasks.examples import Examples, subset
 from ablations.tasks.head_training import Say
 from ablations.tasks.next_sentences import Followed, followed_sentences
 from ablations.tasks.ranking import Ranks, best, ranks, recall, reciprocal_rank
-from ablations.tasks.use_settings import RetrievalSettings
+from ablations.tasks.use_settings import NEXT_SENTENCE, RetrievalSettings
 from lightning_modules.data.tokens import Split, Tokens
 from lightning_modules.objective import Objective
 
@@ -37,7 +38,7 @@ Row = dict[str, Any]
 DEPTH = 20
 """Candidates that the cross-encoder ranks again."""
 FEWEST_PAIRS = 2 * DEPTH
-"""With fewer the next sentence is not looked for."""
+"""Among fewer the next sentence is not looked for: the cross-encoder would rank more than half of them again."""
 
 
 class Vectors(NamedTuple):
@@ -50,45 +51,53 @@ class Vectors(NamedTuple):
     second_PD: Floats
 
 
-def retrieval_rows(
+def relatedness_rows(
+    objective: Objective, tokens: Tokens, settings: RetrievalSettings, examples: Examples, *, max_length: int
+) -> Iterator[Row]:
+    """Rows of `spearman`, of the cosine with how related people find two sentences: of every layer, the top one as
+    a head reads it, and with the suffix `_tfidf` of TF-IDF vectors.
+
+    Args:
+        examples: the test part of a task of relatedness.
+    """
+    wanted = settings.pairs_wanted
+    chosen = examples if wanted is None else subset(examples, wanted, seed=0)
+    assert chosen.second is not None, f"{settings.task} has no pairs"
+    for vectors in _vectors(objective, tokens, chosen.first, chosen.second, max_length=max_length):
+        yield relatedness(vectors, chosen.answers) | {"group": settings.task}
+
+
+def next_sentence_rows(
     objective: Objective,
     tokens: Tokens,
     settings: RetrievalSettings,
     *,
-    examples: Mapping[str, Examples],
     max_length: int,
     say: Say = lambda line: None,
 ) -> Iterator[Row]:
-    """Rows of every layer, and with the suffix `_tfidf` of TF-IDF vectors; the top layer is as a head reads it.
+    """Rows of `recall_at_1`, `recall_at_20` and `reciprocal_rank` of the sentence that follows, among as many as
+    there are queries, of layers and TF-IDF as in `relatedness_rows`; and of `recall_at_1_reranked`, where the
+    cross-encoder has put the 20 that the centred top layer found into its own order, whose floor is that of a
+    random order.
 
-    Group `stsb` and so on: `spearman`, of the cosine with how related people find two sentences. Group
-    `next_sentence`: `recall_at_1`, `recall_at_20` and `reciprocal_rank` of the sentence that follows, among as
-    many as there are queries; and `recall_at_1_reranked`, where the cross-encoder has put the 20 that the centred
-    top layer found into its own order, whose floor is that of a random order. Left out where documents are single
-    sentences, or a text has fewer than 40 such pairs.
+    Each text is encoded once for all rows but the last.
 
     Args:
-        examples: test parts of tasks of relatedness, by name; there may be none.
+        tokens: of a text that says which sentences follow each other (`documents`).
         say: told of every epoch of the cross-encoder; may raise, to stop.
 
     Raises:
-        MeasureError: the loss of the cross-encoder became no number.
+        MeasureError: a text has fewer than 40 such pairs; the loss of the cross-encoder became no number.
     """
-    encoder = _BiEncoder(objective, tokens, max_length)
-    for name, found in examples.items():
-        wanted = settings.pairs_wanted
-        chosen = found if wanted is None else subset(found, wanted, seed=0)
-        assert chosen.second is not None, f"{name} has no pairs"
-        for vectors in encoder.vectors(chosen.first, chosen.second):
-            yield relatedness(vectors, chosen.answers) | {"group": name}
-    asked = followed_sentences(tokens.validation, tokens.tokenizer, settings.candidates_wanted)
-    learned = followed_sentences(tokens.train, tokens.tokenizer, settings.training_pairs_wanted)
-    if min(len(asked.first), len(learned.first)) < FEWEST_PAIRS:
-        return
-    for vectors in encoder.vectors(*asked):
+    asked = _followed(tokens, "validation", settings.candidates_wanted)
+    learned = _followed(tokens, "train", settings.training_pairs_wanted)
+    top: Vectors | None = None
+    for vectors in _vectors(objective, tokens, *asked, max_length=max_length):
         for row in recalls(vectors):
-            yield row | {"group": "next_sentence"}
-    similarity_QC = encoder.similarities(asked)
+            yield row | {"group": NEXT_SENTENCE}
+        if vectors.suffix == "_centred":  # the top layer is the last
+            top = vectors
+    assert top is not None
     score = cross_encoder(
         objective,
         learned,
@@ -97,11 +106,22 @@ def retrieval_rows(
         max_length=max_length,
         say=say,
     )
-    near_QK = best(similarity_QC, DEPTH)
+    near_QK = best(top.first_PD @ top.second_PD.T, DEPTH)
     score_QK = score(
         [text for text in asked.first for _ in range(DEPTH)], [asked.second[i] for i in near_QK.flat]
     ).reshape(near_QK.shape)
-    yield reranked(near_QK, score_QK) | {"group": "next_sentence"}
+    yield reranked(near_QK, score_QK) | {"group": NEXT_SENTENCE}
+
+
+def _followed(tokens: Tokens, split: Literal["train", "validation"], count: int) -> Followed:
+    found = followed_sentences(getattr(tokens, split), tokens.tokenizer, count)
+    if (there := len(found.first)) < FEWEST_PAIRS:
+        raise MeasureError(
+            f"data.{split} has {there} {'pair' if there == 1 else 'pairs'} of sentences that follow each other in "
+            f"a document and stand nowhere else, but needs {FEWEST_PAIRS}; give more text, or leave "
+            f"{NEXT_SENTENCE} out of the measure's tasks."
+        )
+    return found
 
 
 def relatedness(vectors: Vectors, related_P: Sequence[float]) -> Row:
@@ -160,41 +180,28 @@ def _row(vectors: Vectors, metric: str, value: float, error: float, *, floor: fl
     }
 
 
-class _BiEncoder:
-    """Texts as vectors."""
+def _vectors(
+    objective: Objective, tokens: Tokens, first: Sequence[str], second: Sequence[str], *, max_length: int
+) -> Iterator[Vectors]:
+    """Of every layer as it is and centred, and of TF-IDF. Each text is encoded once."""
+    place = {text: i for i, text in enumerate(dict.fromkeys([*first, *second]))}
+    rows = encode_texts(list(place), tokens.tokenizer, max_length=max_length)
+    place_2P = np.array([[place[text] for text in texts] for texts in (first, second)])
+    for layer, states_ND in enumerate(pooled_states(objective, rows)):
+        for suffix, vector_ND in (("", states_ND), ("_centred", centred(states_ND))):
+            yield Vectors(layer, suffix, *unit(vector_ND)[place_2P])
+    yield Vectors(None, "_tfidf", *_tfidf(tokens, rows)[place_2P])
 
-    def __init__(self, objective: Objective, tokens: Tokens, max_length: int) -> None:
-        self._objective, self._tokens, self._max_length = objective, tokens, max_length
 
-    def vectors(self, first: Sequence[str], second: Sequence[str]) -> Iterator[Vectors]:
-        """Of every layer as it is and centred, and of TF-IDF."""
-        rows, place_2P = self._read(first, second)
-        for layer, states_ND in enumerate(pooled_states(self._objective, rows)):
-            for suffix, vector_ND in (("", states_ND), ("_centred", centred(states_ND))):
-                yield Vectors(layer, suffix, *unit(vector_ND)[place_2P])
-        yield Vectors(None, "_tfidf", *self._tfidf(rows)[place_2P])
-
-    def similarities(self, pairs: Followed) -> NDArray[np.float32]:
-        """Cosines of each first text to each second one, by the centred top layer."""
-        rows, place_2P = self._read(*pairs)
-        first_PD, second_PD = unit(centred(pooled_states(self._objective, rows)[-1]))[place_2P]
-        return first_PD @ second_PD.T
-
-    def _read(self, first: Sequence[str], second: Sequence[str]) -> tuple[Rows, NDArray[np.int64]]:
-        """Each text once, and where those of the pairs are."""
-        place = {text: i for i, text in enumerate(dict.fromkeys([*first, *second]))}
-        rows = encode_texts(list(place), self._tokens.tokenizer, max_length=self._max_length)
-        return rows, np.array([[place[text] for text in texts] for texts in (first, second)])
-
-    def _tfidf(self, rows: Rows) -> NDArray[np.float32]:
-        split = Split(
-            ids=np.concatenate([row.ids_T for row in rows.rows]).astype(np.uint64),
-            offsets=np.append(0, rows.lengths_N.cumsum()),
-            documents=np.arange(len(rows), dtype=np.int32),
-        )
-        feature_NV = tfidf_features(split, train=self._tokens.train, vocab_size=self._tokens.vocab_size)
-        used_V = np.unique(feature_NV.indices)
-        return feature_NV[:, used_V].toarray().astype(np.float32)
+def _tfidf(tokens: Tokens, rows: Rows) -> NDArray[np.float32]:
+    split = Split(
+        ids=np.concatenate([row.ids_T for row in rows.rows]).astype(np.uint64),
+        offsets=np.append(0, rows.lengths_N.cumsum()),
+        documents=np.arange(len(rows), dtype=np.int32),
+    )
+    feature_NV = tfidf_features(split, train=tokens.train, vocab_size=tokens.vocab_size)
+    used_V = np.unique(feature_NV.indices)
+    return feature_NV[:, used_V].toarray().astype(np.float32)
 
 
 def centred(vector_ND: Floats) -> Floats:

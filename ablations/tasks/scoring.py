@@ -14,10 +14,11 @@ from ablations.tasks.catalogue import SPLITS, TASKS, Split
 from ablations.tasks.conditional_independence import independence_rows
 from ablations.tasks.examples import Examples, read_examples
 from ablations.tasks.generation import generation_rows
+from ablations.tasks.head_states import FrozenStates
 from ablations.tasks.minimal_pairs import minimal_pairs_rows
 from ablations.tasks.parsing import parsing_rows
 from ablations.tasks.probing import probing_rows
-from ablations.tasks.retrieval import retrieval_rows
+from ablations.tasks.retrieval import next_sentence_rows, relatedness_rows
 from ablations.tasks.settings import (
     BaselinesSettings,
     MinimalPairsSettings,
@@ -29,15 +30,12 @@ from ablations.tasks.structural_probe import structural_probe_rows
 from ablations.tasks.structural_settings import StructuralProbeSettings
 from ablations.tasks.syntax_settings import ConditionalIndependenceSettings, ParsingSettings
 from ablations.tasks.transfer import transfer_rows
-from ablations.tasks.use_settings import GenerationSettings, RetrievalSettings
+from ablations.tasks.use_settings import NEXT_SENTENCE, GenerationSettings, RetrievalSettings
 from lightning_modules.data.treebank import LabelledSentence, language_sentences, read_treebank
 from lightning_modules.randomness import derive, uniforms
 
 Row = dict[str, Any]
 Say = Callable[[str], None]
-
-RELATED = ("stsb", "sick_relatedness")
-"""Tasks whose pairs retrieval ranks."""
 
 TREES = {"train": 2000, "validation": 500, "test": 1000}
 """Sentences of the built-in language with their trees."""
@@ -47,7 +45,7 @@ DIVISION: dict[Split, float] = {"train": 0.8, "validation": 0.9, "test": 1.0}
 
 
 def scores(readings: Readings, settings: MeasureSettings, *, say: Say) -> Iterator[Row]:
-    """The rows of a measure on tasks; of `TaskSettings`, those for one task.
+    """The rows of a measure on tasks; of `TaskSettings` and `RetrievalSettings`, those for one task.
 
     Raises:
         DataError: a file of the task is missing or damaged.
@@ -65,14 +63,7 @@ def scores(readings: Readings, settings: MeasureSettings, *, say: Say) -> Iterat
             splits = {split: trees(readings, settings, split) for split in SPLITS}
             yield from structural_probe_rows(objective, splits, tokenizer, settings, max_length=length)
         case RetrievalSettings():
-            yield from retrieval_rows(
-                objective,
-                readings.tokens,
-                settings,
-                examples=_related(readings),
-                max_length=length,
-                say=say,
-            )
+            yield from _retrieval(readings, settings, say)
         case GenerationSettings():
             yield from generation_rows(objective, readings.tokens, settings)
         case BaselinesSettings():
@@ -99,17 +90,20 @@ def _of_task(readings: Readings, settings: TaskSettings, say: Say) -> Iterator[R
         case ProbingSettings():
             yield from probing_rows(objective, tokenizer, splits, settings, max_length=length)
         case TransferSettings():
-            yield from transfer_rows(objective, tokenizer, splits, settings, max_length=length, say=say)
+            frozen = readings.shared(settings.task.name, lambda: FrozenStates(objective))
+            yield from transfer_rows(
+                objective, tokenizer, splits, settings, max_length=length, say=say, frozen=frozen
+            )
 
 
-def _related(readings: Readings) -> dict[str, Examples]:
-    """Pairs of sentences with how related people find them; those of files that are there, none of the built-in
-    language."""
-    if readings.objective.run.data.kind == "language":
-        return {}
-    root = readings.texts.data_root
-    there = [name for name in RELATED if TASKS[name].problem(root) is None]
-    return {name: _examples(name, "test", root, None) for name in there}
+def _retrieval(readings: Readings, settings: RetrievalSettings, say: Say) -> Iterator[Row]:
+    objective, tokens = readings.objective, readings.tokens
+    length = objective.run.data.max_length
+    if settings.task == NEXT_SENTENCE:
+        yield from next_sentence_rows(objective, tokens, settings, max_length=length, say=say)
+    else:
+        examples = _examples(settings.task, "test", readings.texts.data_root, None)
+        yield from relatedness_rows(objective, tokens, settings, examples, max_length=length)
 
 
 @lru_cache

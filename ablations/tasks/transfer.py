@@ -34,6 +34,7 @@ def transfer_rows(
     *,
     max_length: int,
     say: Say,
+    frozen: FrozenStates | None = None,
 ) -> Iterator[Row]:
     """The scores of one task, by frozen features or by fine-tuning, as the settings say; the objective stays as
     it is.
@@ -43,14 +44,20 @@ def transfer_rows(
     words in another order (not of spans, which are no spans in another order). The learning curve is the `score`
     of the group TASK@EXAMPLES. The floor is what the most frequent answer of the training part scores.
 
+    Of few training examples, too, the epoch is chosen on the whole validation part, and the learning rate is that
+    of all training examples: a curve says what so many examples teach the weights, not what somebody who has no
+    more of them would get.
+
     Args:
         say: told of every epoch; may raise, to stop.
+        frozen: states of the encoder that other measures of the task read as well; what is missing is added.
 
     Raises:
         MeasureError: a part of the task has no examples; the loss became no number.
     """
     task = settings.task
-    transfer = _Transfer(objective, tokenizer, splits, settings, max_length=max_length, say=say)
+    frozen = frozen or FrozenStates(objective)
+    transfer = _Transfer(objective, tokenizer, splits, settings, max_length=max_length, say=say, frozen=frozen)
     first = {rate: transfer.train(0, transfer.whole, rate) for rate in settings.rates}
     rate = max(first, key=lambda rate: first[rate].score)
     others = (transfer.train(repetition, transfer.whole, rate) for repetition in range(1, settings.repetitions))
@@ -75,6 +82,7 @@ class _Transfer:
         *,
         max_length: int,
         say: Say,
+        frozen: FrozenStates,
     ) -> None:
         self.settings, self.task, self.say = settings, settings.task, say
         examples = {split: _part(splits[split], settings.most(split)) for split in SPLITS}
@@ -88,10 +96,11 @@ class _Transfer:
         self.right = {split: right_answers(self.task, texts) for split, texts in self.texts.items()}
         self.order = shuffled(examples["test"]) if self.task.kind != "span" else None
         self.moved = read(self.order.examples) if self.order is not None else None
-        tuned = isinstance(settings, FineTuningSettings)
-        self.states: States = TunedStates(objective) if tuned else FrozenStates(objective)
+        tuned = TunedStates(objective) if isinstance(settings, FineTuningSettings) else None
+        self.states: States = tuned or frozen
         self.answers = answers_of(self.task, self.texts["train"])
-        self.scale = scale_of(self.states, self.texts["train"])
+        # Before any training the states of both are equal, unless they are computed in other precision.
+        self.scale = scale_of(tuned if tuned and tuned.mixed else frozen, self.texts["train"])
 
     @property
     def whole(self) -> int:

@@ -1,11 +1,17 @@
 """What a spec may say about retrieval and generation. No torch, no mathematics."""
 
-from typing import Literal
+from pathlib import Path
+from typing import Literal, Self
 
 from pydantic import Field
 
 from ablations.measures.settings import MeasureSettings
+from ablations.tasks.catalogue import TASKS
+from ablations.tasks.documents import no_documents
 from ablations.tasks.settings import Effort
+from lightning_modules.config import Data
+
+NEXT_SENTENCE = "next_sentence"
 
 
 class RetrievalSettings(MeasureSettings):
@@ -13,6 +19,9 @@ class RetrievalSettings(MeasureSettings):
     both in one (cross-encoder)."""
 
     kind: Literal["retrieval"]
+    tasks: tuple[Literal["stsb", "sick_relatedness", "next_sentence"], ...] = Field((), strict=False)
+    """How related people find two sentences, in two data sets, and which sentence of the text follows another.
+    Unless given, all; where the text is the built-in language, the last alone."""
     effort: Effort = "full"
     """Sizes unless given below: 500 pairs, 200 candidates, 500 training pairs; or all, 1,000 and 5,000."""
     pairs: int | None = Field(None, ge=10)
@@ -26,6 +35,23 @@ class RetrievalSettings(MeasureSettings):
     """Over the training pairs."""
     learning_rate: float = Field(3e-4, gt=0)
     """Of the cross-encoder."""
+
+    def parts(self, *, built_in: bool) -> tuple[Self, ...]:
+        """The same settings for one task each."""
+        all_tasks = (NEXT_SENTENCE,) if built_in else ("stsb", "sick_relatedness", NEXT_SENTENCE)
+        return tuple(self.model_copy(update={"tasks": (name,)}) for name in self.tasks or all_tasks)
+
+    @property
+    def task(self) -> str:
+        """The name of the task of settings for one."""
+        (name,) = self.tasks
+        return name
+
+    def problem(self, data: Data, data_root: Path) -> str | None:
+        """Why the task of settings for one cannot be run with a text; None if it can."""
+        if self.task == NEXT_SENTENCE:
+            return no_documents(data, data_root)
+        return TASKS[self.task].problem(data_root)
 
     @property
     def pairs_wanted(self) -> int | None:
