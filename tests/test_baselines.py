@@ -1,6 +1,8 @@
 """What tasks score without an encoder."""
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
@@ -8,8 +10,8 @@ from ablations.errors import MeasureError
 from ablations.measurable import Measure
 from ablations.tasks import baselines, probing, transfer
 from ablations.tasks.baselines import baseline_rows, score_rows
-from ablations.tasks.catalogue import TASKS, Task
-from ablations.tasks.examples import Answer, Examples
+from ablations.tasks.catalogue import SPLITS, TASKS, Task
+from ablations.tasks.examples import Answer, Examples, read_examples
 from ablations.tasks.settings import BaselinesSettings, FineTuningSettings, ProbingSettings, beside_others
 from tests.conftest import sentences
 
@@ -154,6 +156,40 @@ def test_of_one_class_or_tag_the_answer_is_this_one():
     assert values(TASKS["sst2"], splits) == {"majority": 1, "tfidf": 1}
     splits = of(tagged(lambda words: ["X"] * len(words)), count=20)
     assert values(TASKS["ud_pos"], splits) == {"majority": 1, "word": 1, "word_window": 1}
+
+
+def written(task, folder, split, columns):
+    place = folder / task.files[split]
+    place.parent.mkdir(exist_ok=True)
+    pq.write_table(pa.table(columns), place)
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "columns"),
+    [
+        ("classification", {"metric": "matthews", "chance": "none"},
+         lambda a, b: {"sentence": a, "label": [0, 1] * 20}),
+        ("classification", {"metric": "f1", "chance": "constant", "positive": "b", "text": ("one", "two")},
+         lambda a, b: {"one": a, "two": b, "label": [*"abcb"] * 10}),
+        ("regression", {"metric": "spearman", "chance": "none"},
+         lambda a, b: {"sentence": a, "label": [float(len(text)) for text in a]}),
+        ("tagging", {"metric": "entity_f1", "chance": "none", "text": ("tokens",)},
+         lambda a, b: {"tokens": [text.split() for text in a],
+                       "label": [["S-X" if word == "the" else "O" for word in text.split()] for text in a]}),
+        ("span", {"metric": "exact_match", "chance": "place", "text": ("question", "context"), "start": "at"},
+         lambda a, b: {"question": b, "context": a, "label": [text.split()[0] for text in a], "at": [0] * len(a)}),
+    ],
+)  # fmt: skip
+def test_a_task_of_a_known_kind_is_an_entry_and_its_files(kind, more, columns, tmp_path):
+    files = {split: f"new/{split}.parquet" for split in SPLITS}
+    task = Task("new", kind, files=files, **more)
+    for seed, split in enumerate(SPLITS):
+        written(task, tmp_path, split, columns(sentences(40, seed=seed), sentences(40, seed=seed + 3)))
+    splits = {split: read_examples(task, split, data_root=tmp_path) for split in SPLITS}
+    for row in score_rows(task, splits=splits):
+        assert (row["group"], row["n"]) == ("new", 40)
+        assert -1 <= row["value"] <= 1
+        assert 0 <= row["floor"] <= 1
 
 
 # Parts -----------------------------------------------------------------------------------------------
