@@ -40,7 +40,10 @@ METRICS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         ),
         "frozen_features": _OF_TASKS,
         "fine_tuning": _OF_TASKS,
-        "baselines": ("majority", "tfidf", "word", "word_window"),
+        "baselines": (
+            *("majority", "tfidf", "word", "word_window", "place", "beside_question"),
+            *("probed_majority", "probed_word", "probed_word_window"),
+        ),
         "parsing": ("uuas", "uuas_adjacent", "uuas_random", "uuas_minus_adjacent", "conditional_information"),
         "conditional_independence": ("joint_minus_chain", "joint", "chain"),
         "generation": (*_OF_TEXT, *(f"{metric}_of_text" for metric in _OF_TEXT)),

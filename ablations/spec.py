@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from ablations.measurable import Measure
 from ablations.problems import KeyPath
+from ablations.tasks.settings import beside_others
 from ablations.wording import listed, shown
 from lightning_modules.config import RunSettings, Settings
 
@@ -87,6 +88,16 @@ def _each_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
 def each_kind_once(measures: tuple[Any, ...]) -> tuple[Any, ...]:
     """The measures, if no kind is there twice: their rows could not be told apart."""
     _refuse_repeated(measure.kind for measure in measures)
+    return measures
+
+
+def _fair_baselines(measures: tuple[Any, ...]) -> tuple[Any, ...]:
+    if (unlike := beside_others(measures)) is not None:
+        kind, task = unlike
+        raise ValueError(
+            f"must take the same examples of {task} for baselines as for {kind}, beside which they stand; give "
+            f"both the same effort and examples, or let baselines name other tasks"
+        )
     return measures
 
 
@@ -172,7 +183,9 @@ class Experiment(Sections):
     match: Literal["steps", "predictions", "flops"] = "steps"
     """What is equal in all arms: the steps of training; or what the first arm makes in its steps of predicted
     tokens or of operations, to which the steps of the others are set."""
-    measures: Annotated[tuple[Measure, ...], _DISTINCT, AfterValidator(each_kind_once)] = ()
+    measures: Annotated[
+        tuple[Measure, ...], _DISTINCT, AfterValidator(each_kind_once), AfterValidator(_fair_baselines)
+    ] = ()
     """What is computed from the checkpoints: names, or mappings with a kind and its settings."""
     claims: Annotated[tuple[SmallName, ...], _DISTINCT, AfterValidator(_each_once)] = ()
     """Files in `claims/` beside the specs, without their ending: what is expected to come out."""

@@ -212,8 +212,9 @@ def _number(rows: Rows, beside: Beside, entry: Entry, score: Score) -> float:
     """The mean over all arms, which do not differ in it."""
     source = rows.baselines if beside.measure == "baselines" else rows.parts
     group = None if beside.of_all else entry.group
+    plain = score.metric.removesuffix("_centred").removesuffix("_reranked")
     for metric in beside.metrics:
-        part = source.get((group, metric.format(score.metric), ""))
+        part = source.get((group, metric.format(plain), ""))
         if part is not None and part.cells:
             return float(np.mean([cell["mean"] for cell in part.cells.values()]))
     return float("nan")

@@ -24,7 +24,8 @@ class Beside(NamedTuple):
 
     label: str
     metrics: tuple[str, ...]
-    """In which `{}` is the metric of the row; the first that there is."""
+    """In which `{}` is the metric of the row, without `_centred` and `_reranked`, which words have no like of; the
+    first that there is."""
     measure: str = ""
     """The table's own unless given."""
     of_all: bool = False
@@ -67,13 +68,26 @@ class TableText(NamedTuple):
 
 WITHOUT_ENCODER = (
     Beside("Tag of the word", ("word",), "baselines"),
-    Beside("TF-IDF or words", ("tfidf", "word_window"), "baselines"),
+    Beside("TF-IDF or words", ("tfidf", "word_window", "beside_question"), "baselines"),
 )
-"""What is told without any encoder."""
+"""What is told without any encoder, from the training and test examples of frozen features and fine-tuning."""
+
+WITHOUT_ENCODER_PROBED = (
+    Beside("Tag of the word", ("probed_word",), "baselines"),
+    Beside("TF-IDF or words", ("probed_word_window", "tfidf"), "baselines"),
+)
+"""The same from those of probes, which take fewer words with tags."""
+
+CHANCE = (
+    "Chance is the most that answers score which do not look at what is asked: one and the same answer to every "
+    "test example, for spans the same place in every context; 0 where the metric says so by definition."
+)
 
 OF_WORDS = (
     "TF-IDF is a linear model on words and pairs of neighbouring words; where words have tags, it is one on "
-    "the word and its two neighbours, beside which stands the most frequent tag of the word alone."
+    "the word and its two neighbours, beside which stands the most frequent tag of the word alone; for spans it "
+    "is so many words beside those that the question shares with the context. All learn from the same examples as "
+    "the encoders."
 )
 
 ORDER = (
@@ -96,8 +110,7 @@ FINE_TUNING = TableText(
     beside=WITHOUT_ENCODER,
     error="over repetitions with other heads and other orders of examples, the test examples being the same",
     how_to_read=(
-        "The encoder is trained on the task with a head on top. Chance is the score of always giving the most "
-        "frequent answer of the training part, and 0 where the metric says so by definition.",
+        f"The encoder is trained on the task with a head on top. {CHANCE}",
         f"{ORDER} {OF_WORDS}",
     ),
 )
@@ -146,13 +159,14 @@ PROBING = TableText(
         Score("compression", "compression, mix of layers", judged=False, scale=1, digits=2),
         Score("accuracy", "accuracy, top layer", layer="top"),
     ),
-    beside=WITHOUT_ENCODER,
+    beside=WITHOUT_ENCODER_PROBED,
     how_to_read=(
         "A linear classifier on frozen states, its mix of layers learned on the training part. No best layer "
         "is chosen: its score would be the highest of several on the same examples. Selectivity is the "
         "accuracy less that on a control task with random answers for each word (Hewitt and Liang 2019); "
         "compression is how many times shorter the answers are when the states are known (Voita and Titov "
         "2020), 1 being nothing.",
+        f"{CHANCE} {OF_WORDS}",
     ),
 )
 
@@ -221,7 +235,8 @@ RETRIEVAL = TableText(
         "Which texts belong together, by the cosine of their mean states in the top layer, for which nothing "
         "is trained. States share a direction that hides what they differ in, so each number also stands with "
         "the mean of all texts removed. A cross-encoder is trained to read both texts at once and puts the "
-        "nearest twenty into its own order. The correlation is with how related people find two sentences.",
+        "nearest twenty into its own order. The correlation is with how related people find two sentences. TF-IDF "
+        "is the cosine of the vectors of both texts, without any training either.",
     ),
 )
 

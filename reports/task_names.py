@@ -14,6 +14,7 @@ WORDS: dict[Metric, str] = {
     "spearman": "Spearman correlation",
     "entity_f1": "F1 of entities",
     "overlap_f1": "F1 of words",
+    "exact_match": "exact match",
 }
 
 FIELDS = ("morphology", "syntax", "syntax_semantics", "syntax/semantics", "semantics")

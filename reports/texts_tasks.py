@@ -85,9 +85,9 @@ EXAMPLES = FigureText(
     section="tasks",
     how_to_read=(
         "Each point is the score on the whole test part after training on so many examples of the task. The "
-        "axis of examples is logarithmic. The chance floor is the score of always giving the most frequent "
-        "answer. At every number the epoch is chosen on the whole validation part, which favours few examples: "
-        "who has no more of them could not choose so well.",
+        "axis of examples is logarithmic. The chance floor is the best score of one answer to everything, "
+        "or for spans of one place in every context. At every number the epoch is chosen on the whole validation "
+        "part, which favours few examples: who has no more of them could not choose so well.",
         "What pre-training is worth shows at few examples: the distance between an arm and the untrained encoder, "
         "and how many more examples the latter needs for the same score.",
     ),

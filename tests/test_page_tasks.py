@@ -133,10 +133,29 @@ def test_baselines_stand_beside_the_main_scores(tables):
     words = {"Chance": 0, "Tag of the word": 0.3, "TF-IDF or words": 0.35}
     assert row_of(table, "wikigold")["beside"] == pytest.approx(words)
     assert row_of(table, "sst2", "shuffled_score")["beside"] == pytest.approx({"Chance": 0.51})
+    assert row_of(table, "xquad")["beside"]["TF-IDF or words"] == pytest.approx(0.14)
     parsing = tables["parsing"]
     assert parsing["beside"] == ["Adjacency chain", "Random trees"]
     assert parsing["rows"][0]["beside"] == pytest.approx({"Adjacency chain": 0.49, "Random trees": 0.21})
     assert tables["generation"]["beside"] == ["Random tokens", "Real text"]
+
+
+def test_beside_probes_stand_baselines_that_learned_from_as_many_words(tables):
+    table = tables["probing"]
+    words = {"Chance": 0.5, "Tag of the word": 0.63, "TF-IDF or words": 0.66}
+    assert row_of(table, "ud_pos", "accuracy")["beside"] == pytest.approx(words)
+    assert row_of(table, "bigram_shift", "accuracy")["beside"]["TF-IDF or words"] == pytest.approx(0.52)
+
+
+def test_beside_cosines_stand_cosines_of_words_whatever_is_done_to_the_states(tables):
+    """And never what was trained for the task."""
+    table = tables["retrieval"]
+    for metric, value in (("spearman", 0.6), ("spearman_centred", 0.6)):
+        row = row_of(table, "stsb", metric, "top")
+        assert row["beside"] == pytest.approx({"Chance": 0, "TF-IDF": value})
+    for metric, layer in (("recall_at_1", "top"), ("recall_at_1_centred", "top"), ("recall_at_1_reranked", None)):
+        assert row_of(table, "next_sentence", metric, layer)["beside"]["TF-IDF"] == pytest.approx(0.02)
+    assert "TF-IDF" not in row_of(table, "next_sentence", "reciprocal_rank", "top")["beside"]
 
 
 def test_a_shuffled_score_stands_under_the_natural_one(tables):

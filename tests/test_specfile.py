@@ -292,6 +292,17 @@ VALUES = [
     ),
     (
         "[layer_change]",
+        "[{kind: probing, tasks: [tree_depth], effort: quick}, baselines]",
+        "12:11: measures must take the same examples of tree_depth for baselines as for probing, beside which "
+        "they stand; give both the same effort and examples, or let baselines name other tasks",
+    ),
+    (
+        "[layer_change]",
+        "[{kind: baselines, tasks: [sst2, blimp]}]",
+        "12:37: measures.baselines.tasks must not name blimp: minimal pairs have no answers to learn",
+    ),
+    (
+        "[layer_change]",
         "layer_change",
         '12:11: measures must be a list, but is the text "layer_change"; write [layer_change]',
     ),

@@ -286,6 +286,11 @@ def test_answers_that_do_not_suit_their_text_are_refused(tmp_path):
         "task wikigold: example 2 has words and tags of the lengths 2 and 1, expected a tag for each word, and "
         "a word at least; correct or remove it."
     )
+    write(tmp_path / "ner/wikigold/test.parquet", tokens=[["a"], ["In", "Rome"]], ner_tags=[["O"], ["O", "LOC"]])
+    assert error_of(TASKS["wikigold"], tmp_path) == (
+        "task wikigold: example 2 has the tag 'LOC', expected O or a tag of BIO, BIOES or BILOU such as B-LOC; "
+        "write the tags so, or give the task the metric accuracy."
+    )
     write(
         tmp_path / "qa_xquad/en.test.parquet",
         question=["Who?"],

@@ -2,7 +2,8 @@
 
 Sentences are TF-IDF vectors of words and pairs of neighbouring words with logistic or ridge regression; pairs have
 the two vectors and |a - b| of them. Words have the most frequent tag of the word, and a linear classifier of the
-word and its two neighbours: a support vector machine, which fits hundreds of thousands of words in seconds.
+word and its two neighbours: a support vector machine, which fits hundreds of thousands of words in seconds. Spans
+are so many words at the same place of every context, or beside the words of the question (`places`).
 """
 
 from collections import Counter
@@ -15,11 +16,13 @@ from sklearn.feature_extraction import DictVectorizer
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.svm import LinearSVC
 
+from ablations.errors import MeasureError
 from ablations.tasks.catalogue import SPLITS, Split, Task
-from ablations.tasks.examples import Examples, subset
+from ablations.tasks.examples import Examples, part
 from ablations.tasks.linear import MOST_ITERATIONS, Part, best_classifier, best_ridge
-from ablations.tasks.metrics import chance, score
-from ablations.tasks.settings import EXAMPLES, BaselinesSettings
+from ablations.tasks.metrics import chance, constant, most_frequent, score
+from ablations.tasks.places import BESIDE_QUESTION, PLACES, Rule
+from ablations.tasks.settings import BaselinesSettings
 
 STRENGTHS = (1.0, 10.0, 100.0)
 """For features of at most 1 that are mostly 0; see `linear.STRENGTHS`."""
@@ -31,26 +34,47 @@ WORD = r"\w+|[^\w\s]"
 
 
 def baseline_rows(settings: BaselinesSettings, splits: Mapping[Split, Examples]) -> Iterator[dict[str, Any]]:
-    """Rows of `majority` and `tfidf`, of tagging `majority`, `word` and `word_window`: the task's own score of
-    each. n counts test examples; the floor is what the most frequent answer scores. Nothing of spans and minimal
-    pairs."""
-    train = subset(splits["train"], settings.examples or EXAMPLES[settings.effort], seed=0)
-    yield from score_rows(settings.task, splits={**splits, "train": train})
+    """The task's own score of what learns without an encoder, from the examples that encoders learn from.
+
+    Of classes and numbers the rows are `majority` and `tfidf`, of tagging `majority`, `word` and `word_window`, of
+    spans `place` and `beside_question`. Where words have tags, probes take fewer examples than heads:
+    `probed_word` and its like learn from theirs. n counts test examples, of tagging sentences, and of
+    `probed_` words, those too that an encoder's `max_length` cuts off; the floor is `metrics.chance`.
+
+    Raises:
+        MeasureError: a part of the task has no examples.
+    """
+    for number, measure in enumerate(settings.beside):
+        parts = {split: part(splits[split], measure, split) for split in SPLITS}
+        rows = score_rows(settings.task, splits=parts)
+        if number == 0:
+            yield from rows
+        else:
+            words = sum(map(len, parts["test"].answers))
+            yield from (row | {"metric": f"probed_{row['metric']}", "n": words} for row in rows)
 
 
 def score_rows(task: Task, *, splits: Mapping[Split, Examples]) -> Iterator[dict[str, Any]]:
     """The same from all that is given."""
-    train, _, test = parts = [splits[split] for split in SPLITS]
+    train, validation, test = (splits[split] for split in SPLITS)
+    if empty := [split for split in SPLITS if not len(splits[split])]:
+        raise MeasureError(f"the {empty[0]} part has no examples; leave the task out.")
+    said: dict[str, Sequence[Any]] = {}
+    if task.kind != "span":
+        said["majority"] = constant(most_frequent(train), test)
     match task.kind:
         case "classification" | "regression":
-            said = {"tfidf": _by_tfidf(task, *parts)}
+            said["tfidf"] = _by_tfidf(task, train, validation, test)
         case "tagging":
-            said = {"word": _by_word(train, test), "word_window": _by_window(train, test)}
+            said |= {"word": _by_word(train, test), "word_window": _by_window(train, test)}
+        case "span":
+            rules = {"place": PLACES, "beside_question": BESIDE_QUESTION}
+            said = {name: _by_rule(task, of, train, test) for name, of in rules.items()}
         case _:
-            return
-    floor = chance(task, train.answers, test.answers)
-    values = {"majority": floor} | {metric: score(task, answers, test.answers) for metric, answers in said.items()}
-    for metric, value in values.items():
+            raise TypeError(f"{task.kind} has no baselines")
+    floor = chance(task, test)
+    for metric, answers in said.items():
+        value = score(task, answers, test.right)
         yield {"metric": metric, "group": task.name, "value": value, "floor": floor, "n": len(test)}
 
 
@@ -72,7 +96,18 @@ def _by_tfidf(task: Task, train: Examples, validation: Examples, test: Examples)
     if task.kind == "regression":
         said: Sequence[Any] = best_ridge(*fitted_on, penalties=PENALTIES).predict(features(test)).tolist()
         return said
+    if len(set(train.answers)) == 1:
+        return constant(train.answers[0], test)
     return best_classifier(*fitted_on, strengths=STRENGTHS).says(features(test)).tolist()
+
+
+# Spans -----------------------------------------------------------------------------------------------
+
+
+def _by_rule(task: Task, rules: Sequence[Rule], train: Examples, test: Examples) -> list[str]:
+    """The answers of the rule that is best on the training part; of equals the first."""
+    best = max(rules, key=lambda rule: score(task, rule.answers(train), train.right))
+    return best.answers(test)
 
 
 # Words -----------------------------------------------------------------------------------------------
@@ -95,6 +130,8 @@ def _by_window(train: Examples, test: Examples) -> list[list[str]]:
     # The fit wants narrow indices and does not narrow them itself.
     x_NV.indices, x_NV.indptr = x_NV.indices.astype(np.int32), x_NV.indptr.astype(np.int32)
     tag_N = [tag for tags in train.answers for tag in tags]
+    if len(set(tag_N)) == 1:
+        return constant(tag_N[0], test)
     model = LinearSVC(random_state=0, max_iter=MOST_ITERATIONS).fit(x_NV, tag_N)
     said = model.predict(vectors.transform(_windows(test)))
     ends = np.cumsum([len(tags) for tags in test.answers])[:-1]

@@ -13,8 +13,8 @@ from typing import Any, Final, Literal
 from lightning_modules.config.data import Half
 
 Kind = Literal["classification", "regression", "tagging", "span", "minimal_pairs"]
-Metric = Literal["accuracy", "matthews", "f1", "pearson", "spearman", "entity_f1", "overlap_f1"]
-Chance = Literal["majority", "none", "half"]
+Metric = Literal["accuracy", "matthews", "f1", "pearson", "spearman", "entity_f1", "overlap_f1", "exact_match"]
+Chance = Literal["constant", "place", "none", "half"]
 Split = Literal["train", "validation", "test"]
 
 SPLITS: Final[tuple[Split, ...]] = ("train", "validation", "test")
@@ -29,8 +29,8 @@ class Task:
     metric: Metric
     """Its main metric, which the table calls `score`."""
     chance: Chance
-    """What guesses without the text score: `majority`, the score of the most frequent answer of the training part;
-    `none`, 0 by definition; `half`, one pair in two."""
+    """What guesses without the text score, at best: `constant`, one answer to everything; `place`, of spans the
+    same place in every context; `none`, 0 by definition; `half`, one pair in two."""
     text: tuple[str, ...] = ("sentence",)
     """Columns of the text: one, or two of a pair; of a span, the question and the context."""
     label: str = "label"
@@ -69,7 +69,7 @@ def _files(folder: str, *splits: Split) -> dict[Split, str]:
 
 
 def _sentences(name: str, metric: Metric = "accuracy", **more: Any) -> Task:
-    chance: Chance = "none" if metric == "matthews" else "majority"
+    chance: Chance = "none" if metric == "matthews" else "constant"
     return Task(name, "classification", metric, chance, **{"files": _files(f"classification/{name}"), **more})
 
 
@@ -86,7 +86,7 @@ def _entities(name: str) -> Task:
 
 def _probing(name: str) -> Task:
     where = {"task": name}
-    return Task(name, "classification", "accuracy", "majority", files=_files("probing"), where=where, probe=True)
+    return Task(name, "classification", "accuracy", "constant", files=_files("probing"), where=where, probe=True)
 
 
 def _answers(name: str) -> Task:
@@ -94,7 +94,7 @@ def _answers(name: str) -> Task:
         name,
         "span",
         "overlap_f1",
-        "none",
+        "place",
         text=("question", "context"),
         label="answer",
         start="answer_start",
@@ -104,7 +104,7 @@ def _answers(name: str) -> Task:
 
 
 def _built_in(
-    name: str, kind: Kind, metric: Metric = "accuracy", chance: Chance = "majority", **more: Any
+    name: str, kind: Kind, metric: Metric = "accuracy", chance: Chance = "constant", **more: Any
 ) -> Task:
     return Task(f"language_{name}", kind, metric, chance, built_in=True, **more)
 
@@ -117,9 +117,9 @@ _ALL: Final[tuple[Task, ...]] = (
     _sentences("trec"),
     _sentences("subj"),
     # Pairs of sentences
-    _pairs("mrpc", "classification", "f1", "majority", positive="1"),
-    _pairs("rte", "classification", "accuracy", "majority"),
-    _pairs("sick", "classification", "accuracy", "majority"),
+    _pairs("mrpc", "classification", "f1", "constant", positive="1"),
+    _pairs("rte", "classification", "accuracy", "constant"),
+    _pairs("sick", "classification", "accuracy", "constant"),
     _pairs("stsb", "regression", "pearson", "none"),
     _pairs(
         "sick_relatedness",
@@ -132,7 +132,7 @@ _ALL: Final[tuple[Task, ...]] = (
     # Words and spans
     _entities("wnut17"),
     _entities("wikigold"),
-    Task("ud_pos", "tagging", "accuracy", "majority", text=("tokens",), label="upos", files=_files("ud_en_ewt")),
+    Task("ud_pos", "tagging", "accuracy", "constant", text=("tokens",), label="upos", files=_files("ud_en_ewt")),
     _answers("xquad"),
     # Properties of the sentence
     *map(
@@ -172,7 +172,7 @@ _ALL: Final[tuple[Task, ...]] = (
     _built_in("same_document", "classification", text=("sentence1", "sentence2")),
     _built_in("parts_of_speech", "tagging", text=("tokens",)),
     _built_in("noun_phrases", "tagging", "entity_f1", "none", text=("tokens",)),
-    _built_in("subject", "span", "overlap_f1", "none", text=("question", "context"), start="start"),
+    _built_in("subject", "span", "overlap_f1", "place", text=("question", "context"), start="start"),
     _built_in("tense", "classification", probe=True),
     _built_in("subject_number", "classification", probe=True),
     _built_in("clauses", "classification", probe=True),

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from ablations.tasks import built_in
 from ablations.tasks.catalogue import SPLITS, Split, Task
+from ablations.tasks.entity_tags import is_entity_tag
+from ablations.tasks.settings import PartSettings
 from lightning_modules.data.halves import half_of
 from lightning_modules.errors import DataError
 from lightning_modules.randomness import derive, uniforms
@@ -47,6 +49,16 @@ class Examples:
 
     def __len__(self) -> int:
         return len(self.first)
+
+    @property
+    def right(self) -> list[Any]:
+        """The answers as they are scored: of spans their texts."""
+        if self.second is None:
+            return self.answers
+        pairs = zip(self.second, self.answers, strict=True)
+        return [
+            text[answer.start : answer.stop] if isinstance(answer, Answer) else answer for text, answer in pairs
+        ]
 
     def take(self, index_N: NDArray[np.int64] | Sequence[int]) -> "Examples":
         """Some of them, in that order."""
@@ -85,6 +97,20 @@ def subset(examples: Examples, count: int, *, seed: int) -> Examples:
         return examples
     order = np.argsort(uniforms(derive(seed, "examples"), np.arange(len(examples))), kind="stable")
     return examples.take(np.sort(order[:count]))
+
+
+def part(examples: Examples, settings: PartSettings, split: Split) -> Examples:
+    """What a measure takes of a split: so many examples at random; of tagging, where it counts words, whole
+    sentences of so many words, and at least one."""
+    most = settings.most(split)
+    if most is None:
+        return examples
+    if examples.words is None or settings.counts == "examples":
+        return subset(examples, most, seed=0)
+    words_S = np.array([len(sentence) for sentence in examples.words])
+    order_S = np.random.default_rng(derive(0, "probed sentences")).permutation(len(words_S))
+    kept_S = order_S[words_S[order_S].cumsum() <= most]
+    return examples.take(np.sort(kept_S if len(kept_S) else order_S[:1]))
 
 
 def _rows(task: Task, split: Split, data_root: Path) -> Iterator[dict[str, Any]]:
@@ -149,6 +175,8 @@ def _examples(task: Task, rows: list[dict[str, Any]]) -> Examples:
                         f"task {task.name}: example {number} has words and tags of the lengths {len(some)} and "
                         f"{len(of_some)}, expected a tag for each word, and a word at least; correct or remove it."
                     )
+            if task.metric == "entity_f1":
+                _check_entity_tags(task, tags)
             return Examples([" ".join(sentence) for sentence in words], None, words, tags)
         case "span":
             for number, row in enumerate(rows, start=1):
@@ -171,6 +199,15 @@ def _examples(task: Task, rows: list[dict[str, Any]]) -> Examples:
             return Examples(first, second, None, [float(row[task.label]) for row in rows])
         case _:
             return Examples(first, second, None, [str(row[task.label]) for row in rows])
+
+
+def _check_entity_tags(task: Task, tags: list[list[str]]) -> None:
+    for number, of_sentence in enumerate(tags, start=1):
+        if (wrong := next((tag for tag in of_sentence if not is_entity_tag(tag)), None)) is not None:
+            raise DataError(
+                f"task {task.name}: example {number} has the tag {wrong!r:.40}, expected O or a tag of BIO, BIOES "
+                f"or BILOU such as B-LOC; write the tags so, or give the task the metric accuracy."
+            )
 
 
 def _around(context: str, start: int, answer: str) -> tuple[str, Answer]:

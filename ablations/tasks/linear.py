@@ -65,7 +65,8 @@ def best_classifier(train: Part, validation: Part, *, strengths: Sequence[float]
 
 def _log_probability(model: LogisticRegression, part: Part) -> float:
     known_N = np.flatnonzero(np.isin(part.y_N, model.classes_))
-    log_p_NK = model.predict_log_proba(part.x_ND[known_N]) if len(known_N) else np.zeros((0, 1))
+    with np.errstate(divide="ignore"):  # a probability may be 0 to all digits
+        log_p_NK = model.predict_log_proba(part.x_ND[known_N]) if len(known_N) else np.zeros((0, 1))
     class_N = np.searchsorted(model.classes_, part.y_N[known_N])
     return float(log_p_NK[np.arange(len(known_N)), class_N].sum())
 

@@ -1,9 +1,15 @@
-"""How answers are scored; every number in [0, 1] or [-1, 1], higher is better."""
+"""How answers are scored; every number in [0, 1] or [-1, 1], higher is better.
+
+Scores of classes are scikit-learn's, correlations scipy's. Two are written here. F1 of entities is in neither
+scikit-learn nor torchmetrics. F1 of words and exact match are those of torchmetrics' `SQuAD`, which adds up
+percentages in single precision: 10,000 answers lose digits that decide whether a score is at its floor.
+"""
 
 import re
 import string
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,6 +17,9 @@ from scipy import stats
 from sklearn import metrics
 
 from ablations.tasks.catalogue import Metric, Task
+from ablations.tasks.entity_tags import CONTINUES, ENDS, OUTSIDE, is_entity_tag
+from ablations.tasks.examples import Examples
+from ablations.tasks.places import PLACES
 
 Entity = tuple[int, int, int, str]
 """Sentence, first word, the word after the last, type."""
@@ -25,18 +34,36 @@ def score(task: Task, said: Sequence[Any], right: Sequence[Any]) -> float:
     return _SCORERS[task.metric](task, said, right)
 
 
-def chance(task: Task, train: Sequence[Any], right: Sequence[Any]) -> float:
-    """What the most frequent answer of the training part scores; 0 where the metric says so by definition."""
+def chance(task: Task, test: Examples) -> float:
+    """What answers to the test part score at best that do not look at what is asked; 0 where the metric says so by
+    definition.
+
+    Of classes and tags that is one and the same answer to everything: the most frequent one of the test part, or
+    where F1 is about one class, this class. The most frequent answer of the training part scores no more, and by
+    the luck of a sample may score far less. Of spans it is the same place in every context, the best of `PLACES`.
+    """
     match task.chance:
         case "half":
             return 0.5
         case "none":
             return 0.0
-    if task.kind == "tagging":
-        common = Counter(tag for tags in train for tag in tags).most_common(1)[0][0]
-        return score(task, [[common] * len(tags) for tags in right], right)
-    common = Counter(train).most_common(1)[0][0]
-    return score(task, [common] * len(right), right)
+        case "place":
+            return max(score(task, rule.answers(test), test.right) for rule in PLACES)
+    best = task.positive if task.metric == "f1" else most_frequent(test)
+    return score(task, constant(best, test), test.right)
+
+
+def most_frequent(examples: Examples) -> Any:
+    """The answer, or the tag of a word, that occurs most often; of equals the one met first."""
+    given = examples.answers if examples.words is None else _flat(examples.answers)
+    return Counter(given).most_common(1)[0][0]
+
+
+def constant(answer: Any, examples: Examples) -> list[Any]:
+    """The same answer to all examples, or tag of all their words."""
+    if examples.words is None:
+        return [answer] * len(examples)
+    return [[answer] * len(words) for words in examples.words]
 
 
 def _accuracy(task: Task, said: Sequence[Any], right: Sequence[Any]) -> float:
@@ -50,7 +77,8 @@ def _matthews(task: Task, said: Sequence[Any], right: Sequence[Any]) -> float:
 
 
 def _f1(task: Task, said: Sequence[Any], right: Sequence[Any]) -> float:
-    return float(metrics.f1_score(right, said, pos_label=task.positive, zero_division=0.0))
+    is_positive = [[answer == task.positive for answer in answers] for answers in (right, said)]
+    return float(metrics.f1_score(*is_positive, zero_division=0.0))
 
 
 def _pearson(task: Task, said: Sequence[float], right: Sequence[float]) -> float:
@@ -80,6 +108,10 @@ def _overlap_f1(task: Task, said: Sequence[str], right: Sequence[str]) -> float:
     return float(np.mean([word_overlap(a, b) for a, b in zip(said, right, strict=True)]))
 
 
+def _exact_match(task: Task, said: Sequence[str], right: Sequence[str]) -> float:
+    return exact_match(said, right)
+
+
 def exact_match(said: Sequence[str], right: Sequence[str]) -> float:
     """Share of answers that are the same after lower-casing, without punctuation and articles."""
     return float(np.mean([_words(a) == _words(b) for a, b in zip(said, right, strict=True)]))
@@ -94,23 +126,30 @@ def word_overlap(said: str, right: str) -> float:
 
 
 def entities(sentences: Sequence[Sequence[str]]) -> set[Entity]:
-    """The spans of BIO or IO tags; an I that continues nothing of its type begins a span."""
+    """The spans of IO, BIO, BIOES or BILOU tags, which may be mixed. What continues or ends no span of its type
+    begins one, as a prediction may."""
     found: set[Entity] = set()
     for sentence, tags in enumerate(sentences):
-        start, current = 0, ""
-        for place, tag in enumerate([*tags, "O"]):
+        start, current = 0, None
+        for place, tag in enumerate([*tags, OUTSIDE]):
             prefix, _, kind = tag.partition("-")
-            if current and not (prefix == "I" and kind == current):
+            assert is_entity_tag(tag), "tags are checked where they are read"
+            if current is not None and not (prefix in CONTINUES and kind == current):
                 found.add((sentence, start, place, current))
-                current = ""
-            if prefix in ("B", "I") and not current:
+                current = None
+            if tag != OUTSIDE and current is None:
                 start, current = place, kind
+            if prefix in ENDS and current is not None:
+                found.add((sentence, start, place + 1, current))
+                current = None
     return found
 
 
-def _words(answer: str) -> list[str]:
+@lru_cache(maxsize=2**15)
+def _words(answer: str) -> tuple[str, ...]:
+    """Kept, as each right answer is compared with what many rules say."""
     plain = "".join(c for c in answer.lower() if c not in string.punctuation)
-    return re.sub(r"\b(a|an|the)\b", " ", plain).split()
+    return tuple(re.sub(r"\b(a|an|the)\b", " ", plain).split())
 
 
 def _flat(values: Sequence[Sequence[Any]]) -> list[Any]:
@@ -125,4 +164,5 @@ _SCORERS: dict[Metric, Callable[[Task, Sequence[Any], Sequence[Any]], float]] = 
     "spearman": _spearman,
     "entity_f1": _entity_f1,
     "overlap_f1": _overlap_f1,
+    "exact_match": _exact_match,
 }

@@ -21,11 +21,11 @@ from ablations.tasks.catalogue import SPLITS, Split, Task
 from ablations.tasks.clustered import standard_error
 from ablations.tasks.control import control_labels, deciding_words
 from ablations.tasks.encoding import encode_examples, pooled_states, word_states
-from ablations.tasks.examples import Examples, subset
+from ablations.tasks.examples import Examples, part
 from ablations.tasks.linear import Labels, Part, best_classifier, classifier
 from ablations.tasks.mix import learned_mix, mixed
 from ablations.tasks.online_code import frequency_log_probabilities, linear_log_probabilities, online_code
-from ablations.tasks.settings import EXAMPLES, ProbingSettings
+from ablations.tasks.settings import ProbingSettings
 from lightning_modules.objective import Objective
 from lightning_modules.randomness import derive
 
@@ -53,8 +53,10 @@ def probing_rows(
     """Rows of `accuracy`, `selectivity`, `code_length` and `compression` by layer, and with layer null of the
     mix; of `mix_weight` by layer.
 
-    Floors are those of a probe that knows but the frequencies of the labels. n counts test examples, of the code
-    training examples; d is the number of features.
+    Floors are those of a probe that knows but the frequencies of the labels: of accuracy what one and the same
+    answer reaches at best, the test part's most frequent one; of selectivity this less what the most frequent
+    training answer scores in the control task. n counts test examples, of the code training examples; d is the
+    number of features.
 
     Raises:
         MeasureError: the task does not ask for classes, or the training part has but one.
@@ -65,23 +67,8 @@ def probing_rows(
             f"probing: {task.name} is a {task.kind} task, but probes read classes and tags; leave it out of the "
             f"measure's `tasks`."
         )
-    count = settings.examples or EXAMPLES[settings.effort]
-    limited: dict[Split, Examples] = {
-        "train": _at_most(splits["train"], count),
-        "validation": _at_most(splits["validation"], count),
-        "test": splits["test"],
-    }
+    limited = {split: part(splits[split], settings, split) for split in SPLITS}
     yield from rows_of(probed(objective, tokenizer, task, limited, max_length=max_length), group=task.name)
-
-
-def _at_most(examples: Examples, count: int) -> Examples:
-    """So many examples, drawn at random; of tagging whole sentences of so many words, and at least one."""
-    if examples.words is None:
-        return subset(examples, count, seed=0)
-    words_S = np.array([len(sentence) for sentence in examples.words])
-    order_S = np.random.default_rng(derive(0, "probed sentences")).permutation(len(words_S))
-    kept_S = order_S[words_S[order_S].cumsum() <= count]
-    return examples.take(np.sort(kept_S if len(kept_S) else order_S[:1]))
 
 
 def probed(
@@ -179,7 +166,8 @@ def _layer_rows(
     common = {"d": states["train"].shape[1]}
     probe = best_classifier(Part(states["train"], train.label_N), Part(states["validation"], validation.label_N))
     right_N = np.equal(probe.says(states["test"]), test.label_N)
-    guessed_N = np.equal(_most_frequent(train.label_N), test.label_N)
+    # Of constant answers the best, and in the control task the one that a probe without any knowledge learns.
+    guessed_N = np.equal(_most_frequent(test.label_N), test.label_N)
     yield common | {
         "metric": "accuracy",
         "value": float(right_N.mean()),

@@ -1,10 +1,10 @@
 """What a spec may say about tasks. No torch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, field_validator
 
 from ablations.measures.settings import MeasureSettings
 from ablations.tasks.catalogue import TASKS, Split, Task, chosen
@@ -69,7 +69,26 @@ class MinimalPairsSettings(TaskSettings):
         return task.kind == "minimal_pairs"
 
 
-class ProbingSettings(TaskSettings):
+class PartSettings(TaskSettings):
+    """Base of what learns from a part of a task, which `examples.part` takes."""
+
+    examples: int | None = Field(None, ge=10)
+    """Training examples at most; 10,000 unless given, with `quick` 1,000."""
+
+    counts: ClassVar[Literal["examples", "words"]] = "examples"
+    """What `most` counts where words have tags: sentences, or words."""
+
+    def most(self, split: Split) -> int | None:
+        """Examples of a split at most; None is all."""
+        raise TypeError(f"{type(self).__name__} must say how much of a task it takes")
+
+    def takes_what(self, other: "PartSettings") -> bool:
+        """Whether it learns from the same examples of its task as another one, and is scored on the same."""
+        same_units = self.task.kind != "tagging" or self.counts == other.counts
+        return same_units and all(self.most(split) == other.most(split) for split in ("train", "test"))
+
+
+class ProbingSettings(PartSettings):
     """What a linear classifier reads from frozen states, layer by layer, and from a learned mix of all."""
 
     kind: Literal["probing"]
@@ -77,12 +96,17 @@ class ProbingSettings(TaskSettings):
     examples: int | None = Field(None, ge=10)
     """Training sentences at most, or words of tagging; 10,000 unless given, with `quick` 1,000."""
 
+    counts: ClassVar = "words"
+
+    def most(self, split: Split) -> int | None:
+        return None if split == "test" else self.examples or EXAMPLES[self.effort]
+
     @classmethod
     def suits(cls, task: Task) -> bool:
         return task.probe or task.name in ("ud_pos", "language_parts_of_speech")
 
 
-class TransferSettings(TaskSettings):
+class TransferSettings(PartSettings):
     """Base of frozen features and fine-tuning: the same head, both ways."""
 
     quick_tasks: ClassVar = (
@@ -126,7 +150,6 @@ class TransferSettings(TaskSettings):
         return (0.0,)
 
     def most(self, split: Split) -> int | None:
-        """Examples of a split at most; None is all."""
         if split == "train":
             return self.examples or EXAMPLES[self.effort]
         return EXAMPLES["quick"] if self.effort == "quick" else None
@@ -157,14 +180,48 @@ class FineTuningSettings(TransferSettings):
         return self.learning_rates or ((3e-4, 1e-3) if self.effort == "quick" else (1e-4, 3e-4, 1e-3))
 
 
-class BaselinesSettings(TaskSettings):
-    """Scores without any encoder: the most frequent answer, and TF-IDF with a linear model."""
+class BaselinesSettings(PartSettings):
+    """Scores without any encoder: the most frequent answer, TF-IDF or words with a linear model, and of spans the
+    same place in every context. They learn from the examples that probing, frozen features and fine-tuning take
+    with this effort and so many examples."""
 
     kind: Literal["baselines"]
     quick_tasks: ClassVar = (*ProbingSettings.quick_tasks, *TransferSettings.quick_tasks)
-    examples: int | None = Field(None, ge=10)
-    """Training examples at most; 10,000 unless given, with `quick` 1,000."""
+
+    @field_validator("tasks")
+    @classmethod
+    def _with_answers(cls, tasks: tuple[str, ...]) -> tuple[str, ...]:
+        for name in tasks:
+            if TASKS[name].kind == "minimal_pairs":
+                raise ValueError(f"must not name {name}: minimal pairs have no answers to learn")
+        return tasks
+
+    @property
+    def beside(self) -> tuple[PartSettings, ...]:
+        """The measures of one task that baselines stand beside, as they are with the same effort and examples:
+        frozen features, which take what fine-tuning takes, or probing, or one after the other."""
+        common: dict[str, Any] = {"effort": self.effort, "tasks": self.tasks, "examples": self.examples}
+        measures: tuple[PartSettings, ...] = (
+            FrozenFeaturesSettings(kind="frozen_features", **common),
+            ProbingSettings(kind="probing", **common),
+        )
+        return tuple(measure for measure in measures if measure.suits(self.task))
 
     @classmethod
     def suits(cls, task: Task) -> bool:
-        return task.kind not in ("minimal_pairs", "span")
+        return task.kind != "minimal_pairs"
+
+
+def beside_others(measures: Sequence[Any]) -> tuple[str, str] | None:
+    """A measure and a task of which it takes other examples than the baselines that would stand beside it; None
+    if there is none."""
+    taking: list[Any] = [settings for settings in measures if isinstance(settings, PartSettings)]
+    for baselines in (settings for settings in taking if isinstance(settings, BaselinesSettings)):
+        for built_in in (False, True):
+            own = {part.task.name: part.beside for part in baselines.parts(built_in=built_in)}
+            for other in (settings for settings in taking if settings is not baselines):
+                for part in other.parts(built_in=built_in):
+                    there = own.get(part.task.name, ())
+                    if there and not any(part.takes_what(beside) for beside in there):
+                        return other.kind, part.task.name
+    return None

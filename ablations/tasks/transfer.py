@@ -42,7 +42,7 @@ def transfer_rows(
     `score` is the task's own metric; `accuracy` of classes, `spearman` of numbers and `exact_match` of spans stand
     beside it where it is another one. `shuffled_score` is the same head's `score` on the test texts with their
     words in another order (not of spans, which are no spans in another order). The learning curve is the `score`
-    of the group TASK@EXAMPLES. The floor is what the most frequent answer of the training part scores.
+    of the group TASK@EXAMPLES. The floor is `metrics.chance`.
 
     Of few training examples, too, the epoch is chosen on the whole validation part, and the learning rate is that
     of all training examples: a curve says what so many examples teach the weights, not what somebody who has no
@@ -164,11 +164,11 @@ class _Transfer:
         return found
 
     def floor(self, metric: str) -> float:
-        """What the most frequent answer of the training part scores."""
-        if metric == "exact_match":
-            return 0.0
+        """What answers score at best that do not look at what is asked."""
         task = _by_accuracy(self.task) if metric == "accuracy" else self.task
-        return chance(task, self.right["train"], self.right["test"])
+        if metric == "exact_match":
+            task = replace(task, metric="exact_match")
+        return chance(task, self.texts["test"].examples)
 
     def rows(self, group: str, found: Sequence[dict[str, float]]) -> Iterator[Row]:
         """Of each metric one, from its value in each repetition."""
@@ -187,7 +187,7 @@ class _Transfer:
 
 
 def _by_accuracy(task: Task) -> Task:
-    return replace(task, metric="accuracy", chance="majority")
+    return replace(task, metric="accuracy", chance="constant")
 
 
 def _part(examples: Examples, most: int | None) -> Examples:
