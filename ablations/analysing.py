@@ -20,7 +20,7 @@ from ablations.hugging_face_text import TokenisedText, sample_of, tokenise
 from ablations.measures.cca import REFUSED_BELOW
 from ablations.measures.labels import token_labels, with_texts
 from ablations.measures.sample import Sample
-from ablations.wording import listed
+from ablations.wording import listed, several
 from lightning_modules.data.treebank import read_treebank
 
 Say = Callable[[str], None]
@@ -141,7 +141,8 @@ def _read(
     if labels is not None:
         sample = labelled(sample, tokenised, labels=labels, text=text, column=column)
     if cut := int(tokenised.cut_S[: sample.sentences].sum()):
-        say(f"{cut:,} of {sample.sentences:,} sentences cut at {model.max_length} tokens, the model's longest")
+        of_all = several(sample.sentences, "sentence")
+        say(f"{cut:,} of {of_all} cut at {model.max_length} tokens, the model's longest")
     return Read(tokenised, sample, cut)
 
 
@@ -152,7 +153,7 @@ def _measured(model: HuggingFaceModel, analysis: Analysis, *, arm: str, beside: 
         beside: what is written with it.
     """
     sample, say = analysis.read.sample, analysis.say
-    say(f"{arm}: reading {len(sample):,} tokens")
+    say(f"{arm}: reading {several(len(sample), 'token')}")
     found = states(model, analysis.read.text, sample)
     require_finite(found, folder=model.folder)
     plan = analysis_folder.run(

@@ -15,6 +15,7 @@ from ablations import results
 from ablations.errors import MeasureError
 from ablations.hugging_face import HuggingFaceModel
 from ablations.measures.settings import StateSettings
+from ablations.wording import several
 from lightning_modules.files import atomic, explained, read_json, write_json
 from lightning_modules.provenance import now, provenance
 
@@ -112,7 +113,7 @@ def data_record(text: Path, *, sentences: int, cut: int, ids: int | None) -> dic
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
     return {
         "content_sha256": sha256,
-        "description": f"the first {sentences:,} sentences of {text.name}",
+        "description": f"the first {several(sentences, 'sentence')} of {text.name}",
         "vocab_size": ids,
         "cut_sentences": cut,
     }

@@ -10,11 +10,12 @@ import heapq
 import json
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ablations import cost
+from ablations.cost import ValidationText
 from ablations.measurable import Measure
 from lightning_modules.config import RunSettings
 from lightning_modules.files import explained, write_json
@@ -27,8 +28,22 @@ TIMED = ("masked_lm", "causal_lm", "translation")
 NEAREST."""
 NEAREST = "masked_lm"
 
+TIMED_BESIDES = (
+    *("evaluation", "translation"),
+    *("layer_change", "token_information", "neighbours", "geometry", "influence"),
+)
+"""What `timing` times besides training."""
+
 KEPT = 9
 """Newest runs of a kind that count."""
+
+
+class Estimate(NamedTuple):
+    """How long something takes besides the steps of training."""
+
+    seconds: float
+    left_out: tuple[str, ...] = ()
+    """Kinds of measures of which nothing is known; not in the seconds."""
 
 
 class Calibration:
@@ -60,21 +75,53 @@ class Calibration:
         )
         return cost.flops(run) / rate if rate else None
 
-    def other_seconds(
-        self, run: RunSettings, measures: Sequence[Measure], *, threads: int, validation_tokens: int
-    ) -> float:
-        """Estimated seconds of evaluations and measures; what nothing is known of counts as 0.
+    def around_steps(
+        self,
+        run: RunSettings,
+        measures: Sequence[Measure],
+        *,
+        asked: Sequence[Measure],
+        threads: int,
+        validation: ValidationText,
+    ) -> Estimate:
+        """Of what a run takes besides its steps: evaluations and measures.
 
         From runs of the same kind that were asked for the same; else from the calibration, between its widths.
+
+        Args:
+            measures: those that are computed from this run.
+            asked: all that the spec asks for.
         """
-        asked = _asked(run, measures)
-        known = [entry["other"] for entry in self._runs.get(_kind(run), []) if entry["asked"] == asked]
+        known = [
+            entry["other"] for entry in self._runs.get(_kind(run), []) if entry["asked"] == _asked(run, asked)
+        ]
         if known:
-            return statistics.median(known)
-        width = run.encoder.hidden_size
-        work = cost.other_work(run, measures, validation_tokens=validation_tokens)
-        rates = {kind: self._reference_rate(f"other/{kind}", width, threads) for kind in work}
-        return sum(amount / rate for kind, amount in work.items() if (rate := rates[kind]))
+            return Estimate(statistics.median(known))
+        evaluations = self._seconds(cost.training_work(run, validation=validation), run, threads)
+        measured = self.measuring(run, measures, threads=threads, validation=validation)
+        return measured._replace(seconds=evaluations + measured.seconds)
+
+    def measuring(
+        self, run: RunSettings, measures: Sequence[Measure], *, threads: int, validation: ValidationText
+    ) -> Estimate:
+        """Of the measures of a run that is trained, from the calibration, between its widths."""
+        work = cost.measuring_work(run, measures, validation=validation)
+        unknown = [settings.kind for settings in measures if not self._knows(cost.rate_of(settings))]
+        return Estimate(self._seconds(work, run, threads), tuple(dict.fromkeys(unknown)))
+
+    def comparing_seconds(self, run: RunSettings, work: float, *, threads: int) -> float | None:
+        """Of the distances of runs like this one to others, so much `cost.distance_work` in all; None if
+        unknown."""
+        rate = self._reference_rate("other/layer_change", run.encoder.hidden_size, threads)
+        return work / rate if rate else None
+
+    def _knows(self, rate: str | None) -> bool:
+        return f"other/{rate}" in self._reference
+
+    def _seconds(self, work: Mapping[str, float], run: RunSettings, threads: int) -> float:
+        """Of work by rate, that of unknown rates left out."""
+        rates = {what: self._reference_rate(f"other/{what}", run.encoder.hidden_size, threads) for what in work}
+        return sum(amount / rate for what, amount in work.items() if (rate := rates[what]))
 
     def start_seconds(self) -> float:
         """Estimated seconds until a process that trains is ready for its first run; 0 if unknown."""

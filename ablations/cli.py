@@ -93,6 +93,7 @@ def validate(specs: tuple[Path, ...], schema: bool, claims_schema: bool, data_ro
     """
     from ablations import claimfile, grid, specfile
     from ablations.errors import SpecError
+    from ablations.wording import several
 
     if schema or claims_schema:
         from ablations import schema as schemas
@@ -105,7 +106,7 @@ def validate(specs: tuple[Path, ...], schema: bool, claims_schema: bool, data_ro
         try:
             if path.parent.name == claimfile.FOLDER:
                 claimed = len(claimfile.load(path).claims)
-                click.echo(f"{path}: good, {claimed} claim{'s' * (claimed != 1)}")
+                click.echo(f"{path}: good, {several(claimed, 'claim')}")
                 continue
             experiment = specfile.load(path)
             planned = grid.runs(experiment)
@@ -113,7 +114,7 @@ def validate(specs: tuple[Path, ...], schema: bool, claims_schema: bool, data_ro
                 from ablations import named_files  # pyarrow, which a look at the spec alone need not wait for
 
                 named_files.check(path, experiment, planned, data_root=data_root.absolute())
-            click.echo(f"{path}: good, {len(planned)} run{'s' * (len(planned) != 1)}")
+            click.echo(f"{path}: good, {several(len(planned), 'run')}")
         except SpecError as error:
             wrong = True
             click.echo(str(error), err=True)
@@ -139,7 +140,7 @@ def plan(spec: Path, out: Path, data_root: Path, devices: int, slots: int, resol
         return
     content = Workspace.open(spec, out=out, data_root=data_root).plan(slots=slots, devices=devices)
     if as_json:
-        keys = ("experiment", "runs", "seconds")
+        keys = ("experiment", "runs", "pairs_to_compare", "left_out", "seconds")
         click.echo(json.dumps({key: content[key] for key in keys}, indent=2))
     else:
         plan_table(content)

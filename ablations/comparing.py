@@ -4,17 +4,19 @@ OUT/<experiment>/comparisons.parquet has the columns of the table, and the key o
 computed with and the digest of the sample it read."""
 
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
 
+from ablations.cost import measured_checkpoints
 from ablations.measurable import Measure
 from ablations.measured import checkpoints, key
 from ablations.measures.settings import RunDistanceSettings
 from ablations.runs import PlannedRun
+from ablations.wording import several
 from lightning_modules.files import atomic
 
 Say = Callable[[str], None]
@@ -37,17 +39,27 @@ def wanted(measures: Sequence[Measure]) -> RunDistanceSettings | None:
 
 
 def pairs(planned: Sequence[PlannedRun], arms: Sequence[str] = ()) -> list[Pair]:
-    """The arms two by two at equal seed, and the seeds of each arm two by two; of trained encoders with equally
-    many layers that read the same text.
+    """Those of `planned_pairs` whose runs are both trained.
 
     Args:
         arms: which of them; all unless given.
     """
-    wanted = [item for item in planned if not arms or item.run.arm in arms]
-    done = [
-        item for item in wanted if item.directory.is_done() and item.run.settings.objective.kind != "skip_gram"
+    return planned_pairs([item for item in planned if item.directory.is_done()], arms)
+
+
+def planned_pairs(planned: Sequence[PlannedRun], arms: Sequence[str] = ()) -> list[Pair]:
+    """The arms two by two at equal seed, and the seeds of each arm two by two; of encoders with equally many
+    layers that read the same text.
+
+    Args:
+        arms: which of them; all unless given.
+    """
+    encoders = [
+        item
+        for item in planned
+        if (not arms or item.run.arm in arms) and item.run.settings.objective.kind != "skip_gram"
     ]
-    return [Pair(first, second) for first, second in itertools.combinations(done, 2) if _comparable(first, second)]
+    return [Pair(*two) for two in itertools.combinations(encoders, 2) if _comparable(*two)]
 
 
 def _comparable(first: PlannedRun, second: PlannedRun) -> bool:
@@ -82,6 +94,23 @@ def missing(
     return found
 
 
+def still_open(
+    folder: Path, planned: Sequence[PlannedRun], settings: RunDistanceSettings
+) -> list[tuple[Pair, int]]:
+    """The pairs that have no rows for these settings, of runs that are trained or will be, each with the number of
+    checkpoints at which it is compared."""
+    there = missing(folder, planned, settings).values()
+    times = Counter((first.run_id, second.run_id) for found in there for first, second in found)
+    trained = {item.run_id for item in planned if item.directory.is_done()}
+    for first, second in planned_pairs(planned, settings.arms):
+        if not {first.run_id, second.run_id} <= trained:
+            times[first.run_id, second.run_id] = min(
+                measured_checkpoints(settings, item.run.settings) for item in (first, second)
+            )
+    by_id = {item.run_id: item for item in planned}
+    return [(Pair(by_id[first], by_id[second]), count) for (first, second), count in times.items()]
+
+
 def compare(
     folder: Path,
     planned: Sequence[PlannedRun],
@@ -100,7 +129,7 @@ def compare(
     from ablations.measures.run_distance import run_distance  # torch, which to ask what is missing does without
 
     for (_, step), chosen in missing(folder, planned, settings, again=again).items():
-        say(f"comparing {len(chosen)} pairs of runs{'' if step is None else f' at step {step:,}'}")
+        say(f"comparing {several(len(chosen), 'pair')} of runs{'' if step is None else f' at step {step:,}'}")
         runs = {item.run_id: item for pair in chosen for item in pair}
         found = run_distance(
             {run_id: checkpoints(item.directory.path, settings)[step] for run_id, item in runs.items()},

@@ -2,18 +2,30 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ablations.measurable import Measure
 from ablations.measures.settings import (
     InfluenceSettings,
     LayerChangeSettings,
     NeighboursSettings,
+    RunDistanceSettings,
     StateSettings,
     TokenInformationSettings,
+    ValidationSettings,
 )
+from ablations.tasks.syntax_settings import ConditionalIndependenceSettings
 from lightning_modules.config import PAIR_FORMATS, EncoderSettings, RunSettings
 from lightning_modules.config.objectives import generator_shape
 from lightning_modules.operations import operations_per_token
+
+
+class ValidationText(NamedTuple):
+    """How much validation text there is."""
+
+    tokens: int
+    """Source tokens, the special ones included."""
+    sentences: int
 
 
 def parameters(run: RunSettings) -> int:
@@ -95,23 +107,61 @@ def measured_checkpoints(settings: Measure, run: RunSettings) -> int:
     return there if keep == "all" else min(there, keep)
 
 
-def other_work(run: RunSettings, measures: Sequence[Measure], *, validation_tokens: int) -> dict[str, float]:
-    """What a run does besides its steps, each in the unit of its function here."""
-    training = run.training
-    evaluations = -(-training.max_steps // training.validate_every)
+def independence_work(
+    settings: ConditionalIndependenceSettings, run: RunSettings, *, validation: ValidationText
+) -> float:
+    """Operations of one checkpoint: at each ratio three forward passes over the sentences, with both neighbours
+    hidden and with either."""
+    share = min(settings.sentences_wanted, validation.sentences) / max(1, validation.sentences)
+    return 3 * len(settings.ratios) * evaluation_work(run, tokens=round(share * validation.tokens))
+
+
+def distance_work(settings: RunDistanceSettings, run: RunSettings, *, validation: ValidationText) -> float:
+    """Tokens times layers, the embeddings included, of two runs at one checkpoint: as much as `measure_work` of
+    how much the layers of one run change."""
+    return min(settings.tokens, validation.tokens) * (run.encoder.num_hidden_layers + 1)
+
+
+def rate_of(settings: Measure) -> str | None:
+    """What the rate is called by which the time of a measure is told from its work; None where no work is
+    counted."""
+    match settings:
+        case ValidationSettings() | ConditionalIndependenceSettings():
+            return "evaluation"
+        case RunDistanceSettings():
+            return "layer_change"
+        case StateSettings():
+            return settings.kind
+    return None
+
+
+def training_work(run: RunSettings, *, validation: ValidationText) -> dict[str, float]:
+    """What training does besides its steps, by rate: an evaluation now and then."""
+    evaluations = -(-run.training.max_steps // run.training.validate_every)
+    return {"evaluation": evaluations * evaluation_work(run, tokens=validation.tokens)} if evaluations else {}
+
+
+def measuring_work(
+    run: RunSettings, measures: Sequence[Measure], *, validation: ValidationText
+) -> dict[str, float]:
+    """What the measures of a run do, by rate, each in the unit of its function here; of distances to other runs
+    nothing, as they come when all runs are there."""
     work: dict[str, float] = defaultdict(float)
     for settings in measures:
-        if settings.kind == "run_distance":
-            continue  # done once all runs are there, and in no run's time
         times = measured_checkpoints(settings, run)
-        if settings.kind == "validation":
-            pairs = run.objective.kind == "masked_lm" and run.objective.pair_loss != "none"
-            treatments = 3 if run.objective.kind in ("masked_lm", "mixture") else 0
-            others = len(settings.word_orders) + len(settings.input_formats) + 2 * pairs
-            evaluations += times * (1 + treatments + others)
-            work["translation"] += times * translation_work(run, sentences=settings.translations)
-        elif isinstance(settings, StateSettings):
-            tokens = min(settings.tokens, validation_tokens)
-            work[settings.kind] += times * measure_work(settings, run, tokens=tokens)
-    work["evaluation"] = evaluations * evaluation_work(run, tokens=validation_tokens)
-    return {kind: amount for kind, amount in work.items() if amount}
+        match settings:
+            case RunDistanceSettings():
+                continue
+            case ValidationSettings():
+                pairs = run.objective.kind == "masked_lm" and run.objective.pair_loss != "none"
+                treatments = 3 if run.objective.kind in ("masked_lm", "mixture") else 0
+                others = len(settings.word_orders) + len(settings.input_formats) + 2 * pairs
+                evaluations = times * (1 + treatments + others)
+                work["evaluation"] += evaluations * evaluation_work(run, tokens=validation.tokens)
+                work["translation"] += times * translation_work(run, sentences=settings.translations)
+            case ConditionalIndependenceSettings():
+                work["evaluation"] += times * independence_work(settings, run, validation=validation)
+            case StateSettings():
+                tokens = min(settings.tokens, validation.tokens)
+                work[settings.kind] += times * measure_work(settings, run, tokens=tokens)
+    return {rate: amount for rate, amount in work.items() if amount}

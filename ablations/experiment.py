@@ -77,13 +77,13 @@ class Workspace:
 
     def todo(self, selected: Sequence[PlannedRun]) -> list[PlannedRun]:
         """Those of the runs that are not trained, or not measured, to the end."""
+        return [item for item in selected if not item.directory.is_done() or self._open_measures(item)]
+
+    def _open_measures(self, item: PlannedRun) -> list[RunMeasure]:
+        """What of it is not computed to the end."""
         from ablations.measured import missing
 
-        return [
-            item
-            for item in selected
-            if not item.directory.is_done() or missing(item.directory.path, self._measures_of(item))
-        ]
+        return missing(item.directory.path, self._measures_of(item))
 
     def _measures_of(self, item: PlannedRun) -> list[RunMeasure]:
         """What is to be computed from a run."""
@@ -107,6 +107,7 @@ class Workspace:
             self.experiment,
             list(self.planned if selected is None else selected),
             out=self.out,
+            data_root=self.data_root,
             arms=self.arms,
             slots=slots,
             devices=devices,
@@ -155,14 +156,11 @@ class Workspace:
         gathering.write(table, self.folder)
 
     def states(self) -> list[dict[str, Any]]:
-        """State of every run of the spec; of one that is done, also which measures are not."""
-        from ablations.measured import missing
-
+        """State of every run of the spec; of one that is done, also which measures are not, as in a plan."""
         states = [_state(item.directory, item.run.arm, item.run.seed, item.run_id) for item in self.planned]
         for item, state in zip(self.planned, states, strict=True):
             if state["state"] == "done":
-                open_measures = missing(item.directory.path, self._measures_of(item))
-                state["not_measured"] = list(dict.fromkeys(settings.kind for settings in open_measures))
+                state |= plan.unmeasured(item, self._open_measures(item))
         return states
 
 

@@ -3,18 +3,19 @@
 A run is shared by experiments, which may ask for the same measure with other settings. `measures.parquet`
 in the run's folder therefore keeps, beside the columns of the table, the key of the settings that each row
 was computed with and the digest of the sample it read; an experiment takes the rows that match its own.
+`refused.json` beside it says why others could not be computed: {key: sentence}.
 """
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from ablations.measurable import Measure, RunMeasure
 from ablations.measures.settings import MeasureSettings
-from lightning_modules.files import atomic
+from lightning_modules.files import atomic, read_json, write_json
 
 FIRST_VERSION = 3
 """Of the kinds of measures that `VERSIONS` does not name."""
@@ -32,6 +33,11 @@ def key(settings: Measure) -> str:
     version = VERSIONS.get(settings.kind, FIRST_VERSION)
     text = json.dumps([version, settings.model_dump(mode="json")], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def called(settings: Measure) -> str:
+    """A measure as the commands name it: its kind, and the task where it is of one: ``baselines mrpc``."""
+    return " ".join([settings.kind, *getattr(settings, "tasks", ())])
 
 
 def rows(run_dir: Path) -> pd.DataFrame:
@@ -79,3 +85,18 @@ def put(run_dir: Path, new: pd.DataFrame) -> None:
         new = pd.concat([before[~again], new], ignore_index=True)
     with atomic(run_dir / "measures.parquet") as temporary:
         new.to_parquet(temporary, index=False)
+
+
+def refusals(run_dir: Path) -> dict[str, str]:
+    """Why measures could not be computed when they were last tried, by key."""
+    path = run_dir / "refused.json"
+    return dict(read_json(path)) if path.exists() else {}
+
+
+def note_refusals(run_dir: Path, refused: Mapping[str, str], *, tried: Iterable[str]) -> None:
+    """Remember why some of the measures that were tried, all named by key, could not be computed, and forget what
+    was said of the others."""
+    before, now = refusals(run_dir), set(tried)
+    after = {own: why for own, why in before.items() if own not in now} | dict(refused)
+    if after != before:
+        write_json(run_dir / "refused.json", after)

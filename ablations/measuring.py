@@ -7,9 +7,9 @@ from typing import Any
 import pandas as pd
 import torch
 
-from ablations.errors import MeasureError
+from ablations.errors import DataError, MeasureError
 from ablations.measurable import RunMeasure
-from ablations.measured import checkpoints, key, missing, open_checkpoints, put
+from ablations.measured import called, checkpoints, key, missing, note_refusals, open_checkpoints, put
 from ablations.measures.geometry import geometry
 from ablations.measures.influence import group_influence, influence
 from ablations.measures.layer_change import group_changes, layer_change
@@ -57,7 +57,8 @@ def measure(
     until new ones replace them.
 
     Raises:
-        MeasureError: the text or the width does not allow a measure; the other measures are there all the same.
+        MeasureError: the text or the width does not allow a measure, or a file that it reads is damaged; the other
+            measures are there all the same, and the run's folder says why these are not.
         CheckpointError: the checkpoint is missing or damaged.
     """
     todo: dict[Path, list[RunMeasure]] = {}
@@ -67,7 +68,7 @@ def measure(
             todo.setdefault(path, []).append(settings)
     if not todo:
         return
-    refused: dict[str, None] = {}
+    refused: dict[str, dict[str, None]] = {}
     readings = Readings(build(directory.settings(), tokens), tokens, data_root=data_root)
     for path, wanted in todo.items():
         step = load_weights(readings.objective, path)
@@ -75,17 +76,18 @@ def measure(
         # Those of one task one after the other: they share its examples, and fine-tuning looks at the training
         # examples' states that frozen features have read. (Probes read all layers, of another choice of examples.)
         for settings in sorted(wanted, key=lambda settings: getattr(settings, "tasks", ())):
-            what = " ".join([settings.kind, *getattr(settings, "tasks", ())])
-            say(f"measuring {what} at step {step:,}")
+            say(f"measuring {called(settings)} at step {step:,}")
             try:
                 rows, sample = rows_of(readings, settings, say=say)
-            except MeasureError as error:
-                refused[f"{what}: {error}"] = None
+            except (MeasureError, DataError) as error:
+                refused.setdefault(key(settings), {})[str(error)] = None
                 continue
             frame = pd.DataFrame(rows).assign(measure=settings.kind, step=step, key=key(settings), sample=sample)
             put(directory.path, frame)
+    tried = {key(settings): called(settings) for wanted in todo.values() for settings in wanted}
+    note_refusals(directory.path, {own: " ".join(why) for own, why in refused.items()}, tried=tried)
     if refused:
-        raise MeasureError(" ".join(refused))
+        raise MeasureError(" ".join(f"{tried[own]}: {why}" for own in refused for why in refused[own]))
 
 
 def load(directory: RunDirectory, tokens: Tokens) -> tuple[Objective, int]:

@@ -1,23 +1,28 @@
 """What an experiment would do: its runs, their state, their cost. No torch."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ablations import claimfile, cost
-from ablations.calibration import Calibration, makespan
+from ablations.calibration import TIMED_BESIDES, Calibration, makespan
 from ablations.claimfile import Claims
+from ablations.cost import ValidationText
 from ablations.launch import threads_per_process
-from ablations.measurable import Measure
+from ablations.measurable import RunMeasure, for_run
+from ablations.measures.settings import RunDistanceSettings
 from ablations.runs import PlannedRun
 from ablations.spec import Experiment
-from ablations.wording import listed
+from ablations.wording import by_kind, listed, several
 from lightning_modules.files import atomic, read_json, write_json
 from lightning_modules.provenance import now
 
-USUAL_VALIDATION_TOKENS = 50_000
-"""Taken to be in a validation text that is not prepared yet."""
+USUAL_VALIDATION = ValidationText(tokens=50_000, sentences=2_500)
+"""Taken to be a validation text that is not prepared yet."""
+
+MOST_NAMED = 6
+"""Runs in a note; of more it says how many they are."""
 
 
 def plan(
@@ -25,39 +30,60 @@ def plan(
     planned: list[PlannedRun],
     *,
     out: Path,
+    data_root: Path,
     arms: list[str],
     slots: int = 1,
     devices: int = 1,
 ) -> dict[str, Any]:
     """The experiment's runs with state and cost, ready for JSON.
 
-    A run's `seconds` are of training, evaluations and measures with its share of the machine, null where nothing
-    like it is known; the total is the time until all open runs have ended on the slots. Notes are sentences about
-    the numbers.
+    A run's `seconds` are of training, evaluations and measures with its share of the machine, of a run that is
+    trained and not measured of the missing measures; null where nothing is known. The total is the time until all
+    that is open has ended on the slots, and the distances between runs after them; `left_out` names the measures
+    that it does not count, as nothing is known of them. Notes are sentences about the numbers.
     """
     calibration = Calibration(out)
     threads = devices * threads_per_process(slots * devices)
-    texts = {address: _validation_tokens(out, address) for address in {item.tokens for item in planned}}
-    runs = [
-        _run(item, calibration, experiment.measures, threads=threads, validation_tokens=texts[item.tokens])
+    texts = {address: _validation(out, address) for address in {item.tokens for item in planned}}
+    told = [
+        _run(item, calibration, experiment, data_root=data_root, threads=threads, validation=texts[item.tokens])
         for item in planned
     ]
-    once = {run["run_id"]: run["seconds"] for run in runs if run["state"] != "done"}
-    total = None
-    if None not in once.values():
-        total = makespan(list(once.values()), slots=slots) + (calibration.start_seconds() if once else 0.0)
+    runs = [run for run, _ in told]
+    pairs, comparing = _distances(experiment, planned, calibration, out=out, texts=texts)
+    unknown = [kind for run, kinds in told if is_open(run) for kind in kinds]
+    unknown += ["run_distance"] if comparing is None else []
+    left_out = list(dict.fromkeys(unknown))
+    total = _total(runs, slots=slots, then=comparing or 0.0, start=calibration.start_seconds())
     return {
         "experiment": experiment.name,
         "question": experiment.question,
         "arms": arms,
         "runs": runs,
-        "notes": _notes(planned),
-        "seconds": total,
+        "pairs_to_compare": pairs,
+        "left_out": left_out,
+        "notes": [*_operations(planned), *_to_measure(runs), *_uncounted(experiment, left_out)],
+        "seconds": total if total or not left_out else None,
     }
 
 
-def _notes(planned: Sequence[PlannedRun]) -> list[str]:
-    """What the numbers of the runs do not say by themselves, a sentence each."""
+def is_open(run: dict[str, Any]) -> bool:
+    """Whether a run of a plan is still to be trained or measured."""
+    return bool(run.get("not_measured", True))
+
+
+def _total(runs: Sequence[dict[str, Any]], *, slots: int, then: float, start: float) -> float | None:
+    """Seconds until all that is open has ended, and what comes then; None where a training takes nobody knows how
+    long."""
+    once = {run["run_id"]: run for run in runs if is_open(run)}
+    if any(run["seconds"] is None and "not_measured" not in run for run in once.values()):
+        return None
+    known = [run["seconds"] or 0.0 for run in once.values()]
+    return makespan(known, slots=slots) + (start if any(known) else 0.0) + then
+
+
+def _operations(planned: Sequence[PlannedRun]) -> list[str]:
+    """What the operations of the runs do not say by themselves."""
     vectors = [item.run.arm for item in planned if item.run.settings.objective.kind == "skip_gram"]
     if not vectors:
         return []
@@ -68,37 +94,122 @@ def _notes(planned: Sequence[PlannedRun]) -> list[str]:
     ]
 
 
-def _validation_tokens(out: Path, address: str) -> int:
-    """Source tokens of the validation text; a usual number of them as long as the text is not prepared."""
+def _to_measure(runs: Sequence[dict[str, Any]]) -> list[str]:
+    """Which measures trained runs lack, a sentence for those that lack the same; and why, where it is known."""
+    lacking: dict[tuple[str, ...], list[str]] = {}
+    for run in runs:
+        if run.get("not_measured"):
+            lacking.setdefault(tuple(run["not_measured"]), []).append(f"{run['arm']} (seed {run['seed']})")
+    said = [
+        f"To measure: {by_kind(names)} of "
+        f"{listed(of, 'and') if len(of) <= MOST_NAMED else several(len(of), 'trained run')}."
+        for names, of in lacking.items()
+    ]
+    refused = {(name, why): None for run in runs for name, why in run.get("refused", {}).items()}
+    return [*said, *(f"When last tried, {name} was refused: {why}" for name, why in refused)]
+
+
+def _uncounted(experiment: Experiment, left_out: Sequence[str]) -> list[str]:
+    """Which measures are not in the time, and what would tell how long they take."""
+    timed = {settings.kind for settings in experiment.measures if cost.rate_of(settings) in TIMED_BESIDES}
+    by_doctor = [kind for kind in left_out if kind in timed]
+    by_runs = [kind for kind in left_out if kind not in timed]
+    said = []
+    if by_doctor:
+        said.append(f"The time leaves out {listed(by_doctor, 'and')}, which `ablate doctor` times.")
+    if by_runs:
+        said.append(
+            f"The time leaves out {listed(by_runs, 'and')}, of which nothing is known until a run of the kind was "
+            "trained and measured here in one go."
+        )
+    return said
+
+
+def _validation(out: Path, address: str) -> ValidationText:
+    """How much validation text there is; a usual one as long as the text is not prepared."""
     path = out / "tokens" / address / "tokens.json"
-    return (
-        read_json(path)["splits"]["validation"]["source"]["tokens"] if path.exists() else USUAL_VALIDATION_TOKENS
-    )
+    if not path.exists():
+        return USUAL_VALIDATION
+    told = read_json(path)["splits"]["validation"]
+    return ValidationText(tokens=told["source"]["tokens"], sentences=told["sentences"])
+
+
+def unmeasured(item: PlannedRun, missing: Sequence[RunMeasure]) -> dict[str, Any]:
+    """What a trained run lacks, ready for JSON: the names of the measures, and why those were refused that were
+    tried."""
+    from ablations import measured  # pandas, which to look at what is not trained does without
+
+    why = measured.refusals(item.directory.path)
+    refused = {measured.called(one): why[own] for one in missing if (own := measured.key(one)) in why}
+    return {"not_measured": [measured.called(one) for one in missing], "refused": refused}
 
 
 def _run(
     item: PlannedRun,
     calibration: Calibration,
-    measures: Sequence[Measure],
+    experiment: Experiment,
     *,
+    data_root: Path,
     threads: int,
-    validation_tokens: int,
-) -> dict[str, Any]:
+    validation: ValidationText,
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """A run with its state and cost, and the measures that its seconds leave out."""
     settings = item.run.settings
+    measures = list(for_run(experiment.measures, settings, data_root=data_root))
+    lacks: dict[str, Any] = {}
     training = calibration.training_seconds(settings, threads=threads)
-    other = calibration.other_seconds(settings, measures, threads=threads, validation_tokens=validation_tokens)
-    return {
+    other = calibration.around_steps(
+        settings, measures, asked=experiment.measures, threads=threads, validation=validation
+    )
+    if item.directory.is_done():
+        from ablations.measured import missing
+
+        todo = missing(item.directory.path, measures)
+        lacks = unmeasured(item, todo)
+        if todo:
+            training, other = 0.0, calibration.measuring(settings, todo, threads=threads, validation=validation)
+    seconds = None if training is None else training + other.seconds
+    run = {
         "run_id": item.run_id,
         "folder": item.directory.path.name,
         "arm": item.run.arm,
         "seed": item.run.seed,
         "state": item.directory.state()["state"],
+        **lacks,
         "max_steps": settings.training.max_steps,
         "tokens": cost.tokens(settings),
         "parameters": cost.parameters(settings),
         "flops": cost.flops(settings),
-        "seconds": None if training is None else training + other,
+        "seconds": seconds if seconds or not other.left_out else None,
     }
+    return run, other.left_out
+
+
+def _distances(
+    experiment: Experiment,
+    planned: Sequence[PlannedRun],
+    calibration: Calibration,
+    *,
+    out: Path,
+    texts: Mapping[str, ValidationText],
+) -> tuple[int, float | None]:
+    """How many pairs of runs are to be compared once all are trained, and how long that takes with the whole
+    machine; None where it is unknown."""
+    settings = next((one for one in experiment.measures if isinstance(one, RunDistanceSettings)), None)
+    if settings is None:
+        return 0, 0.0
+    from ablations import comparing  # pandas
+
+    open_pairs = comparing.still_open(out / experiment.name, planned, settings)
+    seconds = 0.0
+    for (first, second), times in open_pairs:
+        wider = max(first, second, key=lambda item: item.run.settings.encoder.hidden_size).run.settings
+        work = times * cost.distance_work(settings, wider, validation=texts[first.tokens])
+        takes = calibration.comparing_seconds(wider, work, threads=threads_per_process(1))
+        if takes is None:
+            return len(open_pairs), None
+        seconds += takes
+    return len(open_pairs), seconds
 
 
 def write(

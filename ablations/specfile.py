@@ -17,8 +17,10 @@ from ablations.fairness import unmatched
 from ablations.grid import arm_faults, expand, runs, shared
 from ablations.problems import Fault, KeyPath, Problem, SpecProblems
 from ablations.sentences import faults
-from ablations.spec import SECTIONS, Arm, Experiment, Grid
-from ablations.wording import guess, shown
+from ablations.spec import SECTIONS, Arm, Experiment, Grid, Run
+from ablations.tasks.catalogue import TASKS
+from ablations.tasks.settings import TaskSettings
+from ablations.wording import guess, listed, shown
 
 
 def load(path: Path) -> Experiment:
@@ -36,11 +38,11 @@ def load(path: Path) -> Experiment:
         found += [fault for fault in faults(error, Experiment) if not _is_about_section(fault)]
         experiment = None
     if experiment is not None and not found:
-        kinds = {
-            run.arm: run.settings.objective.kind for run in runs(experiment) if run.settings.training.max_steps
-        }
+        resolved = runs(experiment)
+        kinds = {run.arm: run.settings.objective.kind for run in resolved if run.settings.training.max_steps}
         if why := unmatched(experiment.match, kinds):
             found.append(Fault(("match",), why, "value"))
+        found += _tasks_of_other_text(experiment, resolved)
     problems = {
         *document.problems,
         *claimfile.problems(document, spec=path),
@@ -151,6 +153,26 @@ def _unknown_arms(measures: Any, names: list[str]) -> Iterator[Fault]:
             if isinstance(name, str) and name not in names:
                 sentence = f"an entry of arms must be the name of an arm, but is {shown(name)}{guess(name, names)}"
                 yield Fault(("measures", index, "arms", place), sentence, "value")
+
+
+def _tasks_of_other_text(experiment: Experiment, resolved: Iterable[Run]) -> Iterator[Fault]:
+    """Tasks that a measure names and that are of the built-in language where an arm reads files, or of files."""
+    arms: dict[bool, list[str]] = {True: [], False: []}
+    for run in resolved:
+        arms[run.settings.data.kind == "language"].append(run.arm)
+    for index, settings in enumerate(experiment.measures):
+        if not isinstance(settings, TaskSettings):
+            continue
+        for place, name in enumerate(settings.tasks):
+            own = TASKS[name].built_in
+            if arms[not own]:
+                of, text = ("the built-in language", "files") if own else ("files", "the built-in language")
+                fit = [task for task in TASKS if TASKS[task].built_in != own and settings.takes(TASKS[task])]
+                sentence = (
+                    f"an entry of tasks must suit the text of every arm, but {name} is of {of} and the text of "
+                    f"{arms[not own][0]} of {text}; take {listed(fit)}"
+                )
+                yield Fault(("measures", index, "tasks", place), sentence, "value")
 
 
 def _sections(written: dict[str, Any]) -> dict[str, Any]:

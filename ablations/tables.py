@@ -6,7 +6,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from ablations.plan import is_open
+from ablations.wording import by_kind, several
+
+TO_MEASURE = "to measure"
+"""Of a plan, the state of a run that is trained and lacks a measure."""
+
 STATE_STYLES = {"done": "green", "running": "cyan", "failed": "red", "interrupted": "yellow", "planned": "dim"}
+STATE_STYLES |= {TO_MEASURE: "yellow"}
 
 
 def plan_table(content: dict[str, Any]) -> None:
@@ -22,7 +29,7 @@ def plan_table(content: dict[str, Any]) -> None:
             run["arm"],
             str(run["seed"]),
             run["run_id"],
-            _styled(run["state"]),
+            _styled(TO_MEASURE if run.get("not_measured") else run["state"]),
             f"{run['max_steps']:,}",
             compact(run["tokens"]),
             compact(run["parameters"]),
@@ -33,10 +40,17 @@ def plan_table(content: dict[str, Any]) -> None:
     console.print(table)
     for note in content["notes"]:
         console.print(note, highlight=False, markup=False, soft_wrap=True)
-    todo = sum(run["state"] != "done" for run in content["runs"])
-    total = duration(content["seconds"])
-    estimate = total if content["seconds"] is not None else "unknown; `ablate doctor` calibrates this machine"
-    console.print(f"{len(content['runs'])} runs, {todo} to do; time left: {estimate}", highlight=False)
+    todo = [several(len(content["runs"]), "run"), f"{sum(map(is_open, content['runs']))} to do"]
+    if content["pairs_to_compare"]:
+        todo.append(f"{several(content['pairs_to_compare'], 'pair')} to compare")
+    console.print(f"{', '.join(todo)}; time left: {_time_left(content)}", highlight=False)
+
+
+def _time_left(content: dict[str, Any]) -> str:
+    if content["seconds"] is not None:
+        return ("at least " if content["left_out"] else "") + duration(content["seconds"])
+    trained = all("not_measured" in run for run in content["runs"])
+    return "unknown" if trained else "unknown; `ablate doctor` calibrates this machine"
 
 
 def status_table(states: list[dict[str, Any]]) -> None:
@@ -61,8 +75,9 @@ def status_table(states: list[dict[str, Any]]) -> None:
     console = Console()
     console.print(table)
     for run in states:
-        unmeasured = f"not measured: {', '.join(run['not_measured'])}" if run.get("not_measured") else None
-        if said := run.get("message") or unmeasured:
+        unmeasured = [f"not measured: {by_kind(run['not_measured'])}"] if run.get("not_measured") else []
+        refused = [f"{name} was refused: {why}" for name, why in run.get("refused", {}).items()]
+        for said in [run["message"]] if run.get("message") else unmeasured + refused:
             console.print(f"{run['folder']}: {said}", highlight=False, markup=False, soft_wrap=True)
 
 

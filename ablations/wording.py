@@ -28,6 +28,19 @@ def listed(words: Sequence[str], last: str = "or") -> str:
     return f" {last} ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
+def several(number_of: int, word: str) -> str:
+    """``1 run``, ``1,200 runs``."""
+    return f"{number_of:,} {word}{'' if number_of == 1 else 's'}"
+
+
+def by_kind(measures: Sequence[str]) -> str:
+    """Names of measures, those of tasks together: ``validation, probing (tree_depth, ud_pos)``."""
+    tasks: dict[str, list[str]] = {}
+    for kind, _, task in (name.partition(" ") for name in measures):
+        tasks.setdefault(kind, []).extend([task] if task else [])
+    return ", ".join(kind + (f" ({', '.join(names)})" if names else "") for kind, names in tasks.items())
+
+
 def number(value: float) -> str:
     """A number in few characters that still read back as the same one: 0.4, 1, 1e-5."""
     return repr(value).removesuffix(".0").replace("e-0", "e-").replace("e+", "e")

@@ -13,6 +13,7 @@ from ablations.problems import SpecProblems
 from ablations.results import write_whole
 from reports.contrasts import effects
 from reports.folder import Experiment, PlannedClaims
+from reports.numbers import several
 from reports.readings import NotMeasured, Rows
 from reports.seed_effects import SeedEffects
 from reports.seed_tests import holm_levels
@@ -160,7 +161,9 @@ def changes(file: Mapping[str, Any]) -> list[str]:
     """What a reader must know of when a file of claims was written, a sentence each."""
     said = []
     if file["runs_before"]:
-        said.append(f"first planned when {file['runs_before']} runs had started: no prediction for those")
+        said.append(
+            f"first planned when {several(file['runs_before'], 'run')} had started: no prediction for those"
+        )
     if file["changed"]:
         parts = [
             f"{what} {', '.join(file[f'{what}_claims'])}"

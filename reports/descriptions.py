@@ -1,6 +1,6 @@
 """Panels in words: captions, notes, and alternatives to pictures. Nothing is judged here."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pandas import DataFrame
@@ -81,6 +81,11 @@ def sentence_case(title: str) -> str:
     return title[:1].upper() + title[1:]
 
 
+def of_seeds(points: Sequence[Mapping[str, Any]]) -> str:
+    """What the numbers of points are, as the start of a sentence that goes on with *by*."""
+    return "Mean over seeds" if max((point["seeds"] for point in points), default=0) > 1 else "Single runs"
+
+
 def lines_in_words(points: Sequence[dict[str, Any]], *, line: str, digits: int) -> str:
     """Where each line starts, ends, is lowest and is highest, and its mean floor.
 
@@ -105,15 +110,14 @@ def lines_in_words(points: Sequence[dict[str, Any]], *, line: str, digits: int) 
         mean_floor = sum(point["floor"] for point in own) / len(own)
         at_chance = "" if is_absent(mean_floor) else f"; chance floor {number(mean_floor, digits)}"
         sentences.append(f"{name}: {listed(said)}{at_chance}.")
-    return f"Mean over seeds by {by}. " + " ".join(sentences)
+    return f"{of_seeds(points)} by {by}. " + " ".join(sentences)
 
 
-def map_in_words(points: Sequence[dict[str, Any]], *, arm: str, digits: int) -> str:
-    """Where each layer starts and where it ends."""
+def map_in_words(points: Sequence[dict[str, Any]], *, arm: str, seeds: int, digits: int) -> str:
+    """Where each layer starts and where it ends, in the mean of so many seeds."""
     steps = sorted({point["step"] for point in points})
-    sentences = [
-        f"{arm}: mean over seeds by layer at {len(steps)} steps, {count(steps[0])} to {count(steps[-1])}."
-    ]
+    of = "mean over seeds" if seeds > 1 else "one run"
+    sentences = [f"{arm}: {of} by layer at {len(steps)} steps, {count(steps[0])} to {count(steps[-1])}."]
     for name in dict.fromkeys(place(point) for point in points):
         own = [point for point in points if place(point) == name]
         ends = " to ".join(number(point["mean"], digits) for point in (own[0], own[-1]))

@@ -45,6 +45,10 @@ class PlannedRun(Record):
     parameters: int | None = None
     flops: float | None = None
     seconds: float | None = None
+    not_measured: list[str] | None = None
+    """Of a trained run, the measures that it lacks, as ``baselines mrpc``; None where the plan does not say."""
+    refused: dict[str, str] = {}
+    """Why those of them were refused that were tried."""
     analysed: "Analysed | None" = None
 
 
@@ -75,6 +79,8 @@ class Plan(Record):
     arms: list[str]
     data: DataRecord = DataRecord()
     runs: list[PlannedRun]
+    pairs_to_compare: int | None = None
+    """Pairs of runs whose distance is asked for and not there; None where the plan does not say."""
     seconds: float | None = None
     notices: list[str] = []
     """What a reader must know beside what the files say: measures that were refused."""

@@ -14,6 +14,9 @@ TEMPLATES = Path(__file__).parent / "templates"
 _MARKUP = re.compile(r"[\\`*\[\]|~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 """Signs that mean something anywhere in a line; an underscore does not between letters."""
 
+_COMMAND = re.compile(r"(`ablate [a-z]+`)")
+"""A command that our own sentences name, which is code for readers of either form; code of others is text."""
+
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 _OPENING = re.compile(r"^\s*([#+=:-]|\d+(?=[.)](\s|$)))")
@@ -50,7 +53,10 @@ def escaped(value: Any) -> Any:
     if not isinstance(value, str) or isinstance(value, Written):
         return value
     line = _INDENT.sub(" ", _BREAK.sub(" ", value))
-    line = _MARKUP.sub(r"\\\g<0>", "".join(_ENTITIES.get(letter, letter) for letter in line))
+    line = "".join(_ENTITIES.get(letter, letter) for letter in line)
+    line = "".join(
+        part if _COMMAND.fullmatch(part) else _MARKUP.sub(r"\\\g<0>", part) for part in _COMMAND.split(line)
+    )
     return Written(_OPENING.sub(lambda found: _opened(found[1]), line))
 
 

@@ -4,6 +4,8 @@ import math
 from datetime import datetime
 from typing import Any
 
+from ablations.wording import several as several
+
 ABSENT = "\N{EN DASH}"
 MINUS = "\N{MINUS SIGN}"
 TIMES = "\N{MULTIPLICATION SIGN}"
@@ -82,8 +84,3 @@ def share(part: float | None, whole: float | None) -> str:
 def listed(words: list[str]) -> str:
     """The words with commas and a last *and*."""
     return ", ".join(words[:-1]) + " and " + words[-1] if len(words) > 1 else "".join(words)
-
-
-def several(number_of: int, word: str) -> str:
-    """``1 run``, ``12 runs``."""
-    return f"{count(number_of)} {word}{'' if number_of == 1 else 's'}"

@@ -48,7 +48,7 @@ def map_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[s
         points = _cells(rows, arm=arm, leads=leads_on(measure, metric))
         panel = blank_panel(text, shown, arm=arm, place=i)
         yield panel | {
-            "description": map_in_words(points, arm=arm, digits=panel["digits"]),
+            "description": map_in_words(points, arm=arm, seeds=rows["seed"].nunique(), digits=panel["digits"]),
             "curves": [facts(curve(rows, learned(table)))],
             "notes": [left_out_note(present, MOST_PANELS)],
             "without_rows": _first(i, arms, present),

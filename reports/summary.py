@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from ablations.wording import by_kind
 from ablations.wording import listed as alternatives
 from reports.curves import TRAINED_GAIN
 from reports.folder import Experiment, Run
@@ -74,7 +75,9 @@ def _result_notices(experiment: Experiment) -> Iterable[str]:
     missing = [
         _called(run)
         for run in experiment.runs
-        if run.state.state == "done" and (run.plan.arm, run.plan.seed) not in measured
+        if run.state.state == "done"
+        and (run.plan.arm, run.plan.seed) not in measured
+        and not run.plan.not_measured  # which is said below
     ]
     if missing:
         remedy = _remedy(experiment, "measure")
@@ -101,21 +104,61 @@ def _result_notices(experiment: Experiment) -> Iterable[str]:
 
 
 def _unmeasured(experiment: Experiment) -> Iterable[str]:
-    """The measures that were asked for and have no rows, apart from those that the plan says why it leaves out."""
-    table, remedy = experiment.table, _remedy(experiment, "run")
+    """The measures that were asked for and have no rows: first those that were refused, with the reason."""
     done = [run for run in experiment.runs if run.state.state == "done"]
+    refused: dict[tuple[str, str], list[Run]] = {}
+    lacking: dict[str, list[Run]] = {}
+    for run in done:
+        for name in run.plan.not_measured or ():
+            if name in run.plan.refused:
+                refused.setdefault((name, run.plan.refused[name]), []).append(run)
+            else:
+                lacking.setdefault(name, []).append(run)
+    for (name, why), runs in refused.items():
+        yield f"Asked for, but refused: {name}{_of(runs, done)}: {why}"
+    if any(run.plan.not_measured is None for run in done):
+        lacking |= _without_rows(experiment)
+    if _lacks_distances(experiment, done):
+        lacking[BETWEEN_RUNS] = done
+    together: dict[tuple[str, str], list[str]] = {}
+    for name in sorted(lacking, key=lambda name: experiment.measures.index(_kind(name))):
+        together.setdefault((_kind(name), _of(lacking[name], done)), []).append(name)
+    for (_, those), names in together.items():
+        remedy = _remedy(experiment, "run")
+        yield f"Asked for, but without rows: {by_kind(names)}{those}; {remedy} computes them."
+
+
+def _kind(name: str) -> str:
+    """Of a measure that is called so, which may be of one task."""
+    return name.partition(" ")[0]
+
+
+def _of(runs: list[Run], done: list[Run]) -> str:
+    return "" if len(runs) == len(done) else f" of {listed([_called(run) for run in runs])}"
+
+
+def _lacks_distances(experiment: Experiment, done: list[Run]) -> bool:
+    """Whether runs are to be compared and none was."""
+    asked = BETWEEN_RUNS in experiment.measures and experiment.plan.pairs_to_compare != 0
+    return asked and len(done) > 1 and BETWEEN_RUNS not in set(experiment.table["measure"])
+
+
+def _without_rows(experiment: Experiment) -> dict[str, list[Run]]:
+    """The kinds of measures without rows, and the runs that have others, where a plan does not say what runs lack:
+    apart from those that it says why it leaves out."""
+    table = experiment.table
     has_rows = set(zip(table["arm"], table["seed"], strict=True))
+    done = [run for run in experiment.runs if run.state.state == "done"]
     done = [run for run in done if (run.plan.arm, run.plan.seed) in has_rows]
+    found = {}
     for kind in experiment.measures:
         said = [notice for notice in experiment.plan.notices if kind in notice]
         there = set(zip(*(table.loc[table["measure"] == kind, name] for name in ("arm", "seed")), strict=True))
         without = [run for run in done if (run.plan.arm, run.plan.seed) not in there]
         without = [run for run in without if not any(_names(notice, run.plan.arm) for notice in said)]
-        if kind == BETWEEN_RUNS:
-            without = without if len(done) > 1 and not there else []
-        if without:
-            of = "" if len(without) == len(done) else f" of {listed([_called(run) for run in without])}"
-            yield f"Asked for, but without rows: {kind}{of}; {remedy} computes them."
+        if without and kind != BETWEEN_RUNS:
+            found[kind] = without
+    return found
 
 
 def _names(notice: str, arm: str) -> bool:
@@ -164,8 +207,11 @@ def _extent(experiment: Experiment) -> str:
     seeds = sorted({run.plan.seed for run in runs})
     named = f" ({listed(arms)})" if len(arms) <= 8 else ""
     times = TIMES if len(runs) == len(arms) * len(seeds) else "and"
-    done = sum(run.state.state == "done" for run in runs)
-    finished = "all done" if done == len(runs) else f"{done} of them done"
+    trained = sum(run.state.state == "done" for run in runs)
+    measured = sum(run.state.state == "done" and not run.plan.not_measured for run in runs)
+    finished = "all done" if trained == len(runs) else f"{trained} of them done"
+    if measured < trained:
+        finished = f"{finished.replace('done', 'trained')} and {measured or 'none'} measured to the end"
     return (
         f"{several(len(runs), 'run')}: {several(len(arms), 'arm')}{named} {times} "
         f"{several(len(seeds), 'seed')} ({', '.join(map(str, seeds))}), {finished}."
@@ -208,13 +254,13 @@ def _steps(experiment: Experiment) -> str:
 def _text(experiment: Experiment) -> str:
     data = experiment.plan.data
     facts = (
-        (data.train_sentences, "sentences to train on"),
-        (data.train_tokens, "tokens in them"),
-        (data.validation_sentences, "sentences to validate on"),
-        (data.vocab_size, "sub-words"),
-        (data.cut_sentences or None, "sentences cut at the longest length"),
+        (data.train_sentences, "sentence", " to train on"),
+        (data.train_tokens, "token", " in them"),
+        (data.validation_sentences, "sentence", " to validate on"),
+        (data.vocab_size, "sub-word", ""),
+        (data.cut_sentences or None, "sentence", " cut at the longest length"),
     )
-    known = ", ".join(f"{count(value)} {of}" for value, of in facts if value is not None)
+    known = ", ".join(f"{several(value, noun)}{of}" for value, noun, of in facts if value is not None)
     text = ": ".join(part for part in (data.description, known) if part)
     return f"Text: {text}." if text else ""
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from reports.descriptions import of_seeds
 from reports.factors import Factor
 from reports.numbers import is_absent, listed, number
 from reports.panel import Panel
@@ -11,7 +12,7 @@ from reports.panel import Panel
 def points_in_words(points: Sequence[Mapping[str, Any]], *, digits: int) -> str:
     """Every mean of a panel, line by line, with the floor and the untrained encoder."""
     placed = [point for point in points if point["x"] is not None]
-    sentences = [f"Mean over seeds by {placed[0]['setting']}."]
+    sentences = [f"{of_seeds(placed)} by {placed[0]['setting']}."]
     for line in dict.fromkeys(point["line"] for point in placed):
         said = [f"{point['at']} {number(point['mean'], digits)}" for point in placed if point["line"] == line]
         sentences.append(f"{line}: {', '.join(said)}." if line else f"{', '.join(said)}.")

@@ -4,9 +4,11 @@ import pytest
 import torch
 
 from ablations import cost, timing
-from ablations.calibration import Calibration, makespan
+from ablations.calibration import TIMED_BESIDES, Calibration, Estimate, makespan
+from ablations.cost import ValidationText
 from ablations.doctor import UNITS
-from ablations.measures.settings import LayerChangeSettings, ValidationSettings
+from ablations.measures.settings import LayerChangeSettings, PicturesSettings, ValidationSettings
+from ablations.tasks.settings import FineTuningSettings
 from lightning_modules.bare_loop import bare_step
 from lightning_modules.operations import operations_per_token
 from tests.conftest import settings
@@ -20,8 +22,15 @@ def noted(out, run, *training, threads=1, other=0.0, measures=()):
     return Calibration(out)
 
 
+TEXT = ValidationText(tokens=6000, sentences=500)
+
+
+def around_steps(known, run, measures=(), *, threads=1):
+    return known.around_steps(run, measures, asked=measures, threads=threads, validation=TEXT)
+
+
 def other_seconds(known, run, measures=(), *, threads=1):
-    return known.other_seconds(run, measures, threads=threads, validation_tokens=6000)
+    return around_steps(known, run, measures, threads=threads).seconds
 
 
 def test_a_run_of_the_kind_tells_how_long_the_next_one_takes(tmp_path):
@@ -86,6 +95,25 @@ def test_what_no_run_has_told_of_evaluations_and_measures_comes_from_the_calibra
     assert Calibration(tmp_path / "none").start_seconds() == 0
 
 
+def test_measures_of_which_nothing_is_known_are_named_and_not_counted(tmp_path):
+    run = settings(training={"max_steps": 10, "validate_every": 10})
+    change = LayerChangeSettings(kind="layer_change", tokens=1000)
+    tuned = [FineTuningSettings(kind="fine_tuning", tasks=(name,)) for name in ("rte", "mrpc")]
+    seen = PicturesSettings(kind="pictures", words=("a",))
+    asked = [change, *tuned, seen]
+    assert around_steps(Calibration(tmp_path), run, asked) == (0, ("layer_change", "fine_tuning", "pictures"))
+    Calibration(tmp_path).note_reference([("other/layer_change", 16, 500.0)], threads=1)
+    known = Calibration(tmp_path)
+    change_alone = 1000 * (run.encoder.num_hidden_layers + 1) / 500
+    assert around_steps(known, run, asked) == (pytest.approx(change_alone), ("fine_tuning", "pictures"))
+    assert known.measuring(run, tuned, threads=1, validation=TEXT) == Estimate(0, ("fine_tuning",))
+    assert known.comparing_seconds(run, 5000.0, threads=1) == pytest.approx(10)
+    assert Calibration(tmp_path / "none").comparing_seconds(run, 5000.0, threads=1) is None
+    # A run that was asked for the same tells of all of it.
+    told = noted(tmp_path, run, 5.0, other=70.0, measures=asked)
+    assert around_steps(told, run, asked) == (pytest.approx(70), ())
+
+
 def test_a_new_calibration_takes_the_place_of_the_old_one_with_as_many_threads(tmp_path):
     for threads, rate in ((1, 1e6), (2, 5e6), (1, 2e6)):
         Calibration(tmp_path).note_reference([("training/masked_lm/32-true", 16, rate)], threads=threads)
@@ -138,6 +166,7 @@ def test_reference_rates_are_of_every_objective_and_of_all_that_is_no_training(m
     assert len({rate for _, _, rate in rates[:6]}) == 3  # no objective costs what another does
     measures = ("layer_change", "token_information", "neighbours", "geometry", "influence")
     kinds = ("evaluation", "translation", *measures)
+    assert kinds == TIMED_BESIDES
     assert set(UNITS) == {f"other/{kind}" for kind in kinds[1:]}  # all but evaluation, which is operations
     assert [(what, width) for what, width, _ in rates[6:]] == [
         *((f"other/{kind}", 32) for kind in kinds),

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -74,7 +75,7 @@ def test_plan_as_json_says_what_there_is_to_do(tmp_path, data_root):
     result = ablate("plan", spec, "--json", "--out", tmp_path / "out", "--data-root", data_root)
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
-    assert list(told) == ["experiment", "runs", "seconds"]
+    assert list(told) == ["experiment", "runs", "pairs_to_compare", "left_out", "seconds"]
     assert told["experiment"] == "tried"
     assert told["seconds"] is None
     assert [(run["arm"], run["seed"]) for run in told["runs"]] == [("mlm", 0), ("mlm", 1), ("mt", 0), ("mt", 1)]
@@ -241,6 +242,53 @@ def test_status_says_which_measures_of_a_trained_run_are_missing(tmp_path, data_
     (run,) = json.loads(told.stdout)["runs"]
     assert (run["state"], run["not_measured"]) == ("done", ["layer_change"])
     assert ablate("status", spec, *where).stdout.splitlines()[-1] == f"{run['folder']}: not measured: layer_change"
+
+
+def test_a_measure_that_is_missing_is_to_do_and_why_it_was_refused_is_said_everywhere(tmp_path, data_root):
+    root = tmp_path / "root"
+    shutil.copytree(data_root, root)
+    damaged = root / "classification/mrpc"
+    damaged.mkdir(parents=True)
+    for split in ("train", "validation", "test"):
+        (damaged / f"{split}.parquet").write_bytes(b"cut off")
+    where = ["--out", tmp_path / "out", "--data-root", root]
+    arms = {"untrained": UNTRAINED}
+    assert ablate("run", write_spec(tmp_path, arms=arms, seeds=[0]), *where).exit_code == 0
+    tasks = {"kind": "baselines", "tasks": ["mrpc", "sst2"]}  # of sst2 there is no file
+    spec = write_spec(tmp_path, arms=arms, seeds=[0], measures=["validation", tasks, "geometry"])
+    planned = ablate("plan", spec, *where).stdout
+    assert re.search(r"untrained +0 +\w{10} +to measure ", planned)
+    assert "\nTo measure: baselines (mrpc), geometry of untrained (seed 0).\n" in planned
+    assert "\nThe time leaves out geometry, which `ablate doctor` times.\n" in planned
+    assert (
+        "\nThe time leaves out baselines, of which nothing is known until a run of the kind was trained and "
+        "measured here in one go.\n"
+    ) in planned
+    assert planned.endswith("\n1 run, 1 to do; time left: unknown\n")
+
+    done = ablate("run", spec, *where)
+    assert done.exit_code == 1
+    why = f"task mrpc: {damaged}/train.parquet cannot be read as parquet: "
+    assert f": baselines mrpc: {why}" in done.stdout
+    told = json.loads(ablate("plan", spec, *where, "--json").stdout)
+    (run,) = told["runs"]
+    assert (run["state"], run["not_measured"]) == ("done", ["baselines mrpc"])
+    assert run["refused"]["baselines mrpc"].startswith(why)
+    assert told["left_out"] == ["baselines"]
+    assert f"\nWhen last tried, baselines mrpc was refused: {why}" in ablate("plan", spec, *where).stdout
+    status = ablate("status", spec, *where).stdout
+    assert f"{run['folder']}: not measured: baselines (mrpc)\n" in status
+    assert f"{run['folder']}: baselines mrpc was refused: {why}" in status
+    page = json.loads((tmp_path / "out/tried/report.json").read_text())
+    assert "all trained and none measured to the end" in page["summary"]
+    said = [notice["text"] for notice in page["notices"]]
+    assert [text for text in said if text.startswith("Asked for")] == [
+        f"Asked for, but refused: baselines mrpc: {run['refused']['baselines mrpc']}"
+    ]
+    assert f"baselines: sst2 not run: classification/sst2/train.parquet is not in {root}." in said
+    shutil.rmtree(damaged)
+    assert ablate("run", spec, *where).exit_code == 0
+    assert "1 run, 0 to do; time left: 0:00:00" in ablate("plan", spec, *where).stdout
 
 
 def test_measuring_before_anything_is_trained_is_a_sentence(tmp_path, data_root):

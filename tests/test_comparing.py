@@ -66,6 +66,24 @@ def test_pairs_of_some_arms_only(planned):
     ]
 
 
+def test_pairs_of_runs_that_are_not_trained_yet_are_to_come(planned, make_run, tokens, tmp_path):
+    def still_open(asked=ASKED):
+        return [(*names([pair])[0], times) for pair, times in comparing.still_open(tmp_path, runs, asked)]
+
+    later = settings(seed=0, training={"max_steps": 2})
+    later = PlannedRun(Run("later", 0, later), "later", tokens.address, make_run(later, "later-s0-0000later0"))
+    runs = [*planned, later]
+    trained = [("mlm-0", "mlm-1", 1), ("mlm-0", "clm-0", 1), ("mlm-1", "clm-1", 1), ("clm-0", "clm-1", 1)]
+    to_come = [("mlm-0", "later-0", 1), ("clm-0", "later-0", 1)]
+    assert still_open() == trained + to_come
+    assert names(comparing.pairs(runs)) == [pair[:2] for pair in trained]
+    everywhere = ASKED.model_copy(update={"checkpoints": "all"})
+    assert still_open(everywhere) == [(*pair[:2], 3) for pair in trained + to_come]  # at steps 0, 1 and 2
+    assert still_open(ASKED.model_copy(update={"arms": ("clm", "later")})) == [trained[3], to_come[1]]
+    compare(tmp_path, planned)
+    assert still_open() == to_come
+
+
 def test_distances_are_those_of_the_states_of_the_same_tokens(planned, tokens, tmp_path):
     assert compare(tmp_path, planned) == ["comparing 4 pairs of runs"]
     rows = comparing.rows(tmp_path)

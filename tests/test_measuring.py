@@ -22,6 +22,7 @@ from ablations.measures.settings import (
 from ablations.measures.states import layer_states
 from ablations.measures.validation import bleu, chrf, translations, unigram_loss, validation
 from ablations.measuring import measure
+from ablations.tasks.settings import BaselinesSettings, ProbingSettings
 from lightning_modules.callbacks import StopRequest
 from lightning_modules.data.module import evaluation_batches
 from lightning_modules.data.tokenizer import decode
@@ -143,6 +144,31 @@ def test_a_measure_that_is_refused_does_not_take_the_others_away(make_run, token
     with pytest.raises(MeasureError, match=r"^token_information: "):
         measure(directory, tokens, [too_many, scores], data_root=directory.path, say=lambda _: None)
     assert measured.missing(directory.path, [too_many, scores]) == [too_many]
+
+
+def test_a_damaged_file_of_a_task_takes_no_other_measure_away_and_the_run_says_why(make_run, tokens, tmp_path):
+    directory = make_run(settings(training={"max_steps": 1}))
+    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    path = tmp_path / "classification/mrpc/train.parquet"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"PAR1 cut off")
+    damaged = BaselinesSettings(kind="baselines", tasks=("mrpc",))
+    later = [
+        ProbingSettings(kind="probing", tasks=("sst2",)),  # its file is not there
+        ValidationSettings(kind="validation", translations=5),
+        LayerChangeSettings(kind="layer_change", tokens=400),
+    ]
+    with pytest.raises(MeasureError) as error:
+        measure(directory, tokens, [damaged, *later], data_root=tmp_path, say=lambda _: None)
+    assert measured.missing(directory.path, [damaged, *later]) == [damaged, later[0]]
+    why = measured.refusals(directory.path)
+    assert list(why) == [measured.key(damaged), measured.key(later[0])]
+    of_damaged, of_missing = why.values()
+    assert of_damaged.startswith(f"task mrpc: {path} cannot be read as parquet: ")
+    assert str(error.value) == f"baselines mrpc: {of_damaged} probing sst2: {of_missing}"
+    # What was said of others stays, what is there is said no longer.
+    measured.note_refusals(directory.path, {}, tried=[measured.key(damaged)])
+    assert list(measured.refusals(directory.path)) == [measured.key(later[0])]
 
 
 def test_measuring_again_replaces_its_own_rows_and_no_others(make_run, tokens):

@@ -497,3 +497,11 @@ def test_what_is_markdown_already_is_not_escaped_again():
     assert markdown.escaped(markdown.escaped("*x*")) == r"\*x\*"
     assert markdown.escaped("snake_case 0.5, 1.2") == "snake_case 0.5, 1.2"
     assert markdown.escaped(3) == 3
+
+
+def test_a_command_of_ours_is_code_and_code_of_others_is_text():
+    assert markdown.escaped("*x*; `ablate run` computes them.") == r"\*x\*; `ablate run` computes them."
+    assert rendered(markdown.escaped("`ablate run` `x`")) == "<p><code>ablate run</code> `x`</p>\n"
+    assert rendered(markdown.escaped("``ablate run`` `ablate <b>`")) == (
+        "<p>`<code>ablate run</code>` `ablate &lt;b&gt;`</p>\n"
+    )

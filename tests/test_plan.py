@@ -1,8 +1,14 @@
 """The plan that an experiment's folder keeps."""
 
+import json
+
 import pytest
 
-from ablations import plan
+from ablations import cost, plan
+from ablations.calibration import Calibration
+from ablations.cost import ValidationText
+from ablations.experiment import Workspace
+from ablations.launch import threads_per_process
 from lightning_modules.files import read_json
 
 
@@ -20,3 +26,60 @@ def test_what_was_known_of_text_that_is_gone_stays_with_the_same_runs_alone(tmp_
     assert write(("a", "b"), known) == known
     assert write(runs, {}) == (known if kept else {})
     assert write(("a", "b"), {"address": "y"}) == {"address": "y"}
+
+
+SPEC = {
+    "name": "it",
+    "version": 1,
+    "data": {"kind": "language", "train": 300, "validation": 100, "test": 10, "vocab_size": 256},
+    "encoder": {"num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 2},
+    "objective": {"kind": "masked_lm"},
+    "training": {"max_steps": 4, "tokens_per_step": 128},
+    "arms": {"a": {}, "b": {"training": {"max_steps": 2}}},
+    "seeds": [0, 1],
+}
+
+
+def planned(folder, *measures):
+    (folder / "it.yaml").write_text(json.dumps(SPEC | {"measures": measures}))
+    workspace = Workspace.open(folder / "it.yaml", out=folder / "out", data_root=folder)
+    return workspace, workspace.plan()
+
+
+def test_the_distances_between_all_runs_come_after_them_on_the_whole_machine(tmp_path):
+    cores = threads_per_process(1)
+    rates = [
+        ("training/masked_lm/32-true", 16, 1e9),
+        ("other/evaluation", 16, 1e9),
+        ("other/layer_change", 16, 100.0),
+    ]
+    Calibration(tmp_path / "out").note_reference(rates, threads=cores)
+    apart = {"kind": "run_distance", "tokens": 1000}
+    workspace, without = planned(tmp_path)
+    _, told = planned(tmp_path, apart)
+    assert (without["pairs_to_compare"], told["pairs_to_compare"]) == (0, 4)  # a-b twice, the seeds of a and of b
+    assert told["left_out"] == []
+    work = cost.distance_work(
+        Workspace.open(tmp_path / "it.yaml", out=tmp_path, data_root=tmp_path).experiment.measures[0],
+        workspace.planned[0].run.settings,
+        validation=ValidationText(50_000, 2_500),
+    )
+    assert work == 1000 * 3
+    assert told["seconds"] - without["seconds"] == pytest.approx(4 * work / 100)
+
+
+def test_measures_of_which_nothing_is_known_are_left_out_and_named(tmp_path):
+    asked = ("probing", "generation", "layer_change", "run_distance")
+    _, told = planned(tmp_path, *asked)
+    assert told["left_out"] == ["probing", "generation", "layer_change", "run_distance"]
+    assert told["seconds"] is None
+    assert told["notes"] == [
+        "The time leaves out layer_change and run_distance, which `ablate doctor` times.",
+        "The time leaves out probing and generation, of which nothing is known until a run of the kind was "
+        "trained and measured here in one go.",
+    ]
+    rates = [("training/masked_lm/32-true", 16, 1e9), ("other/layer_change", 16, 100.0)]
+    Calibration(tmp_path / "out").note_reference(rates, threads=1)
+    _, told = planned(tmp_path, *asked)
+    assert told["left_out"] == ["probing", "generation"]
+    assert told["seconds"] > 0

@@ -89,6 +89,8 @@ def small(resolved):
             arm["objective"]["masking"]["select"] = {"kind": "uniform"}
     for measure in resolved["measures"]:
         measure |= {name: size for name, size in SIZES.items() if name in measure and measure[name] is not None}
+        if "tasks" in measure:
+            measure["tasks"] = []  # those of this text
     return resolved | {"seeds": [0], "claims": []}
 
 

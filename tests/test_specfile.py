@@ -1,10 +1,28 @@
 """Every mistake in a spec is one sentence, in the right place, and all of them come at once."""
 
+from typing import get_args
+
 import pytest
 
 from ablations import specfile
 from ablations.errors import SpecError
 from ablations.problems import Problem
+from ablations.tasks.catalogue import TASKS, chosen
+from ablations.tasks.settings import (
+    BaselinesSettings,
+    FineTuningSettings,
+    FrozenFeaturesSettings,
+    MinimalPairsSettings,
+    ProbingSettings,
+)
+
+TASK_SETTINGS = (
+    BaselinesSettings,
+    FineTuningSettings,
+    FrozenFeaturesSettings,
+    MinimalPairsSettings,
+    ProbingSettings,
+)
 
 SPEC = """\
 name: trial
@@ -742,6 +760,49 @@ def test_a_generated_name_must_fit_a_folder(wrong):
         "13:1: grid generates names of up to 211 characters, but a folder's name has 200 at most; "
         "vary less at once, or write such arms under arms"
     ]
+
+
+@pytest.mark.parametrize(
+    ("measure", "at", "expected"),
+    [
+        (
+            "{kind: minimal_pairs, tasks: [blimp, sst2, cola]}",
+            "sst2",
+            "measures.minimal_pairs.tasks has sst2 and cola, but the measure takes blimp, lm_syneval and "
+            "language_minimal_pairs; leave sst2 and cola out",
+        ),
+        (
+            "{kind: minimal_pairs, tasks: [blimp]}",
+            "blimp",
+            "an entry of tasks must suit the text of every arm, but blimp is of files and the text of mlm of the "
+            "built-in language; take language_minimal_pairs",
+        ),
+    ],
+    ids=["another kind", "another text"],
+)
+def test_a_task_that_does_not_suit_is_found_with_those_that_do(wrong, measure, at, expected):
+    spec = edited("[layer_change]", f"[{measure}]", SPEC)
+    column = spec.splitlines()[-1].index(at) + 1
+    assert wrong(spec) == [f"12:{column}: {expected}"]
+
+
+def test_a_task_of_the_built_in_language_is_refused_where_one_arm_reads_files(wrong):
+    spec = edited("[layer_change]", "[{kind: minimal_pairs, tasks: [language_minimal_pairs]}]")
+    (problem,) = wrong(spec.replace("clm: {", "clm: {data: {kind: files, train: a, validation: b}, "))
+    assert problem == (
+        "12:42: an entry of tasks must suit the text of every arm, but language_minimal_pairs is of the built-in "
+        "language and the text of clm of files; take blimp or lm_syneval"
+    )
+
+
+@pytest.mark.parametrize("settings", TASK_SETTINGS, ids=lambda settings: settings.__name__)
+def test_a_spec_may_name_every_task_that_a_measure_takes_by_itself(settings):
+    """And others: probes read classes of any task, heads learn what probes ask for."""
+    kind = get_args(settings.model_fields["kind"].annotation)[0]
+    for built_in in (True, False):
+        settings.model_validate({"kind": kind, "tasks": chosen(settings.suits, built_in=built_in)})
+        taken = [name for name, task in TASKS.items() if settings.takes(task)]
+        settings.model_validate({"kind": kind, "tasks": taken})
 
 
 def test_all_mistakes_come_at_once_in_the_order_of_the_file(wrong):

@@ -38,6 +38,46 @@ def test_runs_that_lack_a_measure_are_named(tmp_path):
     ]
 
 
+WHY = "task mrpc: mrpc/test.parquet cannot be read as parquet: it is cut off. Copy it again."
+
+
+def planned(folder, **lacks):
+    """The experiment as if its plan said what runs lack, by arm."""
+    plan = json.loads((folder / "plan.json").read_text())
+    for run in plan["runs"]:
+        run |= {"not_measured": [], "refused": {}} | lacks.get(run["arm"], {})
+    (folder / "plan.json").write_text(json.dumps(plan | {"pairs_to_compare": 0}))
+    return folder
+
+
+def test_a_measure_that_was_refused_is_said_with_the_reason_and_no_command_is_promised(tmp_path):
+    lacks = {"not_measured": ["baselines mrpc"], "refused": {"baselines mrpc": WHY}}
+    folder = planned(asking(write(tmp_path, arms=("mlm", "clm"), seeds=(0,)), "baselines"), mlm=lacks, clm=lacks)
+    assert told(folder) == [f"Asked for, but refused: baselines mrpc: {WHY}"]
+    assert "all trained and none measured to the end" in summary(experiment_folder.read(folder))
+    one = planned(folder, mlm=lacks)
+    assert told(one) == [f"Asked for, but refused: baselines mrpc of mlm (seed 0): {WHY}"]
+    assert "all trained and 1 measured to the end" in summary(experiment_folder.read(folder))
+
+
+def test_what_a_plan_says_is_missing_counts_task_by_task_and_no_table(tmp_path):
+    folder = asking(write(tmp_path, arms=("mlm", "clm"), seeds=(0,)), "probing", "run_distance", "geometry")
+    lacks = {"not_measured": ["geometry", "probing tree_depth", "probing ud_pos"]}
+    assert told(planned(folder, mlm=lacks)) == [
+        "Asked for, but without rows: probing (tree_depth, ud_pos) of mlm (seed 0); `ablate run` computes them.",
+        "Asked for, but without rows: geometry of mlm (seed 0); `ablate run` computes them.",
+    ]
+    # None of the three has rows here: what has no file is no part of the plan, and no two runs compare.
+    assert told(planned(folder)) == []
+    assert "all done" in summary(experiment_folder.read(folder))
+
+
+def test_a_run_of_which_everything_was_refused_is_not_told_to_be_measured_again(tmp_path):
+    folder = asking(write(tmp_path, arms=("mlm", "clm"), seeds=(0,), table_rows=rows(("clm",), (0,))), "baselines")
+    lacks = {"not_measured": ["baselines mrpc"], "refused": {"baselines mrpc": WHY}}
+    assert told(planned(folder, mlm=lacks)) == [f"Asked for, but refused: baselines mrpc of mlm (seed 0): {WHY}"]
+
+
 @pytest.mark.parametrize(
     ("notice", "said"),
     [

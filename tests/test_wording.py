@@ -2,7 +2,7 @@
 
 import pytest
 
-from ablations.wording import guess, listed, nearest, number, shown
+from ablations.wording import by_kind, guess, listed, nearest, number, several, shown
 
 NAMES = ["num_hidden_layers", "hidden_size", "num_attention_heads", "dropout", "norm"]
 
@@ -56,3 +56,12 @@ def test_a_number_is_short_and_reads_back(value, text):
 )  # fmt: skip
 def test_a_value_as_it_was_written(value, text):
     assert shown(value) == text
+
+
+def test_one_is_no_plural():
+    assert [several(n, "run") for n in (0, 1, 2, 1200)] == ["0 runs", "1 run", "2 runs", "1,200 runs"]
+
+
+def test_measures_of_tasks_stand_together_by_kind():
+    names = ["validation", "probing tree_depth", "geometry", "probing ud_pos"]
+    assert by_kind(names) == "validation, probing (tree_depth, ud_pos), geometry"

@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator
+from pydantic_core import PydanticCustomError
 
 from ablations.measures.settings import MeasureSettings
 from ablations.tasks.catalogue import TASKS, Split, Task, chosen
@@ -37,10 +38,26 @@ class TaskSettings(MeasureSettings):
     quick_tasks: ClassVar[tuple[str, ...]] = ()
     """The few."""
 
+    @field_validator("tasks")
+    @classmethod
+    def _all_taken(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if unfit := [name for name in names if not cls.takes(TASKS[name])]:
+            taken = [name for name, task in TASKS.items() if cls.takes(task)]
+            out = listed(unfit, "and")
+            sentence = f"has {out}, but the measure takes {listed(taken, 'and')}; leave {out} out"
+            context = {"sentence": sentence, "at": (names.index(unfit[0]),)}
+            raise PydanticCustomError("sentence", "{sentence}", context)
+        return names
+
     @classmethod
     def suits(cls, task: Task) -> bool:
-        """Whether the measure can be computed on a task."""
+        """Whether the measure is computed on a task where a spec names none."""
         raise TypeError(f"{cls.__name__} must say which tasks suit it")
+
+    @classmethod
+    def takes(cls, task: Task) -> bool:
+        """Whether the measure can be computed on a task that a spec names: at least those that suit it."""
+        return cls.suits(task)
 
     def parts(self, *, built_in: bool) -> tuple[Self, ...]:
         """The same settings for one task each, in the order of the catalogue or of the spec."""
@@ -105,6 +122,10 @@ class ProbingSettings(PartSettings):
     def suits(cls, task: Task) -> bool:
         return task.probe or task.name in ("ud_pos", "language_parts_of_speech")
 
+    @classmethod
+    def takes(cls, task: Task) -> bool:
+        return task.kind in ("classification", "tagging")
+
 
 class TransferSettings(PartSettings):
     """Base of frozen features and fine-tuning: the same head, both ways."""
@@ -157,6 +178,10 @@ class TransferSettings(PartSettings):
     @classmethod
     def suits(cls, task: Task) -> bool:
         return task.kind != "minimal_pairs" and not task.probe
+
+    @classmethod
+    def takes(cls, task: Task) -> bool:
+        return task.kind != "minimal_pairs"
 
 
 class FrozenFeaturesSettings(TransferSettings):

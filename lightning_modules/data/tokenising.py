@@ -122,22 +122,29 @@ def _remarks(split: SplitName, report: dict[str, Any], max_length: int) -> Itera
     """What nobody would see in the tokens: sentences left out, sentences cut, text unknown."""
     sentences = report["sentences"]
     yield (
-        f"data.{split}: {sentences:,} sentences, {report['source']['tokens']:,} tokens, "
-        f"{report['documents']:,} documents."
+        f"data.{split}: {_several(sentences, 'sentence')}, {_several(report['source']['tokens'], 'token')}, "
+        f"{_several(report['documents'], 'document')}."
     )
     if report["skipped"]:
-        yield f"data.{split}: {report['skipped']:,} rows without a sentence were left out."
-    for side, noun in (("source", "sentences"), ("target", "translations")):
+        were = "was" if report["skipped"] == 1 else "were"
+        yield f"data.{split}: {_several(report['skipped'], 'row')} without a sentence {were} left out."
+    for side, noun in (("source", "sentence"), ("target", "translation")):
         if report.get(side, {}).get("cut"):
+            are, were = ("is", "was") if report[side]["cut"] == 1 else ("are", "were")
             yield (
-                f"data.{split}: {report[side]['cut']:,} of {sentences:,} {noun} are longer than data.max_length = "
-                f"{max_length} tokens and were cut."
+                f"data.{split}: {report[side]['cut']:,} of {_several(sentences, noun)} {are} longer than "
+                f"data.max_length = {max_length} tokens and {were} cut."
             )
         if report.get(side, {}).get("unknown"):
+            do = "does" if report[side]["unknown"] == 1 else "do"
             yield (
-                f"data.{split}: {report[side]['unknown']:,} bytes of the {noun} do not occur in training and "
-                f"became [UNK]."
+                f"data.{split}: {_several(report[side]['unknown'], 'byte')} of the {noun}s {do} not occur in "
+                f"training and became [UNK]."
             )
+
+
+def _several(number_of: int, word: str) -> str:
+    return f"{number_of:,} {word}{'' if number_of == 1 else 's'}"
 
 
 class _Side:
