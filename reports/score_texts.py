@@ -266,7 +266,8 @@ GENERATION = TableText(
     how_to_read=(
         "What a language model makes up: nats per token of a trigram model of the training text, and the share of "
         "tokens and of pairs of tokens that are different. Neither is good by itself: one good sentence again and "
-        "again is fluent, random tokens are diverse. The best that can be wished for is the number of real text.",
+        "again is fluent, random tokens are diverse. The best that can be wished for is the number of real text. "
+        "Causal LM decides itself where a sentence ends; mask-predict is given the lengths of real sentences.",
     ),
 )
 
