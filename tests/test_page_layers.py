@@ -275,6 +275,20 @@ def test_of_many_arms_the_first_have_panels_of_their_own_and_the_others_are_name
     assert "ratio_0_1" in found["change_by_rank"]["panels"][1]["name"]
 
 
+def test_text_alternatives_of_one_seed_speak_of_no_mean(whole):
+    names = ("layer_change", "change_by_rank", "over_training")
+    for seeds, said in (((0,), "single runs|one run"), ((0, 1), "mean over seeds")):
+        kept = whole[(whole["arm"] == "mlm") & whole["seed"].isin(seeds)]
+        panels = [
+            panel
+            for figure in figures(kept, arms=["mlm"])
+            if figure["name"] in names
+            for panel in figure["panels"]
+        ]
+        assert len(panels) >= 6
+        assert all(re.search(f"(?i)({said}) by layer", panel["description"]) for panel in panels)
+
+
 def test_arms_that_differ_in_signs_alone_have_files_of_their_own(whole):
     kept = whole[(whole["arm"] == "mlm") & (whole["measure"] == "layer_change") & (whole["seed"] == 0)]
     names = ["mlm <b>$x^</b>", "mlm/../b x b", "\N{CJK UNIFIED IDEOGRAPH-65E5}"]
