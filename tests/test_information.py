@@ -169,6 +169,6 @@ def test_unfit_labels_and_states_are_refused():
     states = np.ones((40, 2))
     states[3, 1] = np.nan
     assert complaint(token_information, states, np.zeros(40, int), np.arange(40), clusters=2, seed=0) == (
-        "states must be finite, but 1 of its values are NaN or infinite, the first at row 3, column 1. Look for a "
+        "states must be finite, but 1 of its values is NaN or infinite, the first at row 3, column 1. Look for a "
         "diverged run or for padding that was kept."
     )

@@ -210,4 +210,4 @@ def test_unfit_states_and_clusters_are_refused():
     assert str(error.value) == "k-means can make 1 to 3 clusters of 3 tokens, but clusters is 0."
     with pytest.raises(MeasureError) as error:
         Points(np.array([[1.0], [np.inf]]))
-    assert str(error.value).startswith("states must be finite, but 1 of its values are NaN or infinite")
+    assert str(error.value).startswith("states must be finite, but 1 of its values is NaN or infinite")

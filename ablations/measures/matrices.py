@@ -28,8 +28,9 @@ def as_matrix(values: Matrix, *, name: str, dtype: torch.dtype = torch.float64) 
     values = as_tensor(values, name=name).to(dtype)
     if not (finite := values.isfinite()).all():
         row, column = (~finite).nonzero()[0].tolist()
+        broken = int((~finite).sum())
         raise MeasureError(
-            f"{name} must be finite, but {int((~finite).sum())} of its values are NaN or infinite, "
+            f"{name} must be finite, but {broken} of its values {'is' if broken == 1 else 'are'} NaN or infinite, "
             f"the first at row {row}, column {column}. Look for a diverged run or for padding that was kept."
         )
     return values
@@ -86,8 +87,9 @@ def require_pair(x_rows: int, y_rows: int, *, measure: str, tokens: int) -> None
         MeasureError: they are.
     """
     if x_rows != y_rows:
+        rows = "row" if x_rows == 1 else "rows"
         raise MeasureError(
-            f"{measure} compares the same tokens on both sides, but x has {x_rows} rows and y has {y_rows}. "
+            f"{measure} compares the same tokens on both sides, but x has {x_rows} {rows} and y has {y_rows}. "
             f"Capture both from the same token occurrences, in the same order."
         )
     require_rows(x_rows, measure=measure, tokens=tokens)

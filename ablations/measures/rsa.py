@@ -36,8 +36,10 @@ def _ranked_similarities(x_ND: Tensor, *, name: str) -> np.ndarray:
     """Ranks of the correlations above the diagonal, ties averaged; centred, of unit length."""
     x_ND = x_ND - x_ND[:, :1]  # makes a constant row exactly 0
     if (constant := (x_ND == 0).all(1)).any():
+        count = int(constant.sum())
+        rows, have = ("row", "has") if count == 1 else ("rows", "have")
         raise MeasureError(
-            f"RSA correlates rows, but {int(constant.sum())} rows of {name} have equal values in all columns, "
+            f"RSA correlates rows, but {count} {rows} of {name} {have} equal values in all columns, "
             f"the first being row {int(constant.nonzero()[0])}. Leave those tokens out on both sides."
         )
     x_ND = x_ND - x_ND.mean(1, keepdim=True)
