@@ -21,7 +21,7 @@ from ablations.measures.cca import REFUSED_BELOW
 from ablations.measures.labels import token_labels, with_texts
 from ablations.measures.sample import Sample
 from ablations.wording import listed, several
-from lightning_modules.data.treebank import read_treebank
+from lightning_modules.data.treebank import LabelledSentence, read_treebank
 
 Say = Callable[[str], None]
 
@@ -103,13 +103,14 @@ def analyse(
         DataError: text or labels are missing or damaged.
     """
     analysis_measures.require_known(measures or (), labelled=labels is not None)
+    gold = _gold(text, labels=labels, column=column)
     target = analysis_folder.place(out, analysis_folder.name_of(folder) if name is None else name)
     say(f"loading {folder}")
     model = load(folder)
     analysis_folder.require_own(target, model)
     if tokens is None:
         tokens = analysis_measures.usual_tokens(width=model.width, layers=model.layers + 1)
-    read = _read(model, text, labels=labels, column=column, tokens=tokens, say=say)
+    read = _read(model, text, labels=labels, gold=gold, column=column, tokens=tokens, say=say)
     if measures is None:
         usual = analysis_measures.usual_measures(tokens, labelled=labels is not None)
         measures = [analysis_measures.fitted(settings, read.sample) for settings in usual]
@@ -133,13 +134,31 @@ def analyse(
     return target
 
 
+def _gold(text: Path, *, labels: Path | None, column: str | None) -> list[LabelledSentence]:
+    """The sentences with their labels; none without labels. Before a model is read, which may take long, so that
+    what is wrong with either file comes at once."""
+    if labels is None:
+        next(sentences(text, column=column))
+        return []
+    texts = list(sentences(text, column=column))
+    return with_texts(read_treebank(labels), texts, labels_from=str(labels), texts_from=str(text))
+
+
 def _read(
-    model: HuggingFaceModel, text: Path, *, labels: Path | None, column: str | None, tokens: int, say: Say
+    model: HuggingFaceModel,
+    text: Path,
+    *,
+    labels: Path | None,
+    gold: Sequence[LabelledSentence],
+    column: str | None,
+    tokens: int,
+    say: Say,
 ) -> Read:
-    tokenised = tokenise(model, list(islice(sentences(text, column=column), tokens + 1)), tokens=tokens)
+    read = islice(sentences(text, column=column), tokens + 1)
+    tokenised = tokenise(model, list(read), tokens=tokens)
     sample = sample_of(tokenised, tokens=tokens, source=text)
     if labels is not None:
-        sample = labelled(sample, tokenised, labels=labels, text=text, column=column)
+        sample = labelled(sample, tokenised, gold, labels=labels)
     if cut := int(tokenised.cut_S[: sample.sentences].sum()):
         of_all = several(sample.sentences, "sentence")
         say(f"{cut:,} of {of_all} cut at {model.max_length} tokens, the model's longest")
@@ -223,21 +242,17 @@ def _told(arms: Sequence[Arm]) -> list[str]:
 
 
 def labelled(
-    sample: Sample, tokenised: TokenisedText, *, labels: Path, text: Path, column: str | None = None
+    sample: Sample, tokenised: TokenisedText, gold: Sequence[LabelledSentence], *, labels: Path
 ) -> Sample:
-    """The sample with what a treebank of the same sentences says of its words.
+    """The sample with what is known of the words of its sentences, which `gold` has first.
 
     Raises:
-        MeasureError: the treebank has other sentences, or the tokenizer does not say where its tokens stand.
-        DataError: the treebank is missing or damaged.
+        MeasureError: the tokenizer does not say where its tokens stand.
     """
     if tokenised.spans is None:
         raise MeasureError(
             f"--labels {labels}: the model's tokenizer does not say where its tokens stand in the text; give a "
             f"model with a tokenizer.json, or leave the labels out."
         )
-    known = with_texts(
-        read_treebank(labels), list(sentences(text, column=column)), labels_from=str(labels), texts_from=str(text)
-    )
-    found = token_labels(known[: sample.sentences], tokenised.text_spans()[: sample.sentences])
+    found = token_labels(gold[: sample.sentences], tokenised.text_spans()[: sample.sentences])
     return replace(sample, labels=found.codes, names=found.names)

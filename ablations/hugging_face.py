@@ -1,11 +1,12 @@
 """A model from a local Hugging Face folder, without a network and without executing anything from the folder.
 
-Of an encoder-decoder it is the encoder, of every other model all but its head. Which block is the last, whether
-a norm follows it and which weights the states depend on: the model itself is asked, not its name.
+Of an encoder-decoder it is the encoder, of every other model all but its head. Where its states are, whether a
+norm follows the last block and which weights the states depend on: the model itself is asked, not its name.
 """
 
 import inspect
 import pickle
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ablations.errors import MeasureError
+from ablations.hugging_face_blocks import PROBE, Layout, layers, layout_of, probed
 from ablations.hugging_face_folder import (
     LOCAL,
     checked_config,
@@ -52,8 +54,8 @@ class HuggingFaceModel:
     layers: int
     """Blocks; there is one more state."""
     width: int
-    has_final_norm: bool
-    """Whether something, a norm, lies between the last block and the last state that the model returns."""
+    layout: Layout
+    """How the states that it returns stand to its blocks."""
 
     @property
     def device(self) -> torch.device:
@@ -69,32 +71,6 @@ class HuggingFaceModel:
     def parameters(self) -> int:
         """How many numbers the encoder has learned."""
         return sum(parameter.numel() for parameter in self.model.parameters())
-
-
-class LastBlock:
-    """Keeps what a model's last block returned, whichever module that is.
-
-    Blocks stand in a `ModuleList`, and an outer module returns after its inner ones: the one that returned last
-    is the last block, also where one block serves as all of them.
-    """
-
-    def __init__(self, model: Any) -> None:
-        self.output: Tensor | None = None
-        """Of shape BTD, or TBD in a model that puts positions first."""
-        lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
-        self._hooks = [block.register_forward_hook(self._keep) for blocks in lists for block in blocks]
-
-    def __enter__(self) -> "LastBlock":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for hook in self._hooks:
-            hook.remove()
-
-    def _keep(self, block: nn.Module, inputs: Any, output: Any) -> None:
-        first = output if isinstance(output, Tensor) else output[0]
-        if isinstance(first, Tensor) and first.dim() == 3:
-            self.output = first
 
 
 def load(folder: Path) -> HuggingFaceModel:
@@ -121,7 +97,7 @@ def load(folder: Path) -> HuggingFaceModel:
             ) from error
     model, tokenizer = _ready(whole), tokenizer_of(folder)
     found = _shape(model, folder)
-    _require_weights(model, whole, loading, folder)
+    _require_weights(model, whole, found.layout, loading, folder)
     return HuggingFaceModel(
         folder=folder,
         run_id=identity(config, weight_files(folder)),
@@ -150,56 +126,65 @@ def _ready(whole: Any) -> Any:
     encoder = whole.get_encoder()  # of BERT and others it is a part, without the embeddings
     stands_alone = whole.config.is_encoder_decoder or hasattr(encoder, "config_class")
     model = encoder if stands_alone else whole
+    if getattr(model.config, "rescale_every", 0):
+        # RWKV halves its states every few blocks lest they overflow in half precision. In float32 they do not, and
+        # a halving would count as what a block changes; no direction depends on it.
+        model.config.rescale_every = 0
     return model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
 
 
 # Asking the model -------------------------------------------------------------------------------------
 
 
-class _Probe(NamedTuple):
-    """What a model makes of six ids, two rows of three."""
-
-    ids_BT: Tensor
-    states: tuple[Tensor, ...]
-    block: Tensor | None
-
-
 class _Shape(NamedTuple):
     width: int
     layers: int
-    has_final_norm: bool
-
-
-def _probe(model: Any) -> _Probe:
-    ids_BT = torch.arange(6, device=next(model.parameters()).device).reshape(2, 3)
-    with LastBlock(model) as last:
-        output = model(input_ids=ids_BT, attention_mask=torch.ones_like(ids_BT), output_hidden_states=True)
-    return _Probe(ids_BT, tuple(getattr(output, "hidden_states", None) or ()), last.output)
+    layout: Layout
 
 
 @torch.no_grad()
 def _shape(model: Any, folder: Path) -> _Shape:
-    """Width, number of blocks, and whether a norm follows them."""
+    """Width, number of blocks, and how the states stand to them."""
+    name = type(model).__name__
     try:
-        ids_BT, states, block = _probe(model)
+        found = probed(model)
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+        with library() as transformers:
+            running = f"transformers {transformers.__version__}"
         raise MeasureError(
-            f"{folder}: {type(model).__name__} cannot read the ids of a text alone ({reason(error)}); analyse an "
-            f"encoder or a language model."
+            f"{folder}: {name}, of model_type {model.config.model_type!r}, does not run in {running} on the ids "
+            f"of a text alone ({reason(error)}); analyse a model of text, or try another version of transformers."
         ) from error
-    if len(states) < 2 or any(state.shape[:2] != ids_BT.shape for state in states):
+    if len(found.states) < 2 or any(state.dim() != 3 for state in found.states):
         raise MeasureError(
-            f"{folder}: {type(model).__name__} does not return a state of each token in each layer, which every "
-            f"measure reads; analyse an encoder or a language model that does."
+            f"{folder}: {name} does not return a state of each token in each layer, which every measure reads; "
+            f"analyse an encoder or a language model that does."
         )
-    width = states[0].shape[-1]
-    # XLNet and FSMT, whose blocks put positions first, have no final norm; nor has Longformer, which pads.
-    if block is None or block.shape != (*ids_BT.shape, width):
-        return _Shape(width, len(states) - 1, has_final_norm=False)
-    return _Shape(width, len(states) - 1, has_final_norm=not torch.equal(block, states[-1]))
+    require_a_state_each(found.states, tokens=PROBE[1], model=model, folder=folder)
+    layout = layout_of(found)
+    if layout is None:
+        raise MeasureError(
+            f"{folder}: {name} returns states of which neither the first goes into its first block nor the last "
+            f"but one leaves its last, so that it is not known which is whose; analyse another model."
+        )
+    return _Shape(width=found.states[0].shape[-1], layers=len(found.states) - 1, layout=layout)
 
 
-def _require_weights(model: Any, whole: Any, loading: dict[str, Any], folder: Path) -> None:
+def require_a_state_each(states: Iterable[Tensor], *, tokens: int, model: Any, folder: Path) -> None:
+    """Refuse what shortens a sentence, or pads it: some do only beyond a window, which a short one does not reach.
+
+    Raises:
+        MeasureError: there are more or fewer states BTD in a layer than `tokens`.
+    """
+    if other := {state.shape[1] for state in states} - {tokens}:
+        made = f"{max(other)} state{'s' * (max(other) != 1)}"
+        raise MeasureError(
+            f"{folder}: {type(model).__name__} makes {made} of a sentence of {tokens} tokens, so that it is not "
+            f"known which is whose; analyse an encoder or a language model that makes one of each."
+        )
+
+
+def _require_weights(model: Any, whole: Any, layout: Layout, loading: dict[str, Any], folder: Path) -> None:
     """Refuse weights that lack what the states depend on; what they do not, such as a pooler, may be missing."""
     misfits = {name: f"{name} (there of shape {tuple(found)})" for name, found, _ in loading["mismatched_keys"]}
     lacking = {name: name for name in loading["missing_keys"]} | misfits
@@ -208,7 +193,8 @@ def _require_weights(model: Any, whole: Any, loading: dict[str, Any], folder: Pa
         return
     for parameter in parameters.values():
         parameter.requires_grad_(True)
-    total = torch.stack([state.sum() for state in _probe(model).states]).sum()
+    states, final = layers(probed(model), layout)
+    total = torch.stack([state.sum() for state in (*states, final)]).sum()
     reached = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
     needed = sorted(name for name, gradient in zip(parameters, reached, strict=True) if gradient is not None)
     if needed:

@@ -3,8 +3,12 @@
 import hashlib
 import json
 import os
+import re
+import textwrap
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +27,9 @@ LOCAL = {"local_files_only": True, "trust_remote_code": False}
 
 SAYS_NOTHING = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
 """Entries of config.json that do not decide what the model without its head computes."""
+
+LONGEST_REASON = 300
+"""Characters of what a library said that a sentence of ours repeats."""
 
 
 @contextmanager
@@ -72,6 +79,10 @@ def checked_config(folder: Path) -> dict[str, Any]:
         raise MeasureError(
             f"{folder / 'config.json'} cannot be read ({reason(error)}); make or copy it again."
         ) from error
+    if not isinstance(kind, str):
+        raise MeasureError(
+            f"{folder / 'config.json'} has no model_type, which says what it is; copy the model's own there."
+        )
     with library() as transformers:
         known = kind in transformers.CONFIG_MAPPING
     if not known and "auto_map" in config:
@@ -119,10 +130,17 @@ def tokenizer_of(folder: Path) -> Any:
     Raises:
         MeasureError: there is none, or it cannot be loaded.
     """
-    with library() as transformers:
+    with library() as transformers, warnings.catch_warnings():
+        # MarianTokenizer recommends sacremoses for a function that it never calls when it cuts a text.
+        warnings.filterwarnings("ignore", message="Recommended: pip install sacremoses")
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **LOCAL)
         except Exception as error:  # whatever a damaged folder makes transformers raise
+            if find_spec("sentencepiece") is None and _is_sentencepiece(folder):
+                raise MeasureError(
+                    f"{folder}: its tokenizer needs sentencepiece, which is not installed; install it with "
+                    f'pip install "pretraining-ablations[hf]".'
+                ) from error
             raise MeasureError(
                 f"{folder}: the tokenizer cannot be loaded ({reason(error)}); save the model's own there, best as "
                 f"tokenizer.json."
@@ -132,6 +150,12 @@ def tokenizer_of(folder: Path) -> Any:
     if not any((folder / name).is_file() for name in names):
         raise MeasureError(f"{folder} has no tokenizer; save the model's own there, best as tokenizer.json.")
     return tokenizer
+
+
+def _is_sentencepiece(folder: Path) -> bool:
+    """Whether the tokenizer can only be a sentencepiece model, as Marian's on the Hub."""
+    models = [path for ending in ("spm", "model") for path in folder.glob(f"*.{ending}")]
+    return bool(models) and not (folder / "tokenizer.json").is_file()
 
 
 def identity(config: dict[str, Any], weights: list[Path]) -> str:
@@ -161,5 +185,7 @@ def saved_step(folder: Path) -> int | None:
 
 
 def reason(error: Exception) -> str:
-    """The first line of what was said, as part of a sentence."""
-    return (str(error).strip() or type(error).__name__).partition("\n")[0].rstrip(".")
+    """The first sentence of what was said, on one line and not too long, as part of another sentence."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    first = re.split(r"\.(?: (?=[A-Z])|$)", said, maxsplit=1)[0]
+    return textwrap.shorten(first, LONGEST_REASON, placeholder=" ...")

@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from ablations.errors import MeasureError
-from ablations.hugging_face import HuggingFaceModel, LastBlock
+from ablations.hugging_face import HuggingFaceModel, require_a_state_each
+from ablations.hugging_face_blocks import layers, returned
 from ablations.hugging_face_text import TokenisedText
 from ablations.measures.sample import Sample
 
@@ -47,17 +48,14 @@ def states(
         if text.types is not None:
             inputs["token_type_ids"] = text.types[index_BT]
         tensors = {name: torch.from_numpy(array).to(model.device) for name, array in inputs.items()}
-        with LastBlock(model.model) as last:
-            layers = list(model.model(**tensors, output_hidden_states=True).hidden_states)
-        _require_a_state_each(layers, T=index_BT.shape[1], model=model)
-        if model.has_final_norm:
-            assert last.output is not None
-            normalised, layers[-1] = layers[-1], last.output
-            if normalised.shape[-1] == model.width:
-                normalised_ND = np.empty_like(layers_LND[-1]) if normalised_ND is None else normalised_ND
-                normalised_ND[place[index_BT][is_text_BT]] = _rows(normalised, is_text_BT)
-        for layer_ND, layer_BTD in zip(layers_LND, layers, strict=True):
+        found = returned(model.model, tensors)
+        require_a_state_each(found.states, tokens=index_BT.shape[1], model=model.model, folder=model.folder)
+        states_LBTD, final_BTD = layers(found, model.layout)
+        for layer_ND, layer_BTD in zip(layers_LND, states_LBTD, strict=True):
             layer_ND[place[index_BT][is_text_BT]] = _rows(layer_BTD, is_text_BT)
+        if model.layout.has_final_norm and final_BTD.shape[-1] == model.width:
+            normalised_ND = np.empty_like(layers_LND[-1]) if normalised_ND is None else normalised_ND
+            normalised_ND[place[index_BT][is_text_BT]] = _rows(final_BTD, is_text_BT)
     return States(layers_LND, normalised_ND)
 
 
@@ -73,21 +71,11 @@ def require_finite(found: States, *, folder: Path) -> None:
     for name, states_ND in layers.items():
         broken = np.flatnonzero(~np.isfinite(states_ND).all(axis=1))
         if len(broken):
+            hold = "holds" if len(broken) == 1 else "hold"
             raise MeasureError(
-                f"{folder}: {len(broken):,} of {len(states_ND):,} states of {name} hold NaN or "
+                f"{folder}: {len(broken):,} of {len(states_ND):,} states of {name} {hold} NaN or "
                 f"infinity, as of a diverged training or of damaged weights; give another checkpoint of the model."
             )
-
-
-def _require_a_state_each(layers: list[torch.Tensor], *, T: int, model: HuggingFaceModel) -> None:
-    """Some models pad what they read to a multiple of a window: not where three ids are tried, when loading."""
-    found = {layer_BTD.shape[1] for layer_BTD in layers} - {T}
-    if found:
-        raise MeasureError(
-            f"{model.folder}: {type(model.model).__name__} makes {max(found)} states of a sentence of {T} tokens, "
-            f"so that it is not known which is whose; analyse an encoder or a language model that makes one of "
-            f"each."
-        )
 
 
 def _rows(layer_BTD: torch.Tensor, is_text_BT: NDArray[np.bool_]) -> NDArray[np.float32]:

@@ -26,7 +26,7 @@ class TokenisedText(NamedTuple):
     types: NDArray[np.int64] | None
     """Which segment each token is of, where the model wants to know."""
     is_text: NDArray[np.bool_]
-    """Unknown pieces are, special tokens are not."""
+    """Unknown pieces are, special tokens are not, nor is the mere space between two that a text spells out."""
     spans: NDArray[np.int64] | None
     """Each token's first character in its sentence and the one after its last; None where that is not known."""
     offsets: NDArray[np.int64]
@@ -111,18 +111,40 @@ def _tokenise(model: HuggingFaceModel, sentences: list[str]) -> TokenisedText:
             for i, value in zip(too_long, values, strict=True):
                 encoded[name][i] = value
     ids = _flat(encoded["input_ids"])
+    offsets = np.cumsum([0, *map(len, encoded["input_ids"])])
     marks = {getattr(tokenizer, f"{mark}_token_id") for mark in ("bos", "eos", "cls", "sep", "mask")}
     # What the text itself spells out. To GPT-2, whose mark of an end is its unknown token too, nothing is unknown.
     special = set(tokenizer.all_special_ids) - ({tokenizer.unk_token_id} - marks)
+    is_text = (_flat(encoded["special_tokens_mask"]) == 0) & ~np.isin(ids, list(special))
     wanted = "token_type_ids" in encoded and "token_type_ids" in model.accepts
     return TokenisedText(
         ids=ids,
         types=_flat(encoded["token_type_ids"]) if wanted else None,
-        is_text=(_flat(encoded["special_tokens_mask"]) == 0) & ~np.isin(ids, list(special)),
+        is_text=is_text & ~_space_alone(tokenizer, ids, is_text, offsets),
         spans=_flat(encoded["spans"]).reshape(-1, 2) if tokenizer.is_fast else None,
-        offsets=np.cumsum([0, *map(len, encoded["input_ids"])]),
+        offsets=offsets,
         cut_S=cut_S,
     )
+
+
+def _space_alone(
+    tokenizer: Any, ids: NDArray[np.int64], is_text: NDArray[np.bool_], offsets: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Which tokens stand between special ones, or the ends of a sentence, with no word beside them.
+
+    A space before a word, of its own or on the word's first piece, is part of the text that the model reads; and a
+    byte of a letter is nothing alone, but a letter with the others.
+    """
+    distinct, place = np.unique(ids, return_inverse=True)
+    has_word = np.array([bool(tokenizer.decode([i]).strip()) for i in distinct.tolist()], dtype=np.bool_)[place]
+    begins = is_text & ~np.concatenate([[False], is_text[:-1]])
+    begins |= is_text & np.isin(np.arange(len(ids)), offsets)
+    stretch = np.cumsum(begins)
+    alone = is_text & (np.bincount(stretch, weights=is_text & has_word)[stretch] == 0)
+    for which in np.unique(stretch[alone]).tolist():
+        of_it = alone & (stretch == which)
+        alone[of_it] = not tokenizer.decode(ids[of_it].tolist()).strip()
+    return alone
 
 
 def _encode(tokenizer: Any, sentences: list[str], **options: Any) -> dict[str, list[list[Any]]]:

@@ -307,6 +307,61 @@ def test_labels_of_another_text_are_refused(place):
     assert not (place / "out").exists()
 
 
+def test_text_and_labels_are_read_before_the_model(place):
+    """Which may take minutes; here there is none."""
+    folder, labels = place / "bert", place / "gold.conllu"
+
+    def said(error, **options):
+        with pytest.raises(error) as raised:
+            quietly(folder, place, **options)
+        return str(raised.value)
+
+    assert "is no folder" in said(MeasureError)
+    assert said(DataError, labels=labels).startswith(f"{labels} ")
+    labels.write_text("1\tdamaged\n\n")
+    assert said(DataError, labels=labels).startswith(f"{labels}")
+    assert "labels of another text" in said(MeasureError, labels=treebank(labels, TEXT[1:]))
+    assert "is no folder" in said(MeasureError, labels=treebank(labels, TEXT))
+    text = place / "none.txt"
+    assert said(DataError, text=text) == f"{text} does not exist; give a file with text."
+
+
+def test_marian_as_it_is_on_the_hub_has_a_table_but_no_labels(place):
+    folder = tiny_models.save(place / "marian", "marian")
+    tiny_models.save_sentencepiece(folder, tiny_models.sentencepiece_model())
+    (place / "text.txt").write_text("\n".join(tiny_models.SENTENCES) + "\n")
+    asked = place / "asked.yaml"
+    asked.write_text("measures: [geometry]\n")
+    told = ("analyse", folder, "--text", place / "text.txt", "--out", place / "out", "--measures", asked)
+    done = ablate(*told)
+    assert done.exit_code == 0, done.output
+    table = results.read(place / "out/marian/results.parquet")
+    pieces = tiny_models.sentencepiece_model()
+    assert table["n"].max() == sum(map(len, pieces.encode(tiny_models.SENTENCES)))
+    labels = treebank(place / "gold.conllu", tiny_models.SENTENCES)
+    done = ablate(*told, "--labels", labels)
+    assert (done.exit_code, done.stderr) == (
+        2,
+        f"--labels {labels}: the model's tokenizer does not say where its tokens stand in the text; give a model "
+        f"with a tokenizer.json, or leave the labels out.\n",
+    )
+
+
+@pytest.mark.parametrize(("family", "norm"), [("clip_text_model", "final_layer_norm"), ("mamba", "norm_f")])
+def test_a_norm_that_the_last_state_has_not_gone_through_has_its_rows(family, norm, place):
+    table = quietly(tiny_models.save(place / family, family), place, measures=[CHANGE])
+    after = table[(table["arm"] == family) & (table["group"] == AFTER_NORM)]
+    assert after[["layer", "layer_to"]].to_numpy().tolist() == [[LAYERS, LAYERS]] * 2
+    model, through = tiny_models.model(family).eval(), []
+    model.get_submodule(norm).register_forward_hook(
+        lambda _, inputs, output: through.append((inputs[0][0, 1:-1], output[0, 1:-1]))
+    )
+    _, sample = by_hand(model, tiny_models.tokenizer(), TEXT)
+    layers = [torch.cat(side).numpy() for side in zip(*through, strict=True)]
+    between = layer_change(layers, sample, LayerChangeSettings(kind="layer_change"))
+    compare(after, [row | {"layer": LAYERS, "layer_to": LAYERS, "group": AFTER_NORM} for row in between])
+
+
 def test_labels_need_a_tokenizer_that_knows_places(place):
     folder = tiny_models.save(place / "t5", "t5", vocab_size=300)
     for path in folder.glob("tokenizer*"):

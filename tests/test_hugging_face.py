@@ -1,5 +1,6 @@
 """Models from Hugging Face folders: every layer's states, whatever the architecture, and nothing executed."""
 
+import inspect
 import json
 import shutil
 import socket
@@ -11,6 +12,7 @@ from tokenizers import processors
 
 from ablations.errors import MeasureError
 from ablations.hugging_face import load, untrained
+from ablations.hugging_face_folder import reason
 from ablations.hugging_face_states import states
 from ablations.hugging_face_text import sample_of, tokenise
 from ablations.measures.sample import NO_NEIGHBOUR
@@ -36,24 +38,29 @@ def alone(loaded, sentence):
     family = FAMILIES[loaded.folder.name]
     inputs = loaded.tokenizer(sentence, return_tensors="pt", truncation=True, max_length=family.longest or 10**6)
     inputs = {name: value for name, value in inputs.items() if name in loaded.accepts}
-    seen, hooks = [], []
+    entered, seen, hooks = [], [], []
 
     def keep(module, arguments, output):
         seen.append(output if isinstance(output, torch.Tensor) else output[0])
 
+    def keep_what_enters(module, arguments, named):
+        entered.append(arguments[0] if arguments else named["hidden_states"])
+
     blocks = loaded.model.get_submodule(family.blocks)
+    hooks.append(blocks[0].register_forward_pre_hook(keep_what_enters, with_kwargs=True))
     for block in blocks:
         hooks.append(block.register_forward_hook(keep))
     if family.norm:
         hooks.append(loaded.model.get_submodule(family.norm).register_forward_hook(keep))
     with torch.no_grad():
-        output = loaded.model(**inputs, output_hidden_states=True)
+        returned = loaded.model(**inputs, output_hidden_states=True).hidden_states
     for hook in hooks:
         hook.remove()
     if family.config == "XLNet":  # positions first
-        seen = [state.transpose(0, 1) for state in seen]
+        entered, seen = ([state.transpose(0, 1) for state in states] for states in (entered, seen))
+    assert torch.equal(returned[0], entered[0]) == (family.returns == "before blocks")
     text = (inputs["input_ids"][0] != 2) & (inputs["input_ids"][0] != 3)
-    return [state[0, text].numpy() for state in (output.hidden_states[0], *seen)]
+    return [state[0, text].numpy() for state in (entered[0], *seen)]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -96,7 +103,60 @@ def test_the_layers_of_gpt2_are_those_of_its_blocks_run_by_hand(tmp_path):
         np.testing.assert_allclose(state[sample.sentence_N == 3], by_hand[0, 1:-1], atol=1e-5)  # float32
 
 
-@pytest.mark.parametrize("family", ["bert", "gpt2", "t5", "convbert"])
+def test_the_layers_of_mamba_are_those_of_its_blocks_run_by_hand(tmp_path):
+    """It returns no state before its first block, and the last twice, of which once after the norm."""
+    for layers in (LAYERS, 1):
+        loaded, _, sample, found = read(tiny_models.save(tmp_path / "mamba", "mamba", num_hidden_layers=layers))
+        ids = torch.from_numpy(loaded.tokenizer(TEXT[3], return_tensors="np")["input_ids"])
+        with torch.no_grad():
+            expected = [loaded.model.embeddings.weight[ids]]
+            for block in loaded.model.layers:
+                x = expected[-1]
+                scale = (x.pow(2).mean(-1, keepdim=True) + block.norm.variance_epsilon).rsqrt()
+                expected.append(x + block.mixer(block.norm.weight * x * scale))
+            expected.append(loaded.model.norm_f(expected[-1]))
+        assert len(found.layers_LND) == layers + 1
+        for state, by_hand in zip([*found.layers_LND, found.normalised_ND], expected, strict=True):
+            np.testing.assert_allclose(state[sample.sentence_N == 3], by_hand[0, 1:-1], atol=1e-5)  # float32
+
+
+def test_the_layers_of_rwkv_are_those_of_its_blocks_run_by_hand_and_never_halved(tmp_path):
+    loaded, _, sample, found = read(tiny_models.save(tmp_path / "rwkv", "rwkv"))
+    stock = transformers.AutoModel.from_pretrained(tmp_path / "rwkv").eval()
+    ids = torch.from_numpy(loaded.tokenizer(TEXT[3], return_tensors="np")["input_ids"])
+    with torch.no_grad():
+        expected = [loaded.model.embeddings.weight[ids]]
+        for block in loaded.model.blocks:
+            x = block.pre_ln(expected[-1]) if block.layer_id == 0 else expected[-1]
+            x = x + block.attention(block.ln1(x))[0]
+            expected.append(x + block.feed_forward(block.ln2(x))[0])
+        expected.append(loaded.model.ln_out(expected[-1]))
+        halved = stock(input_ids=ids, output_hidden_states=True).hidden_states
+    for state, by_hand in zip([*found.layers_LND, found.normalised_ND], expected, strict=True):
+        np.testing.assert_allclose(state[sample.sentence_N == 3], by_hand[0, 1:-1], atol=1e-5)  # float32
+    for theirs, by_hand, factor in zip(halved, expected[1:], (1, 0.5, 0.5, 1), strict=True):
+        np.testing.assert_allclose(theirs, factor * by_hand, atol=1e-4)  # float32, and an epsilon in norms
+
+
+def test_a_model_whose_states_are_of_no_block_is_refused(tmp_path, monkeypatch):
+    folder = tiny_models.save(tmp_path / "bert")
+    stock = transformers.BertModel.forward
+
+    def shifted(self, *inputs, **options):
+        output = stock(self, *inputs, **options)
+        output.hidden_states = tuple(state + 1 for state in output.hidden_states)
+        return output
+
+    shifted.__signature__ = inspect.signature(stock)
+    monkeypatch.setattr(transformers.BertModel, "forward", shifted)
+    refused(
+        folder,
+        f"{folder}: BertModel returns states of which neither the first goes into its first block nor the last "
+        f"but one leaves its last, so that it is not known which is whose; analyse another model.",
+    )
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "t5", "convbert", "mamba", "rwkv"])
 def test_what_is_read_together_changes_nothing(family, tmp_path):
     folder = tiny_models.save(tmp_path / family, family)
     together, one_by_one = (read(folder, tokens_at_once=tokens)[3] for tokens in (10**6, 1))
@@ -162,6 +222,32 @@ def test_a_mark_is_no_text_where_it_is_the_unknown_token_too(tmp_path):
         tokenised = tokenise(load(folder), text, tokens=100)
         inner = [i for i, token in enumerate(tokenised.ids) if i not in (0, 4, 5, 7, 8, 12)]
         assert tokenised.is_text[inner].astype(int).tolist() == is_text, names
+
+
+def test_a_space_between_special_tokens_is_no_text_but_one_at_a_word_is(tmp_path):
+    """Byte-level BPE has a token for a space; with words beside it, it is the model's reading of the text."""
+    folder = tiny_models.save(tmp_path / "roberta", "roberta", vocab_size=300)
+    tiny_models.byte_level_tokenizer().save_pretrained(folder)
+    loaded = load(folder)
+
+    def read_as(sentence):
+        tokenised = tokenise(loaded, [sentence, "a"], tokens=100)
+        ids = tokenised.ids[: tokenised.offsets[1]][tokenised.is_text[: tokenised.offsets[1]]]
+        return loaded.tokenizer.convert_ids_to_tokens(ids.tolist())
+
+    for nothing in ("<s> </s>", "<pad> <mask>", "<s> <s> <s>"):
+        assert "Ġ" in loaded.tokenizer.tokenize(nothing)
+        assert read_as(nothing) == []
+        with pytest.raises(MeasureError) as error:
+            tokenise(loaded, [nothing], tokens=100)
+        assert str(error.value) == (
+            f"the tokenizer of {folder} makes no token of the text, special ones apart; give text in the language "
+            f"of the model."
+        )
+    assert read_as("b c") == ["b", "Ġ", "c"]
+    assert read_as("<s> b </s> </s>") == ["Ġ", "b", "Ġ"]
+    assert read_as("é <s>") == ["Ã", "©", "Ġ"]
+    assert read_as("<s>é<s>") == ["Ã", "©"]  # two bytes, of which neither is a letter
 
 
 def test_sentences_without_special_tokens_have_no_neighbours_at_their_ends(tmp_path):
@@ -273,6 +359,58 @@ def test_a_slow_tokenizer_is_read_without_places_in_the_text(tmp_path):
     assert not loaded.tokenizer.is_fast
     assert tokenised.ids.tolist() == [100, 101, 1, 198, 172, 1]
     assert (len(sample), tokenised.spans) == (4, None)
+
+
+@pytest.mark.parametrize("family", ["marian", "t5"])
+def test_a_tokenizer_of_sentencepiece_is_that_of_sentencepiece_itself(family, tmp_path):
+    pieces = tiny_models.sentencepiece_model()
+    folder = tiny_models.save(tmp_path / family, family)
+    tiny_models.save_sentencepiece(folder, pieces)
+    loaded, tokenised, sample, found = read(folder, tiny_models.SENTENCES)
+    parts = np.split(tokenised.ids, tokenised.offsets[1:-1])
+    expected = [[*pieces.encode(sentence), pieces.eos_id()] for sentence in tiny_models.SENTENCES]
+    assert [part.tolist() for part in parts] == expected
+    assert tokenised.is_text.tolist() == [i != pieces.eos_id() for ids in expected for i in ids]
+    assert (tokenised.spans is None) == (family == "marian")
+    with torch.no_grad():
+        states = loaded.model(input_ids=torch.tensor(expected[5:6]), output_hidden_states=True).hidden_states
+    np.testing.assert_allclose(
+        found.layers_LND[1][sample.sentence_N == 5], states[1][0, :-1], atol=1e-5
+    )  # float32
+
+
+@pytest.mark.parametrize(
+    ("family", "said"),
+    [
+        ("marian", ImportError("\nMarianTokenizer requires the SentencePiece library but it was not found.\n")),
+        ("t5", ValueError("`tiktoken` is required to read a `tiktoken` file.")),
+    ],
+)
+def test_without_sentencepiece_one_sentence_says_how_to_install_it(family, said, tmp_path, monkeypatch):
+    """Whatever transformers says then: here are its own words."""
+    folder = tiny_models.save(tmp_path / family, family)
+
+    def lacks(*_, **__):
+        raise said
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lacks)
+    monkeypatch.setattr("ablations.hugging_face_folder.find_spec", lambda name: None)
+    with pytest.raises(MeasureError, match="the tokenizer cannot be loaded"):
+        load(folder)  # tokenizer.json needs none
+    tiny_models.save_sentencepiece(folder, tiny_models.sentencepiece_model())
+    refused(
+        folder,
+        f"{folder}: its tokenizer needs sentencepiece, which is not installed; install it with "
+        f'pip install "pretraining-ablations[hf]".',
+    )
+
+
+def test_what_a_library_says_is_one_sentence_on_one_line():
+    said = "\nFugashi is needed\nfor model.safetensors of v1.2. Please see\nthe page.\n"
+    assert reason(ImportError(said)) == "Fugashi is needed for model.safetensors of v1.2"
+    assert reason(ValueError("a.")) == "a"
+    assert reason(ValueError()) == "ValueError"
+    assert reason(ValueError("word " * 100)) == "word " * 59 + "..."
 
 
 # Nothing is executed, nothing is fetched --------------------------------------------------------------
@@ -391,6 +529,12 @@ def test_damaged_files_are_named(tmp_path):
     (folder / "config.json").write_text(config[:20])
     with pytest.raises(MeasureError, match=r"config\.json cannot be read \(.+\); make or copy it again\.$"):
         load(folder)
+    for nothing in ("{}", '{"model_type": null}', '{"model_type": ["bert"]}'):
+        (folder / "config.json").write_text(nothing)
+        refused(
+            folder,
+            f"{folder / 'config.json'} has no model_type, which says what it is; copy the model's own there.",
+        )
     (folder / "config.json").write_text('{"model_type": "unheard-of"}')
     refused(
         folder,
@@ -451,26 +595,35 @@ def test_what_the_states_do_not_depend_on_may_be_missing(tmp_path):
     )
 
 
-def test_models_without_a_state_of_each_token_are_refused(tmp_path):
-    config = transformers.CanineConfig(
-        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, downsampling_rate=2
-    )
-    transformers.CanineModel(config).save_pretrained(tmp_path / "canine")
-    tiny_models.tokenizer().save_pretrained(tmp_path / "canine")
-    with pytest.raises(MeasureError) as error:
-        load(tmp_path / "canine")
-    assert "CanineModel" in str(error.value)
-
-
 def test_models_that_shorten_a_sentence_are_refused(tmp_path):
+    sizes = {"num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32, "hidden_size": 16}
+    canine = transformers.CanineModel(transformers.CanineConfig(**sizes, downsampling_rate=2))
     sizes = {"vocab_size": 40, "block_sizes": [1, 1], "d_model": 16, "n_head": 2, "d_head": 8, "d_inner": 32}
-    folder = tmp_path / "funnel"
-    transformers.FunnelModel(transformers.FunnelConfig(**sizes, num_decoder_layers=1)).save_pretrained(folder)
+    funnel = transformers.FunnelModel(transformers.FunnelConfig(**sizes, num_decoder_layers=1))
+    for model, fewer in ((canine, 3), (funnel, 4)):
+        folder = tmp_path / model.config.model_type
+        model.save_pretrained(folder)
+        tiny_models.tokenizer().save_pretrained(folder)
+        refused(
+            folder,
+            f"{folder}: {type(model).__name__} makes {fewer} states of a sentence of 7 tokens, so that it is not "
+            f"known which is whose; analyse an encoder or a language model that makes one of each.",
+        )
+
+
+def test_what_fails_inside_the_library_is_said_with_the_type_of_model(tmp_path):
+    folder = tmp_path / "flaubert"
+    sizes = {"vocab_size": 40, "n_words": 40, "emb_dim": WIDTH, "n_layers": LAYERS, "n_heads": 2}
+    model = transformers.FlaubertModel(transformers.FlaubertConfig(**sizes, pre_norm=True))
+    model.save_pretrained(folder)
     tiny_models.tokenizer().save_pretrained(folder)
+    with pytest.raises(TypeError) as error:
+        model(input_ids=torch.arange(6)[None])
     refused(
         folder,
-        f"{folder}: FunnelModel does not return a state of each token in each layer, which every measure reads; "
-        f"analyse an encoder or a language model that does.",
+        f"{folder}: FlaubertModel, of model_type 'flaubert', does not run in transformers "
+        f"{transformers.__version__} on the ids of a text alone ({error.value}); analyse a model of text, or try "
+        f"another version of transformers.",
     )
 
 

@@ -1,11 +1,13 @@
 """Hugging Face folders of every family, with random weights and a tokenizer of the alphabet."""
 
+import io
+import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 WIDTH, LAYERS, POSITIONS = 16, 3, 40
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -35,6 +37,9 @@ _BART = {
     "pad_token_id": 0,
     "decoder_start_token_id": 0,
 }
+_MAMBA = {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "num_hidden_layers": LAYERS, "state_size": 4}
+_HEADS = {"num_heads": 4, "head_dim": 8, "n_groups": 1}
+_RWKV = {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "num_hidden_layers": LAYERS, "context_length": POSITIONS}
 _DISTIL = {"vocab_size": VOCABULARY, "dim": WIDTH, "n_layers": LAYERS, "n_heads": 2, "hidden_dim": 32}
 _OPT = {k: v for k, v in _USUAL.items() if k != "intermediate_size"} | {"ffn_dim": 32}
 
@@ -50,6 +55,8 @@ class Family(NamedTuple):
     norm: str | None = None
     """The name of the final norm, if there is one."""
     longest: int | None = POSITIONS
+    returns: str = "before blocks"
+    """Whether its states are those before the blocks and that after all, or those after each and the norm's."""
 
 
 FAMILIES = {
@@ -75,6 +82,11 @@ FAMILIES = {
     "llama": Family("Llama", _USUAL, "layers", "norm"),
     "modernbert": Family("ModernBert", _USUAL, "layers", "final_norm"),
     "convbert": Family("ConvBert", _USUAL | {"embedding_size": WIDTH, "head_ratio": 1}, "encoder.layer"),
+    "clip_text_model": Family("CLIPText", _USUAL, "encoder.layers", "final_layer_norm"),
+    "mamba": Family("Mamba", _MAMBA, "layers", "norm_f", longest=None, returns="after blocks"),
+    "mamba2": Family("Mamba2", _MAMBA | _HEADS, "layers", "norm_f", longest=None, returns="after blocks"),
+    "falcon-mamba": Family("FalconMamba", _MAMBA, "layers", "norm_f", longest=None, returns="after blocks"),
+    "rwkv": Family("Rwkv", _RWKV | {"rescale_every": 2}, "blocks", "ln_out", returns="after blocks"),
     "xlnet": Family(
         "XLNet",
         {"vocab_size": VOCABULARY, "d_model": WIDTH, "n_layer": LAYERS, "n_head": 2, "d_inner": 32},
@@ -96,6 +108,22 @@ def tokenizer(**options: Any) -> Any:
     )
     names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL, strict=True))
     return transformers.PreTrainedTokenizerFast(tokenizer_object=made, **names | options)
+
+
+def byte_level_tokenizer() -> Any:
+    """Every byte is a token, and stays one; the special tokens are RoBERTa's."""
+    import transformers
+
+    special = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
+    ids = {piece: i for i, piece in enumerate((*special, *sorted(pre_tokenizers.ByteLevel.alphabet())))}
+    made = Tokenizer(models.BPE(ids, [], unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    made.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", ids["<s>"]), ("</s>", ids["</s>"])]
+    )
+    names = dict(zip(("pad_token", "unk_token", "bos_token", "eos_token", "mask_token"), special, strict=True))
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, **names)
 
 
 def model(family: str, **changes: Any) -> Any:
@@ -128,3 +156,42 @@ def sentences(count: int, *, seed: int = 0, longest: int = 20) -> list[str]:
         rng.choice([*WORDS, "what?"], rng.integers(1, longest), p=weights / weights.sum()) for _ in range(count)
     )
     return [" ".join(words) for words in draw]
+
+
+SENTENCES = sentences(40, seed=3)
+
+
+def sentencepiece_model() -> Any:
+    """Trained on `SENTENCES`, with ids as T5 has them: 0 is padding, 1 the end, 2 what is unknown."""
+    import sentencepiece
+
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES),
+        model_writer=written,
+        vocab_size=VOCABULARY,
+        hard_vocab_limit=False,
+        pad_id=0,
+        eos_id=1,
+        unk_id=2,
+        bos_id=-1,
+        num_threads=1,
+        minloglevel=2,
+    )
+    return sentencepiece.SentencePieceProcessor(model_proto=written.getvalue())
+
+
+def save_sentencepiece(folder: Path, pieces: Any) -> None:
+    """Put it into the folder of a Marian or T5 in place of its tokenizer, in files as on the Hub."""
+    for path in folder.glob("tokenizer*"):
+        path.unlink()
+    if "marian" not in folder.name:
+        (folder / "spiece.model").write_bytes(pieces.serialized_model_proto())
+        (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "T5Tokenizer", "extra_ids": 0}')
+        return
+    for name in ("source.spm", "target.spm"):
+        (folder / name).write_bytes(pieces.serialized_model_proto())
+    ids = {pieces.id_to_piece(i): i for i in range(pieces.get_piece_size())}
+    (folder / "vocab.json").write_text(json.dumps(ids))
+    told = {"tokenizer_class": "MarianTokenizer", "source_lang": "en", "target_lang": "de"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(told))
