@@ -56,9 +56,7 @@ def _column(path: Path, ending: str, wanted: str | None) -> str:
     name = USUAL_COLUMN if wanted is None else wanted
     if name not in names:
         listed = ", ".join(map(repr, names)) or "none"
-        raise DataError(
-            f"{path} has no column {name!r} with text; those with text are {listed}. Name one with --column."
-        )
+        raise DataError(f"{path} has no column {name!r} with text (with text: {listed}); name one with --column.")
     return name
 
 

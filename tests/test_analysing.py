@@ -406,8 +406,8 @@ def test_which_column_is_meant_must_be_clear(tmp_path):
         for column in (None, "n"):
             wrong(
                 path,
-                f"{path} has no column {column or 'text'!r} with text; those with text are 'de', 'en'. Name one "
-                f"with --column.",
+                f"{path} has no column {column or 'text'!r} with text (with text: 'de', 'en'); name one "
+                "with --column.",
                 column=column,
             )
 
