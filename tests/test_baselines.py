@@ -13,6 +13,7 @@ from ablations.tasks.baselines import baseline_rows, score_rows
 from ablations.tasks.catalogue import SPLITS, TASKS, Task
 from ablations.tasks.examples import Answer, Examples, read_examples
 from ablations.tasks.settings import BaselinesSettings, FineTuningSettings, ProbingSettings, beside_others
+from ablations.wording import listed
 from tests.conftest import sentences
 
 
@@ -198,8 +199,9 @@ def test_a_task_of_a_known_kind_is_an_entry_and_its_files(kind, more, columns, t
 def test_minimal_pairs_are_refused():
     with pytest.raises(ValidationError) as error:
         BaselinesSettings(kind="baselines", tasks=("blimp",))
+    taken = [name for name, task in TASKS.items() if task.kind != "minimal_pairs"]
     assert error.value.errors()[0]["msg"] == (
-        "Value error, must not name blimp: minimal pairs have no answers to learn"
+        f"has blimp, but the measure takes {listed(taken, 'and')}; leave blimp out"
     )
 
 

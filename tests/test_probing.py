@@ -4,15 +4,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from ablations.errors import MeasureError
 from ablations.tasks import probing
+from ablations.tasks.catalogue import TASKS
 from ablations.tasks.clustered import standard_error
 from ablations.tasks.control import FEWEST, NO_WORD, control_labels, deciding_words
 from ablations.tasks.examples import Examples
 from ablations.tasks.mix import learned_mix, mixed
 from ablations.tasks.probing import Probed, probing_rows, rows_of
 from ablations.tasks.settings import ProbingSettings
+from ablations.wording import listed
 from lightning_modules.objectives import build
 from tests.conftest import sentences, settings
 
@@ -265,10 +268,10 @@ def test_control_tags_belong_to_words_whatever_their_sentence(objective, tokens)
     assert set.union(*tags.values()) == {"LONG", "SHORT"}
 
 
-def test_tasks_without_classes_are_refused(objective, tokens):
-    with pytest.raises(MeasureError) as error:
-        list(probing_rows(objective, tokens.tokenizer, {}, probing_settings("stsb"), max_length=64))
-    assert str(error.value) == (
-        "probing: stsb is a regression task, but probes read classes and tags; leave it out of the measure's "
-        "`tasks`."
+def test_tasks_without_classes_are_refused():
+    with pytest.raises(ValidationError) as error:
+        probing_settings("stsb")
+    taken = [name for name, task in TASKS.items() if task.kind in ("classification", "tagging")]
+    assert error.value.errors()[0]["msg"] == (
+        f"has stsb, but the measure takes {listed(taken, 'and')}; leave stsb out"
     )

@@ -15,6 +15,7 @@ from ablations.tasks.settings import (
     MinimalPairsSettings,
     ProbingSettings,
 )
+from ablations.wording import listed
 
 TASK_SETTINGS = (
     BaselinesSettings,
@@ -23,6 +24,8 @@ TASK_SETTINGS = (
     MinimalPairsSettings,
     ProbingSettings,
 )
+
+WITH_ANSWERS = [name for name, task in TASKS.items() if task.kind != "minimal_pairs"]
 
 SPEC = """\
 name: trial
@@ -317,7 +320,8 @@ VALUES = [
     (
         "[layer_change]",
         "[{kind: baselines, tasks: [sst2, blimp]}]",
-        "12:37: measures.baselines.tasks must not name blimp: minimal pairs have no answers to learn",
+        f"12:44: measures.baselines.tasks has blimp, but the measure takes {listed(WITH_ANSWERS, 'and')}; "
+        "leave blimp out",
     ),
     (
         "[layer_change]",

@@ -59,14 +59,9 @@ def probing_rows(
     number of features.
 
     Raises:
-        MeasureError: the task does not ask for classes, or the training part has but one.
+        MeasureError: the training part has but one class.
     """
     task = settings.task
-    if task.kind not in ("classification", "tagging"):
-        raise MeasureError(
-            f"probing: {task.name} is a {task.kind} task, but probes read classes and tags; leave it out of the "
-            f"measure's `tasks`."
-        )
     limited = {split: part(splits[split], settings, split) for split in SPLITS}
     yield from rows_of(probed(objective, tokenizer, task, limited, max_length=max_length), group=task.name)
 

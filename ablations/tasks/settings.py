@@ -213,24 +213,20 @@ class BaselinesSettings(PartSettings):
     kind: Literal["baselines"]
     quick_tasks: ClassVar = (*ProbingSettings.quick_tasks, *TransferSettings.quick_tasks)
 
-    @field_validator("tasks")
-    @classmethod
-    def _with_answers(cls, tasks: tuple[str, ...]) -> tuple[str, ...]:
-        for name in tasks:
-            if TASKS[name].kind == "minimal_pairs":
-                raise ValueError(f"must not name {name}: minimal pairs have no answers to learn")
-        return tasks
-
     @property
     def beside(self) -> tuple[PartSettings, ...]:
         """The measures of one task that baselines stand beside, as they are with the same effort and examples:
         frozen features, which take what fine-tuning takes, or probing, or one after the other."""
         common: dict[str, Any] = {"effort": self.effort, "tasks": self.tasks, "examples": self.examples}
-        measures: tuple[PartSettings, ...] = (
-            FrozenFeaturesSettings(kind="frozen_features", **common),
-            ProbingSettings(kind="probing", **common),
+        measures: dict[str, type[PartSettings]] = {
+            "frozen_features": FrozenFeaturesSettings,
+            "probing": ProbingSettings,
+        }
+        return tuple(
+            measure.model_validate({"kind": kind} | common)
+            for kind, measure in measures.items()
+            if measure.suits(self.task)
         )
-        return tuple(measure for measure in measures if measure.suits(self.task))
 
     @classmethod
     def suits(cls, task: Task) -> bool:

@@ -7,7 +7,6 @@ from pydantic import Field
 
 from ablations.measures.settings import MeasureSettings
 from ablations.tasks.catalogue import TASKS
-from ablations.tasks.documents import no_documents
 from ablations.tasks.settings import Effort
 from lightning_modules.config import Data
 
@@ -50,6 +49,8 @@ class RetrievalSettings(MeasureSettings):
     def problem(self, data: Data, data_root: Path) -> str | None:
         """Why the task of settings for one cannot be run with a text; None if it can."""
         if self.task == NEXT_SENTENCE:
+            from ablations.tasks.documents import no_documents  # numpy, which to read a spec does without
+
             return no_documents(data, data_root)
         return TASKS[self.task].problem(data_root)
 
