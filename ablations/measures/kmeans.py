@@ -43,8 +43,9 @@ SETTLED = 0.0075
 (50,000 to 1,000,000 tokens, 1,000 clusters) that takes 5 to 12 passes, and 50 change the information by less
 than 0.012 nats."""
 
-SCORES = {"cpu": 2**18, "cuda": 2**26}
-"""Scores held at once: 1 MB a thread, since more leave a core's cache, and 256 MB on a GPU, which wants many."""
+SCORES = {"cpu": 2**21, "cuda": 2**26}
+"""Scores held at once: 8 MB a thread (1 MB stays in a core's cache, but takes up to 1.6 times as long, as products are
+small), and 256 MB on a GPU, which wants many."""
 
 
 class Points:
