@@ -110,7 +110,7 @@ def analyse(
     analysis_folder.require_own(target, model)
     if tokens is None:
         tokens = analysis_measures.usual_tokens(width=model.width, layers=model.layers + 1)
-    read = _read(model, text, labels=labels, gold=gold, column=column, tokens=tokens, say=say)
+    read = _read(model, text, gold=gold, column=column, tokens=tokens, say=say)
     if measures is None:
         usual = analysis_measures.usual_measures(tokens, labelled=labels is not None)
         measures = [analysis_measures.fitted(settings, read.sample) for settings in usual]
@@ -148,7 +148,6 @@ def _read(
     model: HuggingFaceModel,
     text: Path,
     *,
-    labels: Path | None,
     gold: Sequence[LabelledSentence],
     column: str | None,
     tokens: int,
@@ -157,8 +156,8 @@ def _read(
     read = islice(sentences(text, column=column), tokens + 1)
     tokenised = tokenise(model, list(read), tokens=tokens)
     sample = sample_of(tokenised, tokens=tokens, source=text)
-    if labels is not None:
-        sample = labelled(sample, tokenised, gold, labels=labels)
+    if gold:
+        sample = labelled(sample, tokenised, gold)
     if cut := int(tokenised.cut_S[: sample.sentences].sum()):
         of_all = several(sample.sentences, "sentence")
         say(f"{cut:,} of {of_all} cut at {model.max_length} tokens, the model's longest")
@@ -241,18 +240,11 @@ def _told(arms: Sequence[Arm]) -> list[str]:
     ]
 
 
-def labelled(
-    sample: Sample, tokenised: TokenisedText, gold: Sequence[LabelledSentence], *, labels: Path
-) -> Sample:
+def labelled(sample: Sample, tokenised: TokenisedText, gold: Sequence[LabelledSentence]) -> Sample:
     """The sample with what is known of the words of its sentences, which `gold` has first.
 
     Raises:
-        MeasureError: the tokenizer does not say where its tokens stand.
+        MeasureError: a sentence does not have the words of its text.
     """
-    if tokenised.spans is None:
-        raise MeasureError(
-            f"--labels {labels}: the model's tokenizer does not say where its tokens stand in the text; give a "
-            f"model with a tokenizer.json, or leave the labels out."
-        )
     found = token_labels(gold[: sample.sentences], tokenised.text_spans()[: sample.sentences])
     return replace(sample, labels=found.codes, names=found.names)

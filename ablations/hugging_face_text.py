@@ -12,6 +12,7 @@ from ablations.errors import MeasureError
 from ablations.hugging_face import HuggingFaceModel
 from ablations.measures.labels import Span, spans_of
 from ablations.measures.sample import Sample, whole_sentences
+from ablations.piece_spans import piece_spans
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, START
 
 SENTENCES_AT_ONCE = 1000
@@ -27,8 +28,8 @@ class TokenisedText(NamedTuple):
     """Which segment each token is of, where the model wants to know."""
     is_text: NDArray[np.bool_]
     """Unknown pieces are, special tokens are not, nor is the mere space between two that a text spells out."""
-    spans: NDArray[np.int64] | None
-    """Each token's first character in its sentence and the one after its last; None where that is not known."""
+    spans: NDArray[np.int64]
+    """Each token's first character in its sentence and the one after its last."""
     offsets: NDArray[np.int64]
     cut_S: NDArray[np.bool_]
     """Sentences longer than the model allows, of which the rest was dropped."""
@@ -49,7 +50,6 @@ class TokenisedText(NamedTuple):
 
     def text_spans(self) -> list[list[Span]]:
         """The spans of the text tokens of each sentence."""
-        assert self.spans is not None
         bounds = zip(self.offsets[:-1], self.offsets[1:], strict=True)
         return [list(map(tuple, self.spans[a:b][self.is_text[a:b]].tolist())) for a, b in bounds]
 
@@ -74,7 +74,7 @@ def tokenise(model: HuggingFaceModel, sentences: Iterable[str], *, tokens: int) 
         ids=np.concatenate([part.ids for part in parts]),
         types=_joined([part.types for part in parts]),
         is_text=np.concatenate([part.is_text for part in parts]),
-        spans=_joined([part.spans for part in parts]),
+        spans=np.concatenate([part.spans for part in parts]),
         offsets=np.cumsum(np.concatenate([[0], *(np.diff(part.offsets) for part in parts)])),
         cut_S=np.concatenate([part.cut_S for part in parts]),
     )
@@ -121,7 +121,7 @@ def _tokenise(model: HuggingFaceModel, sentences: list[str]) -> TokenisedText:
         ids=ids,
         types=_flat(encoded["token_type_ids"]) if wanted else None,
         is_text=is_text & ~_space_alone(tokenizer, ids, is_text, offsets),
-        spans=_flat(encoded["spans"]).reshape(-1, 2) if tokenizer.is_fast else None,
+        spans=_flat(encoded["spans"]).reshape(-1, 2),
         offsets=offsets,
         cut_S=cut_S,
     )
@@ -155,11 +155,21 @@ def _encode(tokenizer: Any, sentences: list[str], **options: Any) -> dict[str, l
         verbose=False,
         **{"truncation": False} | options,
     )
-    spans = {}
     if tokenizer.is_fast:
-        pairs = zip(encoded.encodings, sentences, strict=True)
-        spans = {"spans": [spans_of(encoding, sentence) for encoding, sentence in pairs]}
-    return dict(encoded) | spans
+        spans = [spans_of(encoding, text) for encoding, text in zip(encoded.encodings, sentences, strict=True)]
+    else:
+        read = zip(sentences, encoded["input_ids"], encoded["special_tokens_mask"], strict=True)
+        spans = [piece_spans(text, _pieces(tokenizer, ids, special)) for text, ids, special in read]
+    return dict(encoded) | {"spans": spans}
+
+
+def _pieces(tokenizer: Any, ids: list[int], special: list[int]) -> list[str | None]:
+    """The pieces as they are written, of unknown ones nothing; None for what stands around a text."""
+    written = tokenizer.convert_ids_to_tokens(ids)
+    return [
+        None if is_special else "" if i == tokenizer.unk_token_id else piece
+        for i, piece, is_special in zip(ids, written, special, strict=True)
+    ]
 
 
 def _flat(lists: list[list[Any]]) -> NDArray[np.int64]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -32,12 +33,24 @@ from lightning_modules.operations import operations_per_token
 from lightning_modules.translation import Translation
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, START
 
-WIDTHS = (64, 128, 256)
-PRECISIONS = ("32-true", "bf16-mixed")
+
+class Shape(NamedTuple):
+    """What a run of some width has besides; the speed of its steps depends on that, too."""
+
+    vocab_size: int
+    tokens_per_step: int
+    timed_steps: int
+
+
+SHAPES = {64: Shape(1024, 2048, 6), 128: Shape(4096, 4096, 2), 256: Shape(8192, 2048, 2)}
+"""By width, as specs have it: what is timed should be what will be run. Wide runs read more in a step, but are
+hardly faster by that."""
+
 MEASURED_WIDTHS = (64, 256)
-VOCABULARY, LENGTH, TOKENS_PER_STEP, TIMED_STEPS = 4096, 64, 4096, 2
+PRECISIONS = ("32-true", "bf16-mixed")
+LENGTH = 64
 VALIDATION_SENTENCES, TRANSLATED_SENTENCES = 800, 64
-TRANSLATED_LENGTH, CLUSTERS, HIDDEN_IN = 18, 500, 200
+TRANSLATED_LENGTH, CLUSTERS, HIDDEN_IN = 18, 500, 250
 FEW = {"types": 1200, "occurrences": 3, "neighbours": 2, "neighbours_of_type": 1}
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -45,21 +58,21 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 def reference_rates(threads: int) -> Iterator[tuple[str, int, float]]:
     """What, at which width, and how much of it a second with so many threads; the units are those of `cost`.
 
-    `training/OBJECTIVE/PRECISION`: one step to warm up and two that count, about a second each on a CPU.
+    `training/OBJECTIVE/PRECISION`: one step to warm up and a few that count, about two seconds in all on a CPU.
     `other/KIND`: the start of a process that trains, an evaluation, translations, the measures.
     """
     keep_freed_memory()
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        text = made_up_text()
+        texts = {width: made_up_text(shape) for width, shape in SHAPES.items()}
         for precision in PRECISIONS:
             for objective in TIMED:
-                for width in WIDTHS:
+                for width, text in texts.items():
                     rate = _rate(_run(objective, precision, width), text)
                     yield f"training/{objective}/{precision}", width, rate
         for width in MEASURED_WIDTHS:
-            for kind, work, do in _others(width, text):
+            for kind, work, do in _others(width, texts[width]):
                 yield f"other/{kind}", width, work / _seconds(do)
         yield "other/start", 1, 1 / _seconds(_start_a_worker)
     finally:
@@ -68,36 +81,38 @@ def reference_rates(threads: int) -> Iterator[tuple[str, int, float]]:
 
 def endless_steps() -> Iterator[int]:
     """Does a step of training of middle size each time, and says how many tokens it had."""
-    text = made_up_text()
+    width, shape = list(SHAPES.items())[len(SHAPES) // 2]
+    text = made_up_text(shape)
     while True:
-        step = bare_step(_run("masked_lm", "32-true", WIDTHS[1]), text)
-        for _ in range(TIMED_STEPS + 1):
+        step = bare_step(_run("masked_lm", "32-true", width), text)
+        for _ in range(shape.timed_steps + 1):
             yield step()
 
 
-def made_up_text() -> Tokens:
+def made_up_text(shape: Shape) -> Tokens:
     """Sentences of 6 to 30 ids, and as many translations of the same lengths."""
     rng = np.random.default_rng(0)
-    train = _sentences(2 * TOKENS_PER_STEP * (TIMED_STEPS + 1) // 6, rng)
-    counts = np.bincount(train.ids, minlength=VOCABULARY)
+    vocab_size, tokens = shape.vocab_size, shape.tokens_per_step * (shape.timed_steps + 1)
+    train = _sentences(2 * tokens // 6, vocab_size, rng)
+    counts = np.bincount(train.ids, minlength=vocab_size)
     return Tokens(
         folder=Path(),
         address="",
         report={},
-        vocab_size=VOCABULARY,
-        target_vocab_size=VOCABULARY,
+        vocab_size=vocab_size,
+        target_vocab_size=vocab_size,
         train=train,
-        validation=_sentences(VALIDATION_SENTENCES, rng),
+        validation=_sentences(VALIDATION_SENTENCES, vocab_size, rng),
         test=None,
         source_counts_V=counts,
         target_counts_V=counts,
     )
 
 
-def _sentences(count: int, rng: np.random.Generator) -> Split:
+def _sentences(count: int, vocab_size: int, rng: np.random.Generator) -> Split:
     lengths = rng.integers(6, 31, size=count)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    ids = rng.integers(FIRST_WORD_ID, VOCABULARY, size=offsets[-1]).astype(np.uint16)
+    ids = rng.integers(FIRST_WORD_ID, vocab_size, size=offsets[-1]).astype(np.uint16)
     ids[offsets[:-1]], ids[offsets[1:] - 1] = START, END
     return Split(ids, offsets, np.arange(count, dtype=np.int32), ids, offsets)
 
@@ -120,7 +135,9 @@ def _others(width: int, text: Tokens) -> Iterator[tuple[str, float, Callable[[],
     readings = Readings(objective, text, data_root=Path())  # the first measure makes states for all, as in a run
     for settings in (
         LayerChangeSettings(kind="layer_change", tokens=tokens),
-        TokenInformationSettings(kind="token_information", tokens=tokens, types=VOCABULARY, clusters=CLUSTERS),
+        TokenInformationSettings(
+            kind="token_information", tokens=tokens, types=text.vocab_size, clusters=CLUSTERS
+        ),
         NeighboursSettings.model_validate({"kind": "neighbours", "tokens": tokens, **FEW}),
         GeometrySettings(kind="geometry", tokens=tokens),
         InfluenceSettings(kind="influence", tokens=tokens, sentences=HIDDEN_IN),
@@ -140,16 +157,17 @@ def _seconds(do: Callable[[], object]) -> float:
 
 
 def _run(objective: str, precision: str, width: int) -> RunSettings:
+    shape = SHAPES[width]
     decoder = {"decoder": {"num_hidden_layers": 2}} if objective == "translation" else {}
     files = {"train": "made up", "validation": "made up", "target": "made up"}
     return RunSettings.model_validate(
         {
-            "data": {"kind": "files", "vocab_size": VOCABULARY, "max_length": LENGTH} | files,
+            "data": {"kind": "files", "vocab_size": shape.vocab_size, "max_length": LENGTH} | files,
             "encoder": {"hidden_size": width, "dropout": 0},
             "objective": {"kind": objective} | decoder,
             "training": {
-                "max_steps": TIMED_STEPS + 1,
-                "tokens_per_step": TOKENS_PER_STEP,
+                "max_steps": shape.timed_steps + 1,
+                "tokens_per_step": shape.tokens_per_step,
                 "precision": precision,
             },
             "seed": 0,
@@ -161,7 +179,7 @@ def _rate(run: RunSettings, text: Tokens) -> float:
     step = bare_step(run, text, device=DEVICE)
     step()
     start = time.perf_counter()
-    tokens = sum(step() for _ in range(TIMED_STEPS))
+    tokens = sum(step() for _ in range(run.training.max_steps - 1))
     if DEVICE == "cuda":
         torch.cuda.synchronize()
     return tokens * operations_per_token(run) / (time.perf_counter() - start)

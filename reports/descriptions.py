@@ -26,7 +26,8 @@ def caption(kind: str, bands: set[str], *, about_tasks: bool = False) -> str:
     """What lines, bands or cells are, in every panel of a figure with these bands."""
     over = OF_EXAMPLES if about_tasks else OF_TEXT
     if kind == "maps":
-        return "Cells are means over seeds; grey ones have no number. All arms of a metric share their colours."
+        cells = "means over seeds" if "seeds" in bands else "single runs"
+        return f"Cells are {cells}; grey ones have no number. All arms of a metric share their colours."
     if kind == "settings":
         said = (
             "Small dots are seeds, marks beside them their means in the look of their arm, bars the 95% Student t "

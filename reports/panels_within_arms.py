@@ -49,7 +49,7 @@ def map_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[s
         panel = blank_panel(text, shown, arm=arm, place=i)
         yield panel | {
             "description": map_in_words(points, arm=arm, seeds=rows["seed"].nunique(), digits=panel["digits"]),
-            "curves": [facts(curve(rows, learned(table)))],
+            "curves": [facts(curve(rows, learned(table), band="seeds" if rows["seed"].nunique() > 1 else ""))],
             "notes": [left_out_note(present, MOST_PANELS)],
             "without_rows": _first(i, arms, present),
             "points": points,

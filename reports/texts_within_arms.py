@@ -7,6 +7,15 @@ from reports.texts_between_arms import CHANGE, CHANGE_CKA, OTHER_TOKENS
 MAPPED_RANKS = ((1, 10), (101, 250), (1001, 2500))
 """Of the groups of tokens that are mapped over training: frequent, middling and rare ones."""
 
+MAPPED_TAGS = ("NOUN", "VERB", "DET")
+"""And of parts of speech, as Universal Dependencies call them."""
+
+MAPPED_GROUPS = (
+    *((f"frequency ranks {first}\N{EN DASH}{last}", f"rank {first}-{last}") for first, last in MAPPED_RANKS),
+    *((f"part of speech {tag}", f"tag {tag}") for tag in MAPPED_TAGS),
+)
+"""What each group is called, and in the results."""
+
 CHANGE_BY_RANK = FigureText(
     name="change_by_rank",
     title="Change by frequency of the token",
@@ -98,14 +107,12 @@ OVER_TRAINING = FigureText(
         ),
         Shown("run_distance", "pwcca", "Distance between runs", folded=True),
         *(
-            shown._replace(
-                title=f"{shown.title} of frequency ranks {first}\N{EN DASH}{last}", about=f"rank {first}-{last}"
-            )
+            shown._replace(title=f"{shown.title} of {group}", about=about)
             for shown in (
                 CHANGE._replace(title="Change", folded=True),
                 Shown("influence", "pwcca", "Influence", folded=True),
             )
-            for first, last in MAPPED_RANKS
+            for group, about in MAPPED_GROUPS
         ),
     ),
     n="tokens",

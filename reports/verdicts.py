@@ -142,8 +142,9 @@ def probability(parts: Mapping[str, SeedEffects], smallest: Mapping[str, float])
 
 
 def _ways(parts: Mapping[str, SeedEffects]) -> int:
-    """In how many ways a claim may be refuted: the parts that are no conditions."""
-    return sum(not part.condition for part in parts.values())
+    """In how many ways a claim may be refuted: the parts that are no conditions; 1 where only conditions were
+    measured."""
+    return max(1, sum(not part.condition for part in parts.values()))
 
 
 def decide(

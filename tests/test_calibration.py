@@ -149,7 +149,7 @@ def test_the_bare_loop_takes_the_steps_of_a_run(tokens):
 
 
 def test_reference_rates_are_of_every_objective_and_of_all_that_is_no_training(monkeypatch):
-    monkeypatch.setattr(timing, "WIDTHS", (64,))
+    monkeypatch.setattr(timing, "SHAPES", {32: timing.Shape(512, 512, 1)})
     monkeypatch.setattr(timing, "MEASURED_WIDTHS", (32,))
     monkeypatch.setattr(timing, "CLUSTERS", 20)
     monkeypatch.setattr(timing, "_rate", lambda run, text: operations_per_token(run))
@@ -159,7 +159,7 @@ def test_reference_rates_are_of_every_objective_and_of_all_that_is_no_training(m
     assert torch.get_num_threads() == before
     trained = [(what, width) for what, width, _ in rates[:6]]
     assert trained == [
-        (f"training/{objective}/{precision}", 64)
+        (f"training/{objective}/{precision}", 32)
         for precision in ("32-true", "bf16-mixed")
         for objective in ("masked_lm", "causal_lm", "translation")
     ]

@@ -38,7 +38,7 @@ def test_one_that_cannot_begin_is_an_error_and_no_waiting(monkeypatch):
 
 
 def test_a_companion_has_always_one_more_step(monkeypatch):
-    monkeypatch.setattr(timing, "WIDTHS", (32, 32))
-    monkeypatch.setattr(timing, "TOKENS_PER_STEP", 256)
+    shape = timing.Shape(vocab_size=512, tokens_per_step=256, timed_steps=2)
+    monkeypatch.setattr(timing, "SHAPES", {32: shape})
     steps = timing.endless_steps()
-    assert all(0 < next(steps) <= 256 for _ in range(3 * timing.TIMED_STEPS + 4))
+    assert all(0 < next(steps) <= 256 for _ in range(3 * shape.timed_steps + 4))

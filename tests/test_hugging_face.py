@@ -350,7 +350,7 @@ def test_weights_in_parts_are_read(tmp_path):
     np.testing.assert_array_equal(read(folder)[3].layers_LND[3], expected.layers_LND[3])
 
 
-def test_a_slow_tokenizer_is_read_without_places_in_the_text(tmp_path):
+def test_bytes_of_a_letter_stand_where_it_stands(tmp_path):
     folder = tiny_models.save(tmp_path / "t5", "t5", vocab_size=300)
     for path in folder.glob("tokenizer*"):
         path.unlink()
@@ -358,7 +358,8 @@ def test_a_slow_tokenizer_is_read_without_places_in_the_text(tmp_path):
     loaded, tokenised, sample, _ = read(folder, ["ab", "é"])
     assert not loaded.tokenizer.is_fast
     assert tokenised.ids.tolist() == [100, 101, 1, 198, 172, 1]
-    assert (len(sample), tokenised.spans) == (4, None)
+    assert len(sample) == 4
+    assert tokenised.text_spans() == [[(0, 1), (1, 2)], [(0, 1), (0, 1)]]
 
 
 @pytest.mark.parametrize("family", ["marian", "t5"])
@@ -371,7 +372,8 @@ def test_a_tokenizer_of_sentencepiece_is_that_of_sentencepiece_itself(family, tm
     expected = [[*pieces.encode(sentence), pieces.eos_id()] for sentence in tiny_models.SENTENCES]
     assert [part.tolist() for part in parts] == expected
     assert tokenised.is_text.tolist() == [i != pieces.eos_id() for ids in expected for i in ids]
-    assert (tokenised.spans is None) == (family == "marian")
+    for spans, sentence in zip(tokenised.text_spans(), tiny_models.SENTENCES, strict=True):
+        assert "".join(sentence[a:b] for a, b in spans).replace(" ", "") == sentence.replace(" ", "")
     with torch.no_grad():
         states = loaded.model(input_ids=torch.tensor(expected[5:6]), output_hidden_states=True).hidden_states
     np.testing.assert_allclose(

@@ -412,6 +412,19 @@ def alone(claim, folder, *, seeds):
 
 
 @pytest.mark.parametrize("number", shipped())
+def test_a_claim_we_ship_of_which_a_measure_is_missing_is_shown_as_not_run(number, tmp_path):
+    """As in an experiment that measures less; a condition on BLEU may be all that there is."""
+    whole = alone(shipped()[number], tmp_path, seeds=3)
+    for measure in whole.table["measure"].unique():
+        lacking = whole._replace(table=whole.table[whole.table["measure"] != measure])
+        for experiment in (lacking, lacking._replace(measures=tuple(lacking.table["measure"].unique()))):
+            entries = verdicts(experiment)
+            claim_entries(experiment, {"claims": entries, "figures": [], "tasks": [], "corruptions": []})
+            if measure in shipped()[number].needs.measures:
+                assert [entry["verdict"] for entry in entries] == ["not run"]
+
+
+@pytest.mark.parametrize("number", shipped())
 def test_every_claim_we_ship_can_be_shown(number, tmp_path):
     experiment = alone(shipped()[number], tmp_path, seeds=6)
     said = {"claims": verdicts(experiment), "figures": [], "tasks": [], "corruptions": []}

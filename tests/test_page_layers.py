@@ -203,8 +203,8 @@ def test_every_measure_that_is_taken_at_all_checkpoints_has_a_map(every):
         if panel["metric"] != "plug_in"
     }
     maps = {(panel["measure"], panel["metric"], panel["group"]) for panel in every["over_training"]["panels"]}
-    ranks = [f"rank {ranks}" for ranks in ("1-10", "101-250", "1001-2500")]
-    groups = {(measure, "pwcca", of) for measure in ("layer_change", "influence") for of in ranks}
+    mapped = ["rank 1-10", "rank 101-250", "rank 1001-2500", "tag NOUN", "tag VERB", "tag DET"]
+    groups = {(measure, "pwcca", of) for measure in ("layer_change", "influence") for of in mapped}
     groups.add(("run_distance", "pwcca", None))
     about = {("token_information", "cross_fitted", token) for token in OTHER_TOKENS}
     assert maps == curves | about | groups
@@ -266,7 +266,7 @@ def test_of_many_arms_the_first_have_panels_of_their_own_and_the_others_are_name
     many = pd.concat([kept.assign(arm=name, run_id=name) for name in names], ignore_index=True)
     found = {figure["name"]: figure for figure in figures(many, arms=names)}
     rest = "Only the first 6 arms with such rows have panels; in results.parquet alone: ratio=0.6 and ratio=0.7."
-    for name, panels in (("change_by_rank", 12), ("over_training", 30), ("pictures", 24)):
+    for name, panels in (("change_by_rank", 12), ("over_training", 48), ("pictures", 24)):
         assert len(found[name]["panels"]) == panels
         assert rest in found[name]["notes"]
         assert {panel["arm"] for panel in found[name]["panels"]} == set(names[:MOST_PANELS])
@@ -275,17 +275,14 @@ def test_of_many_arms_the_first_have_panels_of_their_own_and_the_others_are_name
     assert "ratio_0_1" in found["change_by_rank"]["panels"][1]["name"]
 
 
-def test_text_alternatives_of_one_seed_speak_of_no_mean(whole):
+def test_captions_and_text_alternatives_of_one_seed_speak_of_no_mean(whole):
     names = ("layer_change", "change_by_rank", "over_training")
+    alone = whole[(whole["arm"] == "mlm") & (whole["measure"] != "run_distance")]  # two seeds are one pair of runs
     for seeds, said in (((0,), "single runs|one run"), ((0, 1), "mean over seeds")):
-        kept = whole[(whole["arm"] == "mlm") & whole["seed"].isin(seeds)]
-        panels = [
-            panel
-            for figure in figures(kept, arms=["mlm"])
-            if figure["name"] in names
-            for panel in figure["panels"]
-            if panel["measure"] != "run_distance"  # two seeds are one pair of runs
-        ]
+        drawn = {figure["name"]: figure for figure in figures(alone[alone["seed"].isin(seeds)], arms=["mlm"])}
+        cells = "means over seeds" if len(seeds) > 1 else "single runs"
+        assert drawn["over_training"]["caption"].startswith(f"Cells are {cells}; ")
+        panels = [panel for name in names for panel in drawn[name]["panels"]]
         assert len(panels) >= 6
         assert all(re.search(f"(?i)({said}) by layer", panel["description"]) for panel in panels)
 

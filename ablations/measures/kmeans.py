@@ -44,8 +44,8 @@ SETTLED = 0.0075
 than 0.012 nats."""
 
 SCORES = {"cpu": 2**21, "cuda": 2**26}
-"""Scores held at once: 8 MB a thread (1 MB stays in a core's cache, but takes up to 1.6 times as long, as products are
-small), and 256 MB on a GPU, which wants many."""
+"""Scores held at once: 8 MB a thread (1 MB stays in a core's cache, but takes up to 1.6 times as long, as products
+are small), and 256 MB on a GPU, which wants many."""
 
 
 class Points:
