@@ -5,6 +5,7 @@ import html
 import io
 import json
 import re
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -13,17 +14,19 @@ from markdown_it import MarkdownIt
 from matplotlib.figure import Figure
 from scipy import stats
 
-from ablations import claimfile
+from ablations import claimfile, grid, specfile
 from reports import claim_texts, markdown, page
 from reports.claim_entries import claim_entries
 from reports.claim_plots import draw_claim, effects
 from reports.claims import verdicts
 from reports.folder import Experiment, Plan
-from tests.claim_tables import frame, literature, shipped
+from tests.claim_tables import CLAIMS, frame, literature, shipped
 from tests.fake_experiment import rows, write
 from tests.test_page import HOSTILE, Page, strict_json
 
 SEEDS = tuple(range(7))
+SPECS_WITH_CLAIMS = [path for path in sorted(CLAIMS.parent.glob("*.yaml")) if specfile.load(path).claims]
+KEYS = ["run_id", "measure", "metric", "group", "layer", "layer_to", "step"]
 SUM = "{measure: layer_change, metric: pwcca, layers: sum}"
 MINUS = "\N{MINUS SIGN}"
 
@@ -422,6 +425,28 @@ def test_a_claim_we_ship_of_which_a_measure_is_missing_is_shown_as_not_run(numbe
             claim_entries(experiment, {"claims": entries, "figures": [], "tasks": [], "corruptions": []})
             if measure in shipped()[number].needs.measures:
                 assert [entry["verdict"] for entry in entries] == ["not run"]
+
+
+@pytest.mark.parametrize("path", SPECS_WITH_CLAIMS, ids=lambda path: path.stem)
+def test_every_spec_we_ship_has_all_its_claims_on_its_page(path, tmp_path):
+    """Judged or not run: with the arms and kinds of measures that it has, and no others."""
+    spec = specfile.load(path)
+    arms = list(dict.fromkeys(run.arm for run in grid.runs(spec)))
+    kinds = ("validation", "learning", *(settings.kind for settings in spec.measures))
+    shutil.copytree(CLAIMS, tmp_path / "claims")
+    (tmp_path / "plan.json").touch()
+    claims = [claim for name in spec.claims for claim in claimfile.load(CLAIMS / f"{name}.yaml").claims]
+    told = [literature(frame(claim, 3), rng=np.random.default_rng(5)) for claim in claims]
+    table = pd.concat(told).drop_duplicates([*KEYS, "other_run_id"], ignore_index=True)
+    table = table[table["arm"].isin(arms) & table["measure"].isin(kinds)]
+    plan = Plan(experiment="it", arms=arms, runs=[], claims=list(spec.claims))
+    experiment = Experiment(
+        plan=plan, spec="", runs=[], table=table, foreign_rows=0, folder=tmp_path, measures=kinds
+    )
+    entries = verdicts(experiment)
+    claim_entries(experiment, {"claims": entries, "figures": [], "tasks": [], "corruptions": []})
+    assert [entry["number"] for entry in entries] == sorted(claim.number for claim in claims)
+    assert any(entry["verdict"] != "not run" for entry in entries)
 
 
 @pytest.mark.parametrize("number", shipped())
