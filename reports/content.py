@@ -58,7 +58,7 @@ def content(experiment: Experiment) -> dict[str, Any]:
         "arms": arms,
         "corruptions": corruptions(experiment.table, arms=plan.arms),
         "figures": figures(experiment.table, arms=plan.arms, factors=factors(experiment)),
-        "tasks": score_tables(experiment.table, arms=plan.arms),
+        "tasks": score_tables(experiment.table, arms=plan.arms, quick=experiment.quick),
         "joined": joined(experiment.table, runs),
         "claims": verdicts(experiment),
         "spec": experiment.spec,

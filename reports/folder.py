@@ -163,6 +163,8 @@ class Experiment(NamedTuple):
     """Where it was read."""
     measures: tuple[str, ...] = ()
     """The kinds that its spec asks for."""
+    quick: tuple[str, ...] = ()
+    """Those of them that take a part of everything (`effort: quick`), which is no evidence."""
 
 
 Some = TypeVar("Some", bound=Record)
@@ -183,6 +185,7 @@ def read(folder: Path) -> Experiment:
     table["arm"] = table["arm"].map(printable)  # as in the plan
     known = pd.MultiIndex.from_tuples([(run.run_id, run.arm) for run in plan.runs] or [("", "")])
     ours = pd.MultiIndex.from_frame(table[["run_id", "arm"]]).isin(known)
+    measures = _measures(spec) if spec.is_file() else []
     return Experiment(
         plan=plan,
         spec=printable(spec.read_text(encoding="utf-8", errors="replace")) if spec.is_file() else "",
@@ -190,7 +193,8 @@ def read(folder: Path) -> Experiment:
         table=table[ours].reset_index(drop=True),
         foreign_rows=int((~ours).sum()),
         folder=folder,
-        measures=_measures(spec) if spec.is_file() else (),
+        measures=tuple(kind for kind, _ in measures),
+        quick=tuple(kind for kind, effort in measures if effort == "quick"),
     )
 
 
@@ -210,15 +214,16 @@ def read_plan(folder: Path) -> Plan:
     return plan
 
 
-def _measures(spec: Path) -> tuple[str, ...]:
-    """The kinds of measures that a spec names; none where it cannot be read, as one of another version."""
+def _measures(spec: Path) -> list[tuple[str, Any]]:
+    """The kinds of measures that a spec names, each with its effort; none where it cannot be read, as one of
+    another version."""
     try:
         named = yamlfile.read(spec).content.get("measures")
     except SpecError:
-        return ()
+        return []
     entries = named if isinstance(named, list) else []
-    kinds = [entry.get("kind") if isinstance(entry, dict) else entry for entry in entries]
-    return tuple(kind for kind in kinds if isinstance(kind, str))
+    records = [entry if isinstance(entry, dict) else {"kind": entry} for entry in entries]
+    return [(kind, record.get("effort")) for record in records if isinstance(kind := record.get("kind"), str)]
 
 
 def _run(folder: Path, planned: PlannedRun) -> Run:

@@ -3,7 +3,7 @@
 A score is judged by its own interval: over seeds, or of one run. At chance is what includes it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,11 +47,15 @@ class Rows(NamedTuple):
     """Those with a score, in order."""
 
 
-def score_tables(table: DataFrame, *, arms: Sequence[str]) -> list[Table]:
+QUICK = "Measured with effort quick, on a part of everything: no evidence."
+
+
+def score_tables(table: DataFrame, *, arms: Sequence[str], quick: Collection[str] = ()) -> list[Table]:
     """Every table that has rows, in the order of the page.
 
     Args:
         arms: the experiment's, in its order.
+        quick: measures of which the table says that they are no evidence.
 
     Raises:
         ResultsError: the table lacks a column, or has several values for one seed.
@@ -64,6 +68,8 @@ def score_tables(table: DataFrame, *, arms: Sequence[str]) -> list[Table]:
         scored = own[own["metric"].isin(metrics) & own["value"].notna()]
         if not scored.empty:
             found.append(_table(Rows(split(own), baselines, order(scored, arms)), text, arms=arms))
+    for made in found:
+        made["says"][:0] = [QUICK] * (made["measure"] in quick)
     return [made for made in found if made["rows"]]
 
 

@@ -198,7 +198,7 @@ PARSING = TableText(
     ),
     floor="",
     chance="the adjacency chain",
-    of_all="treebank",
+    of_all="gold trees",
     error="over sentences",
     series=Series(
         "sweeps",

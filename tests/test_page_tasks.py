@@ -12,7 +12,9 @@ from scipy import stats
 from ablations import results
 from reports import page
 from reports.axes import common_steps
+from reports.content import content
 from reports.figures import by_arm
+from reports.folder import read
 from reports.freshness import is_fresh
 from reports.joined import joined
 from reports.panels import figures
@@ -285,6 +287,25 @@ def test_when_all_is_above_chance_it_is_said_and_what_is_not_judged_too():
         "Not judged, for want of an interval: clm on rte.",
         "Every other main score is above chance.",
     ]
+
+
+def test_a_table_of_a_part_of_everything_says_first_that_it_is_no_evidence(tmp_path):
+    made = [
+        score("mlm", seed, 0.9 + seed / 100, measure=m) for seed in range(3) for m in ("probing", "fine_tuning")
+    ]
+    made = [row | {"metric": "accuracy"} if row["measure"] == "probing" else row for row in made]
+    whole, part = score_tables(results.table(made), arms=["mlm"], quick=("probing",))
+    assert (whole["measure"], whole["says"]) == ("fine_tuning", ["Every main score is above chance."])
+    assert part["says"] == [
+        "Measured with effort quick, on a part of everything: no evidence.",
+        "Every main score is above chance.",
+    ]
+    folder = write(tmp_path, arms=("mlm",), table_rows=made)
+    measures = "measures: [{kind: probing, effort: quick}, {kind: fine_tuning, effort: full}, minimal_pairs]\n"
+    (folder / "spec.yaml").write_text(measures)
+    experiment = read(folder)
+    assert (experiment.measures, experiment.quick) == (("probing", "fine_tuning", "minimal_pairs"), ("probing",))
+    assert content(experiment)["tasks"][1]["says"] == part["says"]
 
 
 def test_many_tasks_are_counted_and_parts_always():
