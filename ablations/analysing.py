@@ -158,6 +158,9 @@ def _read(
     sample = sample_of(tokenised, tokens=tokens, source=text)
     if gold:
         sample = labelled(sample, tokenised, gold)
+        if unplaced := int((~tokenised.placed_S[: sample.sentences]).sum()):
+            of_all = several(sample.sentences, "sentence")
+            say(f"{unplaced:,} of {of_all} without labels, as the tokenizer's pieces do not spell them")
     if cut := int(tokenised.cut_S[: sample.sentences].sum()):
         of_all = several(sample.sentences, "sentence")
         say(f"{cut:,} of {of_all} cut at {model.max_length} tokens, the model's longest")
@@ -244,7 +247,12 @@ def labelled(sample: Sample, tokenised: TokenisedText, gold: Sequence[LabelledSe
     """The sample with what is known of the words of its sentences, which `gold` has first.
 
     Raises:
-        MeasureError: a sentence does not have the words of its text.
+        MeasureError: a sentence does not have the words of its text, or it is not known where tokens stand.
     """
+    if not tokenised.placed_S[: sample.sentences].any():
+        raise MeasureError(
+            "the model's tokenizer neither says where its tokens stand in the text nor has pieces that spell it; "
+            "give a model with a tokenizer.json, or leave --labels out."
+        )
     found = token_labels(gold[: sample.sentences], tokenised.text_spans()[: sample.sentences])
     return replace(sample, labels=found.codes, names=found.names)

@@ -29,7 +29,9 @@ class TokenisedText(NamedTuple):
     is_text: NDArray[np.bool_]
     """Unknown pieces are, special tokens are not, nor is the mere space between two that a text spells out."""
     spans: NDArray[np.int64]
-    """Each token's first character in its sentence and the one after its last."""
+    """Each token's first character in its sentence and the one after its last; (0, 0) for none."""
+    placed_S: NDArray[np.bool_]
+    """Sentences of whose tokens that is known."""
     offsets: NDArray[np.int64]
     cut_S: NDArray[np.bool_]
     """Sentences longer than the model allows, of which the rest was dropped."""
@@ -75,6 +77,7 @@ def tokenise(model: HuggingFaceModel, sentences: Iterable[str], *, tokens: int) 
         types=_joined([part.types for part in parts]),
         is_text=np.concatenate([part.is_text for part in parts]),
         spans=np.concatenate([part.spans for part in parts]),
+        placed_S=np.concatenate([part.placed_S for part in parts]),
         offsets=np.cumsum(np.concatenate([[0], *(np.diff(part.offsets) for part in parts)])),
         cut_S=np.concatenate([part.cut_S for part in parts]),
     )
@@ -122,6 +125,7 @@ def _tokenise(model: HuggingFaceModel, sentences: list[str]) -> TokenisedText:
         types=_flat(encoded["token_type_ids"]) if wanted else None,
         is_text=is_text & ~_space_alone(tokenizer, ids, is_text, offsets),
         spans=_flat(encoded["spans"]).reshape(-1, 2),
+        placed_S=np.array(encoded["placed"]),
         offsets=offsets,
         cut_S=cut_S,
     )
@@ -156,20 +160,25 @@ def _encode(tokenizer: Any, sentences: list[str], **options: Any) -> dict[str, l
         **{"truncation": False} | options,
     )
     if tokenizer.is_fast:
-        spans = [spans_of(encoding, text) for encoding, text in zip(encoded.encodings, sentences, strict=True)]
+        pairs = zip(encoded.encodings, sentences, strict=True)
+        found: list[list[Span] | None] = [spans_of(encoding, text) for encoding, text in pairs]
     else:
         read = zip(sentences, encoded["input_ids"], encoded["special_tokens_mask"], strict=True)
-        spans = [piece_spans(text, _pieces(tokenizer, ids, special)) for text, ids, special in read]
-    return dict(encoded) | {"spans": spans}
+        found = [_found_spans(tokenizer, text, ids, special) for text, ids, special in read]
+    nowhere = [[(0, 0)] * len(ids) for ids in encoded["input_ids"]]
+    spans = [own or none for own, none in zip(found, nowhere, strict=True)]
+    return dict(encoded) | {"spans": spans, "placed": [own is not None for own in found]}
 
 
-def _pieces(tokenizer: Any, ids: list[int], special: list[int]) -> list[str | None]:
-    """The pieces as they are written, of unknown ones nothing; None for what stands around a text."""
-    written = tokenizer.convert_ids_to_tokens(ids)
-    return [
-        None if is_special else "" if i == tokenizer.unk_token_id else piece
-        for i, piece, is_special in zip(ids, written, special, strict=True)
-    ]
+def _found_spans(tokenizer: Any, text: str, ids: list[int], special: list[int]) -> list[Span] | None:
+    """The spans of the ids of a text, by the letters of its pieces; None where these are not its letters."""
+    pieces = tokenizer.tokenize(text)
+    kept = [i for i, is_special in zip(ids, special, strict=True) if not is_special]  # the first, of a long text
+    spans = piece_spans(text, pieces) if tokenizer.convert_tokens_to_ids(pieces)[: len(kept)] == kept else None
+    if spans is None:
+        return None
+    following = iter(spans)
+    return [(0, 0) if is_special else next(following) for is_special in special]
 
 
 def _flat(lists: list[list[Any]]) -> NDArray[np.int64]:

@@ -16,9 +16,12 @@ from ablations.measures.reading import Texts
 from ablations.measures.settings import LabelledSettings, StateSettings
 from ablations.runs import PlannedRun
 from ablations.tasks.catalogue import TASKS
+from ablations.tasks.next_sentences import enough_followed
+from ablations.tasks.retrieval import FEWEST_PAIRS
 from ablations.tasks.settings import TaskSettings
 from ablations.tasks.structural_settings import StructuralProbeSettings
 from ablations.tasks.syntax_settings import ParsingSettings
+from ablations.tasks.use_settings import NEXT_SENTENCE, RetrievalSettings
 from lightning_modules.config import RunSettings
 from lightning_modules.data import tokens
 from lightning_modules.data.pairs import require_documents
@@ -106,6 +109,8 @@ def _require_for_measuring(run: RunSettings, texts: Texts, settings: Measure) ->
         _require_trees(run, texts, settings)
     if isinstance(settings, TaskSettings):
         _require_other_half(run, settings)
+    if isinstance(settings, RetrievalSettings):
+        _require_followed(run, texts, settings)
     if not isinstance(settings, StateSettings):
         return
     width, objective = run.encoder.hidden_size, run.objective.kind
@@ -131,6 +136,14 @@ def _require_trees(run: RunSettings, texts: Texts, settings: ParsingSettings | S
             f"data of kind {run.data.kind} has no trees; set treebank to a CoNLL-U or parquet file, or leave "
             f"{settings.kind} out."
         )
+
+
+def _require_followed(run: RunSettings, texts: Texts, settings: RetrievalSettings) -> None:
+    """Refuse text with too few sentences that follow each other, if it says at all which do."""
+    for part in settings.parts(built_in=run.data.kind == "language"):
+        if part.task == NEXT_SENTENCE and part.problem(run.data, texts.data_root) is None:
+            for split in ("validation", "train"):
+                enough_followed(texts.tokens, split, FEWEST_PAIRS, fewest=FEWEST_PAIRS)
 
 
 def _require_other_half(run: RunSettings, settings: TaskSettings) -> None:

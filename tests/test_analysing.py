@@ -342,6 +342,21 @@ def test_marian_as_it_is_on_the_hub_has_a_table_and_labels(place):
     assert set(table["n"][table["group"].isin(["tag NOUN", "tag VERB"])]) == {100}
 
 
+def test_labels_need_a_tokenizer_whose_pieces_spell_the_text(place):
+    folder = tiny_models.save(place / "t5", "t5", vocab_size=300)
+    for path in folder.glob("tokenizer*"):
+        path.unlink()
+    transformers.ByT5Tokenizer(extra_ids=0).save_pretrained(folder)
+    (place / "text.txt").write_text("\u043c\u0430\n\u0434\u0430\n")
+    labels = treebank(place / "gold.conllu", ["\u043c\u0430", "\u0434\u0430"])
+    with pytest.raises(MeasureError) as error:
+        quietly(folder, place, labels=labels)
+    assert str(error.value) == (
+        "the model's tokenizer neither says where its tokens stand in the text nor has pieces that spell it; "
+        "give a model with a tokenizer.json, or leave --labels out."
+    )
+
+
 @pytest.mark.parametrize(("family", "norm"), [("clip_text_model", "final_layer_norm"), ("mamba", "norm_f")])
 def test_a_norm_that_the_last_state_has_not_gone_through_has_its_rows(family, norm, place):
     table = quietly(tiny_models.save(place / family, family), place, measures=[CHANGE])

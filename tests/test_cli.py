@@ -475,6 +475,25 @@ def test_text_without_pairs_or_words_is_found_before_any_run_starts(text, traini
     assert not (tmp_path / "out" / "runs").exists()
 
 
+def test_too_few_sentences_that_follow_each_other_are_found_before_any_run_starts(tmp_path):
+    spec = tmp_path / "needs.yaml"
+    spec.write_text(
+        "name: needs\nversion: 1\ndata: {kind: language, train: 300, validation: 30, vocab_size: 256}\n"
+        "encoder: {num_hidden_layers: 1, hidden_size: 8, num_attention_heads: 1}\n"
+        "objective: {kind: masked_lm}\ntraining: {max_steps: 2, tokens_per_step: 128}\nseeds: [0]\n"
+        "arms:\n  only: {}\nmeasures:\n  - {kind: retrieval, effort: quick}\n"
+    )
+    result = ablate("run", spec, "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    said = result.stderr
+    assert re.sub(r"has \d+ pairs", "has few pairs", said) == (
+        f"{spec}:{place_of(spec, '{kind: retrieval')}: arm only: measure retrieval: data.validation has few "
+        f"pairs of sentences that follow each other in a document and stand nowhere else, but needs 40; give more "
+        f"text, or leave next_sentence out of the measure's tasks.\n"
+    )
+    assert not (tmp_path / "out" / "runs").exists()
+
+
 def test_a_lexicon_that_is_not_there_is_found_with_its_line(tmp_path):
     spec = tmp_path / "needs.yaml"
     spec.write_text(

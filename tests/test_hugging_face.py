@@ -350,7 +350,7 @@ def test_weights_in_parts_are_read(tmp_path):
     np.testing.assert_array_equal(read(folder)[3].layers_LND[3], expected.layers_LND[3])
 
 
-def test_bytes_of_a_letter_stand_where_it_stands(tmp_path):
+def test_a_slow_tokenizer_is_read_and_where_its_bytes_stand_is_known_of_plain_letters_alone(tmp_path):
     folder = tiny_models.save(tmp_path / "t5", "t5", vocab_size=300)
     for path in folder.glob("tokenizer*"):
         path.unlink()
@@ -359,7 +359,8 @@ def test_bytes_of_a_letter_stand_where_it_stands(tmp_path):
     assert not loaded.tokenizer.is_fast
     assert tokenised.ids.tolist() == [100, 101, 1, 198, 172, 1]
     assert len(sample) == 4
-    assert tokenised.text_spans() == [[(0, 1), (1, 2)], [(0, 1), (0, 1)]]
+    assert tokenised.text_spans() == [[(0, 1), (1, 2)], [(0, 0), (0, 0)]]
+    assert tokenised.placed_S.tolist() == [True, False]
 
 
 @pytest.mark.parametrize("family", ["marian", "t5"])

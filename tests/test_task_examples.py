@@ -280,6 +280,39 @@ def test_a_file_that_is_missing_or_damaged_or_lacks_something_is_named(tmp_path)
     assert said.endswith("; copy it again.")
 
 
+@pytest.mark.parametrize(
+    ("task", "columns", "said"),
+    [
+        ("sst2", {"sentence": [1, 2], "label": [1, 0]}, "row 1: sentence is 1, expected text"),
+        (
+            "stsb",
+            {"sentence1": ["a", "b"], "sentence2": ["a", "b"], "label": ["4.5", "n/a"]},
+            'row 2: label is "n/a", expected a number',
+        ),
+        (
+            "stsb",
+            {"sentence1": ["a", "b"], "sentence2": ["a", "b"], "label": [4.5, float("inf")]},
+            "row 2: label is inf, expected a number",
+        ),
+        (
+            "wikigold",
+            {"tokens": ["In Rome"], "ner_tags": [["O", "O"]]},
+            'row 1: tokens is "In Rome", expected a list of words',
+        ),
+        (
+            "wikigold",
+            {"tokens": [["In", "Rome"]], "ner_tags": ["O O"]},
+            'row 1: ner_tags is "O O", expected a list of tags',
+        ),
+    ],
+)
+def test_a_column_of_another_type_is_refused_with_its_row(task, columns, said, tmp_path):
+    place = tmp_path / TASKS[task].files["test"]
+    write(place, **columns)
+    told = f"task {task}: {place}, {said}; correct or remove the row, or leave the task out."
+    assert error_of(TASKS[task], tmp_path) == told
+
+
 def test_answers_that_do_not_suit_their_text_are_refused(tmp_path):
     write(tmp_path / "ner/wikigold/test.parquet", tokens=[["a"], ["In", "Rome"]], ner_tags=[["O"], ["O"]])
     assert error_of(TASKS["wikigold"], tmp_path) == (

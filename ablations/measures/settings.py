@@ -1,9 +1,10 @@
 """What a spec may say about its measures. No torch, no mathematics."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from ablations.wording import shown
 from lightning_modules.config import InputFormat, Settings, WordOrder
 
 Grouping = Literal["frequency", "part_of_speech"]
@@ -15,6 +16,18 @@ class MeasureSettings(Settings):
 
     checkpoints: Literal["last", "all"] = "last"
     """From which of them: the last, or every one that was kept (`training.keep_checkpoints`)."""
+
+    @field_validator("*")
+    @classmethod
+    def _each_once(cls, value: Any) -> Any:
+        """Of what is there twice the rows could not be told apart."""
+        seen = list[Any]()
+        for one in value if isinstance(value, tuple) else ():
+            written = f"{one:g}" if isinstance(one, float) else one  # as in the name of its group
+            if written in seen:
+                raise ValueError(f"has {shown(one)} twice; name each once")
+            seen.append(written)
+        return value
 
 
 class StateSettings(MeasureSettings):

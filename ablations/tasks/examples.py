@@ -1,7 +1,8 @@
 """The examples of a task: texts and gold answers, from its files or from the built-in language."""
 
+import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from ablations.tasks import built_in
 from ablations.tasks.catalogue import SPLITS, Split, Task
 from ablations.tasks.entity_tags import is_entity_tag
 from ablations.tasks.settings import PartSettings
+from ablations.wording import shown
 from lightning_modules.data.halves import half_of
 from lightning_modules.errors import DataError
 from lightning_modules.randomness import derive, uniforms
@@ -144,12 +146,54 @@ def _table(task: Task, place: Path, columns: list[str]) -> list[dict[str, Any]]:
         raise DataError(
             f"task {task.name}: {place} cannot be read as parquet: {reason}; copy it again."
         ) from error
+    holds = _held(task)
     for number, row in enumerate(rows, start=1):
         if (empty := next((name for name in columns if row[name] is None), None)) is not None:
             raise DataError(
                 f"task {task.name}: {place}, row {number}: {empty} is empty, expected a value; remove the row."
             )
+        for name, (expected, fits) in holds.items():
+            if not fits(row[name]):
+                raise DataError(
+                    f"task {task.name}: {place}, row {number}: {name} is {shown(row[name])}, expected {expected}; "
+                    f"correct or remove the row, or leave the task out."
+                )
     return rows
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list)
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        return math.isfinite(float(value))
+    except (TypeError, ValueError):
+        return False
+
+
+def _is_place(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _held(task: Task) -> dict[str, tuple[str, Callable[[Any], bool]]]:
+    """What the columns of a task hold, in words, and whether a value is such."""
+    text, words = ("text", _is_text), ("a list of words", _is_list)
+    held: dict[str, tuple[str, Callable[[Any], bool]]] = dict.fromkeys(
+        task.text, words if task.kind == "tagging" else text
+    )
+    match task.kind:
+        case "tagging":
+            held[task.label] = ("a list of tags", _is_list)
+        case "span":
+            held |= {task.label: text, task.start or "": ("a number of characters", _is_place)}
+        case "regression":
+            held[task.label] = ("a number", _is_number)
+    return held
 
 
 def _columns(task: Task) -> list[str]:

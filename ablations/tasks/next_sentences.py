@@ -1,12 +1,14 @@
 """Sentences with the ones that follow them in their documents; `documents` knows whether a text has any."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from tokenizers import Tokenizer
 
+from ablations.errors import MeasureError
+from ablations.tasks.use_settings import NEXT_SENTENCE
 from lightning_modules.data.tokenizer import decode
-from lightning_modules.data.tokens import Split
+from lightning_modules.data.tokens import Split, Tokens
 from lightning_modules.randomness import derive, uniforms
 
 
@@ -39,4 +41,20 @@ def followed_sentences(split: Split, tokenizer: Tokenizer, count: int) -> Follow
             seen |= {first, second}
             found.first.append(first)
             found.second.append(second)
+    return found
+
+
+def enough_followed(tokens: Tokens, split: Literal["train", "validation"], count: int, *, fewest: int) -> Followed:
+    """The followed sentences of a split.
+
+    Raises:
+        MeasureError: there are fewer than the fewest.
+    """
+    found = followed_sentences(getattr(tokens, split), tokens.tokenizer, count)
+    if (there := len(found.first)) < fewest:
+        raise MeasureError(
+            f"data.{split} has {there} {'pair' if there == 1 else 'pairs'} of sentences that follow each other in "
+            f"a document and stand nowhere else, but needs {fewest}; give more text, or leave {NEXT_SENTENCE} out "
+            f"of the measure's tasks."
+        )
     return found

@@ -13,20 +13,19 @@ Letters: P pairs, N texts, L + 1 layers, D width, Q queries, C candidates, K of 
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from ablations.errors import MeasureError
 from ablations.measures.tfidf import tfidf_features
 from ablations.tasks.clustered import standard_error
 from ablations.tasks.cross_encoder import cross_encoder
 from ablations.tasks.encoding import Rows, encode_texts, pooled_states
 from ablations.tasks.examples import Examples, subset
 from ablations.tasks.head_training import Say
-from ablations.tasks.next_sentences import Followed, followed_sentences
+from ablations.tasks.next_sentences import enough_followed
 from ablations.tasks.ranking import Ranks, best, ranks, recall, reciprocal_rank
 from ablations.tasks.use_settings import NEXT_SENTENCE, RetrievalSettings
 from lightning_modules.data.tokens import Split, Tokens
@@ -87,10 +86,10 @@ def next_sentence_rows(
         say: told of every epoch of the cross-encoder; may raise, to stop.
 
     Raises:
-        MeasureError: a text has fewer than 40 such pairs; the loss of the cross-encoder became no number.
+        MeasureError: a text has fewer than `FEWEST_PAIRS`; the loss of the cross-encoder became no number.
     """
-    asked = _followed(tokens, "validation", settings.candidates_wanted)
-    learned = _followed(tokens, "train", settings.training_pairs_wanted)
+    asked = enough_followed(tokens, "validation", settings.candidates_wanted, fewest=FEWEST_PAIRS)
+    learned = enough_followed(tokens, "train", settings.training_pairs_wanted, fewest=FEWEST_PAIRS)
     top: Vectors | None = None
     for vectors in _vectors(objective, tokens, *asked, max_length=max_length):
         for row in recalls(vectors):
@@ -111,17 +110,6 @@ def next_sentence_rows(
         [text for text in asked.first for _ in range(DEPTH)], [asked.second[i] for i in near_QK.flat]
     ).reshape(near_QK.shape)
     yield reranked(near_QK, score_QK) | {"group": NEXT_SENTENCE}
-
-
-def _followed(tokens: Tokens, split: Literal["train", "validation"], count: int) -> Followed:
-    found = followed_sentences(getattr(tokens, split), tokens.tokenizer, count)
-    if (there := len(found.first)) < FEWEST_PAIRS:
-        raise MeasureError(
-            f"data.{split} has {there} {'pair' if there == 1 else 'pairs'} of sentences that follow each other in "
-            f"a document and stand nowhere else, but needs {FEWEST_PAIRS}; give more text, or leave "
-            f"{NEXT_SENTENCE} out of the measure's tasks."
-        )
-    return found
 
 
 def relatedness(vectors: Vectors, related_P: Sequence[float]) -> Row:

@@ -1,7 +1,7 @@
 """What a spec may say about syntax without supervision and about masked LM's assumption. No torch, no
 mathematics."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -46,7 +46,9 @@ class ConditionalIndependenceSettings(MeasureSettings):
     """Sentences unless given below: 300, or 3,000."""
     sentences: int | None = Field(None, ge=20)
     """Sentences of the validation text from its start, each with one pair; fewer if it has fewer."""
-    ratios: tuple[float, ...] = Field((0.05, 0.15, 0.3, 0.4, 0.6, 0.8), min_length=1, strict=False)
+    ratios: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(
+        (0.05, 0.15, 0.3, 0.4, 0.6, 0.8), min_length=1, strict=False
+    )
     """Probabilities with which each of the other tokens is hidden, too."""
 
     @property

@@ -1,9 +1,9 @@
 """What a spec may say about retrieval and generation. No torch, no mathematics."""
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from ablations.measures.settings import MeasureSettings
 from ablations.tasks.catalogue import TASKS
@@ -81,8 +81,15 @@ class GenerationSettings(MeasureSettings):
     """Logits are divided by it before a token is drawn; 1 draws by the model's own probabilities."""
     top_p: float = Field(1.0, gt=0, le=1)
     """Tokens are drawn from the most probable ones that together have this probability (Holtzman et al. 2020)."""
-    iterations: tuple[int, ...] = Field((1, 4, 10), min_length=1, strict=False)
+    iterations: tuple[Annotated[int, Field(ge=1)], ...] = Field((1, 4, 10), min_length=1, strict=False)
     """Numbers of steps of mask-predict, ascending; each is a way of its own, and the last one the main one."""
+
+    @field_validator("iterations")
+    @classmethod
+    def _ascending(cls, iterations: tuple[int, ...]) -> tuple[int, ...]:
+        if list(iterations) != sorted(iterations):
+            raise ValueError("must ascend, as the last number is the main one; put them in order")
+        return iterations
 
     @property
     def sentences_wanted(self) -> int:
