@@ -11,6 +11,7 @@ from ablations.errors import MeasureError
 from ablations.measures.cca import WARNED_BELOW
 from ablations.measures.geometry import doubt
 from ablations.measures.layer_change import small_groups
+from ablations.measures.pools import types_within
 from ablations.measures.sample import Sample
 from ablations.measures.settings import (
     GeometrySettings,
@@ -165,5 +166,10 @@ def caveats(measures: Iterable[StateMeasure], sample: Sample, *, width: int, rem
                     f"token_information: {settings.clusters:,} clusters and not the usual {usual:,}; its numbers "
                     f"compare with those of as many clusters and tokens."
                 )
-            case GeometrySettings() if said := doubt(n, width=width):
+            case NeighboursSettings() if 2 <= (types := types_within(sample, settings)) < settings.types:
+                yield (
+                    f"neighbours: {types:,} types and not {settings.types:,}, as the others occur fewer than "
+                    f"{settings.occurrences:,} times; {remedy}."
+                )
+            case GeometrySettings() if said := doubt(n, width=width, remedy=remedy):
                 yield said

@@ -490,6 +490,15 @@ def test_sentences_of_one_token_have_no_neighbours_to_know_of(place):
     ]
 
 
+def test_a_pool_of_fewer_types_than_are_asked_for_says_so(place):
+    quietly(tiny_models.save(place / "bert"), place, measures=[SHAPE, NEAR.model_copy(update={"types": 1000})])
+    counts = Counter(" ".join(TEXT).split())
+    types = sum(count >= 21 for count in counts.values())
+    assert 2 <= types < 1000
+    said = f"neighbours: {types} types and not 1,000, as the others occur fewer than 21 times; give more text."
+    assert said in notices(place)
+
+
 def test_a_page_of_next_to_no_tokens_says_what_it_is_worth(place):
     (place / "text.txt").write_text("a b\nb c\nc a\n")
     assert set(quietly(tiny_models.save(place / "bert"), place)["measure"]) == {"geometry"}

@@ -89,14 +89,18 @@ def geometry(
             yield _row("update_norm", found, width=states_ND.shape[1]) | {"layer": layer, "layer_to": layer + 1}
 
 
-def doubt(tokens: int, *, width: int) -> str | None:
-    """Why these numbers of so few tokens say little of the layers, in a sentence; None if they are enough."""
+def doubt(tokens: int, *, width: int, remedy: str) -> str | None:
+    """Why these numbers of so few tokens say little of the layers, in a sentence; None if they are enough.
+
+    Args:
+        remedy: how more tokens can be had.
+    """
     if tokens >= FEW_BELOW * width:
         return None
     return (
         f"geometry: {tokens:,} tokens are fewer than {FEW_BELOW} for each of the {width:,} units of the width, so "
         f"that their number bounds or lowers both counts of dimensions; read them beside their floors and the "
-        f"untrained twin, and give more text."
+        f"untrained twin, and {remedy}."
     )
 
 

@@ -42,13 +42,18 @@ def require_occurrences(sample: Sample, settings: NeighboursSettings) -> None:
     Raises:
         MeasureError: fewer than two types with as many occurrences as the pool takes of each.
     """
-    types = len(_types(sample, settings))
+    types = types_within(sample, settings)
     if types < 2:
         second = np.sort(np.bincount(sample.token_N, minlength=2))[-2]
         raise MeasureError(
             f"neighbours needs 2 types of {settings.occurrences} occurrences or more, but the text has {types}, "
             f"and the count of its second most frequent type is {second}; use more text or fewer occurrences."
         )
+
+
+def types_within(sample: Sample, settings: NeighboursSettings) -> int:
+    """How many types the pool has: as many as are asked for, or all with enough occurrences."""
+    return len(_types(sample, settings))
 
 
 def pools(sample: Sample, settings: NeighboursSettings) -> list[Pool]:
