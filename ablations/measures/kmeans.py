@@ -93,7 +93,7 @@ class Points:
         sample = rng.choice(len(x_ND), min(len(x_ND), SAMPLE * max(clusters, 1000)), replace=False)
         sample_SD = x_ND[self._index(sample)]
         centres_KD = _seeds(sample_SD, clusters, rng)
-        if _rounding_changes(sample_SD, centres_KD) <= MISTAKEN:
+        if 0 < _rounding_changes(sample_SD, centres_KD) <= MISTAKEN:  # 0: nothing is rounded here
             with _rounded_products():
                 centres_KD = _passes(x_ND, centres_KD)
         return _passes(x_ND, centres_KD)
