@@ -89,10 +89,12 @@ def validate(specs: tuple[Path, ...], schema: bool, claims_schema: bool, data_ro
     """Check spec files and the claims they name: every problem at once, a line each, on stderr.
 
     With --data-root also the files of text, lexica and treebanks that they name, as `plan` and `run` do: that they
-    are there and have the columns. A file in a folder called claims is checked as a file of claims.
+    are there and have the columns; and which tasks have no files there, as these would not be run. A file in a
+    folder called claims is checked as a file of claims.
     """
     from ablations import claimfile, grid, specfile
     from ablations.errors import SpecError
+    from ablations.measurable import tasks_not_run
     from ablations.wording import several
 
     if schema or claims_schema:
@@ -115,6 +117,10 @@ def validate(specs: tuple[Path, ...], schema: bool, claims_schema: bool, data_ro
 
                 named_files.check(path, experiment, planned, data_root=data_root.absolute())
             click.echo(f"{path}: good, {several(len(planned), 'run')}")
+            if data_root is not None:
+                arms = {run.arm: run.settings for run in planned}
+                for said in tasks_not_run(experiment.measures, list(arms.items()), data_root=data_root.absolute()):
+                    click.echo(f"  {said}")
         except SpecError as error:
             wrong = True
             click.echo(str(error), err=True)

@@ -13,7 +13,8 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from ablations.problems import Fault, KeyPath
-from ablations.spec import LONGEST_NAME, Arm, Grid, identity, nodes
+from ablations.repeats import identity
+from ablations.spec import LONGEST_NAME, Arm, Grid, nodes
 from ablations.wording import guess, listed, number, shown
 
 MOST_ARMS = 10_000

@@ -8,6 +8,7 @@ from typing import Any
 
 from ablations import claimfile, fairness, grid, named_files, plan, runs, specfile
 from ablations.errors import SpecError
+from ablations.files_read import files_now
 from ablations.measurable import RunMeasure, caveats, for_run
 from ablations.runs import PlannedRun
 from ablations.spec import Experiment
@@ -83,7 +84,7 @@ class Workspace:
         """What of it is not computed to the end."""
         from ablations.measured import missing
 
-        return missing(item.directory.path, self._measures_of(item))
+        return missing(item.directory.path, self._measures_of(item), data_root=self.data_root)
 
     def _measures_of(self, item: PlannedRun) -> list[RunMeasure]:
         """What is to be computed from a run."""
@@ -150,7 +151,7 @@ class Workspace:
 
         measures = self.experiment.measures
         asked = [settings for item in self.planned for settings in for_run(measures, item.run.settings)]
-        keys = list({key(settings) for settings in (*asked, *measures)})
+        keys = {key(settings): files_now(settings, self.data_root) for settings in (*asked, *measures)}
         compared = comparing.rows(self.folder)
         table = gathering.gather(self.experiment.name, self.planned, keys=keys, compared=compared)
         gathering.write(table, self.folder)

@@ -1,6 +1,6 @@
 """From the rows of each run, and its log, to the one table of an experiment."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,19 @@ from ablations import logged, measured, results
 from ablations.errors import ResultsError
 from ablations.runs import PlannedRun
 
+MUST_AGREE = {
+    "sample": "tokens than the runs before it; start `ablate measure` again",
+    "files": "files than the runs before it, which are not there now; put them back and start `ablate run` again",
+}
+"""What the rows of a measure must have read alike in all runs on a text; and what to do where they have not."""
+
 
 def gather(
-    experiment: str, planned: Sequence[PlannedRun], *, keys: Sequence[str], compared: pd.DataFrame | None = None
+    experiment: str,
+    planned: Sequence[PlannedRun],
+    *,
+    keys: Mapping[str, str | None],
+    compared: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """The rows of all runs that were computed with this experiment's measures, and those of pairs of its runs.
 
@@ -22,27 +32,26 @@ def gather(
     rows are left out.
 
     Args:
+        keys: of the measures, with `files_now` of each: rows that were computed from files of other
+            content are left out.
         compared: the rows of `comparing.rows`, of which those of other runs or settings are left out.
 
     Raises:
-        ResultsError: two runs on the same text were measured on different tokens.
+        ResultsError: two runs on the same text were measured on different tokens or files.
     """
     tables = []
-    samples: dict[tuple[str, str], str] = {}
+    read: dict[tuple[str, str, str], str] = {}
     for item in planned:
-        rows = measured.rows(item.directory.path)
-        rows = rows[rows["key"].isin(list(keys))]
+        rows = measured.of_these(measured.rows(item.directory.path), keys)
         if rows.empty:
             continue
-        for key, sample in rows[["key", "sample"]].drop_duplicates().dropna().to_numpy().tolist():
-            if samples.setdefault((item.tokens, key), sample) != sample:
-                raise ResultsError(
-                    f"{item.directory.path}: was measured on other tokens than the runs before it; "
-                    f"start `ablate measure` again."
-                )
+        for what, remedy in MUST_AGREE.items():
+            for key, digest in rows[["key", what]].drop_duplicates().dropna().to_numpy().tolist():
+                if read.setdefault((item.tokens, key, what), digest) != digest:
+                    raise ResultsError(f"{item.directory.path}: was measured on other {remedy}.")
         tables.append(_as_table(pd.concat([rows, pd.DataFrame(_logged(rows, item))]), experiment, item))
     if compared is not None:
-        tables += _comparisons(compared[compared["key"].isin(list(keys))], experiment, planned)
+        tables += _comparisons(compared[compared["key"].isin(keys)], experiment, planned)
     return results.concat(tables)
 
 
@@ -72,7 +81,7 @@ def _logged(rows: pd.DataFrame, item: PlannedRun) -> Iterator[dict[str, Any]]:
 
 
 def _as_table(rows: pd.DataFrame, experiment: str, item: PlannedRun) -> pd.DataFrame:
-    named = rows.drop(columns=["key", "sample"]).assign(
+    named = rows.drop(columns=measured.OWN_COLUMNS, errors="ignore").assign(
         experiment=experiment, run_id=item.run_id, arm=item.run.arm, seed=item.run.seed
     )
     records = named.astype(object).where(named.notna(), None).to_dict("records")

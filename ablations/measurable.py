@@ -23,6 +23,7 @@ from ablations.tasks.settings import (
     MinimalPairsSettings,
     ProbingSettings,
     TaskSettings,
+    TreesSettings,
 )
 from ablations.tasks.structural_settings import StructuralProbeSettings
 from ablations.tasks.syntax_settings import ConditionalIndependenceSettings, ParsingSettings
@@ -109,9 +110,7 @@ def caveats(measures: Sequence[Measure], runs: Sequence[tuple[str, RunSettings]]
             arms = listed([arm for arm, kind in unfit if kind == objective], "and")
             _, lacks = _needs(settings) or LACKS[settings.kind]
             sentences[f"{settings.kind}: not run for {arms}: {objective} {lacks}."] = None
-        for (task, problem), arms_without in _not_run(settings, runs, data_root).items():
-            where = "" if len(arms_without) == len(runs) else f" for {listed(arms_without, 'and')}"
-            sentences[f"{settings.kind}: {task} not run{where}: {problem}."] = None
+        sentences |= dict.fromkeys(_not_run(settings, runs, data_root))
     quick = [settings.kind for settings in measures if getattr(settings, "effort", "full") == "quick"]
     if quick:
         kinds = listed(quick, "and")
@@ -119,17 +118,26 @@ def caveats(measures: Sequence[Measure], runs: Sequence[tuple[str, RunSettings]]
     return list(sentences)
 
 
-def _not_run(
-    settings: RunMeasure, runs: Sequence[tuple[str, RunSettings]], data_root: Path
-) -> dict[tuple[str, str], list[str]]:
+def tasks_not_run(
+    measures: Sequence[Measure], runs: Sequence[tuple[str, RunSettings]], *, data_root: Path
+) -> list[str]:
+    """Those of `caveats` that a file could mend: which tasks are not run, and why."""
+    asked = [settings for settings in measures if not isinstance(settings, RunDistanceSettings)]
+    return [sentence for settings in asked for sentence in _not_run(settings, runs, data_root)]
+
+
+def _not_run(settings: RunMeasure, runs: Sequence[tuple[str, RunSettings]], data_root: Path) -> Iterator[str]:
     """Tasks of a measure that cannot be run, each with the reason, and the arms of which it is so."""
     found: dict[tuple[str, str], list[str]] = {}
     for arm, run in runs:
         for part in _parts(settings, run.data):
             problem = _problem(part, run.data, data_root)
             if isinstance(part, TaskSettings | RetrievalSettings) and problem is not None:
-                found.setdefault((part.tasks[0], problem), []).append(arm)
-    return found
+                task = part.task if isinstance(part, RetrievalSettings) else part.task.name
+                found.setdefault((task, problem), []).append(arm)
+    for (task, problem), arms_without in found.items():
+        where = "" if len(arms_without) == len(runs) else f" for {listed(arms_without, 'and')}"
+        yield f"{settings.kind}: {task} not run{where}: {problem}."
 
 
 def _parts(settings: RunMeasure, data: Data) -> tuple[RunMeasure, ...]:
@@ -148,6 +156,19 @@ def _problem(part: RunMeasure, data: Data, data_root: Path) -> str | None:
             return part.problem(data, data_root)
         case _:
             return None
+
+
+def lacks_labels(settings: Measure, data: Data) -> str | None:
+    """Why a measure that names no treebank cannot have the labels it asks for from a text; None if it can, or asks
+    for none."""
+    if data.kind == "language" or getattr(settings, "treebank", None) is not None:
+        return None
+    remedy = "set treebank to a CoNLL-U or parquet file"
+    if isinstance(settings, TreesSettings):
+        return f"data of kind {data.kind} has no trees; {remedy}, or leave {settings.kind} out"
+    if "part_of_speech" in getattr(settings, "groups", ()):
+        return f"groups has part_of_speech, but data of kind {data.kind} has none; {remedy}, or leave it out"
+    return None
 
 
 def suits(settings: RunMeasure | RunDistanceSettings, run: RunSettings) -> bool:

@@ -2,7 +2,8 @@
 
 A run is shared by experiments, which may ask for the same measure with other settings. `measures.parquet`
 in the run's folder therefore keeps, beside the columns of the table, the key of the settings that each row
-was computed with and the digest of the sample it read; an experiment takes the rows that match its own.
+was computed with and the digests of the sample and of the files it read; an experiment takes the rows that match
+its own.
 `refused.json` beside it says why others could not be computed: {key: sentence}.
 """
 
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from ablations.files_read import files_now
 from ablations.measurable import Measure, RunMeasure
 from ablations.measures.settings import MeasureSettings
 from lightning_modules.files import atomic, read_json, write_json
@@ -20,8 +22,11 @@ from lightning_modules.files import atomic, read_json, write_json
 FIRST_VERSION = 3
 """Of the kinds of measures that `VERSIONS` does not name."""
 
+OWN_COLUMNS = ["key", "sample", "files"]
+"""What is kept beside the columns of the table."""
+
 VERSIONS = {
-    **{"token_information": 5, "run_distance": 4, "fine_tuning": 5},
+    **{"token_information": 5, "run_distance": 4, "fine_tuning": 5, "parsing": 4},
     **{"frozen_features": 4, "probing": 4, "baselines": 4},
 }
 """Raised, a kind at a time, when its rows come out otherwise from the same settings: rows of that kind, and no
@@ -37,13 +42,25 @@ def key(settings: Measure) -> str:
 
 def called(settings: Measure) -> str:
     """A measure as the commands name it: its kind, and the task where it is of one: ``baselines mrpc``."""
-    return " ".join([settings.kind, *getattr(settings, "tasks", ())])
+    return " ".join([settings.kind, *(getattr(settings, "tasks", None) or ())])
 
 
 def rows(run_dir: Path) -> pd.DataFrame:
-    """A run's rows with the columns `key` and `sample`; empty before the first measure."""
+    """A run's rows, with `OWN_COLUMNS`; empty before the first measure."""
     path = run_dir / "measures.parquet"
-    return pd.read_parquet(path) if path.exists() else pd.DataFrame(columns=["key", "sample"])
+    found = pd.read_parquet(path) if path.exists() else pd.DataFrame(columns=OWN_COLUMNS)
+    return found if "files" in found else found.assign(files=None)
+
+
+def of_these(there: pd.DataFrame, measures: Mapping[str, str | None]) -> pd.DataFrame:
+    """The rows of some measures, without those that were computed from files of other content.
+
+    Args:
+        measures: by key, with `files_now`. Where that is unknown, or was when the row was computed, rows stay.
+    """
+    now = there["key"].map(measures)
+    same = now.isna() | there["files"].isna() | (there["files"] == now)
+    return there[there["key"].isin(measures) & same]
 
 
 def checkpoints(run_dir: Path, settings: MeasureSettings) -> dict[int | None, Path]:
@@ -57,20 +74,22 @@ def checkpoints(run_dir: Path, settings: MeasureSettings) -> dict[int | None, Pa
     return dict(sorted(kept.items())) or last
 
 
-def missing(run_dir: Path, measures: Sequence[RunMeasure], *, again: bool = False) -> list[RunMeasure]:
-    """The measures of one run, as `measurable.for_run` gives them, that have no rows yet for these settings, at
-    some checkpoint they ask for; `again`, all."""
+def missing(
+    run_dir: Path, measures: Sequence[RunMeasure], *, data_root: Path, again: bool = False
+) -> list[RunMeasure]:
+    """The measures of one run, as `measurable.for_run` gives them, that have no rows yet for these settings and
+    files, at some checkpoint they ask for; `again`, all."""
     there = rows(run_dir)
-    return [settings for settings in measures if again or _open(run_dir, settings, there)]
+    return [settings for settings in measures if again or _open(run_dir, settings, there, data_root)]
 
 
-def open_checkpoints(run_dir: Path, settings: RunMeasure) -> dict[int | None, Path]:
-    """Those of `checkpoints` that have no rows yet for these settings."""
-    return _open(run_dir, settings, rows(run_dir))
+def open_checkpoints(run_dir: Path, settings: RunMeasure, *, data_root: Path) -> dict[int | None, Path]:
+    """Those of `checkpoints` that have no rows yet for these settings and files."""
+    return _open(run_dir, settings, rows(run_dir), data_root)
 
 
-def _open(run_dir: Path, settings: RunMeasure, there: pd.DataFrame) -> dict[int | None, Path]:
-    own = there[there["key"] == key(settings)]
+def _open(run_dir: Path, settings: RunMeasure, there: pd.DataFrame, data_root: Path) -> dict[int | None, Path]:
+    own = of_these(there, {key(settings): files_now(settings, data_root)})
     steps = {None, *own["step"].tolist()} if len(own) else set()
     return {step: path for step, path in checkpoints(run_dir, settings).items() if step not in steps}
 

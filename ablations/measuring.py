@@ -1,5 +1,6 @@
 """From a run's checkpoints to its rows."""
 
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,17 @@ import pandas as pd
 import torch
 
 from ablations.errors import DataError, MeasureError
+from ablations.files_read import files_now
 from ablations.measurable import RunMeasure
-from ablations.measured import called, checkpoints, key, missing, note_refusals, open_checkpoints, put
+from ablations.measured import (
+    called,
+    checkpoints,
+    key,
+    missing,
+    note_refusals,
+    open_checkpoints,
+    put,
+)
 from ablations.measures.geometry import geometry
 from ablations.measures.influence import group_influence, influence
 from ablations.measures.layer_change import group_changes, layer_change
@@ -62,9 +72,11 @@ def measure(
         CheckpointError: the checkpoint is missing or damaged.
     """
     todo: dict[Path, list[RunMeasure]] = {}
-    for settings in missing(directory.path, measures, again=again):
-        find = checkpoints if again else open_checkpoints
-        for path in find(directory.path, settings).values():
+    for settings in missing(directory.path, measures, data_root=data_root, again=again):
+        at = checkpoints(directory.path, settings)
+        if not again:
+            at = open_checkpoints(directory.path, settings, data_root=data_root)
+        for path in at.values():
             todo.setdefault(path, []).append(settings)
     if not todo:
         return
@@ -75,15 +87,20 @@ def measure(
         readings.forget_states()
         # Those of one task one after the other: they share its examples, and fine-tuning looks at the training
         # examples' states that frozen features have read. (Probes read all layers, of another choice of examples.)
-        for settings in sorted(wanted, key=lambda settings: getattr(settings, "tasks", ())):
+        for settings in sorted(wanted, key=lambda settings: getattr(settings, "tasks", None) or ()):
             say(f"measuring {called(settings)} at step {step:,}")
             try:
                 rows, sample = rows_of(readings, settings, say=say)
             except (MeasureError, DataError) as error:
                 refused.setdefault(key(settings), {})[str(error)] = None
                 continue
-            frame = pd.DataFrame(rows).assign(measure=settings.kind, step=step, key=key(settings), sample=sample)
-            put(directory.path, frame)
+            except Exception as error:  # a bug in one measure must not take the others along; the log has it
+                traceback.print_exc()
+                refused.setdefault(key(settings), {})[f"{type(error).__name__}: {error}"] = None
+                continue
+            about = {"measure": settings.kind, "step": step, "key": key(settings)}
+            own = about | {"sample": sample, "files": files_now(settings, data_root)}
+            put(directory.path, pd.DataFrame(rows).assign(**own))
     tried = {key(settings): called(settings) for wanted in todo.values() for settings in wanted}
     note_refusals(directory.path, {own: " ".join(why) for own, why in refused.items()}, tried=tried)
     if refused:

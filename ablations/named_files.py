@@ -37,7 +37,7 @@ def self_contained(spec: Path, planned: Sequence[Run], *, data_root: Path) -> tu
 def check(spec: Path, experiment: Experiment, planned: Sequence[Run], *, data_root: Path) -> None:
     """Look for every file that the spec names, the treebanks of its measures included, which are read whole.
 
-    Tasks whose files are missing are no problem: they are left out, and the page says so.
+    Tasks whose files are missing are no problem: they are left out, as `measurable.caveats` says.
 
     Raises:
         SpecProblems: all that is wrong with them, in the order of the spec.

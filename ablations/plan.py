@@ -10,7 +10,7 @@ from ablations.calibration import TIMED_BESIDES, Calibration, makespan
 from ablations.claimfile import Claims
 from ablations.cost import ValidationText
 from ablations.launch import threads_per_process
-from ablations.measurable import RunMeasure, for_run
+from ablations.measurable import RunMeasure, for_run, tasks_not_run
 from ablations.measures.settings import RunDistanceSettings
 from ablations.runs import PlannedRun
 from ablations.spec import Experiment
@@ -50,6 +50,7 @@ def plan(
         for item in planned
     ]
     runs = [run for run, _ in told]
+    by_arm = {item.run.arm: item.run.settings for item in planned}
     pairs, comparing = _distances(experiment, planned, calibration, out=out, texts=texts)
     unknown = [kind for run, kinds in told if is_open(run) for kind in kinds]
     unknown += ["run_distance"] if comparing is None else []
@@ -62,7 +63,12 @@ def plan(
         "runs": runs,
         "pairs_to_compare": pairs,
         "left_out": left_out,
-        "notes": [*_operations(planned), *_to_measure(runs), *_uncounted(experiment, left_out)],
+        "notes": [
+            *_operations(planned),
+            *_to_measure(runs),
+            *tasks_not_run(experiment.measures, list(by_arm.items()), data_root=data_root),
+            *_uncounted(experiment, left_out),
+        ],
         "seconds": total if total or not left_out else None,
     }
 
@@ -164,7 +170,7 @@ def _run(
     if item.directory.is_done():
         from ablations.measured import missing
 
-        todo = missing(item.directory.path, measures)
+        todo = missing(item.directory.path, measures, data_root=data_root)
         lacks = unmeasured(item, todo)
         if todo:
             training, other = 0.0, calibration.measuring(settings, todo, threads=threads, validation=validation)

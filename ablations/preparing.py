@@ -18,9 +18,7 @@ from ablations.runs import PlannedRun
 from ablations.tasks.catalogue import TASKS
 from ablations.tasks.next_sentences import enough_followed
 from ablations.tasks.retrieval import FEWEST_PAIRS
-from ablations.tasks.settings import TaskSettings
-from ablations.tasks.structural_settings import StructuralProbeSettings
-from ablations.tasks.syntax_settings import ParsingSettings
+from ablations.tasks.settings import TaskSettings, TreesSettings
 from ablations.tasks.use_settings import NEXT_SENTENCE, RetrievalSettings
 from lightning_modules.config import RunSettings
 from lightning_modules.data import tokens
@@ -104,9 +102,9 @@ def _require_for_training(run: RunSettings, tokens: Tokens, seen: set[str]) -> N
 
 
 def _require_for_measuring(run: RunSettings, texts: Texts, settings: Measure) -> None:
-    """Refuse what measuring would refuse: too little text, or labels that nothing has."""
-    if isinstance(settings, ParsingSettings | StructuralProbeSettings):
-        _require_trees(run, texts, settings)
+    """Refuse what measuring would refuse: too little text, or a treebank that is missing or damaged."""
+    if isinstance(settings, TreesSettings) and settings.treebank is not None:
+        read_treebank(texts.data_root / settings.treebank)
     if isinstance(settings, TaskSettings):
         _require_other_half(run, settings)
     if isinstance(settings, RetrievalSettings):
@@ -116,26 +114,8 @@ def _require_for_measuring(run: RunSettings, texts: Texts, settings: Measure) ->
     width, objective = run.encoder.hidden_size, run.objective.kind
     _, sample = texts.validation(settings)
     require_enough_text(settings, sample, texts.tokens, hidden_size=width, objective=objective)
-    if not isinstance(settings, LabelledSettings):
-        return
-    if settings.treebank is not None:
+    if isinstance(settings, LabelledSettings) and settings.treebank is not None:
         texts.treebank(settings.treebank, settings)
-    elif "part_of_speech" in getattr(settings, "groups", ()) and "tag" not in sample.labels:
-        raise MeasureError(
-            f"groups has part_of_speech, but data of kind {run.data.kind} has none; set treebank to a CoNLL-U or "
-            f"parquet file, or leave part_of_speech out."
-        )
-
-
-def _require_trees(run: RunSettings, texts: Texts, settings: ParsingSettings | StructuralProbeSettings) -> None:
-    """Refuse text without trees, and a treebank that is missing or damaged."""
-    if settings.treebank is not None:
-        read_treebank(texts.data_root / settings.treebank)
-    elif run.data.kind != "language":
-        raise MeasureError(
-            f"data of kind {run.data.kind} has no trees; set treebank to a CoNLL-U or parquet file, or leave "
-            f"{settings.kind} out."
-        )
 
 
 def _require_followed(run: RunSettings, texts: Texts, settings: RetrievalSettings) -> None:
@@ -148,7 +128,7 @@ def _require_followed(run: RunSettings, texts: Texts, settings: RetrievalSetting
 
 def _require_other_half(run: RunSettings, settings: TaskSettings) -> None:
     """Refuse a task that learns from the rows that the text has."""
-    for task in (TASKS[name] for name in settings.tasks):
+    for task in (TASKS[name] for name in settings.tasks or ()):
         if task.half is not None and task.half == getattr(run.data, "half", None):
             raise MeasureError(
                 f"{task.name} learns from the {task.half} half of its file, which is the text's; set data.half to "

@@ -4,17 +4,16 @@ A spec writes only what it decides. Its sections stay here as they were written:
 them, and `lightning_modules.config` says what they may hold and fills in what they leave out.
 """
 
-import json
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
-from pydantic_core import PydanticCustomError
 
 from ablations.measurable import Measure
 from ablations.problems import KeyPath
+from ablations.repeats import refuse_repeated
 from ablations.tasks.settings import beside_others
 from ablations.wording import listed, shown
 from lightning_modules.config import RunSettings, Settings
@@ -64,30 +63,14 @@ ArmName = Annotated[
 # Lists -----------------------------------------------------------------------------------------------
 
 
-def identity(value: Any) -> Hashable:
-    """Equal for two written values exactly if they mean the same: for 1 and 1.0, not for 1 and true."""
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
-        return value
-    return type(value).__name__, json.dumps(value, sort_keys=True, default=str)
-
-
-def _refuse_repeated(names: Iterable[Any]) -> None:
-    seen: set[Hashable] = set()
-    for index, name in enumerate(names):
-        if identity(name) in seen:
-            context = {"sentence": f"has {shown(name)} twice; each may be there once", "at": (index,)}
-            raise PydanticCustomError("sentence", "{sentence}", context)
-        seen.add(identity(name))
-
-
 def _each_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    _refuse_repeated(values)
+    refuse_repeated(values)
     return values
 
 
 def each_kind_once(measures: tuple[Any, ...]) -> tuple[Any, ...]:
     """The measures, if no kind is there twice: their rows could not be told apart."""
-    _refuse_repeated(measure.kind for measure in measures)
+    refuse_repeated(measure.kind for measure in measures)
     return measures
 
 

@@ -15,6 +15,7 @@ from ablations import claimfile, yamlfile
 from ablations.errors import AblationsError, SpecError
 from ablations.fairness import unmatched
 from ablations.grid import arm_faults, expand, runs, shared
+from ablations.measurable import lacks_labels, suits
 from ablations.problems import Fault, KeyPath, Problem, SpecProblems
 from ablations.sentences import faults
 from ablations.spec import SECTIONS, Arm, Experiment, Grid, Run
@@ -43,6 +44,7 @@ def load(path: Path) -> Experiment:
         if why := unmatched(experiment.match, kinds):
             found.append(Fault(("match",), why, "value"))
         found += _tasks_of_other_text(experiment, resolved)
+        found += _labels_of_other_text(experiment, resolved)
     problems = {
         *document.problems,
         *claimfile.problems(document, spec=path),
@@ -163,7 +165,7 @@ def _tasks_of_other_text(experiment: Experiment, resolved: Iterable[Run]) -> Ite
     for index, settings in enumerate(experiment.measures):
         if not isinstance(settings, TaskSettings):
             continue
-        for place, name in enumerate(settings.tasks):
+        for place, name in enumerate(settings.tasks or ()):
             own = TASKS[name].built_in
             if arms[not own]:
                 of, text = ("the built-in language", "files") if own else ("files", "the built-in language")
@@ -173,6 +175,18 @@ def _tasks_of_other_text(experiment: Experiment, resolved: Iterable[Run]) -> Ite
                     f"{arms[not own][0]} of {text}; take {listed(fit)}"
                 )
                 yield Fault(("measures", index, "tasks", place), sentence, "value")
+
+
+def _labels_of_other_text(experiment: Experiment, resolved: Iterable[Run]) -> Iterator[Fault]:
+    """Measures that name no treebank and ask for labels that the text of an arm does not have."""
+    for index, settings in enumerate(experiment.measures):
+        lacks = (
+            why
+            for run in resolved
+            if suits(settings, run.settings) and (why := lacks_labels(settings, run.settings.data))
+        )
+        if (why := next(lacks, None)) is not None:
+            yield Fault(("measures", index), why, "value")
 
 
 def _sections(written: dict[str, Any]) -> dict[str, Any]:

@@ -103,7 +103,7 @@ def _train_and_measure(
     torch.set_num_threads(order["threads"])
     again = order["again"]
     with directory.lock():
-        if again or missing(directory.path, measures):
+        if again or missing(directory.path, measures, data_root=data_root):
             tokens = load_tokens(directory, data_root=data_root)
             measure(directory, tokens, measures, data_root=data_root, say=say, again=again)
     return DONE, None

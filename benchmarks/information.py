@@ -27,7 +27,7 @@ DIRECTIONS = 64
 
 
 def measure(*, tokens: int = TOKENS, width: int = WIDTH, clusters: int = CLUSTERS) -> Iterator[dict[str, Any]]:
-    """Time, memory and what more and exact passes would change, in a process of its own (5 GB at full size); once."""
+    """Time, memory and what more passes would change, in a process of its own (5 GB at full size); once."""
     command = [sys.executable, "-m", "benchmarks.information", *map(str, (tokens, width, clusters))]
     found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     what = f"information of {tokens:,} x {width}, {clusters:,} clusters"

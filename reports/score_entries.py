@@ -48,7 +48,8 @@ def listings(text: TableText, groups: Sequence[str | None]) -> list[Listing]:
             entries = [Entry(group, parts(group)[1]) for group in rest]
             folded.append(Listing(f"{task}, by {_kind(task)}", entries, text.scores[:1]))
     if text.series and series:
-        entries = [*(Entry(group, label) for group, label in series.items()), Entry(None, "the most")]
+        last = [entry._replace(label="the most") for entry in main]
+        entries = [*(Entry(group, label) for group, label in series.items()), *last]
         folded.append(Listing(text.series.title, entries, text.series.scores))
     return [Listing(text.title, main, text.scores), *folded]
 

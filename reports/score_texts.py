@@ -193,12 +193,11 @@ PARSING = TableText(
         Score("uuas_minus_adjacent", "above the adjacency chain"),
     ),
     beside=(
-        Beside("Adjacency chain", ("uuas_adjacent",), of_all=True),
-        Beside("Random trees", ("uuas_random",), of_all=True),
+        Beside("Adjacency chain", ("uuas_adjacent",)),
+        Beside("Random trees", ("uuas_random",)),
     ),
     floor="",
     chance="the adjacency chain",
-    of_all="gold trees",
     error="over sentences",
     series=Series(
         "sweeps",

@@ -27,11 +27,12 @@ GROUPED = {
     ("minimal_pairs", "accuracy"): ("blimp", "lm_syneval"),
     ("probing", "accuracy"): ("bigram_shift", "coordination_inversion"),
     ("conditional_independence", "joint_minus_chain"): ("ratio=0.15", "ratio=0.4", "ratio=0.8"),
+    ("parsing", "uuas"): ("sweeps=250", "ud_en_ewt"),
+    ("parsing", "uuas_adjacent"): ("ud_en_ewt",),
 }
 SINGLE = (
     *(("validation", name) for name in ("loss", "bleu")),
     *(("validation", name) for name in ("observed_clean", "observed_replaced", "recovered_replaced")),
-    *(("parsing", name) for name in ("uuas", "uuas_adjacent")),
     ("corruption", "collision_rate"),
 )
 

@@ -134,13 +134,13 @@ def _trees(arm, rng):
     if arm not in ("mlm", "untrained"):
         return
     for sweeps, value in ((250, 0.44), (500, 0.47), (1000, 0.49), (2000, 0.5)):
-        group = None if sweeps == 2000 else f"sweeps={sweeps}"
+        group = "ud_en_ewt" if sweeps == 2000 else f"sweeps={sweeps}"
         value += 0.03 * (arm == "mlm")
         yield _score("parsing", "uuas", group, value, 0.49, n=3_902, rng=rng)
         yield _score("parsing", "conditional_information", group, value / 90, None, n=90_000, rng=rng, noise=1e-5)
     for metric, share in (("uuas_adjacent", 0.49), ("uuas_random", 0.21)):
-        yield {"measure": "parsing", "metric": metric, "value": share, "n": 3_902}
-    yield _score("parsing", "uuas_minus_adjacent", None, value - 0.49, 0.0, n=3_902, rng=rng)
+        yield {"measure": "parsing", "metric": metric, "group": "ud_en_ewt", "value": share, "n": 3_902}
+    yield _score("parsing", "uuas_minus_adjacent", "ud_en_ewt", value - 0.49, 0.0, n=3_902, rng=rng)
 
 
 def _independence(arm, rng):

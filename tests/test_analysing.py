@@ -603,8 +603,8 @@ def test_too_few_tokens_for_a_measure_leave_the_others(place):
         quietly(place / "bert", place, measures=[CHANGE], name="nothing")
     there = sum(len(line.split()) for line in TEXT[:8])
     assert str(error.value) == (
-        f"layer_change needs at least 5 tokens per feature, 80 at a width of 16, but got {there}; capture more "
-        f"sentences or project the layer down first."
+        f"layer_change needs at least 5 tokens per feature, 80 at a width of 16, but got {there}; give more "
+        "tokens or fewer features."
     )
     assert not (place / "out/nothing").exists()
 

@@ -208,7 +208,7 @@ def test_a_step_larger_than_the_text_is_found_before_the_first_run(tmp_path, dat
         (
             {"kind": "layer_change", "tokens": 100},
             "layer_change needs at least 5 tokens per feature, 160 at a width of 32, but got {there}; "
-            "capture more sentences or project the layer down first.",
+            "give more tokens or fewer features.",
         ),
         (
             {"kind": "token_information", "tokens": 100, "clusters": 50},
@@ -259,6 +259,10 @@ def test_a_measure_that_is_missing_is_to_do_and_why_it_was_refused_is_said_every
     planned = ablate("plan", spec, *where).stdout
     assert re.search(r"untrained +0 +\w{10} +to measure ", planned)
     assert "\nTo measure: baselines (mrpc), geometry of untrained (seed 0).\n" in planned
+    not_run = f"baselines: sst2 not run: classification/sst2/train.parquet is not in {root}."
+    assert f"\n{not_run}\n" in planned
+    assert ablate("validate", spec, "--data-root", root).stdout == f"{spec}: good, 1 run\n  {not_run}\n"
+    assert ablate("validate", spec).stdout == f"{spec}: good, 1 run\n"
     assert "\nThe time leaves out geometry, which `ablate doctor` times.\n" in planned
     assert (
         "\nThe time leaves out baselines, of which nothing is known until a run of the kind was trained and "
@@ -285,7 +289,7 @@ def test_a_measure_that_is_missing_is_to_do_and_why_it_was_refused_is_said_every
     assert [text for text in said if text.startswith("Asked for")] == [
         f"Asked for, but refused: baselines mrpc: {run['refused']['baselines mrpc']}"
     ]
-    assert f"baselines: sst2 not run: classification/sst2/train.parquet is not in {root}." in said
+    assert not_run in said
     shutil.rmtree(damaged)
     assert ablate("run", spec, *where).exit_code == 0
     assert "1 run, 0 to do; time left: 0:00:00" in ablate("plan", spec, *where).stdout

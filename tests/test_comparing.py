@@ -134,7 +134,7 @@ def test_all_kept_checkpoints_are_compared_step_by_step(planned, tmp_path):
 
 def test_the_table_names_the_other_arm_and_leaves_out_runs_that_are_not_planned(planned, tmp_path):
     compare(tmp_path, planned)
-    keys = [key(ASKED)]
+    keys = {key(ASKED): None}
     table = gather("mine", planned, keys=keys, compared=comparing.rows(tmp_path))
     assert set(table["measure"]) == {"run_distance"}
     between = table[(table["arm"] == "mlm") & (table["seed"] == 1) & (table["metric"] == "pwcca")]
@@ -142,7 +142,7 @@ def test_the_table_names_the_other_arm_and_leaves_out_runs_that_are_not_planned(
     assert set(table[table["arm"] == "clm"]["group"]) == {"clm"}
     fewer = gather("mine", planned[:3], keys=keys, compared=comparing.rows(tmp_path))
     assert set(fewer["other_run_id"]) == {"000000mlm1", "000000clm0"}
-    assert gather("mine", planned, keys=["another"], compared=comparing.rows(tmp_path)).empty
+    assert gather("mine", planned, keys={"another": None}, compared=comparing.rows(tmp_path)).empty
 
 
 def test_the_standard_error_is_that_of_the_jackknife_over_sentences(planned, tokens, tmp_path):
@@ -180,7 +180,7 @@ def test_too_few_tokens_are_refused(planned, tokens, tmp_path):
     with pytest.raises(MeasureError) as error:
         compare(tmp_path, planned, ASKED.model_copy(update={"tokens": 70}))
     assert str(error.value) == (
-        f"PWCCA needs at least 5 tokens per feature, 80 at a width of 16, but got {there}; capture more "
-        f"sentences or project the layer down first."
+        f"PWCCA needs at least 5 tokens per feature, 80 at a width of 16, but got {there}; give more "
+        "tokens or fewer features."
     )
     assert comparing.rows(tmp_path).empty

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from ablations.errors import ResultsError
 from ablations.gathering import gather
 from ablations.logged import corruption
 from lightning_modules.config import MaskingSettings
@@ -27,7 +28,7 @@ ROWS = [
 @pytest.fixture
 def run(tmp_path):
     """A run's folder with rows of `validation` and a log of three validations and some training lines."""
-    pd.DataFrame(ROWS).assign(step=20, key="k", sample=None).to_parquet(tmp_path / "measures.parquet")
+    pd.DataFrame(ROWS).assign(step=20, key="k", sample=None, files=None).to_parquet(tmp_path / "measures.parquet")
     lines = [
         {"step": 5, "train/loss": 9.0},
         {"step": 10, "val/loss": 4.0, "val/predicted": 70},
@@ -44,7 +45,7 @@ def run(tmp_path):
 
 
 def test_learning_has_a_loss_and_a_gain_for_every_validation(run):
-    table = gather("x", [run], keys=["k"])
+    table = gather("x", [run], keys={"k": None})
     learning = table[table["measure"] == "learning"]
     assert learning[["step", "metric", "value", "floor", "n"]].to_numpy().tolist() == [
         [10, "loss", 4.0, 5.0, 70],
@@ -57,10 +58,28 @@ def test_learning_has_a_loss_and_a_gain_for_every_validation(run):
 
 
 def test_without_a_floor_nothing_is_said_of_learning(run):
-    rows = pd.DataFrame(ROWS[1:]).assign(step=20, key="k", sample=None)
+    rows = pd.DataFrame(ROWS[1:]).assign(step=20, key="k", sample=None, files=None)
     rows.to_parquet(run.directory.path / "measures.parquet")
-    assert "learning" not in gather("x", [run], keys=["k"])["measure"].tolist()
-    assert gather("x", [run], keys=["another"]).empty
+    assert "learning" not in gather("x", [run], keys={"k": None})["measure"].tolist()
+    assert gather("x", [run], keys={"another": None}).empty
+
+
+def test_runs_that_were_measured_on_different_files_are_not_put_into_one_table(run, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    of = SimpleNamespace(path=other, metrics=run.directory.metrics)
+    later = SimpleNamespace(directory=of, tokens="t", run_id="s", run=run.run)
+    for folder, digest in ((tmp_path, "a"), (other, "b")):
+        pd.DataFrame(ROWS).assign(step=20, key="k", sample=None, files=digest).to_parquet(
+            folder / "measures.parquet"
+        )
+    with pytest.raises(ResultsError) as error:
+        gather("x", [run, later], keys={"k": None})
+    assert str(error.value) == (
+        f"{other}: was measured on other files than the runs before it, which are not there now; put them back "
+        f"and start `ablate run` again."
+    )
+    assert gather("x", [run, later], keys={"k": "b"})["run_id"].unique().tolist() == ["s"]
 
 
 def test_corruption_has_its_shares_and_how_often_a_random_token_is_the_original(run):
@@ -69,7 +88,7 @@ def test_corruption_has_its_shares_and_how_often_a_random_token_is_the_original(
     lines = [{f"corruption/{name}": value for name, value in line.items()} for line in (shares, others)]
     with run.directory.metrics.open("a") as log:
         log.writelines(json.dumps({"step": 5 * i} | line) + "\n" for i, line in enumerate(lines, start=1))
-    table = gather("x", [run], keys=["k"])
+    table = gather("x", [run], keys={"k": None})
     rows = table[table["measure"] == "corruption"].set_index("metric")
     assert rows["value"].to_dict() == pytest.approx(
         {"hidden": 0.2, "masked": 0.1, "random": 0.05, "kept": 0.06, "collision_rate": 0.001 / 0.1}

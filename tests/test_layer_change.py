@@ -127,6 +127,6 @@ def test_too_few_tokens_for_the_width_are_refused_and_a_few_more_have_no_error()
     with pytest.raises(MeasureError) as error:
         list(changes([layer[:19] for layer in layers], sample.sentence_N[:19]))
     assert str(error.value) == (
-        "layer_change needs at least 5 tokens per feature, 20 at a width of 4, but got 19; capture more "
-        "sentences or project the layer down first."
+        "layer_change needs at least 5 tokens per feature, 20 at a width of 4, but got 19; give more "
+        "tokens or fewer features."
     )

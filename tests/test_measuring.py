@@ -9,8 +9,9 @@ import pytest
 import torch
 from pydantic import TypeAdapter
 
-from ablations import measured
+from ablations import measured, measuring
 from ablations.errors import MeasureError
+from ablations.files_read import files_now
 from ablations.measurable import RunMeasure
 from ablations.measures.sample import first_tokens
 from ablations.measures.settings import (
@@ -22,7 +23,7 @@ from ablations.measures.settings import (
 from ablations.measures.states import layer_states
 from ablations.measures.validation import bleu, chrf, translations, unigram_loss, validation
 from ablations.measuring import measure
-from ablations.tasks.settings import BaselinesSettings, ProbingSettings
+from ablations.tasks.settings import BaselinesSettings, MinimalPairsSettings, ProbingSettings
 from lightning_modules.callbacks import StopRequest
 from lightning_modules.data.module import evaluation_batches
 from lightning_modules.data.tokenizer import decode
@@ -117,7 +118,10 @@ def test_measuring_adds_what_is_missing_and_keeps_what_is_there(make_run, tokens
     said = []
     measure(directory, tokens, [change], data_root=directory.path, say=said.append)
     first = measured.rows(directory.path)
-    assert measured.missing(directory.path, [change, information, scores]) == [information, scores]
+    assert measured.missing(directory.path, [change, information, scores], data_root=directory.path) == [
+        information,
+        scores,
+    ]
     measure(directory, tokens, [change, information, scores], data_root=directory.path, say=said.append)
     rows = measured.rows(directory.path)
     pd.testing.assert_frame_equal(rows.iloc[: len(first)][first.columns], first, check_dtype=False)
@@ -127,7 +131,7 @@ def test_measuring_adds_what_is_missing_and_keeps_what_is_there(make_run, tokens
     assert by_layer["layer"].tolist() == [0, 1, 2]
     assert (by_layer["d"] == 5).all()
     other_settings = change.model_copy(update={"tokens": 500})
-    assert measured.missing(directory.path, [other_settings]) == [other_settings]
+    assert measured.missing(directory.path, [other_settings], data_root=directory.path) == [other_settings]
     digests = rows.groupby("measure")["sample"].unique()
     assert (
         digests["layer_change"][0]
@@ -143,7 +147,7 @@ def test_a_measure_that_is_refused_does_not_take_the_others_away(make_run, token
     scores = ValidationSettings(kind="validation", translations=5)
     with pytest.raises(MeasureError, match=r"^token_information: "):
         measure(directory, tokens, [too_many, scores], data_root=directory.path, say=lambda _: None)
-    assert measured.missing(directory.path, [too_many, scores]) == [too_many]
+    assert measured.missing(directory.path, [too_many, scores], data_root=directory.path) == [too_many]
 
 
 def test_a_damaged_file_of_a_task_takes_no_other_measure_away_and_the_run_says_why(make_run, tokens, tmp_path):
@@ -160,7 +164,7 @@ def test_a_damaged_file_of_a_task_takes_no_other_measure_away_and_the_run_says_w
     ]
     with pytest.raises(MeasureError) as error:
         measure(directory, tokens, [damaged, *later], data_root=tmp_path, say=lambda _: None)
-    assert measured.missing(directory.path, [damaged, *later]) == [damaged, later[0]]
+    assert measured.missing(directory.path, [damaged, *later], data_root=tmp_path) == [damaged, later[0]]
     why = measured.refusals(directory.path)
     assert list(why) == [measured.key(damaged), measured.key(later[0])]
     of_damaged, of_missing = why.values()
@@ -169,6 +173,71 @@ def test_a_damaged_file_of_a_task_takes_no_other_measure_away_and_the_run_says_w
     # What was said of others stays, what is there is said no longer.
     measured.note_refusals(directory.path, {}, tried=[measured.key(damaged)])
     assert list(measured.refusals(directory.path)) == [measured.key(later[0])]
+
+
+def test_a_bug_in_one_measure_takes_no_other_away_and_the_log_has_it(make_run, tokens, monkeypatch, capfd):
+    directory = make_run(settings(training={"max_steps": 1}))
+    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    change = LayerChangeSettings(kind="layer_change", tokens=400)
+    scores = ValidationSettings(kind="validation", translations=5)
+
+    def broken(*_):
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr(measuring, "layer_change", broken)
+    with pytest.raises(MeasureError) as error:
+        measure(directory, tokens, [change, scores], data_root=directory.path, say=lambda _: None)
+    assert str(error.value) == "layer_change: ZeroDivisionError: by zero"
+    assert measured.missing(directory.path, [change, scores], data_root=directory.path) == [change]
+    assert "Traceback (most recent call last)" in capfd.readouterr().err
+
+
+def test_a_task_is_measured_again_when_its_file_has_changed_and_not_when_it_is_gone(make_run, tokens, tmp_path):
+    directory = make_run(settings(training={"max_steps": 1}))
+    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    path = tmp_path / "lm_syneval/test.parquet"
+    path.parent.mkdir()
+
+    def write(pairs):
+        good = ["the cat sleeps"] * pairs
+        columns = {
+            "sentence_good": good,
+            "sentence_bad": ["the cat sleep"] * pairs,
+            "case": ["simple_agrmt"] * pairs,
+        }
+        pd.DataFrame(columns).to_parquet(path)
+
+    pairs = MinimalPairsSettings(kind="minimal_pairs", tasks=("lm_syneval",))
+    scores = ValidationSettings(kind="validation", translations=5)
+
+    def missing():
+        return measured.missing(directory.path, [pairs, scores], data_root=tmp_path)
+
+    def measured_pairs():
+        measure(directory, tokens, [pairs, scores], data_root=tmp_path, say=lambda _: None)
+        rows = measured.rows(directory.path)
+        return rows[(rows["measure"] == "minimal_pairs") & (rows["metric"] == "accuracy")]["n"].unique().tolist()
+
+    write(pairs=6)
+    assert measured_pairs() == [6]
+    assert missing() == []
+    content = path.read_bytes()
+    path.write_bytes(content)  # written again with what it had
+    assert missing() == []
+    write(pairs=9)
+    assert missing() == [pairs]
+    keys = {measured.key(one): files_now(one, tmp_path) for one in (pairs, scores)}
+    there = measured.of_these(measured.rows(directory.path), keys)
+    assert set(there["measure"]) == {"validation"}, "a table has no number of a file that is another one now"
+    assert measured_pairs() == [9]
+    assert missing() == []
+    path.unlink()
+    assert missing() == []
+    # Rows of before files were noted are taken to be of these.
+    write(pairs=6)
+    rows = measured.rows(directory.path).drop(columns="files")
+    rows.to_parquet(directory.path / "measures.parquet", index=False)
+    assert missing() == []
 
 
 def test_measuring_again_replaces_its_own_rows_and_no_others(make_run, tokens):
@@ -223,8 +292,8 @@ def test_every_kept_checkpoint_is_measured_and_what_is_there_is_not_measured_twi
     assert (untrained != at_end).all()
     # Rows of one step are lost: only that step is open.
     rows[rows["step"] != 2].to_parquet(directory.path / "measures.parquet", index=False)
-    assert measured.missing(directory.path, [all_steps, last]) == [all_steps]
-    assert list(measured.open_checkpoints(directory.path, all_steps)) == [2]
+    assert measured.missing(directory.path, [all_steps, last], data_root=directory.path) == [all_steps]
+    assert list(measured.open_checkpoints(directory.path, all_steps, data_root=directory.path)) == [2]
     said = []
     measure(directory, tokens, [all_steps], data_root=directory.path, say=said.append)
     assert said == ["measuring layer_change at step 2"]

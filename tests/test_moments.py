@@ -460,7 +460,7 @@ def test_tokens_of_all_batches_together_decide_whether_there_are_enough():
     for measure, label in ((cca, "CCA"), (svcca, "SVCCA"), (pwcca, "PWCCA")):
         assert complaint(measure, *sides(49)) == (
             f"{label} needs at least 5 tokens per feature, 50 at a width of 10, but got 49; "
-            f"capture more sentences or project the layer down first."
+            "give more tokens or fewer features."
         )
         for tokens in (50, 99):
             warning = (

@@ -137,6 +137,7 @@ def test_baselines_stand_beside_the_main_scores(tables):
     assert row_of(table, "sst2", "shuffled_score")["beside"] == pytest.approx({"Chance": 0.51})
     assert row_of(table, "xquad")["beside"]["TF-IDF or words"] == pytest.approx(0.14)
     parsing = tables["parsing"]
+    assert [row["label"] for row in parsing["rows"]] == ["ud_en_ewt"] * 2
     assert parsing["beside"] == ["Adjacency chain", "Random trees"]
     assert parsing["rows"][0]["beside"] == pytest.approx({"Adjacency chain": 0.49, "Random trees": 0.21})
     assert tables["generation"]["beside"] == ["Random tokens", "Real text"]

@@ -107,22 +107,22 @@ def test_rows_by_hand():
     few = np.zeros((len(pairs.sentence_P), 2))
     many = few.copy()
     many[1, 0], many[2, 1] = 0.9, 0.2
-    found = pd.DataFrame(tree_rows([first, second], pairs, {5: few, 10: many})).fillna({"group": ""})
+    found = pd.DataFrame(tree_rows([first, second], pairs, {5: few, 10: many}, treebank="gum"))
     by = found.set_index(["metric", "group"])
     assert by["value"].to_dict() == {
         ("uuas", "sweeps=5"): 2 / 4,
         ("conditional_information", "sweeps=5"): 0,
-        ("uuas", ""): 3 / 4,
-        ("conditional_information", ""): pytest.approx(1.1 / 18),
-        ("uuas_adjacent", ""): 2 / 4,
-        ("uuas_random", ""): pytest.approx((2 * 2 / 3 + 2 * 2 / 4) / 4),
-        ("uuas_minus_adjacent", ""): 1 / 4,
+        ("uuas", "gum"): 3 / 4,
+        ("conditional_information", "gum"): pytest.approx(1.1 / 18),
+        ("uuas_adjacent", "gum"): 2 / 4,
+        ("uuas_random", "gum"): pytest.approx((2 * 2 / 3 + 2 * 2 / 4) / 4),
+        ("uuas_minus_adjacent", "gum"): 1 / 4,
     }
     shares = found[found["unit"] == ""]
     assert (shares["n"] == 4).all()
-    assert by.loc[("uuas", ""), "floor"] == 2 / 4
+    assert by.loc[("uuas", "gum"), "floor"] == 2 / 4
     # The first sentence is drawn 0, 1 or 2 times; a binomial's deviation, over four edges.
-    error = by.loc[("uuas_minus_adjacent", ""), "standard_error"]
+    error = by.loc[("uuas_minus_adjacent", "gum"), "standard_error"]
     assert error == pytest.approx(0.5**0.5 / 4, rel=0.08)  # five standard errors of 2,000 resamplings
 
 
@@ -150,8 +150,7 @@ def test_rows_of_a_model_are_the_same_again_and_by_sweeps(kind, tokens):
         "uuas_minus_adjacent",
     ]
     by_sweeps = found[found["metric"] == "uuas"]["group"].tolist()
-    assert by_sweeps[:-1] == ["sweeps=2", "sweeps=4", "sweeps=8"]
-    assert pd.isna(by_sweeps[-1])
+    assert by_sweeps == ["sweeps=2", "sweeps=4", "sweeps=8", "language"]
     assert found[found["metric"] == "conditional_information"]["value"].is_monotonic_increasing
     assert found["standard_error"].dropna().between(0, 0.2).all()
     pd.testing.assert_frame_equal(found, rows(objective, tokens))

@@ -83,9 +83,9 @@ def test_tasks_are_measured_one_by_one_and_only_what_is_missing_is(make_run, tok
 
     with pytest.raises(KeyboardInterrupt):
         measure(directory, tokens, parts, data_root=directory.path, say=stopped)
-    assert measured.missing(directory.path, parts) == parts[1:]
+    assert measured.missing(directory.path, parts, data_root=directory.path) == parts[1:]
     measure(directory, tokens, parts, data_root=directory.path, say=lambda line: None)
-    assert measured.missing(directory.path, parts) == []
+    assert measured.missing(directory.path, parts, data_root=directory.path) == []
     assert set(measured.rows(directory.path)["group"]) == {"language_tense", "language_topic"}
 
 

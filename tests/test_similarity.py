@@ -597,7 +597,7 @@ def test_cca_is_refused_below_five_tokens_per_feature_and_warns_below_ten(name):
     x, y = normal(100, 4, seed=0), normal(100, 10, seed=1)
     message = (
         f"{label} needs at least 5 tokens per feature, 50 at a width of 10, but got 49; "
-        f"capture more sentences or project the layer down first."
+        "give more tokens or fewer features."
     )
     assert complaint(measure, x[:49], y[:49]) == message
     assert complaint(measure, y[:49], x[:49]) == message

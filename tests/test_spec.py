@@ -3,7 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from ablations.spec import Arm, Experiment, identity, nodes
+from ablations.repeats import identity
+from ablations.spec import Arm, Experiment, nodes
 
 MINIMAL = {"name": "x", "version": 1, "arms": {"a": {}}, "seeds": [0]}
 

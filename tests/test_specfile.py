@@ -790,6 +790,41 @@ def test_a_task_that_does_not_suit_is_found_with_those_that_do(wrong, measure, a
     assert wrong(spec) == [f"12:{column}: {expected}"]
 
 
+def test_an_empty_list_of_tasks_is_no_way_to_ask_for_all(wrong):
+    spec = edited("[layer_change]", "[{kind: probing, tasks: []}]")
+    assert wrong(spec) == ["12:35: measures.probing.tasks must not be empty"]
+
+
+TREEBANK = "set treebank to a CoNLL-U or parquet file"
+
+
+@pytest.mark.parametrize(
+    ("measure", "sentence"),
+    [
+        ("parsing", f"data of kind files has no trees; {TREEBANK}, or leave parsing out"),
+        (
+            "{kind: structural_probe, effort: quick}",
+            f"data of kind files has no trees; {TREEBANK}, or leave structural_probe out",
+        ),
+        (
+            "{kind: influence, groups: [part_of_speech]}",
+            f"groups has part_of_speech, but data of kind files has none; {TREEBANK}, or leave it out",
+        ),
+    ],
+    ids=["parsing", "structural_probe", "influence"],
+)
+def test_labels_that_a_text_does_not_have_are_asked_of_a_treebank(wrong, tmp_path, measure, sentence):
+    spec = edited("[layer_change]", f"[{measure}]")
+    (tmp_path / "good.yaml").write_text(spec)
+    specfile.load(tmp_path / "good.yaml")  # the built-in language has them
+    files = spec.replace("mlm: {}", "mlm: {data: {kind: files, train: a, validation: b}}")
+    assert wrong(files) == [f"12:12: {sentence}"]
+    named = "treebank: gum.conllu}"
+    measure = f"{measure[:-1]}, {named}" if measure.endswith("}") else f"{{kind: {measure}, {named}"
+    (tmp_path / "good.yaml").write_text(edited("[layer_change]", f"[{measure}]"))
+    specfile.load(tmp_path / "good.yaml")
+
+
 def test_a_task_of_the_built_in_language_is_refused_where_one_arm_reads_files(wrong):
     spec = edited("[layer_change]", "[{kind: minimal_pairs, tasks: [language_minimal_pairs]}]")
     (problem,) = wrong(spec.replace("clm: {", "clm: {data: {kind: files, train: a, validation: b}, "))

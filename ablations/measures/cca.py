@@ -125,7 +125,7 @@ def require_tokens(tokens: int, features: int, *, measure: str) -> None:
     if tokens < REFUSED_BELOW * features:
         raise MeasureError(
             f"{measure} needs at least {REFUSED_BELOW} tokens per feature, {REFUSED_BELOW * features} at a width "
-            f"of {features}, but got {tokens}; capture more sentences or project the layer down first."
+            f"of {features}, but got {tokens}; give more tokens or fewer features."
         )
 
 

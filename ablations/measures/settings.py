@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from ablations.wording import shown
+from ablations.repeats import refuse_repeated
 from lightning_modules.config import InputFormat, Settings, WordOrder
 
 Grouping = Literal["frequency", "part_of_speech"]
@@ -21,12 +21,9 @@ class MeasureSettings(Settings):
     @classmethod
     def _each_once(cls, value: Any) -> Any:
         """Of what is there twice the rows could not be told apart."""
-        seen = list[Any]()
-        for one in value if isinstance(value, tuple) else ():
-            written = f"{one:g}" if isinstance(one, float) else one  # as in the name of its group
-            if written in seen:
-                raise ValueError(f"has {shown(one)} twice; name each once")
-            seen.append(written)
+        if isinstance(value, tuple):
+            # A number is written so in the name of its group.
+            refuse_repeated(float(f"{one:g}") if isinstance(one, float) else one for one in value)
         return value
 
 

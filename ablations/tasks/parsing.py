@@ -74,7 +74,8 @@ def parsing_rows(
         at_once=min(MOST_CHAINS[device], max(1, LOGITS_AT_ONCE[device] // objective.vocab_size)),
         device=objective.device,
     )
-    yield from tree_rows(trees, pairs, dict(zip(stops, information_KP2, strict=True)))
+    information = dict(zip(stops, information_KP2, strict=True))
+    yield from tree_rows(trees, pairs, information, treebank=settings.task)
 
 
 def word_pairs(trees: Sequence[GoldTree], *, window: int) -> Pairs:
@@ -162,14 +163,15 @@ def found_trees(
 
 
 def tree_rows(
-    trees: Sequence[GoldTree], pairs: Pairs, information: Mapping[int, NDArray[np.float64]]
+    trees: Sequence[GoldTree], pairs: Pairs, information: Mapping[int, NDArray[np.float64]], *, treebank: str
 ) -> Iterator[dict[str, Any]]:
     """Rows `uuas`, `uuas_adjacent`, `uuas_random` and `uuas_minus_adjacent`. n counts gold edges; standard errors
     are bootstrapped over sentences.
 
     The floor of `uuas` is the adjacency chain's, which is the tree that is found where there is no information.
     How far sampling has converged shows in `uuas` and `conditional_information` (mean over pairs of sub-words,
-    nats) by numbers of sweeps, groups `sweeps=250` and so on; without a group stands the last.
+    nats) by numbers of sweeps, groups `sweeps=250` and so on; the last has, as all other rows, the group
+    `treebank`.
 
     Args:
         information: P2 by number of sweeps, ascending.
@@ -181,11 +183,11 @@ def tree_rows(
     def row(metric: str, right_S: NDArray[Any], **more: Any) -> dict[str, Any]:
         error = resampled(right_S, edges_S).std(ddof=1)
         share = {"value": right_S.sum() / edges_S.sum(), "standard_error": error, "unit": "", "n": edges_S.sum()}
-        return {"metric": metric} | share | more
+        return {"metric": metric, "group": treebank} | share | more
 
     floor, last = adjacent_S.sum() / edges_S.sum(), max(information)
     for sweeps, information_P2 in information.items():
-        group = {} if sweeps == last else {"group": f"sweeps={sweeps}"}
+        group = {"group": treebank if sweeps == last else f"sweeps={sweeps}"}
         found = found_trees(trees, pairs, information_P2)
         right_S = np.array([len(tree.edges & edges) for tree, edges in zip(trees, found, strict=True)])
         yield row("uuas", right_S, floor=floor) | group

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ablations.files_read import files_now
 from ablations.measures.reading import Readings
 from ablations.measures.settings import MeasureSettings
 from ablations.tasks.baselines import baseline_rows
@@ -67,8 +68,7 @@ def scores(readings: Readings, settings: MeasureSettings, *, say: Say) -> Iterat
         case GenerationSettings():
             yield from generation_rows(objective, readings.tokens, settings)
         case BaselinesSettings():
-            language_seed = getattr(objective.run.data, "seed", None)
-            yield from map(dict, _baselines(settings, readings.texts.data_root, language_seed))
+            yield from map(dict, _baselines(settings, _source(readings, settings)))
         case TaskSettings():
             yield from _of_task(readings, settings, say)
         case _:
@@ -79,8 +79,8 @@ def _of_task(readings: Readings, settings: TaskSettings, say: Say) -> Iterator[R
     objective, tokenizer = readings.objective, readings.tokens.tokenizer
     length = objective.run.data.max_length
     wanted: tuple[Split, ...] = ("test",) if isinstance(settings, MinimalPairsSettings) else SPLITS
-    seed = getattr(objective.run.data, "seed", None)
-    splits = {split: _examples(settings.task.name, split, readings.texts.data_root, seed) for split in wanted}
+    source = _source(readings, settings)
+    splits = {split: _examples(settings.task.name, split, source) for split in wanted}
     match settings:
         case MinimalPairsSettings():
             counts_V = readings.tokens.source_counts_V
@@ -102,21 +102,35 @@ def _retrieval(readings: Readings, settings: RetrievalSettings, say: Say) -> Ite
     if settings.task == NEXT_SENTENCE:
         yield from next_sentence_rows(objective, tokens, settings, max_length=length, say=say)
     else:
-        examples = _examples(settings.task, "test", readings.texts.data_root, None)
+        examples = _examples(settings.task, "test", _source(readings, settings))
         yield from relatedness_rows(objective, tokens, settings, examples, max_length=length)
 
 
+class Source(NamedTuple):
+    """What the examples of a task are made from."""
+
+    data_root: Path
+    language_seed: int | None
+    content: str | None
+    """Of its files: when they change, nothing that was kept is taken for them."""
+
+
+def _source(readings: Readings, settings: MeasureSettings) -> Source:
+    root = readings.texts.data_root
+    return Source(root, getattr(readings.objective.run.data, "seed", None), files_now(settings, root))
+
+
 @lru_cache
-def _baselines(settings: BaselinesSettings, data_root: Path, language_seed: int | None) -> tuple[Row, ...]:
+def _baselines(settings: BaselinesSettings, source: Source) -> tuple[Row, ...]:
     """Kept for the other runs of the process: no encoder enters."""
-    splits = {split: _examples(settings.task.name, split, data_root, language_seed) for split in SPLITS}
+    splits = {split: _examples(settings.task.name, split, source) for split in SPLITS}
     return tuple(baseline_rows(settings, splits))
 
 
 @lru_cache(maxsize=len(SPLITS))
-def _examples(name: str, split: Split, data_root: Path, language_seed: int | None) -> Examples:
+def _examples(name: str, split: Split, source: Source) -> Examples:
     """Kept until another task comes, as several measures ask for the same."""
-    return read_examples(TASKS[name], split, data_root=data_root, language_seed=language_seed)
+    return read_examples(TASKS[name], split, data_root=source.data_root, language_seed=source.language_seed)
 
 
 def trees(

@@ -1,6 +1,7 @@
 """What a spec may say about tasks. No torch."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -31,7 +32,7 @@ class TaskSettings(MeasureSettings):
 
     effort: Effort = "full"
     """`quick` takes a part of everything, to see that it works: no evidence."""
-    tasks: tuple[TaskName, ...] = Field((), strict=False)
+    tasks: tuple[TaskName, ...] | None = Field(None, min_length=1, strict=False)
     """Unless given, those that suit: of the built-in language where the text is the built-in language, of files
     elsewhere; with `quick`, few of them."""
 
@@ -40,12 +41,12 @@ class TaskSettings(MeasureSettings):
 
     @field_validator("tasks")
     @classmethod
-    def _all_taken(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        if unfit := [name for name in names if not cls.takes(TASKS[name])]:
+    def _all_taken(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if unfit := {name: place for place, name in enumerate(names or ()) if not cls.takes(TASKS[name])}:
             taken = [name for name, task in TASKS.items() if cls.takes(task)]
-            out = listed(unfit, "and")
+            out = listed(list(unfit), "and")
             sentence = f"has {out}, but the measure takes {listed(taken, 'and')}; leave {out} out"
-            context = {"sentence": sentence, "at": (names.index(unfit[0]),)}
+            context = {"sentence": sentence, "at": (min(unfit.values()),)}
             raise PydanticCustomError("sentence", "{sentence}", context)
         return names
 
@@ -70,8 +71,27 @@ class TaskSettings(MeasureSettings):
     @property
     def task(self) -> Task:
         """The task of settings for one."""
-        (name,) = self.tasks
+        (name,) = self.tasks or ()
         return TASKS[name]
+
+
+class TreesSettings(MeasureSettings):
+    """Base of what is scored on dependency trees."""
+
+    treebank: str | None = None
+    """A treebank (CoNLL-U, or parquet with the columns text, tokens, upos, heads and deprels), for text of other
+    kinds; the built-in language has trees of its own. Where something is trained, its sentences are divided among
+    training, validation and test."""
+    effort: Effort = "full"
+    """`quick` takes a part of everything, to see that it works: no evidence."""
+
+    @property
+    def task(self) -> str:
+        """The treebank's name: its folder, or the file without its ending where it has no folder."""
+        if self.treebank is None:
+            return "language"
+        path = PurePath(self.treebank)
+        return path.parent.name or path.name.split(".")[0]
 
 
 class MinimalPairsSettings(TaskSettings):

@@ -6,24 +6,20 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ablations.measures.settings import MeasureSettings
-from ablations.tasks.settings import Effort
+from ablations.tasks.settings import Effort, TreesSettings
 
 
-class ParsingSettings(MeasureSettings):
+class ParsingSettings(TreesSettings):
     """Trees without supervision: which words of a sentence depend on each other given all others, as a masked LM
     has it (conditional mutual information, by Gibbs sampling), against the trees of a treebank."""
 
     kind: Literal["parsing"]
-    treebank: str | None = None
-    """A treebank (CoNLL-U, or parquet with the columns text, tokens, upos, heads and deprels), for text of other
-    kinds; the built-in language has trees of its own."""
-    effort: Effort = "full"
-    """Sizes unless given below: 100 sentences and 50 sweeps, or 400 and 2,000."""
     sentences: int | None = Field(None, ge=2)
-    """Sentences, drawn at random, the same in all arms and seeds; fewer if there are fewer that short."""
+    """Sentences, drawn at random, the same in all arms and seeds; fewer if there are fewer that short. 400 unless
+    given, with `quick` 100."""
     sweeps: int | None = Field(None, ge=16)
-    """How often Gibbs sampling draws both tokens of a pair. A pair's information is underestimated by a few
-    sweeps."""
+    """How often Gibbs sampling draws both tokens of a pair; 2,000 unless given, with `quick` 50. A pair's
+    information is underestimated by a few sweeps."""
     longest: int = Field(10, ge=3)
     """Words of the longest sentence, punctuation not counted."""
     window: int = Field(10, ge=2)

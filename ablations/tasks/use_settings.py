@@ -18,7 +18,9 @@ class RetrievalSettings(MeasureSettings):
     both in one (cross-encoder)."""
 
     kind: Literal["retrieval"]
-    tasks: tuple[Literal["stsb", "sick_relatedness", "next_sentence"], ...] = Field((), strict=False)
+    tasks: tuple[Literal["stsb", "sick_relatedness", "next_sentence"], ...] | None = Field(
+        None, min_length=1, strict=False
+    )
     """How related people find two sentences, in two data sets, and which sentence of the text follows another.
     Unless given, all; where the text is the built-in language, the last alone."""
     effort: Effort = "full"
@@ -43,7 +45,7 @@ class RetrievalSettings(MeasureSettings):
     @property
     def task(self) -> str:
         """The name of the task of settings for one."""
-        (name,) = self.tasks
+        (name,) = self.tasks or ()
         return name
 
     def problem(self, data: Data, data_root: Path) -> str | None:
