@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 from ablations import analysis_folder, analysis_measures, results
 from ablations.analysed_text import sentences
+from ablations.analysis_begun import Begun, Measured
 from ablations.analysis_measures import StateMeasure
 from ablations.analysis_rows import Row, rows_of
 from ablations.errors import MeasureError
 from ablations.hugging_face import HuggingFaceModel, load, untrained
-from ablations.hugging_face_states import require_finite, states
+from ablations.hugging_face_states import States, require_finite, states
 from ablations.hugging_face_text import TokenisedText, sample_of, tokenise
 from ablations.measures.cca import REFUSED_BELOW
 from ablations.measures.labels import token_labels, with_texts
@@ -64,6 +65,7 @@ class Analysis:
     data: dict[str, Any]
     """What the plan says of the text."""
     origin: dict[str, Any]
+    begun: Begun
     write_early: bool
     """Whether rows are written as soon as they are there: not over those of a whole analysis."""
     say: Say
@@ -84,8 +86,9 @@ def analyse(
     """Measure the model and its untrained twin; returns OUT/<name>, with the table, ready for a page.
 
     Measures that the text does not allow are left out; the plan says which, and why. Each measure of each model is
-    written when it is ready, so a kill loses one at most; the plan then says what is not measured. What a whole
-    analysis has written stays until the next one is whole.
+    written when it is ready, so a kill loses one at most; the plan then says what is not measured, and the next
+    analysis of the same things goes on from there. What a whole analysis has written stays until the next one is
+    whole.
 
     Args:
         labels: a treebank of the same sentences.
@@ -122,6 +125,7 @@ def analyse(
         told={"analyse": folder, "text": text, "labels": labels, "column": column, "tokens": tokens},
         data=analysis_folder.data_record(text, sentences=read.sample.sentences, cut=read.cut, ids=model.ids),
         origin=analysis_folder.origin(),
+        begun=Begun(target / "begun", {"tokens": tokens, **_contents(text=text, labels=labels), "column": column}),
         write_early=not analysis_folder.is_whole(target),
         say=say,
     )
@@ -131,6 +135,7 @@ def analyse(
     model = untrained(model, seed=SEED)
     for sentence in _write(analysis, [own, _measured(model, analysis, arm=UNTRAINED, beside=[own])]):
         say(sentence)
+    analysis.begun.remove()
     return target
 
 
@@ -168,30 +173,50 @@ def _read(
 
 
 def _measured(model: HuggingFaceModel, analysis: Analysis, *, arm: str, beside: Sequence[Arm] = ()) -> Arm:
-    """One of the two models, measured; its states, the largest thing in memory, are gone afterwards.
+    """One of the two models, measured; its states, the largest thing in memory, are gone afterwards, and are not
+    read where everything was measured before.
 
     Args:
         beside: what is written with it.
     """
     sample, say = analysis.read.sample, analysis.say
-    say(f"{arm}: reading {several(len(sample), 'token')}")
-    found = states(model, analysis.read.text, sample)
-    require_finite(found, folder=model.folder)
-    plan = analysis_folder.run(
-        model, arm=arm, seed=SEED, normalised=found.normalised_ND is not None, origin=analysis.origin
-    )
     about: Row = {"experiment": analysis.target.name, "run_id": model.run_id}
     about |= {"arm": arm, "seed": SEED, "step": model.step}
-    measured = Arm(plan, [], {}, [settings.kind for settings in analysis.measures])
+    measured = Arm({}, [], {}, [settings.kind for settings in analysis.measures])
+    found: States | None = None
     for settings in analysis.measures:
-        say(f"{arm}: measuring {settings.kind}")
-        rows, doubts = rows_of(found, sample, settings)
-        measured.rows.extend(about | {"measure": settings.kind} | row for row in rows)
-        measured.refused.update(dict.fromkeys(doubts))
+        there = analysis.begun.there(model.run_id, settings)
+        if there is None:
+            found = _states(model, analysis, arm=arm) if found is None else found
+            say(f"{arm}: measuring {settings.kind}")
+            rows, doubts = rows_of(found, sample, settings)
+            rows = [about | {"measure": settings.kind} | row for row in rows]
+            there = Measured(rows, doubts, normalised=found.normalised_ND is not None)
+            analysis.begun.keep(model.run_id, settings, there)
+        else:
+            say(f"{arm}: {settings.kind} was measured before")
+        measured.plan.update(
+            analysis_folder.run(model, arm=arm, seed=SEED, normalised=there.normalised, origin=analysis.origin)
+        )
+        measured.rows.extend(there.rows)
+        measured.refused.update(dict.fromkeys(there.doubts))
         measured.unmeasured.remove(settings.kind)
         if analysis.write_early and measured.rows:
             _write(analysis, [*beside, measured])
     return measured
+
+
+def _states(model: HuggingFaceModel, analysis: Analysis, *, arm: str) -> States:
+    """All that the measures read of a model."""
+    analysis.say(f"{arm}: reading {several(len(analysis.read.sample), 'token')}")
+    found = states(model, analysis.read.text, analysis.read.sample)
+    require_finite(found, folder=model.folder)
+    return found
+
+
+def _contents(**files: Path | None) -> dict[str, str | None]:
+    """A digest of each file."""
+    return {name: None if path is None else analysis_folder.digest(path) for name, path in files.items()}
 
 
 def _write(analysis: Analysis, arms: Sequence[Arm]) -> list[str]:

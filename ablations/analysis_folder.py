@@ -109,14 +109,18 @@ def run(
 
 def data_record(text: Path, *, sentences: int, cut: int, ids: int | None) -> dict[str, Any]:
     """What the plan says of the text."""
-    with text.open("rb") as stream:
-        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
     return {
-        "content_sha256": sha256,
+        "content_sha256": digest(text),
         "description": f"the first {several(sentences, 'sentence')} of {text.name}",
         "vocab_size": ids,
         "cut_sentences": cut,
     }
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file's content."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def write(

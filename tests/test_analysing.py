@@ -244,6 +244,7 @@ def test_cut_sentences_are_counted_on_the_console_and_on_the_page(place):
     done = ablate(
         "analyse", tiny_models.save(place / "bert"), "--text", place / "text.txt", "--out", place / "out"
     )
+    assert done.exit_code == 0, (done.output, done.exception)
     assert "1 of 121 sentences cut at 40 tokens, the model's longest" in done.stdout
     plan = json.loads((place / "out/bert/plan.json").read_text())
     assert plan["data"]["cut_sentences"] == 1
@@ -704,6 +705,42 @@ def test_what_was_measured_before_a_kill_is_there_and_a_whole_analysis_stays(pla
         assert len(part) < len(whole)
         pd.testing.assert_frame_equal(part, whole.iloc[: len(part)], check_dtype=False)
     pd.testing.assert_frame_equal(stopped("untrained: measuring layer_change"), whole)
+
+
+def test_an_analysis_goes_on_where_one_of_the_same_things_was_stopped(place):
+    folder, out = tiny_models.save(place / "bert"), place / "out"
+    told = {"out": out, "measures": [SHAPE, CHANGE]}
+
+    def stopped(line, text="text.txt"):
+        with pytest.raises(Stopped):
+            analyse(folder, text=place / text, **told, say=stopping_at(line))
+
+    def said(text="text.txt"):
+        lines = []
+        analyse(folder, text=place / text, **told, say=lines.append)
+        return [line for line in lines if "measur" in line or "reading" in line]
+
+    own = f"{sum(len(line.split()) for line in TEXT):,}"
+    stopped(f"untrained: reading {own} tokens")
+    assert len(list((out / "bert/begun").iterdir())) == 2
+    assert said() == [
+        "bert: geometry was measured before",
+        "bert: layer_change was measured before",
+        f"untrained: reading {own} tokens",
+        "untrained: measuring geometry",
+        "untrained: measuring layer_change",
+    ]
+    assert not (out / "bert/begun").exists()
+    there = results.read(out / "bert/results.parquet")
+    without_a_stop = quietly(folder, place, measures=[SHAPE, CHANGE], name="other").assign(experiment="bert")
+    pd.testing.assert_frame_equal(there, without_a_stop, check_dtype=False)
+    # Of another text, and of other settings, nothing is taken.
+    stopped(f"untrained: reading {own} tokens")
+    (place / "less.txt").write_text("\n".join(TEXT[:-1]))
+    assert "bert: measuring geometry" in said("less.txt")
+    stopped(f"untrained: reading {own} tokens")
+    told["measures"] = [SHAPE.model_copy(update={"tokens": 999}), CHANGE]
+    assert said()[:2] == [f"bert: reading {own} tokens", "bert: measuring geometry"]
 
 
 def test_the_analysis_of_another_model_of_the_same_name_is_kept(place):
