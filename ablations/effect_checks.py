@@ -1,6 +1,7 @@
 """What in one effect of a claim could never be judged, though it is well formed: misspelt measures, arms less
 themselves."""
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Any
@@ -20,8 +21,12 @@ from ablations.effects import (
     TwoByTwo,
 )
 from ablations.problems import Fault, KeyPath
-from ablations.produced import METRICS, OF_LAYERS, PARTLY_OF_LAYERS
+from ablations.produced import METRICS, OF_LAYERS, OF_TASKS, OF_TREEBANKS, PARTLY_OF_LAYERS
+from ablations.tasks.catalogue import TASKS
 from ablations.wording import guess, listed, shown
+
+GROUPED = (*TASKS, "language")
+"""Tasks as groups have them: minimal pairs of the built-in language are `language`."""
 
 
 def faults(content: Any, effect: Contrast | None, at: KeyPath, *, name: str) -> Iterator[Fault]:
@@ -75,6 +80,7 @@ def _of_quantity(of: Quantity, effect: Contrast | None, at: KeyPath, *, name: st
         yield Fault((*at, "measure"), f"{name}.measure must be a measure of the table of results, but is {known}")
         return
     yield from _unknown(of.metric, METRICS[of.measure], (*at, "metric"), f"{name}.metric", of.measure)
+    yield from _of_tasks(of, at, name=name)
     if effect is None:  # whether it goes over the layers is not known
         return
     over_layers = isinstance(effect, Shape) or (isinstance(effect, Trend) and effect.over == "layers")
@@ -85,6 +91,24 @@ def _of_quantity(of: Quantity, effect: Contrast | None, at: KeyPath, *, name: st
         yield Fault(at, f"{name} must have layers or layer, as {of.measure} has a number of each layer")
     elif of.measure not in OF_LAYERS | PARTLY_OF_LAYERS and (over_layers or one_number):
         yield Fault(at, f"{name} must read a measure of layers, but {of.measure} has none")
+
+
+def _of_tasks(of: Quantity, at: KeyPath, *, name: str) -> Iterator[Fault]:
+    """Measures whose every number is of a task are read of tasks that there are."""
+    if of.measure in OF_TASKS | OF_TREEBANKS and not of.groups:
+        yield Fault(
+            at,
+            f'{name} must have groups, as every number of {of.measure} is of a task; groups: ["*"] is the mean '
+            f"over all that were measured",
+        )
+    if of.measure not in OF_TASKS:
+        return
+    for key in ("groups", "or_groups"):
+        for place, group in enumerate(getattr(of, key)):
+            task = re.split("[/@]", group)[0]
+            if "*" not in task and task not in GROUPED:
+                known = f"{shown(group)}{guess(task, GROUPED)}"
+                yield Fault((*at, key, place), f"{name}.{key} must have tasks and parts of tasks, but has {known}")
 
 
 def _unknown(metric: str, known: Sequence[str], at: KeyPath, name: str, measure: str) -> Iterator[Fault]:

@@ -26,8 +26,8 @@ OWN_COLUMNS = ["key", "sample", "files"]
 """What is kept beside the columns of the table."""
 
 VERSIONS = {
-    **{"token_information": 5, "run_distance": 4, "fine_tuning": 5, "parsing": 4},
-    **{"frozen_features": 4, "probing": 4, "baselines": 4},
+    **{"token_information": 5, "run_distance": 4, "fine_tuning": 6, "parsing": 4},
+    **{"frozen_features": 5, "probing": 5, "baselines": 4, "minimal_pairs": 4},
 }
 """Raised, a kind at a time, when its rows come out otherwise from the same settings: rows of that kind, and no
 others, are then computed again."""
@@ -83,9 +83,11 @@ def missing(
     return [settings for settings in measures if again or _open(run_dir, settings, there, data_root)]
 
 
-def open_checkpoints(run_dir: Path, settings: RunMeasure, *, data_root: Path) -> dict[int | None, Path]:
-    """Those of `checkpoints` that have no rows yet for these settings and files."""
-    return _open(run_dir, settings, rows(run_dir), data_root)
+def open_checkpoints(
+    run_dir: Path, settings: RunMeasure, *, data_root: Path, again: bool = False
+) -> dict[int | None, Path]:
+    """Those of `checkpoints` that have no rows yet for these settings and files; `again`, all."""
+    return checkpoints(run_dir, settings) if again else _open(run_dir, settings, rows(run_dir), data_root)
 
 
 def _open(run_dir: Path, settings: RunMeasure, there: pd.DataFrame, data_root: Path) -> dict[int | None, Path]:

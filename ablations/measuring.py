@@ -13,7 +13,6 @@ from ablations.files_read import files_now
 from ablations.measurable import RunMeasure
 from ablations.measured import (
     called,
-    checkpoints,
     key,
     missing,
     note_refusals,
@@ -73,10 +72,7 @@ def measure(
     """
     todo: dict[Path, list[RunMeasure]] = {}
     for settings in missing(directory.path, measures, data_root=data_root, again=again):
-        at = checkpoints(directory.path, settings)
-        if not again:
-            at = open_checkpoints(directory.path, settings, data_root=data_root)
-        for path in at.values():
+        for path in open_checkpoints(directory.path, settings, data_root=data_root, again=again).values():
             todo.setdefault(path, []).append(settings)
     if not todo:
         return
@@ -89,6 +85,7 @@ def measure(
         # examples' states that frozen features have read. (Probes read all layers, of another choice of examples.)
         for settings in sorted(wanted, key=lambda settings: getattr(settings, "tasks", None) or ()):
             say(f"measuring {called(settings)} at step {step:,}")
+            files = files_now(settings, data_root)  # before they are read, in case somebody changes them meanwhile
             try:
                 rows, sample = rows_of(readings, settings, say=say)
             except (MeasureError, DataError) as error:
@@ -99,7 +96,7 @@ def measure(
                 refused.setdefault(key(settings), {})[f"{type(error).__name__}: {error}"] = None
                 continue
             about = {"measure": settings.kind, "step": step, "key": key(settings)}
-            own = about | {"sample": sample, "files": files_now(settings, data_root)}
+            own = about | {"sample": sample, "files": files}
             put(directory.path, pd.DataFrame(rows).assign(**own))
     tried = {key(settings): called(settings) for wanted in todo.values() for settings in wanted}
     note_refusals(directory.path, {own: " ".join(why) for own, why in refused.items()}, tried=tried)

@@ -63,3 +63,9 @@ OF_LAYERS: Final = frozenset(
 
 PARTLY_OF_LAYERS: Final = frozenset(("probing", "retrieval"))
 """Measures that have numbers of layers and others."""
+
+OF_TASKS: Final = frozenset(("minimal_pairs", "probing", "frozen_features", "fine_tuning", "baselines"))
+"""Measures whose every number is of a task of the catalogue, or of a part of one."""
+
+OF_TREEBANKS: Final = frozenset(("structural_probe", "parsing"))
+"""Measures whose every number is of a treebank."""

@@ -52,8 +52,8 @@ def serve() -> None:
 def _listen(orders: "queue.Queue[dict[str, Any] | None]", stop: StopRequest) -> None:
     for line in sys.stdin:
         orders.put(json.loads(line))
-    stop.received = True
     orders.put(None)
+    stop.ask()
 
 
 def serve_one(order: dict[str, Any], stop: StopRequest) -> dict[str, Any]:
@@ -97,12 +97,10 @@ def _train_and_measure(
 
     def say(what: str) -> None:
         print(what, flush=True)
-        if stop.received:
-            raise Interrupted
 
     torch.set_num_threads(order["threads"])
     again = order["again"]
-    with directory.lock():
+    with directory.lock(), stop.at_once():  # what is measured is written whole or not at all
         if again or missing(directory.path, measures, data_root=data_root):
             tokens = load_tokens(directory, data_root=data_root)
             measure(directory, tokens, measures, data_root=data_root, say=say, again=again)

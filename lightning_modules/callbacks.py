@@ -6,8 +6,10 @@ may stop.
 
 import math
 import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import lightning as L
@@ -39,6 +41,7 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.received = False
+        self._at_once = False
 
     def install(self) -> None:
         """Take over both signals of this process; a second Ctrl-C interrupts at once."""
@@ -46,9 +49,28 @@ class StopRequest:
         signal.signal(signal.SIGINT, self._remember)
 
     def _remember(self, number: int, frame: Any) -> None:
-        if self.received and number == signal.SIGINT:
+        again, self.received = self.received, True
+        if self._at_once or (again and number == signal.SIGINT):
             raise Interrupted  # no KeyboardInterrupt: Lightning would turn it into exit code 1
-        self.received = True
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Within the block, which must be one that may end anywhere, nobody waits for the step at hand.
+
+        Raises:
+            Interrupted: it was asked for, before or meanwhile.
+        """
+        if self.received:
+            raise Interrupted
+        self._at_once = True
+        try:
+            yield
+        finally:
+            self._at_once = False
+
+    def ask(self) -> None:
+        """Do as a signal does; from any thread."""
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
 
 class Interrupted(BaseException):

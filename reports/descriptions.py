@@ -99,14 +99,12 @@ def lines_in_words(points: Sequence[dict[str, Any]], *, line: str, digits: int) 
         if not own:
             sentences.append(f"{name}: no numbers.")
             continue
+        lowest, highest = (which(own, key=lambda point: point["mean"]) for which in (min, max))
+        remarks = {} if lowest is highest else {id(lowest): " (lowest)", id(highest): " (highest)"}
+        named = {id(point): point for point in (own[0], own[-1], lowest, highest)}
         said = [
-            f"{number(point['mean'], digits)} at {place(point)}{remark}"
-            for point, remark in (
-                (own[0], ""),
-                (own[-1], ""),
-                (min(own, key=lambda point: point["mean"]), " (lowest)"),
-                (max(own, key=lambda point: point["mean"]), " (highest)"),
-            )
+            f"{number(point['mean'], digits)} at {place(point)}{remarks.get(own_id, '')}"
+            for own_id, point in named.items()
         ]
         mean_floor = sum(point["floor"] for point in own) / len(own)
         at_chance = "" if is_absent(mean_floor) else f"; chance floor {number(mean_floor, digits)}"

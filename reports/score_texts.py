@@ -108,7 +108,7 @@ FINE_TUNING = TableText(
     n="test examples",
     scores=TRANSFER,
     beside=WITHOUT_ENCODER,
-    error="over repetitions with other heads and other orders of examples, the test examples being the same",
+    error="over test examples and over repetitions with other heads and other orders of training examples",
     how_to_read=(
         f"The encoder is trained on the task with a head on top. {CHANCE}",
         f"{ORDER} {OF_WORDS}",

@@ -19,7 +19,17 @@ CHANGE = "of: {measure: layer_change, metric: pwcca}"
 ALL = "score, accuracy, spearman, exact_match and shuffled_score"
 BAD = [
     (
-        "{kind: difference, of: {measure: fine_tuning, metric: scores}, arm: mlm, minus: clm}",
+        "{kind: difference, of: {measure: fine_tuning, metric: score}, arm: mlm, minus: clm}",
+        'effect.of must have groups, as every number of fine_tuning is of a task; groups: ["*"] is the mean over '
+        "all that were measured",
+    ),
+    (
+        "{kind: difference, of: {measure: probing, metric: accuracy, layers: top, groups: [tree_deph]}, arm: mlm, "
+        "minus: clm}",
+        'effect.of.groups must have tasks and parts of tasks, but has "tree_deph"; did you mean tree_depth?',
+    ),
+    (
+        '{kind: difference, of: {measure: fine_tuning, metric: scores, groups: ["*"]}, arm: mlm, minus: clm}',
         f'effect.of.metric must be a metric of fine_tuning, which has {ALL}, but is "scores"; did you mean score?',
     ),
     (
@@ -159,7 +169,9 @@ def test_a_misspelt_measure_is_said_where_it_stands_and_once(tmp_path):
 
 
 def test_one_arm_may_be_compared_with_another_reading_of_itself(tmp_path):
-    of, minus_of = (f"{{measure: parsing, metric: {metric}}}" for metric in ("uuas", "uuas_adjacent"))
+    of, minus_of = (
+        f"{{measure: parsing, metric: {metric}, groups: [language]}}" for metric in ("uuas", "uuas_adjacent")
+    )
     effect = f"{{kind: difference, of: {of}, arm: mlm, minus: mlm, minus_of: {minus_of}}}"
     assert claimfile.load(write(tmp_path, needs(effect))).claims
 

@@ -50,7 +50,7 @@ TEXT = "version: 1\nclaims:\n" + "".join(
         ),
         claim(
             "other",
-            "{kind: difference, of: {measure: parsing, metric: uuas}, arm: mlm, minus: n1}",
+            "{kind: difference, of: {measure: parsing, metric: uuas, groups: [language]}, arm: mlm, minus: n1}",
             needs="{arms: [mlm, n1], measures: [parsing]}",
             expect="open",
             family="trees",
@@ -282,9 +282,8 @@ def test_a_spec_without_claims_says_how_to_name_them(spec, tmp_path):
 
 def test_what_stands_beside_a_claim_is_shown_where_it_is_measured_and_missed_by_nobody(tmp_path):
     more = "{kind: difference, of: {measure: %s, metric: %s}, arm: mlm, minus: clm}"
-    beside = (
-        f"beside: {{loss: {more % ('validation', 'loss')}, trees: {more % ('parsing', 'uuas')}}}, smallest_effect"
-    )
+    trees = more % ("parsing", 'uuas, groups: ["*"]')
+    beside = f"beside: {{loss: {more % ('validation', 'loss')}, trees: {trees}}}, smallest_effect"
     text = TEXT.replace("smallest_effect", beside, 1)
     entry = by_name(verdicts(made(tmp_path, text=text)))["more"]
     assert entry["verdict"] == "supported"

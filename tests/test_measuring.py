@@ -1,6 +1,9 @@
 """What the measures read, and the rows they write."""
 
 import math
+import signal
+import threading
+import time
 from typing import get_args
 
 import numpy as np
@@ -24,7 +27,7 @@ from ablations.measures.states import layer_states
 from ablations.measures.validation import bleu, chrf, translations, unigram_loss, validation
 from ablations.measuring import measure
 from ablations.tasks.settings import BaselinesSettings, MinimalPairsSettings, ProbingSettings
-from lightning_modules.callbacks import StopRequest
+from lightning_modules.callbacks import Interrupted, StopRequest
 from lightning_modules.data.module import evaluation_batches
 from lightning_modules.data.tokenizer import decode
 from lightning_modules.objectives import build
@@ -378,3 +381,28 @@ def test_the_loss_can_be_read_in_other_formats_and_orders(tokens):
     # One START a sequence instead of one a sentence, and no END between sentences of one document.
     assert own["full_sentences"]["n"] < own[None]["n"] == own["ngrams, n 1"]["n"]
     assert len({row["value"] for row in own.values()}) == 3
+
+
+@pytest.fixture
+def stop():
+    """A request that takes signals of this process, for as long as a test runs."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    request = StopRequest()
+    request.install()
+    yield request
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_measuring_ends_in_the_middle_of_a_measure_when_somebody_asks_and_a_training_step_does_not(stop):
+    began = time.monotonic()
+    threading.Timer(0.5, stop.ask).start()
+    with pytest.raises(Interrupted), stop.at_once():
+        time.sleep(30)
+    assert time.monotonic() - began < 20
+    with pytest.raises(Interrupted), stop.at_once():
+        pytest.fail("it was asked for before")
+    later = StopRequest()
+    later.install()
+    stop.ask()
+    assert later.received  # and nothing was raised

@@ -69,7 +69,8 @@ TEXT = "version: 1\nclaims:\n" + "".join(
               more=f"    provided:\n      differs: {difference('mlm', 'mt')}\n"),
         claim(7, "half", "It is measured in part.",
               f"effects:\n      there: {difference('mlm', 'clm')}\n"
-              "      not-there: {kind: difference, of: {measure: parsing, metric: uuas}, arm: mlm, minus: clm}",
+              '      not-there: {kind: difference, of: {measure: parsing, metric: uuas, groups: ["*"]}, arm: mlm, '
+              "minus: clm}",
               arms="mlm, clm", measures="layer_change, parsing"),
     ]
 )  # fmt: skip

@@ -428,8 +428,8 @@ def test_with_one_seed_the_caption_says_what_the_error_is_over(tmp_path):
     made = [score("mlm", 0, 0.8, standard_error=0.01)]
     folder = write(tmp_path, arms=("mlm",), seeds=(0,), table_rows=made)
     text = Page(page.write(folder)).text
-    over = "one seed ± 1.96 of its standard errors over repetitions with other heads and other orders of examples"
-    assert f"Table 1: scores times 100, {over}" in text
+    over = "over test examples and over repetitions with other heads and other orders of training examples"
+    assert f"Table 1: scores times 100, one seed ± 1.96 of its standard errors {over}" in text
     assert "80.0 ± 2.0" in text
 
 

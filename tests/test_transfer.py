@@ -423,13 +423,18 @@ def test_rows_of_a_task_and_of_its_learning_curve(objective, tokens):
     assert found[name, "score"]["floor"] == 0.0  # Matthews
 
 
-def test_a_value_is_the_mean_over_repetitions_and_its_error_that_of_the_mean(objective, tokens):
+def test_a_value_is_the_mean_over_repetitions_and_its_error_over_these_and_the_test_examples(objective, tokens):
     splits = precedence(400, seed=24)
     one, two = (scored(objective, tokens, splits, asked("frozen", seeds=s, epochs=2)) for s in (1, 2))
     first, both = one[CLASSES, "score"], two[CLASSES, "score"]
-    assert first["standard_error"] is None
+    # Of one repetition, that of 200 test examples, by twenty groups: a fifth of it is chance, four times at most.
+    share = first["value"]
+    assert first["standard_error"] == pytest.approx((share * (1 - share) / 199) ** 0.5, rel=0.65)
     second = 2 * both["value"] - first["value"]
-    assert both["standard_error"] == pytest.approx(abs(first["value"] - second) / 2)  # sd / sqrt 2 of two numbers
+    of_heads = abs(first["value"] - second) / 2  # sd / sqrt 2 of two numbers
+    assert both["standard_error"] > of_heads
+    of_examples = (both["standard_error"] ** 2 - of_heads**2) ** 0.5
+    assert of_examples == pytest.approx(first["standard_error"], rel=0.65)
 
 
 def test_quick_takes_a_part_of_everything(objective, tokens):

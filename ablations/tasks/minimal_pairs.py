@@ -155,6 +155,12 @@ def _groups(settings: MinimalPairsSettings, examples: Examples) -> dict[str, Int
 
 
 def _accuracy(right_N: Floats) -> dict[str, Any]:
-    n = len(right_N)
-    error = right_N.std(ddof=1) / n**0.5 if n > 1 else float("nan")
-    return {"value": float(right_N.mean()), "floor": CHANCE, "unit": "", "n": n, "standard_error": float(error)}
+    """Where all pairs are right, or all wrong, with the standard error of two more of either kind (Agresti and
+    Coull 1998), as four of four are no sure thing."""
+    n, share = len(right_N), float(right_N.mean())
+    if share in (0, 1):
+        more = (right_N.sum() + 2) / (n + 4)
+        error = (more * (1 - more) / (n + 4)) ** 0.5
+    else:
+        error = right_N.std(ddof=1) / n**0.5 if n > 1 else float("nan")
+    return {"value": share, "floor": CHANCE, "unit": "", "n": n, "standard_error": float(error)}

@@ -9,6 +9,7 @@ Letters: L + 1 layers, N examples (sentences, pairs or words), D width, K classe
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from ablations.tasks.clustered import standard_error
 from ablations.tasks.control import control_labels, deciding_words
 from ablations.tasks.encoding import encode_examples, pooled_states, word_states
 from ablations.tasks.examples import Examples, part
-from ablations.tasks.linear import Labels, Part, best_classifier, classifier
+from ablations.tasks.linear import STRENGTHS, Labels, Part, best_classifier, classifier
 from ablations.tasks.mix import learned_mix, mixed
 from ablations.tasks.online_code import frequency_log_probabilities, linear_log_probabilities, online_code
 from ablations.tasks.settings import ProbingSettings
@@ -180,7 +181,7 @@ def _layer_rows(
         "n": n,
         "standard_error": standard_error(better_N, sentence_N),
     }
-    yield from (common | row for row in _code_rows(train, states["train"], probe.strength, mixes=mixes))
+    yield from (common | row for row in _code_rows(train, states["train"], mixes=mixes))
 
 
 def _control_probe(train: Part, strength: float) -> Any:
@@ -195,31 +196,38 @@ def _most_frequent(label_N: Labels) -> str:
     return str(names_K[counts_K.argmax()])
 
 
-def _code_rows(
-    train: Probed, states_ND: NDArray[np.float32], strength: float, *, mixes: bool
-) -> Iterator[dict[str, Any]]:
+def _code_rows(train: Probed, states_ND: NDArray[np.float32], *, mixes: bool) -> Iterator[dict[str, Any]]:
     """The code length of the training labels, sentence by sentence in random order, and how much shorter it is
-    than that with equal probability for all classes."""
+    than that with equal probability for all classes.
+
+    The sender tries every strength of the probe, takes the one whose code is shortest, and says which: the code of
+    one that is best with all labels may be long, as most blocks are sent after few.
+    """
     names_K, label_N = np.unique(train.label_N, return_inverse=True)
     K, N = len(names_K), len(label_N)
     order_N = _sentences_in_random_order(train.sentence_N)
     label_N, x_ND = label_N[order_N], states_ND[order_N]
     states_LND = train.states_LND[:, order_N] if mixes else None
 
-    def learn(begin: int, end: int) -> NDArray[np.float64]:
-        mine_ND = x_ND
-        if states_LND is not None:
-            weight_L = learned_mix(states_LND[:, :begin], label_N[:begin], classes=K, seed=derive(0, "mix", begin))
-            mine_ND = mixed(states_LND[:, :end], weight_L)
+    @cache
+    def features(begin: int, end: int) -> NDArray[np.float32]:
+        if states_LND is None:
+            return x_ND[:end]
+        weight_L = learned_mix(states_LND[:, :begin], label_N[:begin], classes=K, seed=derive(0, "mix", begin))
+        return mixed(states_LND[:, :end], weight_L)
+
+    def learn(begin: int, end: int, strength: float) -> NDArray[np.float64]:
+        mine_ND = features(begin, end)
         return linear_log_probabilities(
-            mine_ND[:begin], label_N[:begin], mine_ND[begin:end], classes=K, strength=strength
+            mine_ND[:begin], label_N[:begin], mine_ND[begin:], classes=K, strength=strength
         )
 
     def learn_frequencies(begin: int, end: int) -> NDArray[np.float64]:
         return frequency_log_probabilities(label_N[:begin], end - begin, classes=K)
 
-    nats_N = online_code(label_N, classes=K, learn=learn)
-    length = float(nats_N.sum())
+    codes = (online_code(label_N, classes=K, learn=partial(learn, strength=each)) for each in STRENGTHS)
+    nats_N = min(codes, key=np.sum)
+    length = float(nats_N.sum()) + np.log(len(STRENGTHS))
     uniform = N * np.log(K)
     without = float(online_code(label_N, classes=K, learn=learn_frequencies).sum())
     error = N * standard_error(nats_N, train.sentence_N[order_N])

@@ -1,17 +1,20 @@
 """Frozen features against fine-tuning: the same head on the same examples, both ways, several times over.
 
 A repetition has an initial head and an order of examples of its own, the same for every encoder. A number is the
-mean over repetitions, its standard error that of this mean; the test examples are the same in all.
+mean over repetitions; its standard error says how far it would move with other heads and orders, and with other
+test examples, which are the same in all repetitions.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from ablations.errors import MeasureError
+from ablations.measures.jackknife import standard_error
 from ablations.tasks.catalogue import SPLITS, Split, Task
 from ablations.tasks.examples import Examples, subset
 from ablations.tasks.head_states import FrozenStates, States, Texts, TunedStates, texts_of
@@ -24,6 +27,12 @@ from lightning_modules.objective import Objective
 from lightning_modules.randomness import derive, uniforms
 
 Row = dict[str, Any]
+
+Said = Mapping[str, list[Any]]
+"""Answers to the test examples, `natural` and `shuffled`."""
+
+GROUPS = 20
+"""Of test examples, one of which the jackknife leaves out at a time."""
 
 
 def transfer_rows(
@@ -61,13 +70,14 @@ def transfer_rows(
     first = {rate: transfer.train(0, transfer.whole, rate) for rate in settings.rates}
     rate = max(first, key=lambda rate: first[rate].score)
     others = (transfer.train(repetition, transfer.whole, rate) for repetition in range(1, settings.repetitions))
-    found = [transfer.scores(trained) for trained in (first[rate], *others)]
-    yield from transfer.rows(task.name, found)
+    found = [transfer.tested(trained) for trained in (first[rate], *others)]
+    for metric in transfer.metrics:
+        yield transfer.row(metric, task.name, found)
     if settings.learning_curve:  # its last point
-        yield from transfer.rows(f"{task.name}@{transfer.whole}", [{"score": scores["score"]} for scores in found])
+        yield transfer.row("score", f"{task.name}@{transfer.whole}", found)
     for count in sorted({count for count in settings.learning_curve if count < transfer.whole}):
         curve = (transfer.train(repetition, count, rate) for repetition in range(settings.repetitions))
-        yield from transfer.rows(f"{task.name}@{count}", [{"score": transfer.score(trained)} for trained in curve])
+        yield transfer.row("score", f"{task.name}@{count}", [transfer.tested(trained) for trained in curve])
 
 
 class _Transfer:
@@ -96,6 +106,7 @@ class _Transfer:
         self.right = {split: right_answers(self.task, texts) for split, texts in self.texts.items()}
         self.order = shuffled(examples["test"]) if self.task.kind != "span" else None
         self.moved = read(self.order.examples) if self.order is not None else None
+        self.metrics = _metrics(self.task)
         tuned = TunedStates(objective) if isinstance(settings, FineTuningSettings) else None
         self.states: States = tuned or frozen
         self.answers = answers_of(self.task, self.texts["train"])
@@ -136,32 +147,18 @@ class _Transfer:
             say=self.say,
         )
 
-    def said(self, trained: Trained, *texts: Texts) -> list[list[Any]]:
-        """The answers of a trained head to some texts."""
+    def tested(self, trained: Trained) -> Said:
+        """What a trained head says of the test texts, and of the same with their words in another order."""
         trainee = self.trainee(0)
         trainee.load_state_dict(trained.weights)
-        return [trainee.say(some) for some in texts]
-
-    def score(self, trained: Trained) -> float:
-        """On the test part."""
-        (said,) = self.said(trained, self.texts["test"])
-        return score(self.task, said, self.right["test"])
-
-    def scores(self, trained: Trained) -> dict[str, float]:
-        """On the test part, by every metric."""
-        right = self.right["test"]
-        said, *moved = self.said(trained, self.texts["test"], *([self.moved] if self.moved else []))
-        found = {"score": score(self.task, said, right)}
-        if self.task.kind == "classification" and self.task.metric != "accuracy":
-            found["accuracy"] = score(_by_accuracy(self.task), said, right)
-        if self.task.kind == "regression" and self.task.metric != "spearman":
-            found["spearman"] = score(replace(self.task, metric="spearman"), said, right)
-        if self.task.kind == "span":
-            found["exact_match"] = exact_match(said, right)
-        if self.order is not None:
-            natural = natural_order(moved[0], self.order.place) if self.task.kind == "tagging" else moved[0]
-            found["shuffled_score"] = score(self.task, natural, right)
-        return found
+        natural = trainee.say(self.texts["test"])
+        if self.moved is None or self.order is None:
+            return {"natural": natural}
+        moved = trainee.say(self.moved)
+        return {
+            "natural": natural,
+            "shuffled": natural_order(moved, self.order.place) if self.task.kind == "tagging" else moved,
+        }
 
     def floor(self, metric: str) -> float:
         """What answers score at best that do not look at what is asked."""
@@ -170,20 +167,49 @@ class _Transfer:
             task = replace(task, metric="exact_match")
         return chance(task, self.texts["test"].examples)
 
-    def rows(self, group: str, found: Sequence[dict[str, float]]) -> Iterator[Row]:
-        """Of each metric one, from its value in each repetition."""
-        for metric in found[0]:
-            value_S = np.array([scores[metric] for scores in found])
-            S = len(value_S)
-            yield {
-                "metric": metric,
-                "group": group,
-                "value": float(value_S.mean()),
-                "floor": self.floor(metric),
-                "unit": "",
-                "n": len(self.texts["test"]),
-                "standard_error": float(value_S.std(ddof=1) / np.sqrt(S)) if S > 1 else None,
-            }
+    def row(self, metric: str, group: str, found: Sequence[Said]) -> Row:
+        """One metric, from what was said in each repetition."""
+        right_N = self.right["test"]
+        said_SN = [said["shuffled" if metric == "shuffled_score" else "natural"] for said in found]
+        own = self.metrics[metric]
+
+        def mean_of(index_M: Sequence[int]) -> float:
+            right_M = [right_N[i] for i in index_M]
+            return float(np.mean([own([said_N[i] for i in index_M], right_M) for said_N in said_SN]))
+
+        value_S = np.array([own(said_N, right_N) for said_N in said_SN])
+        of_heads = value_S.var(ddof=1) / len(value_S) if len(value_S) > 1 else 0.0
+        return {
+            "metric": metric,
+            "group": group,
+            "value": float(value_S.mean()),
+            "floor": self.floor(metric),
+            "unit": "",
+            "n": len(right_N),
+            "standard_error": float(np.sqrt(of_heads + _error_over_examples(mean_of, len(right_N)) ** 2)),
+        }
+
+
+def _metrics(task: Task) -> dict[str, Callable[[Sequence[Any], Sequence[Any]], float]]:
+    """The task's own, `score`, and those beside it, each of answers and the right ones."""
+    found: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {"score": partial(score, task)}
+    if task.kind == "classification" and task.metric != "accuracy":
+        found["accuracy"] = partial(score, _by_accuracy(task))
+    if task.kind == "regression" and task.metric != "spearman":
+        found["spearman"] = partial(score, replace(task, metric="spearman"))
+    if task.kind == "span":
+        found["exact_match"] = exact_match
+    else:
+        found["shuffled_score"] = partial(score, task)
+    return found
+
+
+def _error_over_examples(statistic: Callable[[Sequence[int]], float], examples: int) -> float:
+    """Standard error of a number that is computed from some of the examples; NaN of fewer than two."""
+    groups = min(GROUPS, examples)
+    group_N = np.random.default_rng(derive(0, "groups of test examples")).permutation(examples) % groups
+    without = [np.flatnonzero(group_N != group).tolist() for group in range(groups)]
+    return standard_error([statistic(index_M) for index_M in without if index_M])
 
 
 def _by_accuracy(task: Task) -> Task:
