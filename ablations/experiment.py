@@ -116,10 +116,18 @@ class Workspace:
 
     def write_plan(self) -> None:
         """Keep plan and spec in the experiment's folder."""
+        from ablations import measured
+
         with explained(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         arms = {item.run.arm: item.run.settings for item in self.planned}
-        notices = caveats(self.experiment.measures, list(arms.items()), data_root=self.data_root)
+        there = {own for item in self.planned for own in measured.rows(item.directory.path)["key"]}
+        notices = caveats(
+            self.experiment.measures,
+            list(arms.items()),
+            data_root=self.data_root,
+            is_there=lambda settings: measured.key(settings) in there,
+        )
         claims = claimfile.load_named(self.experiment.claims, spec=self.spec)
         content = self.plan() | {"notices": notices}
         plan.write(content, self.folder, spec=self.spec, claims=claims, data=self._describe_data())

@@ -46,9 +46,10 @@ def gather(
         if rows.empty:
             continue
         for what, remedy in MUST_AGREE.items():
-            for key, digest in rows[["key", what]].drop_duplicates().dropna().to_numpy().tolist():
+            own = rows[["measure", "key", what]].drop_duplicates().dropna()
+            for measure, key, digest in own.to_numpy().tolist():
                 if read.setdefault((item.tokens, key, what), digest) != digest:
-                    raise ResultsError(f"{item.directory.path}: was measured on other {remedy}.")
+                    raise ResultsError(f"{item.directory.path}: {measure} was measured on other {remedy}.")
         tables.append(_as_table(pd.concat([rows, pd.DataFrame(_logged(rows, item))]), experiment, item))
     if compared is not None:
         tables += _comparisons(compared[compared["key"].isin(keys)], experiment, planned)

@@ -1,6 +1,6 @@
 """All that a spec may ask to be measured, and what of it suits a run. No torch."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -95,11 +95,18 @@ def for_run(
                 yield part
 
 
-def caveats(measures: Sequence[Measure], runs: Sequence[tuple[str, RunSettings]], *, data_root: Path) -> list[str]:
+def caveats(
+    measures: Sequence[Measure],
+    runs: Sequence[tuple[str, RunSettings]],
+    *,
+    data_root: Path,
+    is_there: Callable[[RunMeasure], bool] = lambda _: False,
+) -> list[str]:
     """What of the measures is not computed, and why, and what is no evidence, a sentence each.
 
     Args:
         runs: of each arm one.
+        is_there: whether a measure of one task has rows, from when its files were there.
     """
     sentences: dict[str, None] = {}
     for settings in measures:
@@ -110,7 +117,7 @@ def caveats(measures: Sequence[Measure], runs: Sequence[tuple[str, RunSettings]]
             arms = listed([arm for arm, kind in unfit if kind == objective], "and")
             _, lacks = _needs(settings) or LACKS[settings.kind]
             sentences[f"{settings.kind}: not run for {arms}: {objective} {lacks}."] = None
-        sentences |= dict.fromkeys(_not_run(settings, runs, data_root))
+        sentences |= dict.fromkeys(_not_run(settings, runs, data_root, is_there))
     quick = [settings.kind for settings in measures if getattr(settings, "effort", "full") == "quick"]
     if quick:
         kinds = listed(quick, "and")
@@ -123,21 +130,30 @@ def tasks_not_run(
 ) -> list[str]:
     """Those of `caveats` that a file could mend: which tasks are not run, and why."""
     asked = [settings for settings in measures if not isinstance(settings, RunDistanceSettings)]
-    return [sentence for settings in asked for sentence in _not_run(settings, runs, data_root)]
+    return [sentence for settings in asked for sentence in _not_run(settings, runs, data_root, lambda _: False)]
 
 
-def _not_run(settings: RunMeasure, runs: Sequence[tuple[str, RunSettings]], data_root: Path) -> Iterator[str]:
+def _not_run(
+    settings: RunMeasure,
+    runs: Sequence[tuple[str, RunSettings]],
+    data_root: Path,
+    is_there: Callable[[RunMeasure], bool],
+) -> Iterator[str]:
     """Tasks of a measure that cannot be run, each with the reason, and the arms of which it is so."""
     found: dict[tuple[str, str], list[str]] = {}
+    before = set[str]()
     for arm, run in runs:
         for part in _parts(settings, run.data):
             problem = _problem(part, run.data, data_root)
             if isinstance(part, TaskSettings | RetrievalSettings) and problem is not None:
                 task = part.task if isinstance(part, RetrievalSettings) else part.task.name
                 found.setdefault((task, problem), []).append(arm)
+                if is_there(part):
+                    before.add(task)
     for (task, problem), arms_without in found.items():
         where = "" if len(arms_without) == len(runs) else f" for {listed(arms_without, 'and')}"
-        yield f"{settings.kind}: {task} not run{where}: {problem}."
+        not_run = "was measured before, and cannot be again" if task in before else "not run"
+        yield f"{settings.kind}: {task} {not_run}{where}: {problem}."
 
 
 def _parts(settings: RunMeasure, data: Data) -> tuple[RunMeasure, ...]:

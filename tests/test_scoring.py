@@ -102,6 +102,12 @@ def test_what_is_not_run_and_what_is_no_evidence_is_said(tmp_path):
         "fine_tuning: measured with effort quick, on a part of everything: no evidence.",
     ]
     assert [settings.kind for settings in for_run(FILES, files, data_root=tmp_path)] == ["validation"]
+    before = caveats(FILES, [("mlm", files)], data_root=tmp_path, is_there=lambda one: one.kind == "fine_tuning")
+    assert before[0] == (
+        f"fine_tuning: rte was measured before, and cannot be again: classification/rte/train.parquet is not in "
+        f"{tmp_path}."
+    )
+    assert before[1].startswith("minimal_pairs: blimp not run: ")
 
 
 def test_a_measure_of_layers_is_left_out_where_there_are_none():
