@@ -192,7 +192,8 @@ def _measured(model: HuggingFaceModel, analysis: Analysis, *, arm: str, beside: 
             rows, doubts = rows_of(found, sample, settings)
             rows = [about | {"measure": settings.kind} | row for row in rows]
             there = Measured(rows, doubts, normalised=found.normalised_ND is not None)
-            analysis.begun.keep(model.run_id, settings, there)
+            if rows:
+                analysis.begun.keep(model.run_id, settings, there)
         else:
             say(f"{arm}: {settings.kind} was measured before")
         measured.plan.update(

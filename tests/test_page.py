@@ -297,7 +297,7 @@ def test_figures_are_images_with_a_description_that_says_the_numbers(whole, twin
     assert described == [panel["description"] for figure in twin["figures"] for panel in figure["panels"]]
     points = twin["figures"][1]["panels"][0]["points"]
     mlm = {point["layer"]: f"{point['mean']:.3f}" for point in points if point["arm"] == "mlm"}
-    assert f"mlm: {mlm[0]} at 0, {mlm[6]} at 6, {mlm[4]} at 4 (lowest) and " in described[2]
+    assert f"mlm: {mlm[0]} at 0 (highest), {mlm[6]} at 6 and {mlm[4]} at 4 (lowest); " in described[2]
     assert f"chance floor {MINUS}0.030." in described[2]
 
 

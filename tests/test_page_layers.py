@@ -150,7 +150,7 @@ def test_points_of_groups_are_their_means_with_intervals(every, whole):
         assert (point["band"], point["seeds"]) == ("seeds", 3)
     said = panel["description"]
     assert said.startswith("clm. Mean over seeds by layer. rank 1-10: 0.00")
-    assert re.search(r"rank 11-25: 0\.\d{5} at 1, ", said)  # small numbers keep digits that tell
+    assert re.search(r"rank 11-25: 0\.\d{5} at 1 ", said)  # small numbers keep digits that tell
 
 
 def test_maps_say_the_cells_they_show(every, whole):

@@ -90,7 +90,7 @@ def small(resolved):
     for measure in resolved["measures"]:
         measure |= {name: size for name, size in SIZES.items() if name in measure and measure[name] is not None}
         if "tasks" in measure:
-            measure["tasks"] = []  # those of this text
+            measure["tasks"] = None  # those of this text
     return resolved | {"seeds": [0], "claims": []}
 
 

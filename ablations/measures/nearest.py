@@ -12,12 +12,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 
 from ablations.errors import MeasureError
 from ablations.measures.matrices import Matrix, as_matrix
 
 BLOCK = 2**22
 """Similarities held at once."""
+
+WHOLE_COLUMNS = 64
+"""Columns of a product are a multiple of it: some libraries (MKL on an AMD EPYC) have code of its own for a remainder,
+which rounds in another way, as that for a single row does."""
 
 FEWEST_ROWS = 3
 """Rows of a block, so that splitting them evenly leaves at least two in each: a single row is multiplied by other
@@ -77,11 +82,13 @@ def _nearest(unit_ND: Tensor, neighbours: int) -> NDArray[np.int64]:
             f"more tokens or fewer neighbours."
         )
     blocks = torch.arange(n, device=unit_ND.device).tensor_split(math.ceil(n / max(FEWEST_ROWS, BLOCK // n)))
-    return torch.cat([_nearest_of(rows, unit_ND, neighbours).cpu() for rows in blocks]).numpy()
+    whole_MD = pad(unit_ND, (0, 0, 0, -n % WHOLE_COLUMNS))
+    return torch.cat([_nearest_of(rows, whole_MD, n, neighbours).cpu() for rows in blocks]).numpy()
 
 
-def _nearest_of(row_B: Tensor, unit_ND: Tensor, neighbours: int) -> Tensor:
-    similarity_BN = unit_ND[row_B] @ unit_ND.T
+def _nearest_of(row_B: Tensor, whole_MD: Tensor, n: int, neighbours: int) -> Tensor:
+    """Of some of the first n rows; those behind are filling."""
+    similarity_BN = (whole_MD[row_B] @ whole_MD.T)[:, :n]
     similarity_BN.scatter_(1, row_B[:, None], -torch.inf)
     best = similarity_BN.topk(neighbours + 1, dim=1)
     index_BK = best.indices[:, :neighbours]
