@@ -140,9 +140,10 @@ def test_no_matrix_of_all_pairs_is_held(monkeypatch):
     monkeypatch.setattr(nearest, "BLOCK", 5000)
     shapes, compute = [], nearest._nearest_of
 
-    def seen(row_B, unit_ND, neighbours):
-        shapes.append(len(row_B) * len(unit_ND))
-        return compute(row_B, unit_ND, neighbours)
+    def seen(row_B, whole_MD, n, neighbours):
+        shapes.append(len(row_B) * n)
+        assert n <= len(whole_MD) < n + 64
+        return compute(row_B, whole_MD, n, neighbours)
 
     monkeypatch.setattr(nearest, "_nearest_of", seen)
     nearest_others(generator(0).standard_normal((800, 3)), neighbours=2)

@@ -415,14 +415,8 @@ def test_tables_are_files_too_and_their_loss_is_noticed(folder, twin, tmp_path):
         cells = [row["arms"] for part in (table, *table["folded"]) for row in part["rows"]]
         means = [cell["mean"] for arms in cells for cell in arms.values()]
         assert sorted(frame.loc[frame["arm"].notna(), "mean"]) == pytest.approx(sorted(means))
-        assert set(frame["task"].dropna()) <= {
-            *TASKS,
-            *PAIRS,
-            "ud_en_ewt",
-            "sweeps=250",
-            "sweeps=500",
-            "sweeps=1000",
-        }
+        trees = ("ud_en_ewt", "sweeps=250", "sweeps=500", "sweeps=1000")
+        assert set(frame["task"].dropna()) <= {*TASKS, *PAIRS, *trees}
     runs = pd.read_csv(folder / "figures/joined.csv", dtype={"run_id": str})
     assert list(runs["run_id"]) == [row["run_id"] for row in twin["joined"]["rows"]]
     assert is_fresh(folder)

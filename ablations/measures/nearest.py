@@ -21,8 +21,8 @@ BLOCK = 2**22
 """Similarities held at once."""
 
 WHOLE_COLUMNS = 64
-"""Columns of a product are a multiple of it: some libraries (MKL on an AMD EPYC) have code of its own for a remainder,
-which rounds in another way, as that for a single row does."""
+"""Columns of a product are a multiple of it: a remainder is multiplied by other code (MKL's on an AMD EPYC), which
+rounds in another way, as that for a single row does."""
 
 FEWEST_ROWS = 3
 """Rows of a block, so that splitting them evenly leaves at least two in each: a single row is multiplied by other
