@@ -52,8 +52,8 @@ def serve() -> None:
 def _listen(orders: "queue.Queue[dict[str, Any] | None]", stop: StopRequest) -> None:
     for line in sys.stdin:
         orders.put(json.loads(line))
-    orders.put(None)
     stop.ask()
+    orders.put(None)
 
 
 def serve_one(order: dict[str, Any], stop: StopRequest) -> dict[str, Any]:
@@ -97,6 +97,8 @@ def _train_and_measure(
 
     def say(what: str) -> None:
         print(what, flush=True)
+        if stop.received:
+            raise Interrupted
 
     torch.set_num_threads(order["threads"])
     again = order["again"]

@@ -70,7 +70,9 @@ class StopRequest:
 
     def ask(self) -> None:
         """Do as a signal does; from any thread."""
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+        self.received = True
+        if self._at_once:  # only then, as Lightning has signals of its own while it trains
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
 
 class Interrupted(BaseException):
