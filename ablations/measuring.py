@@ -11,14 +11,7 @@ import torch
 from ablations.errors import DataError, MeasureError
 from ablations.files_read import files_now
 from ablations.measurable import RunMeasure
-from ablations.measured import (
-    called,
-    key,
-    missing,
-    note_refusals,
-    open_checkpoints,
-    put,
-)
+from ablations.measured import called, key, missing, note_refusals, open_checkpoints, put
 from ablations.measures.geometry import geometry
 from ablations.measures.influence import group_influence, influence
 from ablations.measures.layer_change import group_changes, layer_change

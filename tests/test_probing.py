@@ -62,6 +62,18 @@ def test_every_layer_and_the_mix_have_all_metrics(found):
     assert all(found[metric, layer]["d"] == WIDTH for metric in metrics for layer in (0, None))
 
 
+def test_the_code_is_of_the_training_labels_alone_and_noise_costs_little_more_than_frequencies(found):
+    """Whatever strength of the probe the validation part would choose."""
+    parts = planted()
+    shuffled = np.random.default_rng(1).permutation(parts["validation"].label_N)
+    other = table(parts | {"validation": replace(parts["validation"], label_N=shuffled)})
+    for layer in (*range(LAYERS), None):
+        assert other["code_length", layer]["value"] == found["code_length", layer]["value"]
+    for layer in set(range(LAYERS)) - {KNOWS}:
+        row = found["code_length", layer]
+        assert row["floor"] * 0.97 < row["value"] < row["floor"] * 1.05
+
+
 def test_a_label_in_one_layer_is_read_there_and_nowhere_else(found):
     accuracy = {layer: found["accuracy", layer]["value"] for layer in range(LAYERS)}
     assert accuracy.pop(KNOWS) > 0.9
