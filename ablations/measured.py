@@ -26,7 +26,7 @@ OWN_COLUMNS = ["key", "sample", "files"]
 """What is kept beside the columns of the table."""
 
 VERSIONS = {
-    **{"token_information": 5, "run_distance": 4, "fine_tuning": 6, "parsing": 4},
+    **{"token_information": 6, "run_distance": 4, "fine_tuning": 6, "parsing": 4},
     **{"frozen_features": 5, "probing": 5, "baselines": 4, "minimal_pairs": 4},
 }
 """Raised, a kind at a time, when its rows come out otherwise from the same settings: rows of that kind, and no

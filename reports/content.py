@@ -44,7 +44,7 @@ NO_MEAN = {"mean": None, "low": None, "high": None, "seeds": 0}
 
 def content(experiment: Experiment) -> dict[str, Any]:
     """Everything the page shows, in its order; absent numbers are None or NaN."""
-    plan = experiment.plan
+    plan, table = experiment.plan, experiment.table
     runs = _runs(experiment)
     arms = _arms(experiment, runs)
     return {
@@ -56,10 +56,10 @@ def content(experiment: Experiment) -> dict[str, Any]:
         "provenance": _provenance(experiment),
         "runs": runs,
         "arms": arms,
-        "corruptions": corruptions(experiment.table, arms=plan.arms),
-        "figures": figures(experiment.table, arms=plan.arms, factors=factors(experiment)),
-        "tasks": score_tables(experiment.table, arms=plan.arms, quick=experiment.quick),
-        "joined": joined(experiment.table, runs),
+        "corruptions": corruptions(table, arms=plan.arms),
+        "figures": figures(table, arms=plan.arms, factors=factors(experiment), quick=experiment.quick),
+        "tasks": score_tables(table, arms=plan.arms, quick=experiment.quick),
+        "joined": joined(table, runs),
         "claims": verdicts(experiment),
         "spec": experiment.spec,
     }

@@ -149,6 +149,10 @@ class Run(NamedTuple):
     settings: dict[str, Any]
 
 
+QUICK = "Measured with effort quick, on a part of everything: no evidence."
+"""Said wherever numbers of such a measure stand."""
+
+
 class Experiment(NamedTuple):
     """Everything a page can say."""
 

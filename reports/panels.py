@@ -1,6 +1,6 @@
 """The figures of a page as data, in its order: which panels there are, and what they show."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from pandas import DataFrame
@@ -8,6 +8,8 @@ from pandas import DataFrame
 from reports.descriptions import caption, letters
 from reports.factors import Factor
 from reports.figure_text import FigureText, Kind
+from reports.folder import QUICK
+from reports.numbers import listed
 from reports.panel import Panel
 from reports.panels_between_arms import arm_panels, pair_panels
 from reports.panels_by_setting import SettingFigure, setting_figures, setting_rows
@@ -64,8 +66,14 @@ PANELS: dict[Kind, Callable[..., Iterator[Panel]]] = {
 """What makes the panels of one metric of a figure."""
 
 
-def figures(table: DataFrame, *, arms: Sequence[str], factors: Sequence[Factor] = ()) -> list[dict[str, Any]]:
-    """Every figure that has rows, with its panels; scores by what the arms vary stand before the maps."""
+def figures(
+    table: DataFrame, *, arms: Sequence[str], factors: Sequence[Factor] = (), quick: Collection[str] = ()
+) -> list[dict[str, Any]]:
+    """Every figure that has rows, with its panels; scores by what the arms vary stand before the maps.
+
+    Args:
+        quick: measures of which a figure says that they are no evidence.
+    """
     drawn = [_figure(text, _panels(table, text, arms=list(arms))) for text in FIGURES]
     place = FIGURES.index(OVER_TRAINING)
     drawn[place:place] = [_by_setting(figure) for figure in setting_figures(table, factors)]
@@ -73,6 +81,7 @@ def figures(table: DataFrame, *, arms: Sequence[str], factors: Sequence[Factor] 
     for number, figure in enumerate(drawn, start=1):
         for panel in figure["panels"]:
             panel["id"] = f"f{number}{panel['letter']}"  # short, as it is in front of every name in a drawing
+        figure["notes"][:0] = _quick_words(figure["panels"], quick)
     return drawn
 
 
@@ -106,6 +115,14 @@ def _figure(text: FigureText, panels: list[Panel]) -> dict[str, Any]:
         "panels": panels,
         "samples": _samples(panels),
     }
+
+
+def _quick_words(panels: list[Panel], quick: Collection[str]) -> list[str]:
+    """What to say of the panels of these measures: which they are, unless they are all."""
+    those = [panel["letter"] for panel in panels if panel["measure"] in quick]
+    if 0 < len(those) < len(panels):
+        return [f"Panel{'s' * (len(those) > 1)} {listed(those)}: {QUICK[0].lower()}{QUICK[1:]}"]
+    return [QUICK] * bool(those)
 
 
 def _samples(panels: list[Panel]) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ import numpy as np
 from pandas import DataFrame
 
 from reports.curves import order, with_columns
+from reports.folder import QUICK
 from reports.numbers import is_absent
 from reports.score_entries import Entry, Listing, listings
 from reports.score_texts import TABLES, Beside, Score, TableText
@@ -45,9 +46,6 @@ class Rows(NamedTuple):
     baselines: dict[Key, Part]
     arms: list[str]
     """Those with a score, in order."""
-
-
-QUICK = "Measured with effort quick, on a part of everything: no evidence."
 
 
 def score_tables(table: DataFrame, *, arms: Sequence[str], quick: Collection[str] = ()) -> list[Table]:

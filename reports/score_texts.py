@@ -155,8 +155,8 @@ PROBING = TableText(
     n="test examples",
     scores=(
         Score("accuracy", "accuracy, mix of layers"),
-        Score("selectivity", "selectivity, mix of layers", judged=False),
-        Score("compression", "compression, mix of layers", judged=False, scale=1, digits=2),
+        Score("selectivity", "selectivity, mix of layers"),
+        Score("compression", "compression, mix of layers", scale=1, digits=2),
         Score("accuracy", "accuracy, top layer", layer="top"),
     ),
     beside=WITHOUT_ENCODER_PROBED,
@@ -165,7 +165,7 @@ PROBING = TableText(
         "is chosen: its score would be the highest of several on the same examples. Selectivity is the "
         "accuracy less that on a control task with random answers for each word (Hewitt and Liang 2019); "
         "compression is how many times shorter the answers are when the states are known (Voita and Titov "
-        "2020), 1 being nothing.",
+        "2020). Chance, in these two rows, is what a probe has that knows only how frequent the answers are.",
         f"{CHANCE} {OF_WORDS}",
     ),
 )

@@ -309,6 +309,22 @@ def test_a_table_of_a_part_of_everything_says_first_that_it_is_no_evidence(tmp_p
     assert content(experiment)["tasks"][1]["says"] == part["says"]
 
 
+def test_probes_above_chance_that_tell_no_more_than_frequencies_are_named():
+    """Accuracy may be above its floor where selectivity and compression are not: a probe has learned the words."""
+    found = {"accuracy": (0.7, 0.5), "selectivity": (0.02, 0.02), "compression": (0.9, 1.05)}
+    made = [
+        score("mlm", seed, value + (seed - 1) / 100, measure="probing") | {"metric": metric, "floor": floor}
+        for metric, (value, floor) in found.items()
+        for seed in range(3)
+    ]
+    (table,) = score_tables(results.table(made), arms=["mlm"])
+    assert table["says"] == [
+        "Every main score is above chance.",
+        "Of the other rows, not above chance: selectivity, mix of layers (mlm on rte) "
+        "and compression, mix of layers (mlm on rte).",
+    ]
+
+
 def test_many_tasks_are_counted_and_parts_always():
     made = [score("mlm", seed, 0.5 + (seed - 1) / 100, task=f"t{i}") for i in range(8) for seed in range(3)]
     made += [score("mlm", seed, 0.9 + seed / 100) for seed in range(3)]
@@ -492,6 +508,15 @@ def test_there_is_a_panel_for_each_task_found(every):
     ]
     names = [panel["name"] for figure in every.values() for panel in figure["panels"]]
     assert len(set(names)) == len(names)
+
+
+def test_figures_of_a_part_of_everything_say_that_they_are_no_evidence(scores):
+    quick = {f["name"]: f["notes"] for f in figures(scores, arms=ARMS, quick=("probing", "frozen_features"))}
+    plain = {f["name"]: f["notes"] for f in figures(scores, arms=ARMS)}
+    said = "easured with effort quick, on a part of everything: no evidence."
+    assert quick["probes"] == [f"M{said}", *plain["probes"]]
+    assert quick["examples"] == [f"Panels c and d: m{said}", *plain["examples"]]
+    assert quick["structure"] == plain["structure"]
 
 
 def test_points_are_means_at_their_places(every, scores):
