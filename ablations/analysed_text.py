@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ablations.errors import DataError
+from ablations.wording import shown
 from lightning_modules.data.readers import ENDINGS, Columns, file_source, format_of, numbered_lines
 
 USUAL_COLUMN = "text"
@@ -39,7 +40,7 @@ def sentences(path: Path, *, column: str | None = None) -> Iterator[str]:
     for cells in source.cells():
         if not isinstance(cells.text, str):
             raise DataError(
-                f"{path}, {source.unit} {cells.number}: column {name!r} holds {cells.text!r:.40}, expected text; "
+                f"{path}, {source.unit} {cells.number}: column {name!r} holds {shown(cells.text)}, expected text; "
                 f"correct or remove it."
             )
         if line := " ".join(cells.text.split()):

@@ -152,7 +152,7 @@ def write(
             "experiment": target.name,
             "question": f"What does each layer of {runs[0]['arm']} change, keep and lose?",
             "spec_sha256": hashlib.sha256(spec).hexdigest(),
-            "created": now(),
+            "created": runs[0]["analysed"]["provenance"]["started"],
             "claims": [],
             "arms": [run["arm"] for run in runs],
             "data": data,

@@ -313,7 +313,11 @@ def export(run_dir: Path, folder: Path) -> None:
 @main.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--text", type=click.Path(path_type=Path), required=True, help="Sentences: a table, or a line each.")
-@click.option("--labels", type=click.Path(path_type=Path), help="A treebank of the same sentences.")
+@click.option(
+    "--labels",
+    type=click.Path(path_type=Path),
+    help="A treebank of the very same sentences: CoNLL-U or parquet.",
+)
 @click.option("--column", help="Of a table; needed where several have text and none is called text.")
 @click.option(
     "--tokens",

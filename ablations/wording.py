@@ -46,7 +46,7 @@ def number(value: float) -> str:
     return repr(value).removesuffix(".0").replace("e-0", "e-").replace("e+", "e")
 
 
-def shown(value: Any) -> str:
+def shown(value: Any, letters: int = 60) -> str:
     """A value as a reader would recognise it from the file; text in quotes, long text cut."""
     if value is None:
         return "empty"
@@ -55,5 +55,5 @@ def shown(value: Any) -> str:
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, str):
-        return json.dumps(value if len(value) <= 60 else value[:57] + "...", ensure_ascii=False)
+        return json.dumps(value if len(value) <= letters else value[: letters - 3] + "...", ensure_ascii=False)
     return "a mapping" if isinstance(value, dict) else "a list"

@@ -257,7 +257,7 @@ def _text(experiment: Experiment) -> str:
         (data.train_sentences, "sentence", " to train on"),
         (data.train_tokens, "token", " in them"),
         (data.validation_sentences, "sentence", " to validate on"),
-        (data.vocab_size, "sub-word", ""),
+        (data.vocab_size, "sub-word", " in the vocabulary"),
         (data.cut_sentences or None, "sentence", " cut at the longest length"),
     )
     known = ", ".join(f"{several(value, noun)}{of}" for value, noun, of in facts if value is not None)

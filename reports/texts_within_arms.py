@@ -40,8 +40,9 @@ CHANGE_BY_TAG = CHANGE_BY_RANK._replace(
     title="Change by part of speech",
     family="tag",
     how_to_read=(
-        f"Each line is the tokens of one part of speech; each point, as above, 1 {MINUS} similarity of their "
-        "states in a layer and in the next. The chance floor is the mean over the groups.",
+        "Each line is the tokens of one part of speech, of each word its first sub-word; each point, as above, "
+        f"1 {MINUS} similarity of their states in a layer and in the next. The chance floor is the mean over the "
+        "groups.",
         "All groups have equally many tokens: they compare with each other and between arms, not with the "
         "change of all tokens. Parts of speech differ in frequency; see whether ranks alone explain what you "
         "find.",

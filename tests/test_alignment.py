@@ -162,33 +162,33 @@ def error_of(text: str, *words: str) -> str:
 @pytest.mark.parametrize(
     ("text", "words", "wanted", "found"),
     [
-        ("The cat sleeps .", ("The", "dog", "sleeps", "."), "word 2, 'dog'", "'cat sleeps .'"),
-        ("The cat .", ("The", "big", "cat", "."), "word 2, 'big'", "'cat .'"),
-        ("The cat.", ("The", "big", "cat", "."), "word 2, 'big'", "'cat.'"),
-        ("The big cat .", ("The", "cat", "."), "word 2, 'cat'", "'big cat .'"),
-        ("The cat .", ("The", "cat"), "the end", "'.'"),
-        ("The cat", ("The", "cat", "."), "word 3, '.'", "the end"),
-        ("The cat", ("cat", "The"), "word 1, 'cat'", "'The cat'"),
-        ("hello world", ("a", "b", "c", "d"), "word 1, 'a'", "'hello world'"),
-        ("Hello!", ("I", "went", "to", "the", "sea", "."), "word 1, 'I'", "'Hello!'"),
-        ("", ("a",), "word 1, 'a'", "the end"),
-        ("a", (), "the end", "'a'"),
+        ("The cat sleeps .", ("The", "dog", "sleeps", "."), 'word 2, "dog"', '"cat sleeps ."'),
+        ("The cat .", ("The", "big", "cat", "."), 'word 2, "big"', '"cat ."'),
+        ("The cat.", ("The", "big", "cat", "."), 'word 2, "big"', '"cat."'),
+        ("The big cat .", ("The", "cat", "."), 'word 2, "cat"', '"big cat ."'),
+        ("The cat .", ("The", "cat"), "the end", '"."'),
+        ("The cat", ("The", "cat", "."), 'word 3, "."', "the end"),
+        ("The cat", ("cat", "The"), 'word 1, "cat"', '"The cat"'),
+        ("hello world", ("a", "b", "c", "d"), 'word 1, "a"', '"hello world"'),
+        ("Hello!", ("I", "went", "to", "the", "sea", "."), 'word 1, "I"', '"Hello!"'),
+        ("", ("a",), 'word 1, "a"', "the end"),
+        ("a", (), "the end", '"a"'),
     ],
 )
 def test_words_of_another_text_are_refused(text, words, wanted, found):
     assert error_of(text, *words) == (
-        f"sentence 7: labels that do not align with the text: expected {wanted}, but found {found} in {text!r}; "
-        f"give words and text of the same sentence."
+        f"sentence 7: labels that do not align with the text: expected {wanted}, but found {found} in "
+        f'"{text}"; give words and text of the same sentence.'
     )
 
 
 def test_long_texts_are_shortened_in_the_error_and_cost_little():
     text = "x " + "abcdefghij" * 100
     assert error_of(text, "x", *"abcdefghij" * 100, "b") == (
-        f"sentence 7: labels that do not align with the text: expected word 1002, 'b', but found the end in "
-        f"{text!r:.80}; give words and text of the same sentence."
+        f'sentence 7: labels that do not align with the text: expected word 1002, "b", but found the end in '
+        f'"{text[:77]}..."; give words and text of the same sentence.'
     )
     assert error_of(text, "x", *["no"] * 1000) == (
-        f"sentence 7: labels that do not align with the text: expected word 2, 'no', but found "
-        f"{text[2:]!r:.30} in {text!r:.80}; give words and text of the same sentence."
+        f'sentence 7: labels that do not align with the text: expected word 2, "no", but found '
+        f'"{text[2:29]}..." in "{text[:77]}..."; give words and text of the same sentence.'
     )

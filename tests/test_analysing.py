@@ -189,7 +189,7 @@ def test_the_page_says_what_was_measured_and_what_was_refused(place):
     assert said["summary"] == (
         "Models measured as they are, none trained here: bert and untrained. The encoder has 3 layers of width "
         "16 with 2 heads. untrained keeps its initial weights. Text: the first 120 sentences of text.txt: 40 "
-        "sub-words."
+        "sub-words in the vocabulary."
     )
     assert [(run["arm"], run["state"]) for run in said["runs"]] == [("bert", "done"), ("untrained", "done")]
     assert [arm["training"] for arm in said["arms"]] == ["unknown", "untrained"]
@@ -302,8 +302,8 @@ def test_labels_of_another_text_are_refused(place):
     done = ablate("analyse", folder, "--text", place / "text.txt", "--labels", labels, "--out", place / "out")
     assert done.exit_code == 2
     assert done.stderr == (
-        f"{labels} has labels of another text than {place / 'text.txt'}: sentence 4 is 'other words' there and "
-        f"{TEXT[3]!r} here; give labels of these sentences in this order.\n"
+        f'{labels} has labels of another text than {place / "text.txt"}: sentence 4 is "other words" there and '
+        f'"{TEXT[3]}" here; give labels of these sentences in this order.\n'
     )
     assert not (place / "out").exists()
 

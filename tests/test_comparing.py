@@ -8,6 +8,7 @@ from ablations import comparing
 from ablations.errors import MeasureError
 from ablations.gathering import gather
 from ablations.measured import key
+from ablations.measures import run_distance
 from ablations.measures.jackknife import sentence_blocks, standard_error
 from ablations.measures.sample import first_tokens
 from ablations.measures.settings import RunDistanceSettings
@@ -100,6 +101,11 @@ def test_distances_are_those_of_the_states_of_the_same_tokens(planned, tokens, t
         assert row.value == pytest.approx(expected, abs=1e-9)
         assert row.floor > row.value
     assert (rows["step"] == 2).all()
+
+
+def test_the_floor_shuffles_the_other_run_and_weighs_by_the_own_one():
+    """Three runs; a twin of each, whose tokens are shuffled, stands after them."""
+    assert run_distance._sides(["a", "b", "c"], [("a", "c"), ("c", "b")]) == [((0, 2), (0, 5)), ((2, 1), (2, 4))]
 
 
 def test_only_what_is_missing_is_computed(planned, tmp_path):

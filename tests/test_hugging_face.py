@@ -210,6 +210,19 @@ def test_text_tokens_are_all_but_special_ones(tmp_path):
     assert loaded.tokenizer.is_fast
 
 
+def test_what_the_tokenizer_puts_before_a_sentence_is_no_text_though_it_may_stand_in_one(tmp_path):
+    """As the name of a language that no list of special tokens has: here the word d."""
+    folder = tiny_models.save(tmp_path / "bert")
+    made = tiny_models.tokenizer()
+    made.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] d $A [SEP]", special_tokens=[("[CLS]", 2), ("d", 8), ("[SEP]", 3)]
+    )
+    made.save_pretrained(folder)
+    tokenised = tokenise(load(folder), ["a d", "b"], tokens=100)
+    assert tokenised.ids.tolist() == [2, 8, 5, 8, 3, 2, 8, 6, 3]
+    assert tokenised.is_text.astype(int).tolist() == [0, 0, 1, 1, 0, 0, 0, 1, 0]
+
+
 def test_a_mark_is_no_text_where_it_is_the_unknown_token_too(tmp_path):
     """GPT-2 has one token for the end of a text and for what is unknown, which to its bytes nothing is."""
     folder = tiny_models.save(tmp_path / "gpt2", "gpt2")

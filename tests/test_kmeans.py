@@ -113,8 +113,19 @@ def test_the_frame_rounds_nothing_and_leaves_the_states_alone():
     assert np.array_equal(states, before)
     assert torch.equal(Points(states * np.float32(2**60)).x_ND, points.x_ND)
     assert torch.equal(Points(torch.from_numpy(states)).x_ND, points.x_ND)
-    assert points.x_ND.mean(0).abs().max() < 1e-6  # float32
+    assert points.x_ND.median(0).values.abs().max() == 0
     assert points.x_ND.abs().max() < 2 + 1  # below 2 before it is centred
+
+
+@pytest.mark.parametrize("value", [1e6, 1e8, 1e12])
+def test_a_huge_state_takes_no_other_along(value):
+    """Were the mean the origin, float32 would see no difference between all other states."""
+    states = mixture(types=20, tokens=2000)
+    types = Points(states).assign(Points(states).fit(clusters=20, rng=generator(1)))
+    states[7, 3] = value
+    points = Points(states)
+    labels = points.assign(points.fit(clusters=40, rng=generator(1)))
+    assert plug_in(types, labels) > 0.95 * plug_in(types, types)
 
 
 # Fit -------------------------------------------------------------------------------------------------
@@ -156,9 +167,9 @@ def test_fit_among_some_rows_is_the_fit_of_these_alone():
     points, rows = Points(mixture(tokens=1000)), np.flatnonzero(generator(3).integers(2, size=1000))
     alone = Points(points.x_ND[rows])
     among = points.fit(clusters=30, rng=generator(1), among=rows)
-    # The frame of the rows alone differs by their mean and by a power of two.
+    # The frame of the rows alone differs by their median and by a power of two.
     scale = (points.x_ND[rows[0]] - points.x_ND[rows[1]]).norm() / (alone.x_ND[0] - alone.x_ND[1]).norm()
-    expected = alone.fit(clusters=30, rng=generator(1)) * scale + points.x_ND[rows].mean(0)
+    expected = alone.fit(clusters=30, rng=generator(1)) * scale + points.x_ND[rows].median(0).values
     assert torch.allclose(among, expected, atol=1e-3)  # a tie may be rounded to the other side
     assert not torch.allclose(among, points.fit(clusters=30, rng=generator(1)), atol=1e-3)
 
@@ -176,7 +187,8 @@ def test_fit_repeats_by_its_generator():
 
 def test_one_cluster_is_the_mean_and_repeated_states_are_no_obstacle():
     points = Points(generator(0).standard_normal((100, 3)))
-    assert points.fit(clusters=1, rng=generator(0)).abs().max() < 1e-6  # float32: the mean is the frame's origin
+    (centre_D,) = points.fit(clusters=1, rng=generator(0))
+    assert torch.allclose(centre_D, points.x_ND.mean(0), atol=1e-6)  # float32
     tokens = np.arange(1000) % 5
     points = Points(np.eye(5)[tokens])
     centres = points.fit(clusters=50, rng=generator(1))

@@ -240,8 +240,8 @@ def test_a_sentence_of_another_text_is_named():
     with pytest.raises(MeasureError) as caught:
         token_labels([CAT, SEA._replace(text="Il vient.")], [[], []])
     assert str(caught.value) == (
-        "sentence 2: labels that do not align with the text: expected word 1, 'Je', but found 'Il vient.' in 'Il "
-        "vient.'; give words and text of the same sentence."
+        'sentence 2: labels that do not align with the text: expected word 1, "Je", but found "Il vient." in '
+        '"Il vient."; give words and text of the same sentence.'
     )
 
 
@@ -322,11 +322,11 @@ def test_labels_of_another_text_are_refused():
         return str(caught.value)
 
     advice = "expected that of the tokens; give labels of this text."
-    assert error([SEA, CAT]) == f"labels of another text: sentence 1 with labels is {SEA.text!r}, {advice}"
-    assert error([CAT, CAT]) == f"labels of another text: sentence 2 with labels is {CAT.text!r}, {advice}"
+    assert error([SEA, CAT]) == f'labels of another text: sentence 1 with labels is "{SEA.text}", {advice}'
+    assert error([CAT, CAT]) == f'labels of another text: sentence 2 with labels is "{CAT.text}", {advice}'
     assert error([CAT]) == f"labels of another text: sentence 2 with labels is missing, {advice}"
     assert error([CAT, SEA], max_length=8) == (
-        f"labels of another text: sentence 1 with labels is {CAT.text!r}, {advice}"
+        f'labels of another text: sentence 1 with labels is "{CAT.text}", {advice}'
     )
 
 
@@ -348,8 +348,8 @@ def test_texts_and_labels_that_differ_are_refused():
         return str(caught.value)
 
     assert error([CAT, SEA], [CAT.text, "Je viens de la mer.", "x"]) == (
-        "a.conllu has labels of another text than a.txt: sentence 2 is 'Je viens du marché, dit-il.' there and "
-        "'Je viens de la mer.' here; give labels of these sentences in this order."
+        'a.conllu has labels of another text than a.txt: sentence 2 is "Je viens du marché, dit-il." there and '
+        '"Je viens de la mer." here; give labels of these sentences in this order.'
     )
     assert error([CAT], [CAT.text, SEA.text]) == (
         "a.conllu and a.txt agree as far as both go, but not in their numbers of sentences, 1 and "

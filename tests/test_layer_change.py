@@ -56,12 +56,28 @@ def test_change_is_one_minus_similarity_of_consecutive_layers_and_from_the_embed
     )
 
 
-def test_the_error_is_that_of_leaving_out_blocks_of_sentences():
+@pytest.mark.parametrize(("metric", "similarity"), [("pwcca", pwcca), ("debiased_cka", debiased_cka)])
+def test_the_error_is_that_of_leaving_out_blocks_of_sentences(metric, similarity):
     layers, sample = made_up()
-    row = next(r for r in changes(layers, sample.sentence_N) if r["layer"] == 1 and r["metric"] == "debiased_cka")
+    row = next(r for r in changes(layers, sample.sentence_N) if r["layer"] == 1 and r["metric"] == metric)
     block_N = sentence_blocks(sample.sentence_N)
-    left_out = [1 - debiased_cka(layers[1][block_N != g], layers[2][block_N != g]) for g in range(10)]
+    left_out = [1 - similarity(layers[1][block_N != g], layers[2][block_N != g]) for g in range(10)]
     assert row["standard_error"] == pytest.approx(standard_error(left_out), rel=1e-6)
+    swapped = [1 - similarity(layers[2][block_N != g], layers[1][block_N != g]) for g in range(10)]
+    if metric == "pwcca":  # whose weights are those of the lower layer
+        assert row["standard_error"] != pytest.approx(standard_error(swapped), rel=1e-3)
+
+
+def test_the_floor_is_the_same_number_after_the_tokens_of_the_upper_layer_were_shuffled():
+    """With few tokens, so that it matters whose weights count: those of the lower layer, unshuffled."""
+    layers, sample = made_up(60)
+    shuffled_N = np.random.default_rng(0).permutation(60)
+    for row in changes(layers, sample.sentence_N):
+        similarity = {"pwcca": pwcca, "debiased_cka": debiased_cka}[row["metric"]]
+        lower, upper = layers[row["layer"]], layers[row["layer_to"]][shuffled_N]
+        assert row["floor"] == pytest.approx(1 - similarity(lower, upper), abs=1e-9)
+        if row["metric"] == "pwcca" and row["layer"] == 1:
+            assert abs(similarity(lower, upper) - similarity(upper, lower)) > 1e-4
 
 
 def test_the_error_is_about_the_spread_over_texts():

@@ -363,7 +363,7 @@ def test_title_question_and_summary(whole):
         "12 runs: 4 arms (mlm, clm, mt and untrained) \N{MULTIPLICATION SIGN} 3 seeds (0, 1, 2), all done. "
         "The encoder has 6 layers of width 64 with 4 heads. Training takes 500 steps of at most 2,048 source "
         "tokens; untrained keeps its initial weights. Text: the built-in language, seed 0: 100,000 sentences to "
-        "train on, 1,534,211 tokens in them, 4,000 sentences to validate on, 1,024 sub-words. "
+        "train on, 1,534,211 tokens in them, 4,000 sentences to validate on, 1,024 sub-words in the vocabulary. "
         "Training took 8 min 37 s in all."
     ) in whole.text
 

@@ -569,6 +569,9 @@ def test_unfit_matrices_are_refused_by_every_measure(name, pair):
     assert complaint(measure, x, y * 1j) == kind.format("y", "complex128")
     assert complaint(measure, torch.from_numpy(x * 1j), y) == kind.format("x", "torch.complex128")
     assert complaint(measure, np.full((N, D), "a"), y) == kind.format("x", "<U1")
+    assert complaint(measure, x, np.ma.masked_array(y, mask=y > 1)) == (
+        "y is a masked array, whose mask would be ignored; give an array of the rows that count."
+    )
 
 
 @pytest.mark.parametrize("name", sorted(set(MEASURES) - {"rsa"}))

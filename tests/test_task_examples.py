@@ -321,7 +321,7 @@ def test_answers_that_do_not_suit_their_text_are_refused(tmp_path):
     )
     write(tmp_path / "ner/wikigold/test.parquet", tokens=[["a"], ["In", "Rome"]], ner_tags=[["O"], ["O", "LOC"]])
     assert error_of(TASKS["wikigold"], tmp_path) == (
-        "task wikigold: example 2 has the tag 'LOC', expected O or a tag of BIO, BIOES or BILOU such as B-LOC; "
+        'task wikigold: example 2 has the tag "LOC", expected O or a tag of BIO, BIOES or BILOU such as B-LOC; '
         "write the tags so, or give the task the metric accuracy."
     )
     write(
@@ -334,7 +334,7 @@ def test_answers_that_do_not_suit_their_text_are_refused(tmp_path):
     )
     everywhere = replace(TASKS["xquad"], divided_by=None)
     assert error_of(everywhere, tmp_path) == (
-        "task xquad: example 1: the answer 'He' does not stand at character 0 of its context; correct or remove "
+        'task xquad: example 1: the answer "He" does not stand at character 0 of its context; correct or remove '
         "it."
     )
 

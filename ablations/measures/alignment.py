@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablations.errors import MeasureError
+from ablations.wording import shown
 
 NO_WORD = -1
 
@@ -83,11 +84,11 @@ def words_of_characters(text: str, words: Sequence[str], *, where: str) -> NDArr
             word_C[characters[begin].start : characters[end - 1].end] = word
         begin = end
     if len(ends) < len(words) or begin < len(characters):
-        found = repr(text[characters[begin].start :])[:30] if begin < len(characters) else "the end"
-        wanted = f"word {len(ends) + 1}, {words[len(ends)]!r}" if len(ends) < len(words) else "the end"
+        found = shown(text[characters[begin].start :], 30) if begin < len(characters) else "the end"
+        wanted = f"word {len(ends) + 1}, {shown(words[len(ends)])}" if len(ends) < len(words) else "the end"
         raise MeasureError(
             f"{where}: labels that do not align with the text: expected {wanted}, but found {found} in "
-            f"{text!r:.80}; give words and text of the same sentence."
+            f"{shown(text, 80)}; give words and text of the same sentence."
         )
     return word_C
 

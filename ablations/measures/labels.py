@@ -22,6 +22,7 @@ from tokenizers import Encoding, Tokenizer
 from ablations.errors import MeasureError
 from ablations.measures.alignment import NO_WORD, align
 from ablations.measures.sample import NO_LABEL
+from ablations.wording import shown
 from lightning_modules.data.tokens import Split
 from lightning_modules.data.treebank import ROOT, LabelledSentence
 from lightning_modules.vocabulary import END, START
@@ -180,7 +181,7 @@ def labels_of_split(
     labelled, labels = labelled_split(sentences[: len(split)], tokenizer, max_length=max_length)
     for i in range(len(split)):
         if i == len(labelled) or not np.array_equal(labelled.sentence(i), split.sentence(i)):
-            found = f"is {sentences[i].text!r:.80}" if i < len(labelled) else "is missing"
+            found = f"is {shown(sentences[i].text, 80)}" if i < len(labelled) else "is missing"
             raise MeasureError(
                 f"labels of another text: sentence {i + 1} with labels {found}, expected that of the tokens; give "
                 f"labels of this text."
@@ -207,7 +208,8 @@ def with_texts(
         if _without_spaces(sentence.text) != _without_spaces(text):
             raise MeasureError(
                 f"{labels_from} has labels of another text than {texts_from}: sentence {number} is "
-                f"{sentence.text!r:.80} there and {text!r:.80} here; give labels of these sentences in this order."
+                f"{shown(sentence.text, 80)} there and {shown(text, 80)} here; give labels of these sentences in "
+                f"this order."
             )
     if len(sentences) != len(texts):
         raise MeasureError(

@@ -40,8 +40,12 @@ def as_tensor(values: Matrix, *, name: str) -> Tensor:
     """A matrix of at least one row and column, gradients cut, finite or not; it may share memory with `values`.
 
     Raises:
-        MeasureError: it is no matrix, or not of real numbers.
+        MeasureError: it is no matrix, not of real numbers, or masked.
     """
+    if isinstance(values, np.ma.MaskedArray):
+        raise MeasureError(
+            f"{name} is a masked array, whose mask would be ignored; give an array of the rows that count."
+        )
     if not isinstance(values, Tensor):
         array = np.asarray(values)
         if array.dtype.kind == "O" and array.ndim == 0:

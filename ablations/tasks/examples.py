@@ -227,7 +227,7 @@ def _examples(task: Task, rows: list[dict[str, Any]]) -> Examples:
                 context, start = row[task.text[1]], int(row[task.start or ""])
                 if context[start : start + len(row[task.label])] != row[task.label]:
                     raise DataError(
-                        f"task {task.name}: example {number}: the answer {row[task.label]!r:.40} does not stand "
+                        f"task {task.name}: example {number}: the answer {shown(row[task.label])} does not stand "
                         f"at character {start} of its context; correct or remove it."
                     )
             found = [_around(row[task.text[1]], int(row[task.start or ""]), row[task.label]) for row in rows]
@@ -249,8 +249,8 @@ def _check_entity_tags(task: Task, tags: list[list[str]]) -> None:
     for number, of_sentence in enumerate(tags, start=1):
         if (wrong := next((tag for tag in of_sentence if not is_entity_tag(tag)), None)) is not None:
             raise DataError(
-                f"task {task.name}: example {number} has the tag {wrong!r:.40}, expected O or a tag of BIO, BIOES "
-                f"or BILOU such as B-LOC; write the tags so, or give the task the metric accuracy."
+                f"task {task.name}: example {number} has the tag {shown(wrong)}, expected O or a tag of BIO, "
+                f"BIOES or BILOU such as B-LOC; write the tags so, or give the task the metric accuracy."
             )
 
 
