@@ -99,7 +99,7 @@ def lines_in_words(points: Sequence[dict[str, Any]], *, line: str, digits: int) 
         if not own:
             sentences.append(f"{name}: no numbers.")
             continue
-        lowest, highest = (which(own, key=lambda point: point["mean"]) for which in (min, max))
+        lowest, highest = (which(own, key=lambda point: round(point["mean"], digits)) for which in (min, max))
         remarks = {} if lowest is highest else {id(lowest): " (lowest)", id(highest): " (highest)"}
         named = {id(point): point for point in (own[0], own[-1], lowest, highest)}
         said = [

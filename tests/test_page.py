@@ -18,6 +18,7 @@ from ablations import results
 from ablations.errors import ResultsError
 from reports import page
 from reports.dark import in_the_dark
+from reports.descriptions import lines_in_words
 from reports.folder import printable
 from reports.freshness import is_fresh
 from reports.numbers import number
@@ -299,6 +300,22 @@ def test_figures_are_images_with_a_description_that_says_the_numbers(whole, twin
     mlm = {point["layer"]: f"{point['mean']:.3f}" for point in points if point["arm"] == "mlm"}
     assert f"mlm: {mlm[0]} at 0 (highest), {mlm[6]} at 6 and {mlm[4]} at 4 (lowest); " in described[2]
     assert f"chance floor {MINUS}0.030." in described[2]
+
+
+def test_of_numbers_that_are_written_alike_none_is_highest_or_lowest():
+    """As of an untrained encoder, whose layers change next to nothing."""
+    means = (6e-6, 5e-6, 7e-6)
+    points = [
+        {"arm": "new", "layer": i, "layer_to": i + 1, "mean": mean, "floor": 0.5, "seeds": 1}
+        for i, mean in enumerate(means)
+    ]
+    said = "Single runs by layer. new: {}; chance floor 0.500."
+    alike = "0.000 at 0\N{RIGHTWARDS ARROW}1 and 0.000 at 2\N{RIGHTWARDS ARROW}3"
+    assert lines_in_words(points, line="arm", digits=3) == said.format(alike)
+    points[1]["mean"] = 0.2
+    other = "0.000 at 0\N{RIGHTWARDS ARROW}1 (lowest), 0.000 at 2\N{RIGHTWARDS ARROW}3"
+    highest = "0.200 at 1\N{RIGHTWARDS ARROW}2 (highest)"
+    assert lines_in_words(points, line="arm", digits=3) == said.format(f"{other} and {highest}")
 
 
 def test_figures_keep_their_text_as_text(whole):
