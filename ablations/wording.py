@@ -56,4 +56,6 @@ def shown(value: Any, letters: int = 60) -> str:
         return repr(value)
     if isinstance(value, str):
         return json.dumps(value if len(value) <= letters else value[: letters - 3] + "...", ensure_ascii=False)
-    return "a mapping" if isinstance(value, dict) else "a list"
+    if isinstance(value, dict):
+        return "a mapping"
+    return "a list" if isinstance(value, Collection) and not isinstance(value, bytes) else f"{value!s:.{letters}}"

@@ -1,5 +1,8 @@
 """How names and values appear in a sentence."""
 
+from datetime import date
+
+import numpy as np
 import pytest
 
 from ablations.wording import by_kind, guess, listed, nearest, number, several, shown
@@ -56,6 +59,13 @@ def test_a_number_is_short_and_reads_back(value, text):
 )  # fmt: skip
 def test_a_value_as_it_was_written(value, text):
     assert shown(value) == text
+
+
+def test_a_value_that_no_yaml_has_and_text_shorter_than_usual():
+    assert shown(date(2026, 1, 2)) == "2026-01-02"
+    assert shown(b"ab") == "b'ab'"
+    assert shown(np.arange(3)) == shown((1, 2)) == "a list"
+    assert shown("abcdefghij", 8) == '"abcde..."'
 
 
 def test_one_is_no_plural():
