@@ -17,8 +17,8 @@ OF_TEXT = (
 
 
 OF_EXAMPLES = (
-    "± 1.96 standard errors of that run's number over examples (of frozen features and fine-tuning, over "
-    "repetitions with other heads), which says nothing about other seeds"
+    "± 1.96 standard errors of that run's number over examples (of frozen features and fine-tuning, also "
+    "over repetitions with other heads), which says nothing about other seeds"
 )
 
 

@@ -67,7 +67,7 @@ TOKEN_INFORMATION = FigureText(
         "where a curve falls, the model forgets which token it read; where it rises again, it recovers "
         "it. The standard error of a single run keeps its clusters as they are. Where tokens overlap, clusters of "
         "another text would be others, and move the number by more than this error says: on made states of many "
-        "dimensions up to twice as much (cross-fitted) and three times (plug-in).",
+        "dimensions up to three times as much.",
     ),
 )
 

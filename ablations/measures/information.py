@@ -57,8 +57,8 @@ def token_information(
     Standard errors are by a jackknife over ten blocks of neighbouring sentences (by the order of
     `sentences_N`), under the clusters and the weight of the prior of the whole text: how these would change
     with the text is not in them. Where clusters are plain that is nothing; on types that overlap in 20 dimensions
-    fresh texts spread 1.3 (plug-in) and 1.4 times (cross-fitted) as far as these errors say, in 300 dimensions
-    3 and 1.8 times.
+    fresh texts spread 1.3 to 1.5 times as far as these errors say, in 300 dimensions about 3 (plug-in) and 2 to 3
+    times (cross-fitted).
 
     States on a GPU are clustered there; equal seeds give equal numbers on the same device.
 
