@@ -37,7 +37,8 @@ EMBEDDED_CSV_BYTES = 500_000
 def write(folder: Path) -> Path:
     """Write report.html, .md and .json and figures/ into the experiment's folder; returns the HTML's path.
 
-    Reads only what lies in `folder` and in the `runs` beside it. The same input gives the same bytes.
+    Reads only what lies in `folder` and in the `runs` beside it. The same input gives the same bytes. Files of
+    figures/ that a page before has written, and this one has not, are removed; other files stay.
     Runs that are missing or failed are said to be so; a page is written whatever the state.
 
     Raises:
@@ -46,17 +47,21 @@ def write(folder: Path) -> Path:
     experiment = experiment_folder.read(folder)
     said = content(experiment) | {"made_from": digest(folder)}
     said["claims"] = claim_entries(experiment, said)
-    drawn = {}
+    drawn, files = {}, {}
     for figure in said["figures"]:
         for panel in figure["panels"]:
             drawn[panel["name"]] = made = draw(experiment.table, panel, arms=experiment.plan.arms)
-            _write_drawing(made, panel, folder)
+            files |= {panel["svg"]: made.svg, panel["csv"]: made.csv}
     for entry in said["claims"]:
         if entry["plot"]:
             drawn[entry["id"]] = made = draw_claim(entry)
-            _write_drawing(made, entry["plot"], folder)
-    for name, text in tables_of(said).items():
-        write_whole(folder / f"figures/{name}.csv", text.encode())
+            files |= {entry["plot"]["svg"]: made.svg, entry["plot"]["csv"]: made.csv}
+    files |= {f"figures/{name}.csv": text for name, text in tables_of(said).items()}
+    for name, text in files.items():
+        write_whole(folder / name, text.encode())
+    for name in _files_before(folder) - set(files):
+        (folder / name).unlink(missing_ok=True)
+    said["files"] = sorted(files)
     written = json.dumps(_finite(said), ensure_ascii=False, allow_nan=False, indent=1)
     write_whole(folder / "report.json", written.encode())
     write_whole(folder / "report.md", markdown.text(said).encode())
@@ -64,9 +69,15 @@ def write(folder: Path) -> Path:
     return folder / "report.html"
 
 
-def _write_drawing(drawing: Drawing, files: Mapping[str, str], folder: Path) -> None:
-    write_whole(folder / files["svg"], drawing.svg.encode())
-    write_whole(folder / files["csv"], drawing.csv.encode())
+def _files_before(folder: Path) -> set[str]:
+    """What the page that lies there has in figures/, if it says so."""
+    try:
+        said = json.loads((folder / "report.json").read_bytes())
+    except (OSError, ValueError):
+        return set()
+    names = said.get("files") if isinstance(said, dict) else None
+    listed = names if isinstance(names, list) else []
+    return {name for name in listed if isinstance(name, str) and Path("figures", Path(name).name) == Path(name)}
 
 
 def html(said: dict[str, Any], drawn: dict[str, Drawing]) -> str:

@@ -502,7 +502,7 @@ def test_data_of_a_figure_are_in_the_page_beside_it_and_tidy(whole, folder):
 def test_the_twin_says_what_the_page_says(twin, whole):
     assert list(twin) == [
         *("format", "experiment", "question", "summary", "notices", "provenance"),
-        *("runs", "arms", "corruptions", "figures", "tasks", "joined", "claims", "spec", "made_from"),
+        *("runs", "arms", "corruptions", "figures", "tasks", "joined", "claims", "spec", "made_from", "files"),
     ]
     assert twin["summary"] in whole.text
     for figure in twin["figures"]:
@@ -690,6 +690,29 @@ def test_learning_curves_are_a_figure_with_the_steps_in_its_table(tmp_path):
     assert header[:3] == ["Arm", "Step", "Mean"]
     assert [row[:3] for row in points[:2]] == [["mlm", "250", "0.625 ± 0.000"], ["mlm", "500", "1.250 ± 0.000"]]
     assert strict_json(folder / "report.json")["figures"][0]["panels"][0]["without_rows"] == ["mt", "untrained"]
+
+
+def test_figures_that_a_page_no_longer_has_are_gone_and_a_users_own_files_stay(tmp_path):
+    folder = write(tmp_path)
+    page.write(folder)
+    own = [folder / "figures/own.svg", folder / "own.csv"]
+    for path in own:
+        path.write_text("mine")
+    told = strict_json(folder / "report.json")
+    assert told["files"] == sorted(f"figures/{name}.{kind}" for name in PANELS for kind in ("svg", "csv"))
+    lost = [name for name in told["files"] if name.startswith("figures/layer_change")]
+    assert lost
+    kept = results.table(row for row in rows() if row["measure"] != "layer_change")
+    results.write(kept, folder / "results.parquet")
+    # As an edited report might have it: nothing outside of figures/ is ever removed.
+    (folder / "report.json").write_text(json.dumps(told | {"files": [*told["files"], "own.csv", "../own", 7]}))
+    page.write(folder)
+    assert not any((folder / name).exists() for name in lost)
+    assert strict_json(folder / "report.json")["files"] == sorted(set(told["files"]) - set(lost))
+    assert all(path.read_text() == "mine" for path in own)
+    (folder / "report.json").write_text('["files"]')
+    page.write(folder)
+    assert all(path.exists() for path in own)
 
 
 def test_absent_facts_are_dashes(tmp_path):
