@@ -47,7 +47,8 @@ def write(folder: Path) -> Path:
     experiment = experiment_folder.read(folder)
     said = content(experiment) | {"made_from": digest(folder)}
     said["claims"] = claim_entries(experiment, said)
-    drawn, files = {}, {}
+    drawn: dict[str, Drawing] = {}
+    files: dict[str, str] = {}
     for figure in said["figures"]:
         for panel in figure["panels"]:
             drawn[panel["name"]] = made = draw(experiment.table, panel, arms=experiment.plan.arms)
