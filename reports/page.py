@@ -7,6 +7,7 @@ import base64
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -126,8 +127,9 @@ def _anywhere(rows: list[dict[str, Any]], name: str) -> bool:
 
 
 def _breakable(name: str) -> Markup:
-    """A name that a narrow column may break after its commas, as those of the arms of a grid have them."""
-    return Markup(",<wbr>").join(name.split(","))
+    """A name that a narrow column may break after its commas, as those of the arms of a grid have them, and after
+    its underscores, as those of paradigms have them."""
+    return Markup("<wbr>").join(re.split("(?<=[,_])", name))
 
 
 def _verdicts(cells: dict[str, dict[str, Any]]) -> list[str]:
