@@ -109,17 +109,22 @@ def caveats(
         is_there: whether a measure of one task has rows, from when its files were there.
     """
     sentences: dict[str, None] = {}
-    for settings in measures:
-        if isinstance(settings, RunDistanceSettings):
-            continue
+    asked = [settings for settings in measures if not isinstance(settings, RunDistanceSettings)]
+    for settings in asked:
         unfit = [(arm, run.objective.kind) for arm, run in runs if not suits(settings, run)]
         for objective in dict.fromkeys(kind for _, kind in unfit):
             arms = listed([arm for arm, kind in unfit if kind == objective], "and")
             _, lacks = _needs(settings) or LACKS[settings.kind]
             sentences[f"{settings.kind}: not run for {arms}: {objective} {lacks}."] = None
         sentences |= dict.fromkeys(_not_run(settings, runs, data_root, is_there))
-    quick = [settings.kind for settings in measures if getattr(settings, "effort", "full") == "quick"]
-    if quick:
+
+    def is_measured(settings: RunMeasure) -> bool:
+        fit = [run for _, run in runs if suits(settings, run)]
+        parts = [(part, run.data) for run in fit for part in _parts(settings, run.data)]
+        return any(_problem(part, data, data_root) is None or is_there(part) for part, data in parts)
+
+    in_brief = [settings for settings in asked if getattr(settings, "effort", "full") == "quick"]
+    if quick := [settings.kind for settings in in_brief if is_measured(settings)]:
         kinds = listed(quick, "and")
         sentences[f"{kinds}: measured with effort quick, on a part of everything: no evidence."] = None
     return list(sentences)

@@ -28,6 +28,7 @@ OWN_COLUMNS = ["key", "sample", "files"]
 VERSIONS = {
     **{"token_information": 6, "run_distance": 4, "fine_tuning": 6, "parsing": 4},
     **{"frozen_features": 5, "probing": 5, "baselines": 4, "minimal_pairs": 4},
+    **{"retrieval": 4, "generation": 4},
 }
 """Raised, a kind at a time, when its rows come out otherwise from the same settings: rows of that kind, and no
 others, are then computed again."""

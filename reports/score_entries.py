@@ -24,6 +24,8 @@ class Listing(NamedTuple):
     title: str
     entries: list[Entry]
     scores: tuple[Score, ...]
+    arms_of: tuple[str, ...] = ()
+    """Groups; arms without a score of these are left out, where there are any."""
 
 
 def listings(text: TableText, groups: Sequence[str | None]) -> list[Listing]:
@@ -48,9 +50,9 @@ def listings(text: TableText, groups: Sequence[str | None]) -> list[Listing]:
             entries = [Entry(group, parts(group)[1]) for group in rest]
             folded.append(Listing(f"{task}, by {_kind(task)}", entries, text.scores[:1]))
     if text.series and series:
-        last = [entry._replace(label="the most") for entry in main]
+        last = [entry._replace(label="the most, as above") for entry in main]
         entries = [*(Entry(group, label) for group, label in series.items()), *last]
-        folded.append(Listing(text.series.title, entries, text.series.scores))
+        folded.append(Listing(text.series.title, entries, text.series.scores, tuple(series)))
     return [Listing(text.title, main, text.scores), *folded]
 
 

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from pandas import DataFrame
 
+from ablations.tasks.shares import share_error
 from reports.curves import order, with_columns
 from reports.folder import QUICK
 from reports.numbers import is_absent
 from reports.score_entries import Entry, Listing, listings
 from reports.score_texts import TABLES, Beside, Score, TableText
 from reports.score_words import chance_sentences
-from reports.statistics import bands, last_step
+from reports.statistics import NORMAL_95, bands, last_step
 from reports.task_names import metric_words
 
 Cell = dict[str, Any]
@@ -86,7 +87,7 @@ def split(rows: DataFrame) -> dict[Key, Part]:
     key = ["group", "metric", "place"]
     numbers = rows.groupby([*key, "arm"], dropna=False, sort=False).ngroup()
     summary = bands(rows.assign(line=numbers, x=0), line="line").set_index("line")
-    floors = rows.groupby(numbers)["floor"].mean()
+    floors, sizes = rows.groupby(numbers)["floor"].mean(), rows.groupby(numbers)["n"].min().astype(float)
     found: dict[Key, Part] = {}
     for (group, metric, place), part in rows.assign(line=numbers).groupby(key, dropna=False, sort=False):
         cells = {}
@@ -97,6 +98,7 @@ def split(rows: DataFrame) -> dict[Key, Part]:
                     "band": str(known["band"]),
                     "seeds": int(known["seeds"]),
                     "floor": float(floors[line]),
+                    "n": float(sizes[line]),
                 }
         n = sorted({int(n) for n in part["n"].dropna()})
         name = group if isinstance(group, str) else None
@@ -148,14 +150,18 @@ def _heads(body: Sequence[Mapping[str, Any]], text: TableText) -> list[str]:
 
 
 def _body(rows: Rows, text: TableText, listing: Listing) -> Iterator[dict[str, Any]]:
+    arms = rows.arms
+    if listing.arms_of:
+        own = [part.cells for (group, *_), part in rows.parts.items() if group in listing.arms_of]
+        arms = [arm for arm in arms if any(arm in cells for cells in own)]
     for entry in listing.entries:
         first, decided = True, False
         for score in listing.scores[:1] if entry.indented else listing.scores:
             part = rows.parts.get((entry.group, score.metric, score.layer))
-            if part is None or not part.cells or _said_already(score, entry, text):
+            cells = {arm: part.cells[arm] for arm in arms if arm in part.cells} if part else {}
+            if not part or not cells or _said_already(score, entry, text):
                 continue
             judged = score.judged and not is_absent(part.floor)
-            cells = {arm: part.cells[arm] for arm in rows.arms if arm in part.cells}
             yield {
                 "task": entry.group,
                 "label": entry.label,
@@ -189,12 +195,20 @@ def _cell(cell: Cell, score: Score, *, judged: bool) -> Cell:
 
 
 def verdict(cell: Cell, floor: float) -> str:
-    """`above`, `at` or `below` its floor, by the interval; empty where there is no interval or no floor."""
+    """`above`, `at` or `below` its floor, by the interval; empty where there is no interval or no floor.
+
+    Where nothing was right in any run, or all was, no run differs from another, which is no certainty: then by the
+    error of as many right or wrong answers (`share_error`).
+    """
     if is_absent(floor) or is_absent(cell["low"]):
         return ""
-    if cell["low"] - ROUNDING <= floor <= cell["high"] + ROUNDING:
+    low, high = cell["low"], cell["high"]
+    if low == high and high in (0, 1) and not is_absent(cell["n"]):
+        margin = NORMAL_95 * share_error(np.full(int(cell["n"]), high))
+        low, high = low - margin, high + margin
+    if low - ROUNDING <= floor <= high + ROUNDING:
         return "at"
-    return "above" if cell["low"] > floor else "below"
+    return "above" if low > floor else "below"
 
 
 def _beside(rows: Rows, text: TableText, part: Part, entry: Entry, score: Score) -> dict[str, float]:

@@ -242,7 +242,7 @@ RETRIEVAL = TableText(
 GENERATION = TableText(
     measure="generation",
     title="Generation",
-    n="sentences",
+    n="sentences, of nats their tokens",
     scores=(
         Score("fluency", "nats per token of a judge", judged=False, scale=1, digits=2),
         Score("distinct_1", "different tokens", judged=False),
@@ -263,9 +263,10 @@ GENERATION = TableText(
         ),
     ),
     how_to_read=(
-        "What a language model makes up: nats per token of a trigram model of the training text, and the share of "
-        "tokens and of pairs of tokens that are different. Neither is good by itself: one good sentence again and "
-        "again is fluent, random tokens are diverse. The best that can be wished for is the number of real text. "
+        "What a language model makes up: nats per token of a trigram model of the training text, and how many "
+        "different tokens, and different pairs of neighbours, there are for each token that was made up (fewer, "
+        "the more text there is). Neither is good by itself: one good sentence again and again is fluent, "
+        "random tokens are diverse. The best that can be wished for is the number of real text. "
         "Causal LM decides itself where a sentence ends; mask-predict is given the lengths of real sentences.",
     ),
 )

@@ -62,6 +62,14 @@ def test_pairs_are_compared():
     assert values(TASKS["rte"], of(pairs))["tfidf"] > 0.9
 
 
+def test_words_of_second_texts_alone_are_known():
+    def told_by_the_second(texts):
+        other = [("yes it is", "never at all")[i % 2] for i in range(len(texts))]
+        return Examples(["which"] * len(texts), other, None, [str(i % 2) for i in range(len(texts))])
+
+    assert values(TASKS["rte"], of(told_by_the_second))["tfidf"] == 1
+
+
 def test_numbers_are_told_by_ridge_regression():
     def presence(texts):
         return Examples(texts, texts, None, [float("dog" in text.split()) for text in texts])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ablations.errors import MeasureError
-from ablations.tasks.generation import distinct, generation_rows
+from ablations.tasks.generation import _random_text, distinct, generation_rows
 from ablations.tasks.judge import Judge
 from ablations.tasks.use_settings import GenerationSettings
 from lightning_modules.objectives import build
@@ -25,6 +25,17 @@ def test_different_ngrams_over_the_number_of_tokens():
     assert distinct(sentences, 1) == 2 / 6
     assert distinct(sentences, 2) == 2 / 6  # A B twice, B A; none across sentences, none with START and END
     assert distinct([np.array([START, END])], 1) == 0
+
+
+def test_random_text_has_tokens_by_their_frequency():
+    counts_V = np.zeros(FIRST_WORD_ID + 3, dtype=np.int64)
+    counts_V[FIRST_WORD_ID:], counts_V[START] = (6, 3, 1), 100
+    text = [np.array([START, *[A] * 500, END])] * 20
+    made = np.stack(_random_text(text, counts_V))
+    assert (made[:, 0] == START).all()
+    assert (made[:, -1] == END).all()
+    share = np.bincount(made[:, 1:-1].ravel() - FIRST_WORD_ID, minlength=3) / 10_000
+    np.testing.assert_allclose(share, (0.6, 0.3, 0.1), atol=4 * 0.5 / 100)
 
 
 def rows(kind, tokens, **more):

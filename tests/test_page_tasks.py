@@ -187,9 +187,13 @@ def test_numbers_of_examples_and_parts_of_tasks_are_no_rows_of_the_table(tables)
 
 def test_series_are_folded_in_the_order_of_their_numbers(tables):
     (sweeps,) = tables["parsing"]["folded"]
-    assert [row["label"] for row in sweeps["rows"] if row["first"]] == ["250", "500", "1,000", "the most"]
+    labels = [row["label"] for row in sweeps["rows"] if row["first"]]
+    assert labels == ["250", "500", "1,000", "the most, as above"]
     (iterations,) = tables["generation"]["folded"]
     assert [row["task"] for row in iterations["rows"] if row["first"]] == ["iterations=1", "iterations=4", None]
+    # Causal LM makes up sentences too, but not by iterations.
+    assert all(set(row["arms"]) == {"mlm"} for row in iterations["rows"])
+    assert set(row_of(tables["generation"], None, "fluency")["arms"]) == {"mlm", "clm"}
 
 
 def test_no_layer_is_chosen_by_its_score(scores):
@@ -232,6 +236,24 @@ def test_the_top_layer_is_that_of_each_run():
 )
 def test_a_score_is_judged_by_its_own_interval(values, error, expected):
     made = [score("mlm", seed, value, standard_error=error) for seed, value in enumerate(values)]
+    (table,) = score_tables(results.table(made), arms=["mlm"])
+    assert table["rows"][0]["arms"]["mlm"]["verdict"] == expected
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+@pytest.mark.parametrize(
+    ("value", "floor", "n", "expected"),
+    [
+        (0.0, 0.001, 1000, "at"),  # who guesses has none in a thousand more than one time in three
+        (0.0, 0.1, 200, "below"),
+        (0.0, 0.1, 10, "at"),
+        (1.0, 0.5, 4, "above"),
+        (1.0, 0.99, 4, "at"),
+        (0.0, 0.0, 10, "at"),
+    ],
+)
+def test_of_scores_that_are_0_or_1_in_all_runs_so_many_answers_decide(seeds, value, floor, n, expected):
+    made = [score("mlm", seed, value, floor=floor, n=n, standard_error=0.0) for seed in range(seeds)]
     (table,) = score_tables(results.table(made), arms=["mlm"])
     assert table["rows"][0]["arms"]["mlm"]["verdict"] == expected
 

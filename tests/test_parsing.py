@@ -24,7 +24,7 @@ from tests.exact_model import ExactModel, any_joint
 
 
 def asked(**changes):
-    return ParsingSettings(kind="parsing", **{"sweeps": 16, "sentences": 12} | changes)
+    return ParsingSettings(kind="parsing", **{"sweeps": 24, "sentences": 12} | changes)
 
 
 def tree(word_T, edges, ids_T=None):
@@ -150,7 +150,7 @@ def test_rows_of_a_model_are_the_same_again_and_by_sweeps(kind, tokens):
         "uuas_minus_adjacent",
     ]
     by_sweeps = found[found["metric"] == "uuas"]["group"].tolist()
-    assert by_sweeps == ["sweeps=2", "sweeps=4", "sweeps=8", "language"]
+    assert by_sweeps == ["sweeps=3", "sweeps=6", "sweeps=12", "language"]
     assert found[found["metric"] == "conditional_information"]["value"].is_monotonic_increasing
     assert found["standard_error"].dropna().between(0, 0.2).all()
     pd.testing.assert_frame_equal(found, rows(objective, tokens))

@@ -11,6 +11,7 @@ from scipy import stats
 from ablations import measured
 from ablations.errors import MeasureError
 from ablations.measurable import caveats, for_run
+from ablations.tasks import cross_encoder as cross_encoders
 from ablations.tasks.catalogue import TASKS
 from ablations.tasks.cross_encoder import cross_encoder, wrong_seconds
 from ablations.tasks.documents import no_documents
@@ -99,6 +100,8 @@ def test_who_tells_nothing_apart_guesses():
     assert by_metric(recalls(planted(np.eye(40), np.eye(40))))["recall_at_1"]["value"] == 1
     backwards = by_metric(recalls(planted(np.eye(40), -np.eye(40))))
     assert backwards["recall_at_1"]["value"] == backwards["recall_at_20"]["value"] == 0
+    # None of forty is no sure thing, as one in forty is what guesses get.
+    assert backwards["recall_at_1"]["value"] + 2 * backwards["recall_at_1"]["standard_error"] > 1 / 40
 
 
 def test_a_state_of_zeros_is_equally_far_from_all():
@@ -117,6 +120,8 @@ def test_centring_takes_away_a_common_direction_and_nothing_else():
     row = relatedness(Vectors(0, "_centred", *unit(centred(common))[pair]), wanted)
     assert (row["metric"], row["value"]) == ("spearman_centred", pytest.approx(1, abs=1e-6))
     assert relatedness(Vectors(0, "", *unit(common)[pair]), wanted)["value"] < 0.9
+    skewed = rng.exponential(size=(50, 3))
+    np.testing.assert_allclose(centred(skewed).mean(0), 0, atol=1e-12)
 
 
 def test_relatedness_is_a_correlation_of_ranks():
@@ -262,6 +267,34 @@ def test_the_encoder_is_trained_with_the_head(tokens, monkeypatch):
 
     assert np.array_equal(scores(1e-3), scores(1e-3))
     assert not np.allclose(scores(1e-3), scores(1e-9))
+
+
+def test_the_epoch_is_chosen_on_pairs_that_were_not_learned_from(tokens, monkeypatch):
+    learned, scored = [], []
+
+    def read(texts, index):
+        return [texts.rows.rows[i].ids_T.tobytes() for i in index]
+
+    def training(trainee, texts, index_M, recipe, *, score, say):
+        learned.extend(read(texts, index_M))
+        return train(trainee, texts, index_M, recipe, score=score, say=say)
+
+    def scoring(trainee, texts):
+        scored.append(read(texts, range(len(texts))))
+        return scores(trainee, texts)
+
+    scores, train = cross_encoders._scores, cross_encoders.train
+    monkeypatch.setattr(cross_encoders, "_scores", scoring)
+    monkeypatch.setattr(cross_encoders, "train", training)
+    monkeypatch.setattr(cross_encoders, "LEAST_STEPS", 5)
+    pairs = Followed(sentences(60, seed=5), sentences(60, seed=6))
+    asked = RetrievalSettings(kind="retrieval", epochs=2)
+    objective = build(settings("masked_lm"), tokens).eval()
+    cross_encoder(objective, pairs, tokens.tokenizer, asked, max_length=64, say=lambda line: None)
+    assert len(scored) == 2
+    assert [len(texts) for texts in scored] == [2 * 6] * 2
+    assert len(learned) == 2 * 54
+    assert not set(learned) & set(scored[0])
 
 
 # Rows ------------------------------------------------------------------------------------------------

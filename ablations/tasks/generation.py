@@ -22,6 +22,7 @@ from ablations.tasks.sampling import (
     mask_predict,
     next_log_probabilities,
 )
+from ablations.tasks.shares import share_error
 from ablations.tasks.use_settings import GenerationSettings
 from lightning_modules.causal_lm import CausalLM
 from lightning_modules.data.tokens import Split, Tokens
@@ -119,9 +120,10 @@ def _rows(sentences: Sequence[Sentence], judge: Judge, known: frozenset[bytes]) 
         yield {"metric": f"distinct_{k}", "value": distinct(sentences, k), "unit": "", "n": S}
     copied_S = np.array([_inside(sentence).tobytes() in known for sentence in sentences])
     length_S = np.array([len(_inside(sentence)) for sentence in sentences])
-    for metric, value_S, unit in (("copied", copied_S, ""), ("length", length_S, "tokens")):
-        error = standard_error(value_S, np.arange(S))
-        yield {"metric": metric, "value": float(value_S.mean()), "standard_error": error, "unit": unit, "n": S}
+    share = {"value": float(copied_S.mean()), "standard_error": share_error(copied_S), "unit": ""}
+    yield {"metric": "copied", "n": S} | share
+    mean = {"value": float(length_S.mean()), "standard_error": standard_error(length_S, np.arange(S))}
+    yield {"metric": "length", "n": S, "unit": "tokens"} | mean
 
 
 def distinct(sentences: Sequence[NDArray[np.integer]], n: int) -> float:

@@ -19,6 +19,7 @@ from ablations.errors import MeasureError
 from ablations.tasks.examples import Examples
 from ablations.tasks.sentence_scores import Pieces, pieces_of, sentence_scores
 from ablations.tasks.settings import MinimalPairsSettings
+from ablations.tasks.shares import share_error
 from lightning_modules.objective import Objective
 from lightning_modules.randomness import derive, uniforms
 from lightning_modules.vocabulary import FIRST_WORD_ID
@@ -155,12 +156,5 @@ def _groups(settings: MinimalPairsSettings, examples: Examples) -> dict[str, Int
 
 
 def _accuracy(right_N: Floats) -> dict[str, Any]:
-    """Where all pairs are right, or all wrong, with the standard error of two more of either kind (Agresti and
-    Coull 1998), as four of four are no sure thing."""
-    n, share = len(right_N), float(right_N.mean())
-    if share in (0, 1):
-        more = (right_N.sum() + 2) / (n + 4)
-        error = (more * (1 - more) / (n + 4)) ** 0.5
-    else:
-        error = right_N.std(ddof=1) / n**0.5 if n > 1 else float("nan")
-    return {"value": share, "floor": CHANCE, "unit": "", "n": n, "standard_error": float(error)}
+    share = {"value": float(right_N.mean()), "standard_error": share_error(right_N), "n": len(right_N)}
+    return share | {"floor": CHANCE, "unit": ""}

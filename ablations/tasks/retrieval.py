@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from ablations.measures.tfidf import tfidf_features
-from ablations.tasks.clustered import standard_error
 from ablations.tasks.cross_encoder import cross_encoder
 from ablations.tasks.encoding import Rows, encode_texts, pooled_states
 from ablations.tasks.examples import Examples, subset
 from ablations.tasks.head_training import Say
 from ablations.tasks.next_sentences import enough_followed
 from ablations.tasks.ranking import Ranks, best, ranks, recall, reciprocal_rank
+from ablations.tasks.shares import share_error
 from ablations.tasks.use_settings import NEXT_SENTENCE, RetrievalSettings
 from lightning_modules.data.tokens import Split, Tokens
 from lightning_modules.objective import Objective
@@ -133,9 +133,7 @@ def recalls(vectors: Vectors) -> Iterator[Row]:
         ("reciprocal_rank", reciprocal_rank),
     ):
         value_Q = of(found)
-        yield _row(
-            vectors, name, value_Q.mean(), standard_error(value_Q, np.arange(C)), floor=float(of(chance)[0])
-        )
+        yield _row(vectors, name, value_Q.mean(), share_error(value_Q), floor=float(of(chance)[0]))
 
 
 def reranked(near_QK: NDArray[np.int64], score_QK: Floats) -> Row:
@@ -151,7 +149,7 @@ def reranked(near_QK: NDArray[np.int64], score_QK: Floats) -> Row:
         "floor": float(there_Q.mean() / K),
         "unit": "",
         "n": Q,
-        "standard_error": standard_error(value_Q, np.arange(Q)),
+        "standard_error": share_error(value_Q),
     }
 
 

@@ -17,7 +17,7 @@ class ParsingSettings(TreesSettings):
     sentences: int | None = Field(None, ge=2)
     """Sentences, drawn at random, the same in all arms and seeds; fewer if there are fewer that short. 400 unless
     given, with `quick` 100."""
-    sweeps: int | None = Field(None, ge=16)
+    sweeps: int | None = Field(None, ge=24)
     """How often Gibbs sampling draws both tokens of a pair; 2,000 unless given, with `quick` 50. A pair's
     information is underestimated by a few sweeps."""
     longest: int = Field(10, ge=3)
