@@ -98,7 +98,7 @@ def split(rows: DataFrame) -> dict[Key, Part]:
                     "band": str(known["band"]),
                     "seeds": int(known["seeds"]),
                     "floor": float(floors[line]),
-                    "n": float(sizes[line]),
+                    "examples": float(sizes[line]),
                 }
         n = sorted({int(n) for n in part["n"].dropna()})
         name = group if isinstance(group, str) else None
@@ -203,8 +203,8 @@ def verdict(cell: Cell, floor: float) -> str:
     if is_absent(floor) or is_absent(cell["low"]):
         return ""
     low, high = cell["low"], cell["high"]
-    if low == high and high in (0, 1) and not is_absent(cell["n"]):
-        margin = NORMAL_95 * share_error(np.full(int(cell["n"]), high))
+    if low == high and high in (0, 1) and not is_absent(cell["examples"]):
+        margin = NORMAL_95 * share_error(np.full(int(cell["examples"]), high))
         low, high = low - margin, high + margin
     if low - ROUNDING <= floor <= high + ROUNDING:
         return "at"

@@ -455,6 +455,7 @@ def test_tables_are_files_too_and_their_loss_is_noticed(folder, twin, tmp_path):
         assert sorted(frame.loc[frame["arm"].notna(), "mean"]) == pytest.approx(sorted(means))
         trees = ("ud_en_ewt", "sweeps=250", "sweeps=500", "sweeps=1000")
         assert set(frame["task"].dropna()) <= {*TASKS, *PAIRS, *trees}
+        assert pd.read_csv(folder / table["csv"], dtype=str)["n"].dropna().str.isdecimal().all()
     runs = pd.read_csv(folder / "figures/joined.csv", dtype={"run_id": str})
     assert list(runs["run_id"]) == [row["run_id"] for row in twin["joined"]["rows"]]
     assert is_fresh(folder)
