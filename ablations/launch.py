@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ablations.errors import ResultsError
 from ablations.measurable import Measure
@@ -48,10 +48,23 @@ class Pool:
     """Measure also what is measured already."""
     _stopping: bool = False
     _workers: list[subprocess.Popen[str]] = field(default_factory=list)
+    _waiting: list[subprocess.Popen[str] | None] = field(default_factory=list)
+    """Of each slot, the worker that was started before there was anything to do."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self._environments = assign_devices(self.gpus, slots=self.slots, devices=self.devices)
+
+    def __enter__(self) -> Self:
+        """Start the workers: they import for seconds, in which their caller may prepare what they will do."""
+        self._waiting = [self._start_worker(environment) for environment in self._environments]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for worker in self._waiting:
+            if worker is not None:
+                worker.kill()  # it has nothing to save
+                _end(worker)
 
     def run(self, run_dirs: Sequence[Path], *, ended: Callable[[Outcome], None]) -> list[Outcome]:
         """Train and measure the runs; every one is tried, whatever happens to the others.
@@ -71,16 +84,23 @@ class Pool:
                 ended(outcome)
 
         with ThreadPoolExecutor(self.slots) as threads:
-            slots = [threads.submit(self._serve, environment, todo, note) for environment in self._environments]
+            waiting, self._waiting = self._waiting or [None] * self.slots, []
+            slots = [
+                threads.submit(self._serve, environment, worker, todo, note)
+                for environment, worker in zip(self._environments, waiting, strict=True)
+            ]
             for slot in slots:
                 slot.result()  # a bug in a slot is a traceback here, never a run left out in silence
         return outcomes
 
     def _serve(
-        self, environment: dict[str, str], todo: "queue.Queue[Path]", note: Callable[[Outcome], None]
+        self,
+        environment: dict[str, str],
+        worker: subprocess.Popen[str] | None,
+        todo: "queue.Queue[Path]",
+        note: Callable[[Outcome], None],
     ) -> None:
         """One slot: give runs to a worker, start a new one when it dies."""
-        worker: subprocess.Popen[str] | None = None
         try:
             while not self._stopping:
                 try:

@@ -16,7 +16,6 @@ from ablations.calibration import Calibration
 from ablations.errors import MeasureError
 from ablations.experiment import Workspace
 from ablations.launch import DONE, INTERRUPTED, Outcome, Pool, threads_per_process, visible_gpus
-from ablations.preparing import prepare_text
 from ablations.runs import PlannedRun, create
 from ablations.tables import duration
 from lightning_modules.errors import FilesError
@@ -41,19 +40,40 @@ def carry_out(
     console = Console()
     # The longest first: then no slot waits in the end for a run that another began late.
     todo = {item.run_id: item for item in sorted(items, key=lambda item: -cost.flops(item.run.settings))}
-    fresh = {run_id for run_id, item in todo.items() if item.directory.state()["state"] == "planned"}
-    pool = Pool(
+    with Pool(
         slots=max(1, min(slots, len(todo))),
         devices=devices,
         data_root=workspace.data_root,
         measures=workspace.experiment.measures,
         gpus=visible_gpus(),
         again=again,
-    )
-    prepare_text(workspace, items, console)
-    workspace.write_plan()
-    for item in todo.values():
-        create(item)
+    ) as pool:
+        from ablations.preparing import prepare_text  # torch and Lightning, while the workers import them too
+
+        prepare_text(workspace, items, console)
+        workspace.write_plan()
+        for item in todo.values():
+            create(item)
+        signalled, outcomes = _through(workspace, pool, todo, console)
+    failed = [outcome for outcome in outcomes if outcome.code not in (DONE, INTERRUPTED)]
+    for outcome in failed:
+        console.print(
+            f"failed: {outcome.run_dir.name}: {outcome.message}", style="red", highlight=False, soft_wrap=True
+        )
+    interrupted = signalled or any(outcome.code == INTERRUPTED for outcome in outcomes)
+    if interrupted:
+        console.print("interrupted; the same command goes on from here", style="yellow", highlight=False)
+    return interrupted, failed
+
+
+def _through(
+    workspace: Workspace, pool: Pool, todo: dict[str, PlannedRun], console: Console
+) -> tuple[bool, list[Outcome]]:
+    """Give all runs to the pool, show how it goes and keep what new ones took.
+
+    Returns whether a signal came, and how the runs ended.
+    """
+    fresh = {run_id for run_id, item in todo.items() if item.directory.state()["state"] == "planned"}
     by_path = {item.directory.path: item for item in todo.values()}
     with stopped_by_signals(pool) as signalled, display(list(todo.values()), console) as show_end:
 
@@ -64,22 +84,14 @@ def carry_out(
                     Calibration(workspace.out).note_run(
                         item.run.settings,
                         workspace.experiment.measures,
-                        threads=devices * threads_per_process(pool.slots * devices),
+                        threads=pool.devices * threads_per_process(pool.slots * pool.devices),
                         training_seconds=item.directory.state().get("seconds", 0.0),
                         wall_seconds=outcome.seconds,
                     )
             show_end(item, outcome)
 
         outcomes = pool.run([item.directory.path for item in todo.values()], ended=ended)
-    failed = [outcome for outcome in outcomes if outcome.code not in (DONE, INTERRUPTED)]
-    for outcome in failed:
-        console.print(
-            f"failed: {outcome.run_dir.name}: {outcome.message}", style="red", highlight=False, soft_wrap=True
-        )
-    interrupted = signalled.is_set() or any(outcome.code == INTERRUPTED for outcome in outcomes)
-    if interrupted:
-        console.print("interrupted; the same command goes on from here", style="yellow", highlight=False)
-    return interrupted, failed
+    return signalled.is_set(), outcomes
 
 
 def compare_runs(workspace: Workspace, *, again: bool = False) -> bool:
@@ -161,8 +173,7 @@ class _Watch:
         for item in list(self.open.values()):
             state = item.directory.state()
             if state["state"] == "running":
-                mfu = f", {state['mfu']:.0%} MFU" if state.get("mfu") else ""
-                yield item, state, f"{state.get('tokens_per_second') or 0:,.0f} tokens/s{mfu}"
+                yield item, state, _speed(state)
             elif state["state"] == "done" and item.directory.is_locked():
                 yield item, state, _measured_now(item.directory.path / "log.txt")
 
@@ -182,6 +193,16 @@ class _Watch:
 
     def close(self) -> None:
         """Stop showing."""
+
+
+def _speed(state: dict[str, Any]) -> str:
+    """How fast a run trains, from its state."""
+    told = [f"{state.get('tokens_per_second') or 0:,.0f} tokens/s"]
+    if state.get("mfu"):
+        told.append(f"{state['mfu']:.0%} MFU")
+    if state.get("first_step_seconds"):
+        told.append(f"first step after {state['first_step_seconds']:.1f} s")
+    return ", ".join(told)
 
 
 def _measured_now(log: Path) -> str:

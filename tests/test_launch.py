@@ -192,6 +192,24 @@ def test_a_bug_in_a_slot_is_no_run_left_out_in_silence(make_run):
         Pool(slots=1, devices=1, data_root=directory.path, measures=[]).run([directory.path], ended=broken)
 
 
+def test_workers_start_before_there_is_anything_to_do_and_take_what_comes(make_run):
+    directory = make_run(settings(training={"max_steps": 2}))
+    with Pool(slots=2, devices=1, data_root=directory.path, measures=[]) as pool:
+        started = [worker.pid for worker in pool._workers]
+        (outcome,) = pool.run([directory.path], ended=lambda _: None)
+    assert outcome.code == 0
+    assert [worker.pid for worker in pool._workers] == started
+    assert len(started) == 2
+    assert all(worker.poll() is not None for worker in pool._workers)
+
+
+def test_what_goes_wrong_before_the_first_run_ends_the_workers_at_once(make_run):
+    pool = Pool(slots=2, devices=1, data_root=make_run(settings()).path, measures=[])
+    with pytest.raises(ZeroDivisionError), pool:
+        raise ZeroDivisionError
+    assert [worker.returncode for worker in pool._workers] == [-signal.SIGKILL] * 2
+
+
 def test_a_stopped_pool_starts_nothing(make_run):
     directory = make_run(settings())
     pool = Pool(slots=1, devices=1, data_root=directory.path, measures=[])
