@@ -210,5 +210,6 @@ def _kind(run: RunSettings) -> str:
 
 
 def _asked(run: RunSettings, measures: Sequence[Measure]) -> list[Any]:
-    """What is done besides the steps: the kinds of measures, and how many steps lie between validations."""
-    return [sorted(settings.kind for settings in measures), run.training.validate_every]
+    """What is done besides the steps: how many validations, and each measure at how many checkpoints."""
+    measured = [[settings.model_dump_json(), cost.measured_checkpoints(settings, run)] for settings in measures]
+    return [cost.evaluations(run), sorted(measured)]

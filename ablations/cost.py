@@ -135,10 +135,15 @@ def rate_of(settings: Measure) -> str | None:
     return None
 
 
+def evaluations(run: RunSettings) -> int:
+    """How often a run is evaluated while it trains."""
+    return -(-run.training.max_steps // run.training.validate_every)
+
+
 def training_work(run: RunSettings, *, validation: ValidationText) -> dict[str, float]:
     """What training does besides its steps, by rate: an evaluation now and then."""
-    evaluations = -(-run.training.max_steps // run.training.validate_every)
-    return {"evaluation": evaluations * evaluation_work(run, tokens=validation.tokens)} if evaluations else {}
+    times = evaluations(run)
+    return {"evaluation": times * evaluation_work(run, tokens=validation.tokens)} if times else {}
 
 
 def measuring_work(

@@ -43,12 +43,20 @@ def plan(
     that it does not count, as nothing is known of them. Notes are sentences about the numbers.
     """
     calibration = Calibration(out)
-    threads = devices * threads_per_process(slots * devices)
     texts = {address: _validation(out, address) for address in {item.tokens for item in planned}}
-    told = [
-        _run(item, calibration, experiment, data_root=data_root, threads=threads, validation=texts[item.tokens])
-        for item in planned
-    ]
+
+    def on(slots: int) -> list[tuple[dict[str, Any], tuple[str, ...]]]:
+        share = devices * threads_per_process(slots * devices)
+        return [
+            _run(item, calibration, experiment, data_root=data_root, threads=share, validation=texts[item.tokens])
+            for item in planned
+        ]
+
+    told = on(slots)
+    to_do = len({run["run_id"] for run, _ in told if is_open(run)})
+    if 0 < to_do < slots:  # as `ablate run` does, which leaves no core to a slot without a run
+        slots = to_do
+        told = on(slots)
     runs = [run for run, _ in told]
     by_arm = {item.run.arm: item.run.settings for item in planned}
     pairs, comparing = _distances(experiment, planned, calibration, out=out, texts=texts)

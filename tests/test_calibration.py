@@ -34,7 +34,7 @@ def other_seconds(known, run, measures=(), *, threads=1):
 
 
 def test_a_run_of_the_kind_tells_how_long_the_next_one_takes(tmp_path):
-    short, long = (settings(training={"max_steps": steps, "validate_every": 5}) for steps in (10, 30))
+    short, long = (settings(training={"max_steps": steps, "validate_every": steps // 2}) for steps in (10, 30))
     assert Calibration(tmp_path).training_seconds(short, threads=1) is None
     assert Calibration(tmp_path).training_seconds(settings(training={"max_steps": 0}), threads=1) == 0
     # One run met a busy machine: the median does not care.
@@ -44,6 +44,18 @@ def test_a_run_of_the_kind_tells_how_long_the_next_one_takes(tmp_path):
     assert other_seconds(known, long, [ValidationSettings(kind="validation")]) == 0  # of which nothing is known
     assert known.training_seconds(settings("causal_lm"), threads=1) is None
     assert other_seconds(known, settings("causal_lm")) == 0
+
+
+def test_what_is_around_the_steps_is_known_only_of_as_many_evaluations_and_the_same_measures(tmp_path):
+    run = settings(training={"max_steps": 10, "validate_every": 5})
+    change = LayerChangeSettings(kind="layer_change", tokens=1000)
+    known = noted(tmp_path, run, 4.0, other=2.0, measures=[change])
+    assert other_seconds(known, run, [change]) == pytest.approx(2)
+    more_steps = settings(training={"max_steps": 30, "validate_every": 5})
+    assert known.training_seconds(more_steps, threads=1) == pytest.approx(12)
+    assert other_seconds(known, more_steps, [change]) == 0  # of which nothing is known
+    for settled in ({"tokens": 2000}, {"checkpoints": "all"}):
+        assert other_seconds(known, run, [change.model_copy(update=settled)]) == 0
 
 
 def test_the_same_number_of_threads_counts_and_others_are_scaled(tmp_path):

@@ -1,6 +1,7 @@
 """The plan that an experiment's folder keeps."""
 
 import json
+import os
 
 import pytest
 
@@ -66,6 +67,16 @@ def test_the_distances_between_all_runs_come_after_them_on_the_whole_machine(tmp
     )
     assert work == 1000 * 3
     assert told["seconds"] - without["seconds"] == pytest.approx(4 * work / 100)
+
+
+def test_slots_without_a_run_get_no_cores(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    Calibration(tmp_path / "out").note_reference([("training/masked_lm/32-true", 16, 1e6)], threads=1)
+    workspace, _ = planned(tmp_path)
+    four, eight, two = (workspace.plan(slots=slots) for slots in (4, 8, 2))
+    assert eight["seconds"] == four["seconds"] > 0
+    assert eight["runs"] == four["runs"]
+    assert two["runs"][0]["seconds"] == pytest.approx(four["runs"][0]["seconds"] / 2)  # 4 threads, not 2
 
 
 def test_measures_of_which_nothing_is_known_are_left_out_and_named(tmp_path):
