@@ -25,6 +25,7 @@ def bare_step(run: RunSettings, tokens: Tokens, *, device: str = "cpu") -> Calla
 
     def step() -> int:
         batch = data.batch(next(steps))
+        tokens_in_it = int(batch["source_tokens"])
         batch = {name: tensor.to(device) for name, tensor in batch.items()}
         with torch.autocast(device, dtype=torch.bfloat16, enabled=mixed):
             loss = objective.training_step(batch, 0)["loss"]
@@ -33,6 +34,6 @@ def bare_step(run: RunSettings, tokens: Tokens, *, device: str = "cpu") -> Calla
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         schedule.step()
-        return int(batch["source_tokens"])
+        return tokens_in_it
 
     return step

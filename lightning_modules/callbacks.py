@@ -136,12 +136,12 @@ class Meter(Callback):
     ) -> None:
         totals = outputs["totals"]
         self._sums = totals if self._sums is None else self._sums + totals
-        if self._first_step_seconds is None:
-            self._first_step_seconds = time.perf_counter() - self._born
         step = trainer.global_step
         due = step % self.log_every == 0 or step == trainer.max_steps or step == 1
         if due or module.device.type == "cpu":
             self.check(trainer, module)
+        if self._first_step_seconds is None:  # waited for by now, on a GPU too
+            self._first_step_seconds = time.perf_counter() - self._born
         if due:
             self.write_log(trainer, module)
 
@@ -245,6 +245,7 @@ class ValidationLog(Callback):
         if step % self.every and step != trainer.max_steps:
             return
         assert isinstance(module, Objective)
+        self.meter.check(trainer, module)  # steps that a GPU has yet to do are no validation
         start = time.perf_counter()
         parts = evaluate_parts(module, self.split, rank=trainer.global_rank, ranks=trainer.world_size)
         means = {name: (part.total / part.predictions).item() for name, part in parts.items() if part.predictions}

@@ -8,9 +8,10 @@ def operations_per_token(run: RunSettings, *, pairs: float | None = None) -> flo
     """Floating-point operations of training for each real source token.
 
     Six for each weight of a matrix that a token meets: a multiply and an add forward, twice that backward. The
-    head, and what of the last block is no key or value, count at predicted positions only. Attention's products
-    are left out (they are small at these lengths), and so are heads with one output; a translation is taken to be
-    as long as its source. Nothing that only a slow implementation would do is counted.
+    head, and what of the last block is no key or value, count at predicted positions only: at the share that was
+    asked for of all tokens, special ones included. Left out are heads with one output and attention's products,
+    which in sequences of T tokens are T / (6 D) of a block of width D: 8% of 128 tokens at 256, a third at 64. A
+    translation is taken to be as long as its source. Nothing that only a slow implementation would do is counted.
 
     Args:
         pairs: of skip-gram, for each token, where the text was counted (`subsampling.pairs_per_token`). Unless

@@ -328,8 +328,11 @@ def progress_display(directory: RunDirectory) -> Iterator[OnLine]:
         def plain(step: int, line: dict[str, float]) -> None:
             if step == steps or time.monotonic() - last[0] > SECONDS_BETWEEN_LINES:
                 last[0] = time.monotonic()
-                speed = f"{line['perf/tokens_per_sec']:,.0f} tokens/s  {line['perf/mfu']:.0%} MFU"
-                click.echo(f"step {step}/{steps}  loss {line.get('train/loss', math.nan):.3f}  {speed}")
+                told = [f"step {step}/{steps}", f"loss {line.get('train/loss', math.nan):.3f}"]
+                told += [f"{line['perf/tokens_per_sec']:,.0f} tokens/s", f"{line['perf/mfu']:.0%} MFU"]
+                if "perf/first_step_sec" in line:
+                    told.append(f"first step after {line['perf/first_step_sec']:.1f} s")
+                click.echo("  ".join(told))
 
         yield plain
         return
@@ -338,17 +341,19 @@ def progress_display(directory: RunDirectory) -> Iterator[OnLine]:
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("loss {task.fields[loss]:.3f}  {task.fields[speed]:,.0f} tokens/s  {task.fields[mfu]:.0%} MFU"),
+        TextColumn("first step {task.fields[first]:.1f} s"),
         TimeRemainingColumn(),
     )
     with Progress(*columns) as bar:
-        task = bar.add_task("", total=steps, loss=float("nan"), speed=0.0, mfu=0.0)
-        yield lambda step, line: bar.update(
-            task,
-            completed=step,
-            loss=line.get("train/loss", math.nan),
-            speed=line["perf/tokens_per_sec"],
-            mfu=line["perf/mfu"],
-        )
+        task = bar.add_task("", total=steps, loss=math.nan, speed=0.0, mfu=0.0, first=math.nan)
+
+        def shown(step: int, line: dict[str, float]) -> None:
+            loss, speed, mfu = line.get("train/loss", math.nan), line["perf/tokens_per_sec"], line["perf/mfu"]
+            bar.update(task, completed=step, loss=loss, speed=speed, mfu=mfu)
+            if "perf/first_step_sec" in line:
+                bar.update(task, first=line["perf/first_step_sec"])
+
+        yield shown
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 
 import pytest
 import torch
@@ -111,12 +112,15 @@ def test_a_resumed_run_of_pairs_spans_and_other_words_ends_with_the_same_bits(ma
 
 def test_steps_that_a_kill_took_back_are_in_no_log(make_run, tokens):
     directory = make_run(settings())
+    a_second = 1.1  # TensorBoard reads its files in the order of their names, which hold the second they are of
     with pytest.raises(Interrupted):
         run_to(directory, tokens, 4)
     kept = directory.last_checkpoint.read_bytes()
+    time.sleep(a_second)
     with pytest.raises(Interrupted):
         run_to(directory, tokens, 9)
     directory.last_checkpoint.write_bytes(kept)  # as if killed at step 9, before it was saved
+    time.sleep(a_second)
     run_to(directory, tokens)
     shown = EventAccumulator(str(directory.path / "tensorboard"))
     shown.Reload()
