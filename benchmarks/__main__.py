@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from lightning_modules.allocator import keep_freed_memory
 from lightning_modules.data.tokens import Tokens
 from lightning_modules.files import write_json
 from lightning_modules.provenance import now, provenance
+from lightning_modules.utilisation import matrix_rate
 
 GROUPS = (
     "training",
@@ -65,10 +67,11 @@ def main(
     out.mkdir(parents=True, exist_ok=True)
     console = Console(width=None if sys.stdout.isatty() else 200)
     found = []
+    here = described()
     for result in results(groups or GROUPS, data_root, out, rounds=rounds, seconds=seconds, only=only or ""):
         console.print(sentence(result), highlight=False, soft_wrap=True)
         found.append(result)
-        told = {"measured": now(), "threads": threads, **provenance(), "results": found}
+        told = {"measured": now(), "threads": threads, **here, "results": found}
         write_json(out / "results.json", told)
     console.print(table(found))
 
@@ -107,17 +110,31 @@ def results(
                 yield single[group]()
 
 
+def described() -> dict[str, Any]:
+    """What it ran on: code, versions with the peers', machine with the operations a second of its products."""
+    kinds = {"fp32": torch.float32, "bf16": torch.bfloat16}
+    rates = {name: matrix_rate(torch.device("cpu"), dtype) for name, dtype in kinds.items()}
+    told = provenance()
+    return told | {
+        "versions": told["versions"] | {"transformers": version("transformers")},
+        "machine": told["machine"] | {"matrix_operations_per_second": rates},
+    }
+
+
 def memory(tokens: Tokens) -> dict[str, Any]:
     """Bytes of training, ours over the peer's."""
 
-    def of(side: str) -> int:
+    def of(side: str) -> tuple[int, str]:
         command = [sys.executable, "-m", "benchmarks.memory", side, str(tokens.folder), "bf16-mixed"]
-        return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        told = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        return told["bytes"], told["settings"]
 
-    ours, theirs = of("ours"), of("theirs")
+    (ours, our_settings), (theirs, their_settings) = of("ours"), of("theirs")
     return {
         "what": "memory, masked LM, packed, 6 x 256, 8,192 tokens a step",
         "against": "BertForMaskedLM, default",
+        "our_settings": our_settings,
+        "their_settings": their_settings,
         "unit": "MB",
         "ours": ours / 1e6,
         "theirs": theirs / 1e6,
@@ -130,6 +147,11 @@ def memory(tokens: Tokens) -> dict[str, Any]:
 def sentence(result: dict[str, Any]) -> str:
     """A result as it comes in."""
     return json.dumps({name: value for name, value in result.items() if name != "rounds"}, ensure_ascii=False)
+
+
+def readable(value: float) -> str:
+    """With at least three digits that count."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def table(found: list[dict[str, Any]]) -> Table:
@@ -150,8 +172,8 @@ def table(found: list[dict[str, Any]]) -> Table:
         made.add_row(
             result["what"],
             result.get("against", ""),
-            f"{result['ours']:,.4g} {result['unit']}",
-            f"{result['theirs']:,.4g}" if "theirs" in result else "",
+            f"{readable(result['ours'])} {result['unit']}",
+            readable(result["theirs"]) if "theirs" in result else "",
             "" if compared is None else f"{compared:.2f}",
             span,
             f"[{'green' if met else 'red'}]{target}[/]",

@@ -17,15 +17,18 @@ class Side:
 
 
 class Rates(NamedTuple):
-    """Units a second of both sides in each round."""
+    """Units a second of both sides in each round, and what either side did them with."""
 
     ours: list[float]
     theirs: list[float]
+    settings: tuple[str, str]
 
     def summary(self) -> dict[str, Any]:
-        """Medians of both, and median, smallest and largest of the rounds' ratios."""
+        """Settings and medians of both, and median, smallest and largest of the rounds' ratios."""
         ratios = [ours / theirs for ours, theirs in zip(self.ours, self.theirs, strict=True)]
         return {
+            "our_settings": self.settings[0],
+            "their_settings": self.settings[1],
             "ours": statistics.median(self.ours),
             "theirs": statistics.median(self.theirs),
             "ratio": statistics.median(ratios),
@@ -36,14 +39,19 @@ class Rates(NamedTuple):
 
 
 def alternate(ours: Side, theirs: Side, *, rounds: int, seconds: float, warm_up: int = 3) -> Rates:
-    """Time both sides in turn, `rounds` times, each for at least `seconds` and one step, after warming up."""
+    """Time both sides in turn, `rounds` times, each for at least `seconds` and one step, after warming up.
+
+    Who goes first changes from turn to turn.
+    """
     for side in (ours, theirs):
         for _ in range(warm_up):
             side.step()
-    rates = Rates([], [])
+    rates = Rates([], [], (ours.settings, theirs.settings))
+    turn = [(ours, rates.ours), (theirs, rates.theirs)]
     for _ in range(rounds):
-        for side, kept in ((ours, rates.ours), (theirs, rates.theirs)):
+        for side, kept in turn:
             kept.append(rate(side, seconds=seconds))
+        turn.reverse()
     return rates
 
 

@@ -86,7 +86,7 @@ def grid(folder: Path) -> dict[str, Any]:
 
 
 def lightning(folder: Path, tokens: Tokens, *, rounds: int) -> dict[str, Any]:
-    """Steps of a run under the Trainer against the same module and batches in a bare loop."""
+    """Steps of a run under the Trainer, its saves left out, against the same module and batches in a bare loop."""
     bare = ours.training(ours.settings(**RUN), tokens, packed=False)
     for _ in range(WARM_UP):
         bare.step()
@@ -96,7 +96,7 @@ def lightning(folder: Path, tokens: Tokens, *, rounds: int) -> dict[str, Any]:
         directory = _run_folder(folder / "runs" / f"lightning-{number}", run, tokens)
         start(directory, data_root=folder, accelerator="cpu", stop=StopRequest())
         speeds.append((speed(directory), rate(bare, seconds=directory.state()["seconds"])))
-    return _ratio("masked LM, 6 x 256, under Lightning", "bare loop", speeds, target=0.95)
+    return _ratio("masked LM, 6 x 256, under Lightning", "bare loop", run, speeds, target=0.95)
 
 
 def processes(folder: Path, tokens: Tokens, *, rounds: int) -> dict[str, Any]:
@@ -111,7 +111,8 @@ def processes(folder: Path, tokens: Tokens, *, rounds: int) -> dict[str, Any]:
             seconds_of(*command, "--devices", str(devices), "--threads", str(2 // devices))
             pair.append(speed(directory))
         speeds.append((pair[0], pair[1]))
-    return _ratio("masked LM, 6 x 256, 2 processes of 1 thread", "1 process of 2 threads", speeds, target=0.9)
+    what, against = "masked LM, 6 x 256, 2 processes of 1 thread", "1 process of 2 threads"
+    return _ratio(what, against, run, speeds, target=0.9)
 
 
 def speed(directory: RunDirectory) -> float:
@@ -136,11 +137,16 @@ def _write_spec(folder: Path, name: str, **changes: Any) -> Path:
     return path
 
 
-def _ratio(what: str, against: str, speeds: list[tuple[float, float]], *, target: float) -> dict[str, Any]:
+def _ratio(
+    what: str, against: str, run: RunSettings, speeds: list[tuple[float, float]], *, target: float
+) -> dict[str, Any]:
+    """Of two ways to do the same run."""
     ratios = [a / b for a, b in speeds]
     return {
         "what": what,
         "against": against,
+        "our_settings": ours.said(run),
+        "their_settings": ours.said(run),
         "unit": "tokens/s",
         "target": target,
         "ours": statistics.median(a for a, _ in speeds),

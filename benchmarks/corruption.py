@@ -20,7 +20,7 @@ from lightning_modules.word_order import reordered
 def measure(tokens: Tokens, *, rounds: int) -> dict[str, Any]:
     """Batches of 64 blocks corrupted a second by either side."""
     split = blocks(tokens.train)
-    sides = Side("numpy", _ours(split.ids)), Side("torch", _theirs(tokens, split.ids))
+    sides = Side("mask_tokens, 15%, 80/10/10", _ours(split.ids)), Side("15%, 80/10/10", _theirs(tokens, split.ids))
     rates = alternate(*sides, rounds=rounds, seconds=1)
     return {
         "what": "corruption of 64 blocks, keyed by (seed, epoch, sentence)",

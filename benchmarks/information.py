@@ -5,7 +5,6 @@ what they are after 50 passes of Lloyd's k-means from the same seeds.
 """
 
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from ablations.measures import kmeans
 from ablations.measures.information import token_information
-from benchmarks.memory import resident
+from benchmarks.memory import peak, resident
 
 TOKENS, WIDTH, CLUSTERS = 1_000_000, 512, 1000
 TYPES, LENGTH = 1000, 20
@@ -75,7 +74,7 @@ def main(tokens: int, width: int, clusters: int) -> None:
     told = {
         "seconds": time.perf_counter() - wall,
         "processor": time.process_time() - processor,
-        "bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before,
+        "bytes": peak() - before,
         **found._asdict(),
     }
     kmeans.SETTLED, kmeans.PASSES, kmeans.MOMENTUM = 0, 50, 0  # Lloyd's

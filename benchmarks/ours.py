@@ -49,5 +49,13 @@ def training(run: RunSettings, tokens: Tokens, *, packed: bool) -> Side:
     """Steps of a run, counted in real source tokens."""
     if packed:
         tokens = replace(tokens, train=blocks(tokens.train))
-    said = (run.training.precision, f"dropout {run.encoder.dropout:g}", f"{run.training.tokens_per_step:,} tokens")
-    return Side(", ".join(said), bare_step(run, tokens))
+    return Side(said(run), bare_step(run, tokens))
+
+
+def said(run: RunSettings) -> str:
+    """Settings in words."""
+    training, dropout = run.training, run.encoder.dropout
+    return (
+        f"{training.precision}, fused AdamW, clipping at {training.gradient_clip_val:g}, dropout {dropout:g} "
+        f"(attention 0), {training.tokens_per_step:,} tokens"
+    )

@@ -1,7 +1,9 @@
 """The peers: Hugging Face's models of the same size, in the loops people train them with.
 
-`default` is fp32 as the example scripts run it; `best` is bf16 autocast and a fused optimiser, and where
-sentences are batched, sentences of like length together. Attention is torch's SDPA in both.
+`default` is fp32 as the example scripts run it; `best` is bf16 autocast, and where sentences are batched, those of
+like length together. Attention is torch's SDPA and AdamW is fused in both, as Trainer has them by default. BERT
+and GPT-2 drop out attention weights too, as their configurations do unless told otherwise; ours have no such
+dropout.
 """
 
 from collections.abc import Iterator
@@ -34,17 +36,32 @@ MEGABATCH = 50
 
 
 def masked_lm(
-    split: Split, tokenizer: Tokenizer, *, layers: int, width: int, dropout: float, loop: Loop, packed: bool
+    split: Split,
+    tokenizer: Tokenizer,
+    *,
+    layers: int,
+    width: int,
+    dropout: float,
+    attention_dropout: float | None = None,
+    loop: Loop,
+    packed: bool,
 ) -> Side:
-    """BertForMaskedLM and DataCollatorForLanguageModeling. Counts real tokens."""
-    model = bert(layers=layers, width=width, dropout=dropout)
+    """BertForMaskedLM and DataCollatorForLanguageModeling. Counts real tokens.
+
+    Args:
+        attention_dropout: of attention weights; the same as elsewhere unless given, which is the model's default.
+    """
+    attention_dropout = dropout if attention_dropout is None else attention_dropout
+    model = bert(layers=layers, width=width, dropout=dropout, attention_dropout=attention_dropout)
     grouped = loop == "best" and not packed
     batches = masked_batches(blocks(split) if packed else split, tokenizer, grouped=grouped)
-    return _training(model, batches, loop=loop, dropout=dropout)
+    said = _said(dropout, attention_dropout, "" if packed else "padded", "grouped by length" if grouped else "")
+    return _training(model, batches, loop=loop, said=said)
 
 
-def bert(*, layers: int, width: int, dropout: float) -> BertForMaskedLM:
-    """A model of the benchmark's sizes, as its library initialises it."""
+def bert(*, layers: int, width: int, dropout: float, attention_dropout: float | None = None) -> BertForMaskedLM:
+    """A model of the benchmark's sizes, as its library initialises it; dropout of attention weights as in
+    `masked_lm`."""
     return BertForMaskedLM(
         BertConfig(
             vocab_size=VOCABULARY,
@@ -54,7 +71,7 @@ def bert(*, layers: int, width: int, dropout: float) -> BertForMaskedLM:
             intermediate_size=4 * width,
             max_position_embeddings=LENGTH,
             hidden_dropout_prob=dropout,
-            attention_probs_dropout_prob=dropout,
+            attention_probs_dropout_prob=dropout if attention_dropout is None else attention_dropout,
         )
     )
 
@@ -68,8 +85,11 @@ def masked_batches(
         yield dict(collator([{"input_ids": ids} for ids in batch])), sum(map(len, batch))
 
 
-def causal_lm(split: Split, *, layers: int, width: int, dropout: float, loop: Loop) -> Side:
-    """GPT2LMHeadModel on full blocks. Counts real tokens."""
+def causal_lm(
+    split: Split, *, layers: int, width: int, dropout: float, attention_dropout: float | None = None, loop: Loop
+) -> Side:
+    """GPT2LMHeadModel on full blocks. Counts real tokens; dropout of attention weights as in `masked_lm`."""
+    attention_dropout = dropout if attention_dropout is None else attention_dropout
     config = GPT2Config(
         vocab_size=VOCABULARY,
         n_positions=LENGTH,
@@ -78,7 +98,7 @@ def causal_lm(split: Split, *, layers: int, width: int, dropout: float, loop: Lo
         n_head=width // 64,
         resid_pdrop=dropout,
         embd_pdrop=dropout,
-        attn_pdrop=dropout,
+        attn_pdrop=attention_dropout,
         bos_token_id=START,
         eos_token_id=END,
     )
@@ -88,11 +108,12 @@ def causal_lm(split: Split, *, layers: int, width: int, dropout: float, loop: Lo
             ids = torch.from_numpy(np.stack(batch))
             yield {"input_ids": ids, "labels": ids}, ids.numel()
 
-    return _training(GPT2LMHeadModel(config), batches(), loop=loop, dropout=dropout)
+    return _training(GPT2LMHeadModel(config), batches(), loop=loop, said=_said(dropout, attention_dropout))
 
 
 def translation(split: Split, *, layers: int, width: int, dropout: float, loop: Loop) -> Side:
-    """MarianMTModel on sentence pairs. Counts real source tokens."""
+    """MarianMTModel on sentence pairs, attention weights not dropped out, as by default. Counts real source
+    tokens."""
     config = MarianConfig(
         vocab_size=VOCABULARY,
         decoder_vocab_size=VOCABULARY,
@@ -107,6 +128,7 @@ def translation(split: Split, *, layers: int, width: int, dropout: float, loop: 
         decoder_ffn_dim=4 * width,
         max_position_embeddings=LENGTH,
         dropout=dropout,
+        attention_dropout=0.0,
         pad_token_id=PAD,
         eos_token_id=END,
         decoder_start_token_id=START,
@@ -129,7 +151,8 @@ def translation(split: Split, *, layers: int, width: int, dropout: float, loop: 
                 sum(map(len, source)),
             )
 
-    return _training(MarianMTModel(config), batches(), loop=loop, dropout=dropout)
+    said = _said(dropout, 0.0, "padded", "grouped by length" if loop == "best" else "")
+    return _training(MarianMTModel(config), batches(), loop=loop, said=said)
 
 
 def fast_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
@@ -145,12 +168,18 @@ def fast_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     )
 
 
+def _said(dropout: float, attention_dropout: float, *more: str) -> str:
+    """Settings in words."""
+    batch = " ".join(("rows", *(word for word in more if word)))
+    return f"dropout {dropout:g} (attention {attention_dropout:g}), {SENTENCES} {batch}"
+
+
 def _training(
-    model: torch.nn.Module, batches: Iterator[tuple[dict[str, Any], int]], *, loop: Loop, dropout: float
+    model: torch.nn.Module, batches: Iterator[tuple[dict[str, Any], int]], *, loop: Loop, said: str
 ) -> Side:
     """Steps with AdamW, a linear schedule and clipping at 1, as Trainer does by default."""
     model.train()
-    adamw = optimizer(model, loop=loop)
+    adamw = optimizer(model)
     schedule = torch.optim.lr_scheduler.LambdaLR(adamw, lambda step: max(0.0, 1 - step / 100_000))
 
     def step() -> float:
@@ -164,13 +193,13 @@ def _training(
         schedule.step()
         return float(real_tokens)
 
-    precision = "bf16 autocast, fused AdamW" if loop == "best" else "fp32, AdamW"
-    return Side(f"{type(model).__name__}, {precision}, SDPA, dropout {dropout:g}, {SENTENCES} rows", step)
+    precision = "bf16 autocast" if loop == "best" else "fp32"
+    return Side(f"{precision}, SDPA, fused AdamW, clipping at 1, {said}", step)
 
 
-def optimizer(model: torch.nn.Module, *, loop: Loop) -> torch.optim.AdamW:
-    """AdamW as Trainer makes it by default."""
-    return torch.optim.AdamW(model.parameters(), lr=5e-5, weight_decay=0.0, fused=loop == "best")
+def optimizer(model: torch.nn.Module) -> torch.optim.AdamW:
+    """AdamW as Trainer makes it by default, fused since transformers 5 (`optim` of TrainingArguments)."""
+    return torch.optim.AdamW(model.parameters(), lr=5e-5, weight_decay=0.0, fused=True)
 
 
 def _rows(split: Split, *, grouped: bool, seed: int = 0) -> Iterator[list[np.ndarray]]:

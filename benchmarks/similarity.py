@@ -5,7 +5,6 @@ Prints a JSON object: wall and processor seconds of either side, and the bytes t
 """
 
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -19,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from ablations.measures.similarity import Moments, debiased_cka, linear_cka, pwcca
-from benchmarks.memory import resident
+from benchmarks.memory import peak, resident
 
 TOKENS, WIDTH, LAYERS = 200_000, 768, 13
 BLOCK_ROWS = 2048
@@ -109,8 +108,7 @@ def main(tokens: int, width: int, layers: int, rounds: int = 1) -> None:
             wall, processor = seconds_of(lambda work=work: work(layers_LND))
             found[side].append(wall)
             found[f"{side}_processor"].append(processor)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps(found | {"bytes": peak - before}))
+    print(json.dumps(found | {"bytes": peak() - before}))
 
 
 if __name__ == "__main__":

@@ -29,8 +29,8 @@ def rows(english: Tokens, pairs: Tokens) -> Iterator[Row]:
     blocks = SENTENCES * LENGTH
     a_batch = round(float(english.train.lengths.mean()) * SENTENCES)
 
-    def bert(layers: int, width: int, loop: Loop, *, packed: bool) -> Callable[[], Side]:
-        shape: dict[str, Any] = {"layers": layers, "width": width, "dropout": DROPOUT}
+    def bert(layers: int, width: int, loop: Loop, *, packed: bool, **more: float) -> Callable[[], Side]:
+        shape: dict[str, Any] = {"layers": layers, "width": width, "dropout": DROPOUT} | more
         return lambda: peers.masked_lm(english.train, english.tokenizer, loop=loop, packed=packed, **shape)
 
     def us(kind: str, layers: int, width: int, tokens: Tokens, size: int, *, packed: bool) -> Callable[[], Side]:
@@ -60,12 +60,30 @@ def rows(english: Tokens, pairs: Tokens) -> Iterator[Row]:
             bert(6, 256, loop, packed=False),
         )
     shape: dict[str, Any] = {"layers": 6, "width": 256, "dropout": DROPOUT, "loop": "best"}
+    causal = us("causal_lm", 6, 256, english, blocks, packed=True)
     yield Row(
         "causal LM, packed, 6 x 256",
         "GPT2LMHeadModel, best",
         2,
-        us("causal_lm", 6, 256, english, blocks, packed=True),
+        causal,
         lambda: peers.causal_lm(english.train, **shape),
+    )
+    # The same models without what ours do not have either.
+    plain = {"attention_dropout": 0.0}
+    for loop, targets in loops.items():
+        yield Row(
+            "masked LM, packed, 6 x 256",
+            f"BertForMaskedLM, {loop}, attention weights not dropped out",
+            targets["6x256"],
+            us("masked_lm", 6, 256, english, blocks, packed=True),
+            bert(6, 256, loop, packed=True, **plain),
+        )
+    yield Row(
+        "causal LM, packed, 6 x 256",
+        "GPT2LMHeadModel, best, attention weights not dropped out",
+        2,
+        causal,
+        lambda: peers.causal_lm(english.train, **shape, **plain),
     )
     a_batch = round(float(pairs.train.lengths.mean()) * SENTENCES)
     yield Row(
@@ -86,7 +104,5 @@ def measure(row: Row, *, rounds: int, seconds: float) -> dict[str, Any]:
         "against": row.against,
         "unit": "tokens/s",
         "target": row.target,
-        "our_settings": sides[0].settings,
-        "their_settings": sides[1].settings,
         **rates.summary(),
     }

@@ -1,9 +1,13 @@
 """How two sides are timed against each other."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
-from benchmarks import alternating, equal_time
+from benchmarks import alternating, equal_time, peers
+from benchmarks.__main__ import readable
 from benchmarks.alternating import Rates, Side, alternate
 from benchmarks.text import LENGTH, blocks
 from lightning_modules.data.tokens import Split
@@ -32,15 +36,38 @@ def test_sides_take_turns_in_whole_steps_after_a_warm_up_that_does_not_count(clo
         return Side(name, step)
 
     rates = alternate(side("ours", 0.5, 10.0), side("theirs", 2.0, 10.0), rounds=2, seconds=1.2, warm_up=2)
-    assert order == ["ours"] * 2 + ["theirs"] * 2 + (["ours"] * 3 + ["theirs"]) * 2
+    turns = ["ours"] * 3 + ["theirs"] + ["theirs"] + ["ours"] * 3  # either side goes first in turn
+    assert order == ["ours"] * 2 + ["theirs"] * 2 + turns
     assert rates.ours == pytest.approx([20, 20])
     assert rates.theirs == pytest.approx([5, 5])
 
 
 def test_the_ratio_is_the_median_over_the_turns_and_not_of_the_medians():
-    found = Rates(ours=[10.0, 40.0, 30.0], theirs=[10.0, 20.0, 10.0]).summary()
+    found = Rates(ours=[10.0, 40.0, 30.0], theirs=[10.0, 20.0, 10.0], settings=("a", "b")).summary()
     assert (found["ratio"], found["low"], found["high"], found["rounds"]) == (2, 1, 3, 3)
     assert (found["ours"], found["theirs"]) == (30, 10)
+    assert (found["our_settings"], found["their_settings"]) == ("a", "b")
+
+
+def test_the_peak_of_a_process_is_not_that_of_the_one_that_started_it():
+    import_and_tell = "from benchmarks.memory import peak, resident; x = bytearray(50_000_000); x = None; "
+    import_and_tell += "print(peak(), resident())"
+    ballast = np.ones(100_000_000)
+    told = subprocess.run([sys.executable, "-c", import_and_tell], check=True, capture_output=True, text=True)
+    highest, now = map(int, told.stdout.split())
+    assert now + 40e6 < highest < now + 400e6 < now + ballast.nbytes
+
+
+def test_numbers_of_the_table_are_readable():
+    table = [(17920.4, "17,920"), (0.0532, "0.0532"), (1.96, "1.96"), (99.96, "100"), (1_411_000.0, "1,411,000")]
+    assert [readable(value) for value, _ in table] == [text for _, text in table]
+
+
+def test_the_peers_are_told_to_drop_out_what_is_said():
+    shape = {"layers": 1, "width": 64, "dropout": 0.1}
+    assert peers.bert(**shape).config.attention_probs_dropout_prob == 0.1
+    without = peers.bert(**shape, attention_dropout=0.0)
+    assert (without.config.attention_probs_dropout_prob, without.config.hidden_dropout_prob) == (0, 0.1)
 
 
 def test_blocks_are_the_same_ids_in_full_rows():
