@@ -127,7 +127,7 @@ def _trainer(
         max_epochs=1,
         accelerator="cpu" if on_cpu else "gpu",
         devices=devices,
-        strategy=DDPStrategy(process_group_backend="gloo" if on_cpu else "nccl") if devices > 1 else "auto",
+        strategy=_strategy(devices, "gloo" if on_cpu else "nccl"),
         precision=run.training.precision,
         plugins=[AtomicCheckpoints(), LightningEnvironment()],
         callbacks=callbacks,
@@ -143,6 +143,11 @@ def _trainer(
     # Its SIGTERM handler broadcasts from inside the handler and hangs when one rank of several is signalled.
     trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
     return trainer
+
+
+def _strategy(devices: int, backend: str) -> DDPStrategy | str:
+    """One process; or several, whose gradients are summed where they lie, without a copy."""
+    return DDPStrategy(process_group_backend=backend, gradient_as_bucket_view=True) if devices > 1 else "auto"
 
 
 def _tensorboard(directory: RunDirectory, resume: Path | None) -> TensorBoardLogger:
