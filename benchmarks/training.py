@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from typing import Any
 
 from benchmarks import ours, peers
@@ -26,73 +28,62 @@ class Row:
 
 def rows(english: Tokens, pairs: Tokens) -> Iterator[Row]:
     """Every pair of sides, built when it is asked for."""
-    blocks = SENTENCES * LENGTH
-    a_batch = round(float(english.train.lengths.mean()) * SENTENCES)
-
-    def bert(layers: int, width: int, loop: Loop, *, packed: bool, **more: float) -> Callable[[], Side]:
-        shape: dict[str, Any] = {"layers": layers, "width": width, "dropout": DROPOUT} | more
-        return lambda: peers.masked_lm(english.train, english.tokenizer, loop=loop, packed=packed, **shape)
-
-    def us(kind: str, layers: int, width: int, tokens: Tokens, size: int, *, packed: bool) -> Callable[[], Side]:
-        run = ours.settings(
-            kind, layers=layers, width=width, tokens_per_step=size, dropout=DROPOUT, precision="bf16-mixed"
-        )
-        return lambda: ours.training(run, tokens, packed=packed)
-
-    loops: dict[Loop, dict[str, float]] = {
-        "default": {"6x256": 4, "4x128": 6, "sentences": 6},
-        "best": {"6x256": 2.3, "4x128": 3, "sentences": 2.5},
-    }
-    for loop, targets in loops.items():
-        for layers, width in ((6, 256), (4, 128)):
-            yield Row(
-                f"masked LM, packed, {layers} x {width}",
-                f"BertForMaskedLM, {loop}",
-                targets[f"{layers}x{width}"],
-                us("masked_lm", layers, width, english, blocks, packed=True),
-                bert(layers, width, loop, packed=True),
-            )
-        yield Row(
-            "masked LM, sentences, 6 x 256",
-            f"BertForMaskedLM, {loop}",
-            targets["sentences"],
-            us("masked_lm", 6, 256, english, a_batch, packed=False),
-            bert(6, 256, loop, packed=False),
-        )
-    shape: dict[str, Any] = {"layers": 6, "width": 256, "dropout": DROPOUT, "loop": "best"}
-    causal = us("causal_lm", 6, 256, english, blocks, packed=True)
-    yield Row(
-        "causal LM, packed, 6 x 256",
-        "GPT2LMHeadModel, best",
-        2,
-        causal,
-        lambda: peers.causal_lm(english.train, **shape),
-    )
-    # The same models without what ours do not have either.
-    plain = {"attention_dropout": 0.0}
-    for loop, targets in loops.items():
-        yield Row(
-            "masked LM, packed, 6 x 256",
-            f"BertForMaskedLM, {loop}, attention weights not dropped out",
-            targets["6x256"],
-            us("masked_lm", 6, 256, english, blocks, packed=True),
-            bert(6, 256, loop, packed=True, **plain),
-        )
-    yield Row(
-        "causal LM, packed, 6 x 256",
-        "GPT2LMHeadModel, best, attention weights not dropped out",
-        2,
-        causal,
-        lambda: peers.causal_lm(english.train, **shape, **plain),
-    )
-    a_batch = round(float(pairs.train.lengths.mean()) * SENTENCES)
+    yield from masked_lm(english)
+    yield from causal_lm(english)
     yield Row(
         "translation, sentences, 6 x 256 + decoder of 6",
         "MarianMTModel, best",
         2,
-        us("translation", 6, 256, pairs, a_batch, packed=False),
-        lambda: peers.translation(pairs.train, **shape),
+        _ours("translation", 6, 256, pairs, packed=False),
+        lambda: peers.translation(pairs.train, layers=6, width=256, dropout=DROPOUT, loop="best"),
     )
+
+
+PEERS: dict[str, dict[str, float]] = {"": {}, ", attention weights not dropped out": {"attention_dropout": 0.0}}
+"""As their configurations have them, and without what ours do not have either."""
+
+
+def masked_lm(tokens: Tokens) -> Iterator[Row]:
+    """Against either loop: packed in two sizes, and sentences; packed in the larger one also against a plainer
+    peer."""
+    sides: dict[tuple[bool, int, int], dict[Loop, float]] = {
+        (True, 6, 256): {"default": 4, "best": 2.3},
+        (True, 4, 128): {"default": 6, "best": 3},
+        (False, 6, 256): {"default": 6, "best": 2.5},
+    }
+    for (packed, layers, width), targets in sides.items():
+        compared = PEERS if packed and width == 256 else {"": {}}
+        for (loop, target), (how, more) in product(targets.items(), compared.items()):
+            shape: dict[str, Any] = {"layers": layers, "width": width, "dropout": DROPOUT} | more
+            yield Row(
+                f"masked LM, {'packed' if packed else 'sentences'}, {layers} x {width}",
+                f"BertForMaskedLM, {loop}{how}",
+                target,
+                _ours("masked_lm", layers, width, tokens, packed=packed),
+                partial(peers.masked_lm, tokens.train, tokens.tokenizer, loop=loop, packed=packed, **shape),
+            )
+
+
+def causal_lm(tokens: Tokens) -> Iterator[Row]:
+    """Against the best loop."""
+    for how, more in PEERS.items():
+        shape: dict[str, Any] = {"layers": 6, "width": 256, "dropout": DROPOUT} | more
+        yield Row(
+            "causal LM, packed, 6 x 256",
+            f"GPT2LMHeadModel, best{how}",
+            2,
+            _ours("causal_lm", 6, 256, tokens, packed=True),
+            partial(peers.causal_lm, tokens.train, loop="best", **shape),
+        )
+
+
+def _ours(kind: str, layers: int, width: int, tokens: Tokens, *, packed: bool) -> Callable[[], Side]:
+    """Full blocks, or as many tokens as that many sentences have on average."""
+    a_batch = SENTENCES * LENGTH if packed else round(float(tokens.train.lengths.mean()) * SENTENCES)
+    run = ours.settings(
+        kind, layers=layers, width=width, tokens_per_step=a_batch, dropout=DROPOUT, precision="bf16-mixed"
+    )
+    return lambda: ours.training(run, tokens, packed=packed)
 
 
 def measure(row: Row, *, rounds: int, seconds: float) -> dict[str, Any]:

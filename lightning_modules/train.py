@@ -346,17 +346,17 @@ def progress_display(directory: RunDirectory) -> Iterator[OnLine]:
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("loss {task.fields[loss]:.3f}  {task.fields[speed]:,.0f} tokens/s  {task.fields[mfu]:.0%} MFU"),
-        TextColumn("first step {task.fields[first]:.1f} s"),
+        TextColumn("{task.fields[first]}"),
         TimeRemainingColumn(),
     )
     with Progress(*columns) as bar:
-        task = bar.add_task("", total=steps, loss=math.nan, speed=0.0, mfu=0.0, first=math.nan)
+        task = bar.add_task("", total=steps, loss=math.nan, speed=0.0, mfu=0.0, first="")
 
         def shown(step: int, line: dict[str, float]) -> None:
             loss, speed, mfu = line.get("train/loss", math.nan), line["perf/tokens_per_sec"], line["perf/mfu"]
             bar.update(task, completed=step, loss=loss, speed=speed, mfu=mfu)
             if "perf/first_step_sec" in line:
-                bar.update(task, first=line["perf/first_step_sec"])
+                bar.update(task, first=f"first step after {line['perf/first_step_sec']:.1f} s")
 
         yield shown
 

@@ -6,6 +6,7 @@ slices: whatever makes a step fast must leave loss and gradients what the formul
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -70,8 +71,8 @@ def through(x, pre, *steps):
     return x
 
 
-def feed_forward(module):
-    return lambda x: linear(gelu(linear(x, module.expand)), module.contract)
+def feed_forward(x, module):
+    return linear(gelu(linear(x, module.expand)), module.contract)
 
 
 def embedded(stack, ids, pre):
@@ -79,36 +80,29 @@ def embedded(stack, ids, pre):
     return hidden if pre else normalised(hidden, stack.norm)
 
 
-def encoded(objective, ids):
-    """What a head reads of one sentence."""
-    stack, causal = objective.encoder, objective.run.objective.kind == "causal_lm"
-    pre = objective.run.encoder.norm == "pre"
+def stacked(stack, ids, *, pre, causal, source=None):
+    """The top of an encoder, or of a decoder that reads `source`."""
     hidden = embedded(stack, ids, pre)
     for block in stack.blocks:
-        hidden = through(
-            hidden,
-            pre,
-            (block.attention_norm, lambda x, block=block: self_attention(x, block.attention, causal=causal)),
-            (block.feed_forward_norm, feed_forward(block.feed_forward)),
-        )
+        steps = [(block.attention_norm, partial(self_attention, module=block.attention, causal=causal))]
+        if source is not None:
+            reads = partial(source_attention, source=source, module=block.source_attention)
+            steps.append((block.source_attention_norm, reads))
+        steps.append((block.feed_forward_norm, partial(feed_forward, module=block.feed_forward)))
+        hidden = through(hidden, pre, *steps)
     return normalised(hidden, stack.norm) if pre else hidden
+
+
+def encoded(objective, ids):
+    """What a head reads of one sentence."""
+    causal = objective.run.objective.kind == "causal_lm"
+    return stacked(objective.encoder, ids, pre=objective.run.encoder.norm == "pre", causal=causal)
 
 
 def decoded(objective, ids, source):
-    stack, pre = objective.decoder, objective.run.encoder.norm == "pre"
-    hidden = embedded(stack, ids, pre)
-    for block in stack.blocks:
-        hidden = through(
-            hidden,
-            pre,
-            (block.attention_norm, lambda x, block=block: self_attention(x, block.attention, causal=True)),
-            (
-                block.source_attention_norm,
-                lambda x, block=block: source_attention(x, source, block.source_attention),
-            ),
-            (block.feed_forward_norm, feed_forward(block.feed_forward)),
-        )
-    return normalised(hidden, stack.norm) if pre else hidden
+    """What predicts the next token of one translation."""
+    pre = objective.run.encoder.norm == "pre"
+    return stacked(objective.decoder, ids, pre=pre, causal=True, source=source)
 
 
 def logits(objective, state):
