@@ -1,9 +1,11 @@
 """How long runs take on this machine, from runs that ended here and from a short calibration. No torch.
 
-OUT/calibration.json: {"version": 2, "runs": {kind: [{"threads", "rate", "asked", "other"}, ...]},
-"reference": {what: [{"threads", "width", "rate"}, ...]}}. The rate of a run is useful operations a second;
-`other` are the seconds that were no training: validations and measures (those `asked` for) and setting the run up.
-`timing` says what the reference rates mean.
+OUT/calibration.json: {"version": 3, "machines": {processor and cores: {
+"runs": {kind: [{"threads", "rate", "asked", "other"}, ...]},
+"reference": {what: [{"threads", "width", "rate"}, ...]}}}}.
+The rate of a run is useful operations a second; `other` are the seconds that were no training: validations and
+measures (those `asked` for) and setting the run up. `threads` is null where a GPU did the work. `timing` says what
+the reference rates mean.
 """
 
 import heapq
@@ -17,16 +19,18 @@ from typing import Any, NamedTuple
 from ablations import cost
 from ablations.cost import ValidationText
 from ablations.measurable import Measure
-from lightning_modules.config import RunSettings
+from lightning_modules.config import Data, RunSettings
 from lightning_modules.files import explained, write_json
+from lightning_modules.provenance import available_cores, processor
 
-VERSION = 2
+VERSION = 3
 """Raised when rates come to mean something else or training becomes faster; older files count as none."""
 
 TIMED = ("masked_lm", "causal_lm", "translation")
-"""Objectives that `timing` times; of the others it is taken that they do as many operations a second as
-NEAREST."""
-NEAREST = "masked_lm"
+"""Objectives that `timing` times at each width in each precision."""
+COMPARED = ("mixture", "replaced_token", "permutation_lm", "naive_bidirectional_lm", "skip_gram")
+"""The others are timed at COMPARED_WIDTH in fp32 alone, and taken to be as much slower than NEAREST elsewhere."""
+COMPARED_WIDTH, NEAREST = 64, "masked_lm"
 
 TIMED_BESIDES = (
     *("evaluation", "translation"),
@@ -55,10 +59,12 @@ class Calibration:
             told = json.loads(self._path.read_text(encoding="utf-8"))
             if told["version"] != VERSION:
                 raise ValueError
-            self._runs: dict[str, list[dict[str, Any]]] = told["runs"]
-            self._reference: dict[str, list[dict[str, float]]] = told["reference"]
+            self._others: dict[str, Any] = dict(told["machines"])
+            mine = self._others.pop(_this_machine(), {"runs": {}, "reference": {}})
+            self._runs: dict[str, list[dict[str, Any]]] = mine["runs"]
+            self._reference: dict[str, list[dict[str, Any]]] = mine["reference"]
         except (OSError, ValueError, KeyError, TypeError):
-            self._runs, self._reference = {}, {}
+            self._others, self._runs, self._reference = {}, {}, {}
 
     def training_seconds(self, run: RunSettings, *, threads: int) -> float | None:
         """Estimated seconds of training with so many threads (over all its processes); None if unknown.
@@ -68,12 +74,20 @@ class Calibration:
         """
         if run.training.max_steps == 0:
             return 0.0
-        timed = run.objective.kind if run.objective.kind in TIMED else NEAREST
-        what = f"training/{timed}/{run.training.precision}"
-        rate = _rate(self._runs.get(_kind(run), []), threads) or self._reference_rate(
-            what, run.encoder.hidden_size, threads
-        )
+        rate = _rate(self._runs.get(_kind(run), []), threads) or self._training_rate(run, threads)
         return cost.flops(run) / rate if rate else None
+
+    def _training_rate(self, run: RunSettings, threads: int) -> float | None:
+        def timed(objective: str, precision: str, width: int) -> float | None:
+            return self._reference_rate(f"training/{objective}/{precision}", width, threads)
+
+        objective, precision, width = run.objective.kind, run.training.precision, run.encoder.hidden_size
+        if objective in TIMED:
+            return timed(objective, precision, width)
+        own, nearest = (timed(one, "32-true", COMPARED_WIDTH) for one in (objective, NEAREST))
+        slower = own / nearest if own and nearest else 1.0
+        rate = timed(NEAREST, precision, width)
+        return slower * rate if rate else None
 
     def around_steps(
         self,
@@ -123,21 +137,30 @@ class Calibration:
         rates = {what: self._reference_rate(f"other/{what}", run.encoder.hidden_size, threads) for what in work}
         return sum(amount / rate for what, amount in work.items() if (rate := rates[what]))
 
-    def start_seconds(self) -> float:
-        """Estimated seconds until a process that trains is ready for its first run; 0 if unknown."""
+    def start_seconds(self, processes: int) -> float:
+        """Estimated seconds until so many processes have imported what they need, each on one core at a time;
+        0 if unknown."""
         rates = [entry["rate"] for entry in self._reference.get("other/start", [])]
-        return 1 / statistics.median(rates) if rates else 0.0
+        return max(1.0, processes / available_cores()) / max(rates) if rates else 0.0
+
+    def text_seconds(self, data: Data) -> float:
+        """Estimated seconds of making text of the built-in language and cutting it into tokens; 0 if unknown, as
+        it is of text from elsewhere."""
+        rate = self._reference_rate("other/text", 1, available_cores())
+        if rate is None or data.kind != "language":
+            return 0.0
+        return (data.train + data.validation + data.test) / rate
 
     def note_run(
         self,
         run: RunSettings,
         measures: Sequence[Measure],
         *,
-        threads: int,
+        threads: int | None,
         training_seconds: float,
         wall_seconds: float,
     ) -> None:
-        """Remember how long a run took that was trained and measured in one go."""
+        """Remember how long a run took that was trained and measured in one go; `threads` is None on a GPU."""
         steps = run.training.max_steps
         if steps and training_seconds <= 0:
             return
@@ -151,9 +174,10 @@ class Calibration:
         self._runs[_kind(run)] = [*self._runs.get(_kind(run), []), entry][-KEPT:]
         self._write()
 
-    def note_reference(self, rates: Iterable[tuple[str, int, float]], *, threads: int) -> None:
-        """Remember the rates of `timing.reference_rates` in place of older ones for so many threads."""
-        fresh: dict[str, list[dict[str, float]]] = {}
+    def note_reference(self, rates: Iterable[tuple[str, int, float]], *, threads: int | None) -> None:
+        """Remember the rates of `timing.reference_rates` in place of older ones for so many threads (None on a
+        GPU)."""
+        fresh: dict[str, list[dict[str, Any]]] = {}
         for what, width, rate in rates:
             fresh.setdefault(what, []).append({"threads": threads, "width": width, "rate": rate})
         for what, entries in fresh.items():
@@ -173,7 +197,8 @@ class Calibration:
     def _write(self) -> None:
         with explained(self._path.parent):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(self._path, {"version": VERSION, "runs": self._runs, "reference": self._reference})
+        mine = {"runs": self._runs, "reference": self._reference}
+        write_json(self._path, {"version": VERSION, "machines": self._others | {_this_machine(): mine}})
 
 
 def makespan(seconds: Sequence[float], *, slots: int) -> float:
@@ -185,9 +210,9 @@ def makespan(seconds: Sequence[float], *, slots: int) -> float:
 
 
 def _rate(entries: Sequence[dict[str, Any]], threads: int) -> float | None:
-    """Median rate of the entries with so many threads; else of all, each scaled to so many threads."""
-    same = [entry for entry in entries if entry["threads"] == threads]
-    rates = [entry["rate"] * threads / entry["threads"] for entry in same or entries]
+    """Median rate of entries with so many threads or of a GPU; else of all, each scaled to so many threads."""
+    same = [entry["rate"] for entry in entries if entry["threads"] in (threads, None)]
+    rates = same or [entry["rate"] * threads / entry["threads"] for entry in entries]
     return statistics.median(rates) if rates else None
 
 
@@ -199,6 +224,10 @@ def _between(points: list[tuple[float, float]], x: float) -> float:
         return (before[-1] if before else after[0])[1]
     (x0, y0), (x1, y1) = before[-1], after[0]
     return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
+
+
+def _this_machine() -> str:
+    return f"{processor()}, {available_cores()} cores"
 
 
 def _kind(run: RunSettings) -> str:

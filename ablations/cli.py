@@ -378,7 +378,7 @@ def doctor(out: Path) -> None:
         click.echo(f"{name:<24}{value}{'  <- ' + problem if problem else ''}")
         bad |= bool(problem)
     for name, value in calibrate(out):
-        click.echo(f"{name:<32}{value}")
+        click.echo(f"{name:<40}{value}")
     sys.exit(FAILED if bad else GOOD)
 
 

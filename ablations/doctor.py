@@ -9,7 +9,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from ablations.companions import companions
-from ablations.launch import threads_per_process
+from lightning_modules.provenance import available_cores
 
 KNOWN_BAD = {
     "lightning": ("2.6.2", "2.6.3"),
@@ -42,7 +42,7 @@ def findings(out: Path) -> Iterator[tuple[str, str, str | None]]:
         found = _installed(name)
         yield name, found or "not installed", None if found or name == "transformers" else "install it"
     yield from _bad_packages()
-    yield "cores", str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()), None
+    yield "cores", str(available_cores()), None
     for i in range(torch.cuda.device_count()):
         yield f"gpu {i}", torch.cuda.get_device_name(i), None
     if not torch.cuda.is_available():
@@ -64,25 +64,27 @@ def findings(out: Path) -> Iterator[tuple[str, str, str | None]]:
 def calibrate(out: Path) -> Iterator[tuple[str, str]]:
     """Time a little of what runs do, with one thread and with all, keep what came out, and tell it.
 
-    One thread is timed while the other cores train, as they do when runs have a core each; on a GPU it is alone.
-    About two minutes on two cores.
+    One thread is timed while the other cores train, as they do when runs have a core each; a GPU is timed once,
+    and alone. Two to three minutes on two cores.
     """
     from ablations.calibration import Calibration
     from ablations.timing import DEVICE, reference_rates
 
-    cores = threads_per_process(1)
-    for threads in sorted({1, cores}):
+    cores = available_cores()
+    for threads in sorted({1, cores}) if DEVICE == "cpu" else [cores]:
         rates = []
-        with companions(cores - threads if DEVICE == "cpu" else 0):
+        with companions(cores - threads):
             for what, width, rate in reference_rates(threads):
                 rates.append((what, width, rate))
-                yield what, f"{_speed(what, width, rate)}, threads: {threads}"
-        Calibration(out).note_reference(rates, threads=threads)
+                yield what, f"{_speed(what, width, rate)}, {f'threads: {threads}' if DEVICE == 'cpu' else 'GPU'}"
+        Calibration(out).note_reference(rates, threads=threads if DEVICE == "cpu" else None)
 
 
 def _speed(what: str, width: int, rate: float) -> str:
     if what == "other/start":
         return f"{1 / rate:.1f} s"
+    if what == "other/text":
+        return f"{rate:,.0f} sentences a second"
     unit = UNITS.get(what)
     return (
         f"{rate:.3g} {unit} a second at width {width}" if unit else f"{rate / 1e9:,.0f} GFLOP/s at width {width}"

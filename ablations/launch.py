@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from ablations.errors import ResultsError
 from ablations.measurable import Measure
+from lightning_modules.provenance import available_cores
 
 BUSY, DONE, INTERRUPTED = -1, 0, 75
 SECONDS_BETWEEN_TRIES = 1.0  # at a run that another process is working on
@@ -212,8 +213,7 @@ def visible_gpus() -> list[str]:
 
 def threads_per_process(processes: int) -> int:
     """An equal share of the cores that this process may use, at least one."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // processes)
+    return max(1, available_cores() // processes)
 
 
 def _close_orders(worker: subprocess.Popen[str]) -> None:

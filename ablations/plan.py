@@ -15,11 +15,14 @@ from ablations.measures.settings import RunDistanceSettings
 from ablations.runs import PlannedRun
 from ablations.spec import Experiment
 from ablations.wording import by_kind, listed, several
+from lightning_modules.config import Data
 from lightning_modules.files import atomic, read_json, write_json
 from lightning_modules.provenance import now
 
 USUAL_VALIDATION = ValidationText(tokens=50_000, sentences=2_500)
-"""Taken to be a validation text that is not prepared yet."""
+"""Taken to be a validation text from elsewhere that is not prepared yet."""
+TOKENS_A_SENTENCE = 15
+"""Of the built-in language, about."""
 
 MOST_NAMED = 6
 """Runs in a note; of more it says how many they are."""
@@ -39,11 +42,13 @@ def plan(
 
     A run's `seconds` are of training, evaluations and measures with its share of the machine, of a run that is
     trained and not measured of the missing measures; null where nothing is known. The total is the time until all
-    that is open has ended on the slots, and the distances between runs after them; `left_out` names the measures
-    that it does not count, as nothing is known of them. Notes are sentences about the numbers.
+    that is open has ended on the slots, with the start of the processes and the making of the built-in language
+    before and the distances between runs after it; `left_out` names the measures that it does not count, as
+    nothing is known of them. Notes are sentences about the numbers.
     """
     calibration = Calibration(out)
-    texts = {address: _validation(out, address) for address in {item.tokens for item in planned}}
+    data = {item.tokens: item.run.settings.data for item in planned}
+    texts = {address: _validation(out, address, settings) for address, settings in data.items()}
 
     def on(slots: int) -> list[tuple[dict[str, Any], tuple[str, ...]]]:
         share = devices * threads_per_process(slots * devices)
@@ -63,7 +68,8 @@ def plan(
     unknown = [kind for run, kinds in told if is_open(run) for kind in kinds]
     unknown += ["run_distance"] if comparing is None else []
     left_out = list(dict.fromkeys(unknown))
-    total = _total(runs, slots=slots, then=comparing or 0.0, start=calibration.start_seconds())
+    to_make = sum(calibration.text_seconds(settings) for at, settings in data.items() if not _report(out, at))
+    total = _total(runs, slots=slots, then=comparing or 0.0, first=calibration.start_seconds(slots + 1) + to_make)
     return {
         "experiment": experiment.name,
         "question": experiment.question,
@@ -86,14 +92,14 @@ def is_open(run: dict[str, Any]) -> bool:
     return bool(run.get("not_measured", True))
 
 
-def _total(runs: Sequence[dict[str, Any]], *, slots: int, then: float, start: float) -> float | None:
-    """Seconds until all that is open has ended, and what comes then; None where a training takes nobody knows how
-    long."""
+def _total(runs: Sequence[dict[str, Any]], *, slots: int, first: float, then: float) -> float | None:
+    """Seconds until all that is open has ended, with what comes first and then; None where a training takes nobody
+    knows how long."""
     once = {run["run_id"]: run for run in runs if is_open(run)}
     if any(run["seconds"] is None and "not_measured" not in run for run in once.values()):
         return None
     known = [run["seconds"] or 0.0 for run in once.values()]
-    return makespan(known, slots=slots) + (start if any(known) else 0.0) + then
+    return makespan(known, slots=slots) + (first if any(known) else 0.0) + then
 
 
 def _operations(planned: Sequence[PlannedRun]) -> list[str]:
@@ -139,13 +145,20 @@ def _uncounted(experiment: Experiment, left_out: Sequence[str]) -> list[str]:
     return said
 
 
-def _validation(out: Path, address: str) -> ValidationText:
-    """How much validation text there is; a usual one as long as the text is not prepared."""
+def _report(out: Path, address: str) -> dict[str, Any]:
+    """What the token store says of itself; nothing as long as it is not made."""
     path = out / "tokens" / address / "tokens.json"
-    if not path.exists():
-        return USUAL_VALIDATION
-    told = read_json(path)["splits"]["validation"]
-    return ValidationText(tokens=told["source"]["tokens"], sentences=told["sentences"])
+    return read_json(path) if path.exists() else {}
+
+
+def _validation(out: Path, address: str, data: Data) -> ValidationText:
+    """How much validation text there is, or will be."""
+    if report := _report(out, address):
+        told = report["splits"]["validation"]
+        return ValidationText(tokens=told["source"]["tokens"], sentences=told["sentences"])
+    if data.kind == "language":
+        return ValidationText(tokens=TOKENS_A_SENTENCE * data.validation, sentences=data.validation)
+    return USUAL_VALIDATION
 
 
 def unmeasured(item: PlannedRun, missing: Sequence[RunMeasure]) -> dict[str, Any]:

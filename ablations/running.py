@@ -84,7 +84,9 @@ def _through(
                     Calibration(workspace.out).note_run(
                         item.run.settings,
                         workspace.experiment.measures,
-                        threads=pool.devices * threads_per_process(pool.slots * pool.devices),
+                        threads=None
+                        if pool.gpus
+                        else pool.devices * threads_per_process(pool.slots * pool.devices),
                         training_seconds=item.directory.state().get("seconds", 0.0),
                         wall_seconds=outcome.seconds,
                     )

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -12,7 +13,7 @@ import numpy as np
 import torch
 
 from ablations import cost
-from ablations.calibration import TIMED
+from ablations.calibration import COMPARED, COMPARED_WIDTH, TIMED
 from ablations.measures.reading import Readings
 from ablations.measures.sample import first_tokens
 from ablations.measures.settings import (
@@ -26,7 +27,8 @@ from ablations.measuring import rows_of
 from lightning_modules.allocator import keep_freed_memory
 from lightning_modules.bare_loop import bare_step
 from lightning_modules.config import RunSettings
-from lightning_modules.data.tokens import Split, Tokens
+from lightning_modules.config.data import LanguageData
+from lightning_modules.data.tokens import Split, Tokens, prepare
 from lightning_modules.evaluation import evaluate
 from lightning_modules.objectives import build
 from lightning_modules.operations import operations_per_token
@@ -50,6 +52,7 @@ MEASURED_WIDTHS = (64, 256)
 PRECISIONS = ("32-true", "bf16-mixed")
 LENGTH = 64
 VALIDATION_SENTENCES, TRANSLATED_SENTENCES = 800, 64
+TEXT = LanguageData(kind="language", train=10_000, validation=500, test=500)
 TRANSLATED_LENGTH, CLUSTERS, HIDDEN_IN = 18, 500, 250
 FEW = {"types": 1200, "occurrences": 3, "neighbours": 2, "neighbours_of_type": 1}
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -59,7 +62,8 @@ def reference_rates(threads: int) -> Iterator[tuple[str, int, float]]:
     """What, at which width, and how much of it a second with so many threads; the units are those of `cost`.
 
     `training/OBJECTIVE/PRECISION`: one step to warm up and a few that count, about two seconds in all on a CPU.
-    `other/KIND`: the start of a process that trains, an evaluation, translations, the measures.
+    `other/KIND`: an evaluation, translations, the measures, text of the built-in language, the start of a process
+    that trains.
     """
     keep_freed_memory()
     before = torch.get_num_threads()
@@ -71,9 +75,13 @@ def reference_rates(threads: int) -> Iterator[tuple[str, int, float]]:
                 for width, text in texts.items():
                     rate = _rate(_run(objective, precision, width), text)
                     yield f"training/{objective}/{precision}", width, rate
+        for objective in COMPARED:
+            rate = _rate(_run(objective, "32-true", COMPARED_WIDTH), texts[COMPARED_WIDTH])
+            yield f"training/{objective}/32-true", COMPARED_WIDTH, rate
         for width in MEASURED_WIDTHS:
             for kind, work, do in _others(width, texts[width]):
                 yield f"other/{kind}", width, work / _seconds(do)
+        yield "other/text", 1, (TEXT.train + TEXT.validation + TEXT.test) / _seconds(_make_text)
         yield "other/start", 1, 1 / _seconds(_start_a_worker)
     finally:
         torch.set_num_threads(before)
@@ -146,6 +154,11 @@ def _others(width: int, text: Tokens) -> Iterator[tuple[str, float, Callable[[],
         yield settings.kind, work, partial(rows_of, readings, settings)
 
 
+def _make_text() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        prepare(TEXT, data_root=Path(folder), store=Path(folder), progress=lambda line: None)
+
+
 def _start_a_worker() -> None:
     subprocess.run([sys.executable, "-m", "ablations.worker"], stdin=subprocess.DEVNULL, check=True)
 
@@ -163,7 +176,7 @@ def _run(objective: str, precision: str, width: int) -> RunSettings:
     return RunSettings.model_validate(
         {
             "data": {"kind": "files", "vocab_size": shape.vocab_size, "max_length": LENGTH} | files,
-            "encoder": {"hidden_size": width, "dropout": 0},
+            "encoder": {"hidden_size": width},
             "objective": {"kind": objective} | decoder,
             "training": {
                 "max_steps": shape.timed_steps + 1,

@@ -41,7 +41,7 @@ class NaiveBidirectionalLM(Objective):
     def encode(self, batch: Batch, *, top_place_N: Tensor | None = None) -> tuple[Tensor, ...]:
         """All layers; in the first, a state starts from its place alone and reads the embeddings of the others."""
         tokens_BT, sequence_BT = batch["tokens_BT"], batch["sequence_BT"]
-        T = tokens_BT.shape[1]
+        B, T = tokens_BT.shape
         own_BHTT = visible(sequence_BT, sequence_BT)
         above_TT = torch.ones(T, T, dtype=torch.bool, device=tokens_BT.device).triu(1)
         streams = [_nobody_blind(own_BHTT & beside_TT) for beside_TT in (above_TT.T, above_TT)]
@@ -52,7 +52,9 @@ class NaiveBidirectionalLM(Objective):
         first, *others = self.encoder.blocks
         layers = [embedded_BTD]
         both_BUD = torch.cat([embedded_BTD, blank_BTD], dim=1)
-        layers.append(sum(first(both_BUD, score_mask(_reading(x), both_BUD))[:, T:] for x in streams))
+        blank_N = torch.arange(B * 2 * T, device=tokens_BT.device).view(B, 2 * T)[:, T:].flatten()
+        read = [first(both_BUD, score_mask(_reading(x), both_BUD), blank_N) for x in streams]
+        layers.append(sum(read).unflatten(0, (B, T)))
         scores = [score_mask(x, embedded_BTD) for x in streams]
         for block in others:
             layers.append(sum(block(layers[-1], score) for score in scores))

@@ -35,8 +35,8 @@ def provenance() -> dict[str, Any]:
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in LIBRARIES},
         "machine": {
             "platform": platform.platform(),
-            "cpu": _processor(),
-            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "cpu": processor(),
+            "cores": available_cores(),
             "gpus": gpus,
         },
     }
@@ -67,7 +67,13 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _processor() -> str:
+def available_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def processor() -> str:
+    """What the processor is called."""
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):

@@ -1,16 +1,22 @@
 """How long runs take: from runs that ended, else from a calibration, else unknown."""
 
+import os
+from typing import get_args
+
 import pytest
 import torch
 
-from ablations import cost, timing
-from ablations.calibration import TIMED_BESIDES, Calibration, Estimate, makespan
+from ablations import calibration, cost, timing
+from ablations.calibration import COMPARED, TIMED, TIMED_BESIDES, Calibration, Estimate, makespan
 from ablations.cost import ValidationText
 from ablations.doctor import UNITS
 from ablations.measures.settings import LayerChangeSettings, PicturesSettings, ValidationSettings
 from ablations.tasks.settings import FineTuningSettings
 from lightning_modules.bare_loop import bare_step
+from lightning_modules.config.data import LanguageData
+from lightning_modules.config.objectives import Objective
 from lightning_modules.operations import operations_per_token
+from lightning_modules.provenance import available_cores
 from tests.conftest import settings
 
 
@@ -95,7 +101,7 @@ def test_the_calibration_is_read_between_its_widths_and_held_beyond_them(tmp_pat
 def test_what_no_run_has_told_of_evaluations_and_measures_comes_from_the_calibration(tmp_path):
     run = settings(training={"max_steps": 10, "validate_every": 10})
     measures = [LayerChangeSettings(kind="layer_change", tokens=1000)]
-    rates = [("other/evaluation", 16, 1e9), ("other/layer_change", 16, 500.0), ("other/start", 1, 0.25)]
+    rates = [("other/evaluation", 16, 1e9), ("other/layer_change", 16, 500.0)]
     Calibration(tmp_path).note_reference(rates, threads=2)
     known = Calibration(tmp_path)
     evaluation = cost.evaluation_work(run, tokens=6000) / 1e9
@@ -103,8 +109,64 @@ def test_what_no_run_has_told_of_evaluations_and_measures_comes_from_the_calibra
     assert other_seconds(known, run, threads=2) == pytest.approx(evaluation)
     assert other_seconds(known, run, measures, threads=2) == pytest.approx(evaluation + change)
     assert other_seconds(known, run, measures, threads=1) == pytest.approx(2 * (evaluation + change))
-    assert known.start_seconds() == pytest.approx(4)
-    assert Calibration(tmp_path / "none").start_seconds() == 0
+
+
+def test_processes_that_start_at_once_wait_for_each_other_where_cores_are_few(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    for threads, rate in ((1, 0.2), (2, 0.25)):  # beside another process, and alone
+        Calibration(tmp_path).note_reference([("other/start", 1, rate)], threads=threads)
+    known = Calibration(tmp_path)
+    assert [known.start_seconds(count) for count in (1, 2, 3, 5)] == pytest.approx([4, 4, 6, 10])
+    assert Calibration(tmp_path / "none").start_seconds(2) == 0
+
+
+def test_making_the_built_in_language_takes_time_and_of_other_text_nothing_is_known(tmp_path):
+    Calibration(tmp_path).note_reference([("other/text", 1, 1000.0)], threads=available_cores())
+    known = Calibration(tmp_path)
+    language = LanguageData(kind="language", train=9_000, validation=600, test=400)
+    assert known.text_seconds(language) == pytest.approx(10)
+    assert known.text_seconds(settings().data) == 0
+    assert Calibration(tmp_path / "none").text_seconds(language) == 0
+
+
+def test_an_objective_timed_at_one_width_is_as_much_slower_at_others(tmp_path):
+    rates = [
+        ("training/masked_lm/32-true", 64, 8e6),
+        ("training/masked_lm/32-true", 256, 20e6),
+        ("training/masked_lm/bf16-mixed", 64, 10e6),
+        ("training/permutation_lm/32-true", 64, 2e6),
+    ]
+    Calibration(tmp_path).note_reference(rates, threads=1)
+    known = Calibration(tmp_path)
+
+    def rate(objective, width, precision):
+        run = settings(objective, encoder={"hidden_size": width}, training={"precision": precision})
+        return cost.flops(run) / known.training_seconds(run, threads=1)
+
+    assert rate("permutation_lm", 64, "32-true") == pytest.approx(2e6)
+    assert rate("permutation_lm", 256, "32-true") == pytest.approx(5e6)
+    assert rate("permutation_lm", 64, "bf16-mixed") == pytest.approx(2.5e6)
+    assert rate("replaced_token", 256, "32-true") == pytest.approx(20e6)  # of which nothing is known
+
+
+def test_a_gpu_is_as_fast_with_any_number_of_threads(tmp_path):
+    Calibration(tmp_path).note_reference([("training/masked_lm/32-true", 16, 1e6)], threads=None)
+    run = settings()
+    for threads in (1, 8):
+        assert Calibration(tmp_path).training_seconds(run, threads=threads) == pytest.approx(cost.flops(run) / 1e6)
+    known = noted(tmp_path, run, 8.0, threads=None)
+    assert known.training_seconds(run, threads=4) == pytest.approx(8)
+
+
+def test_machines_that_share_an_output_root_keep_what_each_has_timed(tmp_path, monkeypatch):
+    run = settings()
+    noted(tmp_path, run, 8.0)
+    monkeypatch.setattr(calibration, "processor", lambda: "another")
+    assert Calibration(tmp_path).training_seconds(run, threads=1) is None
+    noted(tmp_path, run, 2.0)
+    assert Calibration(tmp_path).training_seconds(run, threads=1) == pytest.approx(2)
+    monkeypatch.undo()
+    assert Calibration(tmp_path).training_seconds(run, threads=1) == pytest.approx(8)
 
 
 def test_measures_of_which_nothing_is_known_are_named_and_not_counted(tmp_path):
@@ -136,7 +198,10 @@ def test_a_new_calibration_takes_the_place_of_the_old_one_with_as_many_threads(t
 
 @pytest.mark.parametrize(
     "damaged",
-    ["", "{", "[]", '{"version": 2, "runs": 1}', '{"runs": {}, "reference": {}}', '{"masked_lm/6x64": [1.0]}'],
+    [
+        *("", "{", "[]", '{"version": 3, "machines": 1}', '{"machines": {}}', '{"masked_lm/6x64": [1.0]}'),
+        '{"version": 2, "runs": {}, "reference": {}}',
+    ],
 )
 def test_a_damaged_or_older_file_is_as_good_as_none(tmp_path, damaged):
     (tmp_path / "calibration.json").write_text(damaged)
@@ -163,6 +228,8 @@ def test_the_bare_loop_takes_the_steps_of_a_run(tokens):
 def test_reference_rates_are_of_every_objective_and_of_all_that_is_no_training(monkeypatch):
     monkeypatch.setattr(timing, "SHAPES", {32: timing.Shape(512, 512, 1)})
     monkeypatch.setattr(timing, "MEASURED_WIDTHS", (32,))
+    monkeypatch.setattr(timing, "COMPARED_WIDTH", 32)
+    monkeypatch.setattr(timing, "TEXT", LanguageData(kind="language", train=500, validation=50, test=50))
     monkeypatch.setattr(timing, "CLUSTERS", 20)
     monkeypatch.setattr(timing, "_rate", lambda run, text: operations_per_token(run))
     monkeypatch.setattr(timing, "_start_a_worker", lambda: None)
@@ -171,17 +238,22 @@ def test_reference_rates_are_of_every_objective_and_of_all_that_is_no_training(m
     assert torch.get_num_threads() == before
     trained = [(what, width) for what, width, _ in rates[:6]]
     assert trained == [
-        (f"training/{objective}/{precision}", 32)
-        for precision in ("32-true", "bf16-mixed")
-        for objective in ("masked_lm", "causal_lm", "translation")
+        (f"training/{objective}/{precision}", 32) for precision in ("32-true", "bf16-mixed") for objective in TIMED
     ]
-    assert len({rate for _, _, rate in rates[:6]}) == 3  # no objective costs what another does
+    compared, others = rates[6:11], rates[11:]
+    assert [(what, width) for what, width, _ in compared] == [
+        (f"training/{kind}/32-true", 32) for kind in COMPARED
+    ]
+    kinds = [get_args(kind.model_fields["kind"].annotation)[0] for kind in get_args(get_args(Objective)[0])]
+    assert sorted([*TIMED, *COMPARED]) == sorted(kinds)
+    assert len({rate for _, _, rate in rates[:11]}) == 8  # no objective costs what another does
     measures = ("layer_change", "token_information", "neighbours", "geometry", "influence")
     kinds = ("evaluation", "translation", *measures)
     assert kinds == TIMED_BESIDES
     assert set(UNITS) == {f"other/{kind}" for kind in kinds[1:]}  # all but evaluation, which is operations
-    assert [(what, width) for what, width, _ in rates[6:]] == [
+    assert [(what, width) for what, width, _ in others] == [
         *((f"other/{kind}", 32) for kind in kinds),
+        ("other/text", 1),
         ("other/start", 1),
     ]
     assert all(rate > 0 for _, _, rate in rates)

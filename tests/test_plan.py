@@ -10,6 +10,7 @@ from ablations.calibration import Calibration
 from ablations.cost import ValidationText
 from ablations.experiment import Workspace
 from ablations.launch import threads_per_process
+from lightning_modules.data.tokens import prepare
 from lightning_modules.files import read_json
 
 
@@ -63,7 +64,7 @@ def test_the_distances_between_all_runs_come_after_them_on_the_whole_machine(tmp
     work = cost.distance_work(
         Workspace.open(tmp_path / "it.yaml", out=tmp_path, data_root=tmp_path).experiment.measures[0],
         workspace.planned[0].run.settings,
-        validation=ValidationText(50_000, 2_500),
+        validation=ValidationText(1_500, 100),
     )
     assert work == 1000 * 3
     assert told["seconds"] - without["seconds"] == pytest.approx(4 * work / 100)
@@ -77,6 +78,20 @@ def test_slots_without_a_run_get_no_cores(tmp_path, monkeypatch):
     assert eight["seconds"] == four["seconds"] > 0
     assert eight["runs"] == four["runs"]
     assert two["runs"][0]["seconds"] == pytest.approx(four["runs"][0]["seconds"] / 2)  # 4 threads, not 2
+
+
+def test_before_the_runs_processes_start_and_the_built_in_language_is_made_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    rates = [("training/masked_lm/32-true", 16, 1e6), ("other/start", 1, 0.25), ("other/text", 1, 50.0)]
+    text = {"kind": "language", "train": 2000, "validation": 300, "test": 200, "vocab_size": 512}
+    (tmp_path / "it.yaml").write_text(json.dumps(SPEC | {"data": text}))
+    workspace = Workspace.open(tmp_path / "it.yaml", out=tmp_path / "out", data_root=tmp_path)
+    Calibration(tmp_path / "out").note_reference(rates[:1], threads=2)
+    runs_alone = workspace.plan(slots=2)["seconds"]
+    Calibration(tmp_path / "out").note_reference(rates, threads=2)
+    assert workspace.plan(slots=2)["seconds"] == pytest.approx(runs_alone + 4 * 3 / 2 + 2500 / 50)
+    prepare(workspace.planned[0].run.settings.data, data_root=tmp_path, store=tmp_path / "out" / "tokens")
+    assert workspace.plan(slots=2)["seconds"] == pytest.approx(runs_alone + 4 * 3 / 2)
 
 
 def test_measures_of_which_nothing_is_known_are_left_out_and_named(tmp_path):
