@@ -172,11 +172,12 @@ def _seconds(do: Callable[[], object]) -> float:
 def _run(objective: str, precision: str, width: int) -> RunSettings:
     shape = SHAPES[width]
     decoder = {"decoder": {"num_hidden_layers": 2}} if objective == "translation" else {}
+    shallow = {"num_hidden_layers": 2} if objective == "naive_bidirectional_lm" else {}  # more give all away
     files = {"train": "made up", "validation": "made up", "target": "made up"}
     return RunSettings.model_validate(
         {
             "data": {"kind": "files", "vocab_size": shape.vocab_size, "max_length": LENGTH} | files,
-            "encoder": {"hidden_size": width},
+            "encoder": {"hidden_size": width} | shallow,
             "objective": {"kind": objective} | decoder,
             "training": {
                 "max_steps": shape.timed_steps + 1,
