@@ -155,9 +155,10 @@ def readable(value: float) -> str:
 
 
 def table(found: list[dict[str, Any]]) -> Table:
-    """All results: what, against what, both sides, the ratio (or difference) with its range, the target."""
+    """All results: what, against what, both sides, the ratio (or difference) with its range, the target, and which
+    share of our step is its floor."""
     made = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("what", "against", "ours", "theirs", "ratio", "range", "target"):
+    for name in ("what", "against", "ours", "theirs", "ratio", "range", "target", "floor"):
         made.add_column(name, justify="left" if name in ("what", "against") else "right")
     for result in found:
         compared = result.get("ratio", result.get("difference"))
@@ -177,6 +178,7 @@ def table(found: list[dict[str, Any]]) -> Table:
             "" if compared is None else f"{compared:.2f}",
             span,
             f"[{'green' if met else 'red'}]{target}[/]",
+            f"{result['floor']['seconds'] / result['our_step_seconds']:.0%}" if "floor" in result else "",
         )
     return made
 

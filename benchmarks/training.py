@@ -8,8 +8,10 @@ from typing import Any
 
 from benchmarks import ours, peers
 from benchmarks.alternating import Side, alternate
+from benchmarks.floor import floor
 from benchmarks.peers import SENTENCES, Loop
 from benchmarks.text import LENGTH
+from lightning_modules.config import RunSettings
 from lightning_modules.data.tokens import Tokens
 
 DROPOUT = 0.1  # the peers' default, on both sides
@@ -22,6 +24,7 @@ class Row:
     what: str
     against: str
     target: float
+    run: RunSettings
     ours: Callable[[], Side]
     theirs: Callable[[], Side]
 
@@ -34,7 +37,7 @@ def rows(english: Tokens, pairs: Tokens) -> Iterator[Row]:
         "translation, sentences, 6 x 256 + decoder of 6",
         "MarianMTModel, best",
         2,
-        _ours("translation", 6, 256, pairs, packed=False),
+        *_ours("translation", 6, 256, pairs, packed=False),
         lambda: peers.translation(pairs.train, layers=6, width=256, dropout=DROPOUT, loop="best"),
     )
 
@@ -59,7 +62,7 @@ def masked_lm(tokens: Tokens) -> Iterator[Row]:
                 f"masked LM, {'packed' if packed else 'sentences'}, {layers} x {width}",
                 f"BertForMaskedLM, {loop}{how}",
                 target,
-                _ours("masked_lm", layers, width, tokens, packed=packed),
+                *_ours("masked_lm", layers, width, tokens, packed=packed),
                 partial(peers.masked_lm, tokens.train, tokens.tokenizer, loop=loop, packed=packed, **shape),
             )
 
@@ -72,28 +75,32 @@ def causal_lm(tokens: Tokens) -> Iterator[Row]:
             "causal LM, packed, 6 x 256",
             f"GPT2LMHeadModel, best{how}",
             2,
-            _ours("causal_lm", 6, 256, tokens, packed=True),
+            *_ours("causal_lm", 6, 256, tokens, packed=True),
             partial(peers.causal_lm, tokens.train, loop="best", **shape),
         )
 
 
-def _ours(kind: str, layers: int, width: int, tokens: Tokens, *, packed: bool) -> Callable[[], Side]:
+def _ours(
+    kind: str, layers: int, width: int, tokens: Tokens, *, packed: bool
+) -> tuple[RunSettings, Callable[[], Side]]:
     """Full blocks, or as many tokens as that many sentences have on average."""
     a_batch = SENTENCES * LENGTH if packed else round(float(tokens.train.lengths.mean()) * SENTENCES)
     run = ours.settings(
         kind, layers=layers, width=width, tokens_per_step=a_batch, dropout=DROPOUT, precision="bf16-mixed"
     )
-    return lambda: ours.training(run, tokens, packed=packed)
+    return run, partial(ours.training, run, tokens, packed=packed)
 
 
 def measure(row: Row, *, rounds: int, seconds: float) -> dict[str, Any]:
-    """The row with its numbers: real source tokens a second of either side, and their ratio."""
+    """The row with its numbers: real source tokens a second of either side, their ratio, our step, its floor."""
     sides = row.ours(), row.theirs()
-    rates = alternate(*sides, rounds=rounds, seconds=seconds)
+    told = alternate(*sides, rounds=rounds, seconds=seconds).summary()
     return {
         "what": row.what,
         "against": row.against,
         "unit": "tokens/s",
         "target": row.target,
-        **rates.summary(),
+        **told,
+        "our_step_seconds": row.run.training.tokens_per_step / told["ours"],
+        "floor": floor(row.run),
     }

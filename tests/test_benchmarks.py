@@ -7,10 +7,14 @@ import numpy as np
 import pytest
 
 from benchmarks import alternating, equal_time, peers
-from benchmarks.__main__ import readable
+from benchmarks import floor as floors
+from benchmarks.__main__ import readable, table
 from benchmarks.alternating import Rates, Side, alternate
 from benchmarks.text import LENGTH, blocks
 from lightning_modules.data.tokens import Split
+from lightning_modules.masked_lm import MaskedLM
+from lightning_modules.operations import operations_per_token
+from tests.conftest import settings
 
 
 @pytest.fixture
@@ -58,9 +62,28 @@ def test_the_peak_of_a_process_is_not_that_of_the_one_that_started_it():
     assert now + 40e6 < highest < now + 400e6 < now + ballast.nbytes
 
 
+def test_the_floor_is_that_of_the_products_and_of_the_update(monkeypatch):
+    monkeypatch.setattr(floors, "matrix_rate", lambda device, dtype: 1e9)
+    monkeypatch.setattr(floors, "copy_rate", lambda: 1e6)
+    run = settings()
+    told = floors.floor(run)
+    weights = sum(weight.numel() for weight in MaskedLM(run, vocab_size=run.data.vocab_size).parameters())
+    assert told["bytes"] == 28 * weights
+    assert told["operations"] == operations_per_token(run) * run.training.tokens_per_step
+    assert told["seconds"] == pytest.approx(told["operations"] / 1e9 + told["bytes"] / 1e6)
+
+
+def test_the_table_says_which_share_of_a_step_is_its_floor():
+    row = {"what": "it", "unit": "tokens/s", "ours": 100.0, "theirs": 50.0, "ratio": 2.0, "target": 1.5}
+    step = {"our_step_seconds": 0.4, "floor": {"seconds": 0.1}}
+    cells = [list(column.cells) for column in table([row | step, row]).columns]
+    assert [column.header for column in table([]).columns][-1] == "floor"
+    assert cells[-1] == ["25%", ""]
+
+
 def test_numbers_of_the_table_are_readable():
-    table = [(17920.4, "17,920"), (0.0532, "0.0532"), (1.96, "1.96"), (99.96, "100"), (1_411_000.0, "1,411,000")]
-    assert [readable(value) for value, _ in table] == [text for _, text in table]
+    numbers = [(17920.4, "17,920"), (0.0532, "0.0532"), (1.96, "1.96"), (99.96, "100"), (1_411_000.0, "1,411,000")]
+    assert [readable(value) for value, _ in numbers] == [text for _, text in numbers]
 
 
 def test_the_peers_are_told_to_drop_out_what_is_said():

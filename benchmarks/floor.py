@@ -1,0 +1,41 @@
+"""The least time that a step of training could take on this machine."""
+
+import functools
+import time
+from typing import Any
+
+import torch
+
+from ablations import cost
+from lightning_modules.config import RunSettings
+from lightning_modules.operations import operations_per_token
+from lightning_modules.utilisation import matrix_rate
+
+UPDATE_BYTES = 7 * 4
+"""For each weight AdamW reads it, its gradient and two moments, and writes all but the gradient, in fp32."""
+COPIED, TRIES = 2**26, 9
+
+
+def floor(run: RunSettings) -> dict[str, Any]:
+    """Of a step: useful operations, bytes of the update, and the seconds of both at the machine's best rates.
+
+    Their sum, as the update waits for the norm of all gradients. What is read and written between the products is
+    not in it: a better program could keep it in the cache.
+    """
+    operations = operations_per_token(run) * run.training.tokens_per_step
+    moved = float(UPDATE_BYTES * cost.parameters(run))
+    products = operations / matrix_rate(torch.device("cpu"), torch.bfloat16)
+    return {"operations": operations, "bytes": moved, "seconds": products + moved / copy_rate()}
+
+
+@functools.cache
+def copy_rate() -> float:
+    """Bytes a second that a copy of 256 MB reads and writes, with this process's threads: the fastest of nine."""
+    source = torch.ones(COPIED)
+    copied = torch.empty_like(source)
+    seconds = []
+    for _ in range(TRIES):
+        start = time.perf_counter()
+        copied.copy_(source)
+        seconds.append(time.perf_counter() - start)
+    return 2 * source.nbytes / min(seconds)
