@@ -8,9 +8,11 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from lightning_modules import bare_loop
 from lightning_modules.callbacks import Interrupted, StopRequest
 from lightning_modules.checkpoint import read_checkpoint
 from lightning_modules.errors import CheckpointError
+from lightning_modules.objectives import build
 from lightning_modules.operations import operations_per_token
 from lightning_modules.run_directory import RunBusyError
 from lightning_modules.train import DONE, INTERRUPTED, NOT_FINITE, WRONG_DATA, start, train
@@ -86,6 +88,20 @@ def test_a_resumed_run_ends_with_the_same_bits(kind, precision, make_run, tokens
         assert same(a[part], b[part]), part
     assert metrics(whole) == metrics(pieces)
     assert whole.last_weights.read_bytes() == pieces.last_weights.read_bytes()
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+@pytest.mark.parametrize("kind", ["masked_lm", "translation"])
+def test_the_bare_loop_takes_the_trainers_steps_to_the_bit(kind, precision, make_run, tokens, monkeypatch):
+    run = settings(kind, encoder={"dropout": 0}, training={"precision": precision})
+    directory = make_run(run)
+    run_to(directory, tokens)
+    objective = build(run, tokens)
+    monkeypatch.setattr(bare_loop, "build", lambda *_: objective)
+    step = bare_loop.bare_step(run, tokens)
+    for _ in range(run.training.max_steps):
+        step()
+    assert same(dict(objective.state_dict()), dict(contents(directory)["state_dict"]))
 
 
 def test_a_resumed_run_of_pairs_spans_and_other_words_ends_with_the_same_bits(make_run, tokens):
