@@ -98,7 +98,7 @@ class Calibration:
         threads: int,
         validation: ValidationText,
     ) -> Estimate:
-        """Of what a run takes besides its steps: evaluations and measures.
+        """Of what a run takes besides its steps: its setting up, evaluations and measures.
 
         From runs of the same kind that were asked for the same; else from the calibration, between its widths.
 
@@ -113,7 +113,7 @@ class Calibration:
             return Estimate(statistics.median(known))
         evaluations = self._seconds(cost.training_work(run, validation=validation), run, threads)
         measured = self.measuring(run, measures, threads=threads, validation=validation)
-        return measured._replace(seconds=evaluations + measured.seconds)
+        return measured._replace(seconds=self._set_up_seconds() + evaluations + measured.seconds)
 
     def measuring(
         self, run: RunSettings, measures: Sequence[Measure], *, threads: int, validation: ValidationText
@@ -129,6 +129,10 @@ class Calibration:
         rate = self._reference_rate("other/layer_change", run.encoder.hidden_size, threads)
         return work / rate if rate else None
 
+    def _set_up_seconds(self) -> float:
+        rates = [entry["rate"] for entry in self._reference.get("other/set_up", [])]
+        return 1 / statistics.median(rates) if rates else 0.0
+
     def _knows(self, rate: str | None) -> bool:
         return f"other/{rate}" in self._reference
 
@@ -137,11 +141,11 @@ class Calibration:
         rates = {what: self._reference_rate(f"other/{what}", run.encoder.hidden_size, threads) for what in work}
         return sum(amount / rate for what, amount in work.items() if (rate := rates[what]))
 
-    def start_seconds(self, processes: int) -> float:
-        """Estimated seconds until so many processes have imported what they need, each on one core at a time;
-        0 if unknown."""
-        rates = [entry["rate"] for entry in self._reference.get("other/start", [])]
-        return max(1.0, processes / available_cores()) / max(rates) if rates else 0.0
+    def start_and_end_seconds(self) -> float:
+        """Estimated seconds that `ablate run` takes before its first run, the text left out, and after its last; 0
+        if unknown."""
+        rates = [entry["rate"] for entry in self._reference.get("other/start_and_end", [])]
+        return 1 / statistics.median(rates) if rates else 0.0
 
     def text_seconds(self, data: Data) -> float:
         """Estimated seconds of making text of the built-in language and cutting it into tokens; 0 if unknown, as

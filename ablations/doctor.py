@@ -81,7 +81,7 @@ def calibrate(out: Path) -> Iterator[tuple[str, str]]:
 
 
 def _speed(what: str, width: int, rate: float) -> str:
-    if what == "other/start":
+    if what in ("other/set_up", "other/start_and_end"):
         return f"{1 / rate:.1f} s"
     if what == "other/text":
         return f"{rate:,.0f} sentences a second"

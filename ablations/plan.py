@@ -43,8 +43,8 @@ def plan(
     A run's `seconds` are of training, evaluations and measures with its share of the machine, of a run that is
     trained and not measured of the missing measures; null where nothing is known. The total is the time until all
     that is open has ended on the slots, with the start of the processes and the making of the built-in language
-    before and the distances between runs after it; `left_out` names the measures that it does not count, as
-    nothing is known of them. Notes are sentences about the numbers.
+    before and the distances between runs, the table and the page after it; `left_out` names the measures that it
+    does not count, as nothing is known of them. Notes are sentences about the numbers.
     """
     calibration = Calibration(out)
     data = {item.tokens: item.run.settings.data for item in planned}
@@ -69,7 +69,8 @@ def plan(
     unknown += ["run_distance"] if comparing is None else []
     left_out = list(dict.fromkeys(unknown))
     to_make = sum(calibration.text_seconds(settings) for at, settings in data.items() if not _report(out, at))
-    total = _total(runs, slots=slots, then=comparing or 0.0, first=calibration.start_seconds(slots + 1) + to_make)
+    around = calibration.start_and_end_seconds() + to_make
+    total = _total(runs, slots=slots, then=comparing or 0.0, around=around)
     return {
         "experiment": experiment.name,
         "question": experiment.question,
@@ -92,14 +93,14 @@ def is_open(run: dict[str, Any]) -> bool:
     return bool(run.get("not_measured", True))
 
 
-def _total(runs: Sequence[dict[str, Any]], *, slots: int, first: float, then: float) -> float | None:
-    """Seconds until all that is open has ended, with what comes first and then; None where a training takes nobody
-    knows how long."""
+def _total(runs: Sequence[dict[str, Any]], *, slots: int, then: float, around: float) -> float | None:
+    """Seconds until all that is open has ended, and what comes then; `around` only where there is something to do.
+    None where a training takes nobody knows how long."""
     once = {run["run_id"]: run for run in runs if is_open(run)}
     if any(run["seconds"] is None and "not_measured" not in run for run in once.values()):
         return None
     known = [run["seconds"] or 0.0 for run in once.values()]
-    return makespan(known, slots=slots) + (first if any(known) else 0.0) + then
+    return makespan(known, slots=slots) + (around if any(known) else 0.0) + then
 
 
 def _operations(planned: Sequence[PlannedRun]) -> list[str]:

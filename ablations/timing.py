@@ -1,5 +1,6 @@
 """How fast this machine trains and measures: a little of each at some widths, on made-up text."""
 
+import json
 import subprocess
 import sys
 import tempfile
@@ -13,7 +14,9 @@ import numpy as np
 import torch
 
 from ablations import cost
-from ablations.calibration import COMPARED, COMPARED_WIDTH, TIMED
+from ablations.calibration import COMPARED, COMPARED_WIDTH, TIMED, Calibration
+from ablations.cost import ValidationText
+from ablations.experiment import Workspace
 from ablations.measures.reading import Readings
 from ablations.measures.sample import first_tokens
 from ablations.measures.settings import (
@@ -32,6 +35,7 @@ from lightning_modules.data.tokens import Split, Tokens, prepare
 from lightning_modules.evaluation import evaluate
 from lightning_modules.objectives import build
 from lightning_modules.operations import operations_per_token
+from lightning_modules.provenance import available_cores
 from lightning_modules.translation import Translation
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, START
 
@@ -44,7 +48,7 @@ class Shape(NamedTuple):
     timed_steps: int
 
 
-SHAPES = {64: Shape(1024, 2048, 6), 128: Shape(4096, 4096, 2), 256: Shape(8192, 2048, 2)}
+SHAPES = {32: Shape(1024, 512, 8), 64: Shape(1024, 2048, 6), 128: Shape(4096, 4096, 2), 256: Shape(8192, 2048, 2)}
 """By width, as specs have it: what is timed should be what will be run. Wide runs read more in a step, but are
 hardly faster by that."""
 
@@ -53,6 +57,17 @@ PRECISIONS = ("32-true", "bf16-mixed")
 LENGTH = 64
 VALIDATION_SENTENCES, TRANSLATED_SENTENCES = 800, 64
 TEXT = LanguageData(kind="language", train=10_000, validation=500, test=500)
+RUNS_OF_NO_STEPS = {
+    "name": "runs-of-no-steps",
+    "version": 1,
+    "data": {"kind": "language", "train": 500, "validation": 100, "test": 10, "vocab_size": 256},
+    "encoder": {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 1},
+    "objective": {"kind": "masked_lm"},
+    "training": {"max_steps": 0},
+    "arms": {"untrained": {}},
+    "seeds": [0, 1, 2, 3, 4, 5],  # most of them are no worker's first, which imports more
+    "measures": ["validation"],
+}
 TRANSLATED_LENGTH, CLUSTERS, HIDDEN_IN = 18, 500, 250
 FEW = {"types": 1200, "occurrences": 3, "neighbours": 2, "neighbours_of_type": 1}
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -62,8 +77,8 @@ def reference_rates(threads: int) -> Iterator[tuple[str, int, float]]:
     """What, at which width, and how much of it a second with so many threads; the units are those of `cost`.
 
     `training/OBJECTIVE/PRECISION`: one step to warm up and a few that count, about two seconds in all on a CPU.
-    `other/KIND`: an evaluation, translations, the measures, text of the built-in language, the start of a process
-    that trains.
+    `other/KIND`: an evaluation, translations, the measures; with all cores also text of the built-in language, the
+    setting up of a run, the start and the end of `ablate run`.
     """
     keep_freed_memory()
     before = torch.get_num_threads()
@@ -81,8 +96,8 @@ def reference_rates(threads: int) -> Iterator[tuple[str, int, float]]:
         for width in MEASURED_WIDTHS:
             for kind, work, do in _others(width, texts[width]):
                 yield f"other/{kind}", width, work / _seconds(do)
-        yield "other/text", 1, (TEXT.train + TEXT.validation + TEXT.test) / _seconds(_make_text)
-        yield "other/start", 1, 1 / _seconds(_start_a_worker)
+        if threads == available_cores():
+            yield from _around_runs()
     finally:
         torch.set_num_threads(before)
 
@@ -154,13 +169,34 @@ def _others(width: int, text: Tokens) -> Iterator[tuple[str, float, Callable[[],
         yield settings.kind, work, partial(rows_of, readings, settings)
 
 
-def _make_text() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        prepare(TEXT, data_root=Path(folder), store=Path(folder), progress=lambda line: None)
-
-
-def _start_a_worker() -> None:
-    subprocess.run([sys.executable, "-m", "ablations.worker"], stdin=subprocess.DEVNULL, check=True)
+def _around_runs() -> Iterator[tuple[str, int, float]]:
+    """Rates of making text, of what a run does besides steps and what is told by its size, and of all that
+    `ablate run` does besides runs: the start of its processes, the table and the page."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        seconds = _seconds(lambda: prepare(TEXT, data_root=folder, store=folder / "tokens"))
+        yield "other/text", 1, (TEXT.train + TEXT.validation + TEXT.test) / seconds
+        spec, slots = folder / "runs-of-no-steps.yaml", min(2, available_cores())
+        spec.write_text(json.dumps(RUNS_OF_NO_STEPS), encoding="utf-8")
+        command = [
+            sys.executable,
+            "-m",
+            "ablations.cli",
+            "run",
+            str(spec),
+            "--slots",
+            str(slots),
+            "--out",
+            str(folder),
+        ]
+        whole = _seconds(lambda: subprocess.run(command, check=True, capture_output=True))
+        workspace = Workspace.open(spec, out=folder, data_root=folder)
+        measures = workspace.experiment.measures
+        known = Calibration(folder).around_steps(
+            workspace.planned[0].run.settings, measures, asked=measures, threads=1, validation=ValidationText(0, 0)
+        )
+        yield "other/set_up", 1, 1 / known.seconds
+        yield "other/start_and_end", 1, 1 / (whole - known.seconds * len(workspace.planned) / slots)
 
 
 def _seconds(do: Callable[[], object]) -> float:

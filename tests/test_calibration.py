@@ -1,6 +1,5 @@
 """How long runs take: from runs that ended, else from a calibration, else unknown."""
 
-import os
 from typing import get_args
 
 import pytest
@@ -101,23 +100,20 @@ def test_the_calibration_is_read_between_its_widths_and_held_beyond_them(tmp_pat
 def test_what_no_run_has_told_of_evaluations_and_measures_comes_from_the_calibration(tmp_path):
     run = settings(training={"max_steps": 10, "validate_every": 10})
     measures = [LayerChangeSettings(kind="layer_change", tokens=1000)]
-    rates = [("other/evaluation", 16, 1e9), ("other/layer_change", 16, 500.0)]
+    rates = [("other/evaluation", 16, 1e9), ("other/layer_change", 16, 500.0), ("other/set_up", 1, 4.0)]
     Calibration(tmp_path).note_reference(rates, threads=2)
     known = Calibration(tmp_path)
     evaluation = cost.evaluation_work(run, tokens=6000) / 1e9
     change = 1000 * (run.encoder.num_hidden_layers + 1) / 500
-    assert other_seconds(known, run, threads=2) == pytest.approx(evaluation)
-    assert other_seconds(known, run, measures, threads=2) == pytest.approx(evaluation + change)
-    assert other_seconds(known, run, measures, threads=1) == pytest.approx(2 * (evaluation + change))
+    assert other_seconds(known, run, threads=2) == pytest.approx(0.25 + evaluation)
+    assert other_seconds(known, run, measures, threads=2) == pytest.approx(0.25 + evaluation + change)
+    assert other_seconds(known, run, measures, threads=1) == pytest.approx(0.25 + 2 * (evaluation + change))
 
 
-def test_processes_that_start_at_once_wait_for_each_other_where_cores_are_few(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    for threads, rate in ((1, 0.2), (2, 0.25)):  # beside another process, and alone
-        Calibration(tmp_path).note_reference([("other/start", 1, rate)], threads=threads)
-    known = Calibration(tmp_path)
-    assert [known.start_seconds(count) for count in (1, 2, 3, 5)] == pytest.approx([4, 4, 6, 10])
-    assert Calibration(tmp_path / "none").start_seconds(2) == 0
+def test_a_command_that_trains_takes_time_before_and_after_its_runs(tmp_path):
+    Calibration(tmp_path).note_reference([("other/start_and_end", 1, 0.125)], threads=2)
+    assert Calibration(tmp_path).start_and_end_seconds() == pytest.approx(8)
+    assert Calibration(tmp_path / "none").start_and_end_seconds() == 0
 
 
 def test_making_the_built_in_language_takes_time_and_of_other_text_nothing_is_known(tmp_path):
@@ -232,9 +228,8 @@ def test_reference_rates_are_of_every_objective_and_of_all_that_is_no_training(m
     monkeypatch.setattr(timing, "TEXT", LanguageData(kind="language", train=500, validation=50, test=50))
     monkeypatch.setattr(timing, "CLUSTERS", 20)
     monkeypatch.setattr(timing, "_rate", lambda run, text: operations_per_token(run))
-    monkeypatch.setattr(timing, "_start_a_worker", lambda: None)
     before = torch.get_num_threads()
-    rates = list(timing.reference_rates(1))
+    rates = list(timing.reference_rates(available_cores()))
     assert torch.get_num_threads() == before
     trained = [(what, width) for what, width, _ in rates[:6]]
     assert trained == [
@@ -254,6 +249,7 @@ def test_reference_rates_are_of_every_objective_and_of_all_that_is_no_training(m
     assert [(what, width) for what, width, _ in others] == [
         *((f"other/{kind}", 32) for kind in kinds),
         ("other/text", 1),
-        ("other/start", 1),
+        ("other/set_up", 1),
+        ("other/start_and_end", 1),
     ]
     assert all(rate > 0 for _, _, rate in rates)

@@ -370,7 +370,7 @@ def test_doctor_finds_nothing_wrong_here_and_a_dangerous_environment(tmp_path, m
         ("training/masked_lm/bf16-mixed", 64, 1.8e11),
         ("other/layer_change", 256, 5e4),
         ("other/text", 1, 1.2e4),
-        ("other/start", 1, 0.2),
+        ("other/start_and_end", 1, 0.2),
     ]
     monkeypatch.setattr("ablations.timing.reference_rates", lambda threads: iter(rates))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
@@ -380,9 +380,9 @@ def test_doctor_finds_nothing_wrong_here_and_a_dangerous_environment(tmp_path, m
         "training/masked_lm/bf16-mixed           180 GFLOP/s at width 64, threads: 1",
         "other/layer_change                      5e+04 tokens x layers a second at width 256, threads: 1",
         "other/text                              12,000 sentences a second, threads: 1",
-        "other/start                             5.0 s, threads: 1",
+        "other/start_and_end                     5.0 s, threads: 1",
     ]
-    assert Calibration(tmp_path).start_seconds(1) == 5
+    assert Calibration(tmp_path).start_and_end_seconds() == 5
     monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
     result = ablate("doctor", "--out", tmp_path)
     assert result.exit_code == 1

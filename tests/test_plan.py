@@ -80,18 +80,18 @@ def test_slots_without_a_run_get_no_cores(tmp_path, monkeypatch):
     assert two["runs"][0]["seconds"] == pytest.approx(four["runs"][0]["seconds"] / 2)  # 4 threads, not 2
 
 
-def test_before_the_runs_processes_start_and_the_built_in_language_is_made_once(tmp_path, monkeypatch):
+def test_around_the_runs_processes_start_and_a_page_is_drawn_and_the_language_is_made_once(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    rates = [("training/masked_lm/32-true", 16, 1e6), ("other/start", 1, 0.25), ("other/text", 1, 50.0)]
+    rates = [("training/masked_lm/32-true", 16, 1e6), ("other/start_and_end", 1, 0.25), ("other/text", 1, 50.0)]
     text = {"kind": "language", "train": 2000, "validation": 300, "test": 200, "vocab_size": 512}
     (tmp_path / "it.yaml").write_text(json.dumps(SPEC | {"data": text}))
     workspace = Workspace.open(tmp_path / "it.yaml", out=tmp_path / "out", data_root=tmp_path)
     Calibration(tmp_path / "out").note_reference(rates[:1], threads=2)
     runs_alone = workspace.plan(slots=2)["seconds"]
     Calibration(tmp_path / "out").note_reference(rates, threads=2)
-    assert workspace.plan(slots=2)["seconds"] == pytest.approx(runs_alone + 4 * 3 / 2 + 2500 / 50)
+    assert workspace.plan(slots=2)["seconds"] == pytest.approx(runs_alone + 4 + 2500 / 50)
     prepare(workspace.planned[0].run.settings.data, data_root=tmp_path, store=tmp_path / "out" / "tokens")
-    assert workspace.plan(slots=2)["seconds"] == pytest.approx(runs_alone + 4 * 3 / 2)
+    assert workspace.plan(slots=2)["seconds"] == pytest.approx(runs_alone + 4)
 
 
 def test_measures_of_which_nothing_is_known_are_left_out_and_named(tmp_path):
