@@ -3,27 +3,30 @@
 OUT/calibration.json: {"version": 3, "machines": {processor and cores: {
 "runs": {kind: [{"threads", "rate", "asked", "other"}, ...]},
 "reference": {what: [{"threads", "width", "rate"}, ...]}}}}.
-The rate of a run is useful operations a second; `other` are the seconds that were no training: validations and
-measures (those `asked` for) and setting the run up. `threads` is null where a GPU did the work. `timing` says what
-the reference rates mean.
+The rate of a run is useful operations a second; `other` are the seconds that were no training: setting the run up,
+validations and measures (what of them was `asked`). `threads` is null where a GPU did the work; such entries come
+before those of CPUs. `timing` says what the reference rates mean.
 """
 
 import heapq
-import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field, TypeAdapter
+from typing_extensions import TypedDict  # pydantic reads that of typing from Python 3.12 on
 
 from ablations import cost
 from ablations.cost import ValidationText
 from ablations.measurable import Measure
 from lightning_modules.config import Data, RunSettings
-from lightning_modules.files import explained, write_json
+from lightning_modules.files import explained, locked, write_json
 from lightning_modules.provenance import available_cores, processor
 
-VERSION = 3
+VERSION: Literal[3] = 3
 """Raised when rates come to mean something else or training becomes faster; older files count as none."""
 
 TIMED = ("masked_lm", "causal_lm", "translation")
@@ -41,6 +44,8 @@ TIMED_BESIDES = (
 KEPT = 9
 """Newest runs of a kind that count."""
 
+Threads = Annotated[int, Field(ge=1)] | None
+
 
 class Estimate(NamedTuple):
     """How long something takes besides the steps of training."""
@@ -50,21 +55,43 @@ class Estimate(NamedTuple):
     """Kinds of measures of which nothing is known; not in the seconds."""
 
 
+class _Run(TypedDict):
+    threads: Threads
+    rate: float
+    asked: list[Any]
+    other: float
+
+
+class _Reference(TypedDict):
+    threads: Threads
+    width: Annotated[int, Field(ge=1)]
+    rate: Annotated[float, Field(gt=0)]
+
+
+class _Machine(TypedDict):
+    runs: dict[str, list[_Run]]
+    reference: dict[str, list[_Reference]]
+
+
+class _File(TypedDict):
+    version: Literal[3]
+    machines: dict[str, _Machine]
+
+
 class Calibration:
     """What an output root knows of its machine."""
 
     def __init__(self, out: Path) -> None:
         self._path = out / "calibration.json"
+        self._read()
+
+    def _read(self) -> None:
         try:
-            told = json.loads(self._path.read_text(encoding="utf-8"))
-            if told["version"] != VERSION:
-                raise ValueError
-            self._others: dict[str, Any] = dict(told["machines"])
-            mine = self._others.pop(_this_machine(), {"runs": {}, "reference": {}})
-            self._runs: dict[str, list[dict[str, Any]]] = mine["runs"]
-            self._reference: dict[str, list[dict[str, Any]]] = mine["reference"]
-        except (OSError, ValueError, KeyError, TypeError):
-            self._others, self._runs, self._reference = {}, {}, {}
+            told = TypeAdapter(_File).validate_json(self._path.read_bytes())
+        except (OSError, ValueError):  # damaged or older is as good as none
+            told = _File(version=VERSION, machines={})
+        self._machines = told["machines"]
+        self._mine = self._machines.setdefault(_this_machine(), {"runs": {}, "reference": {}})
 
     def training_seconds(self, run: RunSettings, *, threads: int) -> float | None:
         """Estimated seconds of training with so many threads (over all its processes); None if unknown.
@@ -74,7 +101,7 @@ class Calibration:
         """
         if run.training.max_steps == 0:
             return 0.0
-        rate = _rate(self._runs.get(_kind(run), []), threads) or self._training_rate(run, threads)
+        rate = _rate(self._mine["runs"].get(_kind(run), []), threads) or self._training_rate(run, threads)
         return cost.flops(run) / rate if rate else None
 
     def _training_rate(self, run: RunSettings, threads: int) -> float | None:
@@ -107,7 +134,9 @@ class Calibration:
             asked: all that the spec asks for.
         """
         known = [
-            entry["other"] for entry in self._runs.get(_kind(run), []) if entry["asked"] == _asked(run, asked)
+            entry["other"]
+            for entry in self._mine["runs"].get(_kind(run), [])
+            if entry["asked"] == _asked(run, asked, validation)
         ]
         if known:
             return Estimate(statistics.median(known))
@@ -130,11 +159,11 @@ class Calibration:
         return work / rate if rate else None
 
     def _set_up_seconds(self) -> float:
-        rates = [entry["rate"] for entry in self._reference.get("other/set_up", [])]
+        rates = [entry["rate"] for entry in self._mine["reference"].get("other/set_up", [])]
         return 1 / statistics.median(rates) if rates else 0.0
 
     def _knows(self, rate: str | None) -> bool:
-        return f"other/{rate}" in self._reference
+        return f"other/{rate}" in self._mine["reference"]
 
     def _seconds(self, work: Mapping[str, float], run: RunSettings, threads: int) -> float:
         """Of work by rate, that of unknown rates left out."""
@@ -144,7 +173,7 @@ class Calibration:
     def start_and_end_seconds(self) -> float:
         """Estimated seconds that `ablate run` takes before its first run, the text left out, and after its last; 0
         if unknown."""
-        rates = [entry["rate"] for entry in self._reference.get("other/start_and_end", [])]
+        rates = [entry["rate"] for entry in self._mine["reference"].get("other/start_and_end", [])]
         return 1 / statistics.median(rates) if rates else 0.0
 
     def text_seconds(self, data: Data) -> float:
@@ -161,6 +190,7 @@ class Calibration:
         measures: Sequence[Measure],
         *,
         threads: int | None,
+        validation: ValidationText,
         training_seconds: float,
         wall_seconds: float,
     ) -> None:
@@ -169,28 +199,30 @@ class Calibration:
         if steps and training_seconds <= 0:
             return
         rate = cost.flops(run) / training_seconds if steps else 0.0
-        entry = {
+        entry: _Run = {
             "threads": threads,
             "rate": rate,
-            "asked": _asked(run, measures),
+            "asked": _asked(run, measures, validation),
             "other": max(0.0, wall_seconds - training_seconds),
         }
-        self._runs[_kind(run)] = [*self._runs.get(_kind(run), []), entry][-KEPT:]
-        self._write()
+        with self._rewriting():
+            runs = self._mine["runs"]
+            runs[_kind(run)] = [*runs.get(_kind(run), []), entry][-KEPT:]
 
     def note_reference(self, rates: Iterable[tuple[str, int, float]], *, threads: int | None) -> None:
         """Remember the rates of `timing.reference_rates` in place of older ones for so many threads (None on a
         GPU)."""
-        fresh: dict[str, list[dict[str, Any]]] = {}
+        fresh: dict[str, list[_Reference]] = {}
         for what, width, rate in rates:
             fresh.setdefault(what, []).append({"threads": threads, "width": width, "rate": rate})
-        for what, entries in fresh.items():
-            others = [entry for entry in self._reference.get(what, []) if entry["threads"] != threads]
-            self._reference[what] = others + entries
-        self._write()
+        with self._rewriting():
+            reference = self._mine["reference"]
+            for what, entries in fresh.items():
+                others = [entry for entry in reference.get(what, []) if entry["threads"] != threads]
+                reference[what] = others + entries
 
     def _reference_rate(self, what: str, width: int, threads: int) -> float | None:
-        entries = self._reference.get(what, [])
+        entries = self._mine["reference"].get(what, [])
         known = [
             (math.log(timed), math.log(rate))
             for timed in sorted({entry["width"] for entry in entries})
@@ -198,11 +230,15 @@ class Calibration:
         ]
         return math.exp(_between(known, math.log(width))) if known else None
 
-    def _write(self) -> None:
+    @contextmanager
+    def _rewriting(self) -> Iterator[None]:
+        """What the block changes is written, beside what other processes have written since."""
         with explained(self._path.parent):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-        mine = {"runs": self._runs, "reference": self._reference}
-        write_json(self._path, {"version": VERSION, "machines": self._others | {_this_machine(): mine}})
+        with locked(self._path.with_name(".calibration.lock")):
+            self._read()
+            yield
+            write_json(self._path, {"version": VERSION, "machines": self._machines})
 
 
 def makespan(seconds: Sequence[float], *, slots: int) -> float:
@@ -213,10 +249,12 @@ def makespan(seconds: Sequence[float], *, slots: int) -> float:
     return max(free)
 
 
-def _rate(entries: Sequence[dict[str, Any]], threads: int) -> float | None:
-    """Median rate of entries with so many threads or of a GPU; else of all, each scaled to so many threads."""
-    same = [entry["rate"] for entry in entries if entry["threads"] in (threads, None)]
-    rates = same or [entry["rate"] * threads / entry["threads"] for entry in entries]
+def _rate(entries: Sequence[_Run] | Sequence[_Reference], threads: int) -> float | None:
+    """Median rate of a GPU if there is one, else of entries with so many threads, else of all, each scaled."""
+    told = [(entry["threads"], entry["rate"]) for entry in entries]
+    rates = [rate for known, rate in told if known is None]
+    rates = rates or [rate for known, rate in told if known == threads]
+    rates = rates or [rate * threads / known for known, rate in told if known]
     return statistics.median(rates) if rates else None
 
 
@@ -242,7 +280,8 @@ def _kind(run: RunSettings) -> str:
     return "/".join(map(str, model + text))
 
 
-def _asked(run: RunSettings, measures: Sequence[Measure]) -> list[Any]:
-    """What is done besides the steps: how many validations, and each measure at how many checkpoints."""
+def _asked(run: RunSettings, measures: Sequence[Measure], validation: ValidationText) -> list[Any]:
+    """What is done besides the steps: how many validations of how many tokens, and each measure at how many
+    checkpoints."""
     measured = [[settings.model_dump_json(), cost.measured_checkpoints(settings, run)] for settings in measures]
-    return [cost.evaluations(run), sorted(measured)]
+    return [cost.evaluations(run), validation.tokens, sorted(measured)]

@@ -48,7 +48,7 @@ def plan(
     """
     calibration = Calibration(out)
     data = {item.tokens: item.run.settings.data for item in planned}
-    texts = {address: _validation(out, address, settings) for address, settings in data.items()}
+    texts = {address: validation_text(out, address, settings) for address, settings in data.items()}
 
     def on(slots: int) -> list[tuple[dict[str, Any], tuple[str, ...]]]:
         share = devices * threads_per_process(slots * devices)
@@ -152,7 +152,7 @@ def _report(out: Path, address: str) -> dict[str, Any]:
     return read_json(path) if path.exists() else {}
 
 
-def _validation(out: Path, address: str, data: Data) -> ValidationText:
+def validation_text(out: Path, address: str, data: Data) -> ValidationText:
     """How much validation text there is, or will be."""
     if report := _report(out, address):
         told = report["splits"]["validation"]

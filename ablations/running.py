@@ -16,6 +16,7 @@ from ablations.calibration import Calibration
 from ablations.errors import MeasureError
 from ablations.experiment import Workspace
 from ablations.launch import DONE, INTERRUPTED, Outcome, Pool, threads_per_process, visible_gpus
+from ablations.plan import validation_text
 from ablations.runs import PlannedRun, create
 from ablations.tables import duration
 from lightning_modules.errors import FilesError
@@ -80,13 +81,15 @@ def _through(
         def ended(outcome: Outcome) -> None:
             item = by_path[outcome.run_dir]
             if outcome.code == DONE and item.run_id in fresh:
+                settings = item.run.settings
                 with suppress(FilesError):  # an estimate that cannot be kept is no reason to stop
                     Calibration(workspace.out).note_run(
-                        item.run.settings,
+                        settings,
                         workspace.experiment.measures,
                         threads=None
                         if pool.gpus
                         else pool.devices * threads_per_process(pool.slots * pool.devices),
+                        validation=validation_text(workspace.out, item.tokens, settings.data),
                         training_seconds=item.directory.state().get("seconds", 0.0),
                         wall_seconds=outcome.seconds,
                     )

@@ -15,7 +15,6 @@ import torch
 
 from ablations import cost
 from ablations.calibration import COMPARED, COMPARED_WIDTH, TIMED, Calibration
-from ablations.cost import ValidationText
 from ablations.experiment import Workspace
 from ablations.measures.reading import Readings
 from ablations.measures.sample import first_tokens
@@ -27,6 +26,7 @@ from ablations.measures.settings import (
     TokenInformationSettings,
 )
 from ablations.measuring import rows_of
+from ablations.plan import validation_text
 from lightning_modules.allocator import keep_freed_memory
 from lightning_modules.bare_loop import bare_step
 from lightning_modules.config import RunSettings
@@ -192,9 +192,9 @@ def _around_runs() -> Iterator[tuple[str, int, float]]:
         whole = _seconds(lambda: subprocess.run(command, check=True, capture_output=True))
         workspace = Workspace.open(spec, out=folder, data_root=folder)
         measures = workspace.experiment.measures
-        known = Calibration(folder).around_steps(
-            workspace.planned[0].run.settings, measures, asked=measures, threads=1, validation=ValidationText(0, 0)
-        )
+        settings, address = workspace.planned[0].run.settings, workspace.planned[0].tokens
+        text = validation_text(folder, address, settings.data)
+        known = Calibration(folder).around_steps(settings, measures, asked=measures, threads=1, validation=text)
         yield "other/set_up", 1, 1 / known.seconds
         yield "other/start_and_end", 1, 1 / (whole - known.seconds * len(workspace.planned) / slots)
 

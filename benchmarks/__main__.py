@@ -44,7 +44,7 @@ EQUAL_SECONDS = 300.0
 @click.option("--threads", type=click.IntRange(min=1), default=2, show_default=True)
 @click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Turns of each pair.")
 @click.option("--seconds", type=float, default=8.0, show_default=True, help="Of each side in each turn.")
-@click.option("--only", help="Only rows whose name holds this.")
+@click.option("--only", help="Only rows of training whose name holds this.")
 def main(
     groups: tuple[str, ...],
     data_root: Path,
@@ -68,11 +68,16 @@ def main(
     console = Console(width=None if sys.stdout.isatty() else 200)
     found = []
     here = described()
-    for result in results(groups or GROUPS, data_root, out, rounds=rounds, seconds=seconds, only=only or ""):
+    groups = groups or (("training",) if only else GROUPS)
+    for result in results(groups, data_root, out, rounds=rounds, seconds=seconds, only=only or ""):
         console.print(sentence(result), highlight=False, soft_wrap=True)
         found.append(result)
         told = {"measured": now(), "threads": threads, **here, "results": found}
         write_json(out / "results.json", told)
+    if not found:
+        raise click.ClickException(
+            f"--only: no row of training has {only!r} in its name; leave it out to see all."
+        )
     console.print(table(found))
 
 
@@ -169,7 +174,7 @@ def table(found: list[dict[str, Any]]) -> Table:
             target, met = f">= {result['target']:g}", value >= result["target"]
         else:
             target, met = f"<= {result['at_most']:g}", value <= result["at_most"]
-        span = f"{result['low']:.2f} to {result['high']:.2f}" if "low" in result else ""
+        span = f"{result['low']:.2f} to {result['high']:.2f}" if "low" in result and result["rounds"] > 1 else ""
         made.add_row(
             result["what"],
             result.get("against", ""),

@@ -213,10 +213,12 @@ class Meter(Callback):
         return operations_per_token(self._run, pairs=self.tokens_predicted / self.tokens_seen)
 
     def summary(self) -> dict[str, Any]:
-        """`progress` of a run that is over, with its mean speed."""
+        """`progress` of a run that is over, with its mean speed and what its utilisation is a share of."""
         progress = self.progress()
         speed = progress["tokens_seen"] / max(progress["seconds"], 1e-9)
-        return progress | {"tokens_per_second": speed, "mfu": self.utilisation(speed)}
+        rate = None if math.isnan(self._matrix_rate) else self._matrix_rate
+        speeds = {"tokens_per_second": speed, "mfu": self.utilisation(speed), "matrix_operations_per_second": rate}
+        return progress | speeds
 
     def utilisation(self, tokens_per_second: float) -> float | None:
         """Model FLOPs utilisation: useful operations over those of matrix products in the same time; None for

@@ -70,11 +70,11 @@ def train(
         DataError: too little text for one step.
     """
     run = directory.settings()
+    log_every = max(1, min(50, run.training.max_steps // 100))
+    meter = Meter(directory, log_every=log_every, on_line=on_line)  # whose clock to the first step starts here
     torch.set_num_threads(_threads(directory, threads))
     objective = build(run, tokens)
     data = RunData(objective, tokens, workers=2 if accelerator != "cpu" and torch.cuda.is_available() else 0)
-    log_every = max(1, min(50, run.training.max_steps // 100))
-    meter = Meter(directory, log_every=log_every, on_line=on_line)
     keep = None if run.training.keep_checkpoints == "all" else run.training.keep_checkpoints
     saver = Saver(directory, keep=keep, meter=meter, stop=stop or StopRequest())
     validation = ValidationLog(tokens.validation, every=run.training.validate_every, meter=meter)

@@ -1,5 +1,6 @@
 """How long runs take: from runs that ended, else from a calibration, else unknown."""
 
+import json
 from typing import get_args
 
 import pytest
@@ -22,7 +23,12 @@ from tests.conftest import settings
 def noted(out, run, *training, threads=1, other=0.0, measures=()):
     for seconds in training:
         Calibration(out).note_run(
-            run, measures, threads=threads, training_seconds=seconds, wall_seconds=seconds + other
+            run,
+            measures,
+            threads=threads,
+            validation=TEXT,
+            training_seconds=seconds,
+            wall_seconds=seconds + other,
         )
     return Calibration(out)
 
@@ -61,6 +67,9 @@ def test_what_is_around_the_steps_is_known_only_of_as_many_evaluations_and_the_s
     assert other_seconds(known, more_steps, [change]) == 0  # of which nothing is known
     for settled in ({"tokens": 2000}, {"checkpoints": "all"}):
         assert other_seconds(known, run, [change.model_copy(update=settled)]) == 0
+    longer = TEXT._replace(tokens=2 * TEXT.tokens)
+    told = known.around_steps(run, [change], asked=[change], threads=1, validation=longer)
+    assert told == (0, ("layer_change",))
 
 
 def test_the_same_number_of_threads_counts_and_others_are_scaled(tmp_path):
@@ -154,6 +163,26 @@ def test_a_gpu_is_as_fast_with_any_number_of_threads(tmp_path):
     assert known.training_seconds(run, threads=4) == pytest.approx(8)
 
 
+def test_where_there_is_a_gpu_its_rates_count_and_not_those_of_the_processor(tmp_path):
+    for threads, rate in ((2, 1e6), (None, 1e9)):
+        Calibration(tmp_path).note_reference([("training/masked_lm/32-true", 16, rate)], threads=threads)
+    run = settings()
+    assert Calibration(tmp_path).training_seconds(run, threads=2) == pytest.approx(cost.flops(run) / 1e9)
+    noted(tmp_path, run, 1000.0, threads=2)
+    known = noted(tmp_path, run, 1.0, threads=None)
+    assert known.training_seconds(run, threads=2) == pytest.approx(1)
+
+
+def test_what_several_processes_note_at_once_is_all_kept(tmp_path):
+    first, second = Calibration(tmp_path), Calibration(tmp_path)  # both read before either writes
+    for known, width in ((first, 16), (second, 32)):
+        run = settings(encoder={"hidden_size": width})
+        known.note_run(run, [], threads=1, validation=TEXT, training_seconds=width, wall_seconds=width)
+    for width in (16, 32):
+        run = settings(encoder={"hidden_size": width})
+        assert Calibration(tmp_path).training_seconds(run, threads=1) == pytest.approx(width)
+
+
 def test_machines_that_share_an_output_root_keep_what_each_has_timed(tmp_path, monkeypatch):
     run = settings()
     noted(tmp_path, run, 8.0)
@@ -197,11 +226,25 @@ def test_a_new_calibration_takes_the_place_of_the_old_one_with_as_many_threads(t
     [
         *("", "{", "[]", '{"version": 3, "machines": 1}', '{"machines": {}}', '{"masked_lm/6x64": [1.0]}'),
         '{"version": 2, "runs": {}, "reference": {}}',
+        *(
+            json.dumps({"version": 3, "machines": {"a machine": machine}})
+            for machine in (
+                {"runs": [], "reference": {}},
+                {"runs": {}, "reference": None},
+                {"runs": {}, "reference": {"other/set_up": [{"threads": 1, "width": 1}]}},
+                {"runs": {}, "reference": {"other/set_up": [{"threads": 0, "width": 1, "rate": 1.0}]}},
+                {"runs": {}, "reference": {"other/set_up": [{"threads": 1, "width": 1, "rate": "fast"}]}},
+            )
+        ),
     ],
 )
-def test_a_damaged_or_older_file_is_as_good_as_none(tmp_path, damaged):
+def test_a_damaged_or_older_file_is_as_good_as_none(tmp_path, monkeypatch, damaged):
+    monkeypatch.setattr(calibration, "_this_machine", lambda: "a machine")
     (tmp_path / "calibration.json").write_text(damaged)
-    assert Calibration(tmp_path).training_seconds(settings(), threads=1) is None
+    known = Calibration(tmp_path)
+    assert known.training_seconds(settings(), threads=1) is None
+    assert known.start_and_end_seconds() == 0
+    assert noted(tmp_path, settings(), 4.0).training_seconds(settings(), threads=1) == pytest.approx(4)
 
 
 def test_makespan_puts_the_longest_first_on_the_first_free_slot():

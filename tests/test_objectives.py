@@ -251,3 +251,17 @@ def test_steps_that_asked_nothing_have_no_loss(tokens):
     objective = build(settings(), tokens)
     totals = [100.0, 0.0, 0.0, *[0.0] * len(objective.counted)]
     assert objective.explain(totals) == (100, 0, {f"corruption/{name}": 0.0 for name in objective.counted})
+
+
+@pytest.mark.parametrize(("limit", "share"), [(0.5, 0.5), (2.0, 1.0), (0.0, 1.0)])
+def test_gradients_are_clipped_to_the_limit_together_and_zero_is_no_limit(limit, share, tokens):
+    objective, _, batch = first_batch(settings(encoder={"dropout": 0}), tokens)
+    objective.training_step(batch, 0)["loss"].backward()
+    before = {name: weight.grad.clone() for name, weight in objective.named_parameters()}
+    norm = torch.linalg.vector_norm(torch.cat([grad.flatten() for grad in before.values()])).item()
+    clipped = objective.run.training.model_copy(update={"gradient_clip_val": limit * norm})
+    objective.run = objective.run.model_copy(update={"training": clipped})
+    objective.configure_gradient_clipping(None)
+    assert objective.gradient_norm.item() == pytest.approx(norm, rel=1e-5)  # what is logged is that before
+    for name, weight in objective.named_parameters():
+        torch.testing.assert_close(weight.grad, share * before[name], rtol=1e-4, atol=0)

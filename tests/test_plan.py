@@ -78,6 +78,16 @@ def test_slots_without_a_run_get_no_cores(tmp_path, monkeypatch):
     assert eight["seconds"] == four["seconds"] > 0
     assert eight["runs"] == four["runs"]
     assert two["runs"][0]["seconds"] == pytest.approx(four["runs"][0]["seconds"] / 2)  # 4 threads, not 2
+    assert four["seconds"] == pytest.approx(max(run["seconds"] for run in four["runs"]))
+    assert two["seconds"] == pytest.approx(sum(run["seconds"] for run in two["runs"]) / 2)
+
+
+def test_a_run_on_several_devices_has_the_threads_of_them_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    Calibration(tmp_path / "out").note_reference([("training/masked_lm/32-true", 16, 1e6)], threads=1)
+    workspace, _ = planned(tmp_path)
+    one, three = (workspace.plan(devices=devices)["runs"][0]["seconds"] for devices in (1, 3))
+    assert three == pytest.approx(one * 8 / 6)  # three devices of two threads each
 
 
 def test_around_the_runs_processes_start_and_a_page_is_drawn_and_the_language_is_made_once(tmp_path, monkeypatch):
