@@ -142,7 +142,7 @@ class Calibration:
             return Estimate(statistics.median(known))
         evaluations = self._seconds(cost.training_work(run, validation=validation), run, threads)
         measured = self.measuring(run, measures, threads=threads, validation=validation)
-        return measured._replace(seconds=self._set_up_seconds() + evaluations + measured.seconds)
+        return measured._replace(seconds=self._seconds_of("other/set_up") + evaluations + measured.seconds)
 
     def measuring(
         self, run: RunSettings, measures: Sequence[Measure], *, threads: int, validation: ValidationText
@@ -158,8 +158,9 @@ class Calibration:
         rate = self._reference_rate("other/layer_change", run.encoder.hidden_size, threads)
         return work / rate if rate else None
 
-    def _set_up_seconds(self) -> float:
-        rates = [entry["rate"] for entry in self._mine["reference"].get("other/set_up", [])]
+    def _seconds_of(self, what: str) -> float:
+        """Of what takes as long whatever is done; 0 if unknown."""
+        rates = [entry["rate"] for entry in self._mine["reference"].get(what, [])]
         return 1 / statistics.median(rates) if rates else 0.0
 
     def _knows(self, rate: str | None) -> bool:
@@ -173,8 +174,7 @@ class Calibration:
     def start_and_end_seconds(self) -> float:
         """Estimated seconds that `ablate run` takes before its first run, the text left out, and after its last; 0
         if unknown."""
-        rates = [entry["rate"] for entry in self._mine["reference"].get("other/start_and_end", [])]
-        return 1 / statistics.median(rates) if rates else 0.0
+        return self._seconds_of("other/start_and_end")
 
     def text_seconds(self, data: Data) -> float:
         """Estimated seconds of making text of the built-in language and cutting it into tokens; 0 if unknown, as

@@ -66,7 +66,11 @@ RUNS_OF_NO_STEPS = {
     "training": {"max_steps": 0},
     "arms": {"untrained": {}},
     "seeds": [0, 1, 2, 3, 4, 5],  # most of them are no worker's first, which imports more
-    "measures": ["validation"],
+    "measures": [
+        "validation",
+        {"kind": "layer_change", "tokens": 500},
+        {"kind": "token_information", "tokens": 500, "types": 50, "clusters": 20},
+    ],
 }
 TRANSLATED_LENGTH, CLUSTERS, HIDDEN_IN = 18, 500, 250
 FEW = {"types": 1200, "occurrences": 3, "neighbours": 2, "neighbours_of_type": 1}
@@ -178,18 +182,8 @@ def _around_runs() -> Iterator[tuple[str, int, float]]:
         yield "other/text", 1, (TEXT.train + TEXT.validation + TEXT.test) / seconds
         spec, slots = folder / "runs-of-no-steps.yaml", min(2, available_cores())
         spec.write_text(json.dumps(RUNS_OF_NO_STEPS), encoding="utf-8")
-        command = [
-            sys.executable,
-            "-m",
-            "ablations.cli",
-            "run",
-            str(spec),
-            "--slots",
-            str(slots),
-            "--out",
-            str(folder),
-        ]
-        whole = _seconds(lambda: subprocess.run(command, check=True, capture_output=True))
+        options: list[str | Path] = ["run", spec, "--slots", str(slots), "--out", folder]
+        whole = _seconds(lambda: _ablate(options))
         workspace = Workspace.open(spec, out=folder, data_root=folder)
         measures = workspace.experiment.measures
         settings, address = workspace.planned[0].run.settings, workspace.planned[0].tokens
@@ -197,6 +191,13 @@ def _around_runs() -> Iterator[tuple[str, int, float]]:
         known = Calibration(folder).around_steps(settings, measures, asked=measures, threads=1, validation=text)
         yield "other/set_up", 1, 1 / known.seconds
         yield "other/start_and_end", 1, 1 / (whole - known.seconds * len(workspace.planned) / slots)
+
+
+def _ablate(options: list[str | Path]) -> None:
+    command = [sys.executable, "-m", "ablations.cli", *options]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(map(str, command))} failed:\n{done.stdout}")
 
 
 def _seconds(do: Callable[[], object]) -> float:
