@@ -66,23 +66,20 @@ class _SummedCrossEntropy(torch.autograd.Function):
                 product = torch.mm(part, embeddings.T, out=products[: len(part)])
                 logits = weights[: len(part)].copy_(product) if narrow else product
                 logits += bias
-                logits -= logits.amax(1, keepdim=True)
-                log_weight = logits.gather(1, label)
-                weight = logits.exp_()
-                total = weight.sum(1, keepdim=True)
-                loss_N1[rows] = (total.log() - log_weight) * known
+                highest, at_label = logits.amax(1, keepdim=True), logits.gather(1, label)
+                share = torch.softmax(logits, 1, out=logits)
+                # The log of the sum in it, from the largest share: a label's may be too small to be a number.
+                loss_N1[rows] = (highest - share.amax(1, keepdim=True).log() - at_label) * known
                 if wanted:
-                    # d loss / d logits = weight / total, less 1 at the label. Dividing the narrow factor of each
-                    # product by the total instead spares a pass over the logits.
-                    weight.scatter_add_(1, label, -total)
-                    slope, scale = product.copy_(weight) if narrow else weight, known / total
-                    torch.mul(slope @ embeddings, scale, out=grad_hidden[rows])
-                    scaled = (part * scale).to(dtype)
+                    share.scatter_add_(1, label, torch.full_like(known, -1))  # d loss / d logits
+                    slope = product.copy_(share) if narrow else share
+                    torch.mul(slope @ embeddings, known, out=grad_hidden[rows])
+                    asked = (part * known).to(dtype)
                     if narrow:
-                        grad_embeddings += slope.T @ scaled
+                        grad_embeddings += slope.T @ asked
                     else:
-                        grad_embeddings.addmm_(slope.T, scaled)
-                    grad_bias += scale[:, 0] @ weight
+                        grad_embeddings.addmm_(slope.T, asked)
+                    grad_bias += known[:, 0] @ share
         if wanted:
             ctx.save_for_backward(grad_hidden, grad_embeddings, grad_bias)
             ctx.types = hidden_ND.dtype, embeddings_VD.dtype, None if bias_V is None else bias_V.dtype

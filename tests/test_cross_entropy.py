@@ -106,3 +106,15 @@ def test_an_evaluation_makes_no_gradients(monkeypatch):
         loss = summed_cross_entropy(hidden, embeddings, bias, label)
     monkeypatch.undo()
     torch.testing.assert_close(loss, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_label_that_is_all_but_impossible_has_its_loss_and_no_infinity(dtype):
+    logits = torch.zeros(2, V, dtype=dtype)
+    logits[:, 3] = 800.0  # e to the minus 800 is no number in either type
+    loss = summed_cross_entropy(logits.requires_grad_(), torch.eye(V, dtype=dtype), None, torch.tensor([5, 3]))
+    loss.backward()
+    assert loss.item() == pytest.approx(800)
+    expected = torch.zeros_like(logits)
+    expected[0, 3], expected[0, 5] = 1, -1
+    torch.testing.assert_close(logits.grad, expected)
