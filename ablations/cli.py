@@ -370,7 +370,7 @@ def analyse(
 @main.command()
 @out_option
 def doctor(out: Path) -> None:
-    """Show versions, devices, disk and known-bad packages, and time what runs do so that `plan` knows."""
+    """Show versions, devices, disk and known-bad packages, and, for minutes, time what runs do, for `plan`."""
     from ablations.doctor import calibrate, findings
 
     bad = False

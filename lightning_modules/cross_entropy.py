@@ -74,11 +74,11 @@ class _SummedCrossEntropy(torch.autograd.Function):
                     share.scatter_add_(1, label, torch.full_like(known, -1))  # d loss / d logits
                     slope = product.copy_(share) if narrow else share
                     torch.mul(slope @ embeddings, known, out=grad_hidden[rows])
-                    asked = (part * known).to(dtype)
+                    known_part = (part * known).to(dtype)
                     if narrow:
-                        grad_embeddings += slope.T @ asked
+                        grad_embeddings += slope.T @ known_part
                     else:
-                        grad_embeddings.addmm_(slope.T, asked)
+                        grad_embeddings.addmm_(slope.T, known_part)
                     grad_bias += known[:, 0] @ share
         if wanted:
             ctx.save_for_backward(grad_hidden, grad_embeddings, grad_bias)
