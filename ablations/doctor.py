@@ -37,12 +37,16 @@ def findings(out: Path) -> Iterator[tuple[str, str, str | None]]:
 
     import torch
 
+    from lightning_modules.precision import cpu_multiplies_bf16
+
     yield "python", platform.python_version(), None
     for name in SHOWN:
         found = _installed(name)
         yield name, found or "not installed", None if found or name == "transformers" else "install it"
     yield from _bad_packages()
     yield "cores", str(available_cores()), None
+    fast = cpu_multiplies_bf16()
+    yield "bf16 on the cores", "multiplied" if fast else "by products in fp32: no faster than 32-true", None
     for i in range(torch.cuda.device_count()):
         yield f"gpu {i}", torch.cuda.get_device_name(i), None
     if not torch.cuda.is_available():

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import commands, corruption, equal_time, information, similarity, text, training
+from benchmarks.precision import FASTER
 from lightning_modules.allocator import keep_freed_memory
 from lightning_modules.data.tokens import Tokens
 from lightning_modules.files import write_json
@@ -130,7 +131,7 @@ def memory(tokens: Tokens) -> dict[str, Any]:
     """Bytes of training, ours over the peer's."""
 
     def of(side: str) -> tuple[int, str]:
-        command = [sys.executable, "-m", "benchmarks.memory", side, str(tokens.folder), "bf16-mixed"]
+        command = [sys.executable, "-m", "benchmarks.memory", side, str(tokens.folder), FASTER]
         told = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         return told["bytes"], told["settings"]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from benchmarks import ours
 from benchmarks.alternating import rate
+from benchmarks.precision import FASTER
 from lightning_modules.callbacks import StopRequest
 from lightning_modules.config import RunSettings
 from lightning_modules.data.tokens import Tokens
@@ -32,7 +33,7 @@ RUN: dict[str, Any] = {
     "width": 256,
     "tokens_per_step": 8192,
     "dropout": 0.1,
-    "precision": "bf16-mixed",
+    "precision": FASTER,
 }
 STEPS, WARM_UP = 20, 3
 GRID_STEPS = 180

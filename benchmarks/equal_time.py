@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from scipy import stats
 from transformers import BertForMaskedLM
 
-from benchmarks import ours, peers
+from benchmarks import ours, peers, precision
 from benchmarks.text import blocks
 from lightning_modules.config import RunSettings
 from lightning_modules.cross_entropy import IGNORED
@@ -63,7 +63,8 @@ def measure(tokens: Tokens, *, seconds: float) -> dict[str, Any]:
         "what": f"masked LM, packed, 6 x 256: validation loss after {seconds:g} s",
         "against": "BertForMaskedLM, best",
         "our_settings": ours.said(_our_run()),
-        "their_settings": "bf16 autocast, SDPA, fused AdamW, clipping at 1, dropout 0.1 (attention 0.1), 64 rows",
+        "their_settings": f"{precision.said()}, SDPA, fused AdamW, clipping at 1, "
+        "dropout 0.1 (attention 0.1), 64 rows",
         "unit": "nats",
         "ours": float(np.mean(losses["ours"])),
         "theirs": float(np.mean(losses["theirs"])),
@@ -99,7 +100,7 @@ def our_learner(tokens: Tokens, seed: int) -> Learner:
     optimizer = objective.configure_optimizers()["optimizer"]
 
     def step(learning_rate: float) -> None:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with precision.autocast():
             loss = objective.training_step(next(batches), 0)["loss"]
         loss.backward()
         objective.configure_gradient_clipping(optimizer)
@@ -113,11 +114,11 @@ def our_learner(tokens: Tokens, seed: int) -> Learner:
 
 
 def _our_run() -> RunSettings:
-    return ours.settings("masked_lm", tokens_per_step=8192, precision="bf16-mixed", **SHAPE)
+    return ours.settings("masked_lm", tokens_per_step=8192, precision=precision.FASTER, **SHAPE)
 
 
 def their_learner(tokens: Tokens, seed: int) -> Learner:
-    """BertForMaskedLM with its own initial weights and collator, bf16 autocast and fused AdamW."""
+    """BertForMaskedLM with its own initial weights and collator, autocast and fused AdamW."""
     torch.manual_seed(seed)
     model = peers.bert(**SHAPE).train()
     batches = peers.masked_batches(tokens.train, tokens.tokenizer, grouped=False, seed=seed)
@@ -126,7 +127,7 @@ def their_learner(tokens: Tokens, seed: int) -> Learner:
 
     def step(learning_rate: float) -> None:
         batch, _ = next(batches)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with precision.autocast():
             loss = model(**batch).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from ablations import cost
+from benchmarks.precision import TYPE_OF_PRODUCTS
 from lightning_modules.config import RunSettings
 from lightning_modules.operations import operations_per_token
 from lightning_modules.utilisation import matrix_rate
@@ -24,7 +25,7 @@ def floor(run: RunSettings) -> dict[str, Any]:
     """
     operations = operations_per_token(run) * run.training.tokens_per_step
     moved = float(UPDATE_BYTES * cost.parameters(run))
-    products = operations / matrix_rate(torch.device("cpu"), torch.bfloat16)
+    products = operations / matrix_rate(torch.device("cpu"), TYPE_OF_PRODUCTS)
     return {"operations": operations, "bytes": moved, "seconds": products + moved / copy_rate()}
 
 

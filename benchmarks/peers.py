@@ -1,9 +1,9 @@
 """The peers: Hugging Face's models of the same size, in the loops people train them with.
 
-`default` is fp32 as the example scripts run it; `best` is bf16 autocast, and where sentences are batched, those of
-like length together. Attention is torch's SDPA and AdamW is fused in both, as Trainer has them by default. BERT
-and GPT-2 drop out attention weights too, as their configurations do unless told otherwise; ours have no such
-dropout.
+`default` is fp32 as the example scripts run it; `best` is bf16 autocast where the processor has such products, and
+where sentences are batched, those of like length together. Attention is torch's SDPA and AdamW is fused in both,
+as Trainer has them by default. BERT and GPT-2 drop out attention weights too, as their configurations do unless
+told otherwise; ours have no such dropout.
 """
 
 from collections.abc import Iterator
@@ -23,6 +23,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from benchmarks import precision
 from benchmarks.alternating import Side
 from benchmarks.text import LENGTH, VOCABULARY, blocks
 from lightning_modules.data.tokens import Split
@@ -184,7 +185,7 @@ def _training(
 
     def step() -> float:
         batch, real_tokens = next(batches)
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=loop == "best"):
+        with precision.autocast(enabled=loop == "best"):
             loss = model(**batch).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -193,8 +194,7 @@ def _training(
         schedule.step()
         return float(real_tokens)
 
-    precision = "bf16 autocast" if loop == "best" else "fp32"
-    return Side(f"{precision}, SDPA, fused AdamW, clipping at 1, {said}", step)
+    return Side(f"{precision.said(best=loop == 'best')}, SDPA, fused AdamW, clipping at 1, {said}", step)
 
 
 def optimizer(model: torch.nn.Module) -> torch.optim.AdamW:

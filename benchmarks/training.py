@@ -10,6 +10,7 @@ from benchmarks import ours, peers
 from benchmarks.alternating import Side, alternate
 from benchmarks.floor import floor
 from benchmarks.peers import SENTENCES, Loop
+from benchmarks.precision import FASTER
 from benchmarks.text import LENGTH
 from lightning_modules.config import RunSettings
 from lightning_modules.data.tokens import Tokens
@@ -86,7 +87,7 @@ def _ours(
     """Full blocks, or as many tokens as that many sentences have on average."""
     a_batch = SENTENCES * LENGTH if packed else round(float(tokens.train.lengths.mean()) * SENTENCES)
     run = ours.settings(
-        kind, layers=layers, width=width, tokens_per_step=a_batch, dropout=DROPOUT, precision="bf16-mixed"
+        kind, layers=layers, width=width, tokens_per_step=a_batch, dropout=DROPOUT, precision=FASTER
     )
     return run, partial(ours.training, run, tokens, packed=packed)
 

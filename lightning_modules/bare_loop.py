@@ -9,6 +9,7 @@ from lightning_modules.config import RunSettings
 from lightning_modules.data.module import RunData
 from lightning_modules.data.tokens import Tokens
 from lightning_modules.objectives import build
+from lightning_modules.precision import bf16_products
 
 
 def bare_step(run: RunSettings, tokens: Tokens, *, device: str = "cpu") -> Callable[[], int]:
@@ -27,9 +28,10 @@ def bare_step(run: RunSettings, tokens: Tokens, *, device: str = "cpu") -> Calla
         batch = data.batch(next(steps))
         tokens_in_it = int(batch["source_tokens"])
         batch = {name: tensor.to(device) for name, tensor in batch.items()}
-        with torch.autocast(device, dtype=torch.bfloat16, enabled=mixed):
-            loss = objective.training_step(batch, 0)["loss"]
-        loss.backward()
+        with bf16_products(device, wanted=mixed):
+            with torch.autocast(device, dtype=torch.bfloat16, enabled=mixed):
+                loss = objective.training_step(batch, 0)["loss"]
+            loss.backward()
         objective.configure_gradient_clipping(optimizer)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

@@ -36,6 +36,7 @@ from lightning_modules.errors import AblationsError, DataError, NonFiniteLossErr
 from lightning_modules.files import remove_leftovers, write_json
 from lightning_modules.jsonl_logger import JsonLinesLogger
 from lightning_modules.objectives import build
+from lightning_modules.precision import bf16_products
 from lightning_modules.provenance import now, provenance
 from lightning_modules.ranks import RANK_VARIABLE, run_ranks, stop_when_orphaned
 from lightning_modules.run_directory import RunDirectory, RunDirectoryError
@@ -86,7 +87,8 @@ def train(
             directory.write_state("running", max_steps=run.training.max_steps, pid=os.getpid())
             if data.word_order is not None:
                 write_json(directory.path / "word_order.json", data.word_order)
-        trainer.fit(objective, data, ckpt_path=resume, weights_only=True)
+        with bf16_products(trainer.strategy.root_device.type, wanted=run.training.precision == "bf16-mixed"):
+            trainer.fit(objective, data, ckpt_path=resume, weights_only=True)
         saver.finish(trainer, objective)
     if trainer.is_global_zero:
         size = directory.last_checkpoint.stat().st_size

@@ -5,6 +5,8 @@ import time
 
 import torch
 
+from lightning_modules.precision import bf16_products
+
 SIZES = {"cpu": 2048, "cuda": 8192}  # smaller ones do not occupy every core
 FEWEST_TRIES, SECONDS_OF_TRIES = 5, 0.4
 
@@ -25,12 +27,13 @@ def _measured(device: torch.device, dtype: torch.dtype, threads: int) -> float:
     left, right = (torch.ones(size, size, device=device, dtype=dtype) for _ in range(2))
     seconds: list[float] = []
     begin = time.perf_counter()
-    while len(seconds) < FEWEST_TRIES or time.perf_counter() - begin < SECONDS_OF_TRIES:
-        _wait(device)
-        start = time.perf_counter()
-        left @ right
-        _wait(device)
-        seconds.append(time.perf_counter() - start)
+    with bf16_products(device.type, wanted=dtype == torch.bfloat16):
+        while len(seconds) < FEWEST_TRIES or time.perf_counter() - begin < SECONDS_OF_TRIES:
+            _wait(device)
+            start = time.perf_counter()
+            left @ right
+            _wait(device)
+            seconds.append(time.perf_counter() - start)
     return 2 * size**3 / min(seconds)
 
 

@@ -20,6 +20,7 @@ from ablations.tasks.shuffled_text import natural_order, shuffled
 from ablations.tasks.transfer import transfer_rows
 from lightning_modules.objectives import build
 from tests.conftest import WORDS, settings
+from tests.products_seen import ProductsSeen
 
 WAYS = {"frozen": FrozenFeaturesSettings, "tuned": FineTuningSettings}
 KINDS = {"frozen": "frozen_features", "tuned": "fine_tuning"}
@@ -243,6 +244,19 @@ def test_an_encoder_is_fine_tuned_in_the_precision_of_its_pre_training(tokens):
     assert not torch.allclose(plain_NF, mixed_NF, atol=1e-4)
     # Products of bf16 round to 2^-8; states after the last norm are of size 1.
     assert torch.allclose(plain_NF, mixed_NF, atol=0.05)
+
+
+def test_fine_tuning_leaves_no_product_of_bf16_to_a_processor_without(tokens, monkeypatch):
+    monkeypatch.setattr("lightning_modules.precision.cpu_multiplies_bf16", lambda: False)
+    objective = build(settings("masked_lm", training={"precision": "bf16-mixed"}), tokens).eval()
+    read = texts_of(TASKS[CLASSES], precedence(300, seed=15)["train"], tokens.tokenizer, max_length=64)
+    index_N = np.arange(len(read))
+    with ProductsSeen() as seen:
+        states, answers = TunedStates(objective), answers_of(TASKS[CLASSES], read)
+        trainee = Trainee(states, Head(scale_of(states, read), answers.outputs, seed=0), answers)
+        train(trainee, read, index_N, Recipe(1, 1e-3, 1, 0, "x"), score=lambda trainee: 0.0, say=quiet)
+        trainee.say(read)
+    assert seen.types == {torch.float32}
 
 
 def test_features_are_scaled_by_what_they_are_in_the_training_texts(objective, tokens):

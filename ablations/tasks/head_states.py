@@ -26,6 +26,7 @@ from ablations.tasks.encoding import SECOND, Row, Rows, encode_batch, encode_exa
 from ablations.tasks.examples import Examples
 from lightning_modules.data.words import runs
 from lightning_modules.objective import Objective
+from lightning_modules.precision import bf16_products
 from lightning_modules.vocabulary import MASK
 
 Integers = NDArray[np.int64]
@@ -95,7 +96,8 @@ def read_states(objective: Objective, texts: Texts, index_B: Integers, *, mixed:
         mixed: whether the encoder computes in bf16-mixed precision.
     """
     batch = texts.rows.batch(index_B)
-    with torch.autocast(objective.device.type, dtype=torch.bfloat16, enabled=mixed):
+    device = objective.device.type
+    with bf16_products(device, wanted=mixed), torch.autocast(device, dtype=torch.bfloat16, enabled=mixed):
         top_BTD = encode_batch(objective, batch)[-1].float()
     if texts.places is None:
         features = pair_features if texts.rows.paired else text_features

@@ -27,6 +27,7 @@ from ablations.errors import MeasureError
 from ablations.tasks.head_states import States, Texts
 from ablations.tasks.heads import Answers, Head
 from lightning_modules.objective import warmup_then_decay
+from lightning_modules.precision import bf16_products
 from lightning_modules.randomness import derive, uniforms
 
 BATCH = 32
@@ -174,7 +175,8 @@ class _Stepper:
         target_N = torch.cat(list(target)).to(output_NO.device)
         loss = self._trainee.answers.loss(output_NO, target_N, torch.from_numpy(texts.counts_E[index_B]))
         self._optimizer.zero_grad()
-        torch.autograd.backward(loss)
+        with bf16_products(output_NO.device.type):
+            torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_(self._trainee.parameters(), CLIPPED_AT)
         self._optimizer.step()
         self._schedule.step()

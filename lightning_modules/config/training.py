@@ -39,7 +39,8 @@ class TrainingSettings(Settings):
     gradient_clip_val: float = Field(1.0, ge=0)
     """Largest norm of the gradient; 0 is no clipping."""
     precision: Literal["32-true", "bf16-mixed"] = "32-true"
-    """Lightning's names; weights and optimiser are fp32 in both."""
+    """Lightning's names; weights and optimiser are fp32 in both. A CPU without products of bf16 computes them in
+    fp32 and rounds: the same numbers up to the order of sums, but slower than 32-true."""
     validate_every: int = Field(default_factory=lambda data: max(1, data["max_steps"] // 5), ge=1)
     """Steps between two validation losses in the log; a fifth of `max_steps` unless given."""
     keep_checkpoints: int | Literal["all"] = "all"

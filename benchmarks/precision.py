@@ -1,0 +1,22 @@
+"""The faster precision of this processor, in which our side and the peers' best loop compute."""
+
+from typing import Literal
+
+import torch
+
+from lightning_modules.precision import cpu_multiplies_bf16
+
+MIXED = cpu_multiplies_bf16()
+"""Whether that is bf16 where autocast has it; fp32 otherwise."""
+FASTER: Literal["bf16-mixed", "32-true"] = "bf16-mixed" if MIXED else "32-true"
+TYPE_OF_PRODUCTS = torch.bfloat16 if MIXED else torch.float32
+
+
+def autocast(*, enabled: bool = True) -> torch.autocast:
+    """The context of a peer's forward pass."""
+    return torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled and MIXED)
+
+
+def said(*, best: bool = True) -> str:
+    """A peer's precision in words."""
+    return "bf16 autocast" if best and MIXED else "fp32"
