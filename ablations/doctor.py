@@ -69,7 +69,7 @@ def calibrate(out: Path) -> Iterator[tuple[str, str]]:
     """Time a little of what runs do, with one thread and with all, keep what came out, and tell it.
 
     One thread is timed while the other cores train, as they do when runs have a core each; a GPU is timed once,
-    and alone. About three minutes on two cores.
+    and alone. Three to six minutes on two cores.
     """
     from ablations.calibration import Calibration
     from ablations.timing import DEVICE, reference_rates
