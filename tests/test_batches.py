@@ -1,9 +1,11 @@
 """The batch plan: what a step holds, the same for any number of devices and for any way to get there."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 
-from lightning_modules.data.batches import BatchPlan, consecutive, first_fit_decreasing, pack
+from lightning_modules.data.batches import BatchPlan, consecutive, first_fit_decreasing, level, pack
 from lightning_modules.data.sequences import single_sentences
 from lightning_modules.data.tokens import Split
 from lightning_modules.errors import DataError
@@ -126,3 +128,36 @@ def test_first_fit_decreasing_fills_rows_without_overflow():
     fill = np.bincount(rows, lengths)
     assert fill.max() <= 64
     assert len(fill) <= 11 / 9 * np.ceil(lengths.sum() / 64) + 6 / 9  # the known bound of first fit decreasing
+
+
+def longest_target(rows, source, target):
+    """Of the rows; endless where the sources of one do not fit into 64."""
+    return np.inf if np.bincount(rows, source).max() > 64 else np.bincount(rows, target).max()
+
+
+def test_levelled_rows_are_those_that_no_swap_with_the_fullest_makes_shorter():
+    rng = np.random.default_rng(2)
+    shorter = 0
+    for _ in range(50):
+        source, target = rng.integers(3, 33, (2, rng.integers(1, 20)))
+        rows = first_fit_decreasing(source, 64)
+        found = level(rows, source, target, 64)
+        before, after = longest_target(rows, source, target), longest_target(found, source, target)
+        assert sorted(np.bincount(found)) == sorted(np.bincount(rows))  # sequences are swapped, none is lost
+        for a, b in combinations(range(len(source)), 2):
+            swapped = found.copy()
+            swapped[[a, b]] = found[[b, a]]
+            loads = np.bincount(found, target)
+            if loads.argmax() in found[[a, b]]:
+                gains = np.maximum(*np.bincount(swapped, target, len(loads))[found[[a, b]]]) < loads.max()
+                assert not (gains and longest_target(swapped, source, target) < np.inf)
+        assert after <= before
+        shorter += after < before
+    assert shorter > 25
+
+
+def test_swaps_keep_the_sources_in_their_rows():
+    source, target = np.array([60, 50, 4, 10]), np.array([40, 9, 8, 7])
+    rows = np.array([0, 1, 0, 1])
+    assert level(rows, source, target, 64).tolist() == [0, 1, 0, 1]  # 60 and 10 do not fit into one row
+    assert np.bincount(level(rows, source, target, 70), target).max() == 47
