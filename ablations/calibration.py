@@ -276,7 +276,9 @@ def _kind(run: RunSettings) -> str:
     encoder, training = run.encoder, run.training
     learns = run.objective.kind if training.max_steps else "untrained"
     model: list[Any] = [learns, f"{encoder.num_hidden_layers}x{encoder.hidden_size}"]
-    text = [run.data.vocab_size, run.data.max_length, training.tokens_per_step, training.precision]
+    text: list[Any] = [run.data.vocab_size, run.data.max_length, training.tokens_per_step, training.precision]
+    if training.compile:
+        text.append("compiled")
     return "/".join(map(str, model + text))
 
 

@@ -45,6 +45,8 @@ def identity(settings: RunSettings, tokens_address: str) -> str:
     """
     decisions = settings.model_dump(mode="json", exclude={"data"})
     decisions |= {"tokens": tokens_address, "version": IDENTITY_VERSION}
+    if not settings.training.compile:  # runs from before there was this setting keep their identity
+        del decisions["training"]["compile"]
     masking = getattr(settings.objective, "masking", None)
     if masking is not None and (masking.count == "fixed" or (masking.predict and masking.schedule)):
         decisions["fixed_version"] = FIXED_VERSION

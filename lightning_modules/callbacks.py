@@ -19,6 +19,7 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
 from lightning_modules.checkpoint import write_safetensors
+from lightning_modules.compilation import as_written
 from lightning_modules.data.tokens import Split
 from lightning_modules.errors import NonFiniteLossError
 from lightning_modules.evaluation import evaluate_parts
@@ -249,7 +250,8 @@ class ValidationLog(Callback):
         assert isinstance(module, Objective)
         self.meter.check(trainer, module)  # steps that a GPU has yet to do are no validation
         start = time.perf_counter()
-        parts = evaluate_parts(module, self.split, rank=trainer.global_rank, ranks=trainer.world_size)
+        with as_written(module):
+            parts = evaluate_parts(module, self.split, rank=trainer.global_rank, ranks=trainer.world_size)
         means = {name: (part.total / part.predictions).item() for name, part in parts.items() if part.predictions}
         main, *others = parts
         if main not in means:  # a text of a few words may ask for nothing

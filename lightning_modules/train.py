@@ -29,8 +29,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from lightning_modules.allocator import keep_freed_memory
 from lightning_modules.callbacks import Interrupted, Meter, OnLine, Saver, StepSeed, StopRequest, ValidationLog
 from lightning_modules.checkpoint import AtomicCheckpoints, read_checkpoint
+from lightning_modules.compilation import compile_blocks
 from lightning_modules.config import RunSettings, contradictions
-from lightning_modules.data.module import RunData
+from lightning_modules.data.module import GPU_WORKERS, RunData
 from lightning_modules.data.tokens import Tokens, load, prepare
 from lightning_modules.errors import AblationsError, DataError, NonFiniteLossError
 from lightning_modules.files import remove_leftovers, write_json
@@ -75,7 +76,8 @@ def train(
     meter = Meter(directory, log_every=log_every, on_line=on_line)  # whose clock to the first step starts here
     torch.set_num_threads(_threads(directory, threads))
     objective = build(run, tokens)
-    data = RunData(objective, tokens, workers=2 if accelerator != "cpu" and torch.cuda.is_available() else 0)
+    on_gpu = accelerator != "cpu" and torch.cuda.is_available()
+    data = RunData(objective, tokens, workers=GPU_WORKERS if on_gpu else 0)
     keep = None if run.training.keep_checkpoints == "all" else run.training.keep_checkpoints
     saver = Saver(directory, keep=keep, meter=meter, stop=stop or StopRequest())
     validation = ValidationLog(tokens.validation, every=run.training.validate_every, meter=meter)
@@ -87,7 +89,9 @@ def train(
             directory.write_state("running", max_steps=run.training.max_steps, pid=os.getpid())
             if data.word_order is not None:
                 write_json(directory.path / "word_order.json", data.word_order)
-        with bf16_products(trainer.strategy.root_device.type, wanted=run.training.precision == "bf16-mixed"):
+        device = trainer.strategy.root_device.type
+        compile_blocks(objective, device)
+        with bf16_products(device, wanted=run.training.precision == "bf16-mixed"):
             trainer.fit(objective, data, ckpt_path=resume, weights_only=True)
         saver.finish(trainer, objective)
     if trainer.is_global_zero:

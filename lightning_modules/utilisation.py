@@ -29,14 +29,15 @@ def _measured(device: torch.device, dtype: torch.dtype, threads: int) -> float:
     begin = time.perf_counter()
     with bf16_products(device.type, wanted=dtype == torch.bfloat16):
         while len(seconds) < FEWEST_TRIES or time.perf_counter() - begin < SECONDS_OF_TRIES:
-            _wait(device)
+            wait(device)
             start = time.perf_counter()
             left @ right
-            _wait(device)
+            wait(device)
             seconds.append(time.perf_counter() - start)
     return 2 * size**3 / min(seconds)
 
 
-def _wait(device: torch.device) -> None:
+def wait(device: torch.device) -> None:
+    """Until the device has done all that it was asked for."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

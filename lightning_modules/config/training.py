@@ -41,6 +41,9 @@ class TrainingSettings(Settings):
     precision: Literal["32-true", "bf16-mixed"] = "32-true"
     """Lightning's names; weights and optimiser are fp32 in both. A CPU without products of bf16 computes them in
     fp32 and rounds: the same numbers up to the order of sums, but slower than 32-true."""
+    compile: bool = False
+    """Train with the blocks compiled (`torch.compile`) where that is on a GPU: a faster step after a slower first
+    one, and the same numbers up to rounding and to what dropout draws. Evaluations are not compiled."""
     validate_every: int = Field(default_factory=lambda data: max(1, data["max_steps"] // 5), ge=1)
     """Steps between two validation losses in the log; a fifth of `max_steps` unless given."""
     keep_checkpoints: int | Literal["all"] = "all"

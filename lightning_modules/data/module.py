@@ -17,6 +17,8 @@ from lightning_modules.randomness import derive
 from lightning_modules.training_text import training_text
 
 ROW_ROUNDING = 8  # row lengths are multiples of this, which kernels like
+GPU_WORKERS = 2
+"""Processes that make the batches of a run on a GPU, ahead of its steps."""
 
 
 class RunData(L.LightningDataModule):
@@ -45,10 +47,14 @@ class RunData(L.LightningDataModule):
     def train_dataloader(self) -> DataLoader[Batch]:
         trainer = self.trainer
         assert trainer is not None
+        return self.loader(lambda: trainer.global_step)
+
+    def loader(self, first: Callable[[], int]) -> DataLoader[Batch]:
+        """The batches of the steps from `first` on, which is asked for when the first one is."""
         return DataLoader(
             _Steps(self.batch, len(self.plan)),
             batch_size=None,
-            sampler=_FromStep(lambda: trainer.global_step, len(self.plan)),
+            sampler=_FromStep(first, len(self.plan)),
             num_workers=self.workers,
             pin_memory=torch.cuda.is_available(),
         )
