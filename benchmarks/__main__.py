@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import commands, corruption, equal_time, information, similarity, text, training
+from benchmarks import commands, corruption, equal_time, gpu, information, similarity, text, training
 from benchmarks.precision import FASTER
 from lightning_modules.allocator import keep_freed_memory
 from lightning_modules.data.tokens import Tokens
@@ -34,6 +34,7 @@ GROUPS = (
     "similarity",
     "information",
     "equal-time",
+    "gpu",
 )
 EQUAL_SECONDS = 300.0
 
@@ -60,8 +61,13 @@ def main(
     The machine must be quiet. Pairs of training, lightning, processes and corruption are timed in turn; the ratio
     is the median over the turns, with the smallest and the largest beside it. grid, memory,
     similarity (20 minutes) and information are measured once; equal-time trains both sides for 5 minutes with each
-    of three seeds, 40 minutes in all.
+    of three seeds, 40 minutes in all. gpu wants a GPU and is left out of all groups where there is none.
     """
+    asked = groups or (("training",) if only else GROUPS)
+    if not torch.cuda.is_available():
+        if "gpu" in groups:
+            raise click.ClickException("gpu: torch sees no GPU; run this group where torch.cuda.is_available().")
+        asked = tuple(group for group in asked if group != "gpu")
     os.environ["OMP_NUM_THREADS"] = str(threads)
     torch.set_num_threads(threads)
     keep_freed_memory()
@@ -69,8 +75,7 @@ def main(
     console = Console(width=None if sys.stdout.isatty() else 200)
     found = []
     here = described()
-    groups = groups or (("training",) if only else GROUPS)
-    for result in results(groups, data_root, out, rounds=rounds, seconds=seconds, only=only or ""):
+    for result in results(asked, data_root, out, rounds=rounds, seconds=seconds, only=only or ""):
         console.print(sentence(result), highlight=False, soft_wrap=True)
         found.append(result)
         told = {"measured": now(), "threads": threads, **here, "results": found}
@@ -112,6 +117,9 @@ def results(
                 yield from similarity.measure(rounds=1)
             elif group == "information":
                 yield from information.measure()
+            elif group == "gpu":
+                yield from gpu.measured(data_root, out / "tokens", rounds=rounds, seconds=seconds)
+                yield from gpu.grids(data_root, folder, text.pairs(data_root, store=out / "tokens"))
             else:
                 yield single[group]()
 

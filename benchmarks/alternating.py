@@ -14,6 +14,8 @@ class Side:
     settings: str
     step: Callable[[], float]
     """Does one step and returns how much of the unit it did (real tokens, batches, ...)."""
+    wait: Callable[[], None] = lambda: None
+    """Returns when all steps are done; on a GPU a step is only begun when it returns."""
 
 
 class Rates(NamedTuple):
@@ -46,6 +48,7 @@ def alternate(ours: Side, theirs: Side, *, rounds: int, seconds: float, warm_up:
     for side in (ours, theirs):
         for _ in range(warm_up):
             side.step()
+        side.wait()
     rates = Rates([], [], (ours.settings, theirs.settings))
     turn = [(ours, rates.ours), (theirs, rates.theirs)]
     for _ in range(rounds):
@@ -60,4 +63,5 @@ def rate(side: Side, *, seconds: float) -> float:
     done, start = 0.0, time.perf_counter()
     while time.perf_counter() - start < seconds:
         done += side.step()
+    side.wait()
     return done / (time.perf_counter() - start)

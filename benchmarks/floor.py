@@ -10,33 +10,37 @@ from ablations import cost
 from benchmarks.precision import TYPE_OF_PRODUCTS
 from lightning_modules.config import RunSettings
 from lightning_modules.operations import operations_per_token
-from lightning_modules.utilisation import matrix_rate
+from lightning_modules.utilisation import matrix_rate, wait
 
 UPDATE_BYTES = 7 * 4
 """For each weight AdamW reads it, its gradient and two moments, and writes all but the gradient, in fp32."""
 COPIED, TRIES = 2**26, 9
+CPU = torch.device("cpu")
 
 
-def floor(run: RunSettings) -> dict[str, Any]:
-    """Of a step: useful operations, bytes of the update, and the seconds of both at the machine's best rates.
+def floor(run: RunSettings, device: torch.device = CPU, dtype: torch.dtype = TYPE_OF_PRODUCTS) -> dict[str, Any]:
+    """Of a step: useful operations, bytes of the update, and the seconds of both at the device's best rates.
 
     Their sum, as the update waits for the norm of all gradients. What is read and written between the products is
     not in it: a better program could keep it in the cache.
     """
     operations = operations_per_token(run) * run.training.tokens_per_step
     moved = float(UPDATE_BYTES * cost.parameters(run))
-    products = operations / matrix_rate(torch.device("cpu"), TYPE_OF_PRODUCTS)
-    return {"operations": operations, "bytes": moved, "seconds": products + moved / copy_rate()}
+    products = operations / matrix_rate(device, dtype)
+    return {"operations": operations, "bytes": moved, "seconds": products + moved / copy_rate(device)}
 
 
 @functools.cache
-def copy_rate() -> float:
-    """Bytes a second that a copy of 256 MB reads and writes, with this process's threads: the fastest of nine."""
-    source = torch.ones(COPIED)
+def copy_rate(device: torch.device) -> float:
+    """Bytes a second that a copy of 256 MB reads and writes, on a CPU with this process's threads: the fastest of
+    nine."""
+    source = torch.ones(COPIED, device=device)
     copied = torch.empty_like(source)
     seconds = []
     for _ in range(TRIES):
+        wait(device)
         start = time.perf_counter()
         copied.copy_(source)
+        wait(device)
         seconds.append(time.perf_counter() - start)
     return 2 * source.nbytes / min(seconds)

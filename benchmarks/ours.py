@@ -1,18 +1,31 @@
 """Our side of a training benchmark: the module and batches of a run, in a bare loop."""
 
 from dataclasses import replace
+from functools import partial
+
+import torch
 
 from benchmarks.alternating import Side
 from benchmarks.text import LENGTH, VOCABULARY, blocks
 from lightning_modules.bare_loop import bare_step
 from lightning_modules.config import RunSettings
 from lightning_modules.data.tokens import Tokens
+from lightning_modules.utilisation import wait
 
 STEPS = 100_000  # more than any benchmark does
 
 
 def settings(
-    kind: str, *, layers: int, width: int, tokens_per_step: int, dropout: float, precision: str, steps: int = STEPS
+    kind: str,
+    *,
+    layers: int,
+    width: int,
+    tokens_per_step: int,
+    dropout: float,
+    precision: str,
+    steps: int = STEPS,
+    max_length: int = LENGTH,
+    compiled: bool = False,
 ) -> RunSettings:
     """A run on the benchmark's text; its data settings only say how large the model's tables are."""
     objective = {"kind": kind} | ({"decoder": {"num_hidden_layers": layers}} if kind == "translation" else {})
@@ -24,7 +37,7 @@ def settings(
                 "validation": "validation",
                 "target": "target",
                 "vocab_size": VOCABULARY,
-                "max_length": LENGTH,
+                "max_length": max_length,
             },
             "encoder": {
                 "num_hidden_layers": layers,
@@ -38,6 +51,7 @@ def settings(
                 "tokens_per_step": tokens_per_step,
                 "learning_rate": 5e-4,
                 "precision": precision,
+                "compile": compiled,
                 "validate_every": steps,
             },
             "seed": 0,
@@ -45,17 +59,18 @@ def settings(
     )
 
 
-def training(run: RunSettings, tokens: Tokens, *, packed: bool) -> Side:
+def training(run: RunSettings, tokens: Tokens, *, packed: bool, device: str = "cpu") -> Side:
     """Steps of a run, counted in real source tokens."""
     if packed:
         tokens = replace(tokens, train=blocks(tokens.train))
-    return Side(said(run), bare_step(run, tokens))
+    return Side(said(run), bare_step(run, tokens, device=device), partial(wait, torch.device(device)))
 
 
 def said(run: RunSettings) -> str:
     """Settings in words."""
     training, dropout = run.training, run.encoder.dropout
+    compiled = ", torch.compile" if training.compile else ""
     return (
-        f"{training.precision}, fused AdamW, clipping at {training.gradient_clip_val:g}, dropout {dropout:g} "
-        f"(attention 0), {training.tokens_per_step:,} tokens"
+        f"{training.precision}{compiled}, fused AdamW, clipping at {training.gradient_clip_val:g}, "
+        f"dropout {dropout:g} (attention 0), {training.tokens_per_step:,} tokens"
     )

@@ -7,6 +7,7 @@ told otherwise; ours have no such dropout.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -27,6 +28,7 @@ from benchmarks import precision
 from benchmarks.alternating import Side
 from benchmarks.text import LENGTH, VOCABULARY, blocks
 from lightning_modules.data.tokens import Split
+from lightning_modules.utilisation import wait
 from lightning_modules.vocabulary import END, PAD, SPECIAL_TOKENS, START
 
 Loop = Literal["default", "best"]
@@ -57,10 +59,17 @@ def masked_lm(
     grouped = loop == "best" and not packed
     batches = masked_batches(blocks(split) if packed else split, tokenizer, grouped=grouped)
     said = _said(dropout, attention_dropout, "" if packed else "padded", "grouped by length" if grouped else "")
-    return _training(model, batches, loop=loop, said=said)
+    return training(model, batches, loop=loop, said=said)
 
 
-def bert(*, layers: int, width: int, dropout: float, attention_dropout: float | None = None) -> BertForMaskedLM:
+def bert(
+    *,
+    layers: int,
+    width: int,
+    dropout: float,
+    attention_dropout: float | None = None,
+    max_length: int = LENGTH,
+) -> BertForMaskedLM:
     """A model of the benchmark's sizes, as its library initialises it; dropout of attention weights as in
     `masked_lm`."""
     return BertForMaskedLM(
@@ -70,7 +79,7 @@ def bert(*, layers: int, width: int, dropout: float, attention_dropout: float | 
             num_hidden_layers=layers,
             num_attention_heads=width // 64,
             intermediate_size=4 * width,
-            max_position_embeddings=LENGTH,
+            max_position_embeddings=max_length,
             hidden_dropout_prob=dropout,
             attention_probs_dropout_prob=dropout if attention_dropout is None else attention_dropout,
         )
@@ -78,11 +87,23 @@ def bert(*, layers: int, width: int, dropout: float, attention_dropout: float | 
 
 
 def masked_batches(
-    split: Split, tokenizer: Tokenizer, *, grouped: bool, seed: int = 0
+    split: Split,
+    tokenizer: Tokenizer,
+    *,
+    grouped: bool,
+    seed: int = 0,
+    rows: int = SENTENCES,
+    multiple: int | None = None,
 ) -> Iterator[tuple[dict[str, Any], int]]:
-    """What BertForMaskedLM takes, and how many real tokens it holds."""
-    collator = DataCollatorForLanguageModeling(fast_tokenizer(tokenizer), mlm_probability=0.15)
-    for batch in _rows(split, grouped=grouped, seed=seed):
+    """What BertForMaskedLM takes, and how many real tokens it holds.
+
+    Args:
+        multiple: of which rows have their length.
+    """
+    collator = DataCollatorForLanguageModeling(
+        fast_tokenizer(tokenizer), mlm_probability=0.15, pad_to_multiple_of=multiple
+    )
+    for batch in _rows(split, grouped=grouped, seed=seed, rows=rows):
         yield dict(collator([{"input_ids": ids} for ids in batch])), sum(map(len, batch))
 
 
@@ -109,7 +130,7 @@ def causal_lm(
             ids = torch.from_numpy(np.stack(batch))
             yield {"input_ids": ids, "labels": ids}, ids.numel()
 
-    return _training(GPT2LMHeadModel(config), batches(), loop=loop, said=_said(dropout, attention_dropout))
+    return training(GPT2LMHeadModel(config), batches(), loop=loop, said=_said(dropout, attention_dropout))
 
 
 def translation(split: Split, *, layers: int, width: int, dropout: float, loop: Loop) -> Side:
@@ -153,7 +174,7 @@ def translation(split: Split, *, layers: int, width: int, dropout: float, loop: 
             )
 
     said = _said(dropout, 0.0, "padded", "grouped by length" if loop == "best" else "")
-    return _training(MarianMTModel(config), batches(), loop=loop, said=said)
+    return training(MarianMTModel(config), batches(), loop=loop, said=said)
 
 
 def fast_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
@@ -175,8 +196,13 @@ def _said(dropout: float, attention_dropout: float, *more: str) -> str:
     return f"dropout {dropout:g} (attention {attention_dropout:g}), {SENTENCES} {batch}"
 
 
-def _training(
-    model: torch.nn.Module, batches: Iterator[tuple[dict[str, Any], int]], *, loop: Loop, said: str
+def training(
+    model: torch.nn.Module,
+    batches: Iterator[tuple[dict[str, Any], int]],
+    *,
+    loop: Loop,
+    said: str,
+    device: str = "cpu",
 ) -> Side:
     """Steps with AdamW, a linear schedule and clipping at 1, as Trainer does by default."""
     model.train()
@@ -185,7 +211,8 @@ def _training(
 
     def step() -> float:
         batch, real_tokens = next(batches)
-        with precision.autocast(enabled=loop == "best"):
+        batch = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
+        with precision.autocast(enabled=loop == "best", device=device):
             loss = model(**batch).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -194,7 +221,9 @@ def _training(
         schedule.step()
         return float(real_tokens)
 
-    return Side(f"{precision.said(best=loop == 'best')}, SDPA, fused AdamW, clipping at 1, {said}", step)
+    numbers = precision.said(best=loop == "best", device=device)
+    settings = f"{numbers}, SDPA, fused AdamW, clipping at 1, {said}"
+    return Side(settings, step, partial(wait, torch.device(device)))
 
 
 def optimizer(model: torch.nn.Module) -> torch.optim.AdamW:
@@ -202,22 +231,22 @@ def optimizer(model: torch.nn.Module) -> torch.optim.AdamW:
     return torch.optim.AdamW(model.parameters(), lr=5e-5, weight_decay=0.0, fused=True)
 
 
-def _rows(split: Split, *, grouped: bool, seed: int = 0) -> Iterator[list[np.ndarray]]:
-    for order in _orders(split.lengths, grouped=grouped, seed=seed):
+def _rows(split: Split, *, grouped: bool, seed: int = 0, rows: int = SENTENCES) -> Iterator[list[np.ndarray]]:
+    for order in _orders(split.lengths, grouped=grouped, seed=seed, rows=rows):
         yield [split.sentence(i).astype(np.int64) for i in order]
 
 
-def _orders(length_S: np.ndarray, *, grouped: bool, seed: int = 0) -> Iterator[np.ndarray]:
+def _orders(length_S: np.ndarray, *, grouped: bool, seed: int = 0, rows: int = SENTENCES) -> Iterator[np.ndarray]:
     """Endless batches of sentence numbers in random order; grouped, batches of like lengths."""
     rng = np.random.default_rng(seed)
-    size = SENTENCES * MEGABATCH
+    size = rows * MEGABATCH
     while True:
         order = rng.permutation(len(length_S))
         for start in range(0, len(order) - size + 1, size):
             part = order[start : start + size]
             if grouped:
                 part = part[np.argsort(-length_S[part], kind="stable")]
-            batches = part.reshape(MEGABATCH, SENTENCES)
+            batches = part.reshape(MEGABATCH, rows)
             yield from (batches[rng.permutation(MEGABATCH)] if grouped else batches)
 
 

@@ -12,11 +12,15 @@ FASTER: Literal["bf16-mixed", "32-true"] = "bf16-mixed" if MIXED else "32-true"
 TYPE_OF_PRODUCTS = torch.bfloat16 if MIXED else torch.float32
 
 
-def autocast(*, enabled: bool = True) -> torch.autocast:
+def autocast(*, enabled: bool = True, device: str = "cpu") -> torch.autocast:
     """The context of a peer's forward pass."""
-    return torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled and MIXED)
+    return torch.autocast(device, dtype=torch.bfloat16, enabled=enabled and _mixed(device))
 
 
-def said(*, best: bool = True) -> str:
+def said(*, best: bool = True, device: str = "cpu") -> str:
     """A peer's precision in words."""
-    return "bf16 autocast" if best and MIXED else "fp32"
+    return "bf16 autocast" if best and _mixed(device) else "fp32"
+
+
+def _mixed(device: str) -> bool:
+    return MIXED or device != "cpu"

@@ -1,6 +1,8 @@
 """The text of the benchmarks in sub-words, as sentences and as full blocks."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,23 +14,37 @@ VOCABULARY = 8192
 LENGTH = 128
 
 
+def _splits(*files: str) -> dict[str, list[str]]:
+    """Files of the splits, by their names but for that of the split."""
+    return {split: [file.format(split) for file in files] for split in ("train", "validation")}
+
+
+PARALLEL: dict[str, Any] = {"text": "source", "target": "target"} | _splits(
+    *(f"{name}/en-de.{{}}.parquet" for name in ("tatoeba", "newstest", "multi30k"))
+)
+"""Where English sentences and their German translations are, as a spec says it."""
+
+
 def english(data_root: Path, *, store: Path) -> Tokens:
     """Sentences of English Wikipedia, of at most 128 tokens."""
-    return _prepared({"text": "text"}, ["wikipedia_en/{split}.parquet"], data_root, store)
+    return _prepared({"text": "text"} | _splits("wikipedia_en/{}.parquet"), data_root, store)
 
 
 def pairs(data_root: Path, *, store: Path) -> Tokens:
     """English sentences with their German translations, of at most 128 tokens."""
-    files = [f"{name}/en-de.{{split}}.parquet" for name in ("tatoeba", "newstest", "multi30k")]
-    return _prepared({"text": "source", "target": "target"}, files, data_root, store)
+    return _prepared(PARALLEL, data_root, store)
 
 
-def _prepared(columns: dict[str, str], files: list[str], data_root: Path, store: Path) -> Tokens:
-    splits = {split: [file.format(split=split) for file in files] for split in ("train", "validation")}
-    sizes = {"vocab_size": VOCABULARY, "max_length": LENGTH}
-    return tokens.prepare(
-        FilesData.model_validate({"kind": "files"} | splits | columns | sizes), data_root=data_root, store=store
-    )
+def articles(data_root: Path, *, store: Path, length: int) -> Tokens:
+    """Passages of English Wikipedia, of at most `length` tokens."""
+    columns = {"text": "text", "document": "doc_id"}
+    whole = _prepared(columns | _splits("wikipedia_en/{}.parquet"), data_root, store, length=length)
+    return replace(whole, train=passages(whole.train, length))
+
+
+def _prepared(data: dict[str, Any], data_root: Path, store: Path, *, length: int = LENGTH) -> Tokens:
+    sizes = {"kind": "files", "vocab_size": VOCABULARY, "max_length": length}
+    return tokens.prepare(FilesData.model_validate(sizes | data), data_root=data_root, store=store)
 
 
 def blocks(split: Split) -> Split:
@@ -38,4 +54,17 @@ def blocks(split: Split) -> Split:
         ids=split.ids[: count * LENGTH],
         offsets=np.arange(count + 1, dtype=np.int64) * LENGTH,
         documents=np.zeros(count, dtype=np.int32),
+    )
+
+
+def passages(split: Split, length: int) -> Split:
+    """The same ids, a sentence being as many neighbouring ones of a document as fit into `length` tokens."""
+    starts, room = [], 0
+    for number, (size, document) in enumerate(zip(split.lengths, split.documents, strict=True)):
+        if not starts or size > room or document != split.documents[number - 1]:
+            starts.append(number)
+            room = length
+        room -= size
+    return Split(
+        ids=split.ids, offsets=split.offsets[[*starts, len(split.documents)]], documents=split.documents[starts]
     )

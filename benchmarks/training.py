@@ -6,11 +6,13 @@ from functools import partial
 from itertools import product
 from typing import Any
 
+import torch
+
 from benchmarks import ours, peers
 from benchmarks.alternating import Side, alternate
-from benchmarks.floor import floor
+from benchmarks.floor import CPU, floor
 from benchmarks.peers import SENTENCES, Loop
-from benchmarks.precision import FASTER
+from benchmarks.precision import FASTER, TYPE_OF_PRODUCTS
 from benchmarks.text import LENGTH
 from lightning_modules.config import RunSettings
 from lightning_modules.data.tokens import Tokens
@@ -92,10 +94,23 @@ def _ours(
     return run, partial(ours.training, run, tokens, packed=packed)
 
 
-def measure(row: Row, *, rounds: int, seconds: float) -> dict[str, Any]:
-    """The row with its numbers: real source tokens a second of either side, their ratio, our step, its floor."""
+def measure(
+    row: Row,
+    *,
+    rounds: int,
+    seconds: float,
+    warm_up: int = 3,
+    device: torch.device = CPU,
+    dtype: torch.dtype = TYPE_OF_PRODUCTS,
+) -> dict[str, Any]:
+    """The row with its numbers: real source tokens a second of either side, their ratio, our step, its floor.
+
+    Args:
+        warm_up: steps of either side.
+        device, dtype: of the products that the floor is counted in.
+    """
     sides = row.ours(), row.theirs()
-    told = alternate(*sides, rounds=rounds, seconds=seconds).summary()
+    told = alternate(*sides, rounds=rounds, seconds=seconds, warm_up=warm_up).summary()
     return {
         "what": row.what,
         "against": row.against,
@@ -103,5 +118,5 @@ def measure(row: Row, *, rounds: int, seconds: float) -> dict[str, Any]:
         "target": row.target,
         **told,
         "our_step_seconds": row.run.training.tokens_per_step / told["ours"],
-        "floor": floor(row.run),
+        "floor": floor(row.run, device, dtype),
     }

@@ -5,16 +5,21 @@ import sys
 
 import numpy as np
 import pytest
+import torch
+from click.testing import CliRunner
 
-from benchmarks import alternating, equal_time, peers
+from ablations.grid import runs
+from ablations.spec import Experiment
+from benchmarks import alternating, equal_time, gpu, peers
 from benchmarks import floor as floors
-from benchmarks.__main__ import readable, table
+from benchmarks.__main__ import main, readable, table
 from benchmarks.alternating import Rates, Side, alternate
-from benchmarks.text import LENGTH, blocks
-from lightning_modules.data.tokens import Split
+from benchmarks.text import LENGTH, VOCABULARY, blocks, passages
+from lightning_modules.config import FilesData
+from lightning_modules.data.tokens import Split, prepare
 from lightning_modules.masked_lm import MaskedLM
 from lightning_modules.operations import operations_per_token
-from tests.conftest import settings
+from tests.conftest import settings, write_pairs
 
 
 @pytest.fixture
@@ -64,7 +69,7 @@ def test_the_peak_of_a_process_is_not_that_of_the_one_that_started_it():
 
 def test_the_floor_is_that_of_the_products_and_of_the_update(monkeypatch):
     monkeypatch.setattr(floors, "matrix_rate", lambda device, dtype: 1e9)
-    monkeypatch.setattr(floors, "copy_rate", lambda: 1e6)
+    monkeypatch.setattr(floors, "copy_rate", lambda device: 1e6)
     run = settings()
     told = floors.floor(run)
     weights = sum(weight.numel() for weight in MaskedLM(run, vocab_size=run.data.vocab_size).parameters())
@@ -99,6 +104,76 @@ def test_blocks_are_the_same_ids_in_full_rows():
     assert cut.lengths.tolist() == [LENGTH] * 3
     assert np.array_equal(cut.ids, ids[: 3 * LENGTH])
     assert cut.sentence(1)[0] == LENGTH
+
+
+def test_passages_are_neighbours_of_a_document_that_fit_together():
+    lengths, documents = [3, 4, 5, 6, 2, 9, 4], [0, 0, 0, 0, 1, 1, 1]
+    ids = np.arange(sum(lengths), dtype=np.uint16)
+    cut = passages(Split(ids, np.cumsum([0, *lengths]), np.array(documents, np.int32)), 12)
+    assert cut.lengths.tolist() == [12, 6, 11, 4]
+    assert cut.documents.tolist() == [0, 0, 1, 1]
+    assert np.array_equal(np.concatenate([cut.sentence(i) for i in range(4)]), ids)
+
+
+def test_a_side_is_waited_for_before_the_clock_is_read(clock):
+    """As on a GPU, where a step has only begun when it returns."""
+    begun = []
+
+    def wait():
+        clock.now += 0.5 * len(begun)
+        begun.clear()
+
+    def step():
+        clock.now += 0.1
+        begun.append(1)
+        return 10.0
+
+    assert alternating.rate(Side("a", step, wait), seconds=0.99) == pytest.approx(100 / 6)
+
+
+@pytest.fixture(scope="module")
+def little_text(tmp_path_factory):
+    """The tiny text, with the vocabulary of the benchmarks."""
+    root = tmp_path_factory.mktemp("little")
+    for split, count in (("train", 5000), ("validation", 40)):
+        write_pairs(root / f"{split}.tsv", count, seed=count)
+    data = {"kind": "files", "train": "train.tsv", "validation": "validation.tsv"}
+    data |= {"vocab_size": VOCABULARY, "max_length": LENGTH}
+    return prepare(FilesData.model_validate(data), data_root=root, store=root / "tokens")
+
+
+@pytest.mark.filterwarnings("default")  # torch's own, where torch.compile is first used
+def test_the_rows_of_a_gpu_count_real_tokens_and_useful_operations(little_text):
+    """On a CPU, and as written: compiling both sides takes a minute."""
+    shape = gpu.Shape(1, 64, LENGTH, 512, 0.5)
+    with torch.compiler.set_stance("force_eager"):
+        rates, share = gpu.of_shape(shape, little_text, rounds=1, seconds=0.01, device="cpu")
+    assert (rates["target"], share["target"]) == (2, 0.5)
+    assert "torch.compile" in rates["our_settings"]
+    assert "torch.compile" in rates["their_settings"]
+    assert rates["ratio"] == pytest.approx(rates["ours"] / rates["theirs"])
+    assert share["ratio"] == pytest.approx(share["ours"] / share["theirs"])
+    a_token = rates["floor"]["operations"] / shape.tokens_per_step
+    assert share["ours"] * 1e12 == pytest.approx(a_token * rates["ours"])
+
+
+def test_the_grid_of_a_gpu_has_three_objectives_five_seeds_and_eight_epochs():
+    experiment = Experiment.model_validate(gpu.grid_spec(source_tokens=1_000_000))
+    planned = runs(experiment)
+    assert {run.settings.objective.kind for run in planned} == {"masked_lm", "causal_lm", "translation"}
+    assert len(planned) == 15
+    for run in planned:
+        training = run.settings.training
+        assert training.max_steps * training.tokens_per_step == pytest.approx(8e6, abs=training.tokens_per_step)
+
+
+def test_without_a_gpu_its_rows_are_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    told = CliRunner().invoke(main, ["gpu", "--data-root", str(tmp_path), "--out", str(tmp_path / "out")])
+    assert told.exit_code == 1
+    sentence = "Error: gpu: torch sees no GPU; run this group where torch.cuda.is_available().\n"
+    assert told.output == sentence
+    assert not (tmp_path / "out").exists()
 
 
 def test_equal_time_warms_up_and_decays_by_the_clock(clock):

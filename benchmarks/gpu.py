@@ -1,0 +1,190 @@
+"""Training on a GPU: against BertForMaskedLM under torch.compile, against the card itself, and a grid of runs.
+
+Both sides compute in bf16 with their weights in fp32, on the same text, under torch.compile, in steps of about as
+many real tokens, from batches that other processes make. The peer's are grouped by length and padded to a multiple
+of 8; neither drops out attention weights.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from benchmarks import ours, peers, text
+from benchmarks.alternating import Side
+from benchmarks.commands import seconds_of
+from benchmarks.floor import floor
+from benchmarks.training import DROPOUT, Row, measure
+from lightning_modules.config import RunSettings
+from lightning_modules.data.tokens import Tokens
+from lightning_modules.run_directory import RunDirectory
+from lightning_modules.utilisation import matrix_rate
+
+WARM_UP = 20  # steps in which graphs are compiled, for the shapes that come
+PEER_WORKERS = 8
+SLOTS = (1, 3)
+"""How many runs of the grid share the card."""
+EPOCHS = 8
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A model, its text, and which share of the card's rate its useful operations should have."""
+
+    layers: int
+    width: int
+    max_length: int
+    tokens_per_step: int
+    share: float
+
+
+SHAPES = (
+    Shape(6, 512, 128, 65_536, 0.30),
+    Shape(6, 512, 512, 65_536, 0.30),
+    Shape(12, 768, 128, 32_768, 0.45),
+    Shape(12, 768, 512, 32_768, 0.45),
+)
+
+
+def measured(
+    data_root: Path, store: Path, *, rounds: int, seconds: float, device: str = "cuda"
+) -> Iterator[dict[str, Any]]:
+    """Each shape against the peer and against the card, on sentences of up to 128 tokens and passages of up to
+    512."""
+    texts = {
+        text.LENGTH: text.english(data_root, store=store),
+        512: text.articles(data_root, store=store, length=512),
+    }
+    for shape in SHAPES:
+        yield from of_shape(shape, texts[shape.max_length], rounds=rounds, seconds=seconds, device=device)
+
+
+def of_shape(
+    shape: Shape, tokens: Tokens, *, rounds: int, seconds: float, device: str
+) -> Iterator[dict[str, Any]]:
+    """Real tokens a second of both sides; then our useful operations a second and those of the card's products."""
+    run = ours.settings(
+        "masked_lm",
+        layers=shape.layers,
+        width=shape.width,
+        max_length=shape.max_length,
+        tokens_per_step=shape.tokens_per_step,
+        dropout=DROPOUT,
+        precision="bf16-mixed",
+        compiled=True,
+    )
+    row = Row(
+        f"masked LM, rows of up to {shape.max_length}, {shape.layers} x {shape.width}, on {_name(device)}",
+        "BertForMaskedLM, best, torch.compile",
+        2,
+        run,
+        lambda: ours.training(run, tokens, packed=False, device=device),
+        lambda: peer(shape, tokens, device=device),
+    )
+    where = torch.device(device)
+    told = measure(row, rounds=rounds, seconds=seconds, warm_up=WARM_UP, device=where, dtype=torch.bfloat16)
+    yield told
+    done, possible = told["floor"]["operations"] / told["our_step_seconds"], matrix_rate(where, torch.bfloat16)
+    yield {
+        "what": f"useful operations of {row.what}",
+        "against": "its bf16 products",
+        "unit": "TFLOP/s",
+        "ours": done / 1e12,
+        "theirs": possible / 1e12,
+        "ratio": done / possible,
+        "target": shape.share,
+        "rounds": told["rounds"],
+    }
+
+
+def peer(shape: Shape, tokens: Tokens, *, device: str) -> Side:
+    """BertForMaskedLM, compiled as a whole. Counts real tokens."""
+    rows = round(shape.tokens_per_step / float(tokens.train.lengths.mean()))
+    model = peers.bert(
+        layers=shape.layers,
+        width=shape.width,
+        dropout=DROPOUT,
+        attention_dropout=0.0,
+        max_length=shape.max_length,
+    )
+    compiled = torch.compile(model.to(device))
+
+    def batches(seed: int) -> Iterator[tuple[dict[str, Any], int]]:
+        return peers.masked_batches(tokens.train, tokens.tokenizer, grouped=True, seed=seed, rows=rows, multiple=8)
+
+    on_gpu = device != "cpu"
+    made = DataLoader(
+        _Endless(batches), batch_size=None, num_workers=PEER_WORKERS if on_gpu else 0, pin_memory=on_gpu
+    )
+    said = f"torch.compile, dropout {DROPOUT:g} (attention 0), {rows} rows padded grouped by length"
+    return peers.training(compiled, iter(made), loop="best", said=said, device=device)
+
+
+class _Endless(IterableDataset[tuple[dict[str, Any], int]]):
+    """Batches of a seed; each process that makes some has its own."""
+
+    def __init__(self, batches: Callable[[int], Iterator[tuple[dict[str, Any], int]]]) -> None:
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[tuple[dict[str, Any], int]]:
+        worker = get_worker_info()
+        return self._batches(0 if worker is None else worker.id)
+
+
+def grids(data_root: Path, folder: Path, pairs: Tokens) -> Iterator[dict[str, Any]]:
+    """Wall time of `ablate run` on 15 runs of the paper's size, one at a time and several sharing the card."""
+    spec = folder / "paper-size.yaml"
+    spec.write_text(json.dumps(grid_spec(source_tokens=len(pairs.train.ids))), encoding="utf-8")
+    for slots in SLOTS:
+        out = folder / f"slots-{slots}"
+        options = ["--slots", str(slots), "--out", str(out), "--data-root", str(data_root.absolute())]
+        seconds = seconds_of("-m", "ablations.cli", "run", str(spec), *options)
+        runs = [RunDirectory(path).settings() for path in sorted((out / "runs").iterdir())]
+        yield {
+            "what": f"{len(runs)} runs of 6 x 512, {EPOCHS} epochs of the parallel text, --slots {slots}",
+            "unit": "s",
+            "ours": seconds,
+            "at_most": 480,
+            "rounds": 1,
+            "our_step_seconds": seconds,
+            "floor": {"seconds": sum(map(floor_of_run, runs))},
+        }
+
+
+def grid_spec(*, source_tokens: int) -> dict[str, Any]:
+    """Three objectives with five seeds each (Voita et al. 2019, whose encoders have 6 layers of 512)."""
+    tokens_per_step = 16_384
+    return {
+        "name": "paper-size",
+        "version": 1,
+        "data": {"kind": "files", "vocab_size": text.VOCABULARY, "max_length": text.LENGTH} | text.PARALLEL,
+        "encoder": {"num_hidden_layers": 6, "hidden_size": 512, "num_attention_heads": 8, "dropout": DROPOUT},
+        "training": {
+            "max_steps": round(EPOCHS * source_tokens / tokens_per_step),
+            "tokens_per_step": tokens_per_step,
+            "learning_rate": 7e-4,
+            "precision": "bf16-mixed",
+            "compile": True,
+        },
+        "arms": {
+            "mlm": {"objective": {"kind": "masked_lm"}},
+            "clm": {"objective": {"kind": "causal_lm"}},
+            "mt": {"objective": {"kind": "translation", "decoder": {"num_hidden_layers": 6}}},
+        },
+        "seeds": [0, 1, 2, 3, 4],
+        "measures": [],
+    }
+
+
+def floor_of_run(run: RunSettings) -> float:
+    """Seconds."""
+    a_step = floor(run, torch.device("cuda"), torch.bfloat16)
+    return float(run.training.max_steps * a_step["seconds"])
+
+
+def _name(device: str) -> str:
+    return torch.cuda.get_device_name() if device == "cuda" else "a CPU"
