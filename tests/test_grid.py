@@ -213,8 +213,8 @@ def test_resolved_writes_out_every_default():
                 "training": {
                     "max_steps": 1000, "tokens_per_step": 8192, "sentences": None, "input_format": "sentences",
                     "word_order": {"kind": "natural"}, "learning_rate": 5e-4, "warmup_steps": 100,
-                    "weight_decay": 0.01, "gradient_clip_val": 1.0, "precision": "32-true", "validate_every": 200,
-                    "keep_checkpoints": "all",
+                    "weight_decay": 0.01, "gradient_clip_val": 1.0, "precision": "32-true", "compile": False,
+                    "validate_every": 200, "keep_checkpoints": "all",
                 },
             }
         },
