@@ -219,6 +219,7 @@ def _ablate(options: list[str | Path]) -> None:
 def _seconds(do: Callable[[], object]) -> float:
     start = time.perf_counter()
     do()
+    wait(torch.device(DEVICE))
     return time.perf_counter() - start
 
 
@@ -230,7 +231,7 @@ def _run(objective: str, precision: str, width: int) -> RunSettings:
     return RunSettings.model_validate(
         {
             "data": {"kind": "files", "vocab_size": shape.vocab_size, "max_length": LENGTH} | files,
-            "encoder": {"hidden_size": width} | shallow,
+            "encoder": {"hidden_size": width, "num_attention_heads": max(4, width // 64)} | shallow,
             "objective": {"kind": objective} | decoder,
             "training": {
                 "max_steps": shape.timed_steps + 1,

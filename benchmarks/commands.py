@@ -1,10 +1,12 @@
 """What a user waits for besides steps: start-up, a grid of short runs, Lightning, several processes."""
 
 import json
+import os
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -39,10 +41,11 @@ STEPS, WARM_UP = 20, 3
 GRID_STEPS = 180
 
 
-def seconds_of(*arguments: str) -> float:
-    """Wall time of a command in a process of its own."""
+def seconds_of(*arguments: str, environment: Mapping[str, str] | None = None) -> float:
+    """Wall time of a command in a process of its own, with what `environment` adds to that of this one."""
     begin = time.perf_counter()
-    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+    variables = os.environ | (environment or {})
+    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL, env=variables)
     return time.perf_counter() - begin
 
 

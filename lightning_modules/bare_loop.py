@@ -17,7 +17,7 @@ def bare_step(run: RunSettings, tokens: Tokens, *, device: str = "cpu") -> Calla
     """A function that does the run's next step each time and returns how many real source tokens it had.
 
     Batch, loss, gradients, clipping, update and schedule are those of a run; nothing is logged or saved. On a GPU
-    other processes make the batches, as in a run, and a step has begun when it returns.
+    other processes make the batches, as in a run, and a step has only begun when it returns.
     """
     objective = build(run, tokens).to(device).train()
     compile_blocks(objective, device)

@@ -8,18 +8,22 @@ from lightning_modules.decoder import DecoderBlock
 from lightning_modules.encoder import EncoderBlock
 from lightning_modules.objective import Objective
 
+GRAPHS = 64
+"""Of a block, at most: a worker's runs may differ in kind, width and norm. Past it blocks would run uncompiled."""
+
 
 def compile_blocks(objective: Objective, device: str) -> None:
     """Compile the blocks of encoder and decoder if the run says so and trains on a GPU; weights keep their names.
 
-    Blocks of one kind share their graphs: it takes as long as compiling two or three, however many there are. On
-    a CPU nothing is compiled, as it gains next to nothing there (benchmarks/README.md).
+    Blocks of a kind share a few graphs, first for the shapes at hand and then for any, however many blocks there
+    are. On a CPU nothing is compiled, as it gains next to nothing there (benchmarks/README.md).
 
     Args:
         device: the type of the device that will train it, "cpu" or "cuda".
     """
     if not objective.run.training.compile or device == "cpu":
         return
+    torch._dynamo.config.recompile_limit = GRAPHS
     for module in objective.modules():
         if isinstance(module, EncoderBlock | DecoderBlock):
             module.compile()

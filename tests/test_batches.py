@@ -5,7 +5,14 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from lightning_modules.data.batches import BatchPlan, consecutive, first_fit_decreasing, level, pack
+from lightning_modules.data.batches import (
+    TARGET_ROUNDING,
+    BatchPlan,
+    consecutive,
+    first_fit_decreasing,
+    level,
+    pack,
+)
 from lightning_modules.data.sequences import single_sentences
 from lightning_modules.data.tokens import Split
 from lightning_modules.errors import DataError
@@ -154,6 +161,17 @@ def test_levelled_rows_are_those_that_no_swap_with_the_fullest_makes_shorter():
         assert after <= before
         shorter += after < before
     assert shorter > 25
+
+
+def test_targets_are_levelled_where_there_are_some():
+    narrower = 0
+    for i in range(40):
+        _, target, _ = pack(split, plan[i], row_length=40, targets=True)
+        lengths = split.target_lengths[plan[i].sentence_S]
+        by_source = np.bincount(first_fit_decreasing(plan[i].lengths_Q, 40), lengths).max()
+        assert target.shape[1] < by_source + TARGET_ROUNDING
+        narrower += target.shape[1] < by_source
+    assert narrower > 20
 
 
 def test_swaps_keep_the_sources_in_their_rows():

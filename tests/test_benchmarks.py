@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -131,6 +133,20 @@ def test_a_side_is_waited_for_before_the_clock_is_read(clock):
     assert alternating.rate(Side("a", step, wait), seconds=0.99) == pytest.approx(100 / 6)
 
 
+def test_a_side_is_waited_for_after_its_warm_up_and_after_each_turn(clock):
+    done = []
+
+    def step():
+        clock.now += 1.0
+        done.append("step")
+        return 1.0
+
+    alternate(
+        Side("ours", step, lambda: done.append("wait")), Side("theirs", step), rounds=2, seconds=1, warm_up=3
+    )
+    assert [done[: i + 1].count("step") for i, what in enumerate(done) if what == "wait"] == [3, 7, 10]
+
+
 @pytest.fixture(scope="module")
 def little_text(tmp_path_factory):
     """The tiny text, with the vocabulary of the benchmarks."""
@@ -155,6 +171,34 @@ def test_the_rows_of_a_gpu_count_real_tokens_and_useful_operations(little_text):
     assert share["ratio"] == pytest.approx(share["ours"] / share["theirs"])
     a_token = rates["floor"]["operations"] / shape.tokens_per_step
     assert share["ours"] * 1e12 == pytest.approx(a_token * rates["ours"])
+
+
+def test_batches_of_a_peer_have_the_rows_and_the_length_that_are_asked_for(little_text):
+    batch, real = next(
+        peers.masked_batches(little_text.train, little_text.tokenizer, grouped=True, rows=24, multiple=8)
+    )
+    assert batch["input_ids"].shape[0] == 24
+    assert batch["input_ids"].shape[1] % 8 == 0
+    assert int(batch["attention_mask"].sum()) == real
+
+
+def test_grids_are_told_as_one_wall_time_over_the_floor_of_all_runs(little_text, tmp_path, monkeypatch):
+    commands = []
+
+    def seconds_of(*arguments, environment):
+        commands.append((arguments, environment))
+        Path(arguments[arguments.index("--out") + 1]).mkdir()
+        return 100.0
+
+    monkeypatch.setattr(gpu, "seconds_of", seconds_of)
+    monkeypatch.setattr(gpu, "floor_of_run", lambda run, device: run.seed)
+    pairs = replace(little_text, train=replace(little_text.train, ids=np.zeros(100_000, np.uint16)))
+    one, _ = gpu.grids(tmp_path, tmp_path, pairs, device="cpu")
+    assert (one["ours"], one["at_most"], one["floor"]["seconds"]) == (100, 480, 3 * (1 + 2 + 3 + 4))
+    assert "15 runs" in one["what"]
+    assert [arguments[arguments.index("--slots") + 1] for arguments, _ in commands] == ["1", "3"]
+    assert len({environment["TORCHINDUCTOR_CACHE_DIR"] for _, environment in commands}) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["paper-size.yaml"]
 
 
 def test_the_grid_of_a_gpu_has_three_objectives_five_seeds_and_eight_epochs():

@@ -264,6 +264,24 @@ def test_the_bare_loop_takes_the_steps_of_a_run(tokens):
         step()
 
 
+def test_what_a_run_took_tells_nothing_of_a_compiled_one(tmp_path):
+    plain, compiled = settings(), settings(training={"compile": True})
+    known = Calibration(tmp_path)
+    known.note_run(plain, [], threads=1, validation=TEXT, training_seconds=10, wall_seconds=10)
+    assert known.training_seconds(plain, threads=1) == pytest.approx(10)
+    assert known.training_seconds(compiled, threads=1) is None
+
+
+@pytest.mark.parametrize("device", timing.SHAPES_BY_DEVICE)
+def test_what_is_timed_on_a_device_are_runs_of_all_widths_that_plans_ask_for(device, monkeypatch):
+    shapes = timing.SHAPES_BY_DEVICE[device]
+    monkeypatch.setattr(timing, "SHAPES", shapes)
+    assert {calibration.COMPARED_WIDTH, *timing.MEASURED_WIDTHS} <= set(shapes)
+    for width, shape in shapes.items():
+        for kind in TIMED + COMPARED:
+            assert timing._run(kind, "bf16-mixed", width).training.tokens_per_step == shape.tokens_per_step
+
+
 def test_reference_rates_are_of_every_objective_and_of_all_that_is_no_training(monkeypatch):
     monkeypatch.setattr(timing, "SHAPES", {32: timing.Shape(512, 512, 1)})
     monkeypatch.setattr(timing, "MEASURED_WIDTHS", (32,))

@@ -1,12 +1,16 @@
 """Compiled blocks compute what the blocks say, only where a run asks for it, and only in its steps."""
 
+from functools import partialmethod
+
 import pytest
 import torch
 from torch._dynamo.utils import counters
 
 from ablations.runs import identity
+from lightning_modules import bare_loop, callbacks, train
 from lightning_modules.compilation import as_written, compile_blocks
 from lightning_modules.data.module import RunData
+from lightning_modules.encoder import EncoderBlock
 from lightning_modules.evaluation import evaluate
 from lightning_modules.objectives import build
 from tests.conftest import settings
@@ -35,7 +39,7 @@ def compiled(objective):
 def test_a_compiled_step_is_the_plain_thing(kind, norm, tokens):
     objective, batch = problem(tokens, kind, norm, compile=True)
     compile_blocks(objective, GPU)
-    assert compiled(objective) == 2 if kind == "masked_lm" else 3
+    assert compiled(objective) == (2 if kind == "masked_lm" else 3)
     require_equal(objective, batch)
     assert counters["stats"]["unique_graphs"] > 0
 
@@ -67,6 +71,66 @@ def test_evaluations_of_a_compiled_module_have_the_bits_of_any_other(tokens):
     assert counters["stats"]["unique_graphs"] == graphs
     evaluate(objective, tokens.validation)  # else one more for each kind of block would be made
     assert counters["stats"]["unique_graphs"] > graphs
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Graphs that run operation by operation, and so take no time to compile."""
+    monkeypatch.setattr(EncoderBlock, "compile", partialmethod(torch.nn.Module.compile, backend="eager"))
+
+
+def test_unlike_runs_of_one_process_are_all_compiled(quick, tokens):
+    """Each width, norm and shape has graphs of its own, and torch gives up where there are too many."""
+    for width in (16, 32, 48):
+        for norm in ("post", "pre"):
+            encoder = {"hidden_size": width, "norm": norm, "dropout": 0.0}
+            run = settings(encoder=encoder, training={"compile": True})
+            objective = build(run, tokens)
+            compile_blocks(objective, GPU)
+            data = RunData(objective, tokens)
+            for step in range(4):
+                objective.training_step(data.batch(step), 0)
+    assert counters["stats"]["unique_graphs"] > 8
+    assert not [reason for reason in counters["unimplemented"] if "recompile_limit" in reason]
+
+
+def test_a_compiled_run_ends_with_the_same_bits_and_its_validations_use_no_graph(
+    quick, make_run, tokens, monkeypatch
+):
+    made, ended = [], []
+
+    def counted(*args, **kwargs):
+        graphs = counters["stats"]["unique_graphs"]
+        found = evaluate_parts(*args, **kwargs)
+        made.append((graphs, counters["stats"]["unique_graphs"]))
+        return found
+
+    evaluate_parts = callbacks.evaluate_parts
+    monkeypatch.setattr(callbacks, "evaluate_parts", counted)
+    monkeypatch.setattr(train, "compile_blocks", lambda objective, device: compile_blocks(objective, GPU))
+    for compile in (False, True):
+        run = settings(encoder={"dropout": 0.0}, training={"compile": compile})
+        directory = make_run(run, f"compile-s0-{int(compile):010}")
+        directory.checkpoints.mkdir(exist_ok=True)
+        train.train(directory, tokens, threads=1, accelerator="cpu")
+        ended.append(directory.last_weights.read_bytes())
+    assert ended[0] == ended[1]
+    assert [before == after for before, after in made] == [True] * 4
+    assert (made[0][0], made[-1][0] > 0) == (0, True)
+
+
+@pytest.mark.parametrize("loop", [train, bare_loop])
+def test_steps_are_compiled_for_the_device_that_does_them(loop, make_run, tokens, monkeypatch):
+    asked = []
+    monkeypatch.setattr(loop, "compile_blocks", lambda objective, device: asked.append(device))
+    run = settings(training={"max_steps": 1})
+    if loop is train:
+        directory = make_run(run)
+        directory.checkpoints.mkdir(exist_ok=True)
+        train.train(directory, tokens, accelerator="cpu")
+    else:
+        bare_loop.bare_step(run, tokens)
+    assert asked == ["cpu"]
 
 
 def test_runs_that_are_not_compiled_keep_the_identity_they_had():

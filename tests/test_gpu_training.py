@@ -8,8 +8,10 @@ import json
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
+from ablations.calibration import COMPARED, TIMED
 from lightning_modules.compilation import compile_blocks
 from lightning_modules.data.module import RunData
 from lightning_modules.objective import Objective
@@ -19,16 +21,6 @@ from tests.conftest import settings
 from tests.plain_step import problem, require_equal
 
 ELSEWHERE = "meta"  # a device whose tensors hold nothing; like a GPU it is not the CPU
-KINDS = (
-    "masked_lm",
-    "causal_lm",
-    "translation",
-    "mixture",
-    "replaced_token",
-    "permutation_lm",
-    "naive_bidirectional_lm",
-    "skip_gram",
-)
 
 
 @pytest.fixture
@@ -52,7 +44,7 @@ def fake_step(monkeypatch):
     return step
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TIMED + COMPARED)
 def test_a_step_stays_on_its_device_and_waits_for_no_number(kind, fake_step, tokens):
     assert fake_step(kind, tokens).device.type == ELSEWHERE
 
@@ -74,19 +66,30 @@ def last_validation(directory):
     return next(line["val/loss"] for line in reversed(lines) if "val/loss" in line)
 
 
+@pytest.fixture
+def graphs():
+    """How many were compiled."""
+    torch._dynamo.reset()
+    counters.clear()
+    return lambda: counters["stats"]["unique_graphs"]
+
+
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("default")  # torch's own, while it compiles
 @pytest.mark.parametrize("compile", [False, True])
 @pytest.mark.parametrize("kind", ["masked_lm", "causal_lm", "translation"])
-def test_a_step_on_a_gpu_is_the_plain_thing(kind, compile, tokens):
+def test_a_step_on_a_gpu_is_the_plain_thing(kind, compile, graphs, tokens):
     objective, batch = problem(tokens, kind, "post", compile=compile)
     objective.to("cuda")
     compile_blocks(objective, "cuda")
     require_equal(objective, {name: tensor.to("cuda") for name, tensor in batch.items()})
+    assert (graphs() > 0) == compile
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("compile", [False, True])
-def test_a_run_learns_the_same_on_a_gpu(compile, make_run, tokens):
+def test_a_run_learns_the_same_on_a_gpu(compile, graphs, make_run, tokens):
     losses = []
     for accelerator in ("cpu", "gpu"):
         run = settings(encoder={"dropout": 0.0}, training={"compile": compile})
@@ -95,3 +98,4 @@ def test_a_run_learns_the_same_on_a_gpu(compile, make_run, tokens):
         train(directory, tokens, accelerator=accelerator)
         losses.append(last_validation(directory))
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+    assert (graphs() > 0) == compile

@@ -25,6 +25,7 @@ class RunData(L.LightningDataModule):
     """One device's share of every training step of a run."""
 
     def __init__(self, objective: Objective, tokens: Tokens, *, workers: int = 0) -> None:
+        """`workers` processes make the batches, into memory that a GPU can copy from; 0 is this one, for a CPU."""
         super().__init__()
         self.objective, self.workers = objective, workers
         training, seed = objective.run.training, objective.run.seed
@@ -56,7 +57,8 @@ class RunData(L.LightningDataModule):
             batch_size=None,
             sampler=_FromStep(first, len(self.plan)),
             num_workers=self.workers,
-            pin_memory=torch.cuda.is_available(),
+            multiprocessing_context="fork" if self.workers else None,  # what they make batches from stays shared
+            pin_memory=self.workers > 0,
         )
 
     def rows_at(self, step: int) -> int:
