@@ -61,8 +61,8 @@ def main(
     The machine must be quiet. Pairs of training, lightning, processes and corruption are timed in turn; the ratio
     is the median over the turns, with the smallest and the largest beside it. grid, memory,
     similarity (20 minutes) and information are measured once; equal-time trains both sides for 5 minutes with each
-    of three seeds, 40 minutes in all. gpu (half an hour or less, most of it two
-    grids) wants a GPU, and is left out of all groups where there is none.
+    of three seeds, 40 minutes in all. gpu (half an hour, estimated) wants a GPU, and is
+    left out of all groups where there is none.
     """
     asked = groups or (("training",) if only else GROUPS)
     if not torch.cuda.is_available():
