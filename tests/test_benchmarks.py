@@ -158,7 +158,7 @@ def little_text(tmp_path_factory):
     return prepare(FilesData.model_validate(data), data_root=root, store=root / "tokens")
 
 
-@pytest.mark.filterwarnings("default")  # torch's own, where torch.compile is first used
+@pytest.mark.filterwarnings("ignore")  # torch's own, where torch.compile is first used
 def test_the_rows_of_a_gpu_count_real_tokens_and_useful_operations(little_text):
     """On a CPU, and as written: compiling both sides takes a minute."""
     shape = gpu.Shape(1, 64, LENGTH, 512, 0.5)

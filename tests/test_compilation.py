@@ -16,7 +16,7 @@ from lightning_modules.objectives import build
 from tests.conftest import settings
 from tests.plain_step import problem, require_equal
 
-pytestmark = pytest.mark.filterwarnings("default")  # torch's own, while it compiles
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, while it compiles
 
 # What is compiled for a GPU is compiled for the CPU here, with the same graph.
 GPU = "cuda"

@@ -75,7 +75,7 @@ def graphs():
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("default")  # torch's own, while it compiles
+@pytest.mark.filterwarnings("ignore")  # torch's own, while it compiles
 @pytest.mark.parametrize("compile", [False, True])
 @pytest.mark.parametrize("kind", ["masked_lm", "causal_lm", "translation"])
 def test_a_step_on_a_gpu_is_the_plain_thing(kind, compile, graphs, tokens):
@@ -87,7 +87,7 @@ def test_a_step_on_a_gpu_is_the_plain_thing(kind, compile, graphs, tokens):
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("default")
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("compile", [False, True])
 def test_a_run_learns_the_same_on_a_gpu(compile, graphs, make_run, tokens):
     losses = []
