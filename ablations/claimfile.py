@@ -128,7 +128,8 @@ def problems(document: Document, *, spec: Path) -> Iterator[Problem]:
         path = path_of(name, spec=spec)
         if not path.is_file():
             meant = nearest(name, [other.stem for other in path.parent.glob("*.yaml")])
-            hint = f"; did you mean {meant}?" if meant else ""
+            begin = f"; `ablate claims {spec} --new` writes one" if name == document.content.get("name") else ""
+            hint = f"; did you mean {meant}?" if meant else begin
             sentence = f"claims names {name}, but there is no file {path}{hint}"
             yield document.problem(("claims", index), sentence, at="value")
             continue

@@ -7,7 +7,7 @@ missing, and at the arm where an arm makes impossible what is fine without it.
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -24,8 +24,11 @@ from ablations.tasks.settings import TaskSettings
 from ablations.wording import guess, listed, shown
 
 
-def load(path: Path) -> Experiment:
+def load(path: Path, *, claims: Literal["checked", "unread"] = "checked") -> Experiment:
     """The experiment that a spec file describes; nothing about it is left to check, nor about its claims.
+
+    Args:
+        claims: `unread` leaves the files of claims alone that the spec names, as these may be still to be written.
 
     Raises:
         SpecProblems: anything is wrong with the file or with a file of claims that it names. Its `problems` are
@@ -47,7 +50,7 @@ def load(path: Path) -> Experiment:
         found += _labels_of_other_text(experiment, resolved)
     problems = {
         *document.problems,
-        *claimfile.problems(document, spec=path),
+        *(claimfile.problems(document, spec=path) if claims == "checked" else ()),
         *(_problem(document, fault) for fault in found if not document.refused(fault.path)),
     }
     if problems or experiment is None:
