@@ -117,6 +117,10 @@ def validate(specs: tuple[Path, ...], schema: bool, claims_schema: bool, data_ro
 
                 named_files.check(path, experiment, planned, data_root=data_root.absolute())
             click.echo(f"{path}: good, {several(len(planned), 'run')}")
+            named = claimfile.load_named(experiment.claims, spec=path)
+            kinds = [settings.kind for settings in experiment.measures]
+            for said in claimfile.not_run(named, arms={run.arm for run in planned}, measures=kinds):
+                click.echo(f"  {said}")
             if data_root is not None:
                 arms = {run.arm: run.settings for run in planned}
                 for said in tasks_not_run(experiment.measures, list(arms.items()), data_root=data_root.absolute()):
