@@ -92,7 +92,7 @@ class Rows:
         return sorted({seed for arm in arms for seed in self.seeds.get(arm, [])})
 
 
-def read(rows: Rows, of: Quantity, arms: Sequence[str], *, axis: Axis = "none") -> Reading:
+def read(rows: Rows, of: Quantity, arms: Sequence[str], *, axis: Axis = "none", fewest: int = 2) -> Reading:
     """The quantity of each arm at each position, for the seeds that every arm has whole.
 
     Groups that the quantity names are all there, or it is not measured: a mean over fewer tasks would be one of
@@ -100,12 +100,20 @@ def read(rows: Rows, of: Quantity, arms: Sequence[str], *, axis: Axis = "none") 
     course. Over `steps`, the positions are those that all runs have; over anything else, those that any has, and a
     run that lacks one of them is not whole.
 
+    Args:
+        rows: the table.
+        of: what is read.
+        arms: whose runs.
+        axis: what the effect goes over.
+        fewest: layers or groups that must be there, where the effect goes over these.
+
     Raises:
         NotMeasured: no run of an arm has such rows, groups are missing, or there are too few positions.
     """
     of = _with_groups(rows, of, arms)
     if axis == "none" and (of.layers != "none" or of.layer is not None):
-        return _reduced(read(rows, of, arms, axis="layers"), of)
+        fewest = 2 if of.layers == "drop" else 1  # from a layer to itself nothing drops
+        return _reduced(read(rows, of, arms, axis="layers", fewest=fewest), of)
     if axis == "none" and of.steps != "last":
         course = _area if of.steps == "area" else _way
         return course(read(rows, of, arms, axis="steps"), of)
@@ -121,7 +129,7 @@ def read(rows: Rows, of: Quantity, arms: Sequence[str], *, axis: Axis = "none") 
     if axis == "steps" and len(positions) < FEWEST_STEPS:
         there = several(len(positions), "step")
         raise NotMeasured(f"{_named(of)} has {there} in common, and a learning curve takes {FEWEST_STEPS}")
-    if axis in ("layers", "groups") and len(positions) < 2:
+    if axis in ("layers", "groups") and len(positions) < fewest:
         raise NotMeasured(f"{_named(of)} has a single one of the {axis} that the effect goes over")
     seeds, left_out = [], []
     for seed in rows.seeds_of(arms):

@@ -116,6 +116,21 @@ def test_layers_come_to_one_number(layers, expected):
     assert values(effect(kind="difference", of=of, arm="mlm"), curve("mlm", [5.0, 3.0, 7.0])) == [expected]
 
 
+@pytest.mark.parametrize("way", [{"layers": name} for name in ("top", "bottom", "mean", "sum")] + [{"layer": 1}])
+def test_the_one_step_of_an_encoder_of_two_layers_is_a_number(way):
+    table = curve("mlm", [100.0, 3.0], to_next=True)
+    assert values(effect(kind="difference", of=OVER_LAYERS | way, arm="mlm"), table) == [3.0]
+
+
+def test_over_one_step_nothing_drops_and_nothing_rises():
+    table = curve("mlm", [100.0, 3.0], to_next=True)
+    drop = {"kind": "difference", "of": OVER_LAYERS | {"layers": "drop"}, "arm": "mlm"}
+    rise = {"kind": "trend", "of": OVER_LAYERS, "arms": ["mlm"], "over": "layers"}
+    for fields in (drop, rise):
+        with pytest.raises(NotMeasured, match=r"^token_information m has a single one of the layers that "):
+            found(effect(**fields), table)
+
+
 def test_of_steps_between_layers_those_from_layer_1_on_count():
     of = OVER_LAYERS | {"layers": "sum"}
     table = curve("mlm", [100.0, 3.0, 7.0], to_next=True)

@@ -315,10 +315,10 @@ VALUES = [
     ),
     (
         "[layer_change]",
-        "[attention]",
+        "[wordnet]",
         "12:12: an entry of measures must be of kind layer_change, token_information, neighbours, geometry, "
         "influence, pictures, validation, minimal_pairs, probing, structural_probe, frozen_features, fine_tuning, "
-        'baselines, parsing, conditional_independence, retrieval, generation or run_distance, but is "attention"',
+        'baselines, parsing, conditional_independence, retrieval, generation or run_distance, but is "wordnet"',
     ),
     (
         "[layer_change]",
