@@ -50,7 +50,7 @@ def gather(
             for measure, key, digest in own.to_numpy().tolist():
                 if read.setdefault((item.tokens, key, what), digest) != digest:
                     raise ResultsError(f"{item.directory.path}: {measure} was measured on other {remedy}.")
-        tables.append(_as_table(pd.concat([rows, pd.DataFrame(_logged(rows, item))]), experiment, item))
+        tables.append(_as_table([*_records(rows), *_logged(rows, item)], experiment, item))
     if compared is not None:
         tables += _comparisons(compared[compared["key"].isin(keys)], experiment, planned)
     return results.concat(tables)
@@ -62,7 +62,7 @@ def _comparisons(compared: pd.DataFrame, experiment: str, planned: Sequence[Plan
     known = compared[compared["run_id"].isin(by_id) & compared["other_run_id"].isin(by_id)]
     for run_id, rows in known.groupby("run_id", sort=False):
         other = rows["other_run_id"].map(lambda other: by_id[other].run.arm)
-        yield _as_table(rows.assign(group=other), experiment, by_id[str(run_id)])
+        yield _as_table(_records(rows.assign(group=other)), experiment, by_id[str(run_id)])
 
 
 def _logged(rows: pd.DataFrame, item: PlannedRun) -> Iterator[dict[str, Any]]:
@@ -81,12 +81,14 @@ def _logged(rows: pd.DataFrame, item: PlannedRun) -> Iterator[dict[str, Any]]:
     )
 
 
-def _as_table(rows: pd.DataFrame, experiment: str, item: PlannedRun) -> pd.DataFrame:
-    named = rows.drop(columns=measured.OWN_COLUMNS, errors="ignore").assign(
-        experiment=experiment, run_id=item.run_id, arm=item.run.arm, seed=item.run.seed
-    )
-    records = named.astype(object).where(named.notna(), None).to_dict("records")
-    return results.table({str(name): value for name, value in record.items()} for record in records)
+def _records(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    named = rows.drop(columns=measured.OWN_COLUMNS, errors="ignore")
+    return [{str(name): value for name, value in row.items()} for row in named.to_dict("records")]
+
+
+def _as_table(records: Sequence[Mapping[str, Any]], experiment: str, item: PlannedRun) -> pd.DataFrame:
+    about = {"experiment": experiment, "run_id": item.run_id, "arm": item.run.arm, "seed": item.run.seed}
+    return results.table({**record, **about} for record in records)
 
 
 def write(table: pd.DataFrame, folder: Path) -> None:

@@ -17,6 +17,7 @@ import pandas as pd
 from ablations.files_read import files_now
 from ablations.measurable import Measure, RunMeasure
 from ablations.measures.settings import MeasureSettings
+from ablations.results import COLUMNS
 from lightning_modules.files import atomic, read_json, write_json
 
 FIRST_VERSION = 3
@@ -24,6 +25,12 @@ FIRST_VERSION = 3
 
 OWN_COLUMNS = ["key", "sample", "files"]
 """What is kept beside the columns of the table."""
+
+ROW_COLUMNS = {
+    **{name: kind for name, kind in COLUMNS.items() if name not in ("experiment", "run_id", "arm", "seed")},
+    **dict.fromkeys(OWN_COLUMNS, "string"),
+}
+"""The columns of a run's rows, and their pandas types. What a measure says nothing about is null."""
 
 VERSIONS = {
     **{"token_information": 6, "run_distance": 4, "fine_tuning": 6, "parsing": 4},
@@ -47,10 +54,10 @@ def called(settings: Measure) -> str:
 
 
 def rows(run_dir: Path) -> pd.DataFrame:
-    """A run's rows, with `OWN_COLUMNS`; empty before the first measure."""
+    """Return a run's rows with `ROW_COLUMNS`, whichever measures wrote them; empty before the first measure."""
     path = run_dir / "measures.parquet"
-    found = pd.read_parquet(path) if path.exists() else pd.DataFrame(columns=OWN_COLUMNS)
-    return found if "files" in found else found.assign(files=None)
+    there = pd.read_parquet(path) if path.exists() else pd.DataFrame()
+    return there.reindex(columns=list(ROW_COLUMNS)).astype(ROW_COLUMNS)
 
 
 def of_these(there: pd.DataFrame, measures: Mapping[str, str | None]) -> pd.DataFrame:
