@@ -144,9 +144,11 @@ def plan(spec: Path, out: Path, data_root: Path, devices: int, slots: int, resol
     if resolved:
         click.echo(json.dumps(grid.resolved(specfile.load(spec)), indent=2))
         return
-    content = Workspace.open(spec, out=out, data_root=data_root).plan(slots=slots, devices=devices)
+    workspace = Workspace.open(spec, out=out, data_root=data_root)
+    content = workspace.plan(slots=slots, devices=devices)
+    content["notes"] = workspace.earlier_runs() + content["notes"]
     if as_json:
-        keys = ("experiment", "runs", "pairs_to_compare", "left_out", "seconds")
+        keys = ("experiment", "runs", "pairs_to_compare", "left_out", "seconds", "notes")
         click.echo(json.dumps({key: content[key] for key in keys}, indent=2))
     else:
         plan_table(content)
@@ -173,18 +175,26 @@ def run(
 ) -> None:
     """Train and measure what is missing, then write the table and the page."""
     from ablations.experiment import Workspace
+    from ablations.lacking import checkpoint_sentences
     from ablations.tables import plan_table
 
     workspace = Workspace.open(spec, out=out, data_root=data_root)
     selected = workspace.select(arms, seeds)
     if dry_run:
-        plan_table(workspace.plan(selected, slots=slots, devices=devices))
+        content = workspace.plan(selected, slots=slots, devices=devices)
+        plan_table(content | {"notes": workspace.earlier_runs() + content["notes"]})
         return
     todo = workspace.todo(selected)
     interrupted, failed = False, False
     if todo:
         from ablations.running import carry_out
 
+        again = {item.run_id for item in todo}
+        for sentence in (
+            *workspace.earlier_runs(),
+            *checkpoint_sentences([run for run in workspace.states() if run["run_id"] in again]),
+        ):
+            click.echo(sentence)
         interrupted, outcomes = carry_out(workspace, todo, devices=devices, slots=slots)
         failed = bool(outcomes)
     if not interrupted and workspace.pairs_to_compare():
@@ -205,13 +215,20 @@ def run(
 def status(spec: Path | None, out: Path, data_root: Path, as_json: bool) -> None:
     """Show the state of every run: of a spec, or of the whole output root."""
     from ablations.experiment import Workspace, all_states
+    from ablations.lacking import checkpoint_sentences
     from ablations.tables import status_table
 
-    states = Workspace.open(spec, out=out, data_root=data_root).states() if spec else all_states(out)
-    if as_json:
-        click.echo(json.dumps({"runs": states}, indent=2))
+    notes: list[str] = []
+    if spec:
+        workspace = Workspace.open(spec, out=out, data_root=data_root)
+        states = workspace.states()
+        notes = workspace.earlier_runs() + checkpoint_sentences(states)
     else:
-        status_table(states)
+        states = all_states(out)
+    if as_json:
+        click.echo(json.dumps({"runs": states, "notes": notes}, indent=2))
+    else:
+        status_table(states, notes)
 
 
 @main.command()
@@ -223,12 +240,22 @@ def measure(spec: Path, out: Path, data_root: Path, slots: int) -> None:
     """Measure the trained runs of a spec again from their checkpoints, and write the table and the page."""
     from ablations.errors import SpecError
     from ablations.experiment import Workspace
+    from ablations.lacking import run_labels
     from ablations.running import carry_out, compare_runs
 
     workspace = Workspace.open(spec, out=out, data_root=data_root)
-    done = [item for item in workspace.planned if item.directory.is_done()]
+    trained = [item for item in workspace.planned if item.directory.is_trained()]
+    done = [item for item in trained if item.directory.is_done()]
+    gone = [f"{item.run.arm} (seed {item.run.seed})" for item in trained if item not in done]
     if not done:
-        raise SpecError(f"{spec}: no run is trained yet, so there is nothing to measure; start `ablate run`.")
+        raise SpecError(
+            f"{spec}: no trained run has its last checkpoint any more, so nothing can be measured again; what was "
+            "measured before stays."
+            if trained
+            else f"{spec}: no run is trained yet, so there is nothing to measure; start `ablate run`."
+        )
+    if gone:
+        click.echo(f"Not measured again, because the last checkpoint is gone or damaged: {run_labels(gone)}.")
     interrupted, outcomes = carry_out(workspace, done, devices=1, slots=slots, again=True)
     failed = bool(outcomes)
     if not interrupted and workspace.pairs_to_compare(again=True):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from ablations import logged, measured, results
+from ablations import comparing, logged, measured, results
 from ablations.errors import ResultsError
 from ablations.runs import PlannedRun
 
@@ -34,7 +34,7 @@ def gather(
     Args:
         keys: of the measures, with `files_now` of each: rows that were computed from files of other
             content are left out.
-        compared: the rows of `comparing.rows`, of which those of other runs or settings are left out.
+        compared: the rows of `comparing.rows`, of which those of other runs, settings or trainings are left out.
 
     Raises:
         ResultsError: two runs on the same text were measured on different tokens or files.
@@ -52,6 +52,7 @@ def gather(
                     raise ResultsError(f"{item.directory.path}: {measure} was measured on other {remedy}.")
         tables.append(_as_table([*_records(rows), *_logged(rows, item)], experiment, item))
     if compared is not None:
+        compared = comparing.of_last_trainings(compared, planned)
         tables += _comparisons(compared[compared["key"].isin(keys)], experiment, planned)
     return results.concat(tables)
 
@@ -82,7 +83,7 @@ def _logged(rows: pd.DataFrame, item: PlannedRun) -> Iterator[dict[str, Any]]:
 
 
 def _records(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    named = rows.drop(columns=measured.OWN_COLUMNS, errors="ignore")
+    named = rows.drop(columns=[*measured.OWN_COLUMNS, *comparing.STARTED], errors="ignore")
     return [{str(name): value for name, value in row.items()} for row in named.to_dict("records")]
 
 

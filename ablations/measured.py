@@ -19,6 +19,7 @@ from ablations.measurable import Measure, RunMeasure
 from ablations.measures.settings import MeasureSettings
 from ablations.results import COLUMNS
 from lightning_modules.files import atomic, read_json, write_json
+from lightning_modules.run_directory import RunDirectory
 
 FIRST_VERSION = 3
 """Of the kinds of measures that `VERSIONS` does not name."""
@@ -99,8 +100,9 @@ def open_checkpoints(
 
 
 def _open(run_dir: Path, settings: RunMeasure, there: pd.DataFrame, data_root: Path) -> dict[int | None, Path]:
-    own = of_these(there, {key(settings): files_now(settings, data_root)})
-    steps = {None, *own["step"].tolist()} if len(own) else set()
+    steps = set(of_these(there, {key(settings): files_now(settings, data_root)})["step"])
+    if steps and (settings.checkpoints == "last" or RunDirectory(run_dir).state()["step"] in steps):
+        steps.add(None)
     return {step: path for step, path in checkpoints(run_dir, settings).items() if step not in steps}
 
 

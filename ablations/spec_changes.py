@@ -20,6 +20,18 @@ class Change(NamedTuple):
     after: Any
 
 
+def differing(before: Any, after: Any, *path: str) -> Iterator[tuple[str, Any, Any]]:
+    """Yield path and both values of every difference; of a part that one side lacks, the whole part."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        both = before.keys() & after.keys()
+        same_kind = before.get("kind") == after.get("kind")
+        for name in dict.fromkeys((*before, *after)):
+            if name in both or (same_kind and path != ("measures",)):
+                yield from differing(before.get(name), after.get(name), *path, name)
+    elif before != after:
+        yield ".".join(filter(None, path)), before, after
+
+
 def changes(before: Experiment, after: Experiment) -> list[Change]:
     """Every setting that differs: of arms that both have, of the experiments, of measures that both have.
 
@@ -31,7 +43,7 @@ def changes(before: Experiment, after: Experiment) -> list[Change]:
     """
     sides = grid.resolved(before), grid.resolved(after)
     old, new = ({name: part for name, part in side.items() if name != "arms"} for side in sides)
-    written = [Change(path, None, *values) for path, *values in _differing(_by_kind(old), _by_kind(new))]
+    written = [Change(path, None, *values) for path, *values in differing(_by_kind(old), _by_kind(new))]
     old, new = (side["arms"] for side in sides)
     names = [Change("arms", None, list(old), list(new))] * (list(old) != list(new))
     return [*names, *_of_arms(old, new), *written]
@@ -48,21 +60,9 @@ def _of_arms(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change
     both = [name for name in before if name in after]
     found: dict[str, tuple[str, Any, Any, list[str]]] = {}
     for arm in both:
-        for change in _differing(before[arm], after[arm]):
+        for change in differing(before[arm], after[arm]):
             found.setdefault(json.dumps(change), (*change, []))[-1].append(arm)
     return [
         Change(path, None if len(arms) == len(both) else tuple(arms), old, new)
         for path, old, new, arms in found.values()
     ]
-
-
-def _differing(before: Any, after: Any, *path: str) -> Iterator[tuple[str, Any, Any]]:
-    """Path and both values of every difference; of a part that one side lacks, the whole part."""
-    if isinstance(before, dict) and isinstance(after, dict):
-        both = before.keys() & after.keys()
-        same_kind = before.get("kind") == after.get("kind")
-        for name in dict.fromkeys((*before, *after)):
-            if name in both or (same_kind and path != ("measures",)):
-                yield from _differing(before.get(name), after.get(name), *path, name)
-    elif before != after:
-        yield ".".join(filter(None, path)), before, after

@@ -1,5 +1,6 @@
 """What the commands print about runs."""
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -8,14 +9,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ablations.lacking import is_to_train
 from ablations.plan import is_open
 from ablations.wording import by_kind, several
 
-TO_MEASURE = "to measure"
-"""Of a plan, the state of a run that is trained and lacks a measure."""
-
 STATE_STYLES = {"done": "green", "running": "cyan", "failed": "red", "interrupted": "yellow", "planned": "dim"}
-STATE_STYLES |= {TO_MEASURE: "yellow"}
+STATE_STYLES |= {"trained": "green", "train again": "red"}
 
 
 def plan_table(content: dict[str, Any]) -> None:
@@ -32,7 +31,7 @@ def plan_table(content: dict[str, Any]) -> None:
             run["arm"],
             str(run["seed"]),
             run["run_id"],
-            _styled(TO_MEASURE if run.get("not_measured") else run["state"]),
+            _styled(state_in_words(run)),
             f"{run['max_steps']:,}",
             compact(run["tokens"]),
             compact(run["parameters"]),
@@ -52,12 +51,28 @@ def plan_table(content: dict[str, Any]) -> None:
 def _time_left(content: dict[str, Any]) -> str:
     if content["seconds"] is not None:
         return ("at least " if content["left_out"] else "") + duration(content["seconds"])
-    trained = all("not_measured" in run for run in content["runs"])
+    trained = not any(map(is_to_train, content["runs"]))
     return "unknown" if trained else "unknown; `ablate doctor` calibrates this machine"
 
 
-def status_table(states: list[dict[str, Any]]) -> None:
-    """State and progress of runs; below, what failed ones said and which measures are missing."""
+def state_in_words(run: Mapping[str, Any]) -> str:
+    """Return the state of a run as `plan` and `status` show it.
+
+    Of a trained run that is how many of its measures are there, or that it must be trained again; ``trained``
+    where nobody says which measures are asked for.
+    """
+    if run["state"] != "done":
+        return str(run["state"])
+    if "not_measured" not in run:
+        return "trained"
+    if run["not_measured"]:
+        measured = f"{run['measures'] - len(run['not_measured'])}/{run['measures']} measured"
+        return "train again" if is_to_train(run) else measured
+    return "done"
+
+
+def status_table(states: list[dict[str, Any]], notes: Sequence[str] = ()) -> None:
+    """State and progress of runs; below, what failed ones said, which measures are missing, and the notes."""
     table = _table(None)
     table.add_column("arm", overflow="fold")
     for name in ("seed", "run", "state"):
@@ -71,7 +86,7 @@ def status_table(states: list[dict[str, Any]]) -> None:
             run["arm"],
             str(run["seed"]),
             run["run_id"],
-            _styled(run["state"]),
+            _styled(state_in_words(run)),
             f"{run.get('step') or 0:,}/{run['max_steps']:,}" if "max_steps" in run else "-",
             f"{speed:,.0f}" if speed else "-",
             duration(run.get("seconds")),
@@ -83,6 +98,8 @@ def status_table(states: list[dict[str, Any]]) -> None:
         refused = [f"{name} was refused: {why}" for name, why in run.get("refused", {}).items()]
         for said in [run["message"]] if run.get("message") else unmeasured + refused:
             console.print(f"{run['folder']}: {said}", highlight=False, markup=False, soft_wrap=True)
+    for note in notes:
+        console.print(note, highlight=False, markup=False, soft_wrap=True)
 
 
 def compact(number: float) -> str:
@@ -115,4 +132,4 @@ def _add_row(table: Table, *cells: str | Text) -> None:
 
 
 def _styled(state: str) -> Text:
-    return Text(state, STATE_STYLES[state])
+    return Text(state, STATE_STYLES.get(state, "yellow"))
