@@ -33,6 +33,8 @@ ROW_COLUMNS = {
 }
 """The columns of a run's rows, and their pandas types. What a measure says nothing about is null."""
 
+NO_ROWS = pd.DataFrame(columns=list(ROW_COLUMNS)).astype(ROW_COLUMNS)
+
 VERSIONS = {
     **{"token_information": 6, "run_distance": 4, "fine_tuning": 6, "parsing": 4},
     **{"frozen_features": 5, "probing": 5, "baselines": 4, "minimal_pairs": 4},
@@ -57,8 +59,10 @@ def called(settings: Measure) -> str:
 def rows(run_dir: Path) -> pd.DataFrame:
     """Return a run's rows with `ROW_COLUMNS`, whichever measures wrote them; empty before the first measure."""
     path = run_dir / "measures.parquet"
-    there = pd.read_parquet(path) if path.exists() else pd.DataFrame()
-    return there.reindex(columns=list(ROW_COLUMNS)).astype(ROW_COLUMNS)
+    if not path.exists():
+        return NO_ROWS
+    there = pd.read_parquet(path).reindex(columns=list(ROW_COLUMNS))
+    return there.astype({name: kind for name, kind in ROW_COLUMNS.items() if there[name].dtype != kind})
 
 
 def of_these(there: pd.DataFrame, measures: Mapping[str, str | None]) -> pd.DataFrame:

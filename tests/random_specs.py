@@ -151,60 +151,75 @@ def trainings(draw: st.DrawFn, *, steps: st.SearchStrategy[int], formats: tuple[
 
 
 @st.composite
-def measures(draw: st.DrawFn, *, arms: list[str], language: bool) -> list[Any]:
-    """Draw measures, each by its name or with settings."""
-    kinds = [
-        *(
-            "validation",
-            "layer_change",
-            "token_information",
-            "geometry",
-            "influence",
-            "neighbours",
-            "run_distance",
-        ),
-        *("generation", "minimal_pairs", "conditional_independence", "retrieval", *TRAINED_ON_TASKS),
-    ]
-    kinds += ["structural_probe", "parsing", "pictures"] if language else []
+def measures(
+    draw: st.DrawFn, *, arms: list[str], language: bool, efforts: tuple[str, ...], most: int
+) -> list[Any]:
+    """Draw measures, each by its name or with settings that make it quick."""
+    drawn = draw(subsets([kind for kind in SETTINGS if language or kind not in OF_LANGUAGE], most=most))
     # Baselines learn from the examples that other measures take, so all take alike.
-    effort = {"effort": draw(st.sampled_from(("quick", "full")))}
-    drawn = draw(subsets(kinds, most=4))
-    return [draw(_measure(kind, arms=arms, language=language, effort=effort)) for kind in drawn]
+    common = {"effort": draw(st.sampled_from(efforts)), "examples": 20}
+    return [draw(_measure(kind, arms=arms, language=language, common=common)) for kind in drawn]
 
 
-def _measure(kind: str, *, arms: list[str], language: bool, effort: Spec) -> st.SearchStrategy[Any]:
-    tags = ("frequency", "part_of_speech") if language else ("frequency",)
-    tokens = st.sampled_from((500, 1000, 50_000))
-    own: dict[str, dict[str, Any]] = {
-        "validation": {
+TOKENS = {"tokens": st.sampled_from((500, 1000, 50_000))}
+TAGS = ("frequency", "part_of_speech")
+CLASSES, TAGGED = ("language_topic", "language_noun_phrases"), ("language_parts_of_speech", "language_tense")
+ONE_TRAINING = {"seeds": 1, "epochs": 1}
+
+SETTINGS: dict[str, tuple[Spec, Spec]] = {
+    "validation": (
+        {},
+        {
             "translations": st.integers(1, 20),
             "word_orders": st.lists(word_orders(), max_size=2, unique_by=repr),
             "input_formats": subsets(("sentences", "full_sentences"), least=0),
         },
-        "layer_change": {"tokens": tokens, "groups": subsets(tags, least=0)},
-        "token_information": {
-            "tokens": tokens,
+    ),
+    "layer_change": ({}, {**TOKENS, "groups": subsets(TAGS, least=0)}),
+    "token_information": (
+        {"clusters": 5},
+        {
+            **TOKENS,
             "types": st.integers(20, 60),
             "clusters": st.integers(2, 8),
             "about": subsets(("input", "previous", "next", "output")),
         },
-        "geometry": {"tokens": tokens},
-        "influence": {"tokens": tokens, "groups": subsets(tags), "sentences": st.just(20)},
-        "neighbours": {"tokens": tokens},
-        "run_distance": {"tokens": tokens, "arms": subsets(arms)},
-        "generation": {"sentences": st.integers(2, 9), "iterations": st.sampled_from(([1], [1, 2]))},
-        "conditional_independence": {"sentences": st.integers(20, 40), "ratios": subsets((0, 0.15, 1.0))},
-        "structural_probe": {"sentences": st.integers(10, 60), "rank": st.integers(1, 4)},
-    }
-    always = effort if kind in (*TRAINED_ON_TASKS, "minimal_pairs", "retrieval", "parsing") else {}
-    if kind == "token_information":
-        always = {"clusters": 5}
-    if kind == "pictures":
-        always = {"words": ["ko", "fel"], "occurrences": 5}
-    if kind == "neighbours":
-        always = {"types": 10, "occurrences": 10, "neighbours": 3, "neighbours_of_type": 2}
-    every = {"checkpoints": st.sampled_from(("last", "all"))}
-    written = some(**every, **own.get(kind, {})).map(lambda drawn: {"kind": kind} | always | drawn)
+    ),
+    "geometry": ({}, TOKENS),
+    "influence": ({"sentences": 20}, {**TOKENS, "groups": subsets(TAGS)}),
+    "neighbours": ({"types": 10, "occurrences": 10, "neighbours": 3, "neighbours_of_type": 2}, TOKENS),
+    "run_distance": ({}, TOKENS),
+    "pictures": ({"words": ["ko", "fel"], "occurrences": 5}, TOKENS),
+    "generation": ({"sentences": 5}, {"iterations": st.sampled_from(([1], [1, 2])), "top_p": ratios}),
+    "conditional_independence": ({"sentences": 20}, {"ratios": subsets((0, 0.15, 1.0))}),
+    "structural_probe": ({"sentences": 20}, {"rank": st.integers(1, 4)}),
+    "parsing": ({"sentences": 3, "sweeps": 24, "longest": 5}, {"window": st.integers(2, 10)}),
+    "minimal_pairs": ({"pairs": 3}, {}),
+    "retrieval": ({"pairs": 10, "candidates": 40, "training_pairs": 40, "epochs": 1}, {}),
+    "probing": ({"tasks": TAGGED}, {"tasks": subsets(TAGGED)}),
+    "frozen_features": ({"tasks": CLASSES, **ONE_TRAINING}, {"tasks": subsets(CLASSES)}),
+    "fine_tuning": ({"tasks": CLASSES, **ONE_TRAINING, "learning_rates": [1e-3]}, {"tasks": subsets(CLASSES)}),
+    "baselines": ({"tasks": TAGGED}, {"tasks": subsets((*CLASSES, *TAGGED))}),
+}
+"""What is always written of a measure, and what may be."""
+
+OF_LANGUAGE = ("structural_probe", "parsing", "pictures")
+"""Measures that need the built-in language, or a treebank or words of another text."""
+
+
+def _measure(kind: str, *, arms: list[str], language: bool, common: Spec) -> st.SearchStrategy[Any]:
+    always, own = SETTINGS[kind]
+    optional = {"checkpoints": st.sampled_from(("last", "all"))} | own
+    if kind in TRAINED_ON_TASKS:
+        always = always | common
+    elif kind in ("minimal_pairs", "retrieval", "parsing", "structural_probe"):
+        always = always | {"effort": common["effort"]}
+    if kind == "run_distance":
+        optional["arms"] = subsets(arms)
+    if not language:  # tasks and labels are those of the built-in language
+        always = {name: value for name, value in always.items() if name != "tasks"}
+        optional = {name: drawn for name, drawn in optional.items() if name not in ("tasks", "groups")}
+    written = some(**optional).map(lambda drawn: {"kind": kind} | always | drawn)
     return written if always else st.one_of(st.just(kind), written)
 
 
@@ -215,6 +230,8 @@ def specs(
     steps: st.SearchStrategy[int] = st.sampled_from((0, 1, 2, 60)),  # noqa: B008 (strategies never change)
     language: st.SearchStrategy[bool] = st.booleans(),  # noqa: B008
     most_arms: int = 3,
+    most_measures: int = 4,
+    efforts: tuple[str, ...] = ("quick", "full"),
 ) -> Spec:
     """Draw a spec that `validate` accepts, on the built-in language or on train.tsv and validation.tsv."""
     built_in = draw(language)
@@ -246,7 +263,7 @@ def specs(
             arm["objective"]["kind"] in ("permutation_lm", "naive_bidirectional_lm") for arm in arms.values()
         )
         encoder["positions"] = "learned" if learned else draw(st.sampled_from(("learned", "none")))
-    spec["measures"] = draw(measures(arms=list(arms), language=built_in))
+    spec["measures"] = draw(measures(arms=list(arms), language=built_in, efforts=efforts, most=most_measures))
     return spec
 
 

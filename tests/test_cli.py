@@ -75,7 +75,7 @@ def test_plan_as_json_says_what_there_is_to_do(tmp_path, data_root):
     result = ablate("plan", spec, "--json", "--out", tmp_path / "out", "--data-root", data_root)
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
-    assert list(told) == ["experiment", "runs", "pairs_to_compare", "left_out", "seconds"]
+    assert list(told) == ["experiment", "runs", "pairs_to_compare", "left_out", "seconds", "notes"]
     assert told["experiment"] == "tried"
     assert told["seconds"] is None
     assert [(run["arm"], run["seed"]) for run in told["runs"]] == [("mlm", 0), ("mlm", 1), ("mt", 0), ("mt", 1)]
@@ -241,7 +241,10 @@ def test_status_says_which_measures_of_a_trained_run_are_missing(tmp_path, data_
     told = ablate("status", spec, *where, "--json")
     (run,) = json.loads(told.stdout)["runs"]
     assert (run["state"], run["not_measured"]) == ("done", ["layer_change"])
-    assert ablate("status", spec, *where).stdout.splitlines()[-1] == f"{run['folder']}: not measured: layer_change"
+    *_, row, unmeasured = ablate("status", spec, *where).stdout.splitlines()
+    assert unmeasured == f"{run['folder']}: not measured: layer_change"
+    assert " 1/2 measured " in row
+    assert " trained " in ablate("status", "--out", tmp_path / "out").stdout  # which asks nobody what to measure
 
 
 def test_a_measure_that_is_missing_is_to_do_and_why_it_was_refused_is_said_everywhere(tmp_path, data_root):
@@ -257,7 +260,7 @@ def test_a_measure_that_is_missing_is_to_do_and_why_it_was_refused_is_said_every
     tasks = {"kind": "baselines", "tasks": ["mrpc", "sst2"]}  # of sst2 there is no file
     spec = write_spec(tmp_path, arms=arms, seeds=[0], measures=["validation", tasks, "geometry"])
     planned = ablate("plan", spec, *where).stdout
-    assert re.search(r"untrained +0 +\w{10} +to measure ", planned)
+    assert re.search(r"untrained +0 +\w{10} +1/3 measured ", planned)
     assert "\nTo measure: baselines (mrpc), geometry of untrained (seed 0).\n" in planned
     not_run = f"baselines: sst2 not run: classification/sst2/train.parquet is not in {root}."
     assert f"\n{not_run}\n" in planned

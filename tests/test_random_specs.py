@@ -5,20 +5,18 @@ import json
 import random
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
-from ablations import grid, lacking, measured, results, runs, specfile
-from ablations.cli import main, write_claims
+from ablations import grid, measured, runs, specfile
+from ablations.cli import main
 from ablations.experiment import Workspace
 from ablations.measurable import for_run
 from ablations.produced import METRICS, OF_LAYERS
-from lightning_modules.files import write_json
 from reports import folder as experiment_folder
 from reports.summary import summary
 from tests.random_specs import specs
@@ -92,15 +90,16 @@ def test_any_measures_of_any_runs_make_a_table_that_is_read_and_agrees_with_what
         workspace = Workspace.open(written(folder, spec), out=out, data_root=data_root)
         items = list({item.run_id: item for item in workspace.planned}.values())
         there = {}
-        for item in rng.sample(items, rng.randint(1, min(3, len(items)))):
+        for item in rng.sample(items, rng.randint(1, min(2, len(items)))):
             asked = list(for_run(workspace.experiment.measures, item.run.settings, data_root=data_root))
             there[item.run_id] = fabricate(item, asked, rng)
-            lacks = workspace.lacking()[item.run_id]
-            assert lacks.asked - len(lacks.names) == len(there[item.run_id])
+        lacks = workspace.lacking()
+        assert {run_id: one.asked - len(one.names) for run_id, one in lacks.items()} == {
+            run_id: len(some) for run_id, some in there.items()
+        }
         workspace.write_plan()
         workspace.write_table()
         read = experiment_folder.read(workspace.folder)
-        assert not results.read(workspace.folder / "results.parquet").shape[0] or len(read.table)
         assert summary(read)
     of_validation = {run_id for run_id, some in there.items() if any(one.kind == "validation" for one in some)}
     assert set(read.table.loc[read.table["measure"] == "learning", "run_id"]) == of_validation
@@ -109,11 +108,10 @@ def test_any_measures_of_any_runs_make_a_table_that_is_read_and_agrees_with_what
 
 
 @pytest.mark.slow
-@settings(quickly, max_examples=40)
-@given(spec=specs(steps=st.sampled_from((0, 2, 2, 2)), most_arms=2))
+@settings(quickly, max_examples=40, phases=[Phase.generate])  # to look for a smaller example takes an hour
+@given(spec=specs(steps=st.sampled_from((0, 2, 2, 2)), most_arms=2, most_measures=2, efforts=("quick",)))
 def test_whatever_is_valid_ends_in_a_page(spec, data_root):
-    """Two steps of training, every measure, the table and the page; or one sentence about a text that is too small,
-    before anything is trained."""
+    """Training for two steps, measuring and drawing end well; or a sentence says before what the text lacks."""
     with TemporaryDirectory() as folder:
         path = written(folder, spec | {"seeds": spec["seeds"][:1]})
         out = Path(folder) / "out"
