@@ -58,9 +58,7 @@ def planned_pairs(planned: Sequence[PlannedRun], arms: Sequence[str] = ()) -> li
         arms: which of them; all unless given.
     """
     encoders = [
-        item
-        for item in planned
-        if (not arms or item.run.arm in arms) and item.run.settings.objective.kind != "skip_gram"
+        item for item in planned if (not arms or item.run.arm in arms) and item.run.settings.objective.has_layers
     ]
     return [Pair(*two) for two in itertools.combinations(encoders, 2) if _comparable(*two)]
 

@@ -16,7 +16,7 @@ from ablations.measures.settings import RunDistanceSettings
 from ablations.runs import PlannedRun
 from ablations.spec import Experiment
 from ablations.wording import by_kind, listed
-from lightning_modules.config import Data
+from lightning_modules.config import Data, parameters
 from lightning_modules.files import atomic, read_json, write_json
 from lightning_modules.provenance import now
 
@@ -117,7 +117,7 @@ def _total(runs: Sequence[dict[str, Any]], *, slots: int, then: float, around: f
 
 def _operations(planned: Sequence[PlannedRun]) -> list[str]:
     """What the operations of the runs do not say by themselves."""
-    vectors = [item.run.arm for item in planned if item.run.settings.objective.kind == "skip_gram"]
+    vectors = [item.run.arm for item in planned if "pairs" in item.run.settings.objective.predictions]
     if not vectors:
         return []
     names = listed(list(dict.fromkeys(vectors)), "and")
@@ -200,7 +200,7 @@ def _run(
         **(lacks.fields() if lacks is not None else {}),
         "max_steps": settings.training.max_steps,
         "tokens": cost.tokens(settings),
-        "parameters": cost.parameters(settings),
+        "parameters": parameters(settings),
         "flops": cost.flops(settings),
         "seconds": seconds if seconds or not other.left_out else None,
     }

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from safetensors.torch import save
 from tokenizers import Tokenizer
@@ -11,21 +11,15 @@ from torch import Tensor
 
 from lightning_modules.checkpoint import read_checkpoint
 from lightning_modules.config import RunSettings
+from lightning_modules.config.objectives import OBJECTIVES
 from lightning_modules.encoder import LAYER_NORM_EPSILON
 from lightning_modules.errors import AblationsError
 from lightning_modules.files import atomic, write_json
 from lightning_modules.run_directory import RunDirectory
 from lightning_modules.vocabulary import END, PAD, SPECIAL_TOKENS, START
 
-ARCHITECTURES = {
-    "masked_lm": "BertForMaskedLM",
-    "causal_lm": "BertLMHeadModel",
-    "mixture": "BertForMaskedLM",
-    "permutation_lm": "BertForMaskedLM",
-    "translation": "BertModel",
-    "replaced_token": "BertModel",
-}
-"""The class that loads a run of each objective; a BertModel has the encoder alone."""
+EXPORTED = [get_args(each.model_fields["kind"].annotation)[0] for each in OBJECTIVES if each.stock_class]
+"""Objectives that a stock class can hold."""
 
 BLOCK_NAMES = {
     "attention.output": "attention.output.dense",
@@ -59,10 +53,10 @@ def export(run_dir: Path, folder: Path) -> str:
             f"{run_dir}: encoder.norm is pre, which BERT's classes cannot hold; "
             f"only runs with norm: post are exported."
         )
-    if run.objective.kind not in ARCHITECTURES:
+    if run.objective.stock_class is None:
         raise ExportError(
             f"{run_dir}: objective.kind is {run.objective.kind}, which BERT's classes cannot compute; runs of "
-            f"{', '.join(ARCHITECTURES)} are exported."
+            f"{', '.join(EXPORTED)} are exported."
         )
     if run.objective.sees not in ("both_sides", "left_only"):
         raise ExportError(
@@ -77,7 +71,7 @@ def export(run_dir: Path, folder: Path) -> str:
     write_json(folder / "config.json", bert_config(run, vocab_size=state["encoder.tokens.weight"].shape[0]))
     store = directory.path.absolute().parent.parent / "tokens" / directory.description()["tokens"]
     _write_tokenizer(store / "tokenizer.json", folder, max_length=run.data.max_length)
-    return ARCHITECTURES[run.objective.kind]
+    return run.objective.stock_class
 
 
 def bert_config(run: RunSettings, *, vocab_size: int) -> dict[str, Any]:
@@ -85,7 +79,7 @@ def bert_config(run: RunSettings, *, vocab_size: int) -> dict[str, Any]:
     encoder = run.encoder
     return {
         "model_type": "bert",
-        "architectures": [ARCHITECTURES[run.objective.kind]],
+        "architectures": [run.objective.stock_class],
         "vocab_size": vocab_size,
         "hidden_size": encoder.hidden_size,
         "num_hidden_layers": encoder.num_hidden_layers,
@@ -107,7 +101,7 @@ def bert_config(run: RunSettings, *, vocab_size: int) -> dict[str, Any]:
 
 def bert_state(state: dict[str, Tensor], run: RunSettings) -> dict[str, Tensor]:
     """The weights under the names that BERT's classes give them."""
-    has_head = ARCHITECTURES[run.objective.kind] != "BertModel"
+    has_head = run.objective.stock_class != "BertModel"
     prefix = "bert." if has_head else ""
     words = state["encoder.tokens.weight"]
     positions = state.get("encoder.positions.weight", words.new_zeros(run.data.max_length, words.shape[1]))
