@@ -16,7 +16,7 @@ from ablations.effect_checks import twice
 from ablations.effects import EFFECT, Contrast
 from ablations.problems import Fault, KeyPath
 from ablations.produced import METRICS
-from ablations.wording import guess, nearest, shown
+from ablations.wording import must_be, nearest, shown
 
 SENTENCES = ("says", "source", "because")
 """Keys of a claim that a reader needs."""
@@ -69,7 +69,7 @@ def _of_claim(claim: Mapping[str, Any], at: KeyPath) -> Iterator[Fault]:
     for key in SENTENCES:
         if isinstance(claim.get(key), str) and not claim[key].strip():
             yield Fault((*at, key), f"claims.{key} must not be empty")
-    effects = list(_effects(claim, at))
+    effects = list(written_effects(claim, at))
     for one in effects:
         yield from effect_checks.faults(one.content, one.effect, one.at, name=one.name)
     called = f"claim {claim['name']}" if isinstance(claim.get("name"), str) else "this claim"
@@ -88,7 +88,8 @@ def _unknown_keys(claim: Mapping[str, Any]) -> set[str]:
     return set(claim) - set(Claim.model_fields)
 
 
-def _effects(claim: Mapping[str, Any], at: KeyPath) -> Iterator[Written]:
+def written_effects(claim: Mapping[str, Any], at: KeyPath) -> Iterator[Written]:
+    """Yield every effect of a claim as it is written, those that decide before those beside it."""
     if claim.get("effect") is not None:
         content = claim["effect"]
         yield Written("effect", (*at, "effect"), "claims.effect", content, _effect(content))
@@ -126,9 +127,8 @@ def _of_needs(
     """That it needs the arms and measures of the effects that decide and of their conditions, and no others."""
     for index, name in enumerate(needs.measures):
         if name not in METRICS:
-            known = f"{shown(name)}{guess(name, METRICS)}"
-            wanted = "an entry of claims.needs.measures must be a measure of the table of results"
-            yield Fault((*at, "measures", index), f"{wanted}, but is {known}")
+            sentence = must_be(name, METRICS, one="a measure of the table of results")
+            yield Fault((*at, "measures", index), f"an entry of claims.needs.measures {sentence}")
     yield from twice(needs.arms, (*at, "arms"), "claims.needs.arms must differ")
     yield from twice(needs.measures, (*at, "measures"), "claims.needs.measures must differ")
     deciding = [one for one in effects if one.key != "beside"]

@@ -3,13 +3,14 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from ablations import claim_checks, yamlfile
+from ablations import claim_arms, claim_checks, grid, yamlfile
 from ablations.claim import Claim, ClaimFile
 from ablations.problems import Fault, Problem, SpecProblems
 from ablations.sentences import faults
@@ -43,15 +44,24 @@ class Claims(NamedTuple):
         return {claim.name: _digest(claim) for claim in self.claims}
 
 
-def load(path: Path) -> Claims:
-    """The claims of a file; nothing about it is left to check.
+def load(path: Path, *, spec: Path | None = None, arms: Collection[str] | None = None) -> Claims:
+    """The claims of a file; nothing about it is left to check, but for the arms of a spec that names it.
+
+    Args:
+        spec: the spec that names the file, with
+        arms: its arms; None where these cannot be told. `claim_arms` says which others a claim may name.
 
     Raises:
         SpecProblems: anything is wrong with the file. Its `problems` are all of them, in the order of the file.
     """
     document = yamlfile.read(path, example="version: 1")
     claims = document.content.get("claims")
-    found = [*claim_checks.faults(claims), *_specs_not_there(claims, path.parent.parent)]
+    specs = path.parent.parent
+    found = [*claim_checks.faults(claims), *_specs_not_there(claims, specs)]
+    places = {fault.path for fault in found}
+    arms_of = cache(partial(_arms_of, specs))
+    unknown = claim_arms.faults(claims, arms=arms, spec=spec.name if spec else "", arms_of=arms_of)
+    found += (fault for fault in unknown if fault.path not in places)  # a slip is said once
     file = None
     try:
         file = ClaimFile.model_validate(document.content)
@@ -83,6 +93,14 @@ def _specs_not_there(claims: Any, specs: Path) -> Iterator[Fault]:
             yield Fault(("claims", index, "needs", "spec"), sentence)
 
 
+def _arms_of(specs: Path, name: str) -> tuple[str, ...] | None:
+    """The arms of a spec beside the folder of claims; None where it is not there or cannot be read."""
+    try:
+        return grid.arm_names(yamlfile.read(specs / name).content)
+    except SpecProblems:
+        return None
+
+
 def load_named(names: Sequence[str], *, spec: Path) -> list[Claims]:
     """The files that a spec names, from the folder `claims` beside it.
 
@@ -101,6 +119,7 @@ def problems(document: Document, *, spec: Path) -> Iterator[Problem]:
     """What is wrong with the claims that a spec names: in the spec, or in the files. Whether its list of names is
     one, others say."""
     written = document.content.get("claims")
+    arms = grid.arm_names(document.content) if written else None
     names = written if isinstance(written, list) else []
     seen: dict[str, str] = {}
     for index, name in enumerate(names):
@@ -109,12 +128,13 @@ def problems(document: Document, *, spec: Path) -> Iterator[Problem]:
         path = path_of(name, spec=spec)
         if not path.is_file():
             meant = nearest(name, [other.stem for other in path.parent.glob("*.yaml")])
-            hint = f"; did you mean {meant}?" if meant else ""
+            begin = f"; `ablate claims {spec} --new` writes one" if name == document.content.get("name") else ""
+            hint = f"; did you mean {meant}?" if meant else begin
             sentence = f"claims names {name}, but there is no file {path}{hint}"
             yield document.problem(("claims", index), sentence, at="value")
             continue
         try:
-            loaded = load(path)
+            loaded = load(path, spec=spec, arms=arms)
         except SpecProblems as error:
             yield from error.problems
             continue

@@ -270,12 +270,21 @@ def measure(spec: Path, out: Path, data_root: Path, slots: int) -> None:
 @data_root_option
 @json_option
 @click.option("--strict", is_flag=True, help="Exit with 1 unless every judged claim came out as expected.")
-def claims(spec: Path, out: Path, data_root: Path, as_json: bool, strict: bool) -> None:
+@click.option("--new", is_flag=True, help="Judge nothing: write a first file of claims for the spec.")
+def claims(spec: Path, out: Path, data_root: Path, as_json: bool, strict: bool, new: bool) -> None:
     """Judge the claims of a spec by what is measured so far, and write claims.json.
 
     Claims that are not run or have too few seeds are shown with the reason. With --strict the exit code is 1 if a
-    claim that was judged came out otherwise than its file expects, or if none could be judged.
+    claim that was judged came out otherwise than its file expects, or if none could be judged. With --new a file
+    of claims is written beside the spec, with a first claim to change; no file is overwritten.
     """
+    if new:
+        from ablations import claim_skeleton
+
+        path = claim_skeleton.write(spec)
+        click.echo(f"{path}: written, with a first claim to change; docs/claims.md says what its keys mean")
+        click.echo(f"next: set `claims: [{path.stem}]` in {spec}, then `ablate validate {spec}`")
+        return
     from ablations.errors import SpecError
     from ablations.experiment import Workspace
     from reports.claims import as_expected
@@ -283,7 +292,9 @@ def claims(spec: Path, out: Path, data_root: Path, as_json: bool, strict: bool) 
 
     workspace = Workspace.open(spec, out=out, data_root=data_root)
     if not workspace.experiment.claims:
-        raise SpecError(f"{spec}: the spec names no claims; add them, as in `claims: [article]`.")
+        raise SpecError(
+            f"{spec}: the spec names no claims; add them, as in `claims: [article]`, or begin with --new."
+        )
     workspace.write_plan()
     workspace.write_table()
     content = write_claims(workspace.folder)

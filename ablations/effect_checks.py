@@ -1,7 +1,6 @@
 """What in one effect of a claim could never be judged, though it is well formed: misspelt measures, arms less
 themselves."""
 
-import re
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Any
@@ -22,11 +21,8 @@ from ablations.effects import (
 )
 from ablations.problems import Fault, KeyPath
 from ablations.produced import METRICS, OF_LAYERS, OF_TASKS, OF_TREEBANKS, PARTLY_OF_LAYERS
-from ablations.tasks.catalogue import TASKS
-from ablations.wording import guess, listed, shown
-
-GROUPED = (*TASKS, "language")
-"""Tasks as groups have them: minimal pairs of the built-in language are `language`."""
+from ablations.produced_groups import groups_of
+from ablations.wording import must_be
 
 
 def faults(content: Any, effect: Contrast | None, at: KeyPath, *, name: str) -> Iterator[Fault]:
@@ -43,8 +39,7 @@ def faults(content: Any, effect: Contrast | None, at: KeyPath, *, name: str) -> 
         if of is not None:
             yield from _of_quantity(of, effect, (*at, key), name=f"{name}.{key}")
     if isinstance(effect, Apart):
-        metrics = METRICS["run_distance"]
-        yield from _unknown(effect.metric, metrics, (*at, "metric"), f"{name}.metric", "run_distance")
+        yield from _unknown_metric(effect.metric, (*at, "metric"), f"{name}.metric", "run_distance")
     if isinstance(effect, Difference) and _of_nothing(effect):
         yield Fault(
             at,
@@ -76,11 +71,13 @@ def _quantity(content: Any) -> Quantity | None:
 
 def _of_quantity(of: Quantity, effect: Contrast | None, at: KeyPath, *, name: str) -> Iterator[Fault]:
     if of.measure not in METRICS:
-        known = f"{shown(of.measure)}{guess(of.measure, METRICS)}"
-        yield Fault((*at, "measure"), f"{name}.measure must be a measure of the table of results, but is {known}")
+        sentence = must_be(of.measure, METRICS, one="a measure of the table of results")
+        yield Fault((*at, "measure"), f"{name}.measure {sentence}")
         return
-    yield from _unknown(of.metric, METRICS[of.measure], (*at, "metric"), f"{name}.metric", of.measure)
-    yield from _of_tasks(of, at, name=name)
+    if of.metric not in METRICS[of.measure]:
+        yield from _unknown_metric(of.metric, (*at, "metric"), f"{name}.metric", of.measure)
+    else:
+        yield from _unknown_groups(of, at, name=name)
     if effect is None:  # whether it goes over the layers is not known
         return
     over_layers = isinstance(effect, Shape) or (isinstance(effect, Trend) and effect.over == "layers")
@@ -93,28 +90,29 @@ def _of_quantity(of: Quantity, effect: Contrast | None, at: KeyPath, *, name: st
         yield Fault(at, f"{name} must read a measure of layers, but {of.measure} has none")
 
 
-def _of_tasks(of: Quantity, at: KeyPath, *, name: str) -> Iterator[Fault]:
-    """Measures whose every number is of a task are read of tasks that there are."""
-    if of.measure in OF_TASKS | OF_TREEBANKS and not of.groups:
+def _unknown_groups(of: Quantity, at: KeyPath, *, name: str) -> Iterator[Fault]:
+    """Groups that the metric never has, and those that are missing where every number is of a group."""
+    groups = groups_of(of.measure, of.metric)
+    if not of.groups and not groups.whole:
+        kind = "task" if of.measure in OF_TASKS | OF_TREEBANKS else "group"
         yield Fault(
             at,
-            f'{name} must have groups, as every number of {of.measure} is of a task; groups: ["*"] is the mean '
+            f'{name} must have groups, as every number of {of.measure} is of a {kind}; groups: ["*"] is the mean '
             f"over all that were measured",
         )
-    if of.measure not in OF_TASKS:
-        return
-    for key in ("groups", "or_groups"):
+    for key in ("groups", "without", "or_groups"):
         for place, group in enumerate(getattr(of, key)):
-            task = re.split("[/@]", group)[0]
-            if "*" not in task and task not in GROUPED:
-                known = f"{shown(group)}{guess(task, GROUPED)}"
-                yield Fault((*at, key, place), f"{name}.{key} must have tasks and parts of tasks, but has {known}")
+            if not groups.names and not groups.families:
+                sentence = f"{name} must have no {key}, as {of.measure} {of.metric} has none; take them out"
+                yield Fault((*at, key), sentence, "key")
+                break
+            if not groups.has(group):
+                yield Fault((*at, key, place), f"an entry of {name}.{key} {groups.refusal(group, of.measure)}")
 
 
-def _unknown(metric: str, known: Sequence[str], at: KeyPath, name: str, measure: str) -> Iterator[Fault]:
-    if metric not in known:
-        what = f"{shown(metric)}{guess(metric, known)}"
-        yield Fault(at, f"{name} must be a metric of {measure}, which has {listed(known, 'and')}, but is {what}")
+def _unknown_metric(metric: str, at: KeyPath, name: str, measure: str) -> Iterator[Fault]:
+    if metric not in METRICS[measure]:
+        yield Fault(at, f"{name} {must_be(metric, METRICS[measure], one=f'a metric of {measure}')}")
 
 
 def _repeated(effect: Contrast, at: KeyPath, *, name: str) -> Iterator[Fault]:

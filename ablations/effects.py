@@ -7,9 +7,11 @@ on other seeds, never on the seed that is then judged. How each is computed, and
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, TypeAdapter, model_validator
+from pydantic import Field, TypeAdapter, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from ablations.problems import KeyPath
+from ablations.wording import guess, must_be
 from lightning_modules.config import Settings
 
 _SOME = Field(min_length=1, strict=False)
@@ -129,6 +131,22 @@ class Difference(Contrast):
     direction: Literal["higher", "either"] = "higher"
     """Whether the claim says which is more. Where it says `either`, an effect supports it that lies beyond
     `smallest_effect` on one side or the other."""
+
+    @field_validator("direction", mode="before")
+    @classmethod
+    def _no_lower(cls, direction: Any) -> Any:
+        """Name the one way in which a claim says `lower`, so that every effect is positive as its claim says."""
+        words = ("higher", "either")
+        if direction in words:
+            return direction
+        hint = (
+            ""
+            if guess(direction, words)
+            else "; to claim that it is lower, exchange arm and minus, or set at_most"
+        )
+        raise PydanticCustomError(
+            "sentence", "{sentence}", {"sentence": must_be(direction, words, one="a direction") + hint, "at": ()}
+        )
 
     @model_validator(mode="after")
     def _one_bound(self) -> Self:

@@ -1,5 +1,6 @@
 """What a model expects at the place where pydantic found an error."""
 
+import operator
 import types
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
@@ -12,6 +13,9 @@ from ablations.wording import number
 
 BOUNDS = {"gt": "greater than", "ge": "at least", "lt": "less than", "le": "at most"}
 """How a bound is spoken, by its name in the metadata of a field."""
+
+COMPARISONS = {"gt": operator.gt, "ge": operator.ge, "lt": operator.lt, "le": operator.le}
+"""What a bound asks of a number."""
 
 
 class Spot(NamedTuple):
@@ -51,6 +55,10 @@ class Spot(NamedTuple):
     def range(self) -> str:
         """Every bound of a number, as in ``greater than 0 and at most 1``."""
         return " and ".join(f"{BOUNDS[name]} {number(bound)}" for name, bound in self._bounds)
+
+    def allows(self, value: float) -> bool:
+        """Whether a number lies within every bound."""
+        return all(COMPARISONS[name](value, bound) for name, bound in self._bounds)
 
     @property
     def is_share(self) -> bool:

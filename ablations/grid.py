@@ -50,6 +50,36 @@ def shared(sections: Mapping[str, Any]) -> Arm:
     return Arm("", sections, ({path: path for path in nodes(sections)},))
 
 
+def sections(written: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a spec or an arm writes of the settings of a run."""
+    return {name: written[name] for name in SECTIONS if name in written}
+
+
+def written_arms(content: Mapping[str, Any]) -> tuple[list[Arm], list[Fault]]:
+    """Return the arms of a spec of which other parts may be wrong, and what is wrong with its grid (`expand`)."""
+    written = content.get("arms")
+    overrides = {
+        name: sections(own)
+        for name, own in (written if isinstance(written, dict) else {}).items()
+        if isinstance(own, dict)
+    }
+    try:
+        grid = Grid.model_validate(content.get("grid"))
+    except ValidationError:  # there is none, or the spec's own faults say what is wrong with it
+        grid = None
+    return expand(shared(sections(content)), overrides, grid)
+
+
+def arm_names(content: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Return the names of a spec's arms; None where they cannot be told, as its arms or its grid are wrong."""
+    written, grid = content.get("arms"), content.get("grid")
+    arms, wrong = written_arms(content)
+    if not isinstance(written, dict) or wrong:
+        return None
+    generated = [arm.name for arm in arms if arm.name not in written]
+    return None if grid is not None and not generated else (*written, *generated)
+
+
 def expand(
     common: Arm, overrides: Mapping[str, Mapping[str, Any]], grid: Grid | None
 ) -> tuple[list[Arm], list[Fault]]:

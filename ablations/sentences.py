@@ -8,7 +8,7 @@ from pydantic_core import ErrorDetails
 
 from ablations.expected import Spot, key_paths, kind_of, spot_of
 from ablations.problems import Fault, KeyPath
-from ablations.wording import guess, listed, nearest, number, shown
+from ablations.wording import guess, listed, must_be, nearest, number, share, shown
 from lightning_modules.config import RunSettings
 
 WANTED = {
@@ -119,12 +119,15 @@ def _missing(spot: Spot) -> str:
 
 
 def _unknown_kind(kind: Any, spot: Spot) -> str:
-    return f"{spot.name} must be of kind {listed(spot.kinds)}, but is {shown(kind)}{guess(kind, spot.kinds)}"
+    kinds = spot.kinds
+    return f"{spot.name} {must_be(kind, kinds, one=f'one of {len(kinds)} kinds', prefix='of kind ')}"
 
 
 def _mismatch(value: Any, spot: Spot, rivals: list[ErrorDetails]) -> str:
     """``NAME must be THIS or THAT, but is VALUE; HINT``."""
     found = {rival["type"] for rival in rivals}
+    if found == {"literal_error"}:
+        return f"{spot.name} {must_be(value, spot.words, one=f'one of {len(spot.words)} words')}"
     noun = "the text " if isinstance(value, str) and "literal_error" not in found else ""
     wanted = listed([_wanted(rival, spot) for rival in rivals])
     return f"{spot.name} must be {wanted}, but is {noun}{shown(value)}{_hint(value, spot, found)}"
@@ -147,13 +150,13 @@ def _hint(value: Any, spot: Spot, found: set[str]) -> str:
     if found & {*TOO_LARGE}:
         return f"; lower it{_as_share(value) if spot.is_share else ''}"
     if found & {"int_type", "int_from_float", "float_type"}:
-        return _as_number(value, whole="float_type" not in found)
+        return _as_number(value, spot, whole="float_type" not in found)
     if "string_type" in found and isinstance(value, int | float):
         return "; put it in quotes"
     if "tuple_type" in found and isinstance(value, str | int | float):
         return f"; write [{value if isinstance(value, str) else shown(value)}]"
-    if "model_attributes_type" in found and value in spot.kinds:
-        return f"; write {{kind: {value}}}"
+    if "model_attributes_type" in found and isinstance(value, str) and (meant := nearest(value, spot.kinds)):
+        return f"; write {{kind: {meant}}}"
     if found & {"model_type", "dict_type"} and value is None:
         return "; write {} to change nothing"
     return ""
@@ -161,16 +164,21 @@ def _hint(value: Any, spot: Spot, found: set[str]) -> str:
 
 def _as_share(value: float) -> str:
     """How a percentage is written, in case that it was meant."""
-    return f" ({number(value)}% is written {number(value / 100)})" if value <= 100 else ""
+    return f" ({number(value)}% is written {share(value)})" if 0 < value <= 100 else ""
 
 
-def _as_number(value: Any, *, whole: bool) -> str:
-    """The number that quotes, underscores, an exponent or a sign of per cent hide."""
+def _as_number(value: Any, spot: Spot, *, whole: bool) -> str:
+    """The number that quotes, underscores, an exponent or a sign of per cent hide; its range where it is out of
+    that, so that nobody writes what is refused next."""
+    percent = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?%", value) if isinstance(value, str) and not whole else None
     try:
-        plain = float(value) if isinstance(value, str | float) else None
+        written = share(percent[1]) if percent else value
+        plain = float(written) if isinstance(written, str | float) else None
     except ValueError:
-        percent = None if whole else re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?%", value)
-        plain = float(percent[1]) / 100 if percent else None
+        plain = None
     if plain is None or not abs(plain) < 1e15 or (whole and not plain.is_integer()):
         return ""
-    return f"; write {number(plain)}"
+    if spot.allows(plain):
+        return f"; write {number(plain)}"
+    hint = _as_share(plain) if spot.is_share and not percent else ""
+    return f"; it must be {spot.range}{hint}"

@@ -7,25 +7,28 @@ missing, and at the arm where an arm makes impossible what is fine without it.
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
 from ablations import claimfile, yamlfile
 from ablations.errors import AblationsError, SpecError
 from ablations.fairness import unmatched
-from ablations.grid import arm_faults, expand, runs, shared
+from ablations.grid import arm_faults, expand, runs, sections, shared, written_arms
 from ablations.measurable import lacks_labels, suits
 from ablations.problems import Fault, KeyPath, Problem, SpecProblems
 from ablations.sentences import faults
-from ablations.spec import SECTIONS, Arm, Experiment, Grid, Run
+from ablations.spec import SECTIONS, Arm, Experiment, Run
 from ablations.tasks.catalogue import TASKS
 from ablations.tasks.settings import TaskSettings
 from ablations.wording import guess, listed, shown
 
 
-def load(path: Path) -> Experiment:
+def load(path: Path, *, claims: Literal["checked", "unread"] = "checked") -> Experiment:
     """The experiment that a spec file describes; nothing about it is left to check, nor about its claims.
+
+    Args:
+        claims: `unread` leaves the files of claims alone that the spec names, as these may be still to be written.
 
     Raises:
         SpecProblems: anything is wrong with the file or with a file of claims that it names. Its `problems` are
@@ -47,7 +50,7 @@ def load(path: Path) -> Experiment:
         found += _labels_of_other_text(experiment, resolved)
     problems = {
         *document.problems,
-        *claimfile.problems(document, spec=path),
+        *(claimfile.problems(document, spec=path) if claims == "checked" else ()),
         *(_problem(document, fault) for fault in found if not document.refused(fault.path)),
     }
     if problems or experiment is None:
@@ -118,29 +121,24 @@ def _is_about_section(fault: Fault) -> bool:
 
 def _arm_faults(content: dict[str, Any]) -> Iterator[Fault]:
     """Faults of sections, arms and grid as far as these can be read, in paths of the spec, each once."""
-    common = shared(_sections(content))
+    common = shared(sections(content))
     written = content.get("arms")
-    arms_written = written if isinstance(written, dict) else {}
-    overrides = {name: _sections(own) for name, own in arms_written.items() if isinstance(own, dict)}
-    try:
-        grid = Grid.model_validate(content.get("grid"))
-    except ValidationError:  # there is none, or the spec's own faults say what is wrong with it
-        grid = None
-    arms, found = expand(common, overrides, grid)
+    named = written if isinstance(written, dict) else {}
+    arms, found = written_arms(content)
     yield from found
     if not found:  # else arms are missing that a measure may name
         yield from _unknown_arms(content.get("measures"), [arm.name for arm in arms])
     # Above all arms a section may leave out or contradict what every arm then says; no more than that.
     yield from (fault for fault in arm_faults(common) if fault.about in ("key", "value"))
-    sections = {name for arm in arms for name in arm.sections}
+    changed = {name for arm in arms for name in arm.sections}
     said: set[tuple[KeyPath, str]] = set()
     for arm in arms:
         for fault in arm_faults(arm):
             place = _origin(fault, arm)
-            if place is None and arm.name not in overrides:
+            if place is None and arm.name not in named:
                 continue  # it is missing in the base as well
             if place is None:
-                place = ("arms", arm.name) if fault.path[0] in sections else fault.path
+                place = ("arms", arm.name) if fault.path[0] in changed else fault.path
             if (place, fault.sentence) not in said:
                 said.add((place, fault.sentence))
                 in_arm = place[0] in ("arms", "grid") and fault.about in ("missing", "several")
@@ -187,10 +185,6 @@ def _labels_of_other_text(experiment: Experiment, resolved: Iterable[Run]) -> It
         )
         if (why := next(lacks, None)) is not None:
             yield Fault(("measures", index), why, "value")
-
-
-def _sections(written: dict[str, Any]) -> dict[str, Any]:
-    return {name: written[name] for name in SECTIONS if name in written}
 
 
 def _origin(fault: Fault, arm: Arm) -> KeyPath | None:

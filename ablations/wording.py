@@ -3,6 +3,7 @@
 import difflib
 import json
 from collections.abc import Collection, Sequence
+from decimal import Decimal
 from typing import Any
 
 
@@ -15,6 +16,22 @@ def nearest(word: str, names: Collection[str]) -> str | None:
         return lower[close[0]]
     containing = [name for small, name in lower.items() if len(word) > 2 and word.lower() in small]
     return containing[0] if len(containing) == 1 else None
+
+
+FEW = 5
+"""Names that a sentence lists even where it can say which of them was meant."""
+
+
+def must_be(value: Any, names: Collection[str], *, one: str, prefix: str = "") -> str:
+    """Say that a value is none of the names: the nearest one, and all of them where none is near or they are few.
+
+    Args:
+        one: any of the names, as in `a metric of probing`; stands for the list where that is left out.
+        prefix: what stands before the list, as in `of kind `.
+    """
+    hint = guess(value, names)
+    wanted = one if hint and len(names) > FEW else prefix + listed(list(names))
+    return f"must be {wanted}, but is {shown(value)}{hint}"
 
 
 def guess(word: Any, names: Collection[str]) -> str:
@@ -39,6 +56,11 @@ def by_kind(measures: Sequence[str]) -> str:
     for kind, _, task in (name.partition(" ") for name in measures):
         tasks.setdefault(kind, []).extend([task] if task else [])
     return ", ".join(kind + (f" ({', '.join(names)})" if names else "") for kind, names in tasks.items())
+
+
+def share(percentage: float | str) -> str:
+    """A percentage as a share: 0.014 for 1.4, without the rounding of a binary division."""
+    return number(float(Decimal(str(percentage)) / 100))
 
 
 def number(value: float) -> str:

@@ -5,7 +5,6 @@ A = arms, S = seeds, K = positions: layers, steps or groups.
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from pandas import DataFrame
 
 from ablations.effects import Quantity
 from ablations.errors import ResultsError
+from ablations.produced_groups import matches
 from reports.numbers import several
 
 Array = NDArray[np.float64]
@@ -194,7 +194,7 @@ def _with_groups(rows: Rows, of: Quantity, arms: Iterable[str]) -> Quantity:
     if not of.groups or there <= {None}:  # no rows at all: for the caller to say
         return of
     lists = [groups for groups in (of.groups, of.or_groups) if groups]
-    lacking = [[name for name in own if not any(_matches(group or "", name) for group in there)] for own in lists]
+    lacking = [[name for name in own if not any(matches(group or "", name) for group in there)] for own in lists]
     for groups, missing in zip(lists, lacking, strict=True):
         if not missing:
             return of.model_copy(update={"groups": groups, "or_groups": ()})
@@ -249,15 +249,7 @@ def _wanted(group: str | None, of: Quantity) -> bool:
         return group is None
     if group is None:
         return False
-    return any(_matches(group, name) for name in of.groups) and not any(
-        _matches(group, name) for name in of.without
-    )
-
-
-@cache
-def _matches(group: str, pattern: str) -> bool:
-    """Whether it is that group; a star stands for letters other than / and @, so not for a part of a group."""
-    return re.fullmatch(re.escape(pattern).replace(r"\*", "[^/@]*"), group) is not None
+    return any(matches(group, name) for name in of.groups) and not any(matches(group, name) for name in of.without)
 
 
 def _expected(

@@ -28,7 +28,7 @@ name: x
 version: 1
 data: {kind: language}
 objective: {kind: masked_lm}
-arms: {mlm: {}}
+arms: {mlm: {}, clm: {}}
 seeds: [0]
 claims: [first]
 """
@@ -49,7 +49,6 @@ def test_a_good_file_is_its_claims(tmp_path):
     assert claim.parts["both-sides-help"].arm == "clm"
 
 
-KINDS = "difference, trend, shape, share, two_by_two, optimum, crossing or apart"
 VERDICTS = "supported, contradicted, equivalent or open"
 CHARACTERS = (
     "lower-case letters, digits and ._- and start with a letter or a digit (200 characters at most), because it "
@@ -67,7 +66,7 @@ BAD = [
     (
         "kind: difference",
         "kind: diference",
-        f'8:20: claims.effect must be of kind {KINDS}, but is "diference"; did you mean difference?',
+        '8:20: claims.effect must be one of 8 kinds, but is "diference"; did you mean difference?',
     ),
     ("metric: loss", "metrc: loss", "8:58: claims.effect.of.metrc is unknown; did you mean metric?"),
     (
@@ -165,9 +164,8 @@ def test_the_wrong_form_of_one_part_hides_nothing_of_another(tmp_path):
         "9:52: claims.effects.wrong-form.of.measure must be a measure of the table of results, but is "
         '"validatoin"; did you mean validation?',
         "9:89: claims.effects.wrong-form.mius is unknown; did you mean minus?",
-        "10:71: claims.effects.wrong-arm.of.metric must be a metric of validation, which has loss, perplexity, "
-        "objective_loss, bleu, chrf, pair_accuracy, observed_clean, observed_replaced and recovered_replaced, but "
-        'is "los"; did you mean loss?',
+        '10:71: claims.effects.wrong-arm.of.metric must be a metric of validation, but is "los"; did you mean '
+        "loss?",
         "10:82: claims.effects.wrong-arm uses n1, which is not in claims.needs.arms; add it there",
         "11:22: claims.smallest_effect must be greater than 0, but is -1; raise it",
         '15:11: claims has the name "both-sides-help" twice; each may be there once',
@@ -231,10 +229,11 @@ def test_an_experiment_that_a_claim_sends_its_readers_to_must_be_there(tmp_path)
     with pytest.raises(SpecProblems) as error:
         claimfile.load(path)
     assert str(error.value) == f"{sentence}did you mean spec.yaml?"
+    first_text = first.read_text(encoding="utf-8")
     first.rename(tmp_path / "other.yaml")
     remedy = "name a spec beside the folder of claims, or leave it out"
     assert problems_of(tmp_path / "other.yaml") == [f"{sentence}{remedy}"]
-    (tmp_path / "specc.yaml").touch()
+    (tmp_path / "specc.yaml").write_text(first_text, encoding="utf-8")
     assert specfile.load(tmp_path / "other.yaml").claims == ("first",)
 
 
@@ -282,7 +281,7 @@ def test_a_key_that_came_later_and_says_nothing_leaves_the_hash_as_it_was(tmp_pa
     spelt = claimfile.load(write(tmp_path, GOOD.replace("metric: loss", "metric: loss, or_groups: []")))
     assert plain.digests == spelt.digests
     given = claimfile.load(
-        write(tmp_path, GOOD.replace("metric: loss", "metric: loss, groups: [a], or_groups: [b]"))
+        write(tmp_path, GOOD.replace("metric: loss", "metric: loss, groups: [masked], or_groups: [kept]"))
     )
     assert plain.digests != given.digests
     assert plain.digests["both-sides-help"] == ("264a24512143c753de52f17c3c266962f3d11dc2fcab98c718adff70fd5e2269")

@@ -277,7 +277,10 @@ def test_a_spec_without_claims_says_how_to_name_them(spec, tmp_path):
     spec.write_text(SPEC.replace("claims: [first]\n", ""))
     result = ablate("claims", spec, "--out", tmp_path / "out")
     assert result.exit_code == 2
-    assert result.stderr == f"{spec}: the spec names no claims; add them, as in `claims: [article]`.\n"
+    assert (
+        result.stderr
+        == f"{spec}: the spec names no claims; add them, as in `claims: [article]`, or begin with --new.\n"
+    )
 
 
 def test_what_stands_beside_a_claim_is_shown_where_it_is_measured_and_missed_by_nobody(tmp_path):

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from ablations.measures.groups import RANK_BOUNDS, equal_parts, groups
+from ablations.measures.groups import equal_parts, groups
 from ablations.measures.sample import NO_LABEL, ranks, whole_sentences
+from ablations.measures.settings import RANK_BOUNDS
 
 
 def sample(ids, labels=None, names=None):

@@ -6,11 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablations.measures.sample import NO_LABEL, Sample
-from ablations.measures.settings import Grouping
+from ablations.measures.settings import RANK_BOUNDS, Grouping
 from lightning_modules.randomness import derive
-
-RANK_BOUNDS = (10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000)
-"""Last frequency ranks of the groups of Voita et al. 2019, section 5.2."""
 
 
 def groups(sample: Sample, by: Grouping) -> Iterator[tuple[str, NDArray[np.int64]]]:

@@ -8,6 +8,9 @@ from ablations.repeats import refuse_repeated
 from lightning_modules.config import InputFormat, Settings, WordOrder
 
 Grouping = Literal["frequency", "part_of_speech"]
+RANK_BOUNDS = (10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000)
+"""Last frequency ranks of the groups of Voita et al. 2019, section 5.2."""
+
 About = Literal["input", "previous", "next", "output"]
 
 

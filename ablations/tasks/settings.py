@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from ablations.measures.settings import MeasureSettings
 from ablations.tasks.catalogue import TASKS, Split, Task, chosen
-from ablations.wording import listed, shown
+from ablations.wording import listed, must_be
 
 Effort = Literal["quick", "full"]
 
@@ -20,7 +20,7 @@ EXAMPLES: Mapping[Effort, int] = MappingProxyType({"quick": 1_000, "full": 10_00
 
 def _known(name: str) -> str:
     if name not in TASKS:
-        raise ValueError(f"must be one of {listed(list(TASKS), 'and')}, but is {shown(name)}")
+        raise ValueError(must_be(name, TASKS, one="a task"))
     return name
 
 
