@@ -14,7 +14,7 @@ from lightning_modules.checkpoint import read_checkpoint
 from lightning_modules.config import RunSettings
 from lightning_modules.encoder import LAYER_NORM_EPSILON
 from lightning_modules.errors import AblationsError
-from lightning_modules.files import atomic, write_json
+from lightning_modules.files import atomic, make_folder, write_json
 from lightning_modules.run_directory import RunDirectory
 from lightning_modules.vocabulary import END, MASK, PAD, SPECIAL_TOKENS, START
 
@@ -52,6 +52,7 @@ def export(run_dir: Path, folder: Path) -> str:
         ExportError: a run with something that BERT's classes do not have: `norm: pre`, a narrower sight than both
             sides or left, or an objective that is no Transformer's or has two streams.
         CheckpointError: the run has no checkpoint that can be read.
+        FilesError: the folder cannot be written.
     """
     directory = RunDirectory(run_dir)
     run = directory.settings()
@@ -72,7 +73,7 @@ def export(run_dir: Path, folder: Path) -> str:
         )
     state = read_checkpoint(directory.last_checkpoint)["state_dict"]
     tensors = bert_state(state, run)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with atomic(folder / "model.safetensors") as temporary:
         temporary.write_bytes(save(tensors, metadata={"format": "pt"}))
     write_json(folder / "config.json", bert_config(run, vocab_size=state["encoder.tokens.weight"].shape[0]))

@@ -16,10 +16,9 @@ from lightning_modules.data.tokens import prepare
 from lightning_modules.export import export, write_tokenizer
 from lightning_modules.files import write_json
 from lightning_modules.objectives import build
-from lightning_modules.run_directory import RunDirectory
 from lightning_modules.train import start
 from lightning_modules.vocabulary import END, MASK, SPECIAL_TOKENS, START
-from tests.conftest import SECTIONS
+from tests.conftest import SECTIONS, run_folder
 
 transformers = pytest.importorskip("transformers", reason="the extra [hf] is not installed")
 
@@ -115,10 +114,7 @@ def test_fill_mask_predicts_what_the_run_predicts(tmp_path):
         }
     )
     tokens = prepare(run.data, data_root=tmp_path, store=tmp_path / "out" / "tokens")
-    directory = RunDirectory(tmp_path / "out" / "runs" / "mlm-s0-0000000000")
-    directory.path.mkdir(parents=True)
-    described = {"run_id": "0000000000", "arm": "mlm", "seed": 0, "tokens": tokens.address}
-    write_json(directory.path / "run.json", described | {"settings": run.model_dump(mode="json")})
+    directory = run_folder(run, tokens, out=tmp_path / "out")
     start(directory, data_root=tmp_path, accelerator="cpu", threads=1, stop=StopRequest())
     export(directory.path, tmp_path / "exported")
     ours = build(run, tokens).eval()
