@@ -23,6 +23,7 @@ from ablations.measures.labels import token_labels, with_texts
 from ablations.measures.sample import Sample
 from ablations.wording import listed, several
 from lightning_modules.data.treebank import LabelledSentence, read_treebank
+from lightning_modules.files import make_folder
 
 Say = Callable[[str], None]
 
@@ -104,6 +105,7 @@ def analyse(
             the labels are of other sentences; a measure asks for what is not known, or none is possible; or the
             folder of results is an experiment's or another model's.
         DataError: text or labels are missing or damaged.
+        FilesError: the folder of results cannot be written to.
     """
     analysis_measures.require_known(measures or (), labelled=labels is not None)
     gold = _gold(text, labels=labels, column=column)
@@ -111,6 +113,7 @@ def analyse(
     say(f"loading {folder}")
     model = load(folder)
     analysis_folder.require_own(target, model)
+    make_folder(target)  # before anything is measured that could not be kept
     if tokens is None:
         tokens = analysis_measures.usual_tokens(width=model.width, layers=model.layers + 1)
     read = _read(model, text, gold=gold, column=column, tokens=tokens, say=say)

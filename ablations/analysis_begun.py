@@ -18,7 +18,7 @@ from ablations import results
 from ablations.analysis_measures import StateMeasure
 from ablations.analysis_rows import Row
 from ablations.measured import key
-from lightning_modules.files import explained, read_json, write_json
+from lightning_modules.files import explained, make_folder, read_json, write_json
 
 
 class Measured(NamedTuple):
@@ -49,8 +49,7 @@ class Begun:
 
     def keep(self, run_id: str, settings: StateMeasure, measured: Measured) -> None:
         """Write it down."""
-        with explained(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         records = results.table(measured.rows).astype(object).to_dict("records")  # Python's own numbers
         rows = [{name: value for name, value in row.items() if pd.notna(value)} for row in records]
         write_json(self._path(run_id, settings), measured._asdict() | {"rows": rows})

@@ -16,7 +16,7 @@ from ablations.errors import MeasureError
 from ablations.hugging_face import HuggingFaceModel
 from ablations.measures.settings import StateSettings
 from ablations.wording import several
-from lightning_modules.files import atomic, explained, read_json, write_json
+from lightning_modules.files import atomic, make_folder, read_json, write_json
 from lightning_modules.provenance import now, provenance
 
 LONGEST_NAME = 200
@@ -138,8 +138,7 @@ def write(
     Raises:
         FilesError: it cannot be written to.
     """
-    with explained(target):
-        target.mkdir(parents=True, exist_ok=True)
+    make_folder(target)
     spec = _spec(told, measures)
     with atomic(target / "spec.yaml") as temporary:
         temporary.write_bytes(spec)

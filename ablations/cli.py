@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
+from ablations.given_paths import GivenPath, PathCommand
+
 GOOD, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -16,6 +18,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 class Ablate(click.Group):
     """Prints an error that a user can act on as its sentence, without a traceback."""
+
+    command_class = PathCommand
 
     def invoke(self, ctx: click.Context) -> Any:
         from lightning_modules.errors import AblationsError
@@ -48,13 +52,13 @@ def main() -> None:
     """
 
 
-spec_argument = click.argument("spec", type=click.Path(path_type=Path))
-out_option = click.option(
-    "--out", type=click.Path(path_type=Path), default="out", show_default=True, help="Output root."
-)
+FILE, FOLDER = GivenPath(readable=False), GivenPath(file_okay=False)
+
+spec_argument = click.argument("spec", type=FILE)
+out_option = click.option("--out", type=FOLDER, default="out", show_default=True, help="Output root.")
 data_root_option = click.option(
     "--data-root",
-    type=click.Path(path_type=Path),
+    type=GivenPath(exists=True, file_okay=False),
     default=".",
     show_default=True,
     help="Where relative paths of a spec's data start.",
@@ -77,12 +81,12 @@ json_option = click.option("--json", "as_json", is_flag=True, help="For machines
 
 
 @main.command()
-@click.argument("specs", metavar="SPEC...", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("specs", metavar="SPEC...", nargs=-1, type=FILE)
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of spec files, for editors.")
 @click.option("--claims-schema", is_flag=True, help="Print that of files of claims.")
 @click.option(
     "--data-root",
-    type=click.Path(path_type=Path),
+    type=FILE,
     help="Also look for the files that specs name; their relative paths start here.",
 )
 def validate(specs: tuple[Path, ...], schema: bool, claims_schema: bool, data_root: Path | None) -> None:
@@ -208,7 +212,7 @@ def run(
 
 
 @main.command()
-@click.argument("spec", required=False, type=click.Path(path_type=Path))
+@click.argument("spec", required=False, type=FILE)
 @out_option
 @data_root_option
 @json_option
@@ -317,8 +321,8 @@ def report(spec: Path, out: Path, data_root: Path) -> None:
 
 
 @main.command()
-@click.argument("before", metavar="A", type=click.Path(path_type=Path))
-@click.argument("after", metavar="B", type=click.Path(path_type=Path))
+@click.argument("before", metavar="A", type=FILE)
+@click.argument("after", metavar="B", type=FILE)
 @out_option
 @json_option
 def diff(before: Path, after: Path, out: Path, as_json: bool) -> None:
@@ -339,8 +343,8 @@ def diff(before: Path, after: Path, out: Path, as_json: bool) -> None:
 
 
 @main.command()
-@click.argument("run_dir", type=click.Path(path_type=Path))
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("run_dir", type=FOLDER)
+@click.argument("folder", metavar="DIR", type=FOLDER)
 def export(run_dir: Path, folder: Path) -> None:
     """Write a trained run as a Hugging Face folder that stock classes load."""
     from lightning_modules.export import export as write_folder
@@ -349,11 +353,11 @@ def export(run_dir: Path, folder: Path) -> None:
 
 
 @main.command()
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--text", type=click.Path(path_type=Path), required=True, help="Sentences: a table, or a line each.")
+@click.argument("folder", type=FOLDER)
+@click.option("--text", type=FILE, required=True, help="Sentences: a table, or a line each.")
 @click.option(
     "--labels",
-    type=click.Path(path_type=Path),
+    type=FILE,
     help="A treebank of the very same sentences: CoNLL-U or parquet.",
 )
 @click.option("--column", help="Of a table; needed where several have text and none is called text.")
@@ -366,7 +370,7 @@ def export(run_dir: Path, folder: Path) -> None:
 @click.option(
     "--measures",
     "asked",
-    type=click.Path(path_type=Path),
+    type=FILE,
     help="A YAML file with `measures` as in a spec, and their settings; else all that read states.",
 )
 @click.option("--name", help="Of the folder of results, under the output root; else the model's.")

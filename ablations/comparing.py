@@ -17,7 +17,7 @@ from ablations.measured import checkpoints, key
 from ablations.measures.settings import RunDistanceSettings
 from ablations.runs import PlannedRun
 from ablations.wording import several
-from lightning_modules.files import atomic
+from lightning_modules.files import atomic, make_folder
 
 Say = Callable[[str], None]
 
@@ -193,6 +193,6 @@ def _put(folder: Path, new: pd.DataFrame) -> None:
     if len(before):
         again = pd.MultiIndex.from_frame(before[same]).isin(pd.MultiIndex.from_frame(new[same]))
         new = pd.concat([before[~again], new], ignore_index=True)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with atomic(folder / "comparisons.parquet") as temporary:
         new.to_parquet(temporary, index=False)

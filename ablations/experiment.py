@@ -16,7 +16,7 @@ from ablations.spec import Experiment
 from lightning_modules.config import Data, RunSettings
 from lightning_modules.data import tokens
 from lightning_modules.data.tokens import Tokens
-from lightning_modules.files import explained, read_json
+from lightning_modules.files import read_json
 from lightning_modules.run_directory import RunDirectory
 
 
@@ -115,8 +115,6 @@ class Workspace:
         """Keep plan and spec in the experiment's folder."""
         from ablations import measured
 
-        with explained(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
         arms = {item.run.arm: item.run.settings for item in self.planned}
         there = {own for item in self.planned for own in measured.rows(item.directory.path)["key"]}
         notices = caveats(

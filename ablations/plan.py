@@ -17,7 +17,7 @@ from ablations.runs import PlannedRun
 from ablations.spec import Experiment
 from ablations.wording import by_kind, listed
 from lightning_modules.config import Data, parameters
-from lightning_modules.files import atomic, read_json, write_json
+from lightning_modules.files import atomic, make_folder, read_json, write_json
 from lightning_modules.provenance import now
 
 USUAL_VALIDATION = ValidationText(tokens=50_000, sentences=2_500)
@@ -243,7 +243,7 @@ def write(
     An unchanged plan keeps the date of its first writing, unchanged runs what was known of text that is gone.
     A file of claims keeps the hashes it had when the first run started, whatever becomes of it later.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     text = spec.read_bytes()
     spec_sha256 = hashlib.sha256(text).hexdigest()
     path = folder / "plan.json"

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ablations.errors import ResultsError
-from lightning_modules.files import atomic, explained
+from lightning_modules.files import atomic, make_folder
 
 COLUMNS: dict[str, str] = {
     "experiment": "string",
@@ -142,8 +142,7 @@ def write_whole(path: Path, data: bytes) -> None:
     Raises:
         FilesError: the disk is full, or the place cannot be written to.
     """
-    with explained(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with atomic(path) as temporary:
         temporary.write_bytes(data)
 

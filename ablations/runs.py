@@ -16,7 +16,7 @@ from ablations.spec import Run
 from lightning_modules.config import Data, RunSettings
 from lightning_modules.config.masking import Cloze, Generic
 from lightning_modules.data import tokens
-from lightning_modules.files import write_json
+from lightning_modules.files import make_folder, write_json
 from lightning_modules.run_directory import RunDirectory
 
 IDENTITY_VERSION = 4
@@ -97,7 +97,7 @@ def create(planned: PlannedRun) -> None:
     path = planned.directory.path
     if (path / "run.json").exists():
         return
-    path.mkdir(parents=True, exist_ok=True)
+    make_folder(path)
     write_json(path / "run.json", description(planned))
 
 

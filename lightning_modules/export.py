@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from safetensors.torch import save
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.pre_tokenizers import ByteLevel, Metaspace, Sequence
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 
@@ -14,9 +15,9 @@ from lightning_modules.config import RunSettings
 from lightning_modules.config.objectives import OBJECTIVES
 from lightning_modules.encoder import LAYER_NORM_EPSILON
 from lightning_modules.errors import AblationsError
-from lightning_modules.files import atomic, write_json
+from lightning_modules.files import atomic, make_folder, write_json
 from lightning_modules.run_directory import RunDirectory
-from lightning_modules.vocabulary import END, PAD, SPECIAL_TOKENS, START
+from lightning_modules.vocabulary import END, MASK, PAD, SPECIAL_TOKENS, START
 
 EXPORTED = [get_args(each.model_fields["kind"].annotation)[0] for each in OBJECTIVES if each.stock_class]
 """Objectives that a stock class can hold."""
@@ -45,6 +46,7 @@ def export(run_dir: Path, folder: Path) -> str:
         ExportError: a run with something that BERT's classes do not have: `norm: pre`, a narrower sight than both
             sides or left, or an objective that is no Transformer's or has two streams.
         CheckpointError: the run has no checkpoint that can be read.
+        FilesError: the folder cannot be written.
     """
     directory = RunDirectory(run_dir)
     run = directory.settings()
@@ -65,12 +67,12 @@ def export(run_dir: Path, folder: Path) -> str:
         )
     state = read_checkpoint(directory.last_checkpoint)["state_dict"]
     tensors = bert_state(state, run)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with atomic(folder / "model.safetensors") as temporary:
         temporary.write_bytes(save(tensors, metadata={"format": "pt"}))
     write_json(folder / "config.json", bert_config(run, vocab_size=state["encoder.tokens.weight"].shape[0]))
     store = directory.path.absolute().parent.parent / "tokens" / directory.description()["tokens"]
-    _write_tokenizer(store / "tokenizer.json", folder, max_length=run.data.max_length)
+    write_tokenizer(store / "tokenizer.json", folder, max_length=run.data.max_length)
     return run.objective.stock_class
 
 
@@ -129,17 +131,39 @@ def bert_state(state: dict[str, Tensor], run: RunSettings) -> dict[str, Tensor]:
     return {name: tensor.contiguous() for name, tensor in named.items()}
 
 
-def _write_tokenizer(source: Path, folder: Path, *, max_length: int) -> None:
+def write_tokenizer(source: Path, folder: Path, *, max_length: int) -> None:
+    """Write our tokenizer as one that knows the special tokens where they stand in a text.
+
+    All other text gets the ids that it gets in training. The mask swallows the space before it, as RoBERTa's does,
+    and what stands behind the mask gets no space of its own: the pieces around the mask are those that they are
+    around a word.
+    """
     tokenizer = Tokenizer.from_file(str(source))
+    # ByteLevel would put a space before all that follows a special token; Metaspace puts one before the text.
+    tokenizer.pre_tokenizer = Sequence(
+        [Metaspace(replacement=" ", prepend_scheme="first", split=False), ByteLevel(add_prefix_space=False)]
+    )
+    special = [
+        AddedToken(name, lstrip=i == MASK, normalized=False, special=True) for i, name in enumerate(SPECIAL_TOKENS)
+    ]
+    tokenizer.add_special_tokens(special)
     start, end = SPECIAL_TOKENS[START], SPECIAL_TOKENS[END]
     tokenizer.post_processor = TemplateProcessing(
-        single=f"{start} $A {end}", special_tokens=[(start, START), (end, END)]
+        single=f"{start} $A {end}",
+        pair=f"{start} $A {end} $B:1 {end}:1",
+        special_tokens=[(start, START), (end, END)],
     )
-    names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+    written = json.loads(tokenizer.to_str())
     with atomic(folder / "tokenizer.json") as temporary:
-        temporary.write_text(json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False), encoding="utf-8")
+        temporary.write_text(json.dumps(written, ensure_ascii=False), encoding="utf-8")
+    names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
     write_json(
         folder / "tokenizer_config.json",
-        {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": max_length}
+        {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_max_length": max_length,
+            "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        }
+        | {"added_tokens_decoder": {str(token.pop("id")): token for token in written["added_tokens"]}}
         | dict(zip(names, SPECIAL_TOKENS, strict=True)),
     )

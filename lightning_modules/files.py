@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import secrets
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,6 +29,8 @@ _REMEDIES = {
     errno.EISDIR: ("there is a folder of that name", "move the folder away"),
     errno.ENOTDIR: ("a part of its path is no folder", "move the file in the way"),
     errno.EEXIST: ("a file of that name is in the way", "move the file away"),
+    errno.ENAMETOOLONG: ("its name is too long", "choose a shorter one"),
+    errno.ELOOP: ("a link on the way leads back to itself", "remove the link"),
     errno.ENOLCK: ("the file system has no locks", "choose a folder on another file system"),
 }
 
@@ -56,6 +59,21 @@ def atomic(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder that is to be written to, and the folders above it, where they are missing.
+
+    Raises:
+        FilesError: the folder cannot be made, or not be written to.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path).close()
+    except OSError as error:
+        remedies = {errno.ENOENT: ("no folder can be made there", "choose another folder")} | _REMEDIES
+        reason, remedy = remedies.get(error.errno or 0, (str(error), "choose another folder"))
+        raise FilesError(f"{path} cannot be written: {reason}; {remedy}, then start again.") from error
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -114,21 +132,26 @@ def explained(path: Path, *aliases: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError) as error:
-        refusal = _refusal(error, (path, *aliases))
-        if refusal is None:
+        refused = _refused(error, (path, *aliases))
+        if refused is None:
             raise
-        reason, remedy = refusal
+        reason, remedy = refused
         raise FilesError(f"{path} cannot be written: {reason}; {remedy}, then start again.") from error
 
 
-def _refusal(error: BaseException | None, paths: tuple[Path, ...]) -> tuple[str, str] | None:
+def refusal(error: OSError) -> tuple[str, str] | None:
+    """What the operating system refuses and what a user can do; None for what is no matter of disks and rights."""
+    return _REMEDIES.get(error.errno or 0)
+
+
+def _refused(error: BaseException | None, paths: tuple[Path, ...]) -> tuple[str, str] | None:
     """Reason and remedy, from the error or from one that it was raised over."""
     while error is not None and not isinstance(error, FilesError):
-        if isinstance(error, OSError) and error.errno in _REMEDIES:
+        if isinstance(error, OSError) and (found := refusal(error)):
             ours = error.filename is None or any(
                 Path(os.fsdecode(error.filename)).is_relative_to(p) for p in paths
             )
-            return _REMEDIES[error.errno] if ours else None
+            return found if ours else None
         error = error.__cause__ or error.__context__
     return None
 
