@@ -82,19 +82,13 @@ def origin() -> dict[str, Any]:
     return found
 
 
-def run(
-    model: HuggingFaceModel, *, arm: str, seed: int, normalised: bool, origin: dict[str, Any]
-) -> dict[str, Any]:
-    """What the plan says of a model: what it is, in place of a run's folder.
-
-    Args:
-        normalised: whether there are states after a final norm too.
-    """
+def run(model: HuggingFaceModel, *, arm: str, seed: int, origin: dict[str, Any]) -> dict[str, Any]:
+    """Return the plan's record of a model, which has no run's folder."""
     encoder = {
         "num_hidden_layers": model.layers,
         "hidden_size": model.width,
         "num_attention_heads": model.heads,
-        "final_norm": normalised,
+        "final_norm": model.final_norm is not None,
     }
     return {
         "run_id": model.run_id,
@@ -103,11 +97,12 @@ def run(
         "seed": seed,
         "max_steps": model.step,
         "parameters": model.parameters,
+        "state": "done",
         "analysed": {"settings": {"encoder": encoder}, "provenance": origin},
     }
 
 
-def data_record(text: Path, *, sentences: int, cut: int, ids: int | None) -> dict[str, Any]:
+def data_record(text: Path, *, sentences: int, cut: int, ids: int) -> dict[str, Any]:
     """What the plan says of the text."""
     return {
         "content_sha256": digest(text),

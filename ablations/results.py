@@ -38,9 +38,6 @@ COLUMNS: dict[str, str] = {
 }
 """Every column in its order, and its pandas type. Capital Int64 may be null."""
 
-AFTER_NORM = "after final norm"
-"""Group, or the end of a group's name, of rows that read the last layer's states after the model's final norm."""
-
 REQUIRED = ("run_id", "arm", "seed", "measure", "metric")
 """Columns that are never null."""
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,7 +11,6 @@ from pandas import DataFrame
 
 from ablations.results import COLUMNS
 from reports import svg
-from reports.after_norm import after_norm
 from reports.by_setting import by_setting
 from reports.curves import choose
 from reports.distances import choose_pairs, run_distance
@@ -129,9 +127,7 @@ def _drawn(table: DataFrame, panel: dict[str, Any], *, ax: Axes, arms: Sequence[
         return ax, choose_steps(table, arm=panel["arm"], group=panel["group"], **chosen)
     chosen |= {"group": panel["group"], "axis": panel["axis"]}
     by_arm(table, ax=ax, arms=arms, **chosen)
-    rows, axis = choose(table, **chosen), chosen.pop("axis")
-    after = after_norm(table, **chosen) if axis is None else rows[:0]
-    return ax, pd.concat([rows, after]) if len(after) else rows
+    return ax, choose(table, **chosen)
 
 
 def _moved_below(ax: Axes, legend: Legend, *, columns: bool) -> int:

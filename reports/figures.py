@@ -15,7 +15,6 @@ from textwrap import wrap
 from matplotlib.axes import Axes
 from pandas import DataFrame
 
-from reports.after_norm import after_norm, mark_after_norm
 from reports.axes import AXES, Axis, own_axis
 from reports.curves import Curve, choose, curves, order
 from reports.lines import Line, Look, draw_lines
@@ -90,9 +89,6 @@ def by_arm(
         label_layers(ax, rows["x"].tolist(), leads=leads_on(measure, metric))
     else:
         ax.set_xlabel(AXES[along].label)
-    if axis is None and along == "layer":
-        after = after_norm(table, measure=measure, metric=metric, group=group)
-        mark_after_norm(after, ax=ax, styles=styles, place=int(rows["x"].max()) + 1)
     if axis in ("step", "examples"):
         spread_out(ax, rows["x"].astype(int).tolist())
     ax.set_ylabel(axis_label(measure, metric, group) if axis is None else task_axis_label(measure, metric, group))

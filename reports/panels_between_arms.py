@@ -6,7 +6,6 @@ from typing import Any
 import pandas as pd
 from pandas import DataFrame
 
-from reports.after_norm import after_norm, note_after_norm
 from reports.axes import common_steps, is_about, own_axis
 from reports.curves import Curve, choose, curve, curves, learned, order, with_columns
 from reports.descriptions import lines_in_words
@@ -94,9 +93,7 @@ def _arm_panel(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[s
     known = curves(table, measure=measure, metric=metric, arms=arms, group=group, axis=axis)
     points = points_of(chosen, shown, line="arm", names=[curve.arm for curve in known])
     panel = blank_panel(text, shown, place=place)
-    after = after_norm(table, measure=measure, metric=metric, group=group)
     return panel | {
-        "notes": [note_after_norm(after, measure=measure, metric=metric, title=panel["title"], arms=arms)],
         "description": lines_in_words(points, line="arm", digits=panel["digits"]),
         "curves": [facts(curve) for curve in known],
         "without_rows": [arm for arm in arms if arm not in {curve.arm for curve in known}],

@@ -230,7 +230,7 @@ def _encoder(runs: list[Run]) -> str:
     who, its = ("The encoder has", "its") if one else ("Encoders have", "their")
     of_heads = f" with {_either(heads, 'head')}" if heads else ""
     normed = any(encoder.get("final_norm") for encoder in encoders)
-    after = f" States are those before {its} final norm; hollow marks behind the last layer are after it."
+    after = f" States are those before {its} final norm."
     shape = f"{_either(layers, 'layer')} of width {_either(width)}{of_heads}"
     return f"{who} {shape}.{after if normed else ''}"
 
