@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from reports.claim_texts import ROUNDING, probability, seeds_for_all, significant
+from reports.claim_texts import probability, seeds_for_all, significant
 from reports.numbers import count, is_absent, listed, several
 from reports.power import MOST_SEEDS
+from reports.statistics import ROUNDING
 from reports.verdicts import FEWEST_SEEDS
 
 Direction = Literal["higher", "either"]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from reports.claim_texts import claim_rule, part_rule
 from reports.power import power
 from reports.seed_effects import SeedEffects
 from reports.seed_tests import t_interval
@@ -20,8 +21,14 @@ def one(values, *, smallest=0.1, level=0.05, **more):
     """The single part of a claim."""
     judged = judge({"it": seeds(values, **more)}, {"it": smallest}, level=level)
     assert judged.verdict == judged.parts["it"].verdict
-    assert judged.rule == judged.parts["it"].rule
+    direction = more.get("direction", "higher")
+    assert claim_rule(judged, {"it": direction}) == part_rule(judged.parts["it"], direction, ways=1)
     return judged.parts["it"]
+
+
+def words(judged):
+    """The rule that decided a claim whose parts all say which is more."""
+    return claim_rule(judged, dict.fromkeys(judged.parts, "higher"))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +73,7 @@ def one(values, *, smallest=0.1, level=0.05, **more):
 )
 def test_each_verdict_says_which_rule_fired(values, smallest, verdict, rule):
     part = one(values, smallest=smallest)
-    assert (part.verdict, part.rule) == (verdict, rule)
+    assert (part.verdict, part_rule(part, "higher", ways=1)) == (verdict, rule)
 
 
 def test_a_part_has_its_interval_its_seeds_and_what_they_could_see():
@@ -101,7 +108,7 @@ def test_close_to_a_bound_nothing_is_too_small_to_matter(values, verdict, rule):
     """A share of 0.57 is as close to 0.6 as one of 0.63, and neither says that nothing is kept."""
     assert one(FIVE - 0.93, smallest=0.3).verdict == "equivalent"  # the counter-example, without a bound
     found = one(values, bounded=True)
-    assert (found.verdict, found.rule) == (verdict, rule)
+    assert (found.verdict, part_rule(found, "higher", ways=1)) == (verdict, rule)
     assert np.isnan(found.p_equivalent)
     assert one(FIVE - 0.93, smallest=0.3, bounded=True).verdict == "undecided"
 
@@ -136,7 +143,7 @@ def test_a_condition_that_is_not_borne_out_leaves_the_claim_open_whatever_its_pa
         for condition in (-FIVE, FIVE - 1):
             found = judged(condition, part)
             assert (found.verdict, found.deciding) == ("undecided", "knows-its-task")
-    assert judged(-FIVE, FIVE).rule == (
+    assert words(judged(-FIVE, FIVE)) == (
         "nothing can be said, as knows-its-task is not borne out: the 95% interval lies below 0"
     )
     assert judged(FIVE[:2], -FIVE).verdict == "insufficient evidence"
@@ -146,11 +153,11 @@ def test_a_condition_that_is_not_borne_out_leaves_the_claim_open_whatever_its_pa
 
 def test_conditions_are_not_counted_among_the_parts():
     parts = {"given": seeds(FIVE - 0.4, condition=True), "it": seeds(-FIVE)}
-    assert judge(parts, dict.fromkeys(parts, 0.001), level=0.05).rule == "the 95% interval lies below 0"
+    assert words(judge(parts, dict.fromkeys(parts, 0.001), level=0.05)) == "the 95% interval lies below 0"
     parts |= {"it": seeds(FIVE), "more": seeds(FIVE + 5)}
     found = judge(parts, dict.fromkeys(parts, 0.001), level=0.05)
     assert found.deciding == "it"  # though the condition holds less clearly
-    assert found.rule.startswith("all 2 parts hold; the weakest is it: ")
+    assert words(found).startswith("all 2 parts hold; the weakest is it: ")
 
 
 def test_a_condition_takes_nothing_from_the_level_at_which_parts_refute():
@@ -165,16 +172,18 @@ def test_a_trend_must_hold_for_page_too():
     assert one(FIVE, page=0.01).verdict == "supported"
     found = one(FIVE, page=0.2)
     assert found.verdict == "undecided"
-    assert found.rule == "the 95% interval lies above 0, but the steps do not agree (Page's test, p = 0.200)"
+    said = part_rule(found, "higher", ways=1)
+    assert said == "the 95% interval lies above 0, but the steps do not agree (Page's test, p = 0.200)"
 
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_where_no_side_is_claimed_either_will_do_beyond_what_matters(sign):
     found = one(sign * FIVE, smallest=0.5, direction="either")
-    assert (found.verdict, found.rule) == ("supported", "the 95% interval lies beyond 0.5 on one side")
+    assert found.verdict == "supported"
+    assert part_rule(found, "either", ways=1) == "the 95% interval lies beyond 0.5 on one side"
     unsure = one(sign * FIVE, smallest=0.9, direction="either")
     assert unsure.verdict == "undecided"
-    assert unsure.rule == "the 95% interval lies neither within ±0.9 nor beyond it"
+    assert part_rule(unsure, "either", ways=1) == "the 95% interval lies neither within ±0.9 nor beyond it"
     assert one(sign * FIVE, smallest=2.0, direction="either").verdict == "equivalent"
 
 
@@ -185,7 +194,7 @@ def several(**parts):
 def test_a_claim_with_parts_holds_if_all_do_and_the_weakest_speaks():
     found = several(a=FIVE, b=FIVE + 5)
     assert (found.verdict, found.deciding) == ("supported", "a")
-    assert found.rule == (
+    assert words(found) == (
         "all 2 parts hold; the weakest is a: the 95% interval lies above 0, all of it at least the 0.1 that "
         "matters"
     )
@@ -194,7 +203,7 @@ def test_a_claim_with_parts_holds_if_all_do_and_the_weakest_speaks():
 def test_one_part_refutes_it_whatever_the_others_say():
     found = several(a=FIVE, b=-FIVE, c=FIVE[:2], d=FIVE - 1)
     assert (found.verdict, found.deciding) == ("contradicted", "b")
-    assert found.rule == "1 of 4 parts hold; b is contradicted: the 98.75% interval lies below 0"
+    assert words(found) == "1 of 4 parts hold; b is contradicted: the 98.75% interval lies below 0"
 
 
 def test_one_part_that_makes_no_difference_is_enough_to_say_so():
@@ -206,7 +215,7 @@ def test_one_part_that_makes_no_difference_is_enough_to_say_so():
 def test_one_part_that_is_open_leaves_the_claim_open():
     found = several(a=FIVE, b=FIVE - 1, c=FIVE - 1.01)
     assert found.verdict == "undecided"
-    assert found.rule.startswith("1 of 3 parts hold; b (and 1 more) is undecided: ")
+    assert words(found).startswith("1 of 3 parts hold; b (and 1 more) is undecided: ")
     assert several(a=FIVE, b=FIVE[:2]).verdict == "insufficient evidence"
 
 
@@ -216,7 +225,8 @@ def test_to_refute_takes_a_level_that_is_shared_among_the_parts():
     assert one(weak).verdict == "contradicted"
     found = several(a=weak, **dict.fromkeys("bcdef", FIVE))
     assert found.verdict == "undecided"
-    assert found.parts["a"].rule == ("the 95% interval lies below 0, but to refute one of 6 parts takes 99.17%")
+    said = part_rule(found.parts["a"], "higher", ways=6)
+    assert said == "the 95% interval lies below 0, but to refute one of 6 parts takes 99.17%"
 
 
 def test_the_probability_of_a_claim_decides_with_its_level():
