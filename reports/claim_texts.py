@@ -18,7 +18,7 @@ VERDICTS = ("supported", "contradicted", "equivalent", "undecided", "insufficien
 
 FILTERS = (
     *("confidence", "counted", "effect", "expectation", "layers"),
-    *("probability", "seeds_wanted", "significant"),
+    *("probability", "seeds_for_all", "seeds_wanted", "significant"),
 )
 """Functions of this file that templates use."""
 

@@ -270,3 +270,84 @@ def test_an_effect_is_borne_out_as_often_as_its_power_says():
 
 def test_an_effect_over_chosen_layers_with_an_infinite_seed_is_no_verdict():
     assert one([np.nan, np.nan, np.nan], chosen=(1, 1, 1)).verdict == "undecided"
+
+
+# What would change a verdict --------------------------------------------------------------------------
+
+SPREAD = np.random.default_rng(3).normal(0, 1, 8)
+SPREAD -= SPREAD.mean()
+LAYERS = SPREAD + np.array([[-0.4], [0.3], [0.1]]) + np.random.default_rng(4).normal(0, 0.3, (3, 8))
+"""What each seed shows at three layers."""
+
+
+def part(mean, *, spread=SPREAD, **more):
+    return seeds(spread + mean, **more)
+
+
+def over_layers(mean):
+    """An effect at a chosen layer: what is seen at each layer moves with its mean."""
+    return part(mean, chosen=(2,) * 8, at_layers_LMS=(LAYERS + mean)[:, None])
+
+
+def judged(*, smallest=0.01, **parts):
+    return judge(parts, dict.fromkeys(parts, smallest), level=0.05)
+
+
+def bounds(found):
+    return found.supported_above, found.contradicted_below, found.equivalent_above, found.equivalent_below
+
+
+@pytest.mark.parametrize("of", [part, over_layers])
+@pytest.mark.parametrize("ways", [1, 3])
+@pytest.mark.parametrize("smallest", [0.01, 1.4, 4])
+def test_a_mean_beyond_a_bound_has_another_verdict_and_one_before_it_has_not(of, ways, smallest):
+    def verdict(mean):
+        return judged(smallest=smallest, **{f"part-{i}": of(mean) for i in range(ways)}).verdict
+
+    supported, contradicted, low, high = bounds(
+        judged(smallest=smallest, **{f"part-{i}": of(0.1) for i in range(ways)}).parts["part-0"]
+    )
+    assert contradicted < 0 < supported
+    step = 1e-6
+    assert verdict(supported + step) == "supported" != verdict(supported - step)
+    assert verdict(contradicted - step) == "contradicted" != verdict(contradicted + step)
+    if np.isfinite(low):
+        assert (verdict(low + step), verdict(high - step)) == ("equivalent", "equivalent")
+        assert "equivalent" not in (verdict(low - step), verdict(high + step))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_where_no_side_is_claimed_the_bound_holds_on_either_side_and_nothing_contradicts(sign):
+    found = judged(smallest=1, it=part(4, direction="either")).parts["it"]
+    assert np.isnan(found.contradicted_below)
+    for share, verdict in ((1.001, "supported"), (0.999, "undecided")):
+        mean = sign * share * found.supported_above
+        assert judged(smallest=1, it=part(mean, direction="either")).verdict == verdict
+
+
+def test_a_layer_that_seeds_choose_asks_for_more():
+    alone, chosen = (judged(it=of(0.1)).parts["it"] for of in (part, over_layers))
+    assert (
+        chosen.supported_above > alone.supported_above > 0 > alone.contradicted_below > chosen.contradicted_below
+    )
+
+
+def test_seeds_without_a_spread_have_no_bounds():
+    assert np.isnan(bounds(judged(it=part(1, spread=np.zeros(8))).parts["it"])).all()
+
+
+def test_to_decide_all_open_parts_takes_the_most_seeds_of_any():
+    found = judged(smallest=0.4, holds=part(9), wide=part(0.1), narrow=part(0.05, spread=SPREAD / 2))
+    each = {name: own.seeds_to_decide for name, own in found.parts.items()}
+    assert 8 < each["narrow"] < each["wide"] == found.seeds_to_decide
+    assert judged(smallest=0.4, holds=part(9)).seeds_to_decide is None
+    more_than_anybody_trains = judged(smallest=0.001, wide=part(0.1), narrow=part(0.0))
+    assert more_than_anybody_trains.seeds_to_decide is None
+
+
+def test_a_condition_that_surely_fails_is_not_mended_by_more_seeds():
+    def with_condition(mean):
+        return judged(smallest=0.4, learned=part(mean, condition=True, bounded=True), it=part(9))
+
+    assert with_condition(-9).seeds_to_decide is None
+    assert with_condition(0.2).seeds_to_decide > 8
