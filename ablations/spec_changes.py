@@ -1,11 +1,15 @@
-"""What differs between two specs, setting by setting, defaults filled in."""
+"""What differs between two specs, setting by setting, and which settings follow from others."""
 
+import functools
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from pydantic import TypeAdapter, ValidationError
+
 from ablations import grid
 from ablations.spec import Experiment
+from lightning_modules.config import RunSettings
 
 
 class Change(NamedTuple):
@@ -66,3 +70,42 @@ def _of_arms(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change
         Change(path, None if len(arms) == len(both) else tuple(arms), old, new)
         for path, old, new, arms in found.values()
     ]
+
+
+def following(settings: Mapping[str, Any]) -> list[str]:
+    """Return the paths of settings that have the value which other settings give them by default.
+
+    An example is `training.warmup_steps`, a tenth of `training.max_steps` unless given. A section that is no valid
+    one has none.
+
+    Args:
+        settings: the settings of a run as plain data, as in `run.json`.
+    """
+    written = {name: settings.get(name) for name in RunSettings.model_fields}
+    return [
+        f"{section}.{name}"
+        for section, content in written.items()
+        if isinstance(content, Mapping)
+        for name in _following(section, content)
+    ]
+
+
+def _following(section: str, content: Mapping[str, Any]) -> Iterator[str]:
+    try:
+        given = _resolved(section, content)
+        for name, field in type(given).model_fields.items():
+            if field.default_factory_takes_validated_data:
+                without = _resolved(section, {key: value for key, value in content.items() if key != name})
+                if getattr(without, name) == getattr(given, name):
+                    yield name
+    except ValidationError:
+        return
+
+
+def _resolved(section: str, content: Mapping[str, Any]) -> Any:
+    return _adapter(section).validate_json(json.dumps(content))
+
+
+@functools.cache
+def _adapter(section: str) -> TypeAdapter[Any]:
+    return TypeAdapter(RunSettings.model_fields[section].annotation)

@@ -1,4 +1,4 @@
-"""What the page says of each claim beyond its verdict, as plain data: where it is shown, what would change it."""
+"""What the page says of each claim beyond its verdict, as plain data: its plot, and where it is shown."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,6 @@ from reports.claim_texts import described
 from reports.claims import NAME
 from reports.corruptions import SHOWN
 from reports.folder import Experiment, printable
-from reports.would_change import would_change
 
 NO_CLAIM: dict[str, Any] = {"number": None, "says": None, "as_expected": None, "parts": [], "beside": []}
 """What the entry of a file that cannot be read lacks."""
@@ -30,7 +29,7 @@ def claim_entries(experiment: Experiment, said: Mapping[str, Any]) -> list[dict[
     """The entries of the claims, each with further facts.
 
     `id` is its place on the page; `plot` the files of its plot, None where it is not judged; `shown_in` the
-    figures and tables of what it reads; `would_change` a sentence.
+    figures and tables of what it reads.
 
     Args:
         experiment: to read the files of claims from.
@@ -44,11 +43,9 @@ def claim_entries(experiment: Experiment, said: Mapping[str, Any]) -> list[dict[
         while name in names:  # a file that is missing has any name, and names differ in what is left out here
             name += "_"
         names.add(name)
-        claim = claims.get(entry["name"])
-        made = NO_CLAIM | entry | {"id": name, "plot": None, "shown_in": [], "would_change": ""}
+        made = NO_CLAIM | entry | {"id": name, "plot": None, "shown_in": []}
         if "says" in entry:
-            made |= {"shown_in": _shown_in(entry, claim, said)}
-            made |= {"would_change": would_change(entry, directions=_directions(claim))}
+            made |= {"shown_in": _shown_in(entry, claims.get(entry["name"]), said)}
         if entry["verdict"] != "not run":
             made["plot"] = {kind: f"figures/{name}.{kind}" for kind in ("svg", "csv")} | {
                 "label": f"Effect of claim {entry['number'] or entry['name']}",
@@ -94,12 +91,6 @@ def _claims(experiment: Experiment) -> Iterator[Claim]:
                 yield from claimfile.load(path).claims
             except SpecProblems:
                 continue
-
-
-def _directions(claim: Claim | None) -> dict[str, Any]:
-    """Of the parts that do not say which is more."""
-    parts = claim.parts if claim else {}
-    return {name: part.direction for name, part in parts.items() if isinstance(part, Difference)}
 
 
 def _along_steps(claim: Claim | None) -> bool:

@@ -11,13 +11,14 @@ from ablations.claim import Claim
 from ablations.claimfile import Claims
 from ablations.problems import SpecProblems
 from ablations.results import write_whole
+from reports.claim_texts import claim_rule, part_rule
 from reports.contrasts import effects
 from reports.folder import Experiment, PlannedClaims
 from reports.numbers import several
 from reports.readings import NotMeasured, Rows
 from reports.seed_effects import SeedEffects
 from reports.seed_tests import holm_levels
-from reports.verdicts import ALPHA, Judgement, Part, judge, probability
+from reports.verdicts import ALPHA, Judgement, Part, judge, probability, ways_to_fail
 
 FORMAT = 1
 """Version of claims.json."""
@@ -268,8 +269,8 @@ def _entry(
     smallest = _smallest(item, item.beside)
     beside = {name: judge({name: part}, smallest, level=ALPHA).parts[name] for name, part in item.beside.items()}
     return told | {
-        "parts": [_part(name, part, item.parts[name]) for name, part in parts.items()],
-        "beside": [_part(name, part, item.beside[name]) for name, part in beside.items()],
+        "parts": [_part(name, part, item.parts[name], ways=ways_to_fail(parts)) for name, part in parts.items()],
+        "beside": [_part(name, part, item.beside[name], ways=1) for name, part in beside.items()],
     }
 
 
@@ -278,7 +279,7 @@ def _outcome(item: Measured, judgement: Judgement) -> dict[str, Any]:
     open_ended = judgement.verdict in NOT_JUDGED or expect == "open"
     return {
         "verdict": judgement.verdict,
-        "rule": judgement.rule,
+        "rule": claim_rule(judgement, {name: part.direction for name, part in item.parts.items()}),
         "as_expected": None if open_ended else judgement.verdict == expect,
         "deciding": judgement.deciding,
         **{name: getattr(decided, name) for name in OUTCOME},
@@ -288,8 +289,9 @@ def _outcome(item: Measured, judgement: Judgement) -> dict[str, Any]:
     }
 
 
-def _part(name: str, part: Part, effects: SeedEffects) -> dict[str, Any]:
-    told = {"name": name, "unit": effects.unit, "n": len(part.seeds), **part._asdict()}
+def _part(name: str, part: Part, effects: SeedEffects, *, ways: int) -> dict[str, Any]:
+    told = {"name": name, "unit": effects.unit, "n": len(part.seeds), "verdict": part.verdict}
+    told |= {"rule": part_rule(part, effects.direction, ways=ways)} | part._asdict()
     return told | {
         "left_out": list(effects.left_out),
         "chosen_layers": list(effects.chosen) if effects.chosen else None,

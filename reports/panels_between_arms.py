@@ -6,12 +6,11 @@ from typing import Any
 import pandas as pd
 from pandas import DataFrame
 
-from reports.axes import common_steps, is_about, own_axis
+from reports.axes import FEWEST_STEPS, common_steps, is_about, own_axis
 from reports.curves import Curve, choose, curve, curves, learned, order, with_columns
 from reports.descriptions import lines_in_words
 from reports.distances import MOST_ARMS, MOST_BESIDE_FIRST, Pair, choose_pairs, drawn_pairs, one_a_unit
 from reports.figure_text import FigureText, Shown
-from reports.maps import FEWEST_STEPS
 from reports.numbers import listed
 from reports.panel import Panel, blank_panel, facts, points_of, rows_shown
 from reports.task_names import are_whole, in_order

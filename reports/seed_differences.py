@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from reports.claim_texts import ROUNDING
 from reports.seed_tests import t_interval
+from reports.statistics import ROUNDING
 
 CONFIDENCE = 0.95
 """Of the intervals of differences."""

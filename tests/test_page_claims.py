@@ -205,7 +205,7 @@ def test_a_claim_stands_beside_what_was_published(folder):
     assert "Shown in Arms" in article(folder, "few")
 
 
-def test_the_parts_stand_in_a_table_with_their_tests(shown):
+def test_the_parts_stand_in_a_table_with_their_tests(shown, said):
     header, body = shown.table("The parts, all of which must hold")
     assert header[:3] == ["Part", "Verdict", "Effect [interval]"]
     names = [row[0].removesuffix(" decides") for row in body]
@@ -215,6 +215,9 @@ def test_the_parts_stand_in_a_table_with_their_tests(shown):
     assert caption in [table["caption"] for table in shown.tables]
     assert [row[header.index("Layer judged at")] for row in body] == ["\N{EN DASH}", "4", "4", "\N{EN DASH}"]
     assert {row[header.index("p (sign flips)")] for row in body} == {"0.016"}  # 2 of 2^7 patterns
+    for name in ("supported_above", "contradicted_below"):
+        written = [row[header.index(name.replace("_", " ").capitalize())] for row in body]
+        assert written == [claim_texts.significant(part[name]) for part in said["parts"]["parts"]]
     tables = [table["rows"] for table in shown.tables if table["caption"].startswith("The effect")]
     assert [" ".join(cell.split()) for cell in tables[0][2]][:2] == ["than-mt beside", "supported"]
 
@@ -456,8 +459,7 @@ def test_every_claim_we_ship_can_be_shown(number, tmp_path):
     said = {"claims": verdicts(experiment), "figures": [], "tasks": [], "corruptions": []}
     (entry,) = claim_entries(experiment, said)
     assert entry["verdict"] != "not run"
-    assert entry["would_change"].endswith(".")
-    assert "nan" not in entry["would_change"] + entry["plot"]["description"]
+    assert "nan" not in entry["plot"]["description"]
     made = draw_claim(entry)
     assert made.svg.count("<text") >= len(entry["parts"]) + len(entry["beside"])
     frame_of = pd.read_csv(io.StringIO(made.csv))
@@ -490,16 +492,16 @@ def test_markdown_says_the_same_of_claims_arms_and_runs(folder, shown, said):
     parts = rest[5]
     header, body = shown.table("The parts, all of which must hold")
     assert [row[1:3] for row in parts[1:]] == [row[1:3] for row in body]
-    assert [row[parts[0].index("Seeds to decide")] for row in parts[1:]] == [
-        row[header.index("Seeds to decide")] for row in body
-    ]
+    for name in ("Supported above", "Contradicted below", "Seeds to decide"):
+        assert [row[parts[0].index(name)] for row in parts[1:]] == [row[header.index(name)] for row in body]
     _, arms = shown.table("Arms")
     (of_arms,) = [table for table in rest if table[0][:2] == ["Arm", "Runs done"]]
     assert [row[:4] for row in of_arms[1:]] == [row[:4] for row in arms]
     source = (folder / "report.md").read_text(encoding="utf-8")
     for claim in said.values():
         assert markdown.escaped(claim["rule"]) in source
-        assert markdown.escaped(claim["would_change"]) in source or not claim["plot"]
+        seeds = claim["plot"] and markdown.escaped(claim_texts.seeds_for_all(claim))
+        assert not seeds or f"- Seeds to decide all open parts: {seeds}\n" in source
 
 
 def test_hostile_text_is_text_in_page_and_markdown(tmp_path):
