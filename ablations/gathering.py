@@ -66,8 +66,8 @@ def _comparisons(compared: pd.DataFrame, experiment: str, planned: Sequence[Plan
     pairs: dict[tuple[str, str], list[comparing.Pair]] = defaultdict(list)
     for pair in comparing.planned_pairs(planned):
         pairs[pair.first.run_id, pair.second.run_id].append(pair)
-    for ids, rows in compared.groupby(["run_id", "other_run_id"], sort=False):
-        for first, second in pairs.get(ids, ()):
+    for (run_id, other_run_id), rows in compared.groupby(["run_id", "other_run_id"], sort=False):
+        for first, second in pairs.get((str(run_id), str(other_run_id)), ()):
             yield _as_table(_records(rows.assign(group=second.run.arm)), experiment, first)
 
 

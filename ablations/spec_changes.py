@@ -108,4 +108,5 @@ def _resolved(section: str, content: Mapping[str, Any]) -> Any:
 
 @functools.cache
 def _adapter(section: str) -> TypeAdapter[Any]:
-    return TypeAdapter(RunSettings.model_fields[section].annotation)
+    annotation: Any = RunSettings.model_fields[section].annotation
+    return TypeAdapter(annotation)
