@@ -3,7 +3,7 @@
 import json
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -84,17 +84,14 @@ json_option = click.option("--json", "as_json", is_flag=True, help="For machines
 @click.argument("specs", metavar="SPEC...", nargs=-1, type=FILE)
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of spec files, for editors.")
 @click.option("--claims-schema", is_flag=True, help="Print that of files of claims.")
-@click.option(
-    "--data-root",
-    type=FILE,
-    help="Also look for the files that specs name; their relative paths start here.",
-)
-def validate(specs: tuple[Path, ...], schema: bool, claims_schema: bool, data_root: Path | None) -> None:
+@data_root_option
+@click.option("--no-files", is_flag=True, help="Do not look for the text and the other files that specs name.")
+def validate(specs: tuple[Path, ...], schema: bool, claims_schema: bool, data_root: Path, no_files: bool) -> None:
     """Check spec files and the claims they name: every problem at once, a line each, on stderr.
 
-    With --data-root also the files of text, lexica and treebanks that they name, as `plan` and `run` do: that they
-    are there and have the columns; and which tasks have no files there, as these would not be run. A file in a
-    folder called claims is checked as a file of claims.
+    So are the files of text, lexica and treebanks that they name, as `plan` and `run` do: that they are there and
+    have the columns; and it says which tasks have no files there, as these would not be run. A file in a folder
+    called claims is checked as a file of claims.
     """
     from ablations import claimfile, grid, specfile
     from ablations.errors import SpecError
@@ -116,15 +113,16 @@ def validate(specs: tuple[Path, ...], schema: bool, claims_schema: bool, data_ro
                 continue
             experiment = specfile.load(path)
             planned = grid.runs(experiment)
-            if data_root is not None:
+            notices: Sequence[str] = ()
+            if not no_files:
                 from ablations import named_files  # pyarrow, which a look at the spec alone need not wait for
 
                 named_files.check(path, experiment, planned, data_root=data_root.absolute())
-            click.echo(f"{path}: good, {several(len(planned), 'run')}")
-            if data_root is not None:
                 arms = {run.arm: run.settings for run in planned}
-                for said in tasks_not_run(experiment.measures, list(arms.items()), data_root=data_root.absolute()):
-                    click.echo(f"  {said}")
+                notices = tasks_not_run(experiment.measures, list(arms.items()), data_root=data_root.absolute())
+            click.echo(f"{path}: good, {several(len(planned), 'run')}")
+            for notice in notices:
+                click.echo(f"  {notice}")
         except SpecError as error:
             wrong = True
             click.echo(str(error), err=True)

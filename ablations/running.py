@@ -194,6 +194,7 @@ class _Watch:
             f"{duration(time.monotonic() - self.started)}  {word:<11} {item.directory.path.name}  "
             f"trained {seconds}  ({self.count - len(self.open)} of {self.count})",
             highlight=False,
+            soft_wrap=True,
         )
 
     def look(self) -> None:

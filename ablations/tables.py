@@ -1,7 +1,6 @@
 """What the commands print about runs."""
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 
 from rich.cells import cell_len
@@ -13,6 +12,9 @@ from ablations.lacking import is_to_train
 from ablations.plan import is_open
 from ablations.wording import by_kind, several
 
+WIDTH = 150
+"""Characters of a line where the output is no terminal."""
+
 STATE_STYLES = {"done": "green", "running": "cyan", "failed": "red", "interrupted": "yellow", "planned": "dim"}
 STATE_STYLES |= {"trained": "green", "train again": "red"}
 
@@ -23,7 +25,7 @@ def plan_table(content: dict[str, Any]) -> None:
     table.add_column("arm", overflow="fold")
     for name in ("seed", "run", "state"):
         table.add_column(name, no_wrap=True)
-    for name in ("steps", "tokens", "parameters", "FLOPs", "time"):
+    for name in ("steps", "tokens", "params", "FLOPs", "time"):
         table.add_column(name, justify="right", no_wrap=True)
     for run in content["runs"]:
         _add_row(
@@ -38,7 +40,7 @@ def plan_table(content: dict[str, Any]) -> None:
             compact(run["flops"]),
             duration(run["seconds"]),
         )
-    console = Console()
+    console = console_for_tables()
     console.print(table)
     for note in content["notes"]:
         console.print(note, highlight=False, markup=False, soft_wrap=True)
@@ -78,7 +80,7 @@ def status_table(states: list[dict[str, Any]], notes: Sequence[str] = ()) -> Non
     for name in ("seed", "run", "state"):
         table.add_column(name, no_wrap=True)
     for name in ("step", "tokens/s", "time"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for run in states:
         speed = run.get("tokens_per_second")
         _add_row(
@@ -91,7 +93,7 @@ def status_table(states: list[dict[str, Any]], notes: Sequence[str] = ()) -> Non
             f"{speed:,.0f}" if speed else "-",
             duration(run.get("seconds")),
         )
-    console = Console()
+    console = console_for_tables()
     console.print(table)
     for run in states:
         unmeasured = [f"not measured: {by_kind(run['not_measured'])}"] if run.get("not_measured") else []
@@ -100,6 +102,12 @@ def status_table(states: list[dict[str, Any]], notes: Sequence[str] = ()) -> Non
             console.print(f"{run['folder']}: {said}", highlight=False, markup=False, soft_wrap=True)
     for note in notes:
         console.print(note, highlight=False, markup=False, soft_wrap=True)
+
+
+def console_for_tables() -> Console:
+    """The terminal; where the output is none, lines are as long as a table that is searched should have."""
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDTH)
 
 
 def compact(number: float) -> str:
@@ -112,11 +120,17 @@ def compact(number: float) -> str:
 
 def duration(seconds: float | None) -> str:
     """Seconds as h:mm:ss; a dash for none."""
-    return "-" if seconds is None else str(timedelta(seconds=round(seconds)))
+    if seconds is None:
+        return "-"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
 def _table(title: str | None) -> Table:
-    return Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    """An empty table whose columns stand one space apart, so that names of arms have room in 80 columns."""
+    return Table(
+        title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold"
+    )
 
 
 def _add_row(table: Table, *cells: str | Text) -> None:

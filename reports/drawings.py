@@ -16,6 +16,7 @@ from reports.curves import choose
 from reports.distances import choose_pairs, run_distance
 from reports.figures import by_arm, shown_name
 from reports.groups import by_group, choose_groups
+from reports.lines import written_above
 from reports.maps import choose_steps, map_table, over_training
 from reports.panels_by_setting import runs_by_setting
 from reports.panels_within_arms import MOST_PANELS
@@ -98,7 +99,7 @@ def _by_setting(panel: dict[str, Any], figure: Figure, *, arms: Sequence[str]) -
     """A mark an arm, the legend below the names under the axis, and a row a run."""
     ax = by_setting(panel, ax=figure.subplots(), arms=arms)
     names = max(label.get_text().count("\n") for label in ax.get_xticklabels())
-    above = sum(text.get_text().count("\n") + 1 for text in ax.texts)
+    above = len(written_above(ax))
     legend, lines = ax.get_legend(), 0
     if legend is not None:
         legend.remove()

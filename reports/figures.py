@@ -93,13 +93,8 @@ def by_arm(
         spread_out(ax, rows["x"].astype(int).tolist())
     ax.set_ylabel(axis_label(measure, metric, group) if axis is None else task_axis_label(measure, metric, group))
     if axis is not None and group is not None:
-        title_above(ax, shown_name(group))
+        ax.set_title(shown_name(group), loc="left", fontsize="medium")
     return ax
-
-
-def title_above(ax: Axes, label: str) -> None:
-    """What a panel is about above it, higher than a floor that is written there."""
-    ax.set_title(label, loc="left", fontsize="medium", pad=18 if ax.texts else 8)
 
 
 def spread_out(ax: Axes, places: Sequence[int]) -> None:

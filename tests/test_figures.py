@@ -9,6 +9,7 @@ from ablations import results
 from ablations.errors import ResultsError
 from reports.curves import choose, curves
 from reports.figures import geometry, layer_change, learning, neighbours, token_information
+from reports.lines import written_above
 from reports.styles import FIXED_STYLES, arm_styles
 from tests.fake_experiment import ARMS, GAIN, LAYERS, rows
 
@@ -171,7 +172,7 @@ def test_a_missing_layer_is_a_gap():
 
 def test_a_small_floor_is_written_with_a_digit_that_tells():
     ax = token_information(information([[2.0, 1.9]], floor=0.0042), ax=axes())
-    assert [note.get_text() for note in ax.texts] == ["chance floor (labels shuffled): 0.004 ↓"]
+    assert written_above(ax) == ["chance floor (labels shuffled): 0.004 ↓"]
 
 
 def test_values_below_zero_are_inside_the_axes():
@@ -183,14 +184,14 @@ def test_a_floor_near_the_curves_is_in_the_axes_and_in_the_legend():
     ax = token_information(information([[2.0, 1.0]], floor=0.8), ax=axes())
     assert ax.get_ylim()[0] < 0.8
     assert legend(ax)[-1] == "chance floor (labels shuffled)"
-    assert not ax.texts
+    assert not written_above(ax)
 
 
 @pytest.mark.parametrize(("floor", "text"), [(-30, "\N{MINUS SIGN}30.00 ↓"), (99, "99.00 ↑")])
 def test_a_floor_far_off_is_written_out_and_does_not_flatten_the_curves(floor, text):
     ax = token_information(information([[2.0, 1.0]], floor=floor), ax=axes())
     np.testing.assert_allclose(ax.get_ylim(), [0.94, 2.06])  # the curve and a margin of 6%
-    assert [note.get_text() for note in ax.texts] == [f"chance floor (labels shuffled): {text}"]
+    assert written_above(ax) == [f"chance floor (labels shuffled): {text}"]
     assert legend(ax) == ["mlm (n = 1)"]
 
 

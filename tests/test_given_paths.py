@@ -199,3 +199,35 @@ def test_a_folder_that_is_to_be_written_to_is_tried_before_there_is_anything_to_
         f"{tmp_path / 'a'} cannot be written: permission is denied; change the permissions or choose another "
         f"folder, then start again."
     )
+
+
+def test_validate_finds_all_files_of_a_spec_that_may_not_be_read(folder):
+    (folder / "locked").mkdir()
+    for name in ("t.tsv", "words.txt", "bank.conllu"):
+        (folder / "locked" / name).write_text("text\nthe dog\n")
+    arms = {
+        "mlm": {},
+        "file": {"objective": {"masking": {"select": {"kind": "cloze", "file": "locked/words.txt"}}}},
+    }
+    spec = write_spec(
+        folder / "folder",
+        data={"kind": "files", "train": "locked/t.tsv", "validation": "a" * 300 + ".tsv"},
+        objective={"kind": "masked_lm"},
+        arms=arms,
+        measures=[{"kind": "layer_change", "treebank": "locked/bank.conllu"}],
+    )
+    try:
+        (folder / "locked").chmod(0)
+        with permissions_hold():
+            result = CliRunner().invoke(main, ["validate", str(spec), "--data-root", "."])
+    finally:
+        (folder / "locked").chmod(0o700)
+        spec.unlink()
+    denied = "Permission denied; correct the path."
+    assert {line.partition(": ")[2] for line in result.stderr.splitlines()} == {
+        f"{folder}/locked/t.tsv cannot be read (data.train): {denied}",
+        f"{folder}/{'a' * 300}.tsv cannot be read (data.validation): File name too long; correct the path.",
+        f"arm file: {folder}/locked/words.txt cannot be read (objective.masking.select.file): {denied}",
+        f"measure layer_change: {folder}/locked/bank.conllu cannot be read: {denied}",
+    }
+    assert result.exit_code == 2

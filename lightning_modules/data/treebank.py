@@ -8,6 +8,7 @@ from 1) and `deprels`.
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -48,11 +49,15 @@ def read_treebank(path: Path) -> list[LabelledSentence]:
     Raises:
         DataError: missing, damaged, malformed or empty; names the line or row.
     """
-    if not path.exists():
-        raise DataError(f"{path} does not exist, expected a treebank; correct the path.")
-    if path.is_dir() or not path.name.lower().endswith(ENDINGS):
+    try:
+        is_folder = S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        raise DataError(f"{path} does not exist, expected a treebank; correct the path.") from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}; correct the path.") from error
+    if is_folder or not path.name.lower().endswith(ENDINGS):
         raise DataError(
-            f"{path} is {'a folder' if path.is_dir() else 'no treebank by its ending'}, expected a file that ends "
+            f"{path} is {'a folder' if is_folder else 'no treebank by its ending'}, expected a file that ends "
             f"in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}; name, convert or rename the file."
         )
     sentences = list((_of_parquet if path.suffix.lower() == ".parquet" else _of_conllu)(path))
