@@ -65,7 +65,7 @@ def draw(table: DataFrame, panel: dict[str, Any], *, arms: Sequence[str]) -> Dra
         height = PANEL_INCHES[1] + TITLE_INCHES * len(title.splitlines())
         legend = ax.get_legend()
         if legend is not None:
-            height += LEGEND_LINE_INCHES * _moved_below(ax, legend, columns=panel["kind"] == "groups")
+            height += _moved_below(ax, legend, columns=panel["kind"] == "groups")
         figure.set_figheight(height)
         return _rendered(figure, panel, rows)
 
@@ -134,8 +134,8 @@ def _drawn(table: DataFrame, panel: dict[str, Any], *, ax: Axes, arms: Sequence[
     return ax, pd.concat([rows, after]) if len(after) else rows
 
 
-def _moved_below(ax: Axes, legend: Legend, *, columns: bool) -> int:
-    """Put the legend below the axes; returns how many lines of text it takes there."""
+def _moved_below(ax: Axes, legend: Legend, *, columns: bool) -> float:
+    """Put the legend below the axes; returns its height in inches."""
     labels = [text.get_text() for text in legend.get_texts()]
     beside = _columns(labels) if columns else 1
     sns.move_legend(
@@ -149,9 +149,7 @@ def _moved_below(ax: Axes, legend: Legend, *, columns: bool) -> int:
         handlelength=legend.handlelength,
         **({"title": legend.get_title().get_text()} if columns else {}),
     )
-    if columns:
-        return -(-len(labels) // beside) + 1
-    return sum(label.count("\n") + 1 for label in labels)
+    return float(ax.get_legend().get_window_extent().height / ax.figure.dpi)
 
 
 def _columns(labels: Sequence[str]) -> int:
