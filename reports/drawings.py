@@ -65,7 +65,7 @@ def draw(table: DataFrame, panel: dict[str, Any], *, arms: Sequence[str]) -> Dra
         height = PANEL_INCHES[1] + TITLE_INCHES * len(title.splitlines())
         legend = ax.get_legend()
         if legend is not None:
-            height += _moved_below(ax, legend, columns=panel["kind"] == "groups")
+            height += _moved_below(figure, legend, columns=panel["kind"] == "groups")
         figure.set_figheight(height)
         return _rendered(figure, panel, rows)
 
@@ -134,22 +134,21 @@ def _drawn(table: DataFrame, panel: dict[str, Any], *, ax: Axes, arms: Sequence[
     return ax, pd.concat([rows, after]) if len(after) else rows
 
 
-def _moved_below(ax: Axes, legend: Legend, *, columns: bool) -> float:
+def _moved_below(figure: Figure, legend: Legend, *, columns: bool) -> float:
     """Put the legend below the axes; returns its height in inches."""
     labels = [text.get_text() for text in legend.get_texts()]
-    beside = _columns(labels) if columns else 1
-    sns.move_legend(
-        ax,
-        "upper left",
-        bbox_to_anchor=(-0.06, -0.19),
+    moved = figure.legend(
+        [handle for handle in legend.legend_handles if handle is not None],
+        labels,
+        loc="outside lower left",
         frameon=False,
-        borderaxespad=0,
-        ncols=beside,
+        ncols=_columns(labels) if columns else 1,
         alignment="left",
         handlelength=legend.handlelength,
         **({"title": legend.get_title().get_text()} if columns else {}),
     )
-    return float(ax.get_legend().get_window_extent().height / ax.figure.dpi)
+    legend.remove()
+    return float(moved.get_window_extent().height / figure.dpi)
 
 
 def _columns(labels: Sequence[str]) -> int:

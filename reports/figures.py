@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from textwrap import wrap
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 from pandas import DataFrame
 
 from reports.after_norm import after_norm, mark_after_norm
@@ -23,7 +24,7 @@ from reports.metrics import axis_label, leads_on, named, task_axis_label
 from reports.numbers import count, number
 from reports.styles import arm_styles
 
-LEGEND_LETTERS = 52
+LEGEND_LETTERS = 46
 """Longest line of a legend; arms of a grid have long names."""
 
 TICK_LETTERS = 36
@@ -90,6 +91,7 @@ def by_arm(
         label_layers(ax, rows["x"].tolist(), leads=leads_on(measure, metric))
     else:
         ax.set_xlabel(AXES[along].label)
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))  # half a step is none
     if axis is None and along == "layer":
         after = after_norm(table, measure=measure, metric=metric, group=group)
         mark_after_norm(after, ax=ax, styles=styles, place=int(rows["x"].max()) + 1)

@@ -49,8 +49,8 @@ def train(texts: Iterable[str], vocab_size: int, *, what: str) -> Tokenizer:
     size = trained.get_vocab_size()
     if size > vocab_size:
         raise DataError(
-            f"{what}: a vocabulary of {vocab_size:,} sub-words is wanted, but the special tokens and the different "
-            f"bytes of the training text are {size:,} already; raise data.vocab_size to at least that."
+            f"{what}: a vocabulary of {vocab_size:,} sub-words is wanted, but the special tokens and the "
+            f"different bytes of the training text are {size:,} already; raise data.vocab_size to at least that."
         )
     if size < vocab_size:
         raise DataError(
