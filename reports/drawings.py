@@ -64,7 +64,7 @@ def draw(table: DataFrame, panel: dict[str, Any], *, arms: Sequence[str]) -> Dra
         height = PANEL_INCHES[1] + TITLE_INCHES * len(title.splitlines())
         legend = ax.get_legend()
         if legend is not None:
-            height += LEGEND_LINE_INCHES * _moved_below(ax, legend, columns=panel["kind"] == "groups")
+            height += _moved_below(figure, legend, columns=panel["kind"] == "groups")
         figure.set_figheight(height)
         return _rendered(figure, panel, rows)
 
@@ -131,24 +131,21 @@ def _drawn(table: DataFrame, panel: dict[str, Any], *, ax: Axes, arms: Sequence[
     return ax, choose(table, **chosen)
 
 
-def _moved_below(ax: Axes, legend: Legend, *, columns: bool) -> int:
-    """Put the legend below the axes; returns how many lines of text it takes there."""
+def _moved_below(figure: Figure, legend: Legend, *, columns: bool) -> float:
+    """Put the legend below the axes; returns its height in inches."""
     labels = [text.get_text() for text in legend.get_texts()]
-    beside = _columns(labels) if columns else 1
-    sns.move_legend(
-        ax,
-        "upper left",
-        bbox_to_anchor=(-0.06, -0.19),
+    moved = figure.legend(
+        [handle for handle in legend.legend_handles if handle is not None],
+        labels,
+        loc="outside lower left",
         frameon=False,
-        borderaxespad=0,
-        ncols=beside,
+        ncols=_columns(labels) if columns else 1,
         alignment="left",
         handlelength=legend.handlelength,
         **({"title": legend.get_title().get_text()} if columns else {}),
     )
-    if columns:
-        return -(-len(labels) // beside) + 1
-    return sum(label.count("\n") + 1 for label in labels)
+    legend.remove()
+    return float(moved.get_window_extent().height / figure.dpi)
 
 
 def _columns(labels: Sequence[str]) -> int:

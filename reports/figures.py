@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from textwrap import wrap
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 from pandas import DataFrame
 
 from reports.axes import AXES, Axis, own_axis
@@ -22,7 +23,7 @@ from reports.metrics import axis_label, leads_on, named, task_axis_label
 from reports.numbers import count, number
 from reports.styles import arm_styles
 
-LEGEND_LETTERS = 52
+LEGEND_LETTERS = 46
 """Longest line of a legend; arms of a grid have long names."""
 
 TICK_LETTERS = 36
@@ -89,6 +90,7 @@ def by_arm(
         label_layers(ax, rows["x"].tolist(), leads=leads_on(measure, metric))
     else:
         ax.set_xlabel(AXES[along].label)
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))  # half a step is none
     if axis in ("step", "examples"):
         spread_out(ax, rows["x"].astype(int).tolist())
     ax.set_ylabel(axis_label(measure, metric, group) if axis is None else task_axis_label(measure, metric, group))

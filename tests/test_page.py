@@ -658,6 +658,20 @@ def test_encoders_of_another_depth_have_a_panel_of_their_own(tmp_path):
     assert colour not in (folder / first["svg"]).read_text(encoding="utf-8").lower()
 
 
+def test_arms_of_another_depth_without_rows_of_a_group_are_left_out_of_its_panel(tmp_path):
+    """As skip-gram, which has one layer and no output label."""
+    table = [row for row in rows() if row["arm"] != "mt" or (row.get("layer") or 0) < 2]
+    labels = [row | {"group": "output label"} for row in table if row["measure"] == "token_information"]
+    folder = write(tmp_path, table_rows=[*table, *(row for row in labels if row["arm"] != "mt")])
+    page.write(folder)
+    panels = [panel for figure in strict_json(folder / "report.json")["figures"] for panel in figure["panels"]]
+    (label,) = (
+        panel for panel in panels if panel.get("group") == "output label" and panel["metric"] == "cross_fitted"
+    )
+    assert {point["arm"] for point in label["points"]} == {"mlm", "clm", "untrained"}
+    assert label["without_rows"] == ["mt"]
+
+
 def test_columns_that_no_arm_has_are_left_out_and_others_come_in(tmp_path):
     kept = [row for row in rows() if row["metric"] not in ("bleu", "chrf")]
     pairs = [
