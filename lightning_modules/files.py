@@ -7,6 +7,8 @@ into a copy, which a kill can cut in half.)
 
 import errno
 import fcntl
+import functools
+import hashlib
 import json
 import os
 import secrets
@@ -90,6 +92,23 @@ def read_json(path: Path) -> Any:
         raise FilesError(f"{path} cannot be read: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:
         raise FilesError(f"{path} is damaged: it holds no valid JSON ({error}); delete it.") from error
+
+
+def file_version(path: Path) -> tuple[int, int, int]:
+    """Return inode, size and time of change (ns) of a file: while these stay, so does its content."""
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 (hex) of a file's content, which a process reads again only in another `file_version`."""
+    return _sha256(path, file_version(path))
+
+
+@functools.lru_cache(maxsize=4096)
+def _sha256(path: Path, version: tuple[int, int, int]) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def synced(path: Path) -> None:
