@@ -6,7 +6,6 @@ into a copy, which a kill can cut in half.)
 """
 
 import errno
-import fcntl
 import functools
 import hashlib
 import json
@@ -16,6 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from lightning_modules.errors import FilesError
 
@@ -162,15 +163,14 @@ def locked(path: Path, *, waiting: Callable[[], None] = lambda: None) -> Iterato
     Raises:
         FilesError: the lock file cannot be made, or the file system knows no locks.
     """
+    lock = FileLock(path, fallback_to_soft=False)  # a soft lock would outlive its process
     with explained(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            waiting()
+            lock.acquire()
     try:
-        with explained(path):
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                waiting()
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(descriptor)
+        lock.release()
