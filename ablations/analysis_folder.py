@@ -16,7 +16,7 @@ from ablations.errors import MeasureError
 from ablations.hugging_face import HuggingFaceModel
 from ablations.measures.settings import StateSettings
 from ablations.wording import several
-from lightning_modules.files import atomic, make_folder, read_json, write_json
+from lightning_modules.files import atomic, make_folder, read_json, sha256, write_json
 from lightning_modules.provenance import now, provenance
 
 LONGEST_NAME = 200
@@ -105,17 +105,11 @@ def run(model: HuggingFaceModel, *, arm: str, seed: int, origin: dict[str, Any])
 def data_record(text: Path, *, sentences: int, cut: int, ids: int) -> dict[str, Any]:
     """What the plan says of the text."""
     return {
-        "content_sha256": digest(text),
+        "content_sha256": sha256(text),
         "description": f"the first {several(sentences, 'sentence')} of {text.name}",
         "vocab_size": ids,
         "cut_sentences": cut,
     }
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file's content."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def write(

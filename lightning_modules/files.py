@@ -6,7 +6,8 @@ into a copy, which a kill can cut in half.)
 """
 
 import errno
-import fcntl
+import functools
+import hashlib
 import json
 import os
 import secrets
@@ -15,6 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from lightning_modules.errors import FilesError
 
@@ -110,6 +113,23 @@ def read_json(path: Path) -> Any:
         raise FilesError(f"{path} is damaged: it holds no valid JSON ({error}); delete it.") from error
 
 
+def file_version(path: Path) -> tuple[int, int, int]:
+    """Return inode, size and time of change (ns) of a file: while these stay, so does its content."""
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 (hex) of a file's content, which a process reads again only in another `file_version`."""
+    return _sha256(path, file_version(path))
+
+
+@functools.lru_cache(maxsize=4096)
+def _sha256(path: Path, version: tuple[int, int, int]) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
 def synced(path: Path) -> None:
     """Wait until a file's content, or a folder's list of names, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -166,15 +186,14 @@ def locked(path: Path, *, waiting: Callable[[], None] = lambda: None) -> Iterato
     Raises:
         FilesError: the lock file cannot be made, or the file system knows no locks.
     """
+    lock = FileLock(path, fallback_to_soft=False)  # a soft lock would outlive its process
     with explained(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            waiting()
+            lock.acquire()
     try:
-        with explained(path):
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                waiting()
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(descriptor)
+        lock.release()

@@ -10,6 +10,7 @@ from ablations.measurable import Measure, caveats, for_run
 from ablations.measures.reading import Readings
 from ablations.measuring import measure, rows_of
 from ablations.results import table
+from ablations.tasks import scoring
 from ablations.tasks.catalogue import TASKS
 from ablations.tasks.examples import read_examples
 from ablations.tasks.head_states import FrozenStates
@@ -36,6 +37,16 @@ MEASURES = TypeAdapter(list[Measure]).validate_python(
 FILES = TypeAdapter(list[Measure]).validate_python(
     [{"kind": "fine_tuning", "tasks": ["rte"], "effort": "quick"}, "minimal_pairs", "validation"]
 )
+
+
+def test_no_measure_hands_another_what_it_has_changed(tmp_path):
+    source = scoring.Source(tmp_path, 0, None)
+    first = scoring._examples("language_parts_of_speech", "test", source)
+    expected = scoring._examples("language_parts_of_speech", "test", source)
+    first.words[0].clear()
+    first.answers.clear()
+    assert scoring._examples("language_parts_of_speech", "test", source) == expected
+    assert expected.answers
 
 
 def settings(kind="masked_lm", **training):

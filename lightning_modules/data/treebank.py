@@ -12,9 +12,9 @@ from stat import S_ISDIR
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lightning_modules.data.conllu import Line, conllu_sentences
+from lightning_modules.data.readers import parquet_table
 from lightning_modules.errors import DataError
 
 ENDINGS = (".conllu", ".conllu.gz", ".parquet")
@@ -176,18 +176,17 @@ def parquet_rows(path: Path, names: Sequence[str], *, where: str = "") -> Iterat
     Raises:
         DataError: damaged; a column is missing or of another type; the lists of a row do not suit each other.
     """
-    try:
-        with pq.ParquetFile(path) as file:
-            for name in names:
-                _check_column(path, where, name, names, file.schema_arrow)
-            table = file.read(list(names))
-            columns = [table.column(name).to_pylist() for name in names]
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise DataError(f"{path} cannot be read as parquet{where}: {reason}; make or copy it again.") from error
-    for number, row in enumerate(zip(*columns, strict=True), start=1):
-        words = row[names.index("tokens")]
-        for name, values in zip(names, row, strict=True):
+
+    def check(schema: pa.Schema) -> None:
+        for name in names:
+            _check_column(path, where, name, names, schema)
+
+    damaged = f"{path} cannot be read as parquet{where}"
+    rows = parquet_table(path, names, check, damaged=damaged, remedy="make or copy it again")
+    for number, row in enumerate(rows, start=1):
+        words = row["tokens"]
+        for name in names:
+            values = row[name]
             if name in ("text", "tokens"):
                 continue
             if words is None or values is None or len(words) != len(values) or None in words or None in values:
@@ -195,7 +194,7 @@ def parquet_rows(path: Path, names: Sequence[str], *, where: str = "") -> Iterat
                     f"{path}, row {number}: expected a {_ENTRIES[name]} in {name} for every word in tokens"
                     f"{where}; correct or remove the row."
                 )
-        yield row
+        yield tuple(row[name] for name in names)
 
 
 def _check_column(path: Path, where: str, name: str, names: Sequence[str], schema: pa.Schema) -> None:
