@@ -3,7 +3,7 @@
 import functools
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -108,5 +108,4 @@ def _resolved(section: str, content: Mapping[str, Any]) -> Any:
 
 @functools.cache
 def _adapter(section: str) -> TypeAdapter[Any]:
-    annotation: Any = RunSettings.model_fields[section].annotation
-    return TypeAdapter(annotation)
+    return TypeAdapter(get_type_hints(RunSettings)[section])

@@ -70,7 +70,7 @@ def draw(table: DataFrame, panel: dict[str, Any], *, arms: Sequence[str]) -> Dra
 
 
 def _rendered(figure: Figure, panel: dict[str, Any], rows: DataFrame) -> Drawing:
-    drawn = svg.render(figure, name=panel["id"], label=panel["title"], description=panel["description"])
+    drawn = svg.render(figure, name=panel["id"], title=panel["title"])
     return Drawing(svg=drawn, csv=rows[list(COLUMNS)].to_csv(index=False, lineterminator="\n"))
 
 
@@ -107,7 +107,7 @@ def _by_setting(panel: dict[str, Any], figure: Figure, *, arms: Sequence[str]) -
         lines = sum(label.count("\n") + 1 for label in labels)
         figure.legend(handles, labels, loc="outside lower left", frameon=False, fontsize="small")
     figure.set_figheight(PANEL_INCHES[1] + LEGEND_LINE_INCHES * (lines + names + max(0, above - 1)))
-    drawn = svg.render(figure, name=panel["id"], label=panel["title"], description=panel["description"])
+    drawn = svg.render(figure, name=panel["id"], title=panel["title"])
     return Drawing(svg=drawn, csv=runs_by_setting(panel).to_csv(index=False, lineterminator="\n"))
 
 

@@ -16,17 +16,15 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ablations.results import write_whole
-from reports import claim_texts, markdown, numbers
+from reports import claim_texts, markdown, numbers, svg
 from reports import folder as experiment_folder
 from reports.claim_entries import claim_entries
 from reports.claim_plots import draw_claim
 from reports.content import content
-from reports.dark import dark_style
 from reports.descriptions import axis_head, place
 from reports.drawings import Drawing, draw
 from reports.freshness import digest
 from reports.score_words import mark
-from reports.swatches import definitions, swatches
 from reports.table_files import tables_of
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -98,20 +96,15 @@ def html(said: dict[str, Any], drawn: dict[str, Drawing]) -> str:
     environment.filters["breakable"] = _breakable
     environment.filters |= {name: getattr(claim_texts, name) for name in claim_texts.FILTERS}
     environment.filters["digest"] = _sha256
-    lines = swatches([arm["arm"] for arm in said["arms"]])
-    looks = definitions(lines.values())
+    arms = [arm["arm"] for arm in said["arms"]]
     return environment.get_template("page.html").render(
         said,
-        style=Markup(
-            (TEMPLATES / "page.css").read_text(encoding="utf-8")
-            + dark_style([looks, *(panel.svg for panel in drawn.values())])
-        ),
+        style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8") + svg.swatch_style(arms)),
         script=Markup((TEMPLATES / "tables.js").read_text(encoding="utf-8")),
-        svg={name: Markup(panel.svg) for name, panel in drawn.items()},
+        image={name: svg.data_url(panel.svg) for name, panel in drawn.items()},
         csv=_embedded(_csv_files(said, drawn)),
         table_number=_table_numbers(said),
-        swatch=lines,
-        looks=Markup(looks),
+        swatch=svg.swatch_classes(arms),
     )
 
 
