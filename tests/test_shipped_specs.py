@@ -5,7 +5,6 @@ After a wanted change: ``REWRITE_GOLDEN=1 pytest tests/test_shipped_specs.py``, 
 
 import json
 import os
-import re
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from ablations import grid, specfile
 from ablations.experiment import Workspace
 from ablations.preparing import prepare_text
 from tests.support.golden import golden_text, unfolded
+from tests.support.spec_headers import END, START, header, table
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
@@ -60,10 +60,7 @@ def test_is_called_like_its_file(path):
 @shipped
 def test_opens_with_question_runs_cost_expect_start_and_state(path):
     experiment = specfile.load(path)
-    lines = path.read_text(encoding="utf-8").splitlines()
-    name = lines.index(f"name: {path.stem}")
-    told = [re.fullmatch(r"# ([A-Z]\w+(?: \w+)*)?  +(.+)", line).groups() for line in lines[:name]]
-    opening = {key: value for key, value in told if key}  # a line without a key continues the one before
+    opening = header(path)
     assert list(opening)[:6] == ["Question", "Runs", "Cost", "Expect", "Start", "State"]
     assert opening["Question"] == experiment.question
     runs = grid.runs(experiment)
@@ -73,6 +70,17 @@ def test_opens_with_question_runs_cost_expect_start_and_state(path):
     command = f"ablate run {path.relative_to(ROOT).as_posix()}"
     assert (opening["Start"] + " ").startswith(command + " ")
     assert opening["State"] in {"complete", "partial", "unrun"}
+
+
+def test_the_table_of_experiments_is_what_the_specs_say():
+    """After a wanted change: ``REWRITE_GOLDEN=1 pytest tests/test_shipped_specs.py``."""
+    readme = ROOT / "experiments" / "README.md"
+    text = readme.read_text(encoding="utf-8")
+    before, rest = text.split(START)
+    written = before + table(ROOT / "experiments") + rest.split(END)[1]
+    if os.environ.get("REWRITE_GOLDEN"):
+        readme.write_text(written, encoding="utf-8")
+    assert readme.read_text(encoding="utf-8") == written
 
 
 LANGUAGE = {"kind": "language", "train": 2000, "validation": 400, "test": 10, "vocab_size": 512, "max_length": 64}
