@@ -311,11 +311,23 @@ def claims(spec: Path, out: Path, data_root: Path, as_json: bool, strict: bool, 
 @spec_argument
 @out_option
 @data_root_option
-def report(spec: Path, out: Path, data_root: Path) -> None:
+@click.option(
+    "--publish",
+    "published",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="Also copy what a repository keeps to FOLDER/NAME: report.md, figures, results, verdicts, spec.",
+)
+def report(spec: Path, out: Path, data_root: Path, published: Path | None) -> None:
     """Write the page again from what is there; needs neither torch nor a network."""
     from ablations.experiment import Workspace
 
-    click.echo(f"page: {write_page(Workspace.open(spec, out=out, data_root=data_root), again=True)}")
+    page = write_page(Workspace.open(spec, out=out, data_root=data_root), again=True)
+    click.echo(f"page: {page}")
+    if published is not None:
+        from reports.published import publish
+
+        click.echo(f"published: {publish(page.parent, published)}")
 
 
 @main.command()

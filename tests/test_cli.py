@@ -328,6 +328,12 @@ def test_a_finished_experiment_is_left_as_it_is_without_torch_and_figures(tmp_pa
     page.unlink()
     assert ablate("run", spec, *where).exit_code == 0
     assert page.exists()
+    published = tmp_path / "results" / "tried"
+    told = ablate("report", spec, *where, "--publish", published.parent)
+    assert told.stdout == f"page: {page}\npublished: {published}\n"
+    assert {"report.md", "results.parquet", "spec.yaml", "provenance.json"} <= {
+        path.name for path in published.iterdir()
+    }
 
 
 def test_sigterm_before_the_first_run_leaves_nothing_half_written(tmp_path, data_root):

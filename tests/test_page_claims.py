@@ -517,7 +517,10 @@ def test_hostile_text_is_text_in_page_and_markdown(tmp_path):
     once = " ".join(hostile.split())
     assert shown.text.count(once) >= 20  # what is said, published and expected, why, the source, units, the file
     source = rendered((folder / "report.md").read_text(encoding="utf-8"))
-    assert not re.search(r"<(script|img|/?style|/title)|<a href=\"http|<code>x|<strong>b", source)
+    assert not re.search(r"<(script|/?style|/title)|<a href=\"http|<code>x|<strong>b", source)
+    images = re.findall(r"<img[^>]*>", source)
+    assert images
+    assert all(re.fullmatch(r"<img src=\"figures/[^\"]+\.svg\" alt=\"[^\"]*\" />", image) for image in images)
     plain = " ".join(html.unescape(re.sub(r"<[^>]*>", "", source)).split())
     assert plain.count(once) >= 20
     assert "<h1># </style>" not in source
