@@ -262,7 +262,7 @@ def test_a_measure_that_is_missing_is_to_do_and_why_it_was_refused_is_said_every
     tasks = {"kind": "baselines", "tasks": ["mrpc", "sst2"]}  # of sst2 there is no file
     spec = write_spec(tmp_path, arms=arms, seeds=[0], measures=["validation", tasks, "geometry"])
     planned = ablate("plan", spec, *where).stdout
-    assert re.search(r"untrained +0 +\w{10} +1/3 measured ", planned)
+    assert " 1/3 measured " in planned
     assert "\nTo measure: baselines (mrpc), geometry of untrained (seed 0).\n" in planned
     not_run = f"baselines: sst2 not run: classification/sst2/train.parquet is not in {root}."
     assert f"\n{not_run}\n" in planned
