@@ -4,6 +4,7 @@ run.json          settings, written before the first start and never changed
 state.json        running, done, failed or interrupted; how far; why
 provenance.json   commit, versions, machine, devices, threads
 metrics.jsonl     one line a logged step
+tensorboard/      the same for TensorBoard
 checkpoints/      last.ckpt, step=0000512.ckpt ..., last.safetensors
 """
 
