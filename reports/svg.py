@@ -9,6 +9,8 @@ the same figure.
 import io
 import re
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from xml.etree import ElementTree
 
 import matplotlib as mpl
@@ -54,15 +56,21 @@ def render(figure: Figure, *, name: str, label: str, description: str) -> str:
     return ElementTree.tostring(root, encoding="unicode")
 
 
+@contextmanager
+def lacking_glyphs() -> Iterator[None]:
+    """Let text be laid out whose letters our fonts lack: it stays text, and the reader's fonts draw it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"Glyph \d+ ", category=UserWarning)
+        yield
+
+
 def _saved(figure: Figure, *, name: str) -> ElementTree.Element:
     """Matplotlib's own SVG, without a date and with identifiers that do not change from call to call."""
     sink = io.StringIO()
     for ground in (figure.patch, *(ax.patch for ax in figure.axes)):
         if to_hex(ground.get_facecolor()) == "#ffffff":
             ground.set_visible(False)
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}), warnings.catch_warnings():
-        # The text stays text: the reader's fonts draw it, whatever ours lack.
-        warnings.filterwarnings("ignore", message=r"Glyph \d+ ", category=UserWarning)
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}), lacking_glyphs():
         figure.savefig(sink, format="svg", metadata={"Date": None, "Creator": None})
     return ElementTree.fromstring(sink.getvalue())
 
