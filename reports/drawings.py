@@ -145,7 +145,8 @@ def _moved_below(figure: Figure, legend: Legend, *, columns: bool) -> float:
         **({"title": legend.get_title().get_text()} if columns else {}),
     )
     legend.remove()
-    return float(moved.get_window_extent().height / figure.dpi)
+    with svg.lacking_glyphs():
+        return float(moved.get_window_extent().height / figure.dpi)
 
 
 def _columns(labels: Sequence[str]) -> int:

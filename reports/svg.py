@@ -3,7 +3,8 @@
 import base64
 import io
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import matplotlib as mpl
@@ -27,18 +28,24 @@ def render(figure: Figure, *, name: str, title: str = "") -> str:
         name: makes the identifiers inside the document reproducible.
         title: what the figure is, in a few words.
     """
+    about: dict[str, Any] = dict.fromkeys(("Creator", "Date", "Format", "Type")) | (
+        {"Title": title} if title else {}
+    )
     sink = io.StringIO()
     for ground in (figure.patch, *(ax.patch for ax in figure.axes)):
         if to_hex(ground.get_facecolor()) == "#ffffff":
             ground.set_visible(False)
-    about: dict[str, Any] = dict.fromkeys(("Creator", "Date", "Format", "Type")) | (
-        {"Title": title} if title else {}
-    )
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}), warnings.catch_warnings():
-        # The text stays text: the reader's fonts draw it, whatever ours lack.
-        warnings.filterwarnings("ignore", message=r"Glyph \d+ ", category=UserWarning)
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}), lacking_glyphs():
         figure.savefig(sink, format="svg", metadata=about)
     return sink.getvalue()
+
+
+@contextmanager
+def lacking_glyphs() -> Iterator[None]:
+    """Let text be laid out whose letters our fonts lack: it stays text, and the reader's fonts draw it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"Glyph \d+ ", category=UserWarning)
+        yield
 
 
 def data_url(drawn: str) -> str:

@@ -18,7 +18,7 @@ from scipy import stats
 from ablations import results
 from ablations.errors import ResultsError
 from reports import page
-from reports.descriptions import lines_in_words
+from reports.descriptions import caption, lines_in_words
 from reports.folder import printable
 from reports.freshness import is_fresh
 from reports.numbers import number
@@ -860,3 +860,10 @@ def test_a_plan_does_not_lead_out_of_the_runs(tmp_path, name):
     assert str(error.value) == (
         f"{folder}/plan.json: {name!r} is no name of a run's folder; plan the experiment again."
     )
+
+
+def test_single_runs_are_not_called_means_over_seeds():
+    assert caption("arms", {""}).startswith("Lines are single runs, without bands. ")
+    assert caption("arms", {"text"}).startswith("Lines are single runs. Each band is ")
+    for several in ({"seeds"}, {"seeds", ""}):
+        assert caption("arms", several).startswith("Lines are means over seeds, bands their 95% ")
