@@ -299,7 +299,7 @@ def claims(spec: Path, out: Path, data_root: Path, as_json: bool, strict: bool, 
         )
     workspace.write_plan()
     workspace.write_table()
-    content = write_claims(workspace.folder)
+    content, _ = write_claims(workspace.folder)
     if as_json:
         click.echo(json.dumps(content, indent=2))
     else:
@@ -440,21 +440,24 @@ def write_page(workspace: Any, *, again: bool = False) -> Path:
 
     workspace.write_plan()
     workspace.write_table()
-    if workspace.experiment.claims:
-        write_claims(workspace.folder)
+    judged = write_claims(workspace.folder)[1] if workspace.experiment.claims else None
     if not again and is_fresh(workspace.folder):
         return workspace.folder / "report.html"
     from reports import page
 
-    return page.write(workspace.folder)
+    return page.write(workspace.folder, judged)
 
 
-def write_claims(folder: Path) -> dict[str, Any]:
-    """Judge an experiment's claims by its table, and put the verdicts beside it."""
+def write_claims(folder: Path) -> tuple[dict[str, Any], Any]:
+    """Judge an experiment's claims by its table, and put the verdicts beside it.
+
+    Returns the content of claims.json, and the judged experiment for its page.
+    """
     from reports import claims
     from reports import folder as experiment_folder
 
-    return claims.write(experiment_folder.read(folder), folder)
+    judged = claims.judge_claims(experiment_folder.read(folder))
+    return claims.write(judged, folder), judged
 
 
 if __name__ == "__main__":

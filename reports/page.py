@@ -20,6 +20,7 @@ from reports import claim_texts, markdown, numbers, svg
 from reports import folder as experiment_folder
 from reports.claim_entries import claim_entries
 from reports.claim_plots import draw_claim
+from reports.claims import Judged, judge_claims
 from reports.content import content
 from reports.descriptions import axis_head, place
 from reports.drawings import Drawing, draw
@@ -33,19 +34,24 @@ EMBEDDED_CSV_BYTES = 500_000
 """Most bytes of CSV inside the page, all panels together; once they are used up, a panel links its file alone."""
 
 
-def write(folder: Path) -> Path:
+def write(folder: Path, judged: Judged | None = None) -> Path:
     """Write report.html, .md and .json and figures/ into the experiment's folder; returns the HTML's path.
 
     Reads only what lies in `folder` and in the `runs` beside it. The same input gives the same bytes. Files of
     figures/ that a page before has written, and this one has not, are removed; other files stay.
     Runs that are missing or failed are said to be so; a page is written whatever the state.
 
+    Args:
+        folder: of the experiment.
+        judged: the experiment that lies there with its claims judged, if a command has done that already.
+
     Raises:
         ResultsError: a file of the experiment is damaged or plan.json missing, or the page cannot be written.
     """
-    experiment = experiment_folder.read(folder)
-    said = content(experiment) | {"made_from": digest(folder)}
-    said["claims"] = claim_entries(experiment, said)
+    judged = judge_claims(experiment_folder.read(folder)) if judged is None else judged
+    experiment = judged.experiment
+    said = content(judged) | {"made_from": digest(folder)}
+    said["claims"] = claim_entries(judged.claims, said)
     drawn: dict[str, Drawing] = {}
     files: dict[str, str] = {}
     for figure in said["figures"]:

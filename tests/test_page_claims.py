@@ -18,7 +18,7 @@ from ablations import claimfile, grid, specfile
 from reports import claim_texts, markdown, page
 from reports.claim_entries import claim_entries
 from reports.claim_plots import draw_claim, effects
-from reports.claims import verdicts
+from reports.claims import judge_claims
 from reports.folder import Experiment, Plan
 from tests.claim_tables import CLAIMS, frame, literature, shipped
 from tests.fake_experiment import rows, write
@@ -269,7 +269,7 @@ def test_every_plot_has_a_text_that_says_its_numbers(shown, said):
     own = ["{label}. {description}".format_map(claim["plot"]) for claim in said.values() if claim["plot"]]
     assert described[: len(own)] == own
     opening = "Mean effect over seeds with its interval, against 0 and the smallest that matters."
-    assert own[0].startswith(f"{opening} more: supported, 0.05")
+    assert own[0].startswith(f"Effect of claim 1. {opening} more: supported, 0.05")
     assert " than-mt (beside): supported, 0.1" in own[0]
 
 
@@ -361,8 +361,9 @@ def test_a_claim_leads_to_the_figure_of_the_setting_that_its_arms_differ_in(tmp_
     plug_in = split | {"name": "another metric", "panels": [drawn | {"metric": "plug_in"}]}
     experiment = alone(shipped()[14], tmp_path, seeds=3)
     figures = [other, split, plug_in]
-    said = {"claims": verdicts(experiment), "figures": figures, "tasks": [], "corruptions": []}
-    (entry,) = claim_entries(experiment, said)
+    judged = judge_claims(experiment)
+    said = {"claims": judged.entries, "figures": figures, "tasks": [], "corruptions": []}
+    (entry,) = claim_entries(judged.claims, said)
     assert {"id": "by_split", "title": "Figure 2. Scores by corruption split"} in entry["shown_in"]
     assert not {"other", "another metric"} & {place["id"] for place in entry["shown_in"]}
 
@@ -391,8 +392,9 @@ def test_a_claim_leads_to_the_figures_and_tables_of_what_it_reads(tmp_path):
 
     def places(number):
         experiment = alone(shipped()[number], tmp_path / str(number), seeds=3)
+        judged = judge_claims(experiment)
         (entry,) = claim_entries(
-            experiment, {"claims": verdicts(experiment), "figures": figures, "tasks": tasks, "corruptions": []}
+            judged.claims, {"claims": judged.entries, "figures": figures, "tasks": tasks, "corruptions": []}
         )
         return [(place["id"], place["title"]) for place in entry["shown_in"]]
 
@@ -425,8 +427,8 @@ def test_a_claim_we_ship_of_which_a_measure_is_missing_is_shown_as_not_run(numbe
     for measure in whole.table["measure"].unique():
         lacking = whole._replace(table=whole.table[whole.table["measure"] != measure])
         for experiment in (lacking, lacking._replace(measures=tuple(lacking.table["measure"].unique()))):
-            entries = verdicts(experiment)
-            claim_entries(experiment, {"claims": entries, "figures": [], "tasks": [], "corruptions": []})
+            claims, entries = judge_claims(experiment)[2:]
+            claim_entries(claims, {"claims": entries, "figures": [], "tasks": [], "corruptions": []})
             if measure in shipped()[number].needs.measures:
                 assert [entry["verdict"] for entry in entries] == ["not run"]
 
@@ -447,8 +449,8 @@ def test_every_spec_we_ship_has_all_its_claims_on_its_page(path, tmp_path):
     experiment = Experiment(
         plan=plan, spec="", runs=[], table=table, foreign_rows=0, folder=tmp_path, measures=kinds
     )
-    entries = verdicts(experiment)
-    claim_entries(experiment, {"claims": entries, "figures": [], "tasks": [], "corruptions": []})
+    claims, entries = judge_claims(experiment)[2:]
+    claim_entries(claims, {"claims": entries, "figures": [], "tasks": [], "corruptions": []})
     assert [entry["number"] for entry in entries] == sorted(claim.number for claim in claims)
     assert any(entry["verdict"] != "not run" for entry in entries)
 
@@ -456,8 +458,9 @@ def test_every_spec_we_ship_has_all_its_claims_on_its_page(path, tmp_path):
 @pytest.mark.parametrize("number", shipped())
 def test_every_claim_we_ship_can_be_shown(number, tmp_path):
     experiment = alone(shipped()[number], tmp_path, seeds=6)
-    said = {"claims": verdicts(experiment), "figures": [], "tasks": [], "corruptions": []}
-    (entry,) = claim_entries(experiment, said)
+    judged = judge_claims(experiment)
+    said = {"claims": judged.entries, "figures": [], "tasks": [], "corruptions": []}
+    (entry,) = claim_entries(judged.claims, said)
     assert entry["verdict"] != "not run"
     assert "nan" not in entry["plot"]["description"]
     made = draw_claim(entry)
