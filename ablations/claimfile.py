@@ -13,8 +13,9 @@ from pydantic import ValidationError
 from ablations import claim_arms, claim_checks, grid, yamlfile
 from ablations.claim import Claim, ClaimFile
 from ablations.problems import Fault, Problem, SpecProblems
+from ablations.produced import LOGGED
 from ablations.sentences import faults
-from ablations.wording import nearest
+from ablations.wording import listed, nearest
 from ablations.yamlfile import Document
 from lightning_modules.files import atomic, make_folder
 
@@ -144,6 +145,25 @@ def problems(document: Document, *, spec: Path) -> Iterator[Problem]:
                 sentence = f"claims names {files}, which both have a claim {claim.name}; rename one"
                 yield document.problem(("claims", index), sentence, at="value")
             seen.setdefault(claim.name, name)
+
+
+def not_run(files: Sequence[Claims], *, arms: Collection[str], measures: Collection[str]) -> Iterator[str]:
+    """Yield a sentence for each reason why an experiment does not run some of the claims it names.
+
+    Args:
+        arms: those of the experiment.
+        measures: kinds of those that it asks for.
+    """
+    measured = {*measures, *(LOGGED if "validation" in measures else ())}
+    elsewhere: dict[str, list[str]] = {}
+    for claim in (claim for file in files for claim in file.claims):
+        lacking = [name for name in claim.needs.measures if name not in measured]
+        if claim.needs.spec and (lacking or not set(claim.needs.arms) <= set(arms)):
+            elsewhere.setdefault(claim.needs.spec, []).append(claim.name)
+        elif lacking:
+            yield f"claim {claim.name} is not run: it needs the measure {listed(lacking, 'and')}"
+    for spec, names in elsewhere.items():
+        yield f"claims that are not run here, but in {spec}: {', '.join(names)}"
 
 
 def planned(

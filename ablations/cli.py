@@ -121,7 +121,10 @@ def validate(specs: tuple[Path, ...], schema: bool, claims_schema: bool, data_ro
                 arms = {run.arm: run.settings for run in planned}
                 notices = tasks_not_run(experiment.measures, list(arms.items()), data_root=data_root.absolute())
             click.echo(f"{path}: good, {several(len(planned), 'run')}")
-            for notice in notices:
+            claim_files = claimfile.load_named(experiment.claims, spec=path)
+            kinds = [settings.kind for settings in experiment.measures]
+            not_run = claimfile.not_run(claim_files, arms={run.arm for run in planned}, measures=kinds)
+            for notice in [*not_run, *notices]:
                 click.echo(f"  {notice}")
         except SpecError as error:
             wrong = True

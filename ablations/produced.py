@@ -51,7 +51,10 @@ METRICS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "corruption": ("collision_rate", "hidden", "masked", "kept", "random"),
     }
 )
-"""By measure. `learning` and `corruption` are read of a run's log, and every experiment has them."""
+"""By measure."""
+
+LOGGED: Final = ("learning", "corruption")
+"""Measures that no spec asks for: they are read of a run's log where `validation` is measured."""
 
 OF_LAYERS: Final = frozenset(
     {

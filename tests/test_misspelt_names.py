@@ -3,9 +3,11 @@
 from typing import get_args
 
 import pytest
+from click.testing import CliRunner
 
 from ablations import claimfile, specfile
 from ablations.claim import ClaimFile
+from ablations.cli import main
 from ablations.effects import Difference
 from ablations.errors import SpecError
 from ablations.expected import kind_of, models_in
@@ -318,3 +320,39 @@ def test_groups_are_those_that_the_measures_make():
     assert set(GROUPS) <= set(METRICS)
     for measure in OF_TASKS:
         assert not groups_of(measure, METRICS[measure][0]).whole
+
+
+# Claims that a spec cannot run ------------------------------------------------------------------------
+
+
+def test_claims_that_a_spec_does_not_run_are_named_with_the_reason(tmp_path):
+    """Whether arms or measures are missing; what a log says is there with `validation`."""
+    (tmp_path / "all.yaml").write_text(SPEC)
+    other = GOOD.partition("claims:\n")[2].replace("both-sides-help", "other").replace("number: 6", "number: 7")
+    logged = other.replace("other", "logged").replace("number: 7", "number: 8").replace("loss", "gain")
+    path = write(tmp_path, WITH_SPEC + other + logged.replace("validation", "learning"))
+    files = [claimfile.load(path)]
+
+    def not_run(arms, measures):
+        return list(claimfile.not_run(files, arms=arms, measures=measures))
+
+    elsewhere = "claims that are not run here, but in all.yaml: both-sides-help"
+    assert not_run(["mlm", "clm"], ["validation"]) == []
+    assert not_run(["mlm"], ["validation"]) == [elsewhere]
+    assert not_run(["mlm", "clm"], ["geometry"]) == [
+        "claim other is not run: it needs the measure validation",
+        "claim logged is not run: it needs the measure learning",
+        elsewhere,
+    ]
+
+
+def test_validate_names_them_below_the_spec(tmp_path):
+    (tmp_path / "all.yaml").write_text(SPEC)
+    write(tmp_path, WITH_SPEC)
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(SPEC.replace(", clm: {}", ""))
+    done = CliRunner().invoke(main, ["validate", str(spec)])
+    assert (done.exit_code, done.output) == (
+        0,
+        f"{spec}: good, 1 run\n  claims that are not run here, but in all.yaml: both-sides-help\n",
+    )

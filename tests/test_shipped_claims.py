@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ablations import claimfile, grid, specfile
+from ablations.produced import LOGGED
 from reports.claims import measured
 from reports.readings import Rows
 from reports.verdicts import ALPHA, decide
@@ -48,10 +49,6 @@ def test_arms_are_called_as_the_shipped_specs_call_them():
     specs = [specfile.load(path) for path in (ROOT / "experiments").glob("*.yaml")]
     known = {run.arm for spec in specs for run in grid.runs(spec)}
     assert {arm for claim in CLAIMS.values() for arm in claim.needs.arms} <= known
-
-
-LOGGED = ("learning", "corruption")
-"""What every run's log gives, so that no spec asks for it."""
 
 
 @pytest.mark.parametrize("number", NUMBERS)
