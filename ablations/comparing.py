@@ -96,10 +96,12 @@ def missing(
     """The pairs that have no rows for these settings (`again`, all), by text and step."""
     known = _known(folder, planned, settings)
     found: dict[tuple[str, Step], list[Pair]] = defaultdict(list)
-    for pair in pairs(planned, settings.arms):
+    # Arms with equal settings share their runs, so that several pairs of arms may be one pair of runs.
+    by_ids = {(pair.first.run_id, pair.second.run_id): pair for pair in pairs(planned, settings.arms)}
+    for ids, pair in by_ids.items():
         first, second = (checkpoints(item.directory.path, settings) for item in pair)
         for step in first:
-            if step in second and (again or (pair.first.run_id, pair.second.run_id, step) not in known):
+            if step in second and (again or (*ids, step) not in known):
                 found[pair.first.tokens, step].append(pair)
     return found
 

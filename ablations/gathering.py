@@ -1,5 +1,6 @@
 """From the rows of each run, and its log, to the one table of an experiment."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from ablations import comparing, logged, measured, results
+from ablations.comparing import Pair, planned_pairs
 from ablations.errors import ResultsError
 from ablations.runs import PlannedRun
 
@@ -58,12 +60,16 @@ def gather(
 
 
 def _comparisons(compared: pd.DataFrame, experiment: str, planned: Sequence[PlannedRun]) -> Iterator[pd.DataFrame]:
-    """The rows of pairs, the group being the arm of the other run."""
-    by_id = {item.run_id: item for item in planned}
-    known = compared[compared["run_id"].isin(by_id) & compared["other_run_id"].isin(by_id)]
-    for run_id, rows in known.groupby("run_id", sort=False):
-        other = rows["other_run_id"].map(lambda other: by_id[other].run.arm)
-        yield _as_table(_records(rows.assign(group=other)), experiment, by_id[str(run_id)])
+    """The rows of pairs, the group being the arm of the other run.
+
+    Arms with equal settings share their runs; each of them gets the rows.
+    """
+    pairs: dict[tuple[str, str], list[Pair]] = defaultdict(list)
+    for pair in planned_pairs(planned):
+        pairs[pair.first.run_id, pair.second.run_id].append(pair)
+    for ids, rows in compared.groupby(["run_id", "other_run_id"], sort=False):
+        for first, second in pairs.get(ids, ()):
+            yield _as_table(_records(rows.assign(group=second.run.arm)), experiment, first)
 
 
 def _logged(rows: pd.DataFrame, item: PlannedRun) -> Iterator[dict[str, Any]]:

@@ -52,7 +52,7 @@ def _by_depth(
     table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str], rows: DataFrame
 ) -> Iterator[Panel]:
     """One panel, or two where an axis of layers has encoders of several depths."""
-    depths = rows.groupby("arm")["x"].max()
+    depths = rows[is_about(rows, shown.about)].groupby("arm")["x"].max()
     first = next((depths[arm] for arm in arms if arm in depths), None)
     others = [arm for arm in arms if arm in depths and depths[arm] != first]
     if own_axis(shown.measure) != "layer" or shown.axis is not None or not others:
