@@ -203,17 +203,24 @@ SETTINGS: dict[str, tuple[Spec, Spec]] = {
 }
 """What is always written of a measure, and what may be."""
 
+WITH_EFFORT = ("minimal_pairs", "retrieval", "parsing", "structural_probe")
+"""Measures that have an effort and no examples."""
+
 OF_LANGUAGE = ("structural_probe", "parsing", "pictures")
 """Measures that need the built-in language, or a treebank or words of another text."""
 
 
-def _measure(kind: str, *, arms: list[str], language: bool, common: Spec) -> st.SearchStrategy[Any]:
-    always, own = SETTINGS[kind]
-    optional = {"checkpoints": st.sampled_from(("last", "all"))} | own
+def quick_settings(kind: str, *, effort: str = "quick", examples: int = 20) -> Spec:
+    """Return what is written of a measure so that it takes seconds."""
+    always, _ = SETTINGS[kind]
     if kind in TRAINED_ON_TASKS:
-        always = always | common
-    elif kind in ("minimal_pairs", "retrieval", "parsing", "structural_probe"):
-        always = always | {"effort": common["effort"]}
+        return always | {"effort": effort, "examples": examples}
+    return always | ({"effort": effort} if kind in WITH_EFFORT else {})
+
+
+def _measure(kind: str, *, arms: list[str], language: bool, common: Spec) -> st.SearchStrategy[Any]:
+    always, own = quick_settings(kind, **common), SETTINGS[kind][1]
+    optional = {"checkpoints": st.sampled_from(("last", "all"))} | own
     if kind == "run_distance":
         optional["arms"] = subsets(arms)
     if not language:  # tasks and labels are those of the built-in language

@@ -247,6 +247,49 @@ def test_status_says_which_measures_of_a_trained_run_are_missing(tmp_path, data_
     assert " trained " in ablate("status", "--out", tmp_path / "out").stdout  # which asks nobody what to measure
 
 
+def test_what_becomes_of_runs_whose_checkpoints_are_gone_is_said_by_every_command(tmp_path, data_root):
+    where = ["--out", tmp_path / "out", "--data-root", data_root]
+    arms = {"untrained": UNTRAINED}
+    spec = write_spec(tmp_path, arms=arms, seeds=[0])
+    assert ablate("run", spec, *where).exit_code == 0
+    (run_dir,) = (tmp_path / "out/runs").iterdir()
+    shutil.rmtree(run_dir / "checkpoints")
+    written = (run_dir / "measures.parquet").read_bytes()
+    kept = (
+        "The last checkpoint of untrained (seed 0) is gone, and no measure needs it: `ablate run` does not train "
+        "it again. To have it trained again, delete its folder in runs."
+    )
+    for command in ("plan", "status"):
+        told = ablate(command, spec, *where).stdout
+        assert f"\n{kept}\n" in told
+        assert " done " in told
+    assert "1 run, 0 to do" in ablate("plan", spec, *where).stdout
+    assert ablate("run", spec, *where).stdout.startswith("nothing to do: every run is trained and measured\n")
+    again = ablate("measure", spec, *where)
+    assert (again.exit_code, again.stderr) == (
+        2,
+        f"{spec}: no trained run has its last checkpoint any more, so nothing can be measured again; what was "
+        f"measured before stays.\n",
+    )
+    assert (run_dir / "measures.parquet").read_bytes() == written
+
+    spec = write_spec(tmp_path, arms=arms, seeds=[0], measures=["validation", "geometry"])
+    lost = (
+        "The last checkpoint of untrained (seed 0) is gone, and geometry must be measured from it: `ablate run` "
+        "removes what was measured and logged of it and trains it again from the first step."
+    )
+    for command in ("plan", "status"):
+        told = ablate(command, spec, *where).stdout
+        assert f"\n{lost}\n" in told
+        assert " train again " in told
+        (run,) = json.loads(ablate(command, spec, *where, "--json").stdout)["runs"]
+        assert (run["state"], run["not_measured"], run["checkpoint"]) == ("done", ["geometry"], "gone")
+    done = ablate("run", spec, *where)
+    assert (done.exit_code, done.stdout.startswith(f"{lost}\n")) == (0, True)
+    (run,) = json.loads(ablate("status", spec, *where, "--json").stdout)["runs"]
+    assert (run["state"], run["not_measured"], run["checkpoint"]) == ("done", [], "whole")
+
+
 def test_a_measure_that_is_missing_is_to_do_and_why_it_was_refused_is_said_everywhere(tmp_path, data_root):
     root = tmp_path / "root"
     shutil.copytree(data_root, root)

@@ -10,9 +10,9 @@ from ablations import running, worker
 from ablations.cli import main
 from ablations.launch import Outcome
 from lightning_modules.callbacks import Interrupted, StopRequest
-from tests.random_specs import OBJECTIVES, SETTINGS
+from tests.random_specs import OBJECTIVES, SETTINGS, quick_settings
 
-ORDER = {
+TINY = {
     "data": {"kind": "language", "train": 400, "validation": 200, "test": 10, "vocab_size": 320, "max_length": 64},
     "encoder": {"num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2},
     "training": {"max_steps": 1, "tokens_per_step": 128},
@@ -34,24 +34,27 @@ class InThisProcess:
     def __exit__(self, *error):
         pass
 
+    def stop(self):
+        pass
+
     def run(self, run_dirs, *, ended):
+        outcomes = []
         for path in run_dirs:
             told = worker.serve_one(self.order | {"run_dir": str(path)}, StopRequest())
-            outcome = Outcome(path, told["code"], told["message"], told["seconds"])
-            ended(outcome)
-            yield outcome
+            outcomes.append(Outcome(path, told["code"], told["message"], told["seconds"]))
+            ended(outcomes[-1])
             if told["code"] != 0:
-                return
+                break
+        return outcomes
 
 
 @pytest.fixture
 def ablate(tmp_path, monkeypatch):
     """Call a command on a spec, runs being trained in this process."""
     monkeypatch.setattr(running, "Pool", InThisProcess)
-    monkeypatch.setattr(InThisProcess, "run", lambda *args, _run=InThisProcess.run, **kw: list(_run(*args, **kw)))
 
     def call(command, *options, **changes):
-        spec = {"name": "it", "version": 1, "seeds": [0]} | ORDER | changes
+        spec = {"name": "it", "version": 1, "seeds": [0]} | TINY | changes
         (tmp_path / "it.yaml").write_text(json.dumps(spec))
         where = [str(tmp_path / "it.yaml"), "--out", str(tmp_path / "out"), "--data-root", str(tmp_path)]
         return CliRunner().invoke(main, [command, *where, *options])
@@ -62,14 +65,14 @@ def ablate(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_every_measure_alone_with_every_objective_ends_in_a_page(kind, ablate, tmp_path):
-    settings, _ = SETTINGS[kind]
+    measures = [{"kind": kind} | quick_settings(kind)]
     arms = {objective: {"objective": {"kind": objective}} for objective in OBJECTIVES}
-    done = ablate("run", arms=arms, measures=[{"kind": kind} | settings])
+    done = ablate("run", arms=arms, measures=measures)
     assert done.exit_code == 0, done.output
     assert (tmp_path / "out/it/report.html").stat().st_size
     table = pd.read_parquet(tmp_path / "out/it/results.parquet")
     assert set(table["measure"]) - {"learning", "corruption"} == {kind}
-    assert "nothing to do" in ablate("run", arms=arms, measures=[{"kind": kind} | settings]).output
+    assert "nothing to do" in ablate("run", arms=arms, measures=measures).output
 
 
 @pytest.mark.slow
@@ -92,7 +95,7 @@ def test_after_an_interruption_at_any_measure_every_command_works(ablate, tmp_pa
     kinds = ("geometry", "layer_change", "influence", "conditional_independence", "validation")
     asked = {
         "arms": {"mlm": {"objective": {"kind": "masked_lm"}}},
-        "measures": [{"kind": kind} | SETTINGS[kind][0] for kind in kinds],
+        "measures": [{"kind": kind} | quick_settings(kind) for kind in kinds],
     }
     for there in range(1, len(kinds) + 1):
         done = ablate("run", **asked)
