@@ -1,16 +1,11 @@
 """The sentences of a text that is not an experiment's: any format that data of kind files has. No torch."""
 
-import csv
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from ablations.errors import DataError
 from ablations.wording import shown
-from lightning_modules.data.readers import ENDINGS, Columns, file_source, format_of, numbered_lines
+from lightning_modules.data.readers import ENDINGS, Columns, file_source, format_of, text_columns
 
 USUAL_COLUMN = "text"
 
@@ -35,7 +30,7 @@ def sentences(path: Path, *, column: str | None = None) -> Iterator[str]:
         )
     if ending == ".txt" and column is not None:
         raise DataError(f"{path} is plain text, which has no columns; leave --column out.")
-    name = USUAL_COLUMN if ending == ".txt" else _column(path, ending, column)
+    name = USUAL_COLUMN if ending == ".txt" else _column(path, column)
     source, found = file_source(path, Columns(name)), False
     for cells in source.cells():
         if not isinstance(cells.text, str):
@@ -50,8 +45,8 @@ def sentences(path: Path, *, column: str | None = None) -> Iterator[str]:
         raise DataError(f"{path} has no sentence; give a file with text.")
 
 
-def _column(path: Path, ending: str, wanted: str | None) -> str:
-    names = _text_columns(path, ending)
+def _column(path: Path, wanted: str | None) -> str:
+    names = text_columns(path)
     if wanted is None and USUAL_COLUMN not in names and len(names) == 1:
         return names[0]
     name = USUAL_COLUMN if wanted is None else wanted
@@ -59,28 +54,3 @@ def _column(path: Path, ending: str, wanted: str | None) -> str:
         listed = ", ".join(map(repr, names)) or "none"
         raise DataError(f"{path} has no column {name!r} with text (with text: {listed}); name one with --column.")
     return name
-
-
-def _text_columns(path: Path, ending: str) -> list[str]:
-    """The columns that hold text, by the file's schema, first line or first object."""
-    lines = (line for _, line in numbered_lines(path))
-    try:
-        if ending == ".parquet":
-            kinds = pq.read_schema(path)
-            return [field.name for field in kinds.empty_table().flatten().schema if _is_text(field.type)]
-        if ending != ".jsonl":
-            return next(csv.reader(lines, delimiter="\t" if ending == ".tsv" else ","), [])
-        row = json.loads(next(filter(str.strip, lines), "{}"))
-        parts = [(outer, part) for outer, part in row.items() if isinstance(part, dict)]
-        inner = [(f"{outer}.{name}", value) for outer, part in parts for name, value in part.items()]
-        return [name for name, value in [*row.items(), *inner] if isinstance(value, str)]
-    except (OSError, ValueError, AttributeError, csv.Error, pa.ArrowException) as error:
-        if isinstance(error, DataError):
-            raise
-        reason = str(error).strip().partition("\n")[0].rstrip(".")
-        raise DataError(f"{path} cannot be read ({reason}); make or copy it again.") from error
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return any(is_(kind) for is_ in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))

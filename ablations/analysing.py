@@ -3,7 +3,7 @@
 What comes out is a table as an experiment's, of two arms with one seed.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -11,24 +11,26 @@ from typing import Any, NamedTuple
 
 from ablations import analysis_folder, analysis_measures, results
 from ablations.analysed_text import sentences
-from ablations.analysis_begun import Begun, Measured
 from ablations.analysis_measures import StateMeasure
 from ablations.analysis_rows import Row, rows_of
 from ablations.errors import MeasureError
 from ablations.hugging_face import HuggingFaceModel, load, untrained
-from ablations.hugging_face_states import States, require_finite, states
+from ablations.hugging_face_states import require_finite, states
 from ablations.hugging_face_text import TokenisedText, sample_of, tokenise
 from ablations.measures.cca import REFUSED_BELOW
 from ablations.measures.labels import token_labels, with_texts
 from ablations.measures.sample import Sample
 from ablations.wording import listed, several
 from lightning_modules.data.treebank import LabelledSentence, read_treebank
+from lightning_modules.files import make_folder
 
 Say = Callable[[str], None]
 
 UNTRAINED = "untrained"
 SEED = 0
-"""Of the untrained weights, and of every row."""
+"""The seed of the untrained weights, and of every row."""
+
+UNFINISHED = f"The analysis has not ended, all of {UNTRAINED} still to come; run it again."
 
 
 class Read(NamedTuple):
@@ -41,15 +43,13 @@ class Read(NamedTuple):
 
 
 class Arm(NamedTuple):
-    """What a model comes to, as far as it is measured."""
+    """The results of a model."""
 
     plan: dict[str, Any]
     """Its entry among the runs of plan.json."""
     rows: list[Row]
-    refused: dict[str, None]
-    """Why measures have no rows, and what to doubt in those they have."""
-    unmeasured: list[str]
-    """The measures that are still to come."""
+    doubts: list[str]
+    """Sentences that say why measures have no rows, and what to doubt in those they have."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,6 @@ class Analysis:
     data: dict[str, Any]
     """What the plan says of the text."""
     origin: dict[str, Any]
-    begun: Begun
-    write_early: bool
-    """Whether rows are written as soon as they are there: not over those of a whole analysis."""
     say: Say
 
 
@@ -85,10 +82,9 @@ def analyse(
 ) -> Path:
     """Measure the model and its untrained twin; returns OUT/<name>, with the table, ready for a page.
 
-    Measures that the text does not allow are left out; the plan says which, and why. Each measure of each model is
-    written when it is ready, so a kill loses one at most; the plan then says what is not measured, and the next
-    analysis of the same things goes on from there. What a whole analysis has written stays until the next one is
-    whole.
+    Measures that the text does not allow are left out; the plan says which, and why. The results of the model are
+    written before its twin is measured; after a kill the plan says that the twin is missing, and the same command
+    starts over. The results of a whole analysis stay until the next one is whole.
 
     Args:
         labels: a treebank of the same sentences.
@@ -104,6 +100,7 @@ def analyse(
             the labels are of other sentences; a measure asks for what is not known, or none is possible; or the
             folder of results is an experiment's or another model's.
         DataError: text or labels are missing or damaged.
+        FilesError: the folder of results cannot be written to.
     """
     analysis_measures.require_known(measures or (), labelled=labels is not None)
     gold = _gold(text, labels=labels, column=column)
@@ -111,6 +108,7 @@ def analyse(
     say(f"loading {folder}")
     model = load(folder)
     analysis_folder.require_own(target, model)
+    make_folder(target)  # before anything is measured that could not be kept
     if tokens is None:
         tokens = analysis_measures.usual_tokens(width=model.width, layers=model.layers + 1)
     read = _read(model, text, gold=gold, column=column, tokens=tokens, say=say)
@@ -125,17 +123,16 @@ def analyse(
         told={"analyse": folder, "text": text, "labels": labels, "column": column, "tokens": tokens},
         data=analysis_folder.data_record(text, sentences=read.sample.sentences, cut=read.cut, ids=model.ids),
         origin=analysis_folder.origin(),
-        begun=Begun(target / "begun", {"tokens": tokens, **_contents(text=text, labels=labels), "column": column}),
-        write_early=not analysis_folder.is_whole(target),
         say=say,
     )
-    own = _measured(model, analysis, arm=analysis_folder.arm_of(folder))
-    if not own.rows:
-        raise MeasureError(_why_nothing(own.refused, text, read.sample, width=model.width))
+    trained = _measured(model, analysis, arm=analysis_folder.arm_of(folder))
+    if not trained.rows:
+        raise MeasureError(_why_nothing(trained.doubts, text, read.sample, width=model.width))
+    if not analysis_folder.is_whole(target):
+        _write(analysis, [trained])
     model = untrained(model, seed=SEED)
-    for sentence in _write(analysis, [own, _measured(model, analysis, arm=UNTRAINED, beside=[own])]):
+    for sentence in _write(analysis, [trained, _measured(model, analysis, arm=UNTRAINED)]):
         say(sentence)
-    analysis.begun.remove()
     return target
 
 
@@ -163,96 +160,53 @@ def _read(
     sample = sample_of(tokenised, tokens=tokens, source=text)
     if gold:
         sample = labelled(sample, tokenised, gold)
-        if unplaced := int((~tokenised.placed_S[: sample.sentences]).sum()):
-            of_all = several(sample.sentences, "sentence")
-            say(f"{unplaced:,} of {of_all} without labels, as the tokenizer's pieces do not spell them")
     if cut := int(tokenised.cut_S[: sample.sentences].sum()):
         of_all = several(sample.sentences, "sentence")
         say(f"{cut:,} of {of_all} cut at {model.max_length} tokens, the model's longest")
     return Read(tokenised, sample, cut)
 
 
-def _measured(model: HuggingFaceModel, analysis: Analysis, *, arm: str, beside: Sequence[Arm] = ()) -> Arm:
-    """One of the two models, measured; its states, the largest thing in memory, are gone afterwards, and are not
-    read where everything was measured before.
-
-    Args:
-        beside: what is written with it.
-    """
+def _measured(model: HuggingFaceModel, analysis: Analysis, *, arm: str) -> Arm:
+    """Measure one of the two models; its states, the largest thing in memory, are gone afterwards."""
     sample, say = analysis.read.sample, analysis.say
+    say(f"{arm}: reading {several(len(sample), 'token')}")
+    layers_LND = states(model, analysis.read.text, sample)
+    require_finite(layers_LND, folder=model.folder)
     about: Row = {"experiment": analysis.target.name, "run_id": model.run_id}
     about |= {"arm": arm, "seed": SEED, "step": model.step}
-    measured = Arm({}, [], {}, [settings.kind for settings in analysis.measures])
-    found: States | None = None
+    plan = analysis_folder.run(model, arm=arm, seed=SEED, origin=analysis.origin)
+    measured = Arm(plan, [], [])
     for settings in analysis.measures:
-        there = analysis.begun.there(model.run_id, settings)
-        if there is None:
-            found = _states(model, analysis, arm=arm) if found is None else found
-            say(f"{arm}: measuring {settings.kind}")
-            rows, doubts = rows_of(found, sample, settings)
-            rows = [about | {"measure": settings.kind} | row for row in rows]
-            there = Measured(rows, doubts, normalised=found.normalised_ND is not None)
-            if rows:
-                analysis.begun.keep(model.run_id, settings, there)
-        else:
-            say(f"{arm}: {settings.kind} was measured before")
-        measured.plan.update(
-            analysis_folder.run(model, arm=arm, seed=SEED, normalised=there.normalised, origin=analysis.origin)
-        )
-        measured.rows.extend(there.rows)
-        measured.refused.update(dict.fromkeys(there.doubts))
-        measured.unmeasured.remove(settings.kind)
-        if analysis.write_early and measured.rows:
-            _write(analysis, [*beside, measured])
+        say(f"{arm}: measuring {settings.kind}")
+        rows, doubts = rows_of(layers_LND, sample, settings)
+        measured.rows.extend(about | {"measure": settings.kind} | row for row in rows)
+        measured.doubts.extend(dict.fromkeys(doubts))
     return measured
 
 
-def _states(model: HuggingFaceModel, analysis: Analysis, *, arm: str) -> States:
-    """All that the measures read of a model."""
-    analysis.say(f"{arm}: reading {several(len(analysis.read.sample), 'token')}")
-    found = states(model, analysis.read.text, analysis.read.sample)
-    require_finite(found, folder=model.folder)
-    return found
-
-
-def _contents(**files: Path | None) -> dict[str, str | None]:
-    """A digest of each file."""
-    return {name: None if path is None else analysis_folder.digest(path) for name, path in files.items()}
-
-
 def _write(analysis: Analysis, arms: Sequence[Arm]) -> list[str]:
-    """Put what there is into the folder of results; returns what a reader must know of it."""
-    sample, first = analysis.read.sample, arms[0]
-    tried = [settings for settings in analysis.measures if settings.kind not in first.unmeasured]
-    kept = [settings for settings in tried if any(row["measure"] == settings.kind for row in first.rows)]
+    """Put the results of the arms into the folder; returns what a reader must know of them."""
+    sample, measured = analysis.read.sample, {row["measure"] for row in arms[0].rows}
+    with_rows = [settings for settings in analysis.measures if settings.kind in measured]
     remedy = "raise --tokens" if len(analysis.read.text) > sample.sentences else "give more text"
-    caveats = analysis_measures.caveats(kept, sample, width=analysis.width, remedy=remedy)
-    notices = [*_unfinished(arms), *caveats, *_told(arms)]
+    caveats = analysis_measures.caveats(with_rows, sample, width=analysis.width, remedy=remedy)
+    notices = [*[UNFINISHED] * (len(arms) < 2), *caveats, *_doubts(arms)]
     analysis_folder.write(
         analysis.target,
         table=results.table([row for arm in arms for row in arm.rows]),
         told=analysis.told,
         measures=analysis.measures,
-        runs=[arm.plan | {"state": "running" if arm.unmeasured else "done"} for arm in arms],
+        runs=[arm.plan for arm in arms],
         notices=notices,
         data=analysis.data,
     )
     return notices
 
 
-def _unfinished(arms: Sequence[Arm]) -> Iterator[str]:
-    """What is not measured yet, in a sentence for whoever finds the folder so."""
-    missing = [f"{listed(arm.unmeasured, 'and')} of {arm.plan['arm']}" for arm in arms if arm.unmeasured]
-    if len(arms) < 2:
-        missing.append(f"all of {UNTRAINED}")
-    if missing:
-        yield f"The analysis has not ended, {listed(missing, 'and')} still to come; run it again."
-
-
-def _why_nothing(refused: dict[str, None], text: Path, sample: Sample, *, width: int) -> str:
+def _why_nothing(doubts: list[str], text: Path, sample: Sample, *, width: int) -> str:
     """One sentence on why there is no row."""
-    if len(refused) == 1 or len(sample) >= REFUSED_BELOW * width:
-        return next(iter(refused))
+    if len(doubts) == 1 or len(sample) >= REFUSED_BELOW * width:
+        return doubts[0]
     counted = f"{len(sample):,} token{'s' * (len(sample) != 1)} in {sample.sentences:,} sentence"
     return (
         f"{text} has {counted}{'s' * (sample.sentences != 1)}, too few for any measure of a model of width "
@@ -260,11 +214,11 @@ def _why_nothing(refused: dict[str, None], text: Path, sample: Sample, *, width:
     )
 
 
-def _told(arms: Sequence[Arm]) -> list[str]:
+def _doubts(arms: Sequence[Arm]) -> list[str]:
     """What was refused or doubted, each once, with the arms that it is about."""
-    sentences = dict.fromkeys(sentence for arm in arms for sentence in arm.refused)
+    sentences = dict.fromkeys(sentence for arm in arms for sentence in arm.doubts)
     return [
-        f"{listed([arm.plan['arm'] for arm in arms if sentence in arm.refused], 'and')}: {sentence}"
+        f"{listed([arm.plan['arm'] for arm in arms if sentence in arm.doubts], 'and')}: {sentence}"
         for sentence in sentences
     ]
 
@@ -273,12 +227,12 @@ def labelled(sample: Sample, tokenised: TokenisedText, gold: Sequence[LabelledSe
     """The sample with what is known of the words of its sentences, which `gold` has first.
 
     Raises:
-        MeasureError: a sentence does not have the words of its text, or it is not known where tokens stand.
+        MeasureError: a sentence does not have the words of its text, or the tokenizer is not a fast one.
     """
-    if not tokenised.placed_S[: sample.sentences].any():
+    if tokenised.spans is None:
         raise MeasureError(
-            "the model's tokenizer neither says where its tokens stand in the text nor has pieces that spell it; "
-            "give a model with a tokenizer.json, or leave --labels out."
+            "the model's tokenizer does not say where its tokens stand in the text; give a model with a "
+            "tokenizer.json, or leave --labels out."
         )
     found = token_labels(gold[: sample.sentences], tokenised.text_spans()[: sample.sentences])
     return replace(sample, labels=found.codes, names=found.names)

@@ -16,7 +16,7 @@ from ablations.errors import MeasureError
 from ablations.hugging_face import HuggingFaceModel
 from ablations.measures.settings import StateSettings
 from ablations.wording import several
-from lightning_modules.files import atomic, explained, read_json, write_json
+from lightning_modules.files import atomic, make_folder, read_json, sha256, write_json
 from lightning_modules.provenance import now, provenance
 
 LONGEST_NAME = 200
@@ -82,19 +82,13 @@ def origin() -> dict[str, Any]:
     return found
 
 
-def run(
-    model: HuggingFaceModel, *, arm: str, seed: int, normalised: bool, origin: dict[str, Any]
-) -> dict[str, Any]:
-    """What the plan says of a model: what it is, in place of a run's folder.
-
-    Args:
-        normalised: whether there are states after a final norm too.
-    """
+def run(model: HuggingFaceModel, *, arm: str, seed: int, origin: dict[str, Any]) -> dict[str, Any]:
+    """Return the plan's record of a model, which has no run's folder."""
     encoder = {
         "num_hidden_layers": model.layers,
         "hidden_size": model.width,
         "num_attention_heads": model.heads,
-        "final_norm": normalised,
+        "final_norm": model.final_norm is not None,
     }
     return {
         "run_id": model.run_id,
@@ -103,24 +97,19 @@ def run(
         "seed": seed,
         "max_steps": model.step,
         "parameters": model.parameters,
+        "state": "done",
         "analysed": {"settings": {"encoder": encoder}, "provenance": origin},
     }
 
 
-def data_record(text: Path, *, sentences: int, cut: int, ids: int | None) -> dict[str, Any]:
+def data_record(text: Path, *, sentences: int, cut: int, ids: int) -> dict[str, Any]:
     """What the plan says of the text."""
     return {
-        "content_sha256": digest(text),
+        "content_sha256": sha256(text),
         "description": f"the first {several(sentences, 'sentence')} of {text.name}",
         "vocab_size": ids,
         "cut_sentences": cut,
     }
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file's content."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def write(
@@ -138,8 +127,7 @@ def write(
     Raises:
         FilesError: it cannot be written to.
     """
-    with explained(target):
-        target.mkdir(parents=True, exist_ok=True)
+    make_folder(target)
     spec = _spec(told, measures)
     with atomic(target / "spec.yaml") as temporary:
         temporary.write_bytes(spec)

@@ -1,4 +1,4 @@
-"""The rows of a measure of a model from elsewhere: of its layers, and of the last one after a final norm."""
+"""Computes the rows of a measure of the layers of a model from elsewhere."""
 
 import warnings
 from collections.abc import Iterator
@@ -6,9 +6,8 @@ from typing import Any
 
 from ablations.analysis_measures import StateMeasure
 from ablations.errors import MeasureError
-from ablations.hugging_face_states import States
 from ablations.measures.geometry import geometry
-from ablations.measures.layer_change import changes, layer_change
+from ablations.measures.layer_change import layer_change
 from ablations.measures.neighbours import neighbours
 from ablations.measures.sample import Sample
 from ablations.measures.settings import (
@@ -18,19 +17,16 @@ from ablations.measures.settings import (
     TokenInformationSettings,
 )
 from ablations.measures.token_information import information_rows
-from ablations.results import AFTER_NORM
 
 Row = dict[str, Any]
 
 
-def rows_of(found: States, sample: Sample, settings: StateMeasure) -> tuple[list[Row], list[str]]:
-    """The rows of one measure, and in sentences why there are none or what to doubt in them."""
+def rows_of(layers_LND: list[Any], sample: Sample, settings: StateMeasure) -> tuple[list[Row], list[str]]:
+    """Return the rows of one measure, and in sentences why there are none or what to doubt in them."""
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
-            rows = list(_rows(found.layers_LND, sample, settings))
-            if found.normalised_ND is not None:
-                rows += _after_norm(found, sample, settings)
+            rows = list(_rows(layers_LND, sample, settings))
         except MeasureError as error:
             return [], [_named(settings.kind, str(error))]
     doubts = [warning for warning in warned if issubclass(warning.category, UserWarning)]
@@ -54,16 +50,3 @@ def _rows(layers_LND: list[Any], sample: Sample, settings: StateMeasure) -> Iter
             return neighbours(layers_LND, sample, settings)
         case GeometrySettings():
             return geometry(layers_LND, sample, settings)
-
-
-def _after_norm(found: States, sample: Sample, settings: StateMeasure) -> Iterator[Row]:
-    """The rows of the last layer's states after the final norm: a layer's own, or how much the norm changes it."""
-    assert found.normalised_ND is not None
-    top = len(found.layers_LND) - 1
-    if isinstance(settings, LayerChangeSettings):
-        for row in changes([found.layers_LND[top], found.normalised_ND], sample.sentence_N):
-            yield row | {"group": AFTER_NORM, "layer": top, "layer_to": top}
-        return
-    for row in _rows([found.normalised_ND], sample, settings):
-        group = row.get("group")
-        yield row | {"group": AFTER_NORM if group is None else f"{group}, {AFTER_NORM}", "layer": top}

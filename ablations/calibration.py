@@ -23,7 +23,7 @@ from ablations import cost
 from ablations.cost import ValidationText
 from ablations.measurable import Measure
 from lightning_modules.config import Data, RunSettings
-from lightning_modules.files import explained, locked, write_json
+from lightning_modules.files import locked, make_folder, write_json
 from lightning_modules.provenance import available_cores, processor
 
 VERSION: Literal[3] = 3
@@ -233,8 +233,7 @@ class Calibration:
     @contextmanager
     def _rewriting(self) -> Iterator[None]:
         """What the block changes is written, beside what other processes have written since."""
-        with explained(self._path.parent):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self._path.parent)
         with locked(self._path.with_name(".calibration.lock")):
             self._read()
             yield

@@ -17,7 +17,7 @@ from ablations.produced import LOGGED
 from ablations.sentences import faults
 from ablations.wording import listed, nearest
 from ablations.yamlfile import Document
-from lightning_modules.files import atomic, explained
+from lightning_modules.files import atomic, make_folder
 
 FOLDER = "claims"
 """Beside the specs, and in an experiment's results."""
@@ -204,8 +204,7 @@ def keep(files: Sequence[Claims], folder: Path) -> None:
     """
     for file in files:
         place = folder / FOLDER / f"{file.name}.yaml"
-        with explained(place.parent):
-            place.parent.mkdir(exist_ok=True)
+        make_folder(place.parent)
         with atomic(place) as temporary:
             temporary.write_bytes(file.content)
 

@@ -3,11 +3,13 @@
 import json
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+
+from ablations.given_paths import GivenPath, PathCommand
 
 GOOD, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
 
@@ -16,6 +18,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 class Ablate(click.Group):
     """Prints an error that a user can act on as its sentence, without a traceback."""
+
+    command_class = PathCommand
 
     def invoke(self, ctx: click.Context) -> Any:
         from lightning_modules.errors import AblationsError
@@ -48,13 +52,13 @@ def main() -> None:
     """
 
 
-spec_argument = click.argument("spec", type=click.Path(path_type=Path))
-out_option = click.option(
-    "--out", type=click.Path(path_type=Path), default="out", show_default=True, help="Output root."
-)
+FILE, FOLDER = GivenPath(readable=False), GivenPath(file_okay=False)
+
+spec_argument = click.argument("spec", type=FILE)
+out_option = click.option("--out", type=FOLDER, default="out", show_default=True, help="Output root.")
 data_root_option = click.option(
     "--data-root",
-    type=click.Path(path_type=Path),
+    type=GivenPath(exists=True, file_okay=False),
     default=".",
     show_default=True,
     help="Where relative paths of a spec's data start.",
@@ -77,20 +81,17 @@ json_option = click.option("--json", "as_json", is_flag=True, help="For machines
 
 
 @main.command()
-@click.argument("specs", metavar="SPEC...", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("specs", metavar="SPEC...", nargs=-1, type=FILE)
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of spec files, for editors.")
 @click.option("--claims-schema", is_flag=True, help="Print that of files of claims.")
-@click.option(
-    "--data-root",
-    type=click.Path(path_type=Path),
-    help="Also look for the files that specs name; their relative paths start here.",
-)
-def validate(specs: tuple[Path, ...], schema: bool, claims_schema: bool, data_root: Path | None) -> None:
+@data_root_option
+@click.option("--no-files", is_flag=True, help="Do not look for the text and the other files that specs name.")
+def validate(specs: tuple[Path, ...], schema: bool, claims_schema: bool, data_root: Path, no_files: bool) -> None:
     """Check spec files and the claims they name: every problem at once, a line each, on stderr.
 
-    With --data-root also the files of text, lexica and treebanks that they name, as `plan` and `run` do: that they
-    are there and have the columns; and which tasks have no files there, as these would not be run. A file in a
-    folder called claims is checked as a file of claims.
+    So are the files of text, lexica and treebanks that they name, as `plan` and `run` do: that they are there and
+    have the columns; and it says which tasks have no files there, as these would not be run. A file in a folder
+    called claims is checked as a file of claims.
     """
     from ablations import claimfile, grid, specfile
     from ablations.errors import SpecError
@@ -112,19 +113,19 @@ def validate(specs: tuple[Path, ...], schema: bool, claims_schema: bool, data_ro
                 continue
             experiment = specfile.load(path)
             planned = grid.runs(experiment)
-            if data_root is not None:
+            notices: Sequence[str] = ()
+            if not no_files:
                 from ablations import named_files  # pyarrow, which a look at the spec alone need not wait for
 
                 named_files.check(path, experiment, planned, data_root=data_root.absolute())
-            click.echo(f"{path}: good, {several(len(planned), 'run')}")
-            named = claimfile.load_named(experiment.claims, spec=path)
-            kinds = [settings.kind for settings in experiment.measures]
-            for said in claimfile.not_run(named, arms={run.arm for run in planned}, measures=kinds):
-                click.echo(f"  {said}")
-            if data_root is not None:
                 arms = {run.arm: run.settings for run in planned}
-                for said in tasks_not_run(experiment.measures, list(arms.items()), data_root=data_root.absolute()):
-                    click.echo(f"  {said}")
+                notices = tasks_not_run(experiment.measures, list(arms.items()), data_root=data_root.absolute())
+            click.echo(f"{path}: good, {several(len(planned), 'run')}")
+            claim_files = claimfile.load_named(experiment.claims, spec=path)
+            kinds = [settings.kind for settings in experiment.measures]
+            not_run = claimfile.not_run(claim_files, arms={run.arm for run in planned}, measures=kinds)
+            for notice in [*not_run, *notices]:
+                click.echo(f"  {notice}")
         except SpecError as error:
             wrong = True
             click.echo(str(error), err=True)
@@ -148,9 +149,11 @@ def plan(spec: Path, out: Path, data_root: Path, devices: int, slots: int, resol
     if resolved:
         click.echo(json.dumps(grid.resolved(specfile.load(spec)), indent=2))
         return
-    content = Workspace.open(spec, out=out, data_root=data_root).plan(slots=slots, devices=devices)
+    workspace = Workspace.open(spec, out=out, data_root=data_root)
+    content = workspace.plan(slots=slots, devices=devices)
+    content["notes"] = workspace.earlier_runs() + content["notes"]
     if as_json:
-        keys = ("experiment", "runs", "pairs_to_compare", "left_out", "seconds")
+        keys = ("experiment", "runs", "pairs_to_compare", "left_out", "seconds", "notes")
         click.echo(json.dumps({key: content[key] for key in keys}, indent=2))
     else:
         plan_table(content)
@@ -177,18 +180,26 @@ def run(
 ) -> None:
     """Train and measure what is missing, then write the table and the page."""
     from ablations.experiment import Workspace
+    from ablations.lacking import checkpoint_sentences
     from ablations.tables import plan_table
 
     workspace = Workspace.open(spec, out=out, data_root=data_root)
     selected = workspace.select(arms, seeds)
     if dry_run:
-        plan_table(workspace.plan(selected, slots=slots, devices=devices))
+        content = workspace.plan(selected, slots=slots, devices=devices)
+        plan_table(content | {"notes": workspace.earlier_runs() + content["notes"]})
         return
     todo = workspace.todo(selected)
     interrupted, failed = False, False
     if todo:
         from ablations.running import carry_out
 
+        again = {item.run_id for item in todo}
+        for sentence in (
+            *workspace.earlier_runs(),
+            *checkpoint_sentences([run for run in workspace.states() if run["run_id"] in again]),
+        ):
+            click.echo(sentence)
         interrupted, outcomes = carry_out(workspace, todo, devices=devices, slots=slots)
         failed = bool(outcomes)
     if not interrupted and workspace.pairs_to_compare():
@@ -202,20 +213,27 @@ def run(
 
 
 @main.command()
-@click.argument("spec", required=False, type=click.Path(path_type=Path))
+@click.argument("spec", required=False, type=FILE)
 @out_option
 @data_root_option
 @json_option
 def status(spec: Path | None, out: Path, data_root: Path, as_json: bool) -> None:
     """Show the state of every run: of a spec, or of the whole output root."""
     from ablations.experiment import Workspace, all_states
+    from ablations.lacking import checkpoint_sentences
     from ablations.tables import status_table
 
-    states = Workspace.open(spec, out=out, data_root=data_root).states() if spec else all_states(out)
-    if as_json:
-        click.echo(json.dumps({"runs": states}, indent=2))
+    notes: list[str] = []
+    if spec:
+        workspace = Workspace.open(spec, out=out, data_root=data_root)
+        states = workspace.states()
+        notes = workspace.earlier_runs() + checkpoint_sentences(states)
     else:
-        status_table(states)
+        states = all_states(out)
+    if as_json:
+        click.echo(json.dumps({"runs": states, "notes": notes}, indent=2))
+    else:
+        status_table(states, notes)
 
 
 @main.command()
@@ -227,12 +245,22 @@ def measure(spec: Path, out: Path, data_root: Path, slots: int) -> None:
     """Measure the trained runs of a spec again from their checkpoints, and write the table and the page."""
     from ablations.errors import SpecError
     from ablations.experiment import Workspace
+    from ablations.lacking import run_labels
     from ablations.running import carry_out, compare_runs
 
     workspace = Workspace.open(spec, out=out, data_root=data_root)
-    done = [item for item in workspace.planned if item.directory.is_done()]
+    trained = [item for item in workspace.planned if item.directory.is_trained()]
+    done = [item for item in trained if item.directory.is_done()]
+    gone = [f"{item.run.arm} (seed {item.run.seed})" for item in trained if item not in done]
     if not done:
-        raise SpecError(f"{spec}: no run is trained yet, so there is nothing to measure; start `ablate run`.")
+        raise SpecError(
+            f"{spec}: no trained run has its last checkpoint any more, so nothing can be measured again; what was "
+            "measured before stays."
+            if trained
+            else f"{spec}: no run is trained yet, so there is nothing to measure; start `ablate run`."
+        )
+    if gone:
+        click.echo(f"Not measured again, because the last checkpoint is gone or damaged: {run_labels(gone)}.")
     interrupted, outcomes = carry_out(workspace, done, devices=1, slots=slots, again=True)
     failed = bool(outcomes)
     if not interrupted and workspace.pairs_to_compare(again=True):
@@ -274,7 +302,7 @@ def claims(spec: Path, out: Path, data_root: Path, as_json: bool, strict: bool, 
         )
     workspace.write_plan()
     workspace.write_table()
-    content = write_claims(workspace.folder)
+    content, _ = write_claims(workspace.folder)
     if as_json:
         click.echo(json.dumps(content, indent=2))
     else:
@@ -286,16 +314,28 @@ def claims(spec: Path, out: Path, data_root: Path, as_json: bool, strict: bool, 
 @spec_argument
 @out_option
 @data_root_option
-def report(spec: Path, out: Path, data_root: Path) -> None:
+@click.option(
+    "--publish",
+    "published",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="Also copy what a repository keeps to FOLDER/NAME: report.md, figures, results, verdicts, spec.",
+)
+def report(spec: Path, out: Path, data_root: Path, published: Path | None) -> None:
     """Write the page again from what is there; needs neither torch nor a network."""
     from ablations.experiment import Workspace
 
-    click.echo(f"page: {write_page(Workspace.open(spec, out=out, data_root=data_root), again=True)}")
+    page = write_page(Workspace.open(spec, out=out, data_root=data_root), again=True)
+    click.echo(f"page: {page}")
+    if published is not None:
+        from reports.published import publish
+
+        click.echo(f"published: {publish(page.parent, published)}")
 
 
 @main.command()
-@click.argument("before", metavar="A", type=click.Path(path_type=Path))
-@click.argument("after", metavar="B", type=click.Path(path_type=Path))
+@click.argument("before", metavar="A", type=FILE)
+@click.argument("after", metavar="B", type=FILE)
 @out_option
 @json_option
 def diff(before: Path, after: Path, out: Path, as_json: bool) -> None:
@@ -316,8 +356,8 @@ def diff(before: Path, after: Path, out: Path, as_json: bool) -> None:
 
 
 @main.command()
-@click.argument("run_dir", type=click.Path(path_type=Path))
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("run_dir", type=FOLDER)
+@click.argument("folder", metavar="DIR", type=FOLDER)
 def export(run_dir: Path, folder: Path) -> None:
     """Write a trained run as a Hugging Face folder that stock classes load."""
     from lightning_modules.export import export as write_folder
@@ -326,11 +366,11 @@ def export(run_dir: Path, folder: Path) -> None:
 
 
 @main.command()
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--text", type=click.Path(path_type=Path), required=True, help="Sentences: a table, or a line each.")
+@click.argument("folder", type=FOLDER)
+@click.option("--text", type=FILE, required=True, help="Sentences: a table, or a line each.")
 @click.option(
     "--labels",
-    type=click.Path(path_type=Path),
+    type=FILE,
     help="A treebank of the very same sentences: CoNLL-U or parquet.",
 )
 @click.option("--column", help="Of a table; needed where several have text and none is called text.")
@@ -343,7 +383,7 @@ def export(run_dir: Path, folder: Path) -> None:
 @click.option(
     "--measures",
     "asked",
-    type=click.Path(path_type=Path),
+    type=FILE,
     help="A YAML file with `measures` as in a spec, and their settings; else all that read states.",
 )
 @click.option("--name", help="Of the folder of results, under the output root; else the model's.")
@@ -403,21 +443,24 @@ def write_page(workspace: Any, *, again: bool = False) -> Path:
 
     workspace.write_plan()
     workspace.write_table()
-    if workspace.experiment.claims:
-        write_claims(workspace.folder)
+    judged = write_claims(workspace.folder)[1] if workspace.experiment.claims else None
     if not again and is_fresh(workspace.folder):
         return workspace.folder / "report.html"
     from reports import page
 
-    return page.write(workspace.folder)
+    return page.write(workspace.folder, judged)
 
 
-def write_claims(folder: Path) -> dict[str, Any]:
-    """Judge an experiment's claims by its table, and put the verdicts beside it."""
+def write_claims(folder: Path) -> tuple[dict[str, Any], Any]:
+    """Judge an experiment's claims by its table, and put the verdicts beside it.
+
+    Returns the content of claims.json, and the judged experiment for its page.
+    """
     from reports import claims
     from reports import folder as experiment_folder
 
-    return claims.write(experiment_folder.read(folder), folder)
+    judged = claims.judge_claims(experiment_folder.read(folder))
+    return claims.write(judged, folder), judged
 
 
 if __name__ == "__main__":

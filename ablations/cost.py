@@ -1,4 +1,4 @@
-"""What a run costs, before it runs: parameters, tokens, operations. No torch."""
+"""What a run costs, before it runs: tokens and operations. No torch."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -15,9 +15,7 @@ from ablations.measures.settings import (
     ValidationSettings,
 )
 from ablations.tasks.syntax_settings import ConditionalIndependenceSettings
-from lightning_modules.config import PAIR_FORMATS, EncoderSettings, RunSettings
-from lightning_modules.config.objectives import generator_shape
-from lightning_modules.operations import operations_per_token
+from lightning_modules.config import RunSettings, TranslationSettings, operations_per_token
 
 
 class ValidationText(NamedTuple):
@@ -26,39 +24,6 @@ class ValidationText(NamedTuple):
     tokens: int
     """Source tokens, the special ones included."""
     sentences: int
-
-
-def parameters(run: RunSettings) -> int:
-    """Trained numbers of the whole module, heads, generator and decoder included."""
-    encoder, vocab, objective = run.encoder, run.data.vocab_size, run.objective
-    width = encoder.hidden_size
-    if objective.kind == "skip_gram":
-        return 2 * vocab * width
-    positions = run.data.max_length * width if encoder.positions == "learned" else 0
-    segments = 2 * width if run.training.input_format in PAIR_FORMATS else 0
-    total = vocab * width + positions + segments + 2 * width + encoder.num_hidden_layers * _encoder_block(encoder)
-    prediction_head = width * width + 3 * width + vocab
-    binary_head = width * width + 2 * width + 1
-    match objective.kind:
-        case "translation":
-            attention = 4 * (width * width + width) + 2 * width
-            decoder = objective.decoder.num_hidden_layers * (_encoder_block(encoder) + attention)
-            return total + vocab * width + run.data.max_length * width + 2 * width + decoder
-        case "replaced_token":
-            shape = generator_shape(encoder, objective.generator)
-            narrow = shape.hidden_size
-            generator = (width + 1) * narrow + shape.num_hidden_layers * _encoder_block(shape)
-            generator += (narrow + 1) * width + 2 * width + vocab + (2 * narrow if shape.norm == "pre" else 0)
-            return total + generator + (binary_head if objective.predict == "replaced" else prediction_head)
-        case "masked_lm":
-            return total + prediction_head + (binary_head if objective.pair_loss != "none" else 0)
-        case _:
-            return total + prediction_head
-
-
-def _encoder_block(encoder: EncoderSettings) -> int:
-    width, inside = encoder.hidden_size, encoder.intermediate_size
-    return 4 * (width * width + width) + 2 * width * inside + inside + width + 4 * width
 
 
 def tokens(run: RunSettings) -> int:
@@ -78,7 +43,8 @@ def evaluation_work(run: RunSettings, *, tokens: int) -> float:
 
 def translation_work(run: RunSettings, *, sentences: int) -> float:
     """Sentences times decoder layers; 0 where nothing is translated."""
-    return sentences * run.objective.decoder.num_hidden_layers if run.objective.kind == "translation" else 0.0
+    objective = run.objective
+    return sentences * objective.decoder.num_hidden_layers if isinstance(objective, TranslationSettings) else 0.0
 
 
 def measure_work(settings: StateSettings, run: RunSettings, *, tokens: int) -> float:
@@ -158,8 +124,8 @@ def measuring_work(
             case RunDistanceSettings():
                 continue
             case ValidationSettings():
-                pairs = run.objective.kind == "masked_lm" and run.objective.pair_loss != "none"
-                treatments = 3 if run.objective.kind in ("masked_lm", "mixture") else 0
+                pairs = getattr(run.objective, "pair_loss", "none") != "none"
+                treatments = 3 if run.objective.output == "hidden" else 0
                 others = len(settings.word_orders) + len(settings.input_formats) + 2 * pairs
                 evaluations = times * (1 + treatments + others)
                 work["evaluation"] += evaluations * evaluation_work(run, tokens=validation.tokens)

@@ -9,6 +9,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from ablations.companions import companions
+from lightning_modules.files import make_folder
 from lightning_modules.provenance import available_cores
 
 KNOWN_BAD = {
@@ -70,10 +71,14 @@ def calibrate(out: Path) -> Iterator[tuple[str, str]]:
 
     One thread is timed while the other cores train, as they do when runs have a core each; a GPU is timed once,
     and alone. Three to six minutes on two cores.
+
+    Raises:
+        FilesError: the output root cannot be written to.
     """
     from ablations.calibration import Calibration
     from ablations.timing import DEVICE, reference_rates
 
+    make_folder(out)  # not after minutes
     cores = available_cores()
     for threads in sorted({1, cores}) if DEVICE == "cpu" else [cores]:
         rates = []

@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ablations import claimfile, fairness, grid, named_files, plan, runs, specfile
+from ablations import claimfile, earlier_runs, fairness, grid, named_files, plan, runs, specfile
 from ablations.errors import SpecError
 from ablations.files_read import files_now
-from ablations.measurable import RunMeasure, caveats, for_run
+from ablations.lacking import Lacking, lacking
+from ablations.measurable import caveats, for_run
 from ablations.runs import PlannedRun
 from ablations.spec import Experiment
 from lightning_modules.config import Data, RunSettings
 from lightning_modules.data import tokens
 from lightning_modules.data.tokens import Tokens
-from lightning_modules.files import explained, read_json
+from lightning_modules.files import read_json
 from lightning_modules.run_directory import RunDirectory
 
 
@@ -78,17 +79,12 @@ class Workspace:
 
     def todo(self, selected: Sequence[PlannedRun]) -> list[PlannedRun]:
         """Those of the runs that are not trained, or not measured, to the end."""
-        return [item for item in selected if not item.directory.is_done() or self._open_measures(item)]
+        lacks = self.lacking()
+        return [item for item in selected if item.run_id not in lacks or lacks[item.run_id].names]
 
-    def _open_measures(self, item: PlannedRun) -> list[RunMeasure]:
-        """What of it is not computed to the end."""
-        from ablations.measured import missing
-
-        return missing(item.directory.path, self._measures_of(item), data_root=self.data_root)
-
-    def _measures_of(self, item: PlannedRun) -> list[RunMeasure]:
-        """What is to be computed from a run."""
-        return list(for_run(self.experiment.measures, item.run.settings, data_root=self.data_root))
+    def lacking(self) -> dict[str, Lacking]:
+        """Return what each trained run lacks, by its identity."""
+        return lacking(self.experiment, self.planned, folder=self.folder, data_root=self.data_root)
 
     def pairs_to_compare(self, *, again: bool = False) -> int:
         """How many pairs of trained runs have no distances yet; `again`, how many there are; 0 if none are
@@ -107,6 +103,7 @@ class Workspace:
         return plan.plan(
             self.experiment,
             list(self.planned if selected is None else selected),
+            lacking=self.lacking(),
             out=self.out,
             data_root=self.data_root,
             arms=self.arms,
@@ -118,8 +115,6 @@ class Workspace:
         """Keep plan and spec in the experiment's folder."""
         from ablations import measured
 
-        with explained(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
         arms = {item.run.arm: item.run.settings for item in self.planned}
         there = {own for item in self.planned for own in measured.rows(item.directory.path)["key"]}
         notices = caveats(
@@ -166,11 +161,17 @@ class Workspace:
 
     def states(self) -> list[dict[str, Any]]:
         """State of every run of the spec; of one that is done, also which measures are not, as in a plan."""
-        states = [_state(item.directory, item.run.arm, item.run.seed, item.run_id) for item in self.planned]
-        for item, state in zip(self.planned, states, strict=True):
-            if state["state"] == "done":
-                state |= plan.unmeasured(item, self._open_measures(item))
+        lacks, states = self.lacking(), []
+        for item in self.planned:
+            state = _state(item.directory, item.run.arm, item.run.seed, item.run_id)
+            if state["state"] == "done" and item.run_id in lacks:
+                state |= lacks[item.run_id].fields()
+            states.append(state)
         return states
+
+    def earlier_runs(self) -> list[str]:
+        """Return a sentence about runs of an earlier version of the spec, if there are any."""
+        return earlier_runs.sentences(self.folder, self.planned, out=self.out)
 
 
 def _text(run: RunSettings, *, out: Path, data_root: Path) -> Tokens:

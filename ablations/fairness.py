@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from ablations.errors import SpecError
 from ablations.spec import Experiment, Run
-from lightning_modules.config import RunSettings
-from lightning_modules.operations import operations_per_token
+from lightning_modules.config import RunSettings, operations_per_token
+from lightning_modules.config.objectives import ObjectiveSettings
 
 if TYPE_CHECKING:
     from lightning_modules.data.tokens import Tokens
@@ -35,14 +35,14 @@ def matched(
         return runs
 
     first = {run.arm: run.settings for run in reversed(trained)}
-    if why := unmatched(experiment.match, {arm: settings.objective.kind for arm, settings in first.items()}):
+    if why := unmatched(experiment.match, {arm: settings.objective for arm, settings in first.items()}):
         raise SpecError(f"{experiment.name}: {why}.")
     from lightning_modules.predictions import (
         predictions_per_token,
     )  # reads text, which most specs need not wait for
 
     def of_step(run: RunSettings) -> float:
-        words, per_step = run.objective.kind == "skip_gram", run.training.tokens_per_step
+        words, per_step = "pairs" in run.objective.predictions, run.training.tokens_per_step
         if experiment.match == "predictions":
             return predictions_per_token(run, text(run)) * per_step
         pairs = predictions_per_token(run, text(run)) if words else None
@@ -56,13 +56,13 @@ def matched(
     )
 
 
-def unmatched(match: object, kinds: Mapping[str, object]) -> str | None:
+def unmatched(match: object, objectives: Mapping[str, ObjectiveSettings]) -> str | None:
     """Why predictions cannot be held equal between arms, if that is asked for and so.
 
     Args:
-        kinds: the objective of each arm.
+        objectives: the objective of each arm.
     """
-    words = next((arm for arm, kind in kinds.items() if kind == "skip_gram"), None)
+    words = next((arm for arm, objective in objectives.items() if "pairs" in objective.predictions), None)
     if match != "predictions" or words is None:
         return None
     return (

@@ -1,12 +1,12 @@
 """What measures read beside the text, the files of their tasks and treebanks: which, and with what content. No
 torch."""
 
-import functools
 import hashlib
 from pathlib import Path
 
 from ablations.measures.settings import MeasureSettings
 from ablations.tasks.catalogue import TASKS
+from lightning_modules.files import sha256
 
 
 def files_read(settings: MeasureSettings) -> tuple[str, ...]:
@@ -22,12 +22,4 @@ def files_now(settings: MeasureSettings, data_root: Path) -> str | None:
     places = [data_root / path for path in files_read(settings)]
     if not places or not all(place.is_file() for place in places):
         return None
-    contents = [_digest(place, place.stat().st_size, place.stat().st_mtime_ns) for place in places]
-    return hashlib.sha256("".join(contents).encode()).hexdigest()[:16]
-
-
-@functools.cache
-def _digest(place: Path, size: int, changed: int) -> str:
-    """Of a file's content; read again when size or time say that it has changed."""
-    with place.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return hashlib.sha256("".join(map(sha256, places)).encode()).hexdigest()[:16]

@@ -1,12 +1,13 @@
 """From the rows of each run, and its log, to the one table of an experiment."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from ablations import logged, measured, results
+from ablations import comparing, logged, measured, results
 from ablations.errors import ResultsError
 from ablations.runs import PlannedRun
 
@@ -34,7 +35,7 @@ def gather(
     Args:
         keys: of the measures, with `files_now` of each: rows that were computed from files of other
             content are left out.
-        compared: the rows of `comparing.rows`, of which those of other runs or settings are left out.
+        compared: the rows of `comparing.rows`, of which those of other runs, settings or trainings are left out.
 
     Raises:
         ResultsError: two runs on the same text were measured on different tokens or files.
@@ -50,19 +51,24 @@ def gather(
             for measure, key, digest in own.to_numpy().tolist():
                 if read.setdefault((item.tokens, key, what), digest) != digest:
                     raise ResultsError(f"{item.directory.path}: {measure} was measured on other {remedy}.")
-        tables.append(_as_table(pd.concat([rows, pd.DataFrame(_logged(rows, item))]), experiment, item))
+        tables.append(_as_table([*_records(rows), *_logged(rows, item)], experiment, item))
     if compared is not None:
+        compared = comparing.of_last_trainings(compared, planned)
         tables += _comparisons(compared[compared["key"].isin(keys)], experiment, planned)
     return results.concat(tables)
 
 
 def _comparisons(compared: pd.DataFrame, experiment: str, planned: Sequence[PlannedRun]) -> Iterator[pd.DataFrame]:
-    """The rows of pairs, the group being the arm of the other run."""
-    by_id = {item.run_id: item for item in planned}
-    known = compared[compared["run_id"].isin(by_id) & compared["other_run_id"].isin(by_id)]
-    for run_id, rows in known.groupby("run_id", sort=False):
-        other = rows["other_run_id"].map(lambda other: by_id[other].run.arm)
-        yield _as_table(rows.assign(group=other), experiment, by_id[str(run_id)])
+    """The rows of pairs, the group being the arm of the other run.
+
+    Arms with equal settings share their runs; each of them gets the rows.
+    """
+    pairs: dict[tuple[str, str], list[comparing.Pair]] = defaultdict(list)
+    for pair in comparing.planned_pairs(planned):
+        pairs[pair.first.run_id, pair.second.run_id].append(pair)
+    for (run_id, other_run_id), rows in compared.groupby(["run_id", "other_run_id"], sort=False):
+        for first, second in pairs.get((str(run_id), str(other_run_id)), ()):
+            yield _as_table(_records(rows.assign(group=second.run.arm)), experiment, first)
 
 
 def _logged(rows: pd.DataFrame, item: PlannedRun) -> Iterator[dict[str, Any]]:
@@ -81,12 +87,14 @@ def _logged(rows: pd.DataFrame, item: PlannedRun) -> Iterator[dict[str, Any]]:
     )
 
 
-def _as_table(rows: pd.DataFrame, experiment: str, item: PlannedRun) -> pd.DataFrame:
-    named = rows.drop(columns=measured.OWN_COLUMNS, errors="ignore").assign(
-        experiment=experiment, run_id=item.run_id, arm=item.run.arm, seed=item.run.seed
-    )
-    records = named.astype(object).where(named.notna(), None).to_dict("records")
-    return results.table({str(name): value for name, value in record.items()} for record in records)
+def _records(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    named = rows.drop(columns=[*measured.OWN_COLUMNS, *comparing.STARTED], errors="ignore")
+    return [{str(name): value for name, value in row.items()} for row in named.to_dict("records")]
+
+
+def _as_table(records: Sequence[Mapping[str, Any]], experiment: str, item: PlannedRun) -> pd.DataFrame:
+    about = {"experiment": experiment, "run_id": item.run_id, "arm": item.run.arm, "seed": item.run.seed}
+    return results.table({**record, **about} for record in records)
 
 
 def write(table: pd.DataFrame, folder: Path) -> None:

@@ -1,21 +1,20 @@
-"""A model from a local Hugging Face folder, without a network and without executing anything from the folder.
+"""Loads a model from a local Hugging Face folder, without a network and without executing code from the folder.
 
-Of an encoder-decoder it is the encoder, of every other model all but its head. Where its states are, whether a
-norm follows the last block and which weights the states depend on: the model itself is asked, not its name.
+Layer 0 is what enters the first block, and layer i is what leaves block i. The supported architectures return
+these states as `hidden_states`, but GPT-2 and T5 return the last one after their final norm; it is read before it.
 """
 
 import inspect
 import pickle
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ablations.errors import MeasureError
-from ablations.hugging_face_blocks import PROBE, Layout, layers, layout_of, probed
 from ablations.hugging_face_folder import (
     LOCAL,
     checked_config,
@@ -30,6 +29,12 @@ from ablations.hugging_face_folder import (
 # Eager attention is what every model has, in float32 and on any device.
 OPTIONS = {"dtype": torch.float32, "attn_implementation": "eager"}
 
+TWO_SIDED = ("t5", "bart", "marian")
+"""The model types with an encoder and a decoder; only the encoder is read."""
+
+FINAL_NORMS = {"gpt2": "ln_f", "t5": "final_layer_norm"}
+"""The module between the last block and the model's last hidden state, for the model types that have one."""
+
 NO_LIMIT = 10**9
 """Tokenizers without a longest input give a number far above this."""
 
@@ -42,43 +47,43 @@ class HuggingFaceModel:
     run_id: str
     """Ten hex digits of the weights' bytes and config.json: the same for the same model in another folder."""
     step: int | None
-    """At which it was saved; None where that is not known."""
+    """The training step at which it was saved; None where that is not known."""
     model: Any
     tokenizer: Any
     max_length: int | None
     """Longest input in tokens, special tokens included; None where there is no longest."""
-    ids: int | None
-    """How many ids it knows, where it says so."""
-    heads: int | None
-    """Of attention, where it says so."""
+    ids: int
+    """Number of rows of the input embeddings."""
+    heads: int
+    """Number of attention heads."""
     layers: int
-    """Blocks; there is one more state."""
+    """Number of blocks; there is one more hidden state."""
     width: int
-    layout: Layout
-    """How the states that it returns stand to its blocks."""
+    final_norm: str | None
+    """The name of the final norm's module; None for a model without one."""
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Return the device of the weights."""
         return next(self.model.parameters()).device
 
     @property
     def accepts(self) -> set[str]:
-        """Names of the inputs that the model takes."""
+        """Return the names of the inputs that the model takes."""
         return set(inspect.signature(self.model.forward).parameters)
 
     @property
     def parameters(self) -> int:
-        """How many numbers the encoder has learned."""
+        """Return the number of weights of the encoder."""
         return sum(parameter.numel() for parameter in self.model.parameters())
 
 
 def load(folder: Path) -> HuggingFaceModel:
-    """The model in the folder; heads, decoders and poolers are left out.
+    """Load the model in the folder; heads, decoders and poolers are left out.
 
     Raises:
         MeasureError: the extra [hf] is not installed; or the folder is missing, incomplete or damaged, or holds a
-            model that needs code of its own, whose weights are another model's, or that returns no states.
+            model of another architecture than `hugging_face_folder.SUPPORTED`, or the weights of another model.
     """
     config = checked_config(folder)
     with library() as transformers:
@@ -95,24 +100,29 @@ def load(folder: Path) -> HuggingFaceModel:
             raise MeasureError(
                 f"{folder}: the model cannot be loaded ({reason(error)}); make or copy the folder again."
             ) from error
-    model, tokenizer = _ready(whole), tokenizer_of(folder)
-    found = _shape(model, folder)
-    _require_weights(model, whole, found.layout, loading, folder)
+    kind, model, tokenizer = whole.config.model_type, _ready(whole), tokenizer_of(folder)
+    final_norm = FINAL_NORMS.get(kind)
+    whole.requires_grad_(True)
+    probe_BT = torch.zeros(1, 2, dtype=torch.long, device=next(model.parameters()).device)
+    states = hidden_states(model, {"input_ids": probe_BT}, final_norm=final_norm)
+    _require_weights(model, whole, states, loading, folder)
     return HuggingFaceModel(
         folder=folder,
         run_id=identity(config, weight_files(folder)),
         step=saved_step(folder),
         model=model,
         tokenizer=tokenizer,
-        max_length=_max_length(whole, tokenizer),
-        ids=getattr(whole.get_input_embeddings(), "num_embeddings", None),
-        heads=getattr(whole.config, "num_attention_heads", None),
-        **found._asdict(),
+        max_length=_max_length(whole.config, tokenizer),
+        ids=whole.get_input_embeddings().num_embeddings,
+        heads=whole.config.num_attention_heads,
+        layers=len(states) - 1,
+        width=states[0].shape[-1],
+        final_norm=final_norm,
     )
 
 
 def untrained(trained: HuggingFaceModel, *, seed: int) -> HuggingFaceModel:
-    """The same architecture and tokenizer with random weights, such as its training would start from."""
+    """Make a model of the same architecture and tokenizer with random weights, drawn as for a new training."""
     config = checked_config(trained.folder)
     with library() as transformers, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -121,80 +131,38 @@ def untrained(trained: HuggingFaceModel, *, seed: int) -> HuggingFaceModel:
     return replace(trained, run_id=identity(config | {"untrained": seed}, []), step=0, model=_ready(whole))
 
 
+def hidden_states(model: Any, inputs: Mapping[str, Tensor], *, final_norm: str | None) -> list[Tensor]:
+    """Return L + 1 tensors BTD: what enters the first block, then what leaves each block.
+
+    Args:
+        final_norm: the name of the final norm's module; the last tensor is then what enters it.
+    """
+    before_norm: list[Tensor] = []
+    hooks = []
+    if final_norm is not None:
+        norm = model.get_submodule(final_norm)
+        hooks = [norm.register_forward_pre_hook(lambda _, entered: before_norm.append(entered[0]))]
+    with library():
+        states = list(model(**inputs, output_hidden_states=True).hidden_states)
+    for hook in hooks:
+        hook.remove()
+    return states[:-1] + before_norm if final_norm is not None else states
+
+
 def _ready(whole: Any) -> Any:
     """The encoder of an encoder-decoder, also of one that was saved without its decoder; else the model itself."""
-    encoder = whole.get_encoder()  # of BERT and others it is a part, without the embeddings
-    stands_alone = whole.config.is_encoder_decoder or hasattr(encoder, "config_class")
-    model = encoder if stands_alone else whole
-    if getattr(model.config, "rescale_every", 0):
-        # RWKV halves its states every few blocks lest they overflow in half precision. In float32 they do not, and
-        # a halving would count as what a block changes; no direction depends on it.
-        model.config.rescale_every = 0
+    model = whole.get_encoder() if whole.config.model_type in TWO_SIDED else whole
     return model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
 
 
-# Asking the model -------------------------------------------------------------------------------------
-
-
-class _Shape(NamedTuple):
-    width: int
-    layers: int
-    layout: Layout
-
-
-@torch.no_grad()
-def _shape(model: Any, folder: Path) -> _Shape:
-    """Width, number of blocks, and how the states stand to them."""
-    name = type(model).__name__
-    try:
-        found = probed(model)
-    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
-        with library() as transformers:
-            running = f"transformers {transformers.__version__}"
-        raise MeasureError(
-            f"{folder}: {name}, of model_type {model.config.model_type!r}, does not run in {running} on the ids "
-            f"of a text alone ({reason(error)}); analyse a model of text, or try another version of transformers."
-        ) from error
-    if len(found.states) < 2 or any(state.dim() != 3 for state in found.states):
-        raise MeasureError(
-            f"{folder}: {name} does not return a state of each token in each layer, which every measure reads; "
-            f"analyse an encoder or a language model that does."
-        )
-    require_a_state_each(found.states, tokens=PROBE[1], model=model, folder=folder)
-    layout = layout_of(found)
-    if layout is None:
-        raise MeasureError(
-            f"{folder}: {name} returns states of which neither the first goes into its first block nor the last "
-            f"but one leaves its last, so that it is not known which is whose; analyse another model."
-        )
-    return _Shape(width=found.states[0].shape[-1], layers=len(found.states) - 1, layout=layout)
-
-
-def require_a_state_each(states: Iterable[Tensor], *, tokens: int, model: Any, folder: Path) -> None:
-    """Refuse what shortens a sentence, or pads it: some do only beyond a window, which a short one does not reach.
-
-    Raises:
-        MeasureError: there are more or fewer states BTD in a layer than `tokens`.
-    """
-    if other := {state.shape[1] for state in states} - {tokens}:
-        made = f"{max(other)} state{'s' * (max(other) != 1)}"
-        raise MeasureError(
-            f"{folder}: {type(model).__name__} makes {made} of a sentence of {tokens} tokens, so that it is not "
-            f"known which is whose; analyse an encoder or a language model that makes one of each."
-        )
-
-
-def _require_weights(model: Any, whole: Any, layout: Layout, loading: dict[str, Any], folder: Path) -> None:
+def _require_weights(model: Any, whole: Any, states: list[Tensor], loading: dict[str, Any], folder: Path) -> None:
     """Refuse weights that lack what the states depend on; what they do not, such as a pooler, may be missing."""
-    misfits = {name: f"{name} (there of shape {tuple(found)})" for name, found, _ in loading["mismatched_keys"]}
+    misfits = {name: f"{name} (there of shape {tuple(shape)})" for name, shape, _ in loading["mismatched_keys"]}
     lacking = {name: name for name in loading["missing_keys"]} | misfits
     parameters = {name: value for name, value in whole.named_parameters(remove_duplicate=False) if name in lacking}
     if not parameters:
         return
-    for parameter in parameters.values():
-        parameter.requires_grad_(True)
-    states, final = layers(probed(model), layout)
-    total = torch.stack([state.sum() for state in (*states, final)]).sum()
+    total = torch.stack([state.sum() for state in states]).sum()
     reached = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
     needed = sorted(name for name, gradient in zip(parameters, reached, strict=True) if gradient is not None)
     if needed:
@@ -205,16 +173,10 @@ def _require_weights(model: Any, whole: Any, layout: Layout, loading: dict[str, 
         )
 
 
-def _max_length(whole: Any, tokenizer: Any) -> int | None:
+def _max_length(config: Any, tokenizer: Any) -> int | None:
     """The smaller of what the model's positions and its tokenizer allow."""
-    positions = getattr(whole.config, "max_position_embeddings", None)
-    words = getattr(whole.get_input_embeddings(), "weight", None)
-    tables = [
-        module for module in whole.modules() if isinstance(module, nn.Embedding) and module.weight is not words
-    ]
-    for table in tables:
-        if table.num_embeddings == positions and table.padding_idx is not None:
-            positions -= table.padding_idx + 1  # RoBERTa and its kin count positions from there
-            break
+    positions = getattr(config, "max_position_embeddings", None)
+    if config.model_type == "roberta":
+        positions -= config.pad_token_id + 1  # it counts positions from there
     limits = [limit for limit in (positions, tokenizer.model_max_length) if limit and 0 < limit < NO_LIMIT]
     return min(limits, default=None)

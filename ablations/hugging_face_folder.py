@@ -22,6 +22,9 @@ WEIGHTS = (
 )
 """Names of weights, in the order in which transformers looks for them."""
 
+SUPPORTED = ("bert", "roberta", "distilbert", "electra", "albert", "gpt2", "t5", "bart", "marian")
+"""The model types whose layers are known: see `hugging_face`."""
+
 LOCAL = {"local_files_only": True, "trust_remote_code": False}
 """How everything in a folder is read."""
 
@@ -59,7 +62,7 @@ def library() -> Iterator[Any]:
 
 
 def checked_config(folder: Path) -> dict[str, Any]:
-    """config.json of a folder with weights, for a model that transformers itself has.
+    """Return config.json of a folder with weights, for a model of a supported architecture.
 
     Raises:
         MeasureError: one of these is not so.
@@ -83,16 +86,10 @@ def checked_config(folder: Path) -> dict[str, Any]:
         raise MeasureError(
             f"{folder / 'config.json'} has no model_type, which says what it is; copy the model's own there."
         )
-    with library() as transformers:
-        known = kind in transformers.CONFIG_MAPPING
-    if not known and "auto_map" in config:
+    if kind not in SUPPORTED:
         raise MeasureError(
-            f"{folder}: its model_type {kind!r} is code of its own (auto_map in config.json), which is never "
-            f"executed; only models that transformers itself has can be analysed."
-        )
-    if not known:
-        raise MeasureError(
-            f"{folder}: transformers {transformers.__version__} has no model_type {kind!r}; a newer version may."
+            f"{folder}: models of model_type {kind!r} cannot be analysed, expected {', '.join(SUPPORTED[:-1])} or "
+            f"{SUPPORTED[-1]}; give a model of one of these."
         )
     if not weight_files(folder):
         raise MeasureError(

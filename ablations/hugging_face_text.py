@@ -12,7 +12,6 @@ from ablations.errors import MeasureError
 from ablations.hugging_face import HuggingFaceModel
 from ablations.measures.labels import Span, spans_of
 from ablations.measures.sample import Sample, whole_sentences
-from ablations.piece_spans import piece_spans
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, START
 
 SENTENCES_AT_ONCE = 1000
@@ -28,10 +27,9 @@ class TokenisedText(NamedTuple):
     """Which segment each token is of, where the model wants to know."""
     is_text: NDArray[np.bool_]
     """Unknown pieces are, special tokens are not, nor is the mere space between two that a text spells out."""
-    spans: NDArray[np.int64]
-    """Each token's first character in its sentence and the one after its last; (0, 0) for none."""
-    placed_S: NDArray[np.bool_]
-    """Sentences of whose tokens that is known."""
+    spans: NDArray[np.int64] | None
+    """Each token's first character in its sentence and the one after its last; (0, 0) for none. None for a slow
+    tokenizer, which does not say it."""
     offsets: NDArray[np.int64]
     cut_S: NDArray[np.bool_]
     """Sentences longer than the model allows, of which the rest was dropped."""
@@ -51,7 +49,8 @@ class TokenisedText(NamedTuple):
         return codes
 
     def text_spans(self) -> list[list[Span]]:
-        """The spans of the text tokens of each sentence."""
+        """Return the spans of the text tokens of each sentence; the tokenizer must be fast."""
+        assert self.spans is not None
         bounds = zip(self.offsets[:-1], self.offsets[1:], strict=True)
         return [list(map(tuple, self.spans[a:b][self.is_text[a:b]].tolist())) for a, b in bounds]
 
@@ -76,12 +75,11 @@ def tokenise(model: HuggingFaceModel, sentences: Iterable[str], *, tokens: int) 
         ids=np.concatenate([part.ids for part in parts]),
         types=_joined([part.types for part in parts]),
         is_text=np.concatenate([part.is_text for part in parts]),
-        spans=np.concatenate([part.spans for part in parts]),
-        placed_S=np.concatenate([part.placed_S for part in parts]),
+        spans=_joined([part.spans for part in parts]),
         offsets=np.cumsum(np.concatenate([[0], *(np.diff(part.offsets) for part in parts)])),
         cut_S=np.concatenate([part.cut_S for part in parts]),
     )
-    if model.ids is not None and text.ids.max() >= model.ids:
+    if text.ids.max() >= model.ids:
         raise MeasureError(
             f"{model.folder}: the tokenizer gives the id {text.ids.max()}, but the model has {model.ids} ids; "
             f"put the model's own tokenizer there."
@@ -124,8 +122,7 @@ def _tokenise(model: HuggingFaceModel, sentences: list[str]) -> TokenisedText:
         ids=ids,
         types=_flat(encoded["token_type_ids"]) if wanted else None,
         is_text=is_text & ~_space_alone(tokenizer, ids, is_text, offsets),
-        spans=_flat(encoded["spans"]).reshape(-1, 2),
-        placed_S=np.array(encoded["placed"]),
+        spans=_flat(encoded["spans"]).reshape(-1, 2) if "spans" in encoded else None,
         offsets=offsets,
         cut_S=cut_S,
     )
@@ -159,26 +156,10 @@ def _encode(tokenizer: Any, sentences: list[str], **options: Any) -> dict[str, l
         verbose=False,
         **{"truncation": False} | options,
     )
-    if tokenizer.is_fast:
-        pairs = zip(encoded.encodings, sentences, strict=True)
-        found: list[list[Span] | None] = [spans_of(encoding, text) for encoding, text in pairs]
-    else:
-        read = zip(sentences, encoded["input_ids"], encoded["special_tokens_mask"], strict=True)
-        found = [_found_spans(tokenizer, text, ids, special) for text, ids, special in read]
-    nowhere = [[(0, 0)] * len(ids) for ids in encoded["input_ids"]]
-    spans = [own or none for own, none in zip(found, nowhere, strict=True)]
-    return dict(encoded) | {"spans": spans, "placed": [own is not None for own in found]}
-
-
-def _found_spans(tokenizer: Any, text: str, ids: list[int], special: list[int]) -> list[Span] | None:
-    """The spans of the ids of a text, by the letters of its pieces; None where these are not its letters."""
-    pieces = tokenizer.tokenize(text)
-    kept = [i for i, is_special in zip(ids, special, strict=True) if not is_special]  # the first, of a long text
-    spans = piece_spans(text, pieces) if tokenizer.convert_tokens_to_ids(pieces)[: len(kept)] == kept else None
-    if spans is None:
-        return None
-    following = iter(spans)
-    return [(0, 0) if is_special else next(following) for is_special in special]
+    if not tokenizer.is_fast:
+        return dict(encoded)
+    pairs = zip(encoded.encodings, sentences, strict=True)
+    return dict(encoded) | {"spans": [spans_of(encoding, text) for encoding, text in pairs]}
 
 
 def _flat(lists: list[list[Any]]) -> NDArray[np.int64]:

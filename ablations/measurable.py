@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
@@ -30,6 +30,7 @@ from ablations.tasks.syntax_settings import ConditionalIndependenceSettings, Par
 from ablations.tasks.use_settings import GenerationSettings, RetrievalSettings
 from ablations.wording import listed
 from lightning_modules.config import Data, RunSettings
+from lightning_modules.config.objectives import ObjectiveSettings
 from lightning_modules.config.settings import from_name
 
 RunMeasure = (
@@ -58,25 +59,33 @@ Measure = Annotated[
     BeforeValidator(from_name),
 ]
 
-MASKED = ("masked_lm", "mixture")
-"""Objectives that predict a hidden token from both sides."""
 
+class Need(NamedTuple):
+    """What a measure needs of an objective."""
+
+    is_met: Callable[[ObjectiveSettings], bool]
+    lack: str
+    """What is said of an objective that does not have it."""
+
+
+HAS_PROBABILITY = Need(lambda objective: objective.output is not None, "has no probability of a sentence")
+PREDICTS_HIDDEN = Need(lambda objective: objective.output == "hidden", "does not predict hidden words")
 NEEDS = {
-    "minimal_pairs": (("causal_lm", *MASKED), "has no probability of a sentence"),
-    "generation": (("causal_lm", *MASKED), "has no probability of a sentence"),
-    "parsing": (MASKED, "does not predict hidden words"),
-    "conditional_independence": (MASKED, "does not predict hidden words"),
+    "minimal_pairs": HAS_PROBABILITY,
+    "generation": HAS_PROBABILITY,
+    "parsing": PREDICTS_HIDDEN,
+    "conditional_independence": PREDICTS_HIDDEN,
+    "layer_change": Need(lambda objective: objective.has_layers, "has one layer, which changes into no other"),
+    "influence": Need(
+        lambda objective: objective.has_one_attention, "has no layers of one attention to hide a token from"
+    ),
 }
-"""Objectives that a measure asks something of, and what the others lack."""
+"""What measures need of an objective, by kind; the others suit all objectives."""
 
-WITH_OUTPUT = ("causal_lm", *MASKED)
-"""Objectives of which `token_information` has rows about the output."""
-
-LACKS = {
-    "layer_change": (("skip_gram",), "has one layer, which changes into no other"),
-    "influence": (("skip_gram", "naive_bidirectional_lm"), "has no layers of one attention to hide a token from"),
-}
-"""Objectives whose encoders lack what a measure asks for, and what that is."""
+HAS_OUTPUT = Need(
+    lambda objective: objective.output is not None, "predicts no output that belongs to a token it reads"
+)
+"""What `token_information` needs of an objective when it is about the output alone."""
 
 
 def for_run(
@@ -114,8 +123,9 @@ def caveats(
         unfit = [(arm, run.objective.kind) for arm, run in runs if not suits(settings, run)]
         for objective in dict.fromkeys(kind for _, kind in unfit):
             arms = listed([arm for arm, kind in unfit if kind == objective], "and")
-            _, lacks = _needs(settings) or LACKS[settings.kind]
-            sentences[f"{settings.kind}: not run for {arms}: {objective} {lacks}."] = None
+            need = _need(settings)
+            assert need is not None
+            sentences[f"{settings.kind}: not run for {arms}: {objective} {need.lack}."] = None
         sentences |= dict.fromkeys(_not_run(settings, runs, data_root, is_there))
 
     def is_measured(settings: RunMeasure) -> bool:
@@ -194,14 +204,12 @@ def lacks_labels(settings: Measure, data: Data) -> str | None:
 
 def suits(settings: RunMeasure | RunDistanceSettings, run: RunSettings) -> bool:
     """Whether a measure can be computed from runs of this objective."""
-    objective = run.objective.kind
-    wanted, _ = _needs(settings) or ((objective,), "")
-    unwanted, _ = LACKS.get(settings.kind, ((), ""))
-    return objective in wanted and objective not in unwanted
+    need = _need(settings)
+    return need is None or need.is_met(run.objective)
 
 
-def _needs(settings: RunMeasure | RunDistanceSettings) -> tuple[tuple[str, ...], str] | None:
-    """As an entry of NEEDS."""
+def _need(settings: RunMeasure | RunDistanceSettings) -> Need | None:
+    """Return what a measure needs of an objective; None if it suits all."""
     if isinstance(settings, TokenInformationSettings) and set(settings.about) == {"output"}:
-        return WITH_OUTPUT, "predicts no output that belongs to a token it reads"
+        return HAS_OUTPUT
     return NEEDS.get(settings.kind)

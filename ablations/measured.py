@@ -17,13 +17,23 @@ import pandas as pd
 from ablations.files_read import files_now
 from ablations.measurable import Measure, RunMeasure
 from ablations.measures.settings import MeasureSettings
+from ablations.results import COLUMNS
 from lightning_modules.files import atomic, read_json, write_json
+from lightning_modules.run_directory import RunDirectory
 
 FIRST_VERSION = 3
 """Of the kinds of measures that `VERSIONS` does not name."""
 
 OWN_COLUMNS = ["key", "sample", "files"]
 """What is kept beside the columns of the table."""
+
+ROW_COLUMNS = {
+    **{name: kind for name, kind in COLUMNS.items() if name not in ("experiment", "run_id", "arm", "seed")},
+    **dict.fromkeys(OWN_COLUMNS, "string"),
+}
+"""The columns of a run's rows, and their pandas types. What a measure says nothing about is null."""
+
+NO_ROWS = pd.DataFrame(columns=list(ROW_COLUMNS)).astype(ROW_COLUMNS)
 
 VERSIONS = {
     **{"token_information": 6, "run_distance": 4, "fine_tuning": 6, "parsing": 4},
@@ -47,10 +57,12 @@ def called(settings: Measure) -> str:
 
 
 def rows(run_dir: Path) -> pd.DataFrame:
-    """A run's rows, with `OWN_COLUMNS`; empty before the first measure."""
+    """Return a run's rows with `ROW_COLUMNS`, whichever measures wrote them; empty before the first measure."""
     path = run_dir / "measures.parquet"
-    found = pd.read_parquet(path) if path.exists() else pd.DataFrame(columns=OWN_COLUMNS)
-    return found if "files" in found else found.assign(files=None)
+    if not path.exists():
+        return NO_ROWS
+    there = pd.read_parquet(path).reindex(columns=list(ROW_COLUMNS))
+    return there.astype({name: kind for name, kind in ROW_COLUMNS.items() if there[name].dtype != kind})
 
 
 def of_these(there: pd.DataFrame, measures: Mapping[str, str | None]) -> pd.DataFrame:
@@ -92,8 +104,9 @@ def open_checkpoints(
 
 
 def _open(run_dir: Path, settings: RunMeasure, there: pd.DataFrame, data_root: Path) -> dict[int | None, Path]:
-    own = of_these(there, {key(settings): files_now(settings, data_root)})
-    steps = {None, *own["step"].tolist()} if len(own) else set()
+    steps = set(of_these(there, {key(settings): files_now(settings, data_root)})["step"])
+    if steps and (settings.checkpoints == "last" or RunDirectory(run_dir).state()["step"] in steps):
+        steps.add(None)
     return {step: path for step, path in checkpoints(run_dir, settings).items() if step not in steps}
 
 

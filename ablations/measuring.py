@@ -142,7 +142,7 @@ def _rows(readings: Readings, settings: RunMeasure) -> Iterator[Row]:
                 readings.states(reading),
                 reading.sample,
                 settings,
-                objective=readings.objective.run.objective.kind,
+                output=readings.objective.run.objective.output,
                 states_of=lambda shown_N: readings.shown(reading, shown_N),
             )
         case NeighboursSettings():

@@ -1,7 +1,7 @@
 """What an experiment would do: its runs, their state, their cost. No torch."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +9,15 @@ from ablations import claimfile, cost
 from ablations.calibration import TIMED_BESIDES, Calibration, makespan
 from ablations.claimfile import Claims
 from ablations.cost import ValidationText
+from ablations.lacking import Lacking, checkpoint_sentences, is_to_train, run_labels
 from ablations.launch import threads_per_process
-from ablations.measurable import RunMeasure, for_run, tasks_not_run
+from ablations.measurable import for_run, tasks_not_run
 from ablations.measures.settings import RunDistanceSettings
 from ablations.runs import PlannedRun
 from ablations.spec import Experiment
-from ablations.wording import by_kind, listed, several
-from lightning_modules.config import Data
-from lightning_modules.files import atomic, read_json, write_json
+from ablations.wording import by_kind, listed
+from lightning_modules.config import Data, parameters
+from lightning_modules.files import atomic, make_folder, read_json, write_json
 from lightning_modules.provenance import now
 
 USUAL_VALIDATION = ValidationText(tokens=50_000, sentences=2_500)
@@ -24,14 +25,12 @@ USUAL_VALIDATION = ValidationText(tokens=50_000, sentences=2_500)
 TOKENS_A_SENTENCE = 15
 """Of the built-in language, about."""
 
-MOST_NAMED = 6
-"""Runs in a note; of more it says how many they are."""
-
 
 def plan(
     experiment: Experiment,
     planned: list[PlannedRun],
     *,
+    lacking: Mapping[str, Lacking],
     out: Path,
     data_root: Path,
     arms: list[str],
@@ -45,6 +44,9 @@ def plan(
     that is open has ended on the slots, with the start of the processes and the making of the built-in language
     before and the distances between runs, the table and the page after it; `left_out` names the measures that it
     does not count, as nothing is known of them. Notes are sentences about the numbers.
+
+    Args:
+        lacking: what the trained runs lack, by identity.
     """
     calibration = Calibration(out)
     data = {item.tokens: item.run.settings.data for item in planned}
@@ -53,7 +55,15 @@ def plan(
     def on(slots: int) -> list[tuple[dict[str, Any], tuple[str, ...]]]:
         share = devices * threads_per_process(slots * devices)
         return [
-            _run(item, calibration, experiment, data_root=data_root, threads=share, validation=texts[item.tokens])
+            _run(
+                item,
+                lacking.get(item.run_id),
+                calibration,
+                experiment,
+                data_root=data_root,
+                threads=share,
+                validation=texts[item.tokens],
+            )
             for item in planned
         ]
 
@@ -64,7 +74,8 @@ def plan(
         told = on(slots)
     runs = [run for run, _ in told]
     by_arm = {item.run.arm: item.run.settings for item in planned}
-    pairs, comparing = _distances(experiment, planned, calibration, out=out, texts=texts)
+    to_train = {run["run_id"] for run in runs if is_to_train(run)}
+    pairs, comparing = _distances(experiment, planned, calibration, to_train=to_train, out=out, texts=texts)
     unknown = [kind for run, kinds in told if is_open(run) for kind in kinds]
     unknown += ["run_distance"] if comparing is None else []
     left_out = list(dict.fromkeys(unknown))
@@ -80,6 +91,7 @@ def plan(
         "left_out": left_out,
         "notes": [
             *_operations(planned),
+            *checkpoint_sentences(runs),
             *_to_measure(runs),
             *tasks_not_run(experiment.measures, list(by_arm.items()), data_root=data_root),
             *_uncounted(experiment, left_out),
@@ -97,7 +109,7 @@ def _total(runs: Sequence[dict[str, Any]], *, slots: int, then: float, around: f
     """Seconds until all that is open has ended, and what comes then; `around` only where there is something to do.
     None where a training takes nobody knows how long."""
     once = {run["run_id"]: run for run in runs if is_open(run)}
-    if any(run["seconds"] is None and "not_measured" not in run for run in once.values()):
+    if any(run["seconds"] is None and is_to_train(run) for run in once.values()):
         return None
     known = [run["seconds"] or 0.0 for run in once.values()]
     return makespan(known, slots=slots) + (around if any(known) else 0.0) + then
@@ -105,7 +117,7 @@ def _total(runs: Sequence[dict[str, Any]], *, slots: int, then: float, around: f
 
 def _operations(planned: Sequence[PlannedRun]) -> list[str]:
     """What the operations of the runs do not say by themselves."""
-    vectors = [item.run.arm for item in planned if item.run.settings.objective.kind == "skip_gram"]
+    vectors = [item.run.arm for item in planned if "pairs" in item.run.settings.objective.predictions]
     if not vectors:
         return []
     names = listed(list(dict.fromkeys(vectors)), "and")
@@ -119,13 +131,9 @@ def _to_measure(runs: Sequence[dict[str, Any]]) -> list[str]:
     """Which measures trained runs lack, a sentence for those that lack the same; and why, where it is known."""
     lacking: dict[tuple[str, ...], list[str]] = {}
     for run in runs:
-        if run.get("not_measured"):
+        if run.get("not_measured") and not is_to_train(run):
             lacking.setdefault(tuple(run["not_measured"]), []).append(f"{run['arm']} (seed {run['seed']})")
-    said = [
-        f"To measure: {by_kind(names)} of "
-        f"{listed(of, 'and') if len(of) <= MOST_NAMED else several(len(of), 'trained run')}."
-        for names, of in lacking.items()
-    ]
+    said = [f"To measure: {by_kind(names)} of {run_labels(labels)}." for names, labels in lacking.items()]
     refused = {(name, why): None for run in runs for name, why in run.get("refused", {}).items()}
     return [*said, *(f"When last tried, {name} was refused: {why}" for name, why in refused)]
 
@@ -162,18 +170,9 @@ def validation_text(out: Path, address: str, data: Data) -> ValidationText:
     return USUAL_VALIDATION
 
 
-def unmeasured(item: PlannedRun, missing: Sequence[RunMeasure]) -> dict[str, Any]:
-    """What a trained run lacks, ready for JSON: the names of the measures, and why those were refused that were
-    tried."""
-    from ablations import measured  # pandas, which to look at what is not trained does without
-
-    why = measured.refusals(item.directory.path)
-    refused = {measured.called(one): why[own] for one in missing if (own := measured.key(one)) in why}
-    return {"not_measured": [measured.called(one) for one in missing], "refused": refused}
-
-
 def _run(
     item: PlannedRun,
+    lacks: Lacking | None,
     calibration: Calibration,
     experiment: Experiment,
     *,
@@ -184,18 +183,13 @@ def _run(
     """A run with its state and cost, and the measures that its seconds leave out."""
     settings = item.run.settings
     measures = list(for_run(experiment.measures, settings, data_root=data_root))
-    lacks: dict[str, Any] = {}
     training = calibration.training_seconds(settings, threads=threads)
     other = calibration.around_steps(
         settings, measures, asked=experiment.measures, threads=threads, validation=validation
     )
-    if item.directory.is_done():
-        from ablations.measured import missing
-
-        todo = missing(item.directory.path, measures, data_root=data_root)
-        lacks = unmeasured(item, todo)
-        if todo:
-            training, other = 0.0, calibration.measuring(settings, todo, threads=threads, validation=validation)
+    if lacks is not None and lacks.missing and not lacks.is_to_train:
+        training = 0.0
+        other = calibration.measuring(settings, lacks.missing, threads=threads, validation=validation)
     seconds = None if training is None else training + other.seconds
     run = {
         "run_id": item.run_id,
@@ -203,10 +197,10 @@ def _run(
         "arm": item.run.arm,
         "seed": item.run.seed,
         "state": item.directory.state()["state"],
-        **lacks,
+        **(lacks.fields() if lacks is not None else {}),
         "max_steps": settings.training.max_steps,
         "tokens": cost.tokens(settings),
-        "parameters": cost.parameters(settings),
+        "parameters": parameters(settings),
         "flops": cost.flops(settings),
         "seconds": seconds if seconds or not other.left_out else None,
     }
@@ -218,6 +212,7 @@ def _distances(
     planned: Sequence[PlannedRun],
     calibration: Calibration,
     *,
+    to_train: Collection[str],
     out: Path,
     texts: Mapping[str, ValidationText],
 ) -> tuple[int, float | None]:
@@ -228,7 +223,7 @@ def _distances(
         return 0, 0.0
     from ablations import comparing  # pandas
 
-    open_pairs = comparing.still_open(out / experiment.name, planned, settings)
+    open_pairs = comparing.still_open(out / experiment.name, planned, settings, to_train=to_train)
     seconds = 0.0
     for (first, second), times in open_pairs:
         wider = max(first, second, key=lambda item: item.run.settings.encoder.hidden_size).run.settings
@@ -248,7 +243,7 @@ def write(
     An unchanged plan keeps the date of its first writing, unchanged runs what was known of text that is gone.
     A file of claims keeps the hashes it had when the first run started, whatever becomes of it later.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     text = spec.read_bytes()
     spec_sha256 = hashlib.sha256(text).hexdigest()
     path = folder / "plan.json"

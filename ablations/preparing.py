@@ -111,9 +111,9 @@ def _require_for_measuring(run: RunSettings, texts: Texts, settings: Measure) ->
         _require_followed(run, texts, settings)
     if not isinstance(settings, StateSettings):
         return
-    width, objective = run.encoder.hidden_size, run.objective.kind
+    width = run.encoder.hidden_size
     _, sample = texts.validation(settings)
-    require_enough_text(settings, sample, texts.tokens, hidden_size=width, objective=objective)
+    require_enough_text(settings, sample, texts.tokens, hidden_size=width, output=run.objective.output)
     if isinstance(settings, LabelledSettings) and settings.treebank is not None:
         texts.treebank(settings.treebank, settings)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ablations.errors import ResultsError
-from lightning_modules.files import atomic, explained
+from lightning_modules.files import atomic, make_folder
 
 COLUMNS: dict[str, str] = {
     "experiment": "string",
@@ -37,9 +37,6 @@ COLUMNS: dict[str, str] = {
     "standard_error": "float64",  # inside the run, by the jackknife over blocks of sentences
 }
 """Every column in its order, and its pandas type. Capital Int64 may be null."""
-
-AFTER_NORM = "after final norm"
-"""Group, or the end of a group's name, of rows that read the last layer's states after the model's final norm."""
 
 REQUIRED = ("run_id", "arm", "seed", "measure", "metric")
 """Columns that are never null."""
@@ -142,8 +139,7 @@ def write_whole(path: Path, data: bytes) -> None:
     Raises:
         FilesError: the disk is full, or the place cannot be written to.
     """
-    with explained(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with atomic(path) as temporary:
         temporary.write_bytes(data)
 

@@ -20,6 +20,7 @@ from ablations.plan import validation_text
 from ablations.runs import PlannedRun, create
 from ablations.tables import duration
 from lightning_modules.errors import FilesError
+from lightning_modules.files import make_folder
 
 SECONDS_BETWEEN_LOOKS = 0.5
 SECONDS_BETWEEN_LINES = 30.0  # where the output is no terminal
@@ -37,7 +38,9 @@ def carry_out(
 
     Raises:
         DataError: the text is unfit; found before the first run starts.
+        FilesError: the output root cannot be written to.
     """
+    make_folder(workspace.out)  # before anything is started that would have nowhere to write
     console = Console()
     # The longest first: then no slot waits in the end for a run that another began late.
     todo = {item.run_id: item for item in sorted(items, key=lambda item: -cost.flops(item.run.settings))}
@@ -191,6 +194,7 @@ class _Watch:
             f"{duration(time.monotonic() - self.started)}  {word:<11} {item.directory.path.name}  "
             f"trained {seconds}  ({self.count - len(self.open)} of {self.count})",
             highlight=False,
+            soft_wrap=True,
         )
 
     def look(self) -> None:

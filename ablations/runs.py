@@ -16,7 +16,7 @@ from ablations.spec import Run
 from lightning_modules.config import Data, RunSettings
 from lightning_modules.config.masking import Cloze, Generic
 from lightning_modules.data import tokens
-from lightning_modules.files import write_json
+from lightning_modules.files import file_version, make_folder, write_json
 from lightning_modules.run_directory import RunDirectory
 
 IDENTITY_VERSION = 4
@@ -80,13 +80,18 @@ def self_contained(run: Run, data_root: Path) -> Run:
     masking = getattr(settings.objective, "masking", None)
     if masking is None or masking.select.kind not in ("cloze", "generic"):
         return run
-    masking = masking.model_copy(update={"select": _lexicon(masking.select, settings.data, data_root)})
+    places = [data_root / path for path in (masking.select.file, masking.select.treebank) if path]
+    versions = tuple(file_version(place) for place in places if place.is_file())
+    masking = masking.model_copy(update={"select": _lexicon(masking.select, settings.data, data_root, versions)})
     objective = settings.objective.model_copy(update={"masking": masking})
     return replace(run, settings=settings.model_copy(update={"objective": objective}))
 
 
 @functools.lru_cache(maxsize=64)
-def _lexicon(select: Cloze | Generic, data: Data, data_root: Path) -> Cloze | Generic:
+def _lexicon(
+    select: Cloze | Generic, data: Data, data_root: Path, versions: tuple[tuple[int, int, int], ...]
+) -> Cloze | Generic:
+    """Resolve a list of words, once for all runs of a process that name the same versions of its files."""
     from lightning_modules.data.word_lists import resolved  # pyarrow, which most specs need not wait for
 
     return resolved(select, data=data, data_root=data_root)
@@ -97,7 +102,7 @@ def create(planned: PlannedRun) -> None:
     path = planned.directory.path
     if (path / "run.json").exists():
         return
-    path.mkdir(parents=True, exist_ok=True)
+    make_folder(path)
     write_json(path / "run.json", description(planned))
 
 

@@ -43,8 +43,8 @@ def load(path: Path, *, claims: Literal["checked", "unread"] = "checked") -> Exp
         experiment = None
     if experiment is not None and not found:
         resolved = runs(experiment)
-        kinds = {run.arm: run.settings.objective.kind for run in resolved if run.settings.training.max_steps}
-        if why := unmatched(experiment.match, kinds):
+        objectives = {run.arm: run.settings.objective for run in resolved if run.settings.training.max_steps}
+        if why := unmatched(experiment.match, objectives):
             found.append(Fault(("match",), why, "value"))
         found += _tasks_of_other_text(experiment, resolved)
         found += _labels_of_other_text(experiment, resolved)

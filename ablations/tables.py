@@ -1,6 +1,6 @@
 """What the commands print about runs."""
 
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.cells import cell_len
@@ -8,14 +8,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ablations.lacking import is_to_train
 from ablations.plan import is_open
 from ablations.wording import by_kind, several
 
-TO_MEASURE = "to measure"
-"""Of a plan, the state of a run that is trained and lacks a measure."""
+WIDTH = 150
+"""Characters of a line where the output is no terminal."""
 
 STATE_STYLES = {"done": "green", "running": "cyan", "failed": "red", "interrupted": "yellow", "planned": "dim"}
-STATE_STYLES |= {TO_MEASURE: "yellow"}
+STATE_STYLES |= {"trained": "green", "train again": "red"}
 
 
 def plan_table(content: dict[str, Any]) -> None:
@@ -24,7 +25,7 @@ def plan_table(content: dict[str, Any]) -> None:
     table.add_column("arm", overflow="fold")
     for name in ("seed", "run", "state"):
         table.add_column(name, no_wrap=True)
-    for name in ("steps", "tokens", "parameters", "FLOPs", "time"):
+    for name in ("steps", "tokens", "params", "FLOPs", "time"):
         table.add_column(name, justify="right", no_wrap=True)
     for run in content["runs"]:
         _add_row(
@@ -32,14 +33,14 @@ def plan_table(content: dict[str, Any]) -> None:
             run["arm"],
             str(run["seed"]),
             run["run_id"],
-            _styled(TO_MEASURE if run.get("not_measured") else run["state"]),
+            _styled(state_in_words(run)),
             f"{run['max_steps']:,}",
             compact(run["tokens"]),
             compact(run["parameters"]),
             compact(run["flops"]),
             duration(run["seconds"]),
         )
-    console = Console()
+    console = console_for_tables()
     console.print(table)
     for note in content["notes"]:
         console.print(note, highlight=False, markup=False, soft_wrap=True)
@@ -52,18 +53,34 @@ def plan_table(content: dict[str, Any]) -> None:
 def _time_left(content: dict[str, Any]) -> str:
     if content["seconds"] is not None:
         return ("at least " if content["left_out"] else "") + duration(content["seconds"])
-    trained = all("not_measured" in run for run in content["runs"])
+    trained = not any(map(is_to_train, content["runs"]))
     return "unknown" if trained else "unknown; `ablate doctor` calibrates this machine"
 
 
-def status_table(states: list[dict[str, Any]]) -> None:
-    """State and progress of runs; below, what failed ones said and which measures are missing."""
+def state_in_words(run: Mapping[str, Any]) -> str:
+    """Return the state of a run as `plan` and `status` show it.
+
+    Of a trained run that is how many of its measures are there, or that it must be trained again; ``trained``
+    where nobody says which measures are asked for.
+    """
+    if run["state"] != "done":
+        return str(run["state"])
+    if "not_measured" not in run:
+        return "trained"
+    if run["not_measured"]:
+        measured = f"{run['measures'] - len(run['not_measured'])}/{run['measures']} measured"
+        return "train again" if is_to_train(run) else measured
+    return "done"
+
+
+def status_table(states: list[dict[str, Any]], notes: Sequence[str] = ()) -> None:
+    """State and progress of runs; below, what failed ones said, which measures are missing, and the notes."""
     table = _table(None)
     table.add_column("arm", overflow="fold")
     for name in ("seed", "run", "state"):
         table.add_column(name, no_wrap=True)
     for name in ("step", "tokens/s", "time"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for run in states:
         speed = run.get("tokens_per_second")
         _add_row(
@@ -71,18 +88,26 @@ def status_table(states: list[dict[str, Any]]) -> None:
             run["arm"],
             str(run["seed"]),
             run["run_id"],
-            _styled(run["state"]),
+            _styled(state_in_words(run)),
             f"{run.get('step') or 0:,}/{run['max_steps']:,}" if "max_steps" in run else "-",
             f"{speed:,.0f}" if speed else "-",
             duration(run.get("seconds")),
         )
-    console = Console()
+    console = console_for_tables()
     console.print(table)
     for run in states:
         unmeasured = [f"not measured: {by_kind(run['not_measured'])}"] if run.get("not_measured") else []
         refused = [f"{name} was refused: {why}" for name, why in run.get("refused", {}).items()]
         for said in [run["message"]] if run.get("message") else unmeasured + refused:
             console.print(f"{run['folder']}: {said}", highlight=False, markup=False, soft_wrap=True)
+    for note in notes:
+        console.print(note, highlight=False, markup=False, soft_wrap=True)
+
+
+def console_for_tables() -> Console:
+    """The terminal; where the output is none, lines are as long as a table that is searched should have."""
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDTH)
 
 
 def compact(number: float) -> str:
@@ -95,11 +120,17 @@ def compact(number: float) -> str:
 
 def duration(seconds: float | None) -> str:
     """Seconds as h:mm:ss; a dash for none."""
-    return "-" if seconds is None else str(timedelta(seconds=round(seconds)))
+    if seconds is None:
+        return "-"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
 def _table(title: str | None) -> Table:
-    return Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    """An empty table whose columns stand one space apart, so that names of arms have room in 80 columns."""
+    return Table(
+        title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold"
+    )
 
 
 def _add_row(table: Table, *cells: str | Text) -> None:
@@ -115,4 +146,4 @@ def _add_row(table: Table, *cells: str | Text) -> None:
 
 
 def _styled(state: str) -> Text:
-    return Text(state, STATE_STYLES[state])
+    return Text(state, STATE_STYLES.get(state, "yellow"))

@@ -29,12 +29,11 @@ from ablations.measuring import rows_of
 from ablations.plan import validation_text
 from lightning_modules.allocator import keep_freed_memory
 from lightning_modules.bare_loop import bare_step
-from lightning_modules.config import RunSettings
+from lightning_modules.config import RunSettings, operations_per_token
 from lightning_modules.config.data import LanguageData
 from lightning_modules.data.tokens import Split, Tokens, prepare
 from lightning_modules.evaluation import evaluate
 from lightning_modules.objectives import build
-from lightning_modules.operations import operations_per_token
 from lightning_modules.provenance import available_cores
 from lightning_modules.translation import Translation
 from lightning_modules.utilisation import wait

@@ -238,6 +238,9 @@ class _Builder:
         if isinstance(event, ScalarEvent) and re.search("[\ud800-\udfff]", event.value):
             self._refuse(event, "this text holds half a character (a lone surrogate); write the character itself")
             return True
+        if isinstance(event, ScalarEvent) and "\0" in event.value:
+            self._refuse(event, "this text holds the character U+0000, which no name has; remove it")
+            return True
         return False
 
     def _list(self, path: KeyPath) -> list[Any]:

@@ -6,10 +6,8 @@ from typing import Any
 
 import torch
 
-from ablations import cost
 from benchmarks.precision import TYPE_OF_PRODUCTS
-from lightning_modules.config import RunSettings
-from lightning_modules.operations import operations_per_token
+from lightning_modules.config import RunSettings, operations_per_token, parameters
 from lightning_modules.utilisation import matrix_rate, wait
 
 UPDATE_BYTES = 7 * 4
@@ -25,7 +23,7 @@ def floor(run: RunSettings, device: torch.device = CPU, dtype: torch.dtype = TYP
     not in it: a better program could keep it in the cache.
     """
     operations = operations_per_token(run) * run.training.tokens_per_step
-    moved = float(UPDATE_BYTES * cost.parameters(run))
+    moved = float(UPDATE_BYTES * parameters(run))
     products = operations / matrix_rate(device, dtype)
     return {"operations": operations, "bytes": moved, "seconds": products + moved / copy_rate(device)}
 

@@ -83,7 +83,7 @@ def attend(*projected: Tensor, score_mask_BHTS: Tensor | None, heads: int) -> Te
 class ProductAttention(torch.autograd.Function):
     """What `scaled_dot_product_attention` computes, as products of whole matrices, with its own gradient.
 
-    For bf16 on a CPU, where torch's takes more than twice as long at 128 tokens (benchmarks/README.md).
+    For bf16 on a CPU, where torch's takes more than twice as long at 128 tokens (benchmarks/LOG.md).
     Letters: Z rows times heads, W width of a head.
     """
 

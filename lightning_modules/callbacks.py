@@ -20,11 +20,11 @@ from torch import Tensor
 
 from lightning_modules.checkpoint import write_safetensors
 from lightning_modules.compilation import as_written
+from lightning_modules.config import operations_per_token
 from lightning_modules.data.tokens import Split
 from lightning_modules.errors import NonFiniteLossError
 from lightning_modules.evaluation import evaluate_parts
 from lightning_modules.objective import Objective
-from lightning_modules.operations import operations_per_token
 from lightning_modules.randomness import derive
 from lightning_modules.run_directory import RunDirectory
 from lightning_modules.utilisation import matrix_rate
@@ -209,7 +209,7 @@ class Meter(Callback):
     @property
     def _operations_per_token(self) -> float:
         """Expected from the settings; of skip-gram, from the pairs that were really there."""
-        if self._run.objective.kind != "skip_gram" or not self.tokens_seen:
+        if "pairs" not in self._run.objective.predictions or not self.tokens_seen:
             return self._expected_operations
         return operations_per_token(self._run, pairs=self.tokens_predicted / self.tokens_seen)
 

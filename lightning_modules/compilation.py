@@ -16,7 +16,7 @@ def compile_blocks(objective: Objective, device: str) -> None:
     """Compile the blocks of encoder and decoder if the run says so and trains on a GPU; weights keep their names.
 
     Blocks of a kind share a few graphs, first for the shapes at hand and then for any, however many blocks there
-    are. On a CPU nothing is compiled, as it gains next to nothing there (benchmarks/README.md).
+    are. On a CPU nothing is compiled, as it gains next to nothing there (benchmarks/LOG.md).
 
     Args:
         device: the type of the device that will train it, "cpu" or "cuda".

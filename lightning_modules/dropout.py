@@ -12,7 +12,7 @@ class Dropout(nn.Module):
     """In training each number is 0 with the given probability, and 1 / (1 - probability) as large otherwise.
 
     On a CPU the probability is rounded to a multiple of 1 / 65,536 (0.1 becomes 0.10000610), and the scale fits
-    what is rounded: torch's own draws were a fifth of a step (benchmarks/README.md).
+    what is rounded: torch's own draws were a fifth of a step (benchmarks/LOG.md).
     """
 
     def __init__(self, probability: float) -> None:

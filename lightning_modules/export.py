@@ -2,30 +2,25 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from safetensors.torch import save
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.pre_tokenizers import ByteLevel, Metaspace, Sequence
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 
 from lightning_modules.checkpoint import read_checkpoint
 from lightning_modules.config import RunSettings
+from lightning_modules.config.objectives import OBJECTIVES
 from lightning_modules.encoder import LAYER_NORM_EPSILON
 from lightning_modules.errors import AblationsError
-from lightning_modules.files import atomic, write_json
+from lightning_modules.files import atomic, make_folder, write_json
 from lightning_modules.run_directory import RunDirectory
-from lightning_modules.vocabulary import END, PAD, SPECIAL_TOKENS, START
+from lightning_modules.vocabulary import END, MASK, PAD, SPECIAL_TOKENS, START
 
-ARCHITECTURES = {
-    "masked_lm": "BertForMaskedLM",
-    "causal_lm": "BertLMHeadModel",
-    "mixture": "BertForMaskedLM",
-    "permutation_lm": "BertForMaskedLM",
-    "translation": "BertModel",
-    "replaced_token": "BertModel",
-}
-"""The class that loads a run of each objective; a BertModel has the encoder alone."""
+EXPORTED = [get_args(each.model_fields["kind"].annotation)[0] for each in OBJECTIVES if each.stock_class]
+"""Objectives that a stock class can hold."""
 
 BLOCK_NAMES = {
     "attention.output": "attention.output.dense",
@@ -51,6 +46,7 @@ def export(run_dir: Path, folder: Path) -> str:
         ExportError: a run with something that BERT's classes do not have: `norm: pre`, a narrower sight than both
             sides or left, or an objective that is no Transformer's or has two streams.
         CheckpointError: the run has no checkpoint that can be read.
+        FilesError: the folder cannot be written.
     """
     directory = RunDirectory(run_dir)
     run = directory.settings()
@@ -59,10 +55,10 @@ def export(run_dir: Path, folder: Path) -> str:
             f"{run_dir}: encoder.norm is pre, which BERT's classes cannot hold; "
             f"only runs with norm: post are exported."
         )
-    if run.objective.kind not in ARCHITECTURES:
+    if run.objective.stock_class is None:
         raise ExportError(
             f"{run_dir}: objective.kind is {run.objective.kind}, which BERT's classes cannot compute; runs of "
-            f"{', '.join(ARCHITECTURES)} are exported."
+            f"{', '.join(EXPORTED)} are exported."
         )
     if run.objective.sees not in ("both_sides", "left_only"):
         raise ExportError(
@@ -71,13 +67,13 @@ def export(run_dir: Path, folder: Path) -> str:
         )
     state = read_checkpoint(directory.last_checkpoint)["state_dict"]
     tensors = bert_state(state, run)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with atomic(folder / "model.safetensors") as temporary:
         temporary.write_bytes(save(tensors, metadata={"format": "pt"}))
     write_json(folder / "config.json", bert_config(run, vocab_size=state["encoder.tokens.weight"].shape[0]))
     store = directory.path.absolute().parent.parent / "tokens" / directory.description()["tokens"]
-    _write_tokenizer(store / "tokenizer.json", folder, max_length=run.data.max_length)
-    return ARCHITECTURES[run.objective.kind]
+    write_tokenizer(store / "tokenizer.json", folder, max_length=run.data.max_length)
+    return run.objective.stock_class
 
 
 def bert_config(run: RunSettings, *, vocab_size: int) -> dict[str, Any]:
@@ -85,7 +81,7 @@ def bert_config(run: RunSettings, *, vocab_size: int) -> dict[str, Any]:
     encoder = run.encoder
     return {
         "model_type": "bert",
-        "architectures": [ARCHITECTURES[run.objective.kind]],
+        "architectures": [run.objective.stock_class],
         "vocab_size": vocab_size,
         "hidden_size": encoder.hidden_size,
         "num_hidden_layers": encoder.num_hidden_layers,
@@ -107,7 +103,7 @@ def bert_config(run: RunSettings, *, vocab_size: int) -> dict[str, Any]:
 
 def bert_state(state: dict[str, Tensor], run: RunSettings) -> dict[str, Tensor]:
     """The weights under the names that BERT's classes give them."""
-    has_head = ARCHITECTURES[run.objective.kind] != "BertModel"
+    has_head = run.objective.stock_class != "BertModel"
     prefix = "bert." if has_head else ""
     words = state["encoder.tokens.weight"]
     positions = state.get("encoder.positions.weight", words.new_zeros(run.data.max_length, words.shape[1]))
@@ -135,17 +131,39 @@ def bert_state(state: dict[str, Tensor], run: RunSettings) -> dict[str, Tensor]:
     return {name: tensor.contiguous() for name, tensor in named.items()}
 
 
-def _write_tokenizer(source: Path, folder: Path, *, max_length: int) -> None:
+def write_tokenizer(source: Path, folder: Path, *, max_length: int) -> None:
+    """Write our tokenizer as one that knows the special tokens where they stand in a text.
+
+    All other text gets the ids that it gets in training. The mask swallows the space before it, as RoBERTa's does,
+    and what stands behind the mask gets no space of its own: the pieces around the mask are those that they are
+    around a word.
+    """
     tokenizer = Tokenizer.from_file(str(source))
+    # ByteLevel would put a space before all that follows a special token; Metaspace puts one before the text.
+    tokenizer.pre_tokenizer = Sequence(
+        [Metaspace(replacement=" ", prepend_scheme="first", split=False), ByteLevel(add_prefix_space=False)]
+    )
+    special = [
+        AddedToken(name, lstrip=i == MASK, normalized=False, special=True) for i, name in enumerate(SPECIAL_TOKENS)
+    ]
+    tokenizer.add_special_tokens(special)
     start, end = SPECIAL_TOKENS[START], SPECIAL_TOKENS[END]
     tokenizer.post_processor = TemplateProcessing(
-        single=f"{start} $A {end}", special_tokens=[(start, START), (end, END)]
+        single=f"{start} $A {end}",
+        pair=f"{start} $A {end} $B:1 {end}:1",
+        special_tokens=[(start, START), (end, END)],
     )
-    names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+    written = json.loads(tokenizer.to_str())
     with atomic(folder / "tokenizer.json") as temporary:
-        temporary.write_text(json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False), encoding="utf-8")
+        temporary.write_text(json.dumps(written, ensure_ascii=False), encoding="utf-8")
+    names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
     write_json(
         folder / "tokenizer_config.json",
-        {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": max_length}
+        {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_max_length": max_length,
+            "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        }
+        | {"added_tokens_decoder": {str(token.pop("id")): token for token in written["added_tokens"]}}
         | dict(zip(names, SPECIAL_TOKENS, strict=True)),
     )

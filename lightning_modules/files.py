@@ -6,14 +6,18 @@ into a copy, which a kill can cut in half.)
 """
 
 import errno
-import fcntl
+import functools
+import hashlib
 import json
 import os
 import secrets
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from lightning_modules.errors import FilesError
 
@@ -28,6 +32,8 @@ _REMEDIES = {
     errno.EISDIR: ("there is a folder of that name", "move the folder away"),
     errno.ENOTDIR: ("a part of its path is no folder", "move the file in the way"),
     errno.EEXIST: ("a file of that name is in the way", "move the file away"),
+    errno.ENAMETOOLONG: ("its name is too long", "choose a shorter one"),
+    errno.ELOOP: ("a link on the way leads back to itself", "remove the link"),
     errno.ENOLCK: ("the file system has no locks", "choose a folder on another file system"),
 }
 
@@ -56,6 +62,21 @@ def atomic(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder that is to be written to, and the folders above it, where they are missing.
+
+    Raises:
+        FilesError: the folder cannot be made, or not be written to.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path).close()
+    except OSError as error:
+        remedies = {errno.ENOENT: ("no folder can be made there", "choose another folder")} | _REMEDIES
+        reason, remedy = remedies.get(error.errno or 0, (str(error), "choose another folder"))
+        raise FilesError(f"{path} cannot be written: {reason}; {remedy}, then start again.") from error
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -92,6 +113,23 @@ def read_json(path: Path) -> Any:
         raise FilesError(f"{path} is damaged: it holds no valid JSON ({error}); delete it.") from error
 
 
+def file_version(path: Path) -> tuple[int, int, int]:
+    """Return inode, size and time of change (ns) of a file: while these stay, so does its content."""
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 (hex) of a file's content, which a process reads again only in another `file_version`."""
+    return _sha256(path, file_version(path))
+
+
+@functools.lru_cache(maxsize=4096)
+def _sha256(path: Path, version: tuple[int, int, int]) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
 def synced(path: Path) -> None:
     """Wait until a file's content, or a folder's list of names, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -114,21 +152,26 @@ def explained(path: Path, *aliases: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError) as error:
-        refusal = _refusal(error, (path, *aliases))
-        if refusal is None:
+        refused = _refused(error, (path, *aliases))
+        if refused is None:
             raise
-        reason, remedy = refusal
+        reason, remedy = refused
         raise FilesError(f"{path} cannot be written: {reason}; {remedy}, then start again.") from error
 
 
-def _refusal(error: BaseException | None, paths: tuple[Path, ...]) -> tuple[str, str] | None:
+def refusal(error: OSError) -> tuple[str, str] | None:
+    """What the operating system refuses and what a user can do; None for what is no matter of disks and rights."""
+    return _REMEDIES.get(error.errno or 0)
+
+
+def _refused(error: BaseException | None, paths: tuple[Path, ...]) -> tuple[str, str] | None:
     """Reason and remedy, from the error or from one that it was raised over."""
     while error is not None and not isinstance(error, FilesError):
-        if isinstance(error, OSError) and error.errno in _REMEDIES:
+        if isinstance(error, OSError) and (found := refusal(error)):
             ours = error.filename is None or any(
                 Path(os.fsdecode(error.filename)).is_relative_to(p) for p in paths
             )
-            return _REMEDIES[error.errno] if ours else None
+            return found if ours else None
         error = error.__cause__ or error.__context__
     return None
 
@@ -143,15 +186,14 @@ def locked(path: Path, *, waiting: Callable[[], None] = lambda: None) -> Iterato
     Raises:
         FilesError: the lock file cannot be made, or the file system knows no locks.
     """
+    lock = FileLock(path, fallback_to_soft=False)  # a soft lock would outlive its process
     with explained(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            waiting()
+            lock.acquire()
     try:
-        with explained(path):
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                waiting()
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(descriptor)
+        lock.release()

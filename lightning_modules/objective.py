@@ -260,7 +260,7 @@ def padded_predictions(
     """Where predictions are asked for and what is right, filled up with IGNORED ones to a round number.
 
     So that steps differ in few shapes: each new one makes the matrix library prepare kernels, and breaks up the
-    memory that the steps before left (benchmarks/README.md).
+    memory that the steps before left (benchmarks/LOG.md).
 
     Args:
         place, label: names of the two arrays.

@@ -37,7 +37,7 @@ def cpu_multiplies_bf16() -> bool:
 def bf16_products(device: str, *, wanted: bool = True) -> AbstractContextManager[object]:
     """Within it products of bf16 matrices, forward and backward, take little longer than in fp32, if at all.
 
-    On a CPU without such products torch's take hundreds of times as long as in fp32 (benchmarks/README.md); there
+    On a CPU without such products torch's take hundreds of times as long as in fp32 (benchmarks/LOG.md); there
     `Bf16ByFp32` computes them. Nothing changes elsewhere, or where they are not `wanted`.
 
     Args:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from lightning_modules.config import MaskingSettings, RunSettings, SkipGramSettings
 from lightning_modules.config.masking import Cloze, Generic
+from lightning_modules.config.objectives import Predicted
 from lightning_modules.data.sequences import epochs
 from lightning_modules.data.tokens import Tokens
 from lightning_modules.errors import DataError
@@ -86,31 +87,30 @@ def predictions_per_token(run: RunSettings, tokens: Tokens) -> float:
     Counted sentence by sentence, so that a lexicon with too few words in a sentence, a fixed count and the special
     tokens of an input format are all in it.
     """
-    objective, max_steps = run.objective, run.training.max_steps
-    if isinstance(objective, SkipGramSettings):
-        return pairs_per_token(objective, training_text(run, tokens)[0], tokens.source_counts_V)
+    if isinstance(run.objective, SkipGramSettings):
+        return pairs_per_token(run.objective, training_text(run, tokens)[0], tokens.source_counts_V)
     epoch = counted(run, tokens)
-    text = int(epoch.text_S.sum()) / epoch.tokens
-    causal = 1 - epoch.sequences / epoch.tokens
-    match objective.kind:
-        case "masked_lm":
-            return mean_asked_share(objective.masking, epoch, max_steps=max_steps)
-        case "causal_lm":
-            return causal
-        case "translation":
+    shares = (
+        share * _tokens_of_sort(sort, run, tokens, epoch) for sort, share in run.objective.predictions.items()
+    )
+    return sum(shares)
+
+
+def _tokens_of_sort(sort: Predicted, run: RunSettings, tokens: Tokens, epoch: Epoch) -> float:
+    """Return how many tokens of a sort an epoch has, for each of its real source tokens."""
+    match sort:
+        case "selected":
+            masking: MaskingSettings = getattr(run.objective, "masking")  # noqa: B009
+            return mean_asked_share(masking, epoch, max_steps=run.training.max_steps)
+        case "next":
+            return 1 - epoch.sequences / epoch.tokens
+        case "text":
+            return int(epoch.text_S.sum()) / epoch.tokens
+        case "target":
             targets = tokens.train.target_lengths[: epoch.sequences] - 1  # all but START
             return int(targets.sum()) / epoch.tokens
-        case "mixture":
-            masked = mean_asked_share(objective.masking, epoch, max_steps=max_steps)
-            return objective.causal * causal + (1 - objective.causal) * masked
-        case "replaced_token":
-            if objective.loss_on == "all":
-                return text
-            return mean_asked_share(objective.masking, epoch, max_steps=max_steps)
-        case "permutation_lm":
-            return objective.predict * text
-        case _:
-            return text
+        case "pairs":
+            raise AssertionError("pairs of words are counted in the text")
 
 
 def require_predictions(run: RunSettings, tokens: Tokens) -> None:

@@ -4,12 +4,14 @@ run.json          settings, written before the first start and never changed
 state.json        running, done, failed or interrupted; how far; why
 provenance.json   commit, versions, machine, devices, threads
 metrics.jsonl     one line a logged step
+tensorboard/      the same for TensorBoard
 checkpoints/      last.ckpt, step=0000512.ckpt ..., last.safetensors
 """
 
 import fcntl
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,8 +22,16 @@ from pydantic import ValidationError
 
 from lightning_modules.config import RunSettings
 from lightning_modules.errors import AblationsError
-from lightning_modules.files import atomic, write_json
+from lightning_modules.files import atomic, explained, write_json
 
+OF_A_TRAINING = (
+    *("measures.parquet", "refused.json", "metrics.jsonl", "tensorboard", "checkpoints"),
+    *("word_order.json", "provenance.json", "state.json"),
+)
+"""What a run's folder holds of one training, in the order in which it is removed: first what a table is made from,
+last what says that the run was trained. A kill between two of them leaves no table with rows of two trainings."""
+
+Checkpoint = Literal["whole", "damaged", "gone"]
 State = Literal["planned", "running", "done", "failed", "interrupted"]
 
 
@@ -83,12 +93,28 @@ class RunDirectory:
             before = {}
         write_json(self.path / "state.json", before | {"message": None} | fields | {"state": state})
 
+    def is_trained(self) -> bool:
+        """Return whether training ended, as state.json says; the checkpoints may have been deleted since."""
+        return self.state()["state"] == "done"
+
+    def checkpoint(self) -> Checkpoint:
+        """Return what became of the last checkpoint of a trained run: damaged means of another size."""
+        if not self.last_checkpoint.is_file():
+            return "gone"
+        same = self.last_checkpoint.stat().st_size == self.state().get("last_checkpoint_bytes")
+        return "whole" if same else "damaged"
+
     def is_done(self) -> bool:
-        """Whether training ended: state.json says so and the last checkpoint is there, whole."""
-        state = self.state()
-        if state["state"] != "done" or not (self.last_checkpoint.is_file() and self.last_weights.is_file()):
-            return False
-        return self.last_checkpoint.stat().st_size == state.get("last_checkpoint_bytes")
+        """Return whether training ended and its last checkpoint can be read."""
+        return self.is_trained() and self.checkpoint() == "whole"
+
+    def forget_training(self) -> None:
+        """Remove what an earlier training left, so that nothing of it is mixed with the one that starts now. Only
+        for who holds the folder's lock."""
+        for name in OF_A_TRAINING:
+            path = self.path / name
+            with explained(path):
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
     def provenance(self) -> dict[str, Any]:
         """provenance.json, empty before the first start."""

@@ -216,14 +216,17 @@ def start(
     with directory.lock() as lock:
         if directory.is_done():
             return DONE
-        directory.checkpoints.mkdir(exist_ok=True)
         try:
             tokens = load_tokens(directory, data_root=data_root)
+            if stop.received:
+                raise Interrupted
+            trained = directory.is_trained()  # and its checkpoint is not whole, or it would be done
+            if (trained and directory.checkpoint() != "whole") or not directory.last_checkpoint.exists():
+                directory.forget_training()
+            directory.checkpoints.mkdir(exist_ok=True)
             for folder in (directory.path, directory.checkpoints):
                 remove_leftovers(folder)
             record_provenance(directory, devices=devices, threads=threads, tokens=tokens)
-            if stop.received:
-                raise Interrupted
             if devices > 1:
                 code = run_ranks(directory.path, devices=devices, accelerator=accelerator, lock=lock, stop=stop)
                 return _settle(directory, code)
@@ -243,7 +246,8 @@ def start(
 def _settle(directory: RunDirectory, code: int, message: str | None = None) -> int:
     """Write how a start ended, unless it said so itself."""
     if code == INTERRUPTED:
-        directory.write_state("interrupted")
+        if not directory.is_trained():  # else it was interrupted before it was to be trained again
+            directory.write_state("interrupted")
     elif code != DONE:
         known = message or directory.state().get("message") or f"training ended with exit code {code}"
         directory.write_state("failed", message=known)

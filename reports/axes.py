@@ -30,6 +30,9 @@ GROUPS: dict[Axis, str] = {"examples": r"(?s)^(.*)@(\d+)$", "ratio": r"(?s)^()ra
 ALONG_STEPS = ("learning",)
 """Measures whose figures run along the steps of training unless another axis is asked for."""
 
+FEWEST_STEPS = 3
+"""Steps below which nothing is drawn over training: two are a pair of curves."""
+
 
 def own_axis(measure: str) -> Axis:
     """What the figures of a measure run along unless told otherwise."""

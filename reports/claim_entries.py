@@ -1,21 +1,17 @@
-"""What the page says of each claim beyond its verdict, as plain data: where it is shown, what would change it."""
+"""What the page says of each claim beyond its verdict, as plain data: its plot, and where it is shown."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pandas import DataFrame
 
-from ablations import claimfile
 from ablations.claim import Claim
 from ablations.effects import Crossing, Difference
-from ablations.problems import SpecProblems
 from reports.axes import ALONG_STEPS
 from reports.claim_texts import described
-from reports.claims import NAME
 from reports.corruptions import SHOWN
-from reports.folder import Experiment, printable
-from reports.would_change import would_change
+from reports.folder import printable
 
 NO_CLAIM: dict[str, Any] = {"number": None, "says": None, "as_expected": None, "parts": [], "beside": []}
 """What the entry of a file that cannot be read lacks."""
@@ -26,17 +22,16 @@ COLUMNS = (
 )
 
 
-def claim_entries(experiment: Experiment, said: Mapping[str, Any]) -> list[dict[str, Any]]:
+def claim_entries(claims: Mapping[str, Claim], said: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The entries of the claims, each with further facts.
 
     `id` is its place on the page; `plot` the files of its plot, None where it is not judged; `shown_in` the
-    figures and tables of what it reads; `would_change` a sentence.
+    figures and tables of what it reads.
 
     Args:
-        experiment: to read the files of claims from.
+        claims: as their files have them, by name.
         said: the page's content, with the verdicts.
     """
-    claims = {claim.name: claim for claim in _claims(experiment)}
     names: set[str] = set()
     entries = []
     for entry in _printable(said["claims"]):
@@ -44,11 +39,9 @@ def claim_entries(experiment: Experiment, said: Mapping[str, Any]) -> list[dict[
         while name in names:  # a file that is missing has any name, and names differ in what is left out here
             name += "_"
         names.add(name)
-        claim = claims.get(entry["name"])
-        made = NO_CLAIM | entry | {"id": name, "plot": None, "shown_in": [], "would_change": ""}
+        made = NO_CLAIM | entry | {"id": name, "plot": None, "shown_in": []}
         if "says" in entry:
-            made |= {"shown_in": _shown_in(entry, claim, said)}
-            made |= {"would_change": would_change(entry, directions=_directions(claim))}
+            made |= {"shown_in": _shown_in(entry, claims.get(entry["name"]), said)}
         if entry["verdict"] != "not run":
             made["plot"] = {kind: f"figures/{name}.{kind}" for kind in ("svg", "csv")} | {
                 "label": f"Effect of claim {entry['number'] or entry['name']}",
@@ -81,25 +74,6 @@ def claim_csv(entry: Mapping[str, Any]) -> str:
             ]
     frame = DataFrame(rows, columns=list(COLUMNS)).astype({"seed": "Int64", "layer": "Int64"})
     return frame.to_csv(index=False, lineterminator="\n")
-
-
-def _claims(experiment: Experiment) -> Iterator[Claim]:
-    """Those of the files that can be read; of the others the verdicts say why not."""
-    for name in experiment.plan.claims:
-        if experiment.folder is None or not NAME.fullmatch(name):
-            continue
-        path = experiment.folder / claimfile.FOLDER / f"{name}.yaml"
-        if path.is_file():
-            try:
-                yield from claimfile.load(path).claims
-            except SpecProblems:
-                continue
-
-
-def _directions(claim: Claim | None) -> dict[str, Any]:
-    """Of the parts that do not say which is more."""
-    parts = claim.parts if claim else {}
-    return {name: part.direction for name, part in parts.items() if isinstance(part, Difference)}
 
 
 def _along_steps(claim: Claim | None) -> bool:

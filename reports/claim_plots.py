@@ -53,8 +53,7 @@ def draw_claim(entry: Mapping[str, Any]) -> Drawing:
         axes = figure.subplots(len(shared), 1, squeeze=False, height_ratios=heights)[:, 0]
         for ax, (unit, parts) in zip(axes, shared.items(), strict=True):
             effects(parts, ax=ax, unit=unit)
-    label, description = entry["plot"]["label"], entry["plot"]["description"]
-    drawn = svg.render(figure, name=entry["id"], label=label, description=description)
+    drawn = svg.render(figure, name=entry["id"], title=entry["plot"]["label"])
     return Drawing(svg=drawn, csv=claim_csv(entry))
 
 

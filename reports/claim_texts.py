@@ -1,4 +1,4 @@
-"""Claims in words: their effects as they are written, how the verdicts are counted."""
+"""Claims in words: which rule fired, their effects as they are written, how the verdicts are counted."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,23 +6,23 @@ from typing import Any
 
 import numpy as np
 
+from reports import seed_tests
 from reports.numbers import ABSENT, MINUS, count, is_absent, listed, number, several
 from reports.power import MOST_SEEDS
-from reports.verdicts import DECIDED
+from reports.seed_effects import Direction
+from reports.statistics import ROUNDING
+from reports.verdicts import DECIDED, FEWEST_SEEDS, Judgement, Part, Verdict, counted_parts, ways_to_fail
 
 VERDICTS = ("supported", "contradicted", "equivalent", "undecided", "insufficient evidence", "not run")
 """In the order in which they are counted."""
 
 FILTERS = (
     *("confidence", "counted", "effect", "expectation", "layers"),
-    *("probability", "seeds_wanted", "significant"),
+    *("probability", "seeds_for_all", "seeds_wanted", "significant"),
 )
 """Functions of this file that templates use."""
 
 MOST_DECIMALS = 8
-
-ROUNDING = 1e-9
-"""Of a mean: a narrower interval is none."""
 
 
 def significant(value: float | None, figures: int = 3) -> str:
@@ -154,3 +154,98 @@ def _finite(values: Sequence[float]) -> list[float]:
 
 def _magnitude(value: float) -> int:
     return int(np.floor(np.log10(abs(value))))
+
+
+# The rule that fired ----------------------------------------------------------------------------------
+
+
+def claim_rule(judgement: Judgement, directions: Mapping[str, Direction]) -> str:
+    """Return which rule of `reports.verdicts` decided a claim, in one sentence.
+
+    Args:
+        judgement: the judged claim.
+        directions: the direction of each of its parts.
+    """
+    verdict, deciding = judgement.verdict, judgement.deciding
+    ways = ways_to_fail(judgement.parts)
+    rule = part_rule(judgement.parts[deciding], directions[deciding], ways=ways)
+    if verdict == "undecided" and judgement.parts[deciding].condition:
+        return f"nothing can be said, as {deciding} is not borne out: {rule}"
+    counted = counted_parts(judgement.parts, verdict)
+    if len(counted) == 1:
+        return rule
+    if verdict == "supported":
+        return f"all {len(counted)} parts hold; the weakest is {deciding}: {rule}"
+    verdicts = [part.verdict for part in counted.values()]
+    held, alike = verdicts.count("supported"), verdicts.count(verdict)
+    others = f" (and {alike - 1} more)" if alike > 1 else ""
+    return f"{held} of {len(counted)} parts hold; {deciding}{others} {_FAILS[verdict]}: {rule}"
+
+
+_FAILS: dict[Verdict, str] = {
+    "contradicted": "is contradicted",
+    "equivalent": "makes no difference that matters",
+    "insufficient evidence": "has too few seeds",
+    "undecided": "is undecided",
+}
+
+
+def part_rule(part: Part, direction: Direction, *, ways: int) -> str:
+    """Return which rule decided one part, in one sentence.
+
+    Args:
+        part: the judged part.
+        direction: whether the claim says which is more.
+        ways: the number of parts that may refute the claim.
+    """
+    margin, level = f"{part.smallest_effect:.3g}", 1 - part.confidence
+    if part.verdict == "insufficient evidence":
+        return f"{several(len(part.values), 'seed')}, and {FEWEST_SEEDS} are the least"
+    if not np.isfinite(part.values).all():
+        return "the effect is no finite number in every seed"
+    if seed_tests.constant(part.values):
+        return _agreeing(part, direction, margin=margin)
+    shown = f"the {confidence(part._asdict())} interval"
+    if part.verdict == "equivalent":
+        return f"TOST places the effect within ±{margin}, too small to matter ({_p(part.p_equivalent)})"
+    if part.verdict == "supported" and direction == "either":
+        return f"{shown} lies beyond {margin} on one side"
+    if part.verdict == "supported":
+        surely = "all of it at least" if part.low >= part.smallest_effect else "though not all of it at"
+        return f"{shown} lies above 0, {surely} the {margin} that matters"
+    refuting = f"{100 * (1 - level / ways):.4g}%"
+    if part.verdict == "contradicted":
+        return f"the {refuting} interval lies below 0"
+    if direction == "either":
+        return f"{shown} lies neither within ±{margin} nor beyond it"
+    return f"{shown} {_open(part, ways=ways, refuting=refuting, margin=margin)}"
+
+
+def _open(part: Part, *, ways: int, refuting: str, margin: str) -> str:
+    """Return why a part that claims a side is undecided, as the end of a sentence about its interval."""
+    if part.low > 0:
+        page = 1.0 if part.p_page is None else part.p_page
+        return f"lies above 0, but the steps do not agree (Page's test, {_p(page)})"
+    if part.high < 0:
+        return f"lies below 0, but to refute one of {ways} parts takes {refuting}"
+    return "holds 0" + ("" if part.bounded or part.condition else f", and reaches beyond ±{margin}")
+
+
+def _agreeing(part: Part, direction: Direction, *, margin: str) -> str:
+    """Return the sentence about seeds that all show the same number."""
+    size = len(part.values)
+    if seed_tests.constant([*part.values, 0.0]):
+        return "every seed shows exactly 0, which decides nothing"
+    p = f"one-sided {_p(0.5**size)}"
+    side = {"supported": "above", "contradicted": "below"}.get(part.verdict)
+    if part.verdict == "equivalent":
+        return f"all {size} seeds show the same number within ±{margin}, too small to matter (sign flips, {p})"
+    if side and direction == "either":
+        return f"all {size} seeds show the same number beyond {margin} on one side (sign flips, {p})"
+    if side:
+        return f"all {size} seeds show the same number {side} 0 (sign flips, {p})"
+    return f"all {size} seeds show the same number, and so few may do so by chance (sign flips, {p})"
+
+
+def _p(probability: float) -> str:
+    return "p < 0.001" if probability < 0.001 else f"p = {number(min(probability, 1.0), 3)}"

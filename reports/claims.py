@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,13 +11,14 @@ from ablations.claim import Claim
 from ablations.claimfile import Claims
 from ablations.problems import SpecProblems
 from ablations.results import write_whole
+from reports.claim_texts import claim_rule, part_rule
 from reports.contrasts import effects
 from reports.folder import Experiment, PlannedClaims
 from reports.numbers import several
 from reports.readings import NotMeasured, Rows
 from reports.seed_effects import SeedEffects
 from reports.seed_tests import holm_levels
-from reports.verdicts import ALPHA, Judgement, Part, judge, probability
+from reports.verdicts import ALPHA, Judgement, Part, judge, probability, ways_to_fail
 
 FORMAT = 1
 """Version of claims.json."""
@@ -102,20 +103,38 @@ def _smallest(item: Measured, parts: Mapping[str, SeedEffects]) -> dict[str, flo
     return {name: part.smallest or item.claim.smallest_effect for name, part in parts.items()}
 
 
-def verdicts(experiment: Experiment, *, alpha: float = ALPHA) -> list[dict[str, Any]]:
-    """Every claim of the experiment with its verdict, plain data: in the order of their numbers, those without one
-    behind them as they came.
+class Judged(NamedTuple):
+    """An experiment whose files of claims are loaded and judged, which a command does once."""
 
-    A file that is missing or wrong is one entry that says so.
-    """
+    experiment: Experiment
+    files: list[dict[str, Any]]
+    """Each file of claims: its hash when it was planned and now, and what has changed since."""
+    claims: dict[str, Claim]
+    """The claims as their files have them, by name."""
+    entries: list[dict[str, Any]]
+    """Every claim with its verdict as plain data, in the order of their numbers, those without a number last. A
+    file that is missing or wrong is one entry that says so."""
+
+
+def judge_claims(experiment: Experiment, *, alpha: float = ALPHA) -> Judged:
+    """Load the files of claims that the plan names, and judge every claim by the experiment's table."""
     files = list(_files(experiment))
-    claims = [(file, claim) for file, loaded in files if isinstance(loaded, Claims) for claim in loaded.claims]
+    every = [claim for _, loaded in files if isinstance(loaded, Claims) for claim in loaded.claims]
+    claims = {claim.name: claim for claim in every}
     rows = Rows(experiment.table)
     found = {
-        claim.name: measured(claim, rows, arms=experiment.plan.arms, measures=experiment.measures)
-        for _, claim in claims
+        name: measured(claim, rows, arms=experiment.plan.arms, measures=experiment.measures)
+        for name, claim in claims.items()
     }
-    judged = judgements(found.values(), alpha=alpha)
+    entries = _entries(files, found, judgements(found.values(), alpha=alpha))
+    return Judged(experiment, [_described(*file) for file in files], claims, entries)
+
+
+def _entries(
+    files: Sequence[tuple[PlannedClaims, Claims | str]],
+    found: Mapping[str, Measured],
+    judged: Mapping[str, tuple[Judgement | None, float]],
+) -> list[dict[str, Any]]:
     entries = []
     for file, loaded in files:
         if isinstance(loaded, str):
@@ -133,28 +152,21 @@ def _number(entry: Mapping[str, Any]) -> float:
     return float("inf") if number is None else number
 
 
-def claim_files(experiment: Experiment) -> list[dict[str, Any]]:
-    """Each file of claims: its hash when it was planned and now, and what has changed since."""
-    told = []
-    for file, loaded in _files(experiment):
-        now = loaded.digests if isinstance(loaded, Claims) else {}
-        sha256 = loaded.sha256 if isinstance(loaded, Claims) else None
-        told.append(
-            {
-                "name": file.name,
-                "planned": file.planned,
-                "planned_sha256": file.planned_sha256,
-                "runs_before": file.runs_before,
-                "sha256": sha256,
-                "changed": bool(file.planned_sha256 and sha256 and sha256 != file.planned_sha256),
-                "changed_claims": [name for name in now if _change(name, loaded, file) == "changed"],
-                "added_claims": [name for name in now if _change(name, loaded, file) == "added"],
-                "removed_claims": [
-                    name for name in file.planned_claims if isinstance(loaded, Claims) and name not in now
-                ],
-            }
-        )
-    return told
+def _described(file: PlannedClaims, loaded: Claims | str) -> dict[str, Any]:
+    """Return a file of claims as plain data."""
+    now = loaded.digests if isinstance(loaded, Claims) else {}
+    sha256 = loaded.sha256 if isinstance(loaded, Claims) else None
+    return {
+        "name": file.name,
+        "planned": file.planned,
+        "planned_sha256": file.planned_sha256,
+        "runs_before": file.runs_before,
+        "sha256": sha256,
+        "changed": bool(file.planned_sha256 and sha256 and sha256 != file.planned_sha256),
+        "changed_claims": [name for name in now if _change(name, loaded, file) == "changed"],
+        "added_claims": [name for name in now if _change(name, loaded, file) == "added"],
+        "removed_claims": [name for name in file.planned_claims if isinstance(loaded, Claims) and name not in now],
+    }
 
 
 def changes(file: Mapping[str, Any]) -> list[str]:
@@ -174,24 +186,24 @@ def changes(file: Mapping[str, Any]) -> list[str]:
     return said
 
 
-def claim_notices(experiment: Experiment) -> list[dict[str, str]]:
-    """The same of every file, as notices of the page."""
+def claim_notices(files: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return what `changes` says of every file, as notices of the page."""
     return [
         {"kind": "claims", "text": f"claims {file['name']}: {sentence}"}
-        for file in claim_files(experiment)
+        for file in files
         for sentence in changes(file)
     ]
 
 
-def write(experiment: Experiment, folder: Path) -> dict[str, Any]:
+def write(judged: Judged, folder: Path) -> dict[str, Any]:
     """Put the verdicts into claims.json of the experiment's folder; returns its content."""
     content = _finite(
         {
             "format": FORMAT,
-            "experiment": experiment.plan.experiment,
+            "experiment": judged.experiment.plan.experiment,
             "alpha": ALPHA,
-            "files": claim_files(experiment),
-            "claims": verdicts(experiment),
+            "files": judged.files,
+            "claims": judged.entries,
         }
     )
     write_whole(
@@ -268,8 +280,8 @@ def _entry(
     smallest = _smallest(item, item.beside)
     beside = {name: judge({name: part}, smallest, level=ALPHA).parts[name] for name, part in item.beside.items()}
     return told | {
-        "parts": [_part(name, part, item.parts[name]) for name, part in parts.items()],
-        "beside": [_part(name, part, item.beside[name]) for name, part in beside.items()],
+        "parts": [_part(name, part, item.parts[name], ways=ways_to_fail(parts)) for name, part in parts.items()],
+        "beside": [_part(name, part, item.beside[name], ways=1) for name, part in beside.items()],
     }
 
 
@@ -278,7 +290,7 @@ def _outcome(item: Measured, judgement: Judgement) -> dict[str, Any]:
     open_ended = judgement.verdict in NOT_JUDGED or expect == "open"
     return {
         "verdict": judgement.verdict,
-        "rule": judgement.rule,
+        "rule": claim_rule(judgement, {name: part.direction for name, part in item.parts.items()}),
         "as_expected": None if open_ended else judgement.verdict == expect,
         "deciding": judgement.deciding,
         **{name: getattr(decided, name) for name in OUTCOME},
@@ -288,8 +300,9 @@ def _outcome(item: Measured, judgement: Judgement) -> dict[str, Any]:
     }
 
 
-def _part(name: str, part: Part, effects: SeedEffects) -> dict[str, Any]:
-    told = {"name": name, "unit": effects.unit, "n": len(part.seeds), **part._asdict()}
+def _part(name: str, part: Part, effects: SeedEffects, *, ways: int) -> dict[str, Any]:
+    told = {"name": name, "unit": effects.unit, "n": len(part.seeds), "verdict": part.verdict}
+    told |= {"rule": part_rule(part, effects.direction, ways=ways)} | part._asdict()
     return told | {
         "left_out": list(effects.left_out),
         "chosen_layers": list(effects.chosen) if effects.chosen else None,

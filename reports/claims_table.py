@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from ablations.tables import console_for_tables
 from reports.claim_texts import seeds_for_all
 from reports.claims import changes
 
@@ -19,25 +20,19 @@ STYLES = {
 }
 
 
-WIDTH = 150
-"""Characters of a line where the output is no terminal."""
+NARROWEST = 132
+"""Characters of a line that a table needs; in fewer each claim has lines of its own."""
+
+HEADS = ("verdict", "effect", "seeds", "can see", "would decide", "expected")
 
 
 def claims_table(content: Mapping[str, Any]) -> None:
     """The content of claims.json for people; not narrower than its rows where nobody watches."""
-    table = Table(title=content["experiment"], title_justify="left", box=None, pad_edge=False, header_style="bold")
-    table.add_column("", justify="right", no_wrap=True)
-    for name in ("claim", "verdict", "effect"):
-        table.add_column(name, no_wrap=name != "claim", overflow="fold")
-    for name in ("seeds", "can see", "would decide"):
-        table.add_column(name, justify="right")
-    table.add_column("expected", no_wrap=True)
-    for claim in content["claims"]:
-        table.add_row(*_cells(claim))
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDTH)
-    console.print(table)
+    console = console_for_tables()
+    if console.width < NARROWEST:
+        _print_lines(console, content)
+    else:
+        _print_table(console, content)
     _say(console, "effect, seeds, can see: of the part that decides")
     _say(console, "can see: the smallest effect that these seeds find 8 times in 10")
     _say(
@@ -51,6 +46,33 @@ def claims_table(content: Mapping[str, Any]) -> None:
     for file in content["files"]:
         for sentence in changes(file):
             _say(console, f"{file['name']}: {sentence}")
+
+
+def _print_lines(console: Console, content: Mapping[str, Any]) -> None:
+    """Under the name of each claim what the table has in a row."""
+    console.print(content["experiment"], style="italic", highlight=False, markup=False)
+    for claim in content["claims"]:
+        _, name, verdict, *others = _cells(claim)
+        number = f"{claim['number']}. " if claim.get("number") else ""
+        console.print(f"{number}{name}", style="bold", highlight=False, markup=False, soft_wrap=True)
+        said = [f"{head} {cell}" for head, cell in zip(HEADS[1:], others, strict=True) if cell]
+        console.print("  " + "; ".join([verdict, *said]), highlight=False, soft_wrap=True)
+
+
+def _print_table(console: Console, content: Mapping[str, Any]) -> None:
+    table = Table(title=content["experiment"], title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table.add_column("", justify="right", no_wrap=True)
+    table.add_column("claim", overflow="fold")
+    for name in HEADS:
+        table.add_column(
+            name,
+            no_wrap=name in ("verdict", "effect", "expected"),
+            overflow="fold",
+            justify="right" if name in ("seeds", "can see", "would decide") else "left",
+        )
+    for claim in content["claims"]:
+        table.add_row(*_cells(claim))
+    console.print(table)
 
 
 def _cells(claim: Mapping[str, Any]) -> list[str]:

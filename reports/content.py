@@ -5,7 +5,7 @@ from typing import Any
 
 from pandas import DataFrame
 
-from reports.claims import claim_files, claim_notices, verdicts
+from reports.claims import Judged, claim_notices
 from reports.corruptions import corruptions
 from reports.curves import TRAINED_GAIN
 from reports.factors import factors
@@ -42,8 +42,9 @@ MEASURED = ("loss", "gain", "perplexity", "bleu", "chrf", "next_sentence", "sent
 NO_MEAN = {"mean": None, "low": None, "high": None, "seeds": 0}
 
 
-def content(experiment: Experiment) -> dict[str, Any]:
+def content(judged: Judged) -> dict[str, Any]:
     """Everything the page shows, in its order; absent numbers are None or NaN."""
+    experiment = judged.experiment
     plan, table = experiment.plan, experiment.table
     runs = _runs(experiment)
     arms = _arms(experiment, runs)
@@ -52,15 +53,15 @@ def content(experiment: Experiment) -> dict[str, Any]:
         "experiment": plan.experiment,
         "question": plan.question,
         "summary": summary(experiment),
-        "notices": grouped(notices(experiment, arms) + claim_notices(experiment)),
-        "provenance": _provenance(experiment),
+        "notices": grouped(notices(experiment, arms) + claim_notices(judged.files)),
+        "provenance": _provenance(experiment, judged.files),
         "runs": runs,
         "arms": arms,
         "corruptions": corruptions(table, arms=plan.arms),
         "figures": figures(table, arms=plan.arms, factors=factors(experiment), quick=experiment.quick),
         "tasks": score_tables(table, arms=plan.arms, quick=experiment.quick),
         "joined": joined(table, runs),
-        "claims": verdicts(experiment),
+        "claims": judged.entries,
         "spec": experiment.spec,
     }
 
@@ -125,7 +126,7 @@ def _training(runs: list[Run], gained: dict[str, Any]) -> str:
     return "yes" if gained["mean"] >= TRAINED_GAIN else "no"
 
 
-def _provenance(experiment: Experiment) -> dict[str, Any]:
+def _provenance(experiment: Experiment, claim_files: list[dict[str, Any]]) -> dict[str, Any]:
     """Where the numbers come from; lists hold every different value among the runs."""
     plan, origins = experiment.plan, [run.provenance for run in experiment.runs]
     known = [origin for origin in origins if origin.dirty is not None]
@@ -139,7 +140,7 @@ def _provenance(experiment: Experiment) -> dict[str, Any]:
         "dirty": any(origin.dirty for origin in known) if known else None,
         "versions": {name: _different(origin.versions.get(name) for origin in origins) for name in names},
         "data": plan.data.model_dump(),
-        "claim_files": claim_files(experiment),
+        "claim_files": claim_files,
         "seeds": sorted({run.plan.seed for run in experiment.runs}),
         "tokens_measured": _tokens_measured(experiment.table),
         "machines": _different(_machine(run) for run in experiment.runs),

@@ -44,6 +44,8 @@ def caption(kind: str, bands: set[str], *, about_tasks: bool = False) -> str:
         )
         if "text" in bands:
             said += f" Where there is one pair, its bar is {over}."
+    elif bands == {""}:
+        said = "Lines are single runs, without bands."
     elif "text" not in bands:
         said = f"Lines are means over seeds, bands their 95% Student t intervals{thin}."
     elif bands <= {"text", ""}:

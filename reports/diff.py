@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ablations import claimfile, specfile
+from ablations import specfile
 from ablations.claim import Claim
 from ablations.errors import ResultsError, SpecError
 from ablations.spec_changes import changes
 from reports import folder as experiment_folder
-from reports.claims import claim_files, verdicts
+from reports.claims import judge_claims
 from reports.folder import Experiment
 from reports.numbers import is_absent
 from reports.seed_differences import CONFIDENCE, Seeds, difference
@@ -87,14 +87,13 @@ class Side(NamedTuple):
 
 def _side(folder: Path) -> Side:
     experiment = experiment_folder.read(folder)
-    entries = verdicts(experiment)
-    for entry in entries:
+    judged = judge_claims(experiment)
+    for entry in judged.entries:
         if "says" not in entry:  # a file that cannot be read has an entry without a claim
             raise ResultsError(f"{folder}: claims {entry['name']}: {entry['rule']}")
-    files = {file["name"]: file["sha256"] for file in claim_files(experiment)}
-    loaded = [claimfile.load(folder / claimfile.FOLDER / f"{name}.yaml") for name in files]
-    written = {claim.name: claim for file in loaded for claim in file.claims}
-    return Side(folder, experiment, files, written, {entry["name"]: entry for entry in entries})
+    files = {file["name"]: file["sha256"] for file in judged.files}
+    entries = {entry["name"]: entry for entry in judged.entries}
+    return Side(folder, experiment, files, judged.claims, entries)
 
 
 # Claims ----------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,12 +11,12 @@ from pandas import DataFrame
 
 from ablations.results import COLUMNS
 from reports import svg
-from reports.after_norm import after_norm
 from reports.by_setting import by_setting
 from reports.curves import choose
 from reports.distances import choose_pairs, run_distance
 from reports.figures import by_arm, shown_name
 from reports.groups import by_group, choose_groups
+from reports.lines import written_above
 from reports.maps import choose_steps, map_table, over_training
 from reports.panels_by_setting import runs_by_setting
 from reports.panels_within_arms import MOST_PANELS
@@ -65,13 +64,13 @@ def draw(table: DataFrame, panel: dict[str, Any], *, arms: Sequence[str]) -> Dra
         height = PANEL_INCHES[1] + TITLE_INCHES * len(title.splitlines())
         legend = ax.get_legend()
         if legend is not None:
-            height += LEGEND_LINE_INCHES * _moved_below(ax, legend, columns=panel["kind"] == "groups")
+            height += _moved_below(figure, legend, columns=panel["kind"] == "groups")
         figure.set_figheight(height)
         return _rendered(figure, panel, rows)
 
 
 def _rendered(figure: Figure, panel: dict[str, Any], rows: DataFrame) -> Drawing:
-    drawn = svg.render(figure, name=panel["id"], label=panel["title"], description=panel["description"])
+    drawn = svg.render(figure, name=panel["id"], title=panel["title"])
     return Drawing(svg=drawn, csv=rows[list(COLUMNS)].to_csv(index=False, lineterminator="\n"))
 
 
@@ -100,7 +99,7 @@ def _by_setting(panel: dict[str, Any], figure: Figure, *, arms: Sequence[str]) -
     """A mark an arm, the legend below the names under the axis, and a row a run."""
     ax = by_setting(panel, ax=figure.subplots(), arms=arms)
     names = max(label.get_text().count("\n") for label in ax.get_xticklabels())
-    above = sum(text.get_text().count("\n") + 1 for text in ax.texts)
+    above = len(written_above(ax))
     legend, lines = ax.get_legend(), 0
     if legend is not None:
         legend.remove()
@@ -108,7 +107,7 @@ def _by_setting(panel: dict[str, Any], figure: Figure, *, arms: Sequence[str]) -
         lines = sum(label.count("\n") + 1 for label in labels)
         figure.legend(handles, labels, loc="outside lower left", frameon=False, fontsize="small")
     figure.set_figheight(PANEL_INCHES[1] + LEGEND_LINE_INCHES * (lines + names + max(0, above - 1)))
-    drawn = svg.render(figure, name=panel["id"], label=panel["title"], description=panel["description"])
+    drawn = svg.render(figure, name=panel["id"], title=panel["title"])
     return Drawing(svg=drawn, csv=runs_by_setting(panel).to_csv(index=False, lineterminator="\n"))
 
 
@@ -129,29 +128,25 @@ def _drawn(table: DataFrame, panel: dict[str, Any], *, ax: Axes, arms: Sequence[
         return ax, choose_steps(table, arm=panel["arm"], group=panel["group"], **chosen)
     chosen |= {"group": panel["group"], "axis": panel["axis"]}
     by_arm(table, ax=ax, arms=arms, **chosen)
-    rows, axis = choose(table, **chosen), chosen.pop("axis")
-    after = after_norm(table, **chosen) if axis is None else rows[:0]
-    return ax, pd.concat([rows, after]) if len(after) else rows
+    return ax, choose(table, **chosen)
 
 
-def _moved_below(ax: Axes, legend: Legend, *, columns: bool) -> int:
-    """Put the legend below the axes; returns how many lines of text it takes there."""
+def _moved_below(figure: Figure, legend: Legend, *, columns: bool) -> float:
+    """Put the legend below the axes; returns its height in inches."""
     labels = [text.get_text() for text in legend.get_texts()]
-    beside = _columns(labels) if columns else 1
-    sns.move_legend(
-        ax,
-        "upper left",
-        bbox_to_anchor=(-0.06, -0.19),
+    moved = figure.legend(
+        [handle for handle in legend.legend_handles if handle is not None],
+        labels,
+        loc="outside lower left",
         frameon=False,
-        borderaxespad=0,
-        ncols=beside,
+        ncols=_columns(labels) if columns else 1,
         alignment="left",
         handlelength=legend.handlelength,
         **({"title": legend.get_title().get_text()} if columns else {}),
     )
-    if columns:
-        return -(-len(labels) // beside) + 1
-    return sum(label.count("\n") + 1 for label in labels)
+    legend.remove()
+    with svg.lacking_glyphs():
+        return float(moved.get_window_extent().height / figure.dpi)
 
 
 def _columns(labels: Sequence[str]) -> int:

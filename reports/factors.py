@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ablations import yamlfile
 from ablations.problems import SpecProblems
+from ablations.spec_changes import following
 from reports.folder import Experiment
 from reports.setting_names import SPLIT, name_of, words
 
@@ -75,8 +76,8 @@ def factors(experiment: Experiment) -> list[Factor]:
     decided: dict[str, Decisions] = {}
     matched = _are_matched(experiment)
     for run in experiment.runs:
-        if run.settings and run.plan.analysed is None:
-            decided.setdefault(run.plan.arm, decisions(run.settings, matched=matched))
+        if run.plan.arm not in decided and run.settings and run.plan.analysed is None:
+            decided[run.plan.arm] = decisions(run.settings, matched=matched)
     decided = {arm: decided[arm] for arm in experiment.plan.arms if arm in decided}
     untrained = {run.plan.arm for run in experiment.runs if run.plan.max_steps == 0}
     trained = {arm: own for arm, own in decided.items() if arm not in untrained}
@@ -96,15 +97,12 @@ def decisions(settings: Mapping[str, Any], *, matched: bool = False) -> Decision
         for name in (*COMPARED, "data")
         for path, value in _leaves(settings.get(name), name, section=True)
     }
-    steps, width = found.get("training.max_steps"), found.get("encoder.hidden_size")
-    if matched or (isinstance(steps, int) and found.get("training.warmup_steps") == steps // 10):
+    for path in following(settings):
+        found.pop(path, None)
+    if matched:
         found.pop("training.warmup_steps", None)
-    if matched and steps:
-        del found["training.max_steps"]
-    if isinstance(width, int) and found.get("encoder.intermediate_size") == 4 * width:
-        del found["encoder.intermediate_size"]
-    if found.get("objective.weight") == {"replaced": 50, "original": 1}.get(str(found.get("objective.predict"))):
-        found.pop("objective.weight", None)
+        if found.get("training.max_steps"):
+            del found["training.max_steps"]
     if found.get("objective.sees") == "window" and "objective.window" in found:
         found["objective.sees"] = f"window of {found['objective.window']}"
     if found.get("objective.kind") != "skip_gram":  # elsewhere it says something of `sees: window` alone

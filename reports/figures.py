@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from textwrap import wrap
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 from pandas import DataFrame
 
-from reports.after_norm import after_norm, mark_after_norm
 from reports.axes import AXES, Axis, own_axis
 from reports.curves import Curve, choose, curves, order
 from reports.lines import Line, Look, draw_lines
@@ -23,7 +23,7 @@ from reports.metrics import axis_label, leads_on, named, task_axis_label
 from reports.numbers import count, number
 from reports.styles import arm_styles
 
-LEGEND_LETTERS = 52
+LEGEND_LETTERS = 46
 """Longest line of a legend; arms of a grid have long names."""
 
 TICK_LETTERS = 36
@@ -90,20 +90,13 @@ def by_arm(
         label_layers(ax, rows["x"].tolist(), leads=leads_on(measure, metric))
     else:
         ax.set_xlabel(AXES[along].label)
-    if axis is None and along == "layer":
-        after = after_norm(table, measure=measure, metric=metric, group=group)
-        mark_after_norm(after, ax=ax, styles=styles, place=int(rows["x"].max()) + 1)
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))  # half a step is none
     if axis in ("step", "examples"):
         spread_out(ax, rows["x"].astype(int).tolist())
     ax.set_ylabel(axis_label(measure, metric, group) if axis is None else task_axis_label(measure, metric, group))
     if axis is not None and group is not None:
-        title_above(ax, shown_name(group))
+        ax.set_title(shown_name(group), loc="left", fontsize="medium")
     return ax
-
-
-def title_above(ax: Axes, label: str) -> None:
-    """What a panel is about above it, higher than a floor that is written there."""
-    ax.set_title(label, loc="left", fontsize="medium", pad=18 if ax.texts else 8)
 
 
 def spread_out(ax: Axes, places: Sequence[int]) -> None:

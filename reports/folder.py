@@ -135,9 +135,11 @@ class Analysed(Record):
 
 
 class RunSettingsRecord(Record):
-    """run.json of a run, of which a page shows only the settings."""
+    """run.json of a run, of which a page needs the settings and the text."""
 
     settings: dict[str, Any] = {}
+    tokens: str | None = None
+    """Address of the token store that the run reads."""
 
 
 class Run(NamedTuple):
@@ -147,6 +149,8 @@ class Run(NamedTuple):
     state: State
     provenance: Provenance
     settings: dict[str, Any]
+    tokens: str | None = None
+    """Address of the token store that it reads; None where that is not known."""
 
 
 QUICK = "Measured with effort quick, on a part of everything: no evidence."
@@ -234,11 +238,13 @@ def _run(folder: Path, planned: PlannedRun) -> Run:
     if (model := planned.analysed) is not None:
         state = State(state="done", step=planned.max_steps, max_steps=planned.max_steps)
         return Run(planned, state, model.provenance, model.settings)
+    about = _record(folder / "run.json", RunSettingsRecord)
     return Run(
         plan=planned,
         state=_record(folder / "state.json", State),
         provenance=_record(folder / "provenance.json", Provenance),
-        settings=_record(folder / "run.json", RunSettingsRecord).settings,
+        settings=about.settings,
+        tokens=about.tokens,
     )
 
 

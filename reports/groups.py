@@ -7,7 +7,7 @@ from matplotlib.font_manager import FontProperties
 from pandas import DataFrame
 
 from reports.curves import curve, learned, require, rows_of
-from reports.figures import arm_label, label_layers, shown_name, title_above
+from reports.figures import arm_label, label_layers, shown_name
 from reports.lines import Line, Look, draw_lines
 from reports.metrics import axis_label, leads_on, named
 from reports.statistics import last_step
@@ -60,7 +60,7 @@ def by_group(
     legend.set_title(FAMILIES.get(family, family), prop=FontProperties(size="small"))
     label_layers(ax, own["x"].tolist(), leads=leads_on(measure, metric))
     ax.set_ylabel(axis_label(measure, metric))
-    title_above(ax, arm_label(curve(own, learned(table))))
+    ax.set_title(arm_label(curve(own, learned(table))), loc="left", fontsize="medium")
     return ax
 
 

@@ -180,8 +180,17 @@ def _write_floor(ax: Axes, floors: np.ndarray, *, name: str) -> None:
 
 
 def write_above(ax: Axes, text: str) -> None:
-    """Small, at the right."""
-    ax.text(1, 1.02, text, transform=ax.transAxes, ha="right", va="bottom", size="small", color="0.35")
+    """Write a note above the axes, small, at the right: as the label of an axis, of which titles keep clear."""
+    above = ax.secondary_xaxis("top")
+    above.set_xticks([])
+    above.spines["top"].set_visible(False)
+    above.set_xlabel(text, loc="right", size="small", color="0.35")
+
+
+def written_above(ax: Axes) -> list[str]:
+    """The lines of the notes above the axes."""
+    notes = [above.get_xlabel() for above in ax.child_axes]
+    return [line for note in notes for line in note.splitlines()]
 
 
 def where_beyond(ax: Axes, floors: np.ndarray, *, name: str) -> str:

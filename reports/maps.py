@@ -8,14 +8,12 @@ from matplotlib.axes import Axes
 from pandas import DataFrame
 
 from ablations.errors import ResultsError
+from reports.axes import FEWEST_STEPS
 from reports.curves import curve, learned, order, rows_of
 from reports.distances import pairs_over_training
 from reports.figures import TICK_LETTERS, arm_label, thinned
 from reports.metrics import axis_label, leads_on
 from reports.numbers import count
-
-FEWEST_STEPS = 3
-"""Steps below which there is no map: two are a pair of curves."""
 
 SHADES = 20
 """Colours of a map, so few that a reader finds them again beside it."""

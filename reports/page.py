@@ -16,17 +16,16 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ablations.results import write_whole
-from reports import claim_texts, markdown, numbers
+from reports import claim_texts, markdown, numbers, svg
 from reports import folder as experiment_folder
 from reports.claim_entries import claim_entries
 from reports.claim_plots import draw_claim
+from reports.claims import Judged, judge_claims
 from reports.content import content
-from reports.dark import dark_style
 from reports.descriptions import axis_head, place
 from reports.drawings import Drawing, draw
 from reports.freshness import digest
 from reports.score_words import mark
-from reports.swatches import definitions, swatches
 from reports.table_files import tables_of
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -35,19 +34,24 @@ EMBEDDED_CSV_BYTES = 500_000
 """Most bytes of CSV inside the page, all panels together; once they are used up, a panel links its file alone."""
 
 
-def write(folder: Path) -> Path:
+def write(folder: Path, judged: Judged | None = None) -> Path:
     """Write report.html, .md and .json and figures/ into the experiment's folder; returns the HTML's path.
 
     Reads only what lies in `folder` and in the `runs` beside it. The same input gives the same bytes. Files of
     figures/ that a page before has written, and this one has not, are removed; other files stay.
     Runs that are missing or failed are said to be so; a page is written whatever the state.
 
+    Args:
+        folder: of the experiment.
+        judged: the experiment that lies there with its claims judged, if a command has done that already.
+
     Raises:
         ResultsError: a file of the experiment is damaged or plan.json missing, or the page cannot be written.
     """
-    experiment = experiment_folder.read(folder)
-    said = content(experiment) | {"made_from": digest(folder)}
-    said["claims"] = claim_entries(experiment, said)
+    judged = judge_claims(experiment_folder.read(folder)) if judged is None else judged
+    experiment = judged.experiment
+    said = content(judged) | {"made_from": digest(folder)}
+    said["claims"] = claim_entries(judged.claims, said)
     drawn: dict[str, Drawing] = {}
     files: dict[str, str] = {}
     for figure in said["figures"]:
@@ -98,20 +102,15 @@ def html(said: dict[str, Any], drawn: dict[str, Drawing]) -> str:
     environment.filters["breakable"] = _breakable
     environment.filters |= {name: getattr(claim_texts, name) for name in claim_texts.FILTERS}
     environment.filters["digest"] = _sha256
-    lines = swatches([arm["arm"] for arm in said["arms"]])
-    looks = definitions(lines.values())
+    arms = [arm["arm"] for arm in said["arms"]]
     return environment.get_template("page.html").render(
         said,
-        style=Markup(
-            (TEMPLATES / "page.css").read_text(encoding="utf-8")
-            + dark_style([looks, *(panel.svg for panel in drawn.values())])
-        ),
+        style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8") + svg.swatch_style(arms)),
         script=Markup((TEMPLATES / "tables.js").read_text(encoding="utf-8")),
-        svg={name: Markup(panel.svg) for name, panel in drawn.items()},
+        image={name: svg.data_url(panel.svg) for name, panel in drawn.items()},
         csv=_embedded(_csv_files(said, drawn)),
         table_number=_table_numbers(said),
-        swatch=lines,
-        looks=Markup(looks),
+        swatch=svg.swatch_classes(arms),
     )
 
 

@@ -6,13 +6,11 @@ from typing import Any
 import pandas as pd
 from pandas import DataFrame
 
-from reports.after_norm import after_norm, note_after_norm
-from reports.axes import common_steps, is_about, own_axis
+from reports.axes import FEWEST_STEPS, common_steps, is_about, own_axis
 from reports.curves import Curve, choose, curve, curves, learned, order, with_columns
 from reports.descriptions import lines_in_words
 from reports.distances import MOST_ARMS, MOST_BESIDE_FIRST, Pair, choose_pairs, drawn_pairs, one_a_unit
 from reports.figure_text import FigureText, Shown
-from reports.maps import FEWEST_STEPS
 from reports.numbers import listed
 from reports.panel import Panel, blank_panel, facts, points_of, rows_shown
 from reports.task_names import are_whole, in_order
@@ -52,7 +50,7 @@ def _by_depth(
     table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str], rows: DataFrame
 ) -> Iterator[Panel]:
     """One panel, or two where an axis of layers has encoders of several depths."""
-    depths = rows.groupby("arm")["x"].max()
+    depths = rows[is_about(rows, shown.about)].groupby("arm")["x"].max()
     first = next((depths[arm] for arm in arms if arm in depths), None)
     others = [arm for arm in arms if arm in depths and depths[arm] != first]
     if own_axis(shown.measure) != "layer" or shown.axis is not None or not others:
@@ -94,9 +92,7 @@ def _arm_panel(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[s
     known = curves(table, measure=measure, metric=metric, arms=arms, group=group, axis=axis)
     points = points_of(chosen, shown, line="arm", names=[curve.arm for curve in known])
     panel = blank_panel(text, shown, place=place)
-    after = after_norm(table, measure=measure, metric=metric, group=group)
     return panel | {
-        "notes": [note_after_norm(after, measure=measure, metric=metric, title=panel["title"], arms=arms)],
         "description": lines_in_words(points, line="arm", digits=panel["digits"]),
         "curves": [facts(curve) for curve in known],
         "without_rows": [arm for arm in arms if arm not in {curve.arm for curve in known}],

@@ -9,21 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from pandas import DataFrame
 
-from ablations.tasks.shares import share_error
 from reports.curves import order, with_columns
 from reports.folder import QUICK
 from reports.numbers import is_absent
 from reports.score_entries import Entry, Listing, listings
 from reports.score_texts import TABLES, Beside, Score, TableText
 from reports.score_words import chance_sentences
-from reports.statistics import NORMAL_95, bands, last_step
+from reports.statistics import NORMAL_95, ROUNDING, bands, last_step, unanimous_error
 from reports.task_names import metric_words
 
 Cell = dict[str, Any]
 Table = dict[str, Any]
-
-ROUNDING = 1e-9
-"""Of means: an arm that always gives the most frequent answer scores its floor in every seed, and is at it."""
 
 Key = tuple[str | None, str, str]
 """Group, metric, and `top` where what is measured by layer is of the top layer."""
@@ -198,14 +194,15 @@ def verdict(cell: Cell, floor: float) -> str:
     """`above`, `at` or `below` its floor, by the interval; empty where there is no interval or no floor.
 
     Where nothing was right in any run, or all was, no run differs from another, which is no certainty: then by the
-    error of as many right or wrong answers (`share_error`).
+    error of as many right or wrong answers (`unanimous_error`).
     """
     if is_absent(floor) or is_absent(cell["low"]):
         return ""
     low, high = cell["low"], cell["high"]
     if low == high and high in (0, 1) and not is_absent(cell["examples"]):
-        margin = NORMAL_95 * share_error(np.full(int(cell["examples"]), high))
+        margin = NORMAL_95 * unanimous_error(int(cell["examples"]))
         low, high = low - margin, high + margin
+    # An arm that always gives the most frequent answer scores its floor in every seed, up to rounding.
     if low - ROUNDING <= floor <= high + ROUNDING:
         return "at"
     return "above" if low > floor else "below"

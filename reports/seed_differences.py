@@ -1,14 +1,15 @@
 """How far two means over seeds lie apart, of the same seeds or of others."""
 
 import math
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from scipy import special
+from scipy import stats
 
-from reports.claim_texts import ROUNDING
 from reports.seed_tests import t_interval
+from reports.statistics import ROUNDING
 
 CONFIDENCE = 0.95
 """Of the intervals of differences."""
@@ -41,13 +42,11 @@ def difference(before: Seeds, after: Seeds) -> dict[str, Any] | None:
 
 
 def _welch(before: list[float], after: list[float]) -> tuple[float, float, float]:
-    """Welch 1947: variances may differ, degrees of freedom as he and Satterthwaite approximate them."""
+    """Return the mean difference and its interval for independent seeds whose variances may differ."""
     mean = float(np.mean(after) - np.mean(before))
     if min(len(before), len(after)) < 2 or not math.isfinite(mean):
         return mean, math.nan, math.nan
-    errors = [float(np.var(side, ddof=1)) / len(side) for side in (before, after)]
-    if not sum(errors):
-        return mean, mean, mean
-    degrees = sum(errors) ** 2 / (errors[0] ** 2 / (len(before) - 1) + errors[1] ** 2 / (len(after) - 1))
-    margin = float(special.stdtrit(degrees, (1 + CONFIDENCE) / 2)) * math.sqrt(sum(errors))
-    return mean, mean - margin, mean + margin
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of a side whose seeds agree
+        interval = stats.ttest_ind(after, before, equal_var=False).confidence_interval(CONFIDENCE)
+    return mean, float(interval.low), float(interval.high)

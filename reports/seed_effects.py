@@ -6,6 +6,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+Direction = Literal["higher", "either"]
+"""Whether a claim says that one side is more, or only that both differ."""
+
 
 class SeedEffects(NamedTuple):
     """One effect."""
@@ -17,7 +20,7 @@ class SeedEffects(NamedTuple):
     """The smallest that matters, where it is not the claim's or the contrast's."""
     unit: str = ""
     """Of the values."""
-    direction: Literal["higher", "either"] = "higher"
+    direction: Direction = "higher"
     left_out: tuple[str, ...] = ()
     """Seeds that were not whole, each with the reason."""
     bounded: bool = False

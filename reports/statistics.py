@@ -12,6 +12,19 @@ from ablations.errors import ResultsError
 NORMAL_95 = 1.96
 """Standard errors on either side of a number in which it would be found 95 times in 100."""
 
+ROUNDING = 1e-9
+"""Share of a mean below which a difference, or the width of an interval, is rounding alone."""
+
+
+def unanimous_error(answers: int) -> float:
+    """Return the standard error of a share where all answers are right, or all are wrong.
+
+    It is the error with two more answers of either kind (Agresti & Coull 1998,
+    https://doi.org/10.1080/00031305.1998.10480550), as four of four are no sure thing.
+    """
+    wrong = 2 / (answers + 4)
+    return float((wrong * (1 - wrong) / (answers + 4)) ** 0.5)
+
 
 def mean_interval(table: DataFrame, *, by: Sequence[str], confidence: float = 0.95) -> DataFrame:
     """Mean over seeds of `value` with Student's t interval, one row for each combination of `by`.

@@ -230,7 +230,7 @@ def _encoder(runs: list[Run]) -> str:
     who, its = ("The encoder has", "its") if one else ("Encoders have", "their")
     of_heads = f" with {_either(heads, 'head')}" if heads else ""
     normed = any(encoder.get("final_norm") for encoder in encoders)
-    after = f" States are those before {its} final norm; hollow marks behind the last layer are after it."
+    after = f" States are those before {its} final norm."
     shape = f"{_either(layers, 'layer')} of width {_either(width)}{of_heads}"
     return f"{who} {shape}.{after if normed else ''}"
 
@@ -262,7 +262,24 @@ def _text(experiment: Experiment) -> str:
     )
     known = ", ".join(f"{several(value, noun)}{of}" for value, noun, of in facts if value is not None)
     text = ": ".join(part for part in (data.description, known) if part)
-    return f"Text: {text}." if text else ""
+    return f"Text: {text}.{_other_texts(experiment)}" if text else ""
+
+
+def _other_texts(experiment: Experiment) -> str:
+    """Which arms do not read the text of the first arm, the one that the plan describes."""
+    first = experiment.plan.arms[0]
+    read = {run.plan.arm: run.tokens for run in experiment.runs if run.tokens is not None}
+    described = read.get(first, experiment.plan.data.address)
+    others = [
+        arm for arm in experiment.plan.arms if described is not None and read.get(arm, described) != described
+    ]
+    if not others:
+        return ""
+    reads = "reads" if len(others) == 1 else "read"
+    return (
+        f" That is the text of {first}; {listed(others)} {reads} another text, or the same one in other tokens, "
+        "so that their losses do not compare."
+    )
 
 
 def _different(values: Iterable[Any]) -> list[int]:

@@ -1,103 +1,81 @@
-"""A figure as SVG that can stand alone and inside a page, next to others.
+"""A figure as SVG for a file of its own, and as an image inside a page."""
 
-Matplotlib's SVG names its parts alike in every figure, styles the whole document it is put into, and
-carries a date. Here it gets names of its own, plain attributes that the strictest style policy allows and the
-style of a page can overrule, no background, a description for readers who do not see it, and the same bytes for
-the same figure.
-"""
-
+import base64
 import io
-import re
 import warnings
-from xml.etree import ElementTree
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
-FONTS = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
-_FONT_SIZE = re.compile(r"[\d.]+px")
-_REFERENCE = re.compile(r"url\(#([^)]+)\)")
+from reports.styles import arm_styles, mark_points
+
+SWATCH_INCHES = 0.5, 10 / 72
+"""Width and height of the line that stands beside the name of an arm."""
 
 
-def render(figure: Figure, *, name: str, label: str, description: str) -> str:
-    """The figure as one `<svg>` element with the role of an image, all its text as text.
+def render(figure: Figure, *, name: str, title: str = "") -> str:
+    """Return the figure as an SVG document: without a background, without a date, all its text as text.
+
+    The same figure gives the same bytes.
 
     Args:
         figure: drawn, not yet saved.
-        name: unique on the page; letters, digits, `-` and `_`.
-        label: what the figure is, in a few words.
-        description: what it shows, for a reader who does not see it.
+        name: makes the identifiers inside the document reproducible.
+        title: what the figure is, in a few words.
     """
-    root = _without_namespaces(_saved(figure, name=name))
-    for parent in root.iter():
-        for child in [c for c in parent if c.tag in ("metadata", "style")]:
-            parent.remove(child)
-    _name_apart(root, prefix=name)
-    for element in root.iter():
-        _style_as_attributes(element)
-        if element.text and not element.text.strip():
-            element.text = None
-        element.tail = None
-    root.attrib |= {
-        "xmlns": "http://www.w3.org/2000/svg",
-        "role": "img",
-        "aria-label": label,
-        "aria-describedby": f"{name}-description",
-        "fill": "#000000",  # said, so that a page can give what Matplotlib leaves black another colour
-        "font-family": FONTS,
-        "stroke-linejoin": "round",
-    }
-    described = ElementTree.Element("desc", id=f"{name}-description")
-    described.text = description
-    root.insert(0, described)
-    return ElementTree.tostring(root, encoding="unicode")
-
-
-def _saved(figure: Figure, *, name: str) -> ElementTree.Element:
-    """Matplotlib's own SVG, without a date and with identifiers that do not change from call to call."""
+    about: dict[str, Any] = dict.fromkeys(("Creator", "Date", "Format", "Type")) | (
+        {"Title": title} if title else {}
+    )
     sink = io.StringIO()
     for ground in (figure.patch, *(ax.patch for ax in figure.axes)):
         if to_hex(ground.get_facecolor()) == "#ffffff":
             ground.set_visible(False)
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}), warnings.catch_warnings():
-        # The text stays text: the reader's fonts draw it, whatever ours lack.
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}), lacking_glyphs():
+        figure.savefig(sink, format="svg", metadata=about)
+    return sink.getvalue()
+
+
+@contextmanager
+def lacking_glyphs() -> Iterator[None]:
+    """Let text be laid out whose letters our fonts lack: it stays text, and the reader's fonts draw it."""
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph \d+ ", category=UserWarning)
-        figure.savefig(sink, format="svg", metadata={"Date": None, "Creator": None})
-    return ElementTree.fromstring(sink.getvalue())
+        yield
 
 
-def _without_namespaces(root: ElementTree.Element) -> ElementTree.Element:
-    """Inside HTML the names stand alone: `svg`, `href`."""
-    for element in root.iter():
-        element.tag = element.tag.rpartition("}")[2]
-        for key in [key for key in element.attrib if "}" in key]:
-            element.attrib[key.rpartition("}")[2]] = element.attrib.pop(key)
-    return root
+def data_url(drawn: str) -> str:
+    """Return the address of an image that is in the page itself."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(drawn.encode()).decode()}"
 
 
-def _name_apart(root: ElementTree.Element, *, prefix: str) -> None:
-    """Prefix the identifiers that something refers to, drop the others."""
-    used = set()
-    for element in root.iter():
-        for key, value in element.attrib.items():
-            if key == "href":
-                used.add(value.removeprefix("#"))
-                element.set(key, f"#{prefix}-{value.removeprefix('#')}")
-            elif match := _REFERENCE.search(value):
-                used.add(match[1])
-                element.set(key, _REFERENCE.sub(rf"url(#{prefix}-\1)", value))
-    for element in root.iter():
-        own = element.attrib.pop("id", None)
-        if own in used:
-            element.set("id", f"{prefix}-{own}")
+def swatch_classes(arms: Sequence[str]) -> dict[str, str]:
+    """Return the class of each arm that `swatch_style` gives the look of its line."""
+    return {arm: f"line-{number}" for number, arm in enumerate(dict.fromkeys(arms), start=1)}
 
 
-def _style_as_attributes(element: ElementTree.Element) -> None:
-    """A page may forbid `style`; the same declarations as attributes of SVG are no styles to it."""
-    for declaration in element.attrib.pop("style", "").split(";"):
-        key, _, value = (part.strip() for part in declaration.partition(":"))
-        if key == "font":  # shorthand that older Matplotlib writes and that is no attribute
-            key, value = "font-size", _FONT_SIZE.findall(value)[0]
-        if key and key != "font-family":  # the whole figure has one
-            element.set(key, value)
+def swatch_style(arms: Sequence[str]) -> str:
+    """Return CSS with a rule for each arm: its line and marker, as its figures draw them, in the background."""
+    styles = arm_styles(arms)
+    rules = []
+    for arm, name in swatch_classes(arms).items():
+        style, figure = styles[arm], Figure(figsize=SWATCH_INCHES)
+        figure.add_artist(
+            Line2D(
+                *([0.03, 0.5, 0.97], [0.5] * 3),
+                color=style.colour,
+                linestyle=style.line,
+                marker=style.marker,
+                markersize=mark_points(style.marker),
+                markeredgecolor="white",
+                markeredgewidth=0.6,
+                markevery=[1],
+                lw=1.4,
+            )
+        )
+        rules.append(f".{name} {{ background-image: url({data_url(render(figure, name=name))}); }}\n")
+    return "".join(rules)

@@ -20,13 +20,12 @@ the claim is undecided, as what it speaks of is not there (a head that has not l
 is never equivalent: it is borne out or not.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from reports import evidence, seed_tests
-from reports.numbers import number, several
 from reports.power import seeds_to_decide, smallest_seen
 from reports.seed_effects import SeedEffects
 
@@ -54,8 +53,6 @@ class Part(NamedTuple):
     """One effect, judged."""
 
     verdict: Verdict
-    rule: str
-    """What fired, in one sentence."""
     effect: float
     low: float
     high: float
@@ -96,8 +93,6 @@ class Judgement(NamedTuple):
     """A claim, judged."""
 
     verdict: Verdict
-    rule: str
-    """Which rule fired, in one sentence."""
     deciding: str
     """The part that decided, or is nearest to."""
     parts: dict[str, Part]
@@ -129,7 +124,7 @@ def probability(parts: Mapping[str, SeedEffects], smallest: Mapping[str, float])
     deciding = [each for name, each in found.items() if not parts[name].condition]
     if not deciding:
         return None
-    ways = _ways(parts)
+    ways = ways_to_fail(parts)
     conditions = [name for name, part in parts.items() if part.condition]
     held = max((found[name].supported if name in found else 1.0 for name in conditions), default=0.0)
     whole = len(deciding) == ways
@@ -141,8 +136,8 @@ def probability(parts: Mapping[str, SeedEffects], smallest: Mapping[str, float])
     return min(1.0, max(held, min(one_sided)))
 
 
-def _ways(parts: Mapping[str, SeedEffects]) -> int:
-    """In how many ways a claim may be refuted: the parts that are no conditions; 1 where only conditions were
+def ways_to_fail(parts: Mapping[str, "SeedEffects | Part"]) -> int:
+    """Return how many parts may refute a claim: those that are no conditions; 1 where only conditions were
     measured."""
     return max(1, sum(not part.condition for part in parts.values()))
 
@@ -157,7 +152,7 @@ def decide(
         smallest: of each part, the smallest effect that matters.
         level: alpha of this claim.
     """
-    ways = _ways(parts)
+    ways = ways_to_fail(parts)
     found = {name: _verdict(part, smallest[name], level=level, ways=ways) for name, part in parts.items()}
     conditions = {verdict for name, verdict in found.items() if parts[name].condition}
     if "insufficient evidence" in conditions:
@@ -168,21 +163,23 @@ def decide(
 
 
 def judge(parts: Mapping[str, SeedEffects], smallest: Mapping[str, float], *, level: float) -> Judgement:
-    """What `decide` says, with the numbers behind it and the rule in words; arguments as there."""
-    judged = {name: _part(part, smallest[name], level=level, ways=_ways(parts)) for name, part in parts.items()}
+    """Return what `decide` says with the numbers behind it; the arguments are the same."""
+    judged = {
+        name: _part(part, smallest[name], level=level, ways=ways_to_fail(parts)) for name, part in parts.items()
+    }
     verdict, _ = decide(parts, smallest, level=level)
     open_conditions = [name for name, part in judged.items() if part.condition and part.verdict != "supported"]
     if open_conditions and verdict == "undecided":
-        deciding = open_conditions[0]
-        rule = f"nothing can be said, as {deciding} is not borne out: {judged[deciding].rule}"
-        return Judgement(verdict, rule, deciding, judged)
+        return Judgement(verdict, open_conditions[0], judged)
+    counted = counted_parts(judged, verdict)
+    alike = {name: part for name, part in counted.items() if part.verdict == verdict}
+    return Judgement(verdict, _deciding(alike, verdict), judged)
+
+
+def counted_parts(judged: Mapping[str, Part], verdict: Verdict) -> dict[str, Part]:
+    """Return the parts that make the verdict: all but the conditions, unless one of those lacks seeds."""
     counted = {name: part for name, part in judged.items() if not part.condition}
-    if all(part.verdict != verdict for part in counted.values()):  # too few seeds for a condition
-        counted = judged
-    names = [name for name, part in counted.items() if part.verdict == verdict]
-    deciding = _deciding(judged, verdict, names)
-    rule = judged[deciding].rule if len(counted) == 1 else _of_several(counted, verdict, names, deciding)
-    return Judgement(verdict, rule, deciding, judged)
+    return counted if any(part.verdict == verdict for part in counted.values()) else dict(judged)
 
 
 _STRONGEST_FIRST: tuple[Verdict, ...] = (
@@ -195,33 +192,22 @@ _STRONGEST_FIRST: tuple[Verdict, ...] = (
 """What one part of this kind makes of the whole, whatever those of later kinds are."""
 
 
-def _deciding(judged: Mapping[str, Part], verdict: Verdict, names: Sequence[str]) -> str:
-    """The part that refutes most clearly or, where none does, that holds least clearly."""
+def _deciding(alike: Mapping[str, Part], verdict: Verdict) -> str:
+    """Return the part that refutes most clearly or, where none does, that holds least clearly.
+
+    Args:
+        alike: the parts that have the verdict.
+    """
     if verdict == "contradicted":
-        return min(names, key=lambda name: judged[name].p)
+        return min(alike, key=lambda name: alike[name].p)
     if verdict == "equivalent":
-        return min(names, key=lambda name: judged[name].p_equivalent)
-    return max(names, key=lambda name: np.nan_to_num(judged[name].p, nan=2.0))
+        return min(alike, key=lambda name: alike[name].p_equivalent)
+    return max(alike, key=lambda name: np.nan_to_num(alike[name].p, nan=2.0))
 
 
 def _fails(part: Part) -> bool:
     """Whether it is a condition that is surely not borne out."""
     return part.condition and part.high < 0
-
-
-def _of_several(judged: Mapping[str, Part], verdict: Verdict, names: Sequence[str], deciding: str) -> str:
-    """The sentence about a claim with several parts."""
-    if verdict == "supported":
-        return f"all {len(judged)} parts hold; the weakest is {deciding}: {judged[deciding].rule}"
-    held = sum(part.verdict == "supported" for part in judged.values())
-    fails = {
-        "contradicted": "is contradicted",
-        "equivalent": "makes no difference that matters",
-        "insufficient evidence": "has too few seeds",
-        "undecided": "is undecided",
-    }[verdict]
-    others = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-    return f"{held} of {len(judged)} parts hold; {deciding}{others} {fails}: {judged[deciding].rule}"
 
 
 def _part(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> Part:
@@ -243,7 +229,6 @@ def _part(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> 
     verdict = _verdict(effects, smallest, level=level, ways=ways)
     return Part(
         verdict=verdict,
-        rule=_rule(effects, smallest, verdict, level=level, ways=ways),
         effect=interval.mean,
         low=interval.low,
         high=interval.high,
@@ -339,60 +324,3 @@ def _verdict(effects: SeedEffects, smallest: float, *, level: float, ways: int) 
     if found.supported <= level:
         return "supported"
     return "contradicted" if ways * found.contradicted <= level else "undecided"
-
-
-def _rule(effects: SeedEffects, smallest: float, verdict: Verdict, *, level: float, ways: int) -> str:
-    """The same in one sentence."""
-    values, margin = effects.values, f"{smallest:.3g}"
-    if verdict == "insufficient evidence":
-        return f"{several(len(values), 'seed')}, and {FEWEST_SEEDS} are the least"
-    if not np.isfinite(values).all():
-        return "the effect is no finite number in every seed"
-    if seed_tests.constant(values):
-        return _agreeing(effects, verdict, level=level, margin=margin)
-    interval = evidence.interval(effects, confidence=1 - level)
-    shown = f"the {100 * (1 - level):.4g}% interval"
-    if verdict == "equivalent":
-        p = _p(_probabilities(effects, smallest).equivalent)
-        return f"TOST places the effect within ±{margin}, too small to matter ({p})"
-    if verdict == "supported" and effects.direction == "either":
-        return f"{shown} lies beyond {margin} on one side"
-    if verdict == "supported":
-        surely = "all of it at least" if interval.low >= smallest else "though not all of it at"
-        return f"{shown} lies above 0, {surely} the {margin} that matters"
-    if verdict == "contradicted":
-        return f"the {100 * (1 - level / ways):.4g}% interval lies below 0"
-    return _open(effects, interval, shown=shown, level=level, margin=margin, ways=ways)
-
-
-def _agreeing(effects: SeedEffects, verdict: Verdict, *, level: float, margin: str) -> str:
-    """Of seeds that all show the same number."""
-    size = len(effects.values)
-    if not has_evidence(effects):
-        return "every seed shows exactly 0, which decides nothing"
-    p = f"one-sided {_p(0.5**size)}"
-    side = {"supported": "above", "contradicted": "below"}.get(verdict)
-    if verdict == "equivalent":
-        return f"all {size} seeds show the same number within ±{margin}, too small to matter (sign flips, {p})"
-    if side and effects.direction == "either":
-        return f"all {size} seeds show the same number beyond {margin} on one side (sign flips, {p})"
-    if side:
-        return f"all {size} seeds show the same number {side} 0 (sign flips, {p})"
-    return f"all {size} seeds show the same number, and so few may do so by chance (sign flips, {p})"
-
-
-def _open(
-    effects: SeedEffects, interval: seed_tests.Interval, *, shown: str, level: float, margin: str, ways: int
-) -> str:
-    """Why nothing is decided."""
-    if effects.direction == "either":
-        return f"{shown} lies neither within ±{margin} nor beyond it"
-    if interval.low > 0:
-        return f"{shown} lies above 0, but the steps do not agree (Page's test, {_p(effects.page or 1.0)})"
-    if interval.high < 0:
-        return f"{shown} lies below 0, but to refute one of {ways} parts takes {100 * (1 - level / ways):.4g}%"
-    return f"{shown} holds 0" + (f", and reaches beyond ±{margin}" if _may_be_equivalent(effects) else "")
-
-
-def _p(probability: float) -> str:
-    return "p < 0.001" if probability < 0.001 else f"p = {number(min(probability, 1.0), 3)}"

@@ -80,20 +80,26 @@ def tokens(data_root: Path, store: Path) -> Any:
     return prepare(settings().data, data_root=data_root, store=store)
 
 
-@pytest.fixture
-def make_run(tmp_path: Path, data_root: Path, tokens: Any) -> Callable[..., Any]:
-    """Makes a run folder under tmp_path/out, its token store in place."""
+def run_folder(run: Any, tokens: Any, *, out: Path, name: str = "run-s0-0000000000") -> Any:
+    """Make a run folder in an output root, its token store in place."""
     from lightning_modules.files import write_json
     from lightning_modules.run_directory import RunDirectory
 
-    def make(run: Any, name: str = "run-s0-0000000000", out: str = "out") -> RunDirectory:
-        path = tmp_path / out / "runs" / name
-        path.mkdir(parents=True)
-        link = tmp_path / out / "tokens"
-        if not link.exists():
-            link.symlink_to(tokens.folder.parent)
-        described = {"run_id": name[-10:], "arm": "run", "seed": run.seed, "tokens": tokens.address}
-        write_json(path / "run.json", described | {"settings": run.model_dump(mode="json")})
-        return RunDirectory(path)
+    path = out / "runs" / name
+    path.mkdir(parents=True)
+    link = out / "tokens"
+    if not link.exists():
+        link.symlink_to(tokens.folder.parent)
+    described = {"run_id": name[-10:], "arm": "run", "seed": run.seed, "tokens": tokens.address}
+    write_json(path / "run.json", described | {"settings": run.model_dump(mode="json")})
+    return RunDirectory(path)
+
+
+@pytest.fixture
+def make_run(tmp_path: Path, data_root: Path, tokens: Any) -> Callable[..., Any]:
+    """Makes a run folder under tmp_path/out."""
+
+    def make(run: Any, name: str = "run-s0-0000000000", out: str = "out") -> Any:
+        return run_folder(run, tokens, out=tmp_path / out, name=name)
 
     return make

@@ -31,14 +31,13 @@ from ablations.measures.settings import (
 )
 from ablations.measures.token_information import information_rows
 from ablations.measuring import measure
-from ablations.results import AFTER_NORM
 from lightning_modules.callbacks import StopRequest
 from lightning_modules.export import export
 from lightning_modules.train import start
 from reports import page
 from tests import tiny_models
 from tests.conftest import settings
-from tests.tiny_models import LAYERS, WIDTH
+from tests.tiny_models import WIDTH
 
 transformers = pytest.importorskip("transformers", reason="the extra [hf] is not installed")
 
@@ -126,18 +125,12 @@ def test_the_command_writes_what_the_measures_make_of_the_states_of_stock_classe
     assert set(table["n"][of_all]) == {sum(len(tokenizer.tokenize(line)) for line in TEXT)}
     model = tiny_models.model(family).eval()
     whole = model.encoder if family == "t5" else model
-    normalised = []
+    before_norm = []
     if family == "t5":  # the stock class returns the last state after the norm: keep what goes into it
-        whole.final_layer_norm.register_forward_hook(lambda _, inputs, __: normalised.append(inputs[0][0, 1:-1]))
+        whole.final_layer_norm.register_forward_hook(lambda _, inputs, __: before_norm.append(inputs[0][0, 1:-1]))
     layers, sample = by_hand(whole, tokenizer, TEXT)
     if family == "t5":
-        after, layers[-1] = layers[-1], torch.cat(normalised).numpy()
-        own = table[(table["arm"] == family) & (table["measure"] == "geometry")]
-        rows = geometry([after], sample, SHAPE)
-        compare(own, [row | {"layer": LAYERS, "group": AFTER_NORM} for row in rows])
-        between = layer_change([layers[-1], after], sample, LayerChangeSettings(kind="layer_change"))
-        own = table[(table["arm"] == family) & (table["measure"] == "layer_change")]
-        compare(own, [row | {"layer": LAYERS, "layer_to": LAYERS, "group": AFTER_NORM} for row in between])
+        layers[-1] = torch.cat(before_norm).numpy()
     for name, rows in (
         ("layer_change", layer_change(layers, sample, usual_measures(50_000, labelled=False)[0])),
         ("geometry", geometry(layers, sample, SHAPE)),
@@ -165,8 +158,6 @@ def test_the_untrained_twin_is_in_the_table_and_differs(place):
     trained = table[table["arm"] == "gpt2"]
     assert len(twin) == len(trained)
     assert not np.isclose(twin["value"], trained["value"]).any()
-    after = trained[trained["group"] == AFTER_NORM]
-    assert after[["layer", "layer_to"]].to_numpy().tolist() == [[LAYERS, LAYERS]] * 2
     assert (trained["n"] >= 5 * WIDTH).all()
 
 
@@ -216,29 +207,6 @@ def test_the_page_says_what_was_measured_and_what_was_refused(place):
     assert f'analyse: "{folder}"' in said["spec"]
 
 
-def test_the_page_says_which_side_of_a_final_norm_is_shown(place):
-    found = analyse(
-        tiny_models.save(place / "gpt2", "gpt2"),
-        text=place / "text.txt",
-        out=place / "out",
-        measures=[SHAPE],
-        say=lambda _: None,
-    )
-    said = json.loads((page.write(found).parent / "report.json").read_text())
-    assert (
-        "The encoder has 3 layers of width 16 with 2 heads. States are those before its final norm; hollow "
-        "marks behind the last layer are after it."
-    ) in said["summary"]
-    table = results.read(found / "results.parquet")
-    after = table[table["group"] == AFTER_NORM]
-    (figure,) = (figure for figure in said["figures"] if figure["name"] == "geometry")
-    assert len(figure["notes"]) == len(after["metric"].unique()) == 4
-    value = after[(after["metric"] == "effective_rank") & (after["arm"] == "gpt2")]["value"].item()
-    assert figure["notes"][2].startswith(f"After the final norm, effective rank: gpt2 {value:.1f} and untrained ")
-    (panel,) = (panel for panel in figure["panels"] if panel["metric"] == "effective_rank")
-    assert set(pd.read_csv(found / panel["csv"])["group"].dropna()) == {AFTER_NORM}
-
-
 def test_cut_sentences_are_counted_on_the_console_and_on_the_page(place):
     (place / "text.txt").write_text("\n".join([*TEXT, "a " * 50]) + "\n")
     done = ablate(
@@ -248,6 +216,13 @@ def test_cut_sentences_are_counted_on_the_console_and_on_the_page(place):
     assert "1 of 121 sentences cut at 40 tokens, the model's longest" in done.stdout
     plan = json.loads((place / "out/bert/plan.json").read_text())
     assert plan["data"]["cut_sentences"] == 1
+
+
+def test_the_page_says_that_states_are_those_before_a_final_norm(place):
+    quietly(tiny_models.save(place / "gpt2", "gpt2"), place, measures=[SHAPE])
+    said = json.loads((page.write(place / "out/gpt2").parent / "report.json").read_text())
+    sentence = "The encoder has 3 layers of width 16 with 2 heads. States are those before its final norm."
+    assert sentence in said["summary"]
 
 
 # Labels -----------------------------------------------------------------------------------------------
@@ -327,50 +302,22 @@ def test_text_and_labels_are_read_before_the_model(place):
     assert said(DataError, text=text) == f"{text} does not exist; give a file with text."
 
 
-def test_marian_as_it_is_on_the_hub_has_a_table_and_labels(place):
+def test_marian_as_it_is_on_the_hub_has_a_table_and_no_labels(place):
+    """Its tokenizer is a sentencepiece model, which does not say where its pieces stand in the text."""
     folder = tiny_models.save(place / "marian", "marian")
     tiny_models.save_sentencepiece(folder, tiny_models.sentencepiece_model())
     (place / "text.txt").write_text("\n".join(tiny_models.SENTENCES) + "\n")
-    asked = place / "asked.yaml"
-    asked.write_text("measures: [geometry, {kind: layer_change, groups: [part_of_speech], group_tokens: 100}]\n")
     labels = treebank(place / "gold.conllu", tiny_models.SENTENCES)
-    told = ("analyse", folder, "--text", place / "text.txt", "--out", place / "out", "--measures", asked)
-    done = ablate(*told, "--labels", labels)
-    assert done.exit_code == 0, done.output
-    table = results.read(place / "out/marian/results.parquet")
-    pieces = tiny_models.sentencepiece_model()
-    assert table["n"].max() == sum(map(len, pieces.encode(tiny_models.SENTENCES)))
-    assert set(table["n"][table["group"].isin(["tag NOUN", "tag VERB"])]) == {100}
-
-
-def test_labels_need_a_tokenizer_whose_pieces_spell_the_text(place):
-    folder = tiny_models.save(place / "t5", "t5", vocab_size=300)
-    for path in folder.glob("tokenizer*"):
-        path.unlink()
-    transformers.ByT5Tokenizer(extra_ids=0).save_pretrained(folder)
-    (place / "text.txt").write_text("\u043c\u0430\n\u0434\u0430\n")
-    labels = treebank(place / "gold.conllu", ["\u043c\u0430", "\u0434\u0430"])
     with pytest.raises(MeasureError) as error:
         quietly(folder, place, labels=labels)
     assert str(error.value) == (
-        "the model's tokenizer neither says where its tokens stand in the text nor has pieces that spell it; "
-        "give a model with a tokenizer.json, or leave --labels out."
+        "the model's tokenizer does not say where its tokens stand in the text; give a model with a "
+        "tokenizer.json, or leave --labels out."
     )
-
-
-@pytest.mark.parametrize(("family", "norm"), [("clip_text_model", "final_layer_norm"), ("mamba", "norm_f")])
-def test_a_norm_that_the_last_state_has_not_gone_through_has_its_rows(family, norm, place):
-    table = quietly(tiny_models.save(place / family, family), place, measures=[CHANGE])
-    after = table[(table["arm"] == family) & (table["group"] == AFTER_NORM)]
-    assert after[["layer", "layer_to"]].to_numpy().tolist() == [[LAYERS, LAYERS]] * 2
-    model, through = tiny_models.model(family).eval(), []
-    model.get_submodule(norm).register_forward_hook(
-        lambda _, inputs, output: through.append((inputs[0][0, 1:-1], output[0, 1:-1]))
-    )
-    _, sample = by_hand(model, tiny_models.tokenizer(), TEXT)
-    layers = [torch.cat(side).numpy() for side in zip(*through, strict=True)]
-    between = layer_change(layers, sample, LayerChangeSettings(kind="layer_change"))
-    compare(after, [row | {"layer": LAYERS, "layer_to": LAYERS, "group": AFTER_NORM} for row in between])
+    assert not (place / "out").exists()
+    table = quietly(folder, place, measures=[SHAPE])
+    pieces = tiny_models.sentencepiece_model()
+    assert table["n"].max() == sum(map(len, pieces.encode(tiny_models.SENTENCES)))
 
 
 # Text -------------------------------------------------------------------------------------------------
@@ -463,12 +410,6 @@ def test_a_model_that_has_diverged_is_refused_with_its_first_broken_layer(place)
         f"damaged weights; give another checkpoint of the model.\n",
     )
     assert not (place / "out").exists()
-
-
-def test_states_after_a_final_norm_must_be_finite_too(place):
-    folder = break_weights(tiny_models.save(place / "gpt2", "gpt2"), "ln_f.weight", float("inf"))
-    with pytest.raises(MeasureError, match="states of the last layer after the final norm hold NaN or infinity"):
-        quietly(folder, place, measures=[SHAPE])
 
 
 def test_one_sentence_says_that_a_text_is_too_short_for_all(place):
@@ -664,83 +605,36 @@ class Stopped(Exception):
     """A kill, as far as a test goes."""
 
 
-def stopping_at(line):
-    def say(said):
-        if said == line:
-            raise Stopped
-
-    return say
-
-
-def test_what_was_measured_before_a_kill_is_there_and_a_whole_analysis_stays(place):
+def test_a_killed_analysis_leaves_whole_results_and_starts_over(place):
     folder = tiny_models.save(place / "bert")
     told = {"text": place / "text.txt", "out": place / "out", "measures": [SHAPE, CHANGE]}
+    lines = []
 
-    def stopped(line):
-        with pytest.raises(Stopped):
-            analyse(folder, **told, say=stopping_at(line))
-        return results.read(place / "out/bert/results.parquet")
+    def killed_at(line):
+        def say(said):
+            lines.append(said)
+            if said == line:
+                raise Stopped
 
-    own = f"{sum(len(line.split()) for line in TEXT):,}"
-    for line in (f"bert: reading {own} tokens", "bert: measuring geometry"):
         with pytest.raises(Stopped):
-            analyse(folder, **told, say=stopping_at(line))
-        assert not (place / "out").exists()
-    first = stopped("bert: measuring layer_change")
-    assert set(zip(first["arm"], first["measure"], strict=True)) == {("bert", "geometry")}
-    assert notices(place)[0] == (
-        "The analysis has not ended, layer_change of bert and all of untrained still to come; run it again."
-    )
-    second = stopped(f"untrained: reading {own} tokens")
+            analyse(folder, **told, say=say)
+
+    killed_at("bert: measuring layer_change")
+    assert not (place / "out").exists()
+    killed_at("untrained: measuring geometry")
+    first = results.read(place / "out/bert/results.parquet")
+    assert set(first["arm"]) == {"bert"}
     assert notices(place)[0] == "The analysis has not ended, all of untrained still to come; run it again."
-    third = stopped("untrained: measuring layer_change")
-    assert (
-        notices(place)[0] == "The analysis has not ended, layer_change of untrained still to come; run it again."
-    )
     said = json.loads((page.write(place / "out/bert").parent / "report.json").read_text())
     assert notices(place)[0] in [notice["text"] for notice in said["notices"]]
-    whole = quietly(folder, place, measures=[SHAPE, CHANGE])
+    lines.clear()
+    analyse(folder, **told, say=lines.append)
+    assert "bert: measuring geometry" in lines
     assert not any("has not ended" in notice for notice in notices(place))
-    for part in (first, second, third):
-        assert len(part) < len(whole)
-        pd.testing.assert_frame_equal(part, whole.iloc[: len(part)], check_dtype=False)
-    pd.testing.assert_frame_equal(stopped("untrained: measuring layer_change"), whole)
-
-
-def test_an_analysis_goes_on_where_one_of_the_same_things_was_stopped(place):
-    folder, out = tiny_models.save(place / "bert"), place / "out"
-    told = {"out": out, "measures": [SHAPE, CHANGE]}
-
-    def stopped(line, text="text.txt"):
-        with pytest.raises(Stopped):
-            analyse(folder, text=place / text, **told, say=stopping_at(line))
-
-    def said(text="text.txt"):
-        lines = []
-        analyse(folder, text=place / text, **told, say=lines.append)
-        return [line for line in lines if "measur" in line or "reading" in line]
-
-    own = f"{sum(len(line.split()) for line in TEXT):,}"
-    stopped(f"untrained: reading {own} tokens")
-    assert len(list((out / "bert/begun").iterdir())) == 2
-    assert said() == [
-        "bert: geometry was measured before",
-        "bert: layer_change was measured before",
-        f"untrained: reading {own} tokens",
-        "untrained: measuring geometry",
-        "untrained: measuring layer_change",
-    ]
-    assert not (out / "bert/begun").exists()
-    there = results.read(out / "bert/results.parquet")
-    without_a_stop = quietly(folder, place, measures=[SHAPE, CHANGE], name="other").assign(experiment="bert")
-    pd.testing.assert_frame_equal(there, without_a_stop, check_dtype=False)
-    # Of another text, and of other settings, nothing is taken.
-    stopped(f"untrained: reading {own} tokens")
-    (place / "less.txt").write_text("\n".join(TEXT[:-1]))
-    assert "bert: measuring geometry" in said("less.txt")
-    stopped(f"untrained: reading {own} tokens")
-    told["measures"] = [SHAPE.model_copy(update={"tokens": 999}), CHANGE]
-    assert said()[:2] == [f"bert: reading {own} tokens", "bert: measuring geometry"]
+    whole = results.read(place / "out/bert/results.parquet")
+    pd.testing.assert_frame_equal(first, whole.iloc[: len(first)], check_dtype=False)
+    killed_at("untrained: measuring geometry")
+    pd.testing.assert_frame_equal(results.read(place / "out/bert/results.parquet"), whole)
 
 
 def test_the_analysis_of_another_model_of_the_same_name_is_kept(place):

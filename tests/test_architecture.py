@@ -1,6 +1,7 @@
-"""The tree is what the README says, and imports point one way."""
+"""The tree is what docs/layout.md says, the pages hold together, and imports point one way."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -8,6 +9,9 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+
+from ablations import specfile
+from tests.support.layout import HEAD, layout
 
 ROOT = Path(__file__).parent.parent
 OURS = ("ablations", "lightning_modules", "reports")
@@ -108,22 +112,54 @@ def test_no_other_distribution_provides_our_names(name):
     assert set(packages_distributions().get(name, ())) <= {"pretraining-ablations"}
 
 
-def test_the_readme_map_is_the_tree():
-    """Every file of the three packages has its line in the map, and every line a file."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    block = text.split("## Map")[1].split("```")[1]
-    listed, folder = set(), {}
-    for line in block.splitlines()[1:]:
-        match = re.match(r"( *)(\S+)", line)
-        if match is None:
-            continue
-        depth, name = len(match[1]) // 2, match[2]
-        folder[depth] = name
-        if name.endswith((".py", ".html", ".css", ".js", ".md")):
-            listed.add("".join(folder[level] for level in range(depth)) + name)
-    templates = {str(p.relative_to(ROOT)) for p in (ROOT / "reports/templates").iterdir()}
-    there = {str(path) for path in FILES if path.name != "__init__.py"} | templates
-    assert listed == there
+def test_the_layout_is_the_tree():
+    """After a wanted change: ``REWRITE_LAYOUT=1 pytest tests -k layout``."""
+    page, written = ROOT / "docs" / "layout.md", layout(ROOT)
+    if os.environ.get("REWRITE_LAYOUT"):
+        page.write_text(written, encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == written
+    assert all(f"- `{path.name}`" in written for path in FILES if path.name != "__init__.py")
+
+
+def test_a_layout_has_a_heading_a_folder_and_the_first_sentence_of_each_module(tmp_path):
+    inner = tmp_path / "ablations" / "inner"
+    for folder in (tmp_path / "lightning_modules", inner, tmp_path / "reports" / "__pycache__"):
+        folder.mkdir(parents=True)
+    (tmp_path / "lightning_modules" / "__init__.py").write_text('"""How a model learns. No grids."""')
+    (tmp_path / "lightning_modules" / "a.py").write_text('"""Return a: as in 5.1, e.g. the\nfirst. And more."""')
+    (inner / "page.css").write_text("p {}")
+    assert layout(tmp_path).removeprefix(HEAD) == (
+        "\n## lightning_modules\n\nHow a model learns.\n\n- `a.py`: Return a: as in 5.1, e.g. the first.\n"
+        "\n## ablations/inner\n\n- `page.css`\n"
+    )
+    (inner / "b.py").write_text("x = 1")
+    with pytest.raises(ValueError, match="the module has no docstring; say in its first line what it is"):
+        layout(tmp_path)
+
+
+PAGES = [
+    page for folder in ("*", "docs/*", "experiments/*", "benchmarks/**/*") for page in ROOT.glob(f"{folder}.md")
+]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    for link in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
+        assert link.startswith("https://") or (page.parent / link).exists(), link
+
+
+def test_the_readme_is_read_in_three_minutes():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 1400
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/guide.md"])
+def test_specs_in_the_pages_are_valid(page, tmp_path):
+    blocks = re.findall(r"```yaml\n(name:.+?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        spec = tmp_path / "my-text.yaml"
+        spec.write_text(block, encoding="utf-8")
+        assert specfile.load(spec).arms
 
 
 def test_no_file_is_named_after_nothing():

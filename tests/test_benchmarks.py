@@ -17,10 +17,9 @@ from benchmarks import floor as floors
 from benchmarks.__main__ import main, readable, table
 from benchmarks.alternating import Rates, Side, alternate
 from benchmarks.text import LENGTH, VOCABULARY, blocks, passages
-from lightning_modules.config import FilesData
+from lightning_modules.config import FilesData, operations_per_token
 from lightning_modules.data.tokens import Split, prepare
 from lightning_modules.masked_lm import MaskedLM
-from lightning_modules.operations import operations_per_token
 from tests.conftest import settings, write_pairs
 
 

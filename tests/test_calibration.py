@@ -13,9 +13,9 @@ from ablations.doctor import UNITS
 from ablations.measures.settings import LayerChangeSettings, PicturesSettings, ValidationSettings
 from ablations.tasks.settings import FineTuningSettings
 from lightning_modules.bare_loop import bare_step
+from lightning_modules.config import operations_per_token
 from lightning_modules.config.data import LanguageData
 from lightning_modules.config.objectives import Objective
-from lightning_modules.operations import operations_per_token
 from lightning_modules.provenance import available_cores
 from tests.conftest import settings
 

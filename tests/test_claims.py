@@ -11,7 +11,8 @@ from ablations import claimfile, results
 from ablations.cli import main
 from reports import claims, content
 from reports import folder as experiment_folder
-from reports.claims import as_expected, changes, claim_files, measured, verdicts
+from reports.claim_entries import claim_entries
+from reports.claims import as_expected, changes, judge_claims, measured
 from reports.claims_table import claims_table
 from reports.readings import Rows
 from tests.claim_tables import frame, shipped
@@ -77,7 +78,7 @@ def by_name(entries):
 
 
 def test_each_claim_gets_its_verdict_from_the_table(tmp_path):
-    entries = by_name(verdicts(made(tmp_path)))
+    entries = by_name(judge_claims(made(tmp_path)).entries)
     assert {name: entry["verdict"] for name, entry in entries.items()} == {
         "more": "supported",
         "less": "contradicted",
@@ -101,7 +102,7 @@ def test_the_effect_is_that_of_the_table(tmp_path):
     steps = table[(table.measure == "layer_change") & (table.metric == "pwcca") & (table.layer >= 1)]
     steps = steps[steps.layer_to == steps.layer + 1]
     sums = steps.groupby(["arm", "seed"])["value"].sum()
-    entry = by_name(verdicts(experiment))["more"]
+    entry = by_name(judge_claims(experiment).entries)["more"]
     assert entry["effect"] == pytest.approx((sums["mlm"] - sums["clm"]).mean())
     assert entry["parts"][0]["values"] == pytest.approx((sums["mlm"] - sums["clm"]).tolist())
     assert entry["low"] < entry["effect"] < entry["high"]
@@ -112,14 +113,14 @@ def test_the_effect_is_that_of_the_table(tmp_path):
 
 def test_the_level_is_shared_within_the_family_alone(tmp_path):
     """Four claims of one family were tested: by Holm the clearest at a fourth of 5%, the last at all of it."""
-    entries = by_name(verdicts(made(tmp_path)))
+    entries = by_name(judge_claims(made(tmp_path)).entries)
     levels = sorted(entry["level"] for entry in entries.values() if entry["family"] == "layers")
     assert levels == pytest.approx([0.05 / 4, 0.05 / 3, 0.05 / 2, 0.05])
     assert entries["more"]["confidence"] == 1 - entries["more"]["level"]
 
 
 def test_two_seeds_are_insufficient_and_one_is_shown_all_the_same(tmp_path):
-    entries = by_name(verdicts(made(tmp_path, seeds=(0, 1))))
+    entries = by_name(judge_claims(made(tmp_path, seeds=(0, 1))).entries)
     assert entries["more"]["verdict"] == "insufficient evidence"
     assert entries["more"]["rule"] == "2 seeds, and 3 are the least"
     assert np.isfinite(entries["more"]["effect"])
@@ -128,25 +129,25 @@ def test_two_seeds_are_insufficient_and_one_is_shown_all_the_same(tmp_path):
 
 def test_before_anything_is_measured_nothing_is_run(tmp_path):
     experiment = made(tmp_path, table_rows=[])
-    assert {entry["verdict"] for entry in verdicts(experiment)} == {"not run"}
-    rule = by_name(verdicts(experiment))["more"]["rule"]
+    assert {entry["verdict"] for entry in judge_claims(experiment).entries} == {"not run"}
+    rule = by_name(judge_claims(experiment).entries)["more"]["rule"]
     assert rule == "there are no results of layer_change yet; `ablate run` computes them"
 
 
 def test_a_claim_that_changes_after_the_runs_is_marked(tmp_path):
     changed = TEXT.replace("smallest_effect: 5", "smallest_effect: 6").replace("name: other", "name: another")
     experiment = made(tmp_path, text=changed, planned=TEXT)
-    assert {entry["name"]: entry["changed"] for entry in verdicts(experiment)} == {
+    assert {entry["name"]: entry["changed"] for entry in judge_claims(experiment).entries} == {
         "more": None,
         "less": None,
         "faster": None,
         "same": "changed",
         "another": "added",
     }
-    (file,) = claim_files(experiment)
+    (file,) = judge_claims(experiment).files
     assert file["changed"]
     assert changes(file) == ["changed since it was planned: changed same; added another; removed other"]
-    page = content.content(experiment)
+    page = content.content(judge_claims(experiment))
     assert page["provenance"]["claim_files"] == [file]
     assert page["notices"][-1] == {
         "kind": "claims",
@@ -157,11 +158,11 @@ def test_a_claim_that_changes_after_the_runs_is_marked(tmp_path):
 
 def test_an_unchanged_file_is_not_marked_and_one_that_came_late_is(tmp_path):
     experiment = made(tmp_path)
-    (file,) = claim_files(experiment)
+    (file,) = judge_claims(experiment).files
     assert changes(file) == []
     assert changes(file | {"runs_before": 3}) == ["first planned when 3 runs had started: no prediction for those"]
     only_words = made(tmp_path / "words", text="# why\n" + TEXT, planned=TEXT)
-    assert changes(claim_files(only_words)[0]) == ["changed since it was planned: in its words only"]
+    assert changes(judge_claims(only_words).files[0]) == ["changed since it was planned: in its words only"]
 
 
 @pytest.mark.parametrize(
@@ -176,19 +177,31 @@ def test_an_unchanged_file_is_not_marked_and_one_that_came_late_is(tmp_path):
 )
 def test_a_file_that_is_not_there_is_an_entry_that_says_so(tmp_path, name, rule):
     folder = write(tmp_path, plan_changes={"claims": [name]})
-    assert verdicts(experiment_folder.read(folder)) == [
+    assert judge_claims(experiment_folder.read(folder)).entries == [
         {"file": name, "name": name, "verdict": "not run", "rule": rule}
     ]
 
 
 def test_the_file_of_verdicts_is_strict_json_and_what_the_page_has(tmp_path):
     experiment = made(tmp_path)
-    written = claims.write(experiment, experiment.folder)
+    written = claims.write(judge_claims(experiment), experiment.folder)
     read = json.loads((experiment.folder / "claims.json").read_text(), parse_constant=lambda text: 1 / 0)
     assert read == written
     assert list(read) == ["format", "experiment", "alpha", "files", "claims"]
-    on_the_page = content.content(experiment)["claims"]
+    on_the_page = content.content(judge_claims(experiment))["claims"]
     assert [entry["verdict"] for entry in read["claims"]] == [entry["verdict"] for entry in on_the_page]
+
+
+def test_claims_are_loaded_and_judged_once_for_their_file_and_the_page(tmp_path, monkeypatch):
+    experiment, loaded, load = made(tmp_path), [], claimfile.load
+    monkeypatch.setattr(claimfile, "load", lambda path: loaded.append(path.name) or load(path))
+    judged = judge_claims(experiment)
+    assert len(loaded) == len(judged.files) == 1
+    monkeypatch.setattr(claims, "judge", None)
+    claims.write(judged, tmp_path)
+    said = content.content(judged)
+    assert [entry["name"] for entry in claim_entries(judged.claims, said)] == [e["name"] for e in judged.entries]
+    assert len(loaded) == 1
 
 
 @pytest.mark.parametrize(
@@ -288,7 +301,7 @@ def test_what_stands_beside_a_claim_is_shown_where_it_is_measured_and_missed_by_
     trees = more % ("parsing", 'uuas, groups: ["*"]')
     beside = f"beside: {{loss: {more % ('validation', 'loss')}, trees: {trees}}}, smallest_effect"
     text = TEXT.replace("smallest_effect", beside, 1)
-    entry = by_name(verdicts(made(tmp_path, text=text)))["more"]
+    entry = by_name(judge_claims(made(tmp_path, text=text)).entries)["more"]
     assert entry["verdict"] == "supported"
     assert [part["name"] for part in entry["beside"]] == ["loss"]
 
@@ -376,7 +389,7 @@ def test_a_claim_is_open_where_what_it_is_provided_with_is_not_there(tmp_path, l
     ]
     experiment = made(tmp_path, text=PROVIDED % (SCORES, least))
     table = pd.concat([experiment.table, results.table(row | {"experiment": "x"} for row in tasks)])
-    (entry,) = verdicts(experiment._replace(table=table))
+    (entry,) = judge_claims(experiment._replace(table=table)).entries
     assert entry["verdict"] == verdict
     condition, part = entry["parts"]
     assert (condition["name"], condition["condition"], part["condition"]) == ("has-learned", True, False)
@@ -399,7 +412,7 @@ def test_a_task_that_the_claim_names_and_nobody_measured_is_the_reason_for_not_r
     table = pd.concat(
         [experiment.table, results.table([sst2 | {"group": "sst2", "value": 1.0, "experiment": "x"}])]
     )
-    (entry,) = verdicts(experiment._replace(table=table))
+    (entry,) = judge_claims(experiment._replace(table=table)).entries
     assert (entry["verdict"], entry["rule"]) == (
         "not run",
         "fine_tuning score has no rows of trec, which the claim names",

@@ -52,20 +52,20 @@ def test_every_command_explains_itself(command):
         assert main.commands[command].help
 
 
-def test_validate_names_every_problem_of_every_file_and_exits_with_2(tmp_path):
+def test_validate_names_every_problem_of_every_file_and_exits_with_2(tmp_path, data_root):
     good = write_spec(tmp_path)
     bad = tmp_path / "bad.yaml"
     bad.write_text(
         good.read_text().replace('"max_steps"', '"max_step"').replace('"seeds": [0, 1]', '"seeds": [0, 0]')
     )
-    result = ablate("validate", good, bad)
+    result = ablate("validate", good, bad, "--data-root", data_root)
     assert result.exit_code == 2
     assert f"{good}: good, 4 runs" in result.stdout
     lines = result.stderr.strip().splitlines()
     assert len(lines) == 2
     assert all(line.startswith(f"{bad}:1:") for line in lines)
     assert "max_steps" in lines[0]
-    assert ablate("validate", good).exit_code == 0
+    assert ablate("validate", good, "--data-root", data_root).exit_code == 0
     assert ablate("validate").exit_code == 2
     assert json.loads(ablate("validate", "--schema").stdout)["title"] == "Experiment"
 
@@ -75,7 +75,7 @@ def test_plan_as_json_says_what_there_is_to_do(tmp_path, data_root):
     result = ablate("plan", spec, "--json", "--out", tmp_path / "out", "--data-root", data_root)
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
-    assert list(told) == ["experiment", "runs", "pairs_to_compare", "left_out", "seconds"]
+    assert list(told) == ["experiment", "runs", "pairs_to_compare", "left_out", "seconds", "notes"]
     assert told["experiment"] == "tried"
     assert told["seconds"] is None
     assert [(run["arm"], run["seed"]) for run in told["runs"]] == [("mlm", 0), ("mlm", 1), ("mt", 0), ("mt", 1)]
@@ -98,7 +98,7 @@ def test_plan_says_that_the_operations_of_word_vectors_are_a_bound(tmp_path, dat
     ) in ablate("plan", write_spec(tmp_path, arms=arms), *where).stdout
 
 
-def test_missing_text_is_found_before_the_first_run(tmp_path, data_root):
+def test_missing_text_is_found_before_the_first_run(tmp_path, data_root, monkeypatch):
     spec = write_spec(tmp_path)
     result = ablate("run", spec, "--out", tmp_path / "out", "--data-root", tmp_path)
     assert result.exit_code == 2
@@ -110,9 +110,11 @@ def test_missing_text_is_found_before_the_first_run(tmp_path, data_root):
     )
     assert result.stderr == gone
     assert not (tmp_path / "out").exists()
-    assert ablate("validate", spec).exit_code == 0  # the spec alone is good
+    assert ablate("validate", spec, "--no-files").exit_code == 0  # the spec alone is good
     result = ablate("validate", spec, "--data-root", tmp_path)
     assert (result.exit_code, result.stdout, result.stderr) == (2, "", gone)
+    monkeypatch.chdir(tmp_path)
+    assert ablate("validate", spec).stderr == gone  # where every command looks unless it is told otherwise
     assert ablate("validate", spec, "--data-root", data_root).stdout == f"{spec}: good, 4 runs\n"
 
 
@@ -241,7 +243,10 @@ def test_status_says_which_measures_of_a_trained_run_are_missing(tmp_path, data_
     told = ablate("status", spec, *where, "--json")
     (run,) = json.loads(told.stdout)["runs"]
     assert (run["state"], run["not_measured"]) == ("done", ["layer_change"])
-    assert ablate("status", spec, *where).stdout.splitlines()[-1] == f"{run['folder']}: not measured: layer_change"
+    *_, row, unmeasured = ablate("status", spec, *where).stdout.splitlines()
+    assert unmeasured == f"{run['folder']}: not measured: layer_change"
+    assert " 1/2 measured " in row
+    assert " trained " in ablate("status", "--out", tmp_path / "out").stdout  # which asks nobody what to measure
 
 
 def test_a_measure_that_is_missing_is_to_do_and_why_it_was_refused_is_said_everywhere(tmp_path, data_root):
@@ -257,12 +262,12 @@ def test_a_measure_that_is_missing_is_to_do_and_why_it_was_refused_is_said_every
     tasks = {"kind": "baselines", "tasks": ["mrpc", "sst2"]}  # of sst2 there is no file
     spec = write_spec(tmp_path, arms=arms, seeds=[0], measures=["validation", tasks, "geometry"])
     planned = ablate("plan", spec, *where).stdout
-    assert re.search(r"untrained +0 +\w{10} +to measure ", planned)
+    assert " 1/3 measured " in planned
     assert "\nTo measure: baselines (mrpc), geometry of untrained (seed 0).\n" in planned
     not_run = f"baselines: sst2 not run: classification/sst2/train.parquet is not in {root}."
     assert f"\n{not_run}\n" in planned
     assert ablate("validate", spec, "--data-root", root).stdout == f"{spec}: good, 1 run\n  {not_run}\n"
-    assert ablate("validate", spec).stdout == f"{spec}: good, 1 run\n"
+    assert ablate("validate", spec, "--no-files").stdout == f"{spec}: good, 1 run\n"
     assert "\nThe time leaves out geometry, which `ablate doctor` times.\n" in planned
     assert (
         "\nThe time leaves out baselines, of which nothing is known until a run of the kind was trained and "
@@ -323,6 +328,12 @@ def test_a_finished_experiment_is_left_as_it_is_without_torch_and_figures(tmp_pa
     page.unlink()
     assert ablate("run", spec, *where).exit_code == 0
     assert page.exists()
+    published = tmp_path / "results" / "tried"
+    told = ablate("report", spec, *where, "--publish", published.parent)
+    assert told.stdout == f"page: {page}\npublished: {published}\n"
+    assert {"report.md", "results.parquet", "spec.yaml", "provenance.json"} <= {
+        path.name for path in published.iterdir()
+    }
 
 
 def test_sigterm_before_the_first_run_leaves_nothing_half_written(tmp_path, data_root):
@@ -354,8 +365,9 @@ def test_an_output_root_that_is_a_file_is_a_sentence(tmp_path, data_root):
     (tmp_path / "out").write_text("in the way")
     result = ablate("run", write_spec(tmp_path), "--out", tmp_path / "out", "--data-root", data_root)
     assert result.exit_code == 2
-    assert result.stderr.startswith(f"{tmp_path / 'out'}")
-    assert result.stderr.count("\n") == 1
+    assert result.stderr.splitlines()[-1] == (
+        f"Error: Invalid value for '--out': Directory '{tmp_path / 'out'}' is a file."
+    )
 
 
 def test_a_dry_run_does_nothing(tmp_path, data_root):

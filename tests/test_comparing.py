@@ -69,7 +69,8 @@ def test_pairs_of_some_arms_only(planned):
 
 def test_pairs_of_runs_that_are_not_trained_yet_are_to_come(planned, make_run, tokens, tmp_path):
     def still_open(asked=ASKED):
-        return [(*names([pair])[0], times) for pair, times in comparing.still_open(tmp_path, runs, asked)]
+        there = comparing.still_open(tmp_path, runs, asked, to_train={"later"})
+        return [(*names([pair])[0], times) for pair, times in there]
 
     later = settings(seed=0, training={"max_steps": 2})
     later = PlannedRun(Run("later", 0, later), "later", tokens.address, make_run(later, "later-s0-0000later0"))
@@ -190,3 +191,25 @@ def test_too_few_tokens_are_refused(planned, tokens, tmp_path):
         "tokens or fewer features."
     )
     assert comparing.rows(tmp_path).empty
+
+
+@pytest.mark.parametrize("order", [("mlm", "twin", "clm"), ("mlm", "clm", "twin")])
+def test_arms_that_share_their_runs_have_each_the_distances_of_those_runs(planned, tmp_path, order):
+    """Equal settings are one run, whatever the arm is called: as a value of a grid that is its base's."""
+    twins = [item._replace(run=Run("twin", item.run.seed, item.run.settings)) for item in planned[:2]]
+    runs = [item for arm in order for item in (*planned, *twins) if item.run.arm == arm]
+    ids = [(pair.first.run_id, pair.second.run_id) for pair in comparing.planned_pairs(runs)]
+    assert compare(tmp_path, runs) == [f"comparing {len(set(ids))} pairs of runs"]
+    assert compare(tmp_path, runs) == []
+    table = gather("mine", runs, keys={key(ASKED): None}, compared=comparing.rows(tmp_path))
+    of_layer = table[(table["metric"] == "pwcca") & (table["layer"] == 1)]
+    ends = [tuple(sorted(two)) for two in zip(of_layer["arm"], of_layer["group"], strict=True)]
+    assert {two: ends.count(two) for two in ends} == {
+        ("mlm", "mlm"): 1,
+        ("twin", "twin"): 1,
+        ("clm", "clm"): 1,
+        ("clm", "mlm"): 2,
+        ("clm", "twin"): 2,
+    }
+    own = of_layer[of_layer["arm"] == of_layer["group"]].set_index("arm")["value"]
+    assert own["twin"] == own["mlm"] != own["clm"]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from lightning_modules import files as disk
 from lightning_modules.config import FilesData, HubData, LanguageData
 from lightning_modules.data import corpus
 from lightning_modules.data.corpus import LANGUAGE_VERSION, Row, check, content_address, open_corpus, problems
@@ -267,7 +268,7 @@ def test_the_same_bytes_in_another_format_are_another_text(tmp_path):
 def test_a_change_of_one_byte_is_seen_and_an_unchanged_file_is_hashed_once(tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
     path.write_text("abc\n")
-    corpus._hashed.cache_clear()
+    disk._sha256.cache_clear()
     hashed = []
     digest = hashlib.file_digest
     monkeypatch.setattr(

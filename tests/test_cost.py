@@ -12,6 +12,7 @@ from ablations.measures.settings import (
 )
 from ablations.tasks.settings import FineTuningSettings
 from ablations.tasks.syntax_settings import ConditionalIndependenceSettings, ParsingSettings
+from lightning_modules.config import parameters
 from lightning_modules.objectives import build
 from tests.conftest import settings
 
@@ -20,7 +21,7 @@ from tests.conftest import settings
 @pytest.mark.parametrize("encoder", [{}, {"positions": "none"}, {"norm": "pre", "intermediate_size": 24}], ids=str)
 def test_parameters_are_those_of_the_module(kind, encoder, tokens):
     run = settings(kind, encoder=encoder)
-    assert cost.parameters(run) == sum(p.numel() for p in build(run, tokens).parameters())
+    assert parameters(run) == sum(p.numel() for p in build(run, tokens).parameters())
 
 
 def test_operations_are_six_a_weight_and_token():

@@ -14,7 +14,7 @@ from reports.curve_shapes import (
     top_is_lowest,
     top_over_lowest,
 )
-from reports.seed_tests import t_above
+from reports.seed_tests import one_sided
 
 MLM = np.array([5.22, 5.22, 5.18, 5.05, 4.93, 4.99, 5.10])
 """Voita et al. 2019: information of masked LM about its token, layers 0 to 6."""
@@ -104,8 +104,8 @@ def test_the_interval_of_a_ratio_holds_every_ratio_that_a_t_test_does_not_refuse
     above = 0.7 * below + rng.normal(0.0, 0.3, 6)
     found = ratio_interval(above, below, confidence=0.95)
     assert found.value == pytest.approx(above.mean() / below.mean())
-    assert t_above(above - found.low * below) == pytest.approx(0.025)
-    assert t_above(above - found.high * below) == pytest.approx(0.975)
+    assert one_sided(above - found.low * below) == pytest.approx(0.025)
+    assert one_sided(above - found.high * below) == pytest.approx(0.975)
 
 
 def test_a_ratio_to_what_may_be_nothing_has_no_interval():

@@ -64,7 +64,7 @@ def test_what_bert_cannot_compute_is_refused_with_a_sentence(make_run, tmp_path)
         export(vectors.path, tmp_path / "exported")
     assert str(error.value) == (
         f"{vectors.path}: objective.kind is skip_gram, which BERT's classes cannot compute; runs of masked_lm, "
-        f"causal_lm, mixture, permutation_lm, translation, replaced_token are exported."
+        f"causal_lm, translation, mixture, replaced_token, permutation_lm are exported."
     )
     narrow = make_run(settings(objective={"sees": "window"}), name="window-s0-0000000002")
     with pytest.raises(ExportError) as error:

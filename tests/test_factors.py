@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from ablations import grid, specfile
-from reports.factors import factors
+from lightning_modules.config import EncoderSettings, RunSettings, TrainingSettings
+from reports.factors import decisions, factors
 from reports.folder import Experiment, Plan, PlannedRun, Provenance, Run, State
 from reports.setting_names import SPLIT, words
 
@@ -106,14 +107,40 @@ def test_the_corruption_split_is_one_setting():
 
 
 def test_what_follows_from_a_setting_is_no_other_setting():
-    short = settings(training__max_steps=200, training__warmup_steps=20, training__validate_every=40)
+    warmup = TrainingSettings(max_steps=200).warmup_steps
+    short = settings(training__max_steps=200, training__warmup_steps=warmup, training__validate_every=40)
     assert [factor.setting for factor in found(mlm=settings(), short=short)] == ["training.max_steps"]
-    wide = settings(encoder__hidden_size=128, encoder__intermediate_size=512)
+    inside = EncoderSettings(hidden_size=128).intermediate_size
+    wide = settings(encoder__hidden_size=128, encoder__intermediate_size=inside)
     assert [factor.setting for factor in found(mlm=settings(), wide=wide)] == ["encoder.hidden_size"]
     # a warm-up of its own is a second setting
-    assert found(mlm=settings(), short=settings(training__max_steps=200, training__warmup_steps=100)) == []
+    own = settings(training__max_steps=200, training__warmup_steps=warmup + 1)
+    assert found(mlm=settings(), short=own) == []
     # and a window that nobody looks through is none
     assert found(mlm=settings(), other=settings(objective__window=7)) == []
+
+
+def resolved(objective, **sections):
+    run = {"data": {"kind": "language"}, "objective": objective, "seed": 0, **sections}
+    return json.loads(RunSettings.model_validate(run).model_dump_json())
+
+
+@pytest.mark.parametrize(
+    ("path", "given"),
+    [
+        ("training.warmup_steps", resolved({"kind": "masked_lm"}, training={"max_steps": 70})),
+        ("encoder.intermediate_size", resolved({"kind": "masked_lm"}, encoder={"hidden_size": 96})),
+        ("objective.weight", resolved({"kind": "replaced_token"})),
+        ("objective.weight", resolved({"kind": "replaced_token", "predict": "original"})),
+    ],
+)
+def test_a_setting_counts_where_its_value_is_not_the_one_that_others_give_it(path, given):
+    section, name = path.split(".")
+    assert path not in decisions(given)
+    changed = given | {section: given[section] | {name: given[section][name] + 1}}
+    assert decisions(changed)[path] == given[section][name] + 1
+    # a default that no other setting decides counts, though it is the default
+    assert decisions(given)["encoder.dropout"] == EncoderSettings().dropout
 
 
 def test_other_objectives_texts_and_untrained_encoders_are_no_settings():

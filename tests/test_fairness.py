@@ -7,12 +7,11 @@ from ablations import fairness, grid
 from ablations.errors import SpecError
 from ablations.runs import self_contained
 from ablations.spec import Experiment, Run
-from lightning_modules.config import RunSettings
+from lightning_modules.config import RunSettings, operations_per_token
 from lightning_modules.cross_entropy import IGNORED
 from lightning_modules.data.module import RunData
 from lightning_modules.data.tokens import prepare
 from lightning_modules.objectives import build
-from lightning_modules.operations import operations_per_token
 from lightning_modules.predictions import predictions_per_token
 from tests.conftest import SECTIONS, settings
 

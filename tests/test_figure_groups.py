@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 from ablations import results
 from ablations.errors import ResultsError
 from reports.groups import by_group, choose_groups, group_label
+from reports.lines import written_above
 from reports.styles import TAGS as KNOWN_TAGS
 from reports.styles import group_styles
 from tests.fake_experiment import LAYERS
@@ -80,7 +81,7 @@ def test_change_writes_out_where_the_floors_of_its_groups_are(table):
     floors = floors[(floors["metric"] == "pwcca") & (floors["arm"] == "mlm")]
     floors = floors.groupby(["group", "layer"])["floor"].mean()
     said = f"chance floor (rows shuffled): {floors.min():.2f} to {floors.max():.2f} ↑"
-    assert [text.get_text() for text in ax.texts] == [said]
+    assert written_above(ax) == [said]
     near = drawn(table.assign(floor=np.where(table["arm"] == "mlm", 0.4, 0.3)))
     (line,) = lines(near, "floor")  # of shuffled rows there is one chance for all groups
     np.testing.assert_allclose(line.get_ydata(), 0.4)

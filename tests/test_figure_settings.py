@@ -9,6 +9,7 @@ from scipy import stats
 from ablations import results
 from reports.by_setting import by_setting
 from reports.factors import Factor, Level
+from reports.lines import written_above
 from reports.panels_by_setting import FIGURES_IN_SIGHT, MOST_LINES, runs_by_setting, setting_figures
 from reports.styles import FIXED_STYLES, arm_styles
 
@@ -146,8 +147,7 @@ def test_a_floor_and_the_untrained_are_lines_where_they_leave_the_arms_readable(
     near = {"mlm": 4.01, "clm": 4.0, "mt": 4.02, "untrained": 2.5}
     ax = drawn(panels(top=near, seeds=(0.0, 0.001))[1])
     assert not artists(ax, "floor") + artists(ax, "untrained")
-    (text,) = ax.texts
-    assert text.get_text() == "chance floor (labels shuffled): 0.01 ↓\nuntrained: 2.50 ↓"
+    assert written_above(ax) == ["chance floor (labels shuffled): 0.01 ↓", "untrained: 2.50 ↓"]
 
 
 def test_a_gain_is_drawn_with_its_floor_and_not_with_the_untrained():

@@ -7,8 +7,10 @@ from scipy import stats
 
 from ablations import results
 from ablations.errors import ResultsError
+from reports import drawings
 from reports.curves import choose, curves
 from reports.figures import geometry, layer_change, learning, neighbours, token_information
+from reports.lines import written_above
 from reports.styles import FIXED_STYLES, arm_styles
 from tests.fake_experiment import ARMS, GAIN, LAYERS, rows
 
@@ -171,7 +173,7 @@ def test_a_missing_layer_is_a_gap():
 
 def test_a_small_floor_is_written_with_a_digit_that_tells():
     ax = token_information(information([[2.0, 1.9]], floor=0.0042), ax=axes())
-    assert [note.get_text() for note in ax.texts] == ["chance floor (labels shuffled): 0.004 ↓"]
+    assert written_above(ax) == ["chance floor (labels shuffled): 0.004 ↓"]
 
 
 def test_values_below_zero_are_inside_the_axes():
@@ -183,14 +185,14 @@ def test_a_floor_near_the_curves_is_in_the_axes_and_in_the_legend():
     ax = token_information(information([[2.0, 1.0]], floor=0.8), ax=axes())
     assert ax.get_ylim()[0] < 0.8
     assert legend(ax)[-1] == "chance floor (labels shuffled)"
-    assert not ax.texts
+    assert not written_above(ax)
 
 
 @pytest.mark.parametrize(("floor", "text"), [(-30, "\N{MINUS SIGN}30.00 ↓"), (99, "99.00 ↑")])
 def test_a_floor_far_off_is_written_out_and_does_not_flatten_the_curves(floor, text):
     ax = token_information(information([[2.0, 1.0]], floor=floor), ax=axes())
     np.testing.assert_allclose(ax.get_ylim(), [0.94, 2.06])  # the curve and a margin of 6%
-    assert [note.get_text() for note in ax.texts] == [f"chance floor (labels shuffled): {text}"]
+    assert written_above(ax) == [f"chance floor (labels shuffled): {text}"]
     assert legend(ax) == ["mlm (n = 1)"]
 
 
@@ -395,3 +397,32 @@ def test_learning_curves_run_along_the_steps_that_were_validated():
     with pytest.raises(ResultsError) as error:
         learning(table, ax=axes(), metric="loss")
     assert str(error.value) == "the table has no rows of learning loss by step; it has learning gain."
+
+
+def test_axes_of_steps_have_whole_numbers():
+    table = results.table(
+        {"run_id": "mlm0", "arm": "mlm", "seed": 0, "step": step, "measure": "learning", "metric": "gain"}
+        | {"value": 0.1 * step, "floor": 0.0, "unit": "nats", "n": 500}
+        for step in (1, 2)
+    )
+    ax = learning(table, ax=axes())
+    assert {tick % 1 for tick in ax.get_xticks()} == {0}
+
+
+@pytest.mark.parametrize("many", [1, 8, 30])
+def test_the_legend_below_a_panel_is_whole_whatever_the_number_of_arms(many, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(drawings.svg, "render", lambda figure, **_: drawn.append(figure) or "")
+    arms = [f"arm-{i}-of-which-the-name-is-long-and-has-no-space-at-all" for i in range(many)]
+    table = pd.concat([information([[1, 2, 3], [2, 3, 5]], arm=arm) for arm in arms])
+    panel = {"id": "f1a", "kind": "arms", "title": "t", "description": "d", "arms": None}
+    panel |= {"measure": "token_information", "metric": "cross_fitted", "group": None, "axis": None}
+    drawings.draw(table, panel, arms=arms)
+    (figure,) = drawn
+    figure.draw_without_rendering()
+    (ax,) = figure.axes
+    (below,) = figure.legends
+    assert len(below.get_texts()) == many
+    assert 0 <= below.get_window_extent().y0 < below.get_window_extent().y1 < ax.get_window_extent().y0
+    assert below.get_window_extent().x1 <= figure.bbox.x1
+    assert 2.5 < ax.get_window_extent().height / figure.dpi < 3.2

@@ -1,6 +1,8 @@
 """Files appear whole or not at all; every refusal of the disk is a sentence."""
 
 import errno
+import hashlib
+import itertools
 import os
 import re
 import signal
@@ -12,7 +14,16 @@ import pytest
 
 from lightning_modules import files
 from lightning_modules.errors import AblationsError, FilesError
-from lightning_modules.files import atomic, explained, locked, read_json, remove_leftovers, write_json
+from lightning_modules.files import (
+    atomic,
+    explained,
+    file_version,
+    locked,
+    read_json,
+    remove_leftovers,
+    sha256,
+    write_json,
+)
 
 
 def test_the_file_is_the_new_one_when_the_block_ends_and_nothing_else_is_left(tmp_path):
@@ -213,6 +224,25 @@ with locked(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
 """
+
+
+def test_another_content_is_seen_by_inode_size_or_time_of_change(tmp_path):
+    path, other = tmp_path / "a", tmp_path / "b"
+    path.write_bytes(b"one")
+    os.utime(path, ns=(0, 0))
+    versions, hashes = [file_version(path)], [sha256(path)]
+    path.write_bytes(b"two")
+    os.utime(path, ns=(0, 1))  # another time
+    versions, hashes = [*versions, file_version(path)], [*hashes, sha256(path)]
+    path.write_bytes(b"three")
+    os.utime(path, ns=(0, 1))  # another size
+    versions, hashes = [*versions, file_version(path)], [*hashes, sha256(path)]
+    other.write_bytes(b"seven")
+    os.utime(other, ns=(0, 1))
+    other.replace(path)  # another inode
+    versions, hashes = [*versions, file_version(path)], [*hashes, sha256(path)]
+    assert hashes == [hashlib.sha256(content).hexdigest() for content in (b"one", b"two", b"three", b"seven")]
+    assert [sum(a != b for a, b in zip(*two, strict=True)) for two in itertools.pairwise(versions)] == [1, 1, 1]
 
 
 def test_a_lock_keeps_others_out_until_its_holder_is_killed(tmp_path):

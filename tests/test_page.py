@@ -8,6 +8,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
@@ -17,8 +18,7 @@ from scipy import stats
 from ablations import results
 from ablations.errors import ResultsError
 from reports import page
-from reports.dark import in_the_dark
-from reports.descriptions import lines_in_words
+from reports.descriptions import caption, lines_in_words
 from reports.folder import printable
 from reports.freshness import is_fresh
 from reports.numbers import number
@@ -37,7 +37,7 @@ MINUS, NONE = "\N{MINUS SIGN}", "\N{EN DASH}"
 class Page(HTMLParser):
     """A page as its reader meets it: tags with attributes, texts by tag, tables as lists of rows."""
 
-    VOID = ("meta", "link", "br", "line", "wbr")
+    VOID = ("meta", "link", "br", "line", "wbr", "img")
 
     def __init__(self, path):
         super().__init__()
@@ -74,13 +74,21 @@ class Page(HTMLParser):
 
     @property
     def text(self):
-        return " ".join(" ".join(data for tag, data in self.texts if tag not in ("style", "desc")).split())
+        return " ".join(" ".join(data for tag, data in self.texts if tag != "style").split())
+
+    @property
+    def images(self):
+        """The figures: the alternative text of each, and the SVG that is in its address."""
+        found = [attributes for tag, attributes in self.tags if tag == "img"]
+        return [(one["alt"], base64.b64decode(one["src"].partition("base64,")[2]).decode()) for one in found]
 
     @property
     def foreign(self):
-        """Tags that no text may bring in; the page's own script, its last tag, is none of them."""
-        tags = [tag for tag, _ in self.tags]
-        own = tags[:-1] if tags[-1] == "script" else tags
+        """Tags that no text may bring in, without the page's own script, its last tag, and its figures."""
+        known = [
+            tag for tag, attributes in self.tags if not attributes.get("src", "").startswith("data:image/svg+xml;")
+        ]
+        own = known[:-1] if known[-1] == "script" else known
         return set(own) & {"script", "img", "image", "form", "iframe", "object", "embed", "base", "foreignobject"}
 
     def attributes(self, *names):
@@ -130,6 +138,13 @@ def incomplete(broken):
     return Page(page.write(broken))
 
 
+def texts_of(drawn):
+    """The texts of a figure."""
+    return [
+        "".join(text.itertext()) for text in ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")
+    ]
+
+
 def strict_json(path):
     def refuse(name):
         raise AssertionError(f"{name} is no JSON")
@@ -145,7 +160,9 @@ def test_the_page_asks_for_nothing_and_runs_its_own_script_alone(whole):
         assert address.startswith(("data:", "#", "figures/")), address
     used = re.findall(r"url\(([^)]*)\)", whole.source)
     assert used
-    assert all(address.startswith("#") for address in used)
+    assert all(address.startswith("data:image/svg+xml;") for address in used)
+    for _, drawn in whole.images:
+        assert not re.search(r"@import|<script|<foreignObject|<image|(href|src)=\"[^#]", drawn)
     assert "@import" not in whole.source
     assert [a for tag, a in whole.tags if tag == "script"] == [{}]
     assert not whole.foreign
@@ -171,7 +188,7 @@ def test_the_page_is_small(folder):
 def test_large_data_are_linked_and_not_embedded(folder, monkeypatch, tmp_path):
     monkeypatch.setattr(page, "EMBEDDED_CSV_BYTES", 1000)
     source = page.write(write(tmp_path)).read_text(encoding="utf-8")
-    assert "base64" not in source
+    assert "csv;" not in source
     assert 'href="figures/layer_change-pwcca.csv"' in source
 
 
@@ -213,10 +230,8 @@ def test_nothing_from_a_spec_or_a_run_is_markup(tmp_path):
     once = " ".join(HOSTILE.split())
     assert shown.text.count(once) >= 8  # title, question, summary, notice, data, tables, claims, spec
     assert f"\N{REPLACEMENT CHARACTER}[31m{once}\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}" in shown.text
-    label = next(a["aria-label"] for tag, a in shown.tags if a.get("role") == "img")
-    assert label == f"1 {MINUS} PWCCA similarity"
-    described = next(data for tag, data in shown.texts if tag == "desc")
-    assert described.startswith(f"Mean over seeds by layer. {arm}: ")
+    alternative, _ = shown.images[0]
+    assert alternative.startswith(f"1 {MINUS} PWCCA similarity. Mean over seeds by layer. {arm}: ")
     assert strict_json(folder / "report.json")["arms"][0]["arm"] == arm
 
 
@@ -279,23 +294,21 @@ def test_the_page_needs_no_torch():
 def test_every_name_is_unique_and_every_reference_has_its_target(whole):
     names = whole.attributes("id")
     assert len(names) == len(set(names))
-    wanted = re.findall(r"url\(#([^)]*)\)", whole.source) + [
-        a[1:] for a in whole.attributes("href") if a[0] == "#"
-    ]
+    wanted = [a[1:] for a in whole.attributes("href") if a[0] == "#"]
     wanted += whole.attributes("aria-labelledby", "aria-describedby")
     assert set(wanted) <= set(names)
 
 
 def test_figures_are_images_with_a_description_that_says_the_numbers(whole, twin):
-    images = [attributes for _, attributes in whole.tags if attributes.get("role") == "img"]
-    assert [image["aria-label"] for image in images] == [
+    described = [alternative for alternative, _ in whole.images]
+    titles = [
         f"1 {MINUS} PWCCA similarity",
         f"1 {MINUS} debiased CKA",
         "Cross-fitted estimate",
         "Plug-in estimate",
     ]
-    described = [data for tag, data in whole.texts if tag == "desc"]
-    assert described == [panel["description"] for figure in twin["figures"] for panel in figure["panels"]]
+    panels = [panel for figure in twin["figures"] for panel in figure["panels"]]
+    assert described == [f"{title}. {panel['description']}" for title, panel in zip(titles, panels, strict=True)]
     points = twin["figures"][1]["panels"][0]["points"]
     mlm = {point["layer"]: f"{point['mean']:.3f}" for point in points if point["arm"] == "mlm"}
     assert f"mlm: {mlm[0]} at 0 (highest), {mlm[6]} at 6 and {mlm[4]} at 4 (lowest); " in described[2]
@@ -319,24 +332,18 @@ def test_of_numbers_that_are_written_alike_none_is_highest_or_lowest():
 
 
 def test_figures_keep_their_text_as_text(whole):
-    drawn = " ".join(data for tag, data in whole.texts if tag == "text")
+    drawn = " ".join(text for _, drawn in whole.images for text in texts_of(drawn))
     assert "layer (0 = embeddings)" in drawn
     assert "mlm (n = 3, gain 1.82 nats)" in drawn
     assert "0→1" in drawn
-    texts = [attributes for tag, attributes in whole.tags if tag == "text"]
-    assert texts
-    assert all(attributes["font-size"].endswith("px") for attributes in texts)
 
 
 def test_figures_stand_alone_as_files(folder, whole):
     for name in PANELS:
         drawn = (folder / "figures" / f"{name}.svg").read_text(encoding="utf-8")
-        assert (
-            drawn.startswith('<svg xmlns="http://www.w3.org/2000/svg"')
-            or 'xmlns="http://www.w3.org/2000/svg"' in drawn
-        )
-        assert drawn in whole.source
-        assert not re.search(r"metadata|DOCTYPE|<style|20\d\d-\d\d-\d\d", drawn)
+        assert ElementTree.fromstring(drawn).tag == "{http://www.w3.org/2000/svg}svg"
+        assert drawn in [image for _, image in whole.images]
+        assert not re.search(r"20\d\d-\d\d-\d\d", drawn)
 
 
 def test_tables_have_captions_and_headers_with_scopes(whole):
@@ -563,36 +570,38 @@ def test_what_is_wrong_stands_before_what_is_by_design_under_a_heading_of_its_ow
     assert told.index("by design") < told.index(left_out) < told.index(quick)
 
 
-def test_every_colour_of_a_figure_has_another_in_the_dark_or_is_a_shade_of_a_map(whole):
+def test_figures_are_turned_for_a_dark_screen_and_never_on_paper(whole):
     (style,) = [data for tag, data in whole.texts if tag == "style"]
-    for of in ("fill", "stroke"):
-        used = {attributes[of] for tag, attributes in whole.tags if attributes.get(of, "none") != "none"}
-        assert used - {"currentColor"}
-        for colour in used - {"currentColor"}:
-            assert f'[{of}="{colour}"] {{ {of}: {in_the_dark(colour)}; }}' in style
-    after = style.index("@media screen and (prefers-color-scheme: dark)")
-    assert style.count("[fill=", 0, after) == style.count("[stroke=", 0, after) == 0  # print is always light
+    dark = style[style.index("@media screen and (prefers-color-scheme: dark)") :]
+    assert ".card img, .swatch { filter: invert(1) hue-rotate(180deg); }" in dark.partition("\n}")[0]
+    assert style.count("filter:") == 1
 
 
-def test_figures_have_no_background_and_say_every_colour(whole, folder):
-    for name in PANELS:
-        drawn = (folder / "figures" / f"{name}.svg").read_text(encoding="utf-8")
-        root = drawn.partition(">")[0]
-        assert 'fill="#000000"' in root  # what names none is black, alone as in a page
-        assert not re.search(r'<path[^>]*fill="#ffffff"', drawn.replace("<defs", "<path"))
+def test_figures_have_no_background(whole):
+    for _, drawn in whole.images:
+        root = ElementTree.fromstring(drawn)
+        shapes = [
+            part for part in root.iter("{http://www.w3.org/2000/svg}path") if "clip" not in part.get("id", "")
+        ]
+        white = [part for part in shapes if "fill: #ffffff" in part.get("style", "") and "z" in part.get("d", "")]
+        assert not [part for part in white if "stroke" not in part.get("style", "")]
 
 
 def test_a_swatch_beside_a_name_is_the_arms_own(whole):
-    names = {attributes["id"] for tag, attributes in whole.tags if tag == "g" and "id" in attributes}
-    used = [attributes["href"] for tag, attributes in whole.tags if tag == "use" and "line-" in attributes["href"]]
-    assert {f"line-{number}" for number in range(1, len(ARMS) + 1)} <= names
-    assert set(used) == {f"#line-{number}" for number in range(1, len(ARMS) + 1)}
+    (style,) = [data for tag, data in whole.texts if tag == "style"]
+    looks = dict(
+        re.findall(r"[.](line-\d+) { background-image: url[(]data:image/svg[+]xml;base64,([^)]*)[)]; }", style)
+    )
+    used = {a["class"].removeprefix("swatch ") for tag, a in whole.tags if "swatch " in a.get("class", "")}
+    assert used == looks.keys() == {f"line-{number}" for number in range(1, len(ARMS) + 1)}
+    for (arm, line), drawn in zip(arm_styles(ARMS).items(), looks.values(), strict=True):
+        assert line.colour.lower() in base64.b64decode(drawn).decode(), arm
 
 
 def test_a_curve_of_a_hardly_trained_arm_says_so_beside_it(incomplete):
     _, body = incomplete.table("The curves, the same in every panel: n tokens, d dimensions")
     assert body[1] == ["clm", "2", "0.21", "41,873", "64", "654", "gains too little to interpret"]
-    drawn = [data for tag, data in incomplete.texts if tag == "text"]
+    drawn = [text for _, image in incomplete.images for text in texts_of(image)]
     assert drawn.count("gains too little to interpret)") == 4
     _, arms = incomplete.table("Arms")
     assert arms[1][-1] == "gains too little to interpret"
@@ -656,6 +665,20 @@ def test_encoders_of_another_depth_have_a_panel_of_their_own(tmp_path):
     colour = arm_styles(ARMS)["mt"].colour.lower()  # as in every other figure
     assert colour in (folder / other["svg"]).read_text(encoding="utf-8").lower()
     assert colour not in (folder / first["svg"]).read_text(encoding="utf-8").lower()
+
+
+def test_arms_of_another_depth_without_rows_of_a_group_are_left_out_of_its_panel(tmp_path):
+    """As skip-gram, which has one layer and no output label."""
+    table = [row for row in rows() if row["arm"] != "mt" or (row.get("layer") or 0) < 2]
+    labels = [row | {"group": "output label"} for row in table if row["measure"] == "token_information"]
+    folder = write(tmp_path, table_rows=[*table, *(row for row in labels if row["arm"] != "mt")])
+    page.write(folder)
+    panels = [panel for figure in strict_json(folder / "report.json")["figures"] for panel in figure["panels"]]
+    (label,) = (
+        panel for panel in panels if panel.get("group") == "output label" and panel["metric"] == "cross_fitted"
+    )
+    assert {point["arm"] for point in label["points"]} == {"mlm", "clm", "untrained"}
+    assert label["without_rows"] == ["mt"]
 
 
 def test_columns_that_no_arm_has_are_left_out_and_others_come_in(tmp_path):
@@ -837,3 +860,10 @@ def test_a_plan_does_not_lead_out_of_the_runs(tmp_path, name):
     assert str(error.value) == (
         f"{folder}/plan.json: {name!r} is no name of a run's folder; plan the experiment again."
     )
+
+
+def test_single_runs_are_not_called_means_over_seeds():
+    assert caption("arms", {""}).startswith("Lines are single runs, without bands. ")
+    assert caption("arms", {"text"}).startswith("Lines are single runs. Each band is ")
+    for several in ({"seeds"}, {"seeds", ""}):
+        assert caption("arms", several).startswith("Lines are means over seeds, bands their 95% ")

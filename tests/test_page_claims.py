@@ -18,7 +18,7 @@ from ablations import claimfile, grid, specfile
 from reports import claim_texts, markdown, page
 from reports.claim_entries import claim_entries
 from reports.claim_plots import draw_claim, effects
-from reports.claims import verdicts
+from reports.claims import judge_claims
 from reports.folder import Experiment, Plan
 from tests.claim_tables import CLAIMS, frame, literature, shipped
 from tests.fake_experiment import rows, write
@@ -118,7 +118,7 @@ def article(folder, name):
     source = (folder / "report.html").read_text(encoding="utf-8")
     opened = rf'<article class="claim" aria-labelledby="claim-{name}">'
     (found,) = re.findall(rf"{opened}(.*?)</article>", source, re.S)
-    return " ".join(re.sub("<[^>]*>", " ", re.sub("<desc.*?</desc>", "", found)).split())
+    return " ".join(re.sub("<[^>]*>", " ", found).split())
 
 
 # The page --------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ def test_a_claim_stands_beside_what_was_published(folder):
     assert "Shown in Arms" in article(folder, "few")
 
 
-def test_the_parts_stand_in_a_table_with_their_tests(shown):
+def test_the_parts_stand_in_a_table_with_their_tests(shown, said):
     header, body = shown.table("The parts, all of which must hold")
     assert header[:3] == ["Part", "Verdict", "Effect [interval]"]
     names = [row[0].removesuffix(" decides") for row in body]
@@ -215,6 +215,9 @@ def test_the_parts_stand_in_a_table_with_their_tests(shown):
     assert caption in [table["caption"] for table in shown.tables]
     assert [row[header.index("Layer judged at")] for row in body] == ["\N{EN DASH}", "4", "4", "\N{EN DASH}"]
     assert {row[header.index("p (sign flips)")] for row in body} == {"0.016"}  # 2 of 2^7 patterns
+    for name in ("supported_above", "contradicted_below"):
+        written = [row[header.index(name.replace("_", " ").capitalize())] for row in body]
+        assert written == [claim_texts.significant(part[name]) for part in said["parts"]["parts"]]
     tables = [table["rows"] for table in shown.tables if table["caption"].startswith("The effect")]
     assert [" ".join(cell.split()) for cell in tables[0][2]][:2] == ["than-mt beside", "supported"]
 
@@ -262,11 +265,11 @@ def test_a_claim_that_was_changed_after_it_was_planned_says_so(tmp_path):
 
 
 def test_every_plot_has_a_text_that_says_its_numbers(shown, said):
-    described = [data for tag, data in shown.texts if tag == "desc"]
-    own = [claim["plot"]["description"] for claim in said.values() if claim["plot"]]
+    described = [alternative for alternative, _ in shown.images]
+    own = ["{label}. {description}".format_map(claim["plot"]) for claim in said.values() if claim["plot"]]
     assert described[: len(own)] == own
     opening = "Mean effect over seeds with its interval, against 0 and the smallest that matters."
-    assert own[0].startswith(f"{opening} more: supported, 0.05")
+    assert own[0].startswith(f"Effect of claim 1. {opening} more: supported, 0.05")
     assert " than-mt (beside): supported, 0.1" in own[0]
 
 
@@ -358,8 +361,9 @@ def test_a_claim_leads_to_the_figure_of_the_setting_that_its_arms_differ_in(tmp_
     plug_in = split | {"name": "another metric", "panels": [drawn | {"metric": "plug_in"}]}
     experiment = alone(shipped()[14], tmp_path, seeds=3)
     figures = [other, split, plug_in]
-    said = {"claims": verdicts(experiment), "figures": figures, "tasks": [], "corruptions": []}
-    (entry,) = claim_entries(experiment, said)
+    judged = judge_claims(experiment)
+    said = {"claims": judged.entries, "figures": figures, "tasks": [], "corruptions": []}
+    (entry,) = claim_entries(judged.claims, said)
     assert {"id": "by_split", "title": "Figure 2. Scores by corruption split"} in entry["shown_in"]
     assert not {"other", "another metric"} & {place["id"] for place in entry["shown_in"]}
 
@@ -388,8 +392,9 @@ def test_a_claim_leads_to_the_figures_and_tables_of_what_it_reads(tmp_path):
 
     def places(number):
         experiment = alone(shipped()[number], tmp_path / str(number), seeds=3)
+        judged = judge_claims(experiment)
         (entry,) = claim_entries(
-            experiment, {"claims": verdicts(experiment), "figures": figures, "tasks": tasks, "corruptions": []}
+            judged.claims, {"claims": judged.entries, "figures": figures, "tasks": tasks, "corruptions": []}
         )
         return [(place["id"], place["title"]) for place in entry["shown_in"]]
 
@@ -422,8 +427,8 @@ def test_a_claim_we_ship_of_which_a_measure_is_missing_is_shown_as_not_run(numbe
     for measure in whole.table["measure"].unique():
         lacking = whole._replace(table=whole.table[whole.table["measure"] != measure])
         for experiment in (lacking, lacking._replace(measures=tuple(lacking.table["measure"].unique()))):
-            entries = verdicts(experiment)
-            claim_entries(experiment, {"claims": entries, "figures": [], "tasks": [], "corruptions": []})
+            claims, entries = judge_claims(experiment)[2:]
+            claim_entries(claims, {"claims": entries, "figures": [], "tasks": [], "corruptions": []})
             if measure in shipped()[number].needs.measures:
                 assert [entry["verdict"] for entry in entries] == ["not run"]
 
@@ -444,8 +449,8 @@ def test_every_spec_we_ship_has_all_its_claims_on_its_page(path, tmp_path):
     experiment = Experiment(
         plan=plan, spec="", runs=[], table=table, foreign_rows=0, folder=tmp_path, measures=kinds
     )
-    entries = verdicts(experiment)
-    claim_entries(experiment, {"claims": entries, "figures": [], "tasks": [], "corruptions": []})
+    claims, entries = judge_claims(experiment)[2:]
+    claim_entries(claims, {"claims": entries, "figures": [], "tasks": [], "corruptions": []})
     assert [entry["number"] for entry in entries] == sorted(claim.number for claim in claims)
     assert any(entry["verdict"] != "not run" for entry in entries)
 
@@ -453,11 +458,11 @@ def test_every_spec_we_ship_has_all_its_claims_on_its_page(path, tmp_path):
 @pytest.mark.parametrize("number", shipped())
 def test_every_claim_we_ship_can_be_shown(number, tmp_path):
     experiment = alone(shipped()[number], tmp_path, seeds=6)
-    said = {"claims": verdicts(experiment), "figures": [], "tasks": [], "corruptions": []}
-    (entry,) = claim_entries(experiment, said)
+    judged = judge_claims(experiment)
+    said = {"claims": judged.entries, "figures": [], "tasks": [], "corruptions": []}
+    (entry,) = claim_entries(judged.claims, said)
     assert entry["verdict"] != "not run"
-    assert entry["would_change"].endswith(".")
-    assert "nan" not in entry["would_change"] + entry["plot"]["description"]
+    assert "nan" not in entry["plot"]["description"]
     made = draw_claim(entry)
     assert made.svg.count("<text") >= len(entry["parts"]) + len(entry["beside"])
     frame_of = pd.read_csv(io.StringIO(made.csv))
@@ -490,16 +495,16 @@ def test_markdown_says_the_same_of_claims_arms_and_runs(folder, shown, said):
     parts = rest[5]
     header, body = shown.table("The parts, all of which must hold")
     assert [row[1:3] for row in parts[1:]] == [row[1:3] for row in body]
-    assert [row[parts[0].index("Seeds to decide")] for row in parts[1:]] == [
-        row[header.index("Seeds to decide")] for row in body
-    ]
+    for name in ("Supported above", "Contradicted below", "Seeds to decide"):
+        assert [row[parts[0].index(name)] for row in parts[1:]] == [row[header.index(name)] for row in body]
     _, arms = shown.table("Arms")
     (of_arms,) = [table for table in rest if table[0][:2] == ["Arm", "Runs done"]]
     assert [row[:4] for row in of_arms[1:]] == [row[:4] for row in arms]
     source = (folder / "report.md").read_text(encoding="utf-8")
     for claim in said.values():
         assert markdown.escaped(claim["rule"]) in source
-        assert markdown.escaped(claim["would_change"]) in source or not claim["plot"]
+        seeds = claim["plot"] and markdown.escaped(claim_texts.seeds_for_all(claim))
+        assert not seeds or f"- Seeds to decide all open parts: {seeds}\n" in source
 
 
 def test_hostile_text_is_text_in_page_and_markdown(tmp_path):
@@ -515,7 +520,10 @@ def test_hostile_text_is_text_in_page_and_markdown(tmp_path):
     once = " ".join(hostile.split())
     assert shown.text.count(once) >= 20  # what is said, published and expected, why, the source, units, the file
     source = rendered((folder / "report.md").read_text(encoding="utf-8"))
-    assert not re.search(r"<(script|img|/?style|/title)|<a href=\"http|<code>x|<strong>b", source)
+    assert not re.search(r"<(script|/?style|/title)|<a href=\"http|<code>x|<strong>b", source)
+    images = re.findall(r"<img[^>]*>", source)
+    assert images
+    assert all(re.fullmatch(r"<img src=\"figures/[^\"]+\.svg\" alt=\"[^\"]*\" />", image) for image in images)
     plain = " ".join(html.unescape(re.sub(r"<[^>]*>", "", source)).split())
     assert plain.count(once) >= 20
     assert "<h1># </style>" not in source

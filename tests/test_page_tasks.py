@@ -12,6 +12,7 @@ from scipy import stats
 from ablations import results
 from reports import page
 from reports.axes import common_steps
+from reports.claims import judge_claims
 from reports.content import content
 from reports.figures import by_arm
 from reports.folder import read
@@ -328,7 +329,7 @@ def test_a_table_of_a_part_of_everything_says_first_that_it_is_no_evidence(tmp_p
     (folder / "spec.yaml").write_text(measures)
     experiment = read(folder)
     assert (experiment.measures, experiment.quick) == (("probing", "fine_tuning", "minimal_pairs"), ("probing",))
-    assert content(experiment)["tasks"][1]["says"] == part["says"]
+    assert content(judge_claims(experiment))["tasks"][1]["says"] == part["says"]
 
 
 def test_probes_above_chance_that_tell_no_more_than_frequencies_are_named():

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from ablations.runs import create, identity, place
+from ablations.runs import create, identity, place, self_contained
 from ablations.spec import Run
 from lightning_modules import provenance
 from lightning_modules.data import tokens as token_store
@@ -50,6 +50,20 @@ def test_identity_is_new_only_where_the_computation_is():
         "028fe64a44",
         "a9f5fc9106",
     ]
+
+
+def test_a_lexicon_that_has_changed_is_read_again(tmp_path):
+    path = tmp_path / "words.txt"
+    select = {"kind": "generic", "file": "words.txt"}
+    run = Run("arm", 0, settings(objective={"masking": {"select": select}}))
+
+    def words():
+        return self_contained(run, tmp_path).settings.objective.masking.select.words
+
+    path.write_text("dog\n")
+    assert words() == words() == ("dog",)
+    path.write_text("cats\n")
+    assert words() == ("cats",)
 
 
 def test_identity_depends_on_the_text_and_not_on_its_path(data_root, tmp_path):

@@ -6,12 +6,11 @@ import pytest
 from pydantic import TypeAdapter
 
 from ablations import measured
-from ablations.measurable import LACKS, WITH_OUTPUT, Measure, caveats, for_run
-from ablations.measures.influence import WITHOUT_ATTENTION
+from ablations.measurable import Measure, caveats, for_run
 from ablations.measures.reading import Readings
-from ablations.measures.token_information import PREDICTED
 from ablations.measuring import measure, rows_of
 from ablations.results import table
+from ablations.tasks import scoring
 from ablations.tasks.catalogue import TASKS
 from ablations.tasks.examples import read_examples
 from ablations.tasks.head_states import FrozenStates
@@ -38,6 +37,16 @@ MEASURES = TypeAdapter(list[Measure]).validate_python(
 FILES = TypeAdapter(list[Measure]).validate_python(
     [{"kind": "fine_tuning", "tasks": ["rte"], "effort": "quick"}, "minimal_pairs", "validation"]
 )
+
+
+def test_no_measure_hands_another_what_it_has_changed(tmp_path):
+    source = scoring.Source(tmp_path, 0, None)
+    first = scoring._examples("language_parts_of_speech", "test", source)
+    expected = scoring._examples("language_parts_of_speech", "test", source)
+    first.words[0].clear()
+    first.answers.clear()
+    assert scoring._examples("language_parts_of_speech", "test", source) == expected
+    assert expected.answers
 
 
 def settings(kind="masked_lm", **training):
@@ -124,7 +133,6 @@ def test_a_measure_of_layers_is_left_out_where_there_are_none():
         f"influence: not run for skip_gram: skip_gram {no_attention}.",
         f"influence: not run for naive_bidirectional_lm: naive_bidirectional_lm {no_attention}.",
     ]
-    assert LACKS["influence"][0] == WITHOUT_ATTENTION
 
 
 def test_information_about_the_output_alone_is_left_out_where_there_is_none():
@@ -140,7 +148,6 @@ def test_information_about_the_output_alone_is_left_out_where_there_is_none():
         f"token_information: not run for translation: translation {lacks}.",
         f"token_information: not run for naive_bidirectional_lm: naive_bidirectional_lm {lacks}.",
     ]
-    assert set(WITH_OUTPUT) == set(PREDICTED)
 
 
 def test_text_of_files_has_no_built_in_task(tmp_path):

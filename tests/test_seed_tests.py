@@ -6,14 +6,12 @@ from scipy import stats
 
 from reports.seed_tests import (
     MOST_FLIPPED,
-    equivalence,
     holm_levels,
+    one_sided,
     page_trend,
     sign_flips,
     standard_error,
-    t_above,
     t_interval,
-    t_test,
 )
 
 FIVE = np.array([0.3, -0.1, 0.2, 0.25, 0.05])
@@ -35,14 +33,23 @@ def test_interval_and_test_are_scipys():
     low, high = stats.t.interval(0.9, 4, FIVE.mean(), stats.sem(FIVE))
     assert t_interval(FIVE, confidence=0.9) == pytest.approx((FIVE.mean(), low, high))
     assert standard_error(FIVE) == pytest.approx(stats.sem(FIVE))
-    assert t_test(FIVE) == pytest.approx(stats.ttest_1samp(FIVE, 0).pvalue)
-    assert t_test(FIVE, against=0.5) == pytest.approx(stats.ttest_1samp(FIVE, 0.5).pvalue)
-    assert t_above(FIVE) == pytest.approx(stats.ttest_1samp(FIVE, 0, alternative="greater").pvalue)
+    assert t_interval(FIVE, confidence=0.9)[1:] == pytest.approx(
+        stats.ttest_1samp(FIVE, 0).confidence_interval(0.9)
+    )
+    for against in (0, 0.5):
+        expected = stats.ttest_1samp(FIVE, against, alternative="greater").pvalue
+        assert one_sided(FIVE, against=against) == pytest.approx(expected)
 
 
 def test_the_paired_test_is_that_of_the_differences():
     a, b = rng().normal(size=(2, 6))
-    assert t_test(a - b) == pytest.approx(stats.ttest_rel(a, b).pvalue)
+    assert one_sided(a - b) == pytest.approx(stats.ttest_rel(a, b, alternative="greater").pvalue)
+
+
+def equivalence(values, *, margin):
+    """The larger probability of the two one-sided tests that the mean lies beyond -margin or margin."""
+    values = np.asarray(values)
+    return np.maximum(one_sided(values, against=-margin), one_sided(-values, against=-margin))
 
 
 def test_below_two_seeds_there_is_no_interval():
@@ -69,7 +76,7 @@ def test_equivalence_is_that_of_statsmodels():
 
 def test_equivalence_at_its_margin_is_found_in_5_of_100():
     """The truth is exactly the margin, the hardest case; 4,000 experiments."""
-    found = np.mean([equivalence(values, margin=1.0) <= 0.05 for values in rng(2).normal(1.0, 0.4, (4000, 5))])
+    found = np.mean(equivalence(rng(2).normal(1.0, 0.4, (4000, 5)), margin=1.0) <= 0.05)
     assert found == pytest.approx(0.05, abs=3 * np.sqrt(0.05 * 0.95 / 4000))  # three standard errors
 
 
@@ -79,6 +86,14 @@ def test_sign_flips_are_scipys_permutation_test():
         (values,), np.mean, permutation_type="samples", n_resamples=np.inf, alternative="two-sided"
     )
     assert sign_flips(values, rng=rng()) == pytest.approx(expected.pvalue)
+
+
+def test_sums_that_differ_by_rounding_alone_are_ties():
+    """Scores in hundredths, whose sums are counted in whole numbers here."""
+    for hundredths in rng(7).integers(-25, 30, (50, 7)):
+        sums = [abs(np.dot(signs, hundredths)) for signs in itertools.product([-1, 1], repeat=7)]
+        expected = np.mean(np.array(sums) >= abs(hundredths.sum()))
+        assert sign_flips(hundredths / 100, rng=rng()) == expected
 
 
 def test_seeds_that_agree_reach_the_smallest_probability():
@@ -91,7 +106,9 @@ def test_many_seeds_are_flipped_at_random_by_the_given_generator():
     first, again, other = (sign_flips(values, rng=rng(seed)) for seed in (0, 0, 1))
     assert first == again
     assert first == pytest.approx(other, abs=6 * np.sqrt(first * (1 - first) / 2**MOST_FLIPPED))  # of a difference
-    assert first == pytest.approx(t_test(values), abs=0.05)  # normal values: the t test's, nearly
+    assert first == pytest.approx(
+        stats.ttest_1samp(values, 0).pvalue, abs=0.05
+    )  # normal values: the t test's, nearly
 
 
 def test_page_counts_all_rankings():

@@ -1,11 +1,10 @@
-"""Every spec we ship loads, is what its golden file says, and opens with five true lines.
+"""Every spec we ship loads, is what its golden file says, and opens with six true lines.
 
 After a wanted change: ``REWRITE_GOLDEN=1 pytest tests/test_shipped_specs.py``, and read the difference.
 """
 
 import json
 import os
-import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,8 @@ from rich.console import Console
 from ablations import grid, specfile
 from ablations.experiment import Workspace
 from ablations.preparing import prepare_text
+from tests.support.golden import golden_text, unfolded
+from tests.support.spec_headers import END, START, header, table
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
@@ -23,11 +24,28 @@ shipped = pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
 
 @shipped
 def test_resolves_to_its_golden_file(path):
-    resolved = json.dumps(grid.resolved(specfile.load(path)), indent=2, ensure_ascii=False) + "\n"
+    resolved = grid.resolved(specfile.load(path))
     golden = GOLDEN / f"{path.stem}.json"
     if os.environ.get("REWRITE_GOLDEN"):
-        golden.write_text(resolved, encoding="utf-8")
-    assert resolved == golden.read_text(encoding="utf-8")
+        golden.write_text(golden_text(resolved), encoding="utf-8")
+    written = golden.read_text(encoding="utf-8")
+    assert written == golden_text(resolved)
+    assert json.dumps(unfolded(json.loads(written))) == json.dumps(resolved)
+
+
+def test_a_golden_file_has_differences_by_path_and_other_kinds_whole():
+    first = {"a": {"kind": "x", "size": 1, "words": ["one word", "b"]}, "steps": 10}
+    second = {"a": {"kind": "x", "size": 1.0, "words": ["one word", "b"]}, "steps": 10}
+    third = {"a": {"kind": "y", "rate": None}, "steps": 0}
+    resolved = {"name": "n", "arms": {"first": first, "second": second, "same": first, "third": third}}
+    golden = json.loads(golden_text(resolved))
+    assert golden["arms"] == {
+        "first": first,
+        "second": {"a.size": 1.0},
+        "same": {},
+        "third": {"a": {"kind": "y", "rate": None}, "steps": 0},
+    }
+    assert json.dumps(unfolded(golden)) == json.dumps(resolved)
 
 
 def test_no_golden_file_is_left_over():
@@ -40,13 +58,10 @@ def test_is_called_like_its_file(path):
 
 
 @shipped
-def test_opens_with_question_runs_cost_expect_and_start(path):
+def test_opens_with_question_runs_cost_expect_start_and_state(path):
     experiment = specfile.load(path)
-    lines = path.read_text(encoding="utf-8").splitlines()
-    name = lines.index(f"name: {path.stem}")
-    told = [re.fullmatch(r"# ([A-Z]\w+(?: \w+)*)?  +(.+)", line).groups() for line in lines[:name]]
-    opening = {key: value for key, value in told if key}  # a line without a key continues the one before
-    assert list(opening)[:5] == ["Question", "Runs", "Cost", "Expect", "Start"]
+    opening = header(path)
+    assert list(opening)[:6] == ["Question", "Runs", "Cost", "Expect", "Start", "State"]
     assert opening["Question"] == experiment.question
     runs = grid.runs(experiment)
     arms, seeds = len({run.arm for run in runs}), len(experiment.seeds)
@@ -54,6 +69,18 @@ def test_opens_with_question_runs_cost_expect_and_start(path):
     assert len(runs) == arms * seeds
     command = f"ablate run {path.relative_to(ROOT).as_posix()}"
     assert (opening["Start"] + " ").startswith(command + " ")
+    assert opening["State"] in {"complete", "partial", "unrun"}
+
+
+def test_the_table_of_experiments_is_what_the_specs_say():
+    """After a wanted change: ``REWRITE_GOLDEN=1 pytest tests/test_shipped_specs.py``."""
+    readme = ROOT / "experiments" / "README.md"
+    text = readme.read_text(encoding="utf-8")
+    before, rest = text.split(START)
+    written = before + table(ROOT / "experiments") + rest.split(END)[1]
+    if os.environ.get("REWRITE_GOLDEN"):
+        readme.write_text(written, encoding="utf-8")
+    assert readme.read_text(encoding="utf-8") == written
 
 
 LANGUAGE = {"kind": "language", "train": 2000, "validation": 400, "test": 10, "vocab_size": 512, "max_length": 64}

@@ -5,8 +5,7 @@ from typing import get_args
 import pytest
 import torch
 
-from ablations import cost
-from lightning_modules.config import EncoderSettings
+from lightning_modules.config import EncoderSettings, parameters
 from lightning_modules.config.objectives import Objective
 from lightning_modules.cross_entropy import IGNORED
 from lightning_modules.data.batches import pack
@@ -213,7 +212,7 @@ def test_a_step_waits_for_no_value_of_a_device(kind, tokens):
 )
 def test_parameters_are_those_of_the_module(kind, changes, tokens):
     run = settings(kind, **changes)
-    assert cost.parameters(run) == sum(p.numel() for p in build(run, tokens).parameters())
+    assert parameters(run) == sum(p.numel() for p in build(run, tokens).parameters())
 
 
 @pytest.mark.parametrize("kind", KINDS)

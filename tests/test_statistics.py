@@ -5,7 +5,8 @@ from scipy import stats
 
 from ablations import results
 from ablations.errors import ResultsError
-from reports.statistics import bands, gain, last_step, mean_interval
+from ablations.tasks.shares import share_error
+from reports.statistics import bands, gain, last_step, mean_interval, unanimous_error
 
 
 def seeds_of(values, **columns):
@@ -203,3 +204,9 @@ def test_gain_is_what_a_guess_without_context_loses_more_and_may_be_negative():
     )
     assert gain(table).to_numpy().tolist() == [["mlm", 0, 2.0], ["mlm", 1, -0.5]]
     assert gain(results.table([])).empty
+
+
+@pytest.mark.parametrize("answers", [1, 4, 1000])
+def test_the_error_of_answers_that_are_all_alike_is_the_one_that_tasks_write(answers):
+    for right in (np.zeros(answers), np.ones(answers)):
+        assert unanimous_error(answers) == pytest.approx(share_error(right))

@@ -171,3 +171,16 @@ def test_wrong_comes_first_and_each_group_keeps_its_order():
     told = grouped({"kind": kind, "text": str(i)} for i, kind in enumerate(kinds))
     assert [notice["text"] for notice in told] == ["1", "3", "4", "5", "0", "2"]
     assert [notice["group"] for notice in told] == ["wrong"] * 4 + ["by design"] * 2
+
+
+def test_arms_that_read_another_text_than_the_described_one_are_named(tmp_path):
+    folder = write(tmp_path, arms=("mlm", "clm", "mt"), seeds=(0,))
+    described = "1,024 sub-words in the vocabulary."
+    assert "another text" not in summary(experiment_folder.read(folder))
+    for path in (tmp_path / "runs").glob("mt-*/run.json"):
+        run = json.loads(path.read_text())
+        path.write_text(json.dumps(run | {"tokens": "0123456789"}))
+    assert (
+        f"{described} That is the text of mlm; mt reads another text, or the same one in other tokens, so that "
+        "their losses do not compare."
+    ) in summary(experiment_folder.read(folder))

@@ -42,7 +42,7 @@ def zipf_sample(count=40_000, types=300):
 
 
 @pytest.mark.parametrize(
-    ("objective", "groups"),
+    ("kind", "groups"),
     [
         ("causal_lm", [None, "previous token", "next token", "output label"]),
         ("masked_lm", [None, "previous token", "next token", "output label", "shown token"]),
@@ -51,10 +51,10 @@ def zipf_sample(count=40_000, types=300):
         (None, [None, "previous token", "next token"]),
     ],
 )
-def test_what_is_asked_depends_on_what_was_learned_and_of_all_equally_often(objective, groups, sample):
-    questions = asked(sample, wanted(), objective)
+def test_what_is_asked_depends_on_what_was_learned_and_of_all_equally_often(kind, groups, sample):
+    questions = asked(sample, wanted(), settings(kind).objective.output if kind else None)
     assert [question.group for question in questions] == groups
-    sizes = {len(question.place_N) for question in [*questions, *asked(sample, wanted(), "masked_lm")]}
+    sizes = {len(question.place_N) for question in [*questions, *asked(sample, wanted(), "hidden")]}
     assert len(sizes) == 1  # also the same in arms that have learned something else
     for question in questions:
         assert (np.diff(question.place_N) > 0).all()
@@ -66,12 +66,12 @@ def test_what_is_asked_depends_on_what_was_learned_and_of_all_equally_often(obje
         }
         if question.group in expected_N:
             assert np.array_equal(question.label_N, expected_N[question.group][question.place_N])
-        assert question.hidden == (objective in ("masked_lm", "mixture") and question.group in groups[3:])
+        assert question.hidden == (kind in ("masked_lm", "mixture") and question.group in groups[3:])
         assert (question.label_N >= FIRST_WORD_ID).all()
 
 
 def test_the_shown_token_is_what_is_read_in_place_of_the_label(sample):
-    own, shown = asked(sample, wanted(), "masked_lm")[-2:]
+    own, shown = asked(sample, wanted(), "hidden")[-2:]
     assert (own.group, shown.group) == ("output label", "shown token")
     assert np.array_equal(own.place_N, shown.place_N)
     read = dict(zip(*hidden_tokens(sample, wanted().types)[:2], strict=True))
@@ -98,7 +98,7 @@ def test_each_question_is_measured_with_its_own_states_labels_and_sentences(samp
 
 def test_only_the_most_frequent_labels_count():
     sample = zipf_sample()
-    for question in asked(sample, wanted(types=20), "masked_lm"):
+    for question in asked(sample, wanted(types=20), "hidden"):
         labels = set(question.label_N.tolist())
         assert len(labels) == 20
         if question.group is None:
@@ -137,7 +137,7 @@ def test_a_hidden_token_is_read_where_it_is_shown_as_the_other(tokens, sample):
             [np.zeros((len(sample), 2), np.float32)],
             sample,
             wanted(about=("output",), clusters=4),
-            objective="masked_lm",
+            output="hidden",
             states_of=states_of,
         )
     )
@@ -192,7 +192,7 @@ def test_the_output_of_a_text_with_one_token_is_refused():
     ids = np.full(40, FIRST_WORD_ID)
     one = whole_sentences(ids, np.arange(0, 41, 10), np.ones(40, bool), 40)
     with pytest.raises(MeasureError) as error:
-        asked(one, wanted(), "masked_lm")
+        asked(one, wanted(), "hidden")
     assert str(error.value) == (
         "the output label needs a text of at least 2 different tokens, got 1; use another text or leave `output` "
         "out of `about`."

@@ -172,6 +172,17 @@ def test_a_vocabulary_that_the_text_cannot_fill_is_refused():
     assert train(["aa ab"], 11, what="data.target").get_vocab_size() == 11
 
 
+def test_a_vocabulary_smaller_than_the_bytes_of_the_text_is_refused():
+    """As of Chinese, whose characters have many different bytes."""
+    with pytest.raises(DataError) as caught:
+        train(["aa ab"], 7, what="data.text")
+    assert str(caught.value) == (
+        "data.text: a vocabulary of 7 sub-words is wanted, but the special tokens and the different bytes of the "
+        "training text are 8 already; raise data.vocab_size to at least that."
+    )
+    assert train(["aa ab"], 8, what="data.text").get_vocab_size() == 8
+
+
 def test_an_error_while_reading_the_text_is_the_error_that_is_seen():
     def texts():
         yield "fine"

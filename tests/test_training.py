@@ -11,9 +11,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from lightning_modules import bare_loop
 from lightning_modules.callbacks import Interrupted, StopRequest
 from lightning_modules.checkpoint import read_checkpoint
+from lightning_modules.config import operations_per_token
 from lightning_modules.errors import CheckpointError
 from lightning_modules.objectives import build
-from lightning_modules.operations import operations_per_token
 from lightning_modules.run_directory import RunBusyError
 from lightning_modules.train import DONE, INTERRUPTED, NOT_FINITE, WRONG_DATA, start, train
 from lightning_modules.utilisation import matrix_rate

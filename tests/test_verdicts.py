@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from reports.claim_texts import claim_rule, part_rule
 from reports.power import power
 from reports.seed_effects import SeedEffects
 from reports.seed_tests import t_interval
@@ -20,8 +21,14 @@ def one(values, *, smallest=0.1, level=0.05, **more):
     """The single part of a claim."""
     judged = judge({"it": seeds(values, **more)}, {"it": smallest}, level=level)
     assert judged.verdict == judged.parts["it"].verdict
-    assert judged.rule == judged.parts["it"].rule
+    direction = more.get("direction", "higher")
+    assert claim_rule(judged, {"it": direction}) == part_rule(judged.parts["it"], direction, ways=1)
     return judged.parts["it"]
+
+
+def words(judged):
+    """The rule that decided a claim whose parts all say which is more."""
+    return claim_rule(judged, dict.fromkeys(judged.parts, "higher"))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +73,7 @@ def one(values, *, smallest=0.1, level=0.05, **more):
 )
 def test_each_verdict_says_which_rule_fired(values, smallest, verdict, rule):
     part = one(values, smallest=smallest)
-    assert (part.verdict, part.rule) == (verdict, rule)
+    assert (part.verdict, part_rule(part, "higher", ways=1)) == (verdict, rule)
 
 
 def test_a_part_has_its_interval_its_seeds_and_what_they_could_see():
@@ -101,7 +108,7 @@ def test_close_to_a_bound_nothing_is_too_small_to_matter(values, verdict, rule):
     """A share of 0.57 is as close to 0.6 as one of 0.63, and neither says that nothing is kept."""
     assert one(FIVE - 0.93, smallest=0.3).verdict == "equivalent"  # the counter-example, without a bound
     found = one(values, bounded=True)
-    assert (found.verdict, found.rule) == (verdict, rule)
+    assert (found.verdict, part_rule(found, "higher", ways=1)) == (verdict, rule)
     assert np.isnan(found.p_equivalent)
     assert one(FIVE - 0.93, smallest=0.3, bounded=True).verdict == "undecided"
 
@@ -136,7 +143,7 @@ def test_a_condition_that_is_not_borne_out_leaves_the_claim_open_whatever_its_pa
         for condition in (-FIVE, FIVE - 1):
             found = judged(condition, part)
             assert (found.verdict, found.deciding) == ("undecided", "knows-its-task")
-    assert judged(-FIVE, FIVE).rule == (
+    assert words(judged(-FIVE, FIVE)) == (
         "nothing can be said, as knows-its-task is not borne out: the 95% interval lies below 0"
     )
     assert judged(FIVE[:2], -FIVE).verdict == "insufficient evidence"
@@ -146,11 +153,11 @@ def test_a_condition_that_is_not_borne_out_leaves_the_claim_open_whatever_its_pa
 
 def test_conditions_are_not_counted_among_the_parts():
     parts = {"given": seeds(FIVE - 0.4, condition=True), "it": seeds(-FIVE)}
-    assert judge(parts, dict.fromkeys(parts, 0.001), level=0.05).rule == "the 95% interval lies below 0"
+    assert words(judge(parts, dict.fromkeys(parts, 0.001), level=0.05)) == "the 95% interval lies below 0"
     parts |= {"it": seeds(FIVE), "more": seeds(FIVE + 5)}
     found = judge(parts, dict.fromkeys(parts, 0.001), level=0.05)
     assert found.deciding == "it"  # though the condition holds less clearly
-    assert found.rule.startswith("all 2 parts hold; the weakest is it: ")
+    assert words(found).startswith("all 2 parts hold; the weakest is it: ")
 
 
 def test_a_condition_takes_nothing_from_the_level_at_which_parts_refute():
@@ -165,16 +172,18 @@ def test_a_trend_must_hold_for_page_too():
     assert one(FIVE, page=0.01).verdict == "supported"
     found = one(FIVE, page=0.2)
     assert found.verdict == "undecided"
-    assert found.rule == "the 95% interval lies above 0, but the steps do not agree (Page's test, p = 0.200)"
+    said = part_rule(found, "higher", ways=1)
+    assert said == "the 95% interval lies above 0, but the steps do not agree (Page's test, p = 0.200)"
 
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_where_no_side_is_claimed_either_will_do_beyond_what_matters(sign):
     found = one(sign * FIVE, smallest=0.5, direction="either")
-    assert (found.verdict, found.rule) == ("supported", "the 95% interval lies beyond 0.5 on one side")
+    assert found.verdict == "supported"
+    assert part_rule(found, "either", ways=1) == "the 95% interval lies beyond 0.5 on one side"
     unsure = one(sign * FIVE, smallest=0.9, direction="either")
     assert unsure.verdict == "undecided"
-    assert unsure.rule == "the 95% interval lies neither within ±0.9 nor beyond it"
+    assert part_rule(unsure, "either", ways=1) == "the 95% interval lies neither within ±0.9 nor beyond it"
     assert one(sign * FIVE, smallest=2.0, direction="either").verdict == "equivalent"
 
 
@@ -185,7 +194,7 @@ def several(**parts):
 def test_a_claim_with_parts_holds_if_all_do_and_the_weakest_speaks():
     found = several(a=FIVE, b=FIVE + 5)
     assert (found.verdict, found.deciding) == ("supported", "a")
-    assert found.rule == (
+    assert words(found) == (
         "all 2 parts hold; the weakest is a: the 95% interval lies above 0, all of it at least the 0.1 that "
         "matters"
     )
@@ -194,7 +203,7 @@ def test_a_claim_with_parts_holds_if_all_do_and_the_weakest_speaks():
 def test_one_part_refutes_it_whatever_the_others_say():
     found = several(a=FIVE, b=-FIVE, c=FIVE[:2], d=FIVE - 1)
     assert (found.verdict, found.deciding) == ("contradicted", "b")
-    assert found.rule == "1 of 4 parts hold; b is contradicted: the 98.75% interval lies below 0"
+    assert words(found) == "1 of 4 parts hold; b is contradicted: the 98.75% interval lies below 0"
 
 
 def test_one_part_that_makes_no_difference_is_enough_to_say_so():
@@ -206,7 +215,7 @@ def test_one_part_that_makes_no_difference_is_enough_to_say_so():
 def test_one_part_that_is_open_leaves_the_claim_open():
     found = several(a=FIVE, b=FIVE - 1, c=FIVE - 1.01)
     assert found.verdict == "undecided"
-    assert found.rule.startswith("1 of 3 parts hold; b (and 1 more) is undecided: ")
+    assert words(found).startswith("1 of 3 parts hold; b (and 1 more) is undecided: ")
     assert several(a=FIVE, b=FIVE[:2]).verdict == "insufficient evidence"
 
 
@@ -216,7 +225,8 @@ def test_to_refute_takes_a_level_that_is_shared_among_the_parts():
     assert one(weak).verdict == "contradicted"
     found = several(a=weak, **dict.fromkeys("bcdef", FIVE))
     assert found.verdict == "undecided"
-    assert found.parts["a"].rule == ("the 95% interval lies below 0, but to refute one of 6 parts takes 99.17%")
+    said = part_rule(found.parts["a"], "higher", ways=6)
+    assert said == "the 95% interval lies below 0, but to refute one of 6 parts takes 99.17%"
 
 
 def test_the_probability_of_a_claim_decides_with_its_level():
@@ -260,3 +270,84 @@ def test_an_effect_is_borne_out_as_often_as_its_power_says():
 
 def test_an_effect_over_chosen_layers_with_an_infinite_seed_is_no_verdict():
     assert one([np.nan, np.nan, np.nan], chosen=(1, 1, 1)).verdict == "undecided"
+
+
+# What would change a verdict --------------------------------------------------------------------------
+
+SPREAD = np.random.default_rng(3).normal(0, 1, 8)
+SPREAD -= SPREAD.mean()
+LAYERS = SPREAD + np.array([[-0.4], [0.3], [0.1]]) + np.random.default_rng(4).normal(0, 0.3, (3, 8))
+"""What each seed shows at three layers."""
+
+
+def part(mean, *, spread=SPREAD, **more):
+    return seeds(spread + mean, **more)
+
+
+def over_layers(mean):
+    """An effect at a chosen layer: what is seen at each layer moves with its mean."""
+    return part(mean, chosen=(2,) * 8, at_layers_LMS=(LAYERS + mean)[:, None])
+
+
+def judged(*, smallest=0.01, **parts):
+    return judge(parts, dict.fromkeys(parts, smallest), level=0.05)
+
+
+def bounds(found):
+    return found.supported_above, found.contradicted_below, found.equivalent_above, found.equivalent_below
+
+
+@pytest.mark.parametrize("of", [part, over_layers])
+@pytest.mark.parametrize("ways", [1, 3])
+@pytest.mark.parametrize("smallest", [0.01, 1.4, 4])
+def test_a_mean_beyond_a_bound_has_another_verdict_and_one_before_it_has_not(of, ways, smallest):
+    def verdict(mean):
+        return judged(smallest=smallest, **{f"part-{i}": of(mean) for i in range(ways)}).verdict
+
+    supported, contradicted, low, high = bounds(
+        judged(smallest=smallest, **{f"part-{i}": of(0.1) for i in range(ways)}).parts["part-0"]
+    )
+    assert contradicted < 0 < supported
+    step = 1e-6
+    assert verdict(supported + step) == "supported" != verdict(supported - step)
+    assert verdict(contradicted - step) == "contradicted" != verdict(contradicted + step)
+    if np.isfinite(low):
+        assert (verdict(low + step), verdict(high - step)) == ("equivalent", "equivalent")
+        assert "equivalent" not in (verdict(low - step), verdict(high + step))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_where_no_side_is_claimed_the_bound_holds_on_either_side_and_nothing_contradicts(sign):
+    found = judged(smallest=1, it=part(4, direction="either")).parts["it"]
+    assert np.isnan(found.contradicted_below)
+    for share, verdict in ((1.001, "supported"), (0.999, "undecided")):
+        mean = sign * share * found.supported_above
+        assert judged(smallest=1, it=part(mean, direction="either")).verdict == verdict
+
+
+def test_a_layer_that_seeds_choose_asks_for_more():
+    alone, chosen = (judged(it=of(0.1)).parts["it"] for of in (part, over_layers))
+    assert (
+        chosen.supported_above > alone.supported_above > 0 > alone.contradicted_below > chosen.contradicted_below
+    )
+
+
+def test_seeds_without_a_spread_have_no_bounds():
+    assert np.isnan(bounds(judged(it=part(1, spread=np.zeros(8))).parts["it"])).all()
+
+
+def test_to_decide_all_open_parts_takes_the_most_seeds_of_any():
+    found = judged(smallest=0.4, holds=part(9), wide=part(0.1), narrow=part(0.05, spread=SPREAD / 2))
+    each = {name: own.seeds_to_decide for name, own in found.parts.items()}
+    assert 8 < each["narrow"] < each["wide"] == found.seeds_to_decide
+    assert judged(smallest=0.4, holds=part(9)).seeds_to_decide is None
+    more_than_anybody_trains = judged(smallest=0.001, wide=part(0.1), narrow=part(0.0))
+    assert more_than_anybody_trains.seeds_to_decide is None
+
+
+def test_a_condition_that_surely_fails_is_not_mended_by_more_seeds():
+    def with_condition(mean):
+        return judged(smallest=0.4, learned=part(mean, condition=True, bounded=True), it=part(9))
+
+    assert with_condition(-9).seeds_to_decide is None
+    assert with_condition(0.2).seeds_to_decide > 8

@@ -95,3 +95,11 @@ def test_what_was_refused_is_known_to_be(tmp_path):
 def test_half_a_character_is_refused(tmp_path):
     (problem,) = read(tmp_path, 'a: "\\ud800"\n').problems
     assert problem.sentence == "this text holds half a character (a lone surrogate); write the character itself"
+
+
+def test_a_character_that_no_path_has_is_refused(tmp_path):
+    path = tmp_path / "spec.yaml"
+    path.write_text('name: "a\\0b"\n')
+    assert [str(problem) for problem in yamlfile.read(path).problems] == [
+        f"{path}:1:7: this text holds the character U+0000, which no name has; remove it"
+    ]

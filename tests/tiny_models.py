@@ -37,11 +37,7 @@ _BART = {
     "pad_token_id": 0,
     "decoder_start_token_id": 0,
 }
-_MAMBA = {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "num_hidden_layers": LAYERS, "state_size": 4}
-_HEADS = {"num_heads": 4, "head_dim": 8, "n_groups": 1}
-_RWKV = {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "num_hidden_layers": LAYERS, "context_length": POSITIONS}
 _DISTIL = {"vocab_size": VOCABULARY, "dim": WIDTH, "n_layers": LAYERS, "n_heads": 2, "hidden_dim": 32}
-_OPT = {k: v for k, v in _USUAL.items() if k != "intermediate_size"} | {"ffn_dim": 32}
 
 
 class Family(NamedTuple):
@@ -52,47 +48,19 @@ class Family(NamedTuple):
     settings: dict[str, Any]
     blocks: str
     """The blocks of the encoder, by the name of their list."""
-    norm: str | None = None
-    """The name of the final norm, if there is one."""
     longest: int | None = POSITIONS
-    returns: str = "before blocks"
-    """Whether its states are those before the blocks and that after all, or those after each and the norm's."""
 
 
 FAMILIES = {
     "bert": Family("Bert", _USUAL, "encoder.layer"),
     "roberta": Family("Roberta", _USUAL, "encoder.layer", longest=POSITIONS - 1),
-    "gpt2": Family("GPT2", _GPT, "h", "ln_f"),
-    "t5": Family("T5", _T5, "block", "final_layer_norm", longest=None),
-    "marian": Family("Marian", _BART, "layers"),
-    "bart": Family("Bart", _BART, "layers"),
-    "mbart": Family("MBart", _BART, "layers", "layer_norm"),
     "distilbert": Family("DistilBert", _DISTIL | {"max_position_embeddings": POSITIONS}, "transformer.layer"),
-    "albert": Family("Albert", _USUAL | {"embedding_size": 8}, "encoder.albert_layer_groups"),
     "electra": Family("Electra", _USUAL | {"embedding_size": 8}, "encoder.layer"),
-    "deberta-v2": Family(
-        "DebertaV2", _USUAL | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}, "encoder.layer"
-    ),
-    "mpnet": Family("MPNet", _USUAL, "encoder.layer", longest=POSITIONS - 2),
-    "opt": Family("OPT", _OPT, "decoder.layers", "decoder.final_layer_norm"),
-    "opt-projecting": Family(
-        "OPT", _OPT | {"word_embed_proj_dim": 8, "do_layer_norm_before": False}, "decoder.layers"
-    ),
-    "gpt-neox": Family("GPTNeoX", _USUAL, "layers", "final_layer_norm"),
-    "llama": Family("Llama", _USUAL, "layers", "norm"),
-    "modernbert": Family("ModernBert", _USUAL, "layers", "final_norm"),
-    "convbert": Family("ConvBert", _USUAL | {"embedding_size": WIDTH, "head_ratio": 1}, "encoder.layer"),
-    "clip_text_model": Family("CLIPText", _USUAL, "encoder.layers", "final_layer_norm"),
-    "mamba": Family("Mamba", _MAMBA, "layers", "norm_f", longest=None, returns="after blocks"),
-    "mamba2": Family("Mamba2", _MAMBA | _HEADS, "layers", "norm_f", longest=None, returns="after blocks"),
-    "falcon-mamba": Family("FalconMamba", _MAMBA, "layers", "norm_f", longest=None, returns="after blocks"),
-    "rwkv": Family("Rwkv", _RWKV | {"rescale_every": 2}, "blocks", "ln_out", returns="after blocks"),
-    "xlnet": Family(
-        "XLNet",
-        {"vocab_size": VOCABULARY, "d_model": WIDTH, "n_layer": LAYERS, "n_head": 2, "d_inner": 32},
-        "layer",
-        longest=None,
-    ),
+    "albert": Family("Albert", _USUAL | {"embedding_size": 8}, "encoder.albert_layer_groups"),
+    "gpt2": Family("GPT2", _GPT, "h"),
+    "t5": Family("T5", _T5, "block", longest=None),
+    "bart": Family("Bart", _BART, "layers"),
+    "marian": Family("Marian", _BART, "layers"),
 }
 
 

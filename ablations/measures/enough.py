@@ -15,11 +15,12 @@ from ablations.measures.settings import (
     TokenInformationSettings,
 )
 from ablations.measures.token_information import asked, require_enough
+from lightning_modules.config.objectives import Output
 from lightning_modules.data.tokens import Tokens
 
 
 def require_enough_text(
-    settings: MeasureSettings, sample: Sample, tokens: Tokens, *, hidden_size: int, objective: str
+    settings: MeasureSettings, sample: Sample, tokens: Tokens, *, hidden_size: int, output: Output
 ) -> None:
     """Refuse what measuring would refuse after the training, as far as the text and the width decide it.
 
@@ -30,7 +31,7 @@ def require_enough_text(
         case LayerChangeSettings() | RunDistanceSettings():
             require_tokens(len(sample), hidden_size, measure=settings.kind)
         case TokenInformationSettings():
-            require_enough(asked(sample, settings, objective), sample, settings)
+            require_enough(asked(sample, settings, output), sample, settings)
         case NeighboursSettings():
             require_occurrences(sample, settings)
         case PicturesSettings():

@@ -31,8 +31,6 @@ from lightning_modules.sight import visible_in
 from lightning_modules.vocabulary import PAD
 
 SENTENCES_AT_ONCE = 128
-WITHOUT_ATTENTION = ("skip_gram", "naive_bidirectional_lm")
-"""Objectives whose encoder has no layers, or none that attend to a token in one way."""
 
 
 class Chosen(NamedTuple):
@@ -64,7 +62,7 @@ def group_influence(
     objective: Objective, split: Split, sample: Sample, by: Grouping, *, sentences: int
 ) -> Iterator[dict[str, Any]]:
     """The rows of one kind of groups."""
-    if objective.run.objective.kind in WITHOUT_ATTENTION:
+    if not objective.run.objective.has_one_attention:
         raise MeasureError(
             f"influence hides a token from attention, but {objective.run.objective.kind} has no layers of one "
             f"attention; leave the measure out, or give the arm a spec of its own."

@@ -15,6 +15,7 @@ from ablations.measures.information import most_frequent, require_fitting, small
 from ablations.measures.matrices import to_device
 from ablations.measures.sample import Sample, is_text_token
 from ablations.measures.settings import TokenInformationSettings
+from lightning_modules.config.objectives import Output
 from lightning_modules.randomness import derive, uniforms
 
 READINGS = 6
@@ -28,9 +29,6 @@ TOKENS_PER_CLUSTER = 10
 
 HIDDEN = 0.15
 """Share of the tokens that are shown as others in one reading; in all of them together 90%."""
-
-PREDICTED = {"causal_lm": "next", "masked_lm": "hidden", "mixture": "hidden"}
-"""What is the output of which objective; the others have none that a token has one of."""
 
 StatesOf = Callable[[NDArray[np.int64]], list[NDArray[np.float32]]]
 """The states of all occurrences of a sample where these ids, one for each, are shown in their places."""
@@ -62,7 +60,7 @@ def information_rows(
     sample: Sample,
     settings: TokenInformationSettings,
     *,
-    objective: str | None = None,
+    output: Output = None,
     states_of: StatesOf | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Rows of the plug-in and the cross-fitted estimate, by layer, of what `settings.about` asks for.
@@ -70,13 +68,13 @@ def information_rows(
     No group is the input token; the others are `previous token`, `next token`, `output label` and `shown token`.
 
     Args:
-        objective: what the encoder has learned; without it there is no output.
+        output: which token the encoder's output predicts; None leaves rows about the output away.
         states_of: reads the text with other tokens in place of some, for masked LM's output.
 
     Raises:
         MeasureError: too few tokens for the clusters.
     """
-    questions = asked(sample, settings, objective)
+    questions = asked(sample, settings, output)
     require_enough(questions, sample, settings)
     unseen_LND = None
     if any(question.hidden for question in questions):
@@ -106,7 +104,7 @@ def information_rows(
                 }
 
 
-def asked(sample: Sample, settings: TokenInformationSettings, objective: str | None) -> list[Asked]:
+def asked(sample: Sample, settings: TokenInformationSettings, output: Output) -> list[Asked]:
     """What is asked of which occurrences: those of the `types` most frequent labels, equally many for each
     question, from the start of the text.
 
@@ -121,7 +119,7 @@ def asked(sample: Sample, settings: TokenInformationSettings, objective: str | N
         unseen.append(Asked("output label", place_N, sample.token_N[place_N], hidden=True))
         unseen.append(Asked("shown token", place_N, shown_N, hidden=True))
     for about in settings.about:
-        match about, PREDICTED.get(objective or ""):
+        match about, output:
             case "input", _:
                 questions.append(Asked(None, np.arange(len(sample)), sample.token_N))
             case "previous", _:
@@ -147,14 +145,14 @@ def asked(sample: Sample, settings: TokenInformationSettings, objective: str | N
     ]
 
 
-def clusters_within(sample: Sample, settings: TokenInformationSettings, objective: str | None = None) -> int:
+def clusters_within(sample: Sample, settings: TokenInformationSettings, output: Output = None) -> int:
     """As many clusters as leave ten tokens to each in either half of the sentences; at least 2, and at most those
     of the settings.
 
     Raises:
         MeasureError: the text has no two sentences, or no token that is asked for.
     """
-    fewest = min(_smaller_halves(asked(sample, settings, objective), sample))
+    fewest = min(_smaller_halves(asked(sample, settings, output), sample))
     return max(2, min(settings.clusters, fewest // TOKENS_PER_CLUSTER))
 
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ablations.tasks import built_in
@@ -18,6 +17,7 @@ from ablations.tasks.entity_tags import is_entity_tag
 from ablations.tasks.settings import PartSettings
 from ablations.wording import shown
 from lightning_modules.data.halves import half_of
+from lightning_modules.data.readers import parquet_table
 from lightning_modules.errors import DataError
 from lightning_modules.randomness import derive, uniforms
 
@@ -132,20 +132,15 @@ def _rows(task: Task, split: Split, data_root: Path) -> Iterator[dict[str, Any]]
 
 
 def _table(task: Task, place: Path, columns: list[str]) -> list[dict[str, Any]]:
-    try:
-        with pq.ParquetFile(place) as file:
-            there = file.schema_arrow.names
-            if missing := [name for name in columns if name not in there]:
-                raise DataError(
-                    f"task {task.name}: {place} has no column {missing[0]!r}, only {', '.join(map(repr, there))}; "
-                    f"copy the file again, or leave the task out."
-                )
-            rows: list[dict[str, Any]] = file.read(columns).to_pylist()
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise DataError(
-            f"task {task.name}: {place} cannot be read as parquet: {reason}; copy it again."
-        ) from error
+    def check(schema: pa.Schema) -> None:
+        if missing := [name for name in columns if name not in schema.names]:
+            raise DataError(
+                f"task {task.name}: {place} has no column {missing[0]!r}, only "
+                f"{', '.join(map(repr, schema.names))}; copy the file again, or leave the task out."
+            )
+
+    damaged = f"task {task.name}: {place} cannot be read as parquet"
+    rows = parquet_table(place, columns, check, damaged=damaged, remedy="copy it again")
     holds = _held(task)
     for number, row in enumerate(rows, start=1):
         if (empty := next((name for name in columns if row[name] is None), None)) is not None:

@@ -1,6 +1,7 @@
 """From an encoder and the settings of one task to rows of scores."""
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -127,9 +128,14 @@ def _baselines(settings: BaselinesSettings, source: Source) -> tuple[Row, ...]:
     return tuple(baseline_rows(settings, splits))
 
 
-@lru_cache(maxsize=len(SPLITS))
 def _examples(name: str, split: Split, source: Source) -> Examples:
-    """Kept until another task comes, as several measures ask for the same."""
+    """Return the examples in lists of the caller's own, which no other measure holds."""
+    return deepcopy(_kept_examples(name, split, source))
+
+
+@lru_cache(maxsize=len(SPLITS))
+def _kept_examples(name: str, split: Split, source: Source) -> Examples:
+    """Read the examples, which are kept until another task comes, as several measures ask for the same."""
     return read_examples(TASKS[name], split, data_root=source.data_root, language_seed=source.language_seed)
 
 

@@ -16,7 +16,7 @@ from lightning_modules.config.objectives import (
     SkipGramSettings,
     TranslationSettings,
 )
-from lightning_modules.config.run import RunSettings
+from lightning_modules.config.run import RunSettings, operations_per_token, parameters
 from lightning_modules.config.settings import Settings
 from lightning_modules.config.training import PAIR_FORMATS, InputFormat, TrainingSettings
 from lightning_modules.config.word_order import WordOrder
@@ -45,4 +45,6 @@ __all__ = [
     "TranslationSettings",
     "WordOrder",
     "contradictions",
+    "operations_per_token",
+    "parameters",
 ]

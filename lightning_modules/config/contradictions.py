@@ -68,7 +68,7 @@ def _input_format(run: RunSettings) -> Iterator[Contradiction]:
     name = run.training.input_format
     if name == "sentences":
         return
-    if run.objective.kind in ("translation", "skip_gram"):
+    if run.objective.reads_sentences_alone:
         yield (
             ("training", "input_format"),
             f"must be sentences for {run.objective.kind}, which reads one sentence at a time, but is {name}; "

@@ -1,16 +1,46 @@
-"""What an encoder is trained to do."""
+"""Objectives: the settings of each, and the facts about it that other parts ask for. No torch."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field
 
 from lightning_modules.config.encoder import DecoderSettings, EncoderSettings, Sees
 from lightning_modules.config.masking import MaskingSettings
+from lightning_modules.config.operations import (
+    attention_parameters,
+    binary_head_parameters,
+    block_parameters,
+    block_weights,
+    encoder_parameters,
+    encoder_weights,
+    prediction_head_parameters,
+    vocabulary_weights,
+)
 from lightning_modules.config.settings import Settings
+
+Output = Literal["next", "hidden"] | None
+"""Which token the output at a position predicts: the next one, or the hidden one at that position. None if no
+output belongs to a token that is read."""
+
+Predicted = Literal["selected", "next", "text", "target", "pairs"]
+"""What an objective predicts: tokens that the masking selects, the token after each token, tokens of the text that
+are not special, tokens of the translation, or pairs of words."""
 
 
 class ObjectiveSettings(Settings):
-    """Base of all objectives."""
+    """Base of all objectives: their common settings, and facts with the defaults that most share."""
+
+    output: ClassVar[Output] = None
+    """Which token the output at a position predicts; an objective that has one gives sentences a probability."""
+    has_layers: ClassVar[bool] = True
+    """Whether there are layers above the embeddings."""
+    has_one_attention: ClassVar[bool] = True
+    """Whether each layer has one attention, which a token can be hidden from."""
+    reads_sentences_alone: ClassVar[bool] = False
+    """Whether it reads one sentence at a time, so that no input format joins several."""
+    stock_class: ClassVar[str | None] = None
+    """The class of transformers that loads an exported run; a BertModel holds the encoder alone."""
 
     kind: str
     sees: Sees = "both_sides"
@@ -18,6 +48,33 @@ class ObjectiveSettings(Settings):
     that take away a part of the context and nothing else."""
     window: int = Field(2, ge=1)
     """With `sees: window`: how many tokens on either side a token may attend to, itself besides."""
+
+    @property
+    def predictions(self) -> Mapping[Predicted, float]:
+        """How many tokens of each sort are predicted, as a share of all of that sort."""
+        raise NotImplementedError
+
+    def weights_per_token(
+        self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
+    ) -> float:
+        """Return the weights of matrices that a source token meets in training, a mean over all steps.
+
+        The head, and what of the last block is no key or value, count at predicted positions only, as a share of
+        all tokens, special ones included.
+
+        Args:
+            pairs: predicted pairs of words for each token, where these were counted.
+        """
+        raise NotImplementedError
+
+    def parameters(self, encoder: EncoderSettings, *, vocab_size: int, max_length: int, segments: bool) -> int:
+        """Return the trained numbers of the whole module, with heads, generator and decoder."""
+        shared = encoder_parameters(encoder, vocab_size=vocab_size, max_length=max_length, segments=segments)
+        return shared + self.own_parameters(encoder, vocab_size=vocab_size, max_length=max_length)
+
+    def own_parameters(self, encoder: EncoderSettings, *, vocab_size: int, max_length: int) -> int:
+        """Return the trained numbers besides the encoder's: those of a prediction head."""
+        return prediction_head_parameters(encoder, vocab_size)
 
 
 class MaskedLMSettings(ObjectiveSettings):
@@ -29,6 +86,24 @@ class MaskedLMSettings(ObjectiveSettings):
     """A second loss on pairs of segments: is the second the next one or from another document (Devlin et al.
     2019), are the two in order or swapped (Lan et al. 2020). Needs a pair format of `training.input_format`."""
 
+    output: ClassVar[Output] = "hidden"
+    stock_class: ClassVar[str | None] = "BertForMaskedLM"
+
+    @property
+    def predictions(self) -> Mapping[Predicted, float]:
+        return {"selected": 1.0}
+
+    def weights_per_token(
+        self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
+    ) -> float:
+        predicted = self.masking.mean_predicted(max_steps)
+        blocks = encoder_weights(encoder, read=self.masking.mean_showings(max_steps), predicted=predicted)
+        return blocks + predicted * vocabulary_weights(encoder, vocab_size)
+
+    def own_parameters(self, encoder: EncoderSettings, *, vocab_size: int, max_length: int) -> int:
+        binary_head = 0 if self.pair_loss == "none" else binary_head_parameters(encoder)
+        return prediction_head_parameters(encoder, vocab_size) + binary_head
+
 
 class CausalLMSettings(ObjectiveSettings):
     """Predict each token from those before it."""
@@ -39,6 +114,18 @@ class CausalLMSettings(ObjectiveSettings):
     token_dropout: float = Field(0.0, ge=0, lt=1)
     """Share of the input tokens that is shown as a random one; what is predicted stays (Voita et al. 2019)."""
 
+    output: ClassVar[Output] = "next"
+    stock_class: ClassVar[str | None] = "BertLMHeadModel"
+
+    @property
+    def predictions(self) -> Mapping[Predicted, float]:
+        return {"next": 1.0}
+
+    def weights_per_token(
+        self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
+    ) -> float:
+        return encoder_weights(encoder) + vocabulary_weights(encoder, vocab_size)
+
 
 class TranslationSettings(ObjectiveSettings):
     """Encode a sentence, decode its translation; only the encoder is analysed (Voita et al. 2019)."""
@@ -47,6 +134,27 @@ class TranslationSettings(ObjectiveSettings):
     decoder: DecoderSettings = DecoderSettings()
     token_dropout: float = Field(0.0, ge=0, lt=1)
     """Share of the source tokens that is shown as a random one; the translation stays (Voita et al. 2019)."""
+
+    reads_sentences_alone: ClassVar[bool] = True
+    stock_class: ClassVar[str | None] = "BertModel"
+
+    @property
+    def predictions(self) -> Mapping[Predicted, float]:
+        return {"target": 1.0}
+
+    def weights_per_token(
+        self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
+    ) -> float:
+        """Return the weights of encoder and decoder; a translation counts as long as its source."""
+        width = encoder.hidden_size
+        decoder = self.decoder.num_hidden_layers * (block_weights(encoder) + 4 * width * width)
+        return encoder_weights(encoder) + decoder + width * vocab_size
+
+    def own_parameters(self, encoder: EncoderSettings, *, vocab_size: int, max_length: int) -> int:
+        width = encoder.hidden_size
+        embeddings = vocab_size * width + max_length * width + 2 * width
+        block = block_parameters(encoder) + attention_parameters(encoder)
+        return embeddings + self.decoder.num_hidden_layers * block
 
 
 class MixtureSettings(ObjectiveSettings):
@@ -59,6 +167,19 @@ class MixtureSettings(ObjectiveSettings):
     loss beside that of the others."""
     sees: Literal["both_sides"] = "both_sides"
     """What the tokens of masked sentences may attend to, and those of any text that is only read."""
+
+    output: ClassVar[Output] = "hidden"
+    stock_class: ClassVar[str | None] = "BertForMaskedLM"
+
+    @property
+    def predictions(self) -> Mapping[Predicted, float]:
+        return {"next": self.causal, "selected": 1 - self.causal}
+
+    def weights_per_token(
+        self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
+    ) -> float:
+        predicted = self.causal + (1 - self.causal) * self.masking.mean_ratio(max_steps)
+        return encoder_weights(encoder, predicted=predicted) + predicted * vocabulary_weights(encoder, vocab_size)
 
 
 class GeneratorSettings(Settings):
@@ -98,6 +219,35 @@ class ReplacedTokenSettings(ObjectiveSettings):
     """Of the encoder's loss beside the generator's; 50 for `replaced` unless given, whose loss is small, else
     1."""
 
+    stock_class: ClassVar[str | None] = "BertModel"
+
+    @property
+    def predictions(self) -> Mapping[Predicted, float]:
+        return {"text": 1.0} if self.loss_on == "all" else {"selected": 1.0}
+
+    def weights_per_token(
+        self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
+    ) -> float:
+        width, ratio = encoder.hidden_size, self.masking.mean_ratio(max_steps)
+        judged = 1.0 if self.loss_on == "all" else ratio
+        head = vocabulary_weights(encoder, vocab_size) if self.predict == "original" else width * width
+        shape = generator_shape(encoder, self.generator)
+        generator = width * shape.hidden_size + encoder_weights(shape, predicted=ratio)
+        generator += ratio * width * (shape.hidden_size + vocab_size)
+        return encoder_weights(encoder, predicted=judged) + judged * head + generator
+
+    def own_parameters(self, encoder: EncoderSettings, *, vocab_size: int, max_length: int) -> int:
+        width, shape = encoder.hidden_size, generator_shape(encoder, self.generator)
+        narrow = shape.hidden_size
+        generator = (width + 1) * narrow + shape.num_hidden_layers * block_parameters(shape)
+        generator += (narrow + 1) * width + 2 * width + vocab_size + (2 * narrow if shape.norm == "pre" else 0)
+        head = (
+            binary_head_parameters(encoder)
+            if self.predict == "replaced"
+            else prediction_head_parameters(encoder, vocab_size)
+        )
+        return generator + head
+
 
 class PermutationLMSettings(ObjectiveSettings):
     """Predict each token from those before it in a random order of the sentence (XLNet, Yang et al. 2019)."""
@@ -108,6 +258,18 @@ class PermutationLMSettings(ObjectiveSettings):
     sees: Literal["both_sides"] = "both_sides"
     """What a token of text that is only read may attend to."""
 
+    stock_class: ClassVar[str | None] = "BertForMaskedLM"
+
+    @property
+    def predictions(self) -> Mapping[Predicted, float]:
+        return {"text": self.predict}
+
+    def weights_per_token(
+        self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
+    ) -> float:
+        blocks = encoder_weights(encoder, read=1 + self.predict, predicted=self.predict)
+        return blocks + self.predict * vocabulary_weights(encoder, vocab_size)
+
 
 class NaiveBidirectionalLMSettings(ObjectiveSettings):
     """Predict every token from both sides without hiding any: a forward and a backward stream that each leave
@@ -115,6 +277,17 @@ class NaiveBidirectionalLMSettings(ObjectiveSettings):
 
     kind: Literal["naive_bidirectional_lm"]
     sees: Literal["both_sides"] = "both_sides"
+
+    has_one_attention: ClassVar[bool] = False
+
+    @property
+    def predictions(self) -> Mapping[Predicted, float]:
+        return {"text": 1.0}
+
+    def weights_per_token(
+        self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
+    ) -> float:
+        return 2 * encoder_weights(encoder) + vocabulary_weights(encoder, vocab_size)
 
 
 class SkipGramSettings(ObjectiveSettings):
@@ -131,6 +304,26 @@ class SkipGramSettings(ObjectiveSettings):
     """Frequency above which occurrences of a token are left out, with probability 1 - sqrt(subsample / frequency);
     null keeps all."""
 
+    has_layers: ClassVar[bool] = False
+    has_one_attention: ClassVar[bool] = False
+    reads_sentences_alone: ClassVar[bool] = True
+
+    @property
+    def predictions(self) -> Mapping[Predicted, float]:
+        return {"pairs": 1.0}
+
+    def weights_per_token(
+        self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
+    ) -> float:
+        """Return the weights of all pairs of a token: unless counted, as many as a text without sentence ends has
+        of which nothing is left out. Real texts have a third to a half of it."""
+        pairs = self.window + 1 if pairs is None else pairs
+        return pairs * (1 + self.negatives) * encoder.hidden_size
+
+    def parameters(self, encoder: EncoderSettings, *, vocab_size: int, max_length: int, segments: bool) -> int:
+        """Return the trained numbers of the two tables of embeddings."""
+        return 2 * vocab_size * encoder.hidden_size
+
 
 Objective = Annotated[
     MaskedLMSettings
@@ -143,3 +336,6 @@ Objective = Annotated[
     | SkipGramSettings,
     Field(discriminator="kind"),
 ]
+
+OBJECTIVES: tuple[type[ObjectiveSettings], ...] = get_args(get_args(Objective)[0])
+"""The settings class of each objective."""

@@ -6,7 +6,7 @@ from lightning_modules.config.data import Data
 from lightning_modules.config.encoder import EncoderSettings
 from lightning_modules.config.objectives import Objective
 from lightning_modules.config.settings import Settings
-from lightning_modules.config.training import TrainingSettings
+from lightning_modules.config.training import PAIR_FORMATS, TrainingSettings
 
 
 class RunSettings(Settings):
@@ -18,3 +18,28 @@ class RunSettings(Settings):
     training: TrainingSettings = TrainingSettings()
     seed: int = Field(ge=0)
     """Initial weights, data order and corruption each get a seed of their own from this one."""
+
+
+def operations_per_token(run: RunSettings, *, pairs: float | None = None) -> float:
+    """Return the floating-point operations of training for each real source token.
+
+    Each weight of a matrix that a token meets (`weights_per_token`) counts six. Heads with one output and the
+    products of attention are left out; these are T / (6 D) of a block in sequences of T tokens at width D: 8% of
+    128 tokens at 256, a third at 64. Nothing that only a slow implementation would do is counted.
+
+    Args:
+        pairs: predicted pairs of words for each token, where the text was counted (`subsampling.pairs_per_token`).
+    """
+    return 6.0 * run.objective.weights_per_token(
+        run.encoder, vocab_size=run.data.vocab_size, max_steps=run.training.max_steps, pairs=pairs
+    )
+
+
+def parameters(run: RunSettings) -> int:
+    """Return the trained numbers of the whole module, heads, generator and decoder included."""
+    return run.objective.parameters(
+        run.encoder,
+        vocab_size=run.data.vocab_size,
+        max_length=run.data.max_length,
+        segments=run.training.input_format in PAIR_FORMATS,
+    )

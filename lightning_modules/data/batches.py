@@ -225,7 +225,7 @@ def level(
     """The row of each sequence after swaps that make the fullest row of targets shorter, as all have its length.
 
     Each swap is the one that helps most, between the fullest row and another, without more than `capacity` source
-    tokens in either; until there is none. Of a batch's target places they save a tenth (benchmarks/README.md).
+    tokens in either; until there is none. Of a batch's target places they save a tenth (benchmarks/LOG.md).
     """
     row_Q = row_Q.copy()
     source_B, target_B = np.bincount(row_Q, source_Q), np.bincount(row_Q, target_Q)

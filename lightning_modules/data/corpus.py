@@ -19,6 +19,7 @@ from lightning_modules.data import hub
 from lightning_modules.data.halves import half_of
 from lightning_modules.data.readers import ENDINGS, Cells, Columns, Source, check_head, file_source, format_of
 from lightning_modules.errors import DataError
+from lightning_modules.files import sha256
 
 SplitName = Literal["train", "validation", "test"]
 SPLITS: tuple[SplitName, ...] = ("train", "validation", "test")
@@ -269,7 +270,7 @@ def content_address(settings: Data, data_root: Path) -> str:
     if isinstance(settings, FilesData):
         for split in SPLITS:
             paths = [data_root / name for name in getattr(settings, split)]
-            content[split] = [(format_of(path), path.suffix.lower() == ".gz", _sha256(path)) for path in paths]
+            content[split] = [(format_of(path), path.suffix.lower() == ".gz", sha256(path)) for path in paths]
         content |= settings.model_dump(include={"text", "target", "document"})
     elif isinstance(settings, HubData):
         folder = hub.local_folder(settings, data_root)
@@ -284,18 +285,4 @@ def content_address(settings: Data, data_root: Path) -> str:
 def _folder(folder: Path) -> list[tuple[str, str]]:
     """Name and hash of every file that `datasets` could read: hidden ones it does not."""
     names: Iterable[Path] = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
-    return sorted(
-        (n.as_posix(), _sha256(folder / n)) for n in names if not any(p.startswith(".") for p in n.parts)
-    )
-
-
-def _sha256(path: Path) -> str:
-    status = path.stat()
-    return _hashed(path, status.st_ino, status.st_size, status.st_mtime_ns)
-
-
-@functools.lru_cache(maxsize=4096)
-def _hashed(path: Path, inode: int, size: int, mtime_ns: int) -> str:
-    """The hash of a file's bytes, computed again when inode, size or time of change differ."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return sorted((n.as_posix(), sha256(folder / n)) for n in names if not any(p.startswith(".") for p in n.parts))

@@ -133,6 +133,34 @@ def cell(row: dict[str, Any], setting: str, name: str | None, where: str) -> Any
     raise column_error(where, setting, name, names)
 
 
+def text_columns(path: Path) -> list[str]:
+    """Return the columns that hold text, by the file's schema, first line or first object; `a.b` inside column a.
+
+    Raises:
+        DataError: the beginning of the file cannot be read.
+    """
+    ending, lines = format_of(path), (line for _, line in numbered_lines(path))
+    try:
+        if ending == ".parquet":
+            with pq.ParquetFile(path) as file:
+                return [field.name for field in _flat_schema(file) if _is_text(field.type)]
+        if ending != ".jsonl":
+            return next(csv.reader(lines, delimiter="\t" if ending == ".tsv" else ","), [])
+        row = json.loads(next(filter(str.strip, lines), "{}"))
+        parts = [(outer, part) for outer, part in row.items() if isinstance(part, dict)]
+        inner = [(f"{outer}.{name}", value) for outer, part in parts for name, value in part.items()]
+        return [name for name, value in [*row.items(), *inner] if isinstance(value, str)]
+    except DataError:
+        raise
+    except (OSError, ValueError, AttributeError, csv.Error, pa.ArrowException) as error:
+        raise DataError(f"{path} cannot be read ({_reason(error)}); make or copy it again.") from error
+
+
+def _reason(error: Exception) -> str:
+    """Return the first line of a library's message, as part of another sentence."""
+    return str(error).strip().partition("\n")[0].rstrip(".")
+
+
 # Text formats ----------------------------------------------------------------------------------------
 
 
@@ -240,8 +268,29 @@ def _parquet(path: Path) -> pq.ParquetFile:
 
 
 def _damaged_parquet(path: Path, error: Exception) -> DataError:
-    reason = str(error).splitlines()[0].rstrip(".")
-    return DataError(f"{path} cannot be read as parquet: {reason}; make or copy it again.")
+    return DataError(f"{path} cannot be read as parquet: {_reason(error)}; make or copy it again.")
+
+
+def parquet_table(
+    path: Path, names: Sequence[str], check: Callable[[pa.Schema], None], *, damaged: str, remedy: str
+) -> list[dict[str, Any]]:
+    """Read whole columns of a parquet file, a mapping a row.
+
+    Args:
+        check: raises a DataError for a schema that does not fit.
+        damaged: the beginning of the sentence about a file that cannot be read.
+        remedy: the end of this sentence.
+
+    Raises:
+        DataError: the file is damaged, or its schema does not fit.
+    """
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            check(file.schema_arrow)
+            rows: list[dict[str, Any]] = file.read(list(names)).to_pylist()
+            return rows
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{damaged}: {_reason(error)}; {remedy}.") from error
 
 
 def _flat_schema(file: pq.ParquetFile) -> pa.Schema:

@@ -37,7 +37,7 @@ def train(texts: Iterable[str], vocab_size: int, *, what: str) -> Tokenizer:
         what: name of the text in the error, such as "data.text".
 
     Raises:
-        DataError: the text has too few different words for so many pieces.
+        DataError: the text has too few different words for so many pieces, or too many different bytes for so few.
     """
     learner = _tokenizer(BPE(unk_token=SPECIAL_TOKENS[UNKNOWN]))
     learner.train_from_iterator(
@@ -46,10 +46,16 @@ def train(texts: Iterable[str], vocab_size: int, *, what: str) -> Tokenizer:
     # The trainer registers the special tokens so that they are found in text; the model alone does not know
     # them as such.
     trained = _tokenizer(learner.model)
-    if trained.get_vocab_size() != vocab_size:
+    size = trained.get_vocab_size()
+    if size > vocab_size:
+        raise DataError(
+            f"{what}: a vocabulary of {vocab_size:,} sub-words is wanted, but the special tokens and the "
+            f"different bytes of the training text are {size:,} already; raise data.vocab_size to at least that."
+        )
+    if size < vocab_size:
         raise DataError(
             f"{what}: a vocabulary of {vocab_size:,} sub-words is wanted, but the training text has only "
-            f"{trained.get_vocab_size():,}; lower data.vocab_size to at most that or give more text."
+            f"{size:,}; lower data.vocab_size to at most that or give more text."
         )
     assert [trained.id_to_token(i) for i in range(FIRST_WORD_ID)] == list(SPECIAL_TOKENS)
     return trained

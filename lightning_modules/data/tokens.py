@@ -29,7 +29,7 @@ from lightning_modules.config import Data
 from lightning_modules.data.corpus import content_address, open_corpus
 from lightning_modules.data.tokenising import write_tokens
 from lightning_modules.errors import DataError, FilesError
-from lightning_modules.files import explained, locked, read_json, synced, write_json
+from lightning_modules.files import explained, locked, make_folder, read_json, synced, write_json
 
 FORMAT = 1
 """Counts up whenever the same text and settings give other files."""
@@ -150,8 +150,7 @@ def prepare(
     name = _address(settings, content)
     folder = store / name
     if not folder.exists():
-        with explained(store):
-            store.mkdir(parents=True, exist_ok=True)
+        make_folder(store)
         waiting = functools.partial(say, f"Waiting for another process that makes the token store {folder}.")
         with locked(store / f".{name}.lock", waiting=waiting):
             if not folder.exists():

@@ -8,12 +8,13 @@ from 1) and `deprels`.
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lightning_modules.data.conllu import Line, conllu_sentences
+from lightning_modules.data.readers import parquet_table
 from lightning_modules.errors import DataError
 
 ENDINGS = (".conllu", ".conllu.gz", ".parquet")
@@ -48,11 +49,15 @@ def read_treebank(path: Path) -> list[LabelledSentence]:
     Raises:
         DataError: missing, damaged, malformed or empty; names the line or row.
     """
-    if not path.exists():
-        raise DataError(f"{path} does not exist, expected a treebank; correct the path.")
-    if path.is_dir() or not path.name.lower().endswith(ENDINGS):
+    try:
+        is_folder = S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        raise DataError(f"{path} does not exist, expected a treebank; correct the path.") from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}; correct the path.") from error
+    if is_folder or not path.name.lower().endswith(ENDINGS):
         raise DataError(
-            f"{path} is {'a folder' if path.is_dir() else 'no treebank by its ending'}, expected a file that ends "
+            f"{path} is {'a folder' if is_folder else 'no treebank by its ending'}, expected a file that ends "
             f"in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}; name, convert or rename the file."
         )
     sentences = list((_of_parquet if path.suffix.lower() == ".parquet" else _of_conllu)(path))
@@ -171,18 +176,17 @@ def parquet_rows(path: Path, names: Sequence[str], *, where: str = "") -> Iterat
     Raises:
         DataError: damaged; a column is missing or of another type; the lists of a row do not suit each other.
     """
-    try:
-        with pq.ParquetFile(path) as file:
-            for name in names:
-                _check_column(path, where, name, names, file.schema_arrow)
-            table = file.read(list(names))
-            columns = [table.column(name).to_pylist() for name in names]
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise DataError(f"{path} cannot be read as parquet{where}: {reason}; make or copy it again.") from error
-    for number, row in enumerate(zip(*columns, strict=True), start=1):
-        words = row[names.index("tokens")]
-        for name, values in zip(names, row, strict=True):
+
+    def check(schema: pa.Schema) -> None:
+        for name in names:
+            _check_column(path, where, name, names, schema)
+
+    damaged = f"{path} cannot be read as parquet{where}"
+    rows = parquet_table(path, names, check, damaged=damaged, remedy="make or copy it again")
+    for number, row in enumerate(rows, start=1):
+        words = row["tokens"]
+        for name in names:
+            values = row[name]
             if name in ("text", "tokens"):
                 continue
             if words is None or values is None or len(words) != len(values) or None in words or None in values:
@@ -190,7 +194,7 @@ def parquet_rows(path: Path, names: Sequence[str], *, where: str = "") -> Iterat
                     f"{path}, row {number}: expected a {_ENTRIES[name]} in {name} for every word in tokens"
                     f"{where}; correct or remove the row."
                 )
-        yield row
+        yield tuple(row[name] for name in names)
 
 
 def _check_column(path: Path, where: str, name: str, names: Sequence[str], schema: pa.Schema) -> None:
