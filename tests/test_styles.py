@@ -8,7 +8,7 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
 from ablations import results
-from reports.by_setting import by_setting
+from reports.by_setting import SettingMarks, by_setting
 from reports.figures import token_information
 from reports.styles import (
     COLOURS,
@@ -128,14 +128,15 @@ def test_dots_show_them_all(number):
     arms = [*FIXED_STYLES, *(f"arm{i}" for i in range(number - len(FIXED_STYLES)))]
     point = {"line": "", "mean": 1.0, "low": None, "high": None, "floor": np.nan}
     along = {"numeric": True, "logarithmic": False, "places": list(range(number)), "reference": None, "label": "x"}
-    panel = {
-        "points": [point | {"arm": arm, "x": place} for place, arm in enumerate(arms)],
-        "runs": [{"arm": arm, "value": 1.0} for arm in arms],
-        "along": along | {"values": list(map(str, range(number)))},
-        "floor": "",
-        "axis_label": "y",
-    }
-    ax = by_setting(panel, ax=Figure().subplots(), arms=arms)
+    marks = SettingMarks(
+        axis_label="y",
+        floor="",
+        along=along | {"values": list(map(str, range(number)))},
+        points=[point | {"arm": arm, "x": place} for place, arm in enumerate(arms)],
+        runs=[{"arm": arm, "value": 1.0} for arm in arms],
+        styles=arm_styles(arms),
+    )
+    ax = by_setting(marks, ax=Figure().subplots())
     dots = [line for line in ax.lines if line.get_gid() == "mean"]
     assert len({(to_hex(dot.get_color()), dot.get_marker()) for dot in dots}) == len(dots) == number
     assert all(dot.get_markersize() == mark_points(dot.get_marker()) for dot in dots)
