@@ -332,7 +332,7 @@ def test_a_page_of_few_figures_has_no_contents(tmp_path):
 def test_what_is_folded_needs_no_script_and_what_is_not_is_in_sight(shown, twin):
     panels = [panel for figure in twin["figures"] for panel in figure["panels"]]
     assert not shown.foreign
-    assert len([1 for _, a in shown.tags if a.get("role") == "img"]) == len(panels)
+    assert len(shown.images) == len(panels)
     parts = {(panel["measure"], panel["part"]): panel["folded"] for panel in panels if panel["part"]}
     summaries = [data for tag, data in shown.texts if tag == "summary"]
     for (_, part), folded in parts.items():
