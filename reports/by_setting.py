@@ -5,18 +5,19 @@ What is drawn can be found again by its gid: `mean`, `interval`, `seed`, `join`,
 
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.transforms import ScaledTranslation
+from pandas import DataFrame
 
 from reports.figures import shown_name
 from reports.lines import fit_values, where_beyond, write_above
 from reports.numbers import is_absent
-from reports.styles import LINES, arm_styles, mark_points
+from reports.styles import LINES, Style, mark_points
 
 SEED_POINTS = 5.5
 """How far right of a mark its seeds stand, in points."""
@@ -30,18 +31,42 @@ AXIS_LETTERS = 48
 GREY = "0.45"
 
 
-def by_setting(panel: Mapping[str, Any], *, ax: Axes, arms: Sequence[str]) -> Axes:
-    """The mean of each arm with its 95% t interval at its value of the setting, and each seed.
+class SettingMarks(NamedTuple):
+    """What a figure of a score by a setting draws."""
+
+    axis_label: str
+    """Of the score."""
+    floor: str
+    """What the data of the chance floor are, in a few words."""
+    along: Mapping[str, Any]
+    """The axis of the setting: `setting, label, numeric, logarithmic, places, values, reference`."""
+    points: list[dict[str, Any]]
+    """The mean of each arm; the untrained encoder has no `x`."""
+    runs: list[dict[str, Any]]
+    """The score of each run."""
+    styles: Mapping[str, Style]
+    """By arm."""
+
+    def entry(self) -> dict[str, Any]:
+        """Return it as plain data, without how it looks."""
+        return {name: value for name, value in self._asdict().items() if name != "styles"}
+
+
+def runs_by_setting(drawn: SettingMarks, *, score: str) -> DataFrame:
+    """Return the runs as rows of a CSV: the arm's value of the setting, the score of the run and its floor."""
+    at = {point["arm"]: {name: point[name] for name in ("at", "line")} for point in drawn.points}
+    setting = drawn.along["setting"]
+    return DataFrame([{"setting": setting, **at[run["arm"]], "score": score, **run} for run in drawn.runs])
+
+
+def by_setting(drawn: SettingMarks, *, ax: Axes) -> Axes:
+    """Draw the mean of each arm with its 95% t interval at its value of the setting, and each seed.
 
     A number stands where it belongs, names stand side by side. Arms look as in every figure of the experiment;
     those of one line are joined where they are numbers, or where there are several lines.
-
-    Args:
-        panel: as `setting_figures` describes it.
-        arms: the experiment's, in its order.
     """
-    styles, along = arm_styles(arms), panel["along"]
-    points = [point for point in panel["points"] if point["x"] is not None]
+    along = drawn.along
+    points = [point for point in drawn.points if point["x"] is not None]
     lines = list(dict.fromkeys(point["line"] for point in points))
     apart = LINE_POINTS[along["numeric"]]
     handles = []
@@ -52,10 +77,10 @@ def by_setting(panel: Mapping[str, Any], *, ax: Axes, arms: Sequence[str]) -> Ax
                 own, ax=ax, right=right, look=LINES[i % len(LINES)], label=line if len(lines) > 1 else ""
             )
         for point in own:
-            _draw_arm(point, panel["runs"], ax=ax, right=right, style=styles[point["arm"]])
-    handles += _draw_levels(panel, points, ax=ax)
+            _draw_arm(point, drawn.runs, ax=ax, right=right, style=drawn.styles[point["arm"]])
+    handles += _draw_levels(drawn, points, ax=ax)
     _label_places(along, ax=ax)
-    ax.set_ylabel(panel["axis_label"])
+    ax.set_ylabel(drawn.axis_label)
     if handles:
         ax.legend(handles=handles, frameon=False, fontsize="small")
     sns.despine(ax=ax)
@@ -112,18 +137,18 @@ def _moved(ax: Axes, points: float) -> Any:
     return ax.transData + ScaledTranslation(points / 72, 0, figure.dpi_scale_trans)
 
 
-def _draw_levels(panel: Mapping[str, Any], points: Sequence[Mapping[str, Any]], *, ax: Axes) -> list[Line2D]:
+def _draw_levels(marks: SettingMarks, points: Sequence[Mapping[str, Any]], *, ax: Axes) -> list[Line2D]:
     """The chance floor and the untrained encoder, where they leave the arms readable; else their numbers above."""
     drawn = {point["arm"] for point in points}
-    values = np.array([run["value"] for run in panel["runs"] if run["arm"] in drawn], float)
+    values = np.array([run["value"] for run in marks.runs if run["arm"] in drawn], float)
     bands = np.array(
         [point[end] for point in points for end in ("low", "high") if not is_absent(point[end])], float
     )
     places = sorted({point["x"] for point in points})
     floors = [_mean_floor(points, place) for place in places]
-    untrained = [point["mean"] for point in panel["points"] if point["x"] is None]
+    untrained = [point["mean"] for point in marks.points if point["x"] is None]
     levels = {
-        "floor": (f"chance floor ({panel['floor']})", [floor for floor in floors if np.isfinite(floor)]),
+        "floor": (f"chance floor ({marks.floor})", [floor for floor in floors if np.isfinite(floor)]),
         "untrained": ("untrained", untrained),
     }
     inside: list[str] = []

@@ -1,6 +1,6 @@
 """What a page says, as plain data: the same for HTML and JSON."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pandas import DataFrame
@@ -12,7 +12,7 @@ from reports.factors import factors
 from reports.folder import Experiment, Run
 from reports.joined import joined
 from reports.numbers import is_absent, several
-from reports.panels import figures
+from reports.panels import PageFigure, figures
 from reports.score_tables import score_tables
 from reports.statistics import gain, last_step, mean_interval
 from reports.summary import grouped, notices, summary
@@ -42,8 +42,13 @@ MEASURED = ("loss", "gain", "perplexity", "bleu", "chrf", "next_sentence", "sent
 NO_MEAN = {"mean": None, "low": None, "high": None, "seeds": 0}
 
 
-def content(judged: Judged) -> dict[str, Any]:
-    """Everything the page shows, in its order; absent numbers are None or NaN."""
+def content(judged: Judged, shown: Sequence[PageFigure]) -> dict[str, Any]:
+    """Everything the page shows, in its order; absent numbers are None or NaN.
+
+    Args:
+        judged: the experiment with its claims judged.
+        shown: its figures, as `page_figures` gives them.
+    """
     experiment = judged.experiment
     plan, table = experiment.plan, experiment.table
     runs = _runs(experiment)
@@ -58,12 +63,19 @@ def content(judged: Judged) -> dict[str, Any]:
         "runs": runs,
         "arms": arms,
         "corruptions": corruptions(table, arms=plan.arms),
-        "figures": figures(table, arms=plan.arms, factors=factors(experiment), quick=experiment.quick),
+        "figures": [figure.entry() for figure in shown],
         "tasks": score_tables(table, arms=plan.arms, quick=experiment.quick),
         "joined": joined(table, runs),
         "claims": judged.entries,
         "spec": experiment.spec,
     }
+
+
+def page_figures(experiment: Experiment) -> list[PageFigure]:
+    """Return the figures of an experiment's page."""
+    return figures(
+        experiment.table, arms=experiment.plan.arms, factors=factors(experiment), quick=experiment.quick
+    )
 
 
 def _runs(experiment: Experiment) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from pandas import DataFrame
 from ablations.errors import ResultsError
 from reports.axes import Axis, common_steps, is_about, own_axis, placed
 from reports.metrics import CCA_MEASURES, TASK_MEASURES
-from reports.statistics import bands, gain, last_step
+from reports.statistics import gain, last_step
 
 TRAINED_GAIN = 0.5
 """Nats over a guess without context below which a model's layers say little about its objective."""
@@ -143,23 +143,18 @@ def with_columns(table: DataFrame) -> DataFrame:
 
 
 def curves(
-    table: DataFrame,
-    *,
-    measure: str,
-    metric: str,
-    arms: Sequence[str] | None = None,
-    group: str | None = None,
-    axis: Axis | None = None,
+    rows: DataFrame, summary: DataFrame, gains: Mapping[str, float], *, arms: Sequence[str] | None = None
 ) -> list[Curve]:
-    """What to know about each arm with such rows, in the order of `arms`, the others after them.
+    """What to know about each arm of rows of `choose`, in the order of `arms`, the others after them.
 
-    Raises:
-        ResultsError: as `choose`.
+    Args:
+        rows: of one metric, with the column `line`, which is the arm.
+        summary: `bands` of these rows.
+        gains: those of `learned`.
+        arms: the experiment's.
     """
-    rows = choose(table, measure=measure, metric=metric, group=group, axis=axis)
-    drawn, gains = bands(rows, line="arm"), learned(table)
     return [
-        curve(rows[rows["arm"] == arm], gains, band=str(drawn.loc[drawn["arm"] == arm, "band"].max()))
+        curve(rows[rows["arm"] == arm], gains, band=str(summary.loc[summary["line"] == arm, "band"].max()))
         for arm in order(rows, arms)
     ]
 

@@ -12,8 +12,8 @@ from reports.figures import label_layers, shown_name
 from reports.lines import Line, Look, draw_lines
 from reports.metrics import axis_label, named
 from reports.numbers import several
-from reports.statistics import last_step
-from reports.styles import arm_styles, pair_style, seeds_style
+from reports.statistics import bands, last_step
+from reports.styles import Style, arm_styles, pair_style, seeds_style
 
 MOST_ARMS = 4
 """Arms of which all pairs are drawn; with more, only those with the first arm."""
@@ -118,19 +118,50 @@ def run_distance(table: DataFrame, *, ax: Axes, metric: str = "pwcca", arms: Seq
     Raises:
         ResultsError: the table has no such rows, or lacks a column.
     """
+    return draw_pairs(pair_lines(table, metric=metric, arms=arms), ax=ax)
+
+
+class PairLines(NamedTuple):
+    """What a figure with a line a pair of arms draws: one metric, selected once."""
+
+    metric: str
+    pairs: list[Pair]
+    """Those that have a line."""
+    rows: DataFrame
+    """Of all pairs, those of `choose_pairs`."""
+    units: DataFrame
+    """Of the drawn pairs, one value a unit: `one_a_unit`."""
+    summary: DataFrame
+    """The `bands` of the units."""
+    styles: dict[str, Style]
+    """By arm."""
+
+
+def pair_lines(table: DataFrame, *, metric: str, arms: Sequence[str] | None = None) -> PairLines:
+    """Select what `run_distance` draws, with the same arguments.
+
+    Raises:
+        ResultsError: the table has no such rows, or lacks a column.
+    """
     rows = choose_pairs(table, metric=metric, arms=arms)
     pairs = drawn_pairs(rows, arms)
-    rows = one_a_unit(rows[rows["line"].isin([pair.name for pair in pairs])])
+    units = one_a_unit(rows[rows["line"].isin([pair.name for pair in pairs])])
     styles = arm_styles([*dict.fromkeys([*(arms or ()), *(arm for pair in pairs for arm in pair)])])
+    return PairLines(metric, pairs, rows, units, bands(units, line="line"), styles)
+
+
+def draw_pairs(drawn: PairLines, *, ax: Axes) -> Axes:
+    """Draw what `pair_lines` selected."""
     lines = []
-    for pair in pairs:
-        first, second = (styles[arm] for arm in pair)
+    for pair in drawn.pairs:
+        first, second = (drawn.styles[arm] for arm in pair)
         style = seeds_style(first) if pair.first == pair.second else pair_style(first, second)
-        lines.append(Line(pair.name, shown_name(f"{pair.name} ({_counted(rows, pair)})"), style))
-    look = Look(named("run_distance", metric).floor, opacity=0.55, seeds=False, own_floors=False, bars=True)
-    draw_lines(rows, lines, ax=ax, look=look)
-    label_layers(ax, rows["x"].tolist(), leads=False)
-    ax.set_ylabel(axis_label("run_distance", metric))
+        lines.append(Line(pair.name, shown_name(f"{pair.name} ({_counted(drawn.units, pair)})"), style))
+    floor = named("run_distance", drawn.metric).floor
+    look = Look(floor, opacity=0.55, seeds=False, own_floors=False, bars=True)
+    draw_lines(drawn.units, drawn.summary, lines, ax=ax, look=look)
+    label_layers(ax, drawn.units["x"].tolist(), leads=False)
+    ax.set_ylabel(axis_label("run_distance", drawn.metric))
     return ax
 
 

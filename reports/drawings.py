@@ -1,27 +1,21 @@
 """Panels as files: the picture as SVG, and the rows it shows as CSV."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
-from pandas import DataFrame
 
-from ablations.results import COLUMNS
 from reports import svg
-from reports.after_norm import after_norm
-from reports.by_setting import by_setting
-from reports.curves import choose
-from reports.distances import choose_pairs, run_distance
-from reports.figures import by_arm, shown_name
-from reports.groups import by_group, choose_groups
-from reports.maps import choose_steps, map_table, over_training
-from reports.panels_by_setting import runs_by_setting
-from reports.panels_within_arms import MOST_PANELS
-from reports.pictures import choose_picture, picture
+from reports.by_setting import SettingMarks, by_setting
+from reports.distances import PairLines, draw_pairs
+from reports.figures import ArmLines, draw_arms, shown_name
+from reports.groups import GroupLines, draw_groups
+from reports.maps import StepMap, draw_map
+from reports.panel import Panel
+from reports.pictures import Cloud, draw_picture
 
 PANEL_INCHES = 4.8, 3.5
 """Width and height of a panel above its legend: on a phone its text is about as large as the page's."""
@@ -45,45 +39,46 @@ class Drawing(NamedTuple):
     csv: str
 
 
-def draw(table: DataFrame, panel: dict[str, Any], *, arms: Sequence[str]) -> Drawing:
-    """The panel's picture, its legend below it, and the rows it shows.
-
-    Args:
-        panel: as `figures` describes it.
-        arms: the experiment's, in its order.
-    """
+def draw(panel: Panel) -> Drawing:
+    """Draw a panel as an image, its legend below it, and write its data."""
     with sns.axes_style("ticks"), sns.plotting_context("paper", font_scale=1.1):
         figure = Figure(figsize=PANEL_INCHES, layout="constrained")
-        if panel.get("arms") is not None and panel["kind"] == "arms":
-            table = table[table["arm"].isin(panel["arms"])]
-        if panel["kind"] == "pictures":
-            return _picture(table, panel, figure)
-        if panel["kind"] == "settings":
-            return _by_setting(panel, figure, arms=arms)
-        ax, rows = _drawn(table, panel, ax=figure.subplots(), arms=arms)
-        title = ax.get_title(loc="left")
-        height = PANEL_INCHES[1] + TITLE_INCHES * len(title.splitlines())
-        legend = ax.get_legend()
-        if legend is not None:
-            height += LEGEND_LINE_INCHES * _moved_below(ax, legend, columns=panel["kind"] == "groups")
-        figure.set_figheight(height)
-        return _rendered(figure, panel, rows)
+        match panel.content:
+            case Cloud():
+                _picture(panel.content, figure)
+            case SettingMarks():
+                _by_setting(panel.content, figure)
+            case _:
+                _lines_or_map(panel.content, figure)
+        return Drawing(svg=svg.render(figure, name=panel.id, title=panel.title), csv=panel.csv_text())
 
 
-def _rendered(figure: Figure, panel: dict[str, Any], rows: DataFrame) -> Drawing:
-    drawn = svg.render(figure, name=panel["id"], title=panel["title"])
-    return Drawing(svg=drawn, csv=rows[list(COLUMNS)].to_csv(index=False, lineterminator="\n"))
+def _lines_or_map(content: ArmLines | PairLines | GroupLines | StepMap, figure: Figure) -> None:
+    ax = figure.subplots()
+    match content:
+        case ArmLines():
+            draw_arms(content, ax=ax)
+        case PairLines():
+            draw_pairs(content, ax=ax)
+        case GroupLines():
+            draw_groups(content, ax=ax)
+        case StepMap():
+            draw_map(content, ax=ax)
+    height = PANEL_INCHES[1] + TITLE_INCHES * len(ax.get_title(loc="left").splitlines())
+    legend = ax.get_legend()
+    if legend is not None:
+        height += LEGEND_LINE_INCHES * _moved_below(ax, legend, columns=isinstance(content, GroupLines))
+    figure.set_figheight(height)
 
 
-def _picture(table: DataFrame, panel: dict[str, Any], figure: Figure) -> Drawing:
+def _picture(content: Cloud, figure: Figure) -> None:
     """Frames in two columns, the arm above, the legend below."""
-    rows = choose_picture(table, arm=panel["arm"])
-    layers = rows["layer"].nunique()
+    layers = content.points["layer"].nunique()
     axes = figure.subplots(-(-layers // 2), 2, squeeze=False).ravel().tolist()
     for unused in axes[layers:]:
         unused.remove()
-    picture(table, axes=axes[:layers], arm=panel["arm"], by=panel["metric"])
-    figure.suptitle(shown_name(panel["arm"]), x=0.02, ha="left", fontsize="medium")
+    draw_picture(content, axes=axes[:layers])
+    figure.suptitle(shown_name(content.arm), x=0.02, ha="left", fontsize="medium")
     first = axes[0].get_legend()
     assert first is not None
     handles, labels = axes[0].get_legend_handles_labels()
@@ -93,12 +88,11 @@ def _picture(table: DataFrame, panel: dict[str, Any], figure: Figure) -> Drawing
     figure.set_figheight(
         FRAME_INCHES * -(-layers // 2) + LEGEND_LINE_INCHES * -(-len(labels) // beside) + TITLE_INCHES
     )
-    return _rendered(figure, panel, rows)
 
 
-def _by_setting(panel: dict[str, Any], figure: Figure, *, arms: Sequence[str]) -> Drawing:
-    """A mark an arm, the legend below the names under the axis, and a row a run."""
-    ax = by_setting(panel, ax=figure.subplots(), arms=arms)
+def _by_setting(content: SettingMarks, figure: Figure) -> None:
+    """A mark an arm, the legend below the names under the axis."""
+    ax = by_setting(content, ax=figure.subplots())
     names = max(label.get_text().count("\n") for label in ax.get_xticklabels())
     above = sum(text.get_text().count("\n") + 1 for text in ax.texts)
     legend, lines = ax.get_legend(), 0
@@ -108,30 +102,6 @@ def _by_setting(panel: dict[str, Any], figure: Figure, *, arms: Sequence[str]) -
         lines = sum(label.count("\n") + 1 for label in labels)
         figure.legend(handles, labels, loc="outside lower left", frameon=False, fontsize="small")
     figure.set_figheight(PANEL_INCHES[1] + LEGEND_LINE_INCHES * (lines + names + max(0, above - 1)))
-    drawn = svg.render(figure, name=panel["id"], title=panel["title"])
-    return Drawing(svg=drawn, csv=runs_by_setting(panel).to_csv(index=False, lineterminator="\n"))
-
-
-def _drawn(table: DataFrame, panel: dict[str, Any], *, ax: Axes, arms: Sequence[str]) -> tuple[Axes, DataFrame]:
-    """The panel's axes, and its rows."""
-    chosen = {"measure": panel["measure"], "metric": panel["metric"]}
-    if panel["kind"] == "pairs":
-        rows = choose_pairs(table, metric=panel["metric"], arms=arms)
-        return run_distance(table, ax=ax, metric=panel["metric"], arms=arms), rows
-    if panel["kind"] == "groups":
-        rows = choose_groups(table, family=panel["family"], **chosen)
-        some = [arm for arm in arms if arm in set(rows["arm"])][:MOST_PANELS]
-        by_group(table, ax=ax, arm=panel["arm"], family=panel["family"], arms=some, **chosen)
-        return ax, rows[rows["arm"] == panel["arm"]]
-    if panel["kind"] == "maps":
-        table, arms = map_table(table, arms=arms, **chosen)
-        over_training(table, ax=ax, arm=panel["arm"], arms=arms, group=panel["group"], **chosen)
-        return ax, choose_steps(table, arm=panel["arm"], group=panel["group"], **chosen)
-    chosen |= {"group": panel["group"], "axis": panel["axis"]}
-    by_arm(table, ax=ax, arms=arms, **chosen)
-    rows, axis = choose(table, **chosen), chosen.pop("axis")
-    after = after_norm(table, **chosen) if axis is None else rows[:0]
-    return ax, pd.concat([rows, after]) if len(after) else rows
 
 
 def _moved_below(ax: Axes, legend: Legend, *, columns: bool) -> int:

@@ -11,17 +11,19 @@ Raises, all of them:
 
 from collections.abc import Sequence
 from textwrap import wrap
+from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from pandas import DataFrame
 
 from reports.after_norm import after_norm, mark_after_norm
 from reports.axes import AXES, Axis, own_axis
-from reports.curves import Curve, choose, curves, order
+from reports.curves import Curve, choose, curves, learned, order
 from reports.lines import Line, Look, draw_lines
 from reports.metrics import axis_label, leads_on, named, task_axis_label
 from reports.numbers import count, number
-from reports.styles import arm_styles
+from reports.statistics import bands
+from reports.styles import Style, arm_styles
 
 LEGEND_LETTERS = 52
 """Longest line of a legend; arms of a grid have long names."""
@@ -77,21 +79,64 @@ def by_arm(
     axis: Axis | None = None,
 ) -> Axes:
     """Any metric of one run, a line an arm, by layer unless the measure or `axis` says otherwise."""
+    return draw_arms(arm_lines(table, measure=measure, metric=metric, arms=arms, group=group, axis=axis), ax=ax)
+
+
+class ArmLines(NamedTuple):
+    """What a figure with a line an arm draws: one metric, selected once."""
+
+    measure: str
+    metric: str
+    group: str | None
+    axis: Axis | None
+    rows: DataFrame
+    """Those of `choose`, with the arm in the column `line`."""
+    summary: DataFrame
+    """The `bands` of these rows."""
+    curves: list[Curve]
+    after: DataFrame
+    """The rows after a final norm."""
+    styles: dict[str, Style]
+    """By arm."""
+
+
+def arm_lines(
+    table: DataFrame,
+    *,
+    measure: str,
+    metric: str,
+    arms: Sequence[str] | None = None,
+    group: str | None = None,
+    axis: Axis | None = None,
+) -> ArmLines:
+    """Select what `by_arm` draws, with the same arguments.
+
+    Raises:
+        ResultsError: the table has no such rows, lacks a column, or has several values for one seed.
+    """
     rows = choose(table, measure=measure, metric=metric, group=group, axis=axis)
-    styles = arm_styles([*dict.fromkeys([*(arms or ()), *order(table, arms)])])
-    lines = [
-        Line(curve.arm, arm_label(curve), styles[curve.arm])
-        for curve in curves(table, measure=measure, metric=metric, arms=arms, group=group, axis=axis)
-    ]
+    rows = rows.assign(line=rows["arm"])
+    summary = bands(rows, line="line")
+    return ArmLines(
+        *(measure, metric, group, axis, rows, summary),
+        curves=curves(rows, summary, learned(table), arms=arms),
+        after=after_norm(table, measure=measure, metric=metric, group=group),
+        styles=arm_styles([*dict.fromkeys([*(arms or ()), *order(table, arms)])]),
+    )
+
+
+def draw_arms(drawn: ArmLines, *, ax: Axes) -> Axes:
+    """Draw what `arm_lines` selected."""
+    measure, metric, group, axis, rows, summary, known, after, styles = drawn
+    lines = [Line(curve.arm, arm_label(curve), styles[curve.arm]) for curve in known]
     along = axis or own_axis(measure)
     look = Look(named(measure, metric).floor, every=along == "layer")
-    draw_lines(rows.assign(line=rows["arm"]), lines, ax=ax, look=look)
+    draw_lines(rows, summary, lines, ax=ax, look=look)
     if along == "layer":
         label_layers(ax, rows["x"].tolist(), leads=leads_on(measure, metric))
     else:
         ax.set_xlabel(AXES[along].label)
     if axis is None and along == "layer":
-        after = after_norm(table, measure=measure, metric=metric, group=group)
         mark_after_norm(after, ax=ax, styles=styles, place=int(rows["x"].max()) + 1)
     if axis in ("step", "examples"):
         spread_out(ax, rows["x"].astype(int).tolist())

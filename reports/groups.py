@@ -1,16 +1,17 @@
 """Figures with a line for each group of tokens of one arm: frequency ranks, parts of speech."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.font_manager import FontProperties
 from pandas import DataFrame
 
-from reports.curves import curve, learned, require, rows_of
+from reports.curves import Curve, curve, learned, require, rows_of
 from reports.figures import arm_label, label_layers, shown_name, title_above
 from reports.lines import Line, Look, draw_lines
 from reports.metrics import axis_label, leads_on, named
-from reports.statistics import last_step
+from reports.statistics import bands, last_step
 from reports.styles import group_styles
 
 FAMILIES = {"rank": "frequency rank", "tag": "part of speech"}
@@ -46,21 +47,60 @@ def by_group(
         ResultsError: the arm has no such rows, the table lacks a column, or a seed has several values for a point.
     """
     rows = choose_groups(table, measure=measure, metric=metric, family=family)
-    own = require(rows[rows["arm"] == arm], table, f"{measure} {metric} of {arm}", family, by="layer")
-    kept = rows if arms is None else rows[rows["arm"].isin([arm, *arms])]
-    styles = group_styles(own["group"].unique().tolist())
-    lines = [Line(_line(arm, group), shown_name(group_label(group)), style) for group, style in styles.items()]
-    kept = kept.assign(line=[_line(*names) for names in zip(kept["arm"], kept["group"], strict=True)])
+    require(rows[rows["arm"] == arm], table, f"{measure} {metric} of {arm}", family, by="layer")
+    kept = group_lines(rows if arms is None else rows[rows["arm"].isin([arm, *arms])], learned(table), family)
+    return draw_groups(kept[arm], ax=ax)
+
+
+class GroupLines(NamedTuple):
+    """What a figure with a line a group of tokens draws of one arm."""
+
+    family: str
+    own: DataFrame
+    """The rows of the arm."""
+    lines: dict[str, str]
+    """The groups in the order of the legend, by what they are called in the column `line`."""
+    curve: Curve
+    rows: DataFrame
+    """Of all arms that the axis fits, each group of an arm being one `line`."""
+    summary: DataFrame
+    """The `bands` of these rows, once for all arms."""
+
+
+def group_lines(rows: DataFrame, gains: Mapping[str, float], family: str) -> dict[str, GroupLines]:
+    """Return what is drawn of each arm; the axes of all of them are the same.
+
+    Args:
+        rows: those of `choose_groups`, of the arms that are to be compared.
+        gains: those of `learned`.
+        family: the first word of the groups' names.
+    """
+    rows = rows.assign(line=[_line(*names) for names in zip(rows["arm"], rows["group"], strict=True)])
+    summary = bands(rows, line="line")
+    found = {}
+    for arm in rows["arm"].unique().tolist():
+        own = rows[rows["arm"] == arm]
+        lines = {_line(arm, group): group for group in groups_in_order(own["group"].unique().tolist())}
+        band = str(summary.loc[summary["line"].isin(lines.keys()), "band"].max())
+        found[arm] = GroupLines(family, own, lines, curve(own, gains, band=band), rows, summary)
+    return found
+
+
+def draw_groups(drawn: GroupLines, *, ax: Axes) -> Axes:
+    """Draw what `group_lines` has of one arm."""
+    measure, metric = drawn.own[["measure", "metric"]].iloc[0]
+    styles = group_styles(list(drawn.lines.values()))
+    lines = [Line(line, shown_name(group_label(group)), styles[group]) for line, group in drawn.lines.items()]
     # Shuffled rows are the same chance for all groups; the tokens beside those of a group are its own.
     own_floors = measure == "influence"
     look = Look(named(measure, metric).floor, opacity=0.1, seeds=False, own_floors=own_floors, brief=True)
-    draw_lines(kept, lines, ax=ax, look=look)
+    draw_lines(drawn.rows, drawn.summary, lines, ax=ax, look=look)
     legend = ax.get_legend()
     assert legend is not None
-    legend.set_title(FAMILIES.get(family, family), prop=FontProperties(size="small"))
-    label_layers(ax, own["x"].tolist(), leads=leads_on(measure, metric))
+    legend.set_title(FAMILIES.get(drawn.family, drawn.family), prop=FontProperties(size="small"))
+    label_layers(ax, drawn.own["x"].tolist(), leads=leads_on(measure, metric))
     ax.set_ylabel(axis_label(measure, metric))
-    title_above(ax, arm_label(curve(own, learned(table))))
+    title_above(ax, arm_label(drawn.curve))
     return ax
 
 

@@ -13,7 +13,6 @@ from matplotlib.lines import Line2D
 from pandas import DataFrame, Series
 
 from reports.numbers import number
-from reports.statistics import bands
 from reports.styles import Style, mark_points
 
 LEAST_HEIGHT = 0.4
@@ -60,16 +59,16 @@ class Look(NamedTuple):
     """Whether the legend leaves out what the floor's data are."""
 
 
-def draw_lines(rows: DataFrame, lines: Sequence[Line], *, ax: Axes, look: Look) -> None:
+def draw_lines(rows: DataFrame, summary: DataFrame, lines: Sequence[Line], *, ax: Axes, look: Look) -> None:
     """Means, bands, seeds and floors of the lines, and their legend.
 
     Args:
-        rows: as `bands` reads them, and `floor`. The axis fits all of them, also those of lines not drawn.
-
-    Raises:
-        ResultsError: a seed has two values for one point.
+        rows: each seed's values, and `floor`. The axis fits all of them, also those of lines not drawn.
+        summary: `bands` of these rows.
+        lines: those to draw.
+        ax: where to draw.
+        look: what is drawn besides means.
     """
-    summary = bands(rows, line="line")
     whole = list(range(int(rows["x"].min()), int(rows["x"].max()) + 1))
     handles = []
     beside = np.linspace(-ASIDE, ASIDE, len(lines)) if look.bars and len(lines) > 1 else np.zeros(len(lines))

@@ -1,6 +1,7 @@
 """Figures over training: layers by steps, the colour is the value, one map an arm."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib import colormaps
@@ -9,7 +10,7 @@ from pandas import DataFrame
 
 from ablations.errors import ResultsError
 from reports.axes import FEWEST_STEPS
-from reports.curves import curve, learned, order, rows_of
+from reports.curves import Curve, curve, learned, order, rows_of
 from reports.distances import pairs_over_training
 from reports.figures import TICK_LETTERS, arm_label, thinned
 from reports.metrics import axis_label, leads_on
@@ -60,16 +61,46 @@ def grid(rows: DataFrame) -> DataFrame:
     return rows.groupby(["x", "step"])["value"].mean().unstack("step").sort_index().sort_index(axis=1)
 
 
-def mapped_arms(
+class StepMap(NamedTuple):
+    """The map of one arm, or of one pair of arms."""
+
+    measure: str
+    metric: str
+    group: str | None
+    rows: DataFrame
+    """Those of `choose_steps`."""
+    means: DataFrame
+    """Its cells: the `grid` of these rows."""
+    ends: tuple[float, float]
+    """The values of the first and the last colour, the same for all arms of a metric."""
+    curve: Curve
+
+
+def step_maps(
     table: DataFrame, *, measure: str, metric: str, arms: Sequence[str] | None = None, group: str | None = None
-) -> list[str]:
-    """The arms with enough steps for a map, in their order."""
-    found = []
-    for arm in order(table, arms):
-        rows = choose_steps(table, measure=measure, metric=metric, arm=arm, group=group)
-        if rows["step"].nunique() >= FEWEST_STEPS:
-            found.append(arm)
-    return found
+) -> dict[str, StepMap]:
+    """The map of each arm with enough steps for one, in their order.
+
+    Raises:
+        ResultsError: the table lacks a column, or a seed has several values for one cell.
+    """
+    every = {
+        arm: choose_steps(table, measure=measure, metric=metric, arm=arm, group=group)
+        for arm in order(table, arms)
+    }
+    chosen = {arm: rows for arm, rows in every.items() if rows["step"].nunique() >= FEWEST_STEPS}
+    grids = {arm: grid(rows) for arm, rows in chosen.items()}
+    values = np.concatenate([np.empty(0), *(cells.to_numpy(float).ravel() for cells in grids.values())])
+    values = values[np.isfinite(values)]
+    ends = (float(values.min()), float(values.max())) if values.size else (0.0, 1.0)
+    gains = learned(table) if chosen else {}
+    return {
+        arm: StepMap(
+            *(measure, metric, group, rows, grids[arm], ends),
+            curve=curve(rows, gains, band="seeds" if rows["seed"].nunique() > 1 else ""),
+        )
+        for arm, rows in chosen.items()
+    }
 
 
 def over_training(
@@ -89,20 +120,18 @@ def over_training(
     Raises:
         ResultsError: the arm has fewer than three steps, the table lacks a column, or a seed has several values.
     """
-    grids = {
-        other: grid(choose_steps(table, measure=measure, metric=metric, arm=other, group=group))
-        for other in mapped_arms(table, measure=measure, metric=metric, arms=arms, group=group)
-    }
-    if arm not in grids:
+    maps = step_maps(table, measure=measure, metric=metric, arms=arms, group=group)
+    if arm not in maps:
         raise ResultsError(
             f"a map needs {measure} {metric} at {FEWEST_STEPS} steps or more in each seed, and {arm} has fewer; "
             "measure all checkpoints (`checkpoints: all`)."
         )
-    rows = choose_steps(table, measure=measure, metric=metric, arm=arm, group=group)
-    own = grids[arm]
-    values = np.concatenate([other.to_numpy(float).ravel() for other in grids.values()])
-    values = values[np.isfinite(values)]
-    ends = (values.min(), values.max()) if values.size else (0.0, 1.0)
+    return draw_map(maps[arm], ax=ax)
+
+
+def draw_map(drawn: StepMap, *, ax: Axes) -> Axes:
+    """Draw one of `step_maps`."""
+    measure, metric, own, ends = drawn.measure, drawn.metric, drawn.means, drawn.ends
     mesh = ax.pcolormesh(
         np.arange(own.shape[1] + 1) - 0.5,
         np.arange(own.shape[0] + 1) - 0.5,
@@ -118,11 +147,11 @@ def over_training(
     )
     ax.set_facecolor("0.85")  # of cells without a number
     _label(ax, own, leads=leads_on(measure, metric))
-    bar = ax.figure.colorbar(mesh, ax=ax, label=axis_label(measure, metric, group))
+    bar = ax.figure.colorbar(mesh, ax=ax, label=axis_label(measure, metric, drawn.group))
     bar.outline.set_visible(False)
     assert bar.solids is not None
     bar.solids.set(edgecolor="face", linewidth=0.4)
-    ax.set_title(arm_label(curve(rows, learned(table))), loc="left", fontsize="medium")
+    ax.set_title(arm_label(drawn.curve), loc="left", fontsize="medium")
     return ax
 
 

@@ -21,7 +21,7 @@ from reports import folder as experiment_folder
 from reports.claim_entries import claim_entries
 from reports.claim_plots import draw_claim
 from reports.claims import Judged, judge_claims
-from reports.content import content
+from reports.content import content, page_figures
 from reports.descriptions import axis_head, place
 from reports.drawings import Drawing, draw
 from reports.freshness import digest
@@ -49,15 +49,14 @@ def write(folder: Path, judged: Judged | None = None) -> Path:
         ResultsError: a file of the experiment is damaged or plan.json missing, or the page cannot be written.
     """
     judged = judge_claims(experiment_folder.read(folder)) if judged is None else judged
-    experiment = judged.experiment
-    said = content(judged) | {"made_from": digest(folder)}
+    figures = page_figures(judged.experiment)
+    said = content(judged, figures) | {"made_from": digest(folder)}
     said["claims"] = claim_entries(judged.claims, said)
     drawn: dict[str, Drawing] = {}
     files: dict[str, str] = {}
-    for figure in said["figures"]:
-        for panel in figure["panels"]:
-            drawn[panel["name"]] = made = draw(experiment.table, panel, arms=experiment.plan.arms)
-            files |= {panel["svg"]: made.svg, panel["csv"]: made.csv}
+    for panel in (panel for figure in figures for panel in figure.panels):
+        drawn[panel.name] = made = draw(panel)
+        files |= {panel.svg: made.svg, panel.csv: made.csv}
     for entry in said["claims"]:
         if entry["plot"]:
             drawn[entry["id"]] = made = draw_claim(entry)

@@ -1,19 +1,21 @@
 """Panels that compare arms: a line an arm, or a line a pair of arms."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 from pandas import DataFrame
 
-from reports.after_norm import after_norm, note_after_norm
+from reports.after_norm import note_after_norm
 from reports.axes import FEWEST_STEPS, common_steps, is_about, own_axis
-from reports.curves import Curve, choose, curve, curves, learned, order, with_columns
+from reports.curves import Curve, curve, learned, order, with_columns
 from reports.descriptions import lines_in_words
-from reports.distances import MOST_ARMS, MOST_BESIDE_FIRST, Pair, choose_pairs, drawn_pairs, one_a_unit
+from reports.distances import MOST_ARMS, MOST_BESIDE_FIRST, Pair, pair_lines
 from reports.figure_text import FigureText, Shown
+from reports.figures import arm_lines
 from reports.numbers import listed
-from reports.panel import Panel, blank_panel, facts, points_of, rows_shown
+from reports.panel import Panel, facts, facts_of, points_of, rows_shown, title_of
 from reports.task_names import are_whole, in_order
 
 MOST_TASKS = 12
@@ -43,8 +45,8 @@ def arm_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[s
         own = shown._replace(about=task)
         if not shown.folded and i >= TASKS_IN_SIGHT:
             own = own._replace(folded=True, part=f"{shown.part}, further tasks" if shown.part else "Further tasks")
-        panel = _arm_panel(table, text, own, arms=arms, place=i)
-        yield panel | {"title": f"{panel['title']}, {task}", "notes": [tasks_note(tasks, shown)]}
+        note = tasks_note(tasks, shown)
+        yield replace(_arm_panel(table, text, own, arms=arms, place=i, more=f", {task}"), notes=(note,))
 
 
 def _by_depth(
@@ -58,13 +60,9 @@ def _by_depth(
         yield _arm_panel(table, text, shown, arms=arms)
         return
     alike = [arm for arm in arms if arm not in others]
-    panel = _arm_panel(table[table["arm"].isin(alike)], text, shown, arms=alike)
-    yield panel | {"arms": alike}
-    panel = _arm_panel(table[table["arm"].isin(others)], text, shown, arms=others)
-    names = {
-        key: panel[key].replace(panel["name"], f"{panel['name']}-other_depths") for key in ("name", "svg", "csv")
-    }
-    yield panel | names | {"arms": others, "title": f"{panel['title']}, encoders of another depth"}
+    yield _arm_panel(table, text, shown, arms=arms, some=alike)
+    more, suffix = ", encoders of another depth", "-other_depths"
+    yield _arm_panel(table, text, shown, arms=arms, some=others, more=more, suffix=suffix)
 
 
 def _tasks(rows: DataFrame, shown: Shown) -> list[str]:
@@ -87,49 +85,69 @@ def tasks_note(tasks: list[str], shown: Shown) -> str:
     return f"Only the first {MOST_TASKS} tasks{of} have panels; in results.parquet alone: {named}."
 
 
-def _arm_panel(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str], place: int = 0) -> Panel:
-    measure, metric, group, axis = shown.measure, shown.metric, shown.about, shown.axis
-    chosen = choose(table, measure=measure, metric=metric, group=group, axis=axis)
-    known = curves(table, measure=measure, metric=metric, arms=arms, group=group, axis=axis)
-    points = points_of(chosen, shown, line="arm", names=[curve.arm for curve in known])
-    panel = blank_panel(text, shown, place=place)
-    after = after_norm(table, measure=measure, metric=metric, group=group)
-    return panel | {
-        "notes": [note_after_norm(after, measure=measure, metric=metric, title=panel["title"], arms=arms)],
-        "description": lines_in_words(points, line="arm", digits=panel["digits"]),
-        "curves": [facts(curve) for curve in known],
-        "without_rows": [arm for arm in arms if arm not in {curve.arm for curve in known}],
-        "points": points,
-    }
+def _arm_panel(
+    table: DataFrame,
+    text: FigureText,
+    shown: Shown,
+    *,
+    arms: list[str],
+    some: list[str] | None = None,
+    place: int = 0,
+    more: str = "",
+    suffix: str = "",
+) -> Panel:
+    """The panel of all arms, or of `some`; the other arguments are those of `facts_of`."""
+    measure, metric = shown.measure, shown.metric
+    compared = arms if some is None else some
+    kept = table if some is None else table[table["arm"].isin(some)]
+    drawn = arm_lines(kept, measure=measure, metric=metric, arms=arms, group=shown.about, axis=shown.axis)
+    known = {curve.arm: curve.arm for curve in drawn.curves}
+    points = points_of(drawn.rows, drawn.summary, shown, key="arm", names=known)
+    about = facts_of(text, shown, place=place, more=more, suffix=suffix)
+    note = note_after_norm(drawn.after, measure=measure, metric=metric, title=title_of(shown), arms=compared)
+    return Panel(
+        **about,
+        content=drawn,
+        rows=drawn.rows if shown.axis is not None or drawn.after.empty else pd.concat([drawn.rows, drawn.after]),
+        points=points,
+        curves=[facts(curve) for curve in drawn.curves],
+        description=lines_in_words(points, line="arm", digits=about["digits"]),
+        without_rows=[arm for arm in compared if arm not in known],
+        arms=some,
+        notes=(note,),
+    )
 
 
 def pair_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str]) -> Iterator[Panel]:
     """The panel with a line a pair of arms, and one for the seeds of each, if it has rows."""
     if rows_shown(table, shown)["other_run_id"].isna().all():
         return
-    rows = choose_pairs(table, metric=shown.metric, arms=arms)
-    pairs = drawn_pairs(rows, arms)
-    units = one_a_unit(rows).rename(columns={"line": "pair"})
-    points = points_of(units, shown, line="pair", names=[pair.name for pair in pairs])
+    drawn = pair_lines(table, metric=shown.metric, arms=arms)
+    rows, units = drawn.rows, drawn.units
+    names = {pair.name: pair.name for pair in drawn.pairs}
+    points = points_of(units, drawn.summary, shown, key="pair", names=names)
     present = order(DataFrame({"arm": pd.concat([rows["arm"], rows["group"]])}), arms)
     doubts, early = _doubts(table), _early(rows)
-    panel = blank_panel(text, shown)
-    yield panel | {
-        "description": lines_in_words(points, line="pair", digits=panel["digits"]),
-        "curves": [
+    about = facts_of(text, shown)
+    yield Panel(
+        **about,
+        content=drawn,
+        rows=rows,
+        points=points,
+        curves=[
             _pair_facts(
-                units[units["pair"] == pair.name],
+                units[units["line"] == pair.name],
                 pair,
                 doubts,
                 early.get(pair.name),
                 band=max((point["band"] for point in points if point["pair"] == pair.name), default=""),
             )
-            for pair in pairs
+            for pair in drawn.pairs
         ],
-        "notes": [_pairs_note(present)],
-        "without_rows": [arm for arm in arms if arm not in present],
-        "points": points,
-    }
+        description=lines_in_words(points, line="pair", digits=about["digits"]),
+        without_rows=[arm for arm in arms if arm not in present],
+        notes=(_pairs_note(present),),
+    )
 
 
 def _pairs_note(arms: list[str]) -> str:

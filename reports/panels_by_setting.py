@@ -2,17 +2,20 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pandas import DataFrame, concat
 
+from reports.by_setting import SettingMarks
 from reports.curves import curve, learned
 from reports.factors import Factor, Level
 from reports.figure_text import FigureText, Shown
 from reports.numbers import is_absent, listed
-from reports.panel import Panel, blank_panel, facts
+from reports.panel import Panel, facts, facts_of
 from reports.run_scores import RUN_SCORES, Score, tasks_of
 from reports.statistics import mean_interval
+from reports.styles import arm_styles
 from reports.texts_by_setting import alone_note, how_to_read, points_in_words, setting_notes
 
 FIGURES_IN_SIGHT = 4
@@ -20,6 +23,9 @@ FIGURES_IN_SIGHT = 4
 
 MOST_LINES = 4
 """Lines of arms that a panel has room for; those of further arms are left out."""
+
+OF_RUNS = ("arm", "seed", "run_id", "value", "floor", "n")
+"""Columns of the runs of a panel."""
 
 FEWEST_ARMS = 2
 """Of one line, or there is nothing to compare."""
@@ -33,8 +39,16 @@ class SettingFigure(NamedTuple):
     panels: list[Panel]
 
 
-def setting_figures(table: DataFrame, factors: Sequence[Factor]) -> list[SettingFigure]:
-    """A figure for each setting that arms vary and that any score is known for."""
+def setting_figures(
+    table: DataFrame, factors: Sequence[Factor], *, arms: Sequence[str] = ()
+) -> list[SettingFigure]:
+    """A figure for each setting that arms vary and that any score is known for.
+
+    Args:
+        table: the results.
+        factors: the settings.
+        arms: the experiment's, in its order, which decides how they look.
+    """
     found: list[SettingFigure] = []
     explained: set[str] = set()
     gains = learned(table)
@@ -42,7 +56,7 @@ def setting_figures(table: DataFrame, factors: Sequence[Factor]) -> list[Setting
         factor = _within(every)
         text = _text(factor, folded=len(found) >= FIGURES_IN_SIGHT, taken=[figure.text.name for figure in found])
         drawn = {
-            score: list(_panels(table, text, shown, score, factor, gains))
+            score: list(_panels(table, text, shown, score, factor, gains, arms))
             for shown, score in zip(text.shown, RUN_SCORES, strict=True)
         }
         panels = [panel for some in drawn.values() for panel in some]
@@ -51,7 +65,7 @@ def setting_figures(table: DataFrame, factors: Sequence[Factor]) -> list[Setting
         new = [score.reads for score, some in drawn.items() if some and score.title not in explained]
         explained |= {score.title for score, some in drawn.items() if some}
         read = how_to_read(factor, new, first=found[0].factor if found else None)
-        panels[0]["notes"] = [*setting_notes(every, factor, panels), *panels[0]["notes"]]
+        panels[0] = replace(panels[0], notes=(*setting_notes(every, factor, panels), *panels[0].notes))
         found.append(SettingFigure(factor, text._replace(how_to_read=read), panels))
     return found
 
@@ -80,7 +94,13 @@ def _within(factor: Factor) -> Factor:
 
 
 def _panels(
-    table: DataFrame, text: FigureText, shown: Shown, score: Score, factor: Factor, gains: Mapping[str, float]
+    table: DataFrame,
+    text: FigureText,
+    shown: Shown,
+    score: Score,
+    factor: Factor,
+    gains: Mapping[str, float],
+    arms: Sequence[str],
 ) -> Iterator[Panel]:
     """The panel of a score; several where some arms were asked something else than others."""
     own = table[table["arm"].isin(factor.arms)]
@@ -93,42 +113,34 @@ def _panels(
     compared = [levels for levels in groups if _has_line(levels)]
     alone = [level.arm for levels in groups if levels not in compared for level in levels]
     for i, levels in enumerate(compared):
-        panel = blank_panel(text, shown) | {"unit": score.unit, "digits": score.digits}
-        if i:
-            files = {kind: f"figures/{panel['name']}-{i + 1}.{kind}" for kind in ("svg", "csv")}
-            panel |= {"name": f"{panel['name']}-{i + 1}"} | files
-        if len(compared) > 1:
-            panel["title"] += f", {_called(levels, factor)}"
         rows = concat(
             [known[known["arm"].isin([level.arm for level in levels])], _untrained(table, score, factor)]
         )
-        yield (
-            panel
-            | _shown(rows, levels, score, factor, gains)
-            | {
-                "without_rows": [arm for arm in factor.arms if arm not in asked],
-                "notes": [tasks_of(own, score), alone_note(alone)],
-            }
+        placed = levels if factor.numeric else _side_by_side(levels)
+        points = _points(rows, placed, factor)
+        numbered = rows.assign(measure=score.measure, d=None)
+        more = f", {_called(levels, factor)}" if len(compared) > 1 else ""
+        about = facts_of(text, shown, more=more, suffix=f"-{i + 1}" if i else "")
+        yield Panel(
+            **about | {"unit": score.unit, "digits": score.digits},
+            content=SettingMarks(
+                axis_label=score.axis,
+                floor=score.floor,
+                along=_along(placed, factor),
+                points=points,
+                runs=[{str(name): run[name] for name in run} for run in rows[list(OF_RUNS)].to_dict("records")],
+                styles=arm_styles([*dict.fromkeys([*arms, *factor.arms])]),
+            ),
+            rows=rows,
+            points=points,
+            curves=[
+                facts(curve(numbered[numbered["arm"] == point["arm"]], gains, band=point["band"]))
+                for point in points
+            ],
+            description=points_in_words(points, digits=score.digits),
+            without_rows=[arm for arm in factor.arms if arm not in asked],
+            notes=(tasks_of(own, score), alone_note(alone)),
         )
-
-
-def _shown(
-    rows: DataFrame, levels: Sequence[Level], score: Score, factor: Factor, gains: Mapping[str, float]
-) -> dict[str, Any]:
-    """What a panel of these arms draws and says."""
-    levels = levels if factor.numeric else _side_by_side(levels)
-    points = _points(rows, levels, factor)
-    numbered = rows.assign(measure=score.measure, d=None)
-    known = [(point, numbered[numbered["arm"] == point["arm"]]) for point in points]
-    return {
-        "axis_label": score.axis,
-        "floor": score.floor,
-        "along": _along(levels, factor),
-        "points": points,
-        "runs": rows[["arm", "seed", "run_id", "value", "floor", "n"]].to_dict("records"),
-        "curves": [facts(curve(part, gains, band=point["band"])) for point, part in known],
-        "description": points_in_words(points, digits=score.digits),
-    }
 
 
 def _has_line(levels: Sequence[Level]) -> bool:
@@ -186,22 +198,15 @@ def _along(levels: Sequence[Level], factor: Factor) -> dict[str, Any]:
     }
 
 
-def runs_by_setting(panel: Mapping[str, Any]) -> DataFrame:
-    """The rows of a panel's CSV: a run each, its arm's value of the setting, its score and the floor of that."""
-    at = {point["arm"]: {name: point[name] for name in ("at", "line")} for point in panel["points"]}
-    setting, score = panel["along"]["setting"], f"{panel['measure']} {panel['metric']}"
-    return DataFrame([{"setting": setting, **at[run["arm"]], "score": score, **run} for run in panel["runs"]])
-
-
-def setting_rows(figure: SettingFigure) -> list[dict[str, Any]]:
+def setting_rows(factor: Factor, panels: Sequence[Panel]) -> list[dict[str, Any]]:
     """The table of a figure, a row an arm: its value of the setting, seeds, a cell a panel, and what to doubt."""
     arms: dict[str, dict[str, Any]] = {}
-    for panel in figure.panels:
-        for point in panel["points"]:
+    for panel in panels:
+        for point in panel.points:
             row = arms.setdefault(point["arm"], {"arm": point["arm"], "at": point["at"], "line": point["line"]})
             row["seeds"] = max(point["seeds"], row.get("seeds", 0))
-            row.setdefault("cells", {})[panel["letter"]] = {name: point[name] for name in ("mean", "low", "high")}
-        for known in panel["curves"]:
+            row.setdefault("cells", {})[panel.letter] = {name: point[name] for name in ("mean", "low", "high")}
+        for known in panel.curves:
             arms[known["arm"]]["remarks"] = [remark for remark in known["remarks"] if remark != known["arm"]]
-    order = {arm: i for i, arm in enumerate(figure.factor.arms)}
+    order = {arm: i for i, arm in enumerate(factor.arms)}
     return sorted(arms.values(), key=lambda row: order.get(row["arm"], len(order)))

@@ -8,11 +8,11 @@ from pandas import DataFrame
 from reports.curves import curve, learned, order
 from reports.descriptions import groups_note, left_out_note, lines_in_words, map_in_words, picture_in_words
 from reports.figure_text import FigureText, Shown
-from reports.groups import choose_groups, groups_in_order
-from reports.maps import choose_steps, grid, map_table, mapped_arms
+from reports.groups import choose_groups, group_lines
+from reports.maps import StepMap, map_table, step_maps
 from reports.metrics import leads_on
-from reports.panel import Panel, blank_panel, facts, points_of, rows_shown
-from reports.pictures import choose_picture, known_facts
+from reports.panel import Panel, facts, facts_of, points_of, rows_shown
+from reports.pictures import Cloud, choose_picture, known_facts, points
 
 MOST_PANELS = 6
 """Arms that get a panel of their own."""
@@ -23,37 +23,47 @@ def group_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list
     if not rows_shown(table, shown)["group"].str.startswith(f"{text.family} ").any():
         return
     rows = choose_groups(table, measure=shown.measure, metric=shown.metric, family=text.family)
-    present, gains = order(rows, arms), learned(table)
-    notes = [groups_note(sorted({int(n) for n in rows["n"].dropna()})), left_out_note(present, MOST_PANELS)]
-    for i, arm in enumerate(present[:MOST_PANELS]):
-        own = rows[rows["arm"] == arm]
-        points = points_of(own, shown, line="group", names=groups_in_order(own["group"].unique().tolist()))
-        panel = blank_panel(text, shown, arm=arm, place=i)
-        yield panel | {
-            "description": f"{arm}. " + lines_in_words(points, line="group", digits=panel["digits"]),
-            "curves": [facts(curve(own, gains, band=max(point["band"] for point in points)))],
-            "notes": notes,
-            "without_rows": _first(i, arms, present),
-            "points": [{"arm": arm} | point for point in points],
-        }
+    present = order(rows, arms)
+    some = present[:MOST_PANELS]
+    every = group_lines(rows[rows["arm"].isin(some)], learned(table), text.family)
+    notes = (groups_note(sorted({int(n) for n in rows["n"].dropna()})), left_out_note(present, MOST_PANELS))
+    for i, arm in enumerate(some):
+        drawn = every[arm]
+        numbers = points_of(drawn.rows, drawn.summary, shown, key="group", names=drawn.lines)
+        about = facts_of(text, shown, arm=arm, place=i)
+        yield Panel(
+            **about,
+            content=drawn,
+            rows=drawn.own,
+            points=[{"arm": arm} | point for point in numbers],
+            curves=[facts(drawn.curve)],
+            description=f"{arm}. " + lines_in_words(numbers, line="group", digits=about["digits"]),
+            without_rows=_first(i, arms, present),
+            notes=notes,
+        )
 
 
 def map_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str]) -> Iterator[Panel]:
     """For each arm, or pair of arms, that was measured at enough steps a map of layers by steps."""
     measure, metric, group = shown.measure, shown.metric, shown.about
     table, arms = map_table(table, measure=measure, metric=metric, arms=arms)
-    present = mapped_arms(table, measure=measure, metric=metric, arms=arms, group=group)
+    maps = step_maps(table, measure=measure, metric=metric, arms=arms, group=group)
+    present = list(maps)
     for i, arm in enumerate(present[:MOST_PANELS]):
-        rows = choose_steps(table, measure=measure, metric=metric, arm=arm, group=group)
-        points = _cells(rows, arm=arm, leads=leads_on(measure, metric))
-        panel = blank_panel(text, shown, arm=arm, place=i)
-        yield panel | {
-            "description": map_in_words(points, arm=arm, seeds=rows["seed"].nunique(), digits=panel["digits"]),
-            "curves": [facts(curve(rows, learned(table), band="seeds" if rows["seed"].nunique() > 1 else ""))],
-            "notes": [left_out_note(present, MOST_PANELS)],
-            "without_rows": _first(i, arms, present),
-            "points": points,
-        }
+        drawn = maps[arm]
+        cells = _cells(drawn, arm=arm)
+        about = facts_of(text, shown, arm=arm, place=i)
+        seeds = drawn.rows["seed"].nunique()
+        yield Panel(
+            **about,
+            content=drawn,
+            rows=drawn.rows,
+            points=cells,
+            curves=[facts(drawn.curve)],
+            description=map_in_words(cells, arm=arm, seeds=seeds, digits=about["digits"]),
+            without_rows=_first(i, arms, present),
+            notes=(left_out_note(present, MOST_PANELS),),
+        )
 
 
 def picture_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str]) -> Iterator[Panel]:
@@ -64,22 +74,24 @@ def picture_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: li
     present = order(table[(table["measure"] == shown.measure) & table["layer"].notna()], arms)
     for i, arm in enumerate(present[:MOST_PANELS]):
         rows = choose_picture(table, arm=arm)
-        if shown.metric not in known_facts(rows):
+        drawn = Cloud(arm, shown.metric, points(rows))
+        if shown.metric not in known_facts(drawn.points):
             continue
-        panel = blank_panel(text, shown, arm=arm, place=i)
-        yield panel | {
-            "csv": panel["csv"].replace(f"-{shown.metric}-", "-"),  # the same for all that tells its points apart
-            "description": picture_in_words(rows, arm=arm, by=shown.metric),
-            "curves": [facts(curve(rows, learned(table)))],
-            "notes": [left_out_note(present, MOST_PANELS)],
-            "without_rows": _first(i, arms, present),
-            "points": [],
-        }
+        yield Panel(
+            **facts_of(text, shown, arm=arm, place=i),
+            content=drawn,
+            rows=rows,
+            points=[],
+            curves=[facts(curve(rows, learned(table)))],
+            description=picture_in_words(rows, arm=arm, by=shown.metric),
+            without_rows=_first(i, arms, present),
+            notes=(left_out_note(present, MOST_PANELS),),
+        )
 
 
-def _cells(rows: DataFrame, *, arm: str, leads: bool) -> list[dict[str, Any]]:
+def _cells(drawn: StepMap, *, arm: str) -> list[dict[str, Any]]:
     """The cells of a map, step by step."""
-    means = grid(rows)
+    means, leads = drawn.means, leads_on(drawn.measure, drawn.metric)
     steps, layers = means.columns.astype(int).tolist(), means.index.astype(int).tolist()
     return [
         {"arm": arm, "step": step, "layer": layer, "layer_to": layer + 1 if leads else None, "mean": float(value)}

@@ -1,6 +1,7 @@
 """Figures of where single tokens lie in some layers of one run: a frame a layer, a point an occurrence."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -61,9 +62,8 @@ def points(rows: DataFrame) -> DataFrame:
     return placed[["layer", "x", "y"]].join(facts.set_axis(FACTS, axis=1).replace("-", pd.NA))
 
 
-def known_facts(rows: DataFrame) -> list[str]:
-    """The facts by which the picture's points differ."""
-    found = points(rows)
+def known_facts(found: DataFrame) -> list[str]:
+    """The facts by which the points of a picture differ."""
     return [fact for fact in FACTS[:-1] if found[fact].nunique() > 1]
 
 
@@ -73,7 +73,22 @@ def picture(table: DataFrame, *, axes: Sequence[Axes], arm: str, by: str = "word
     Raises:
         ResultsError: the arm has no such rows, or the table lacks a column.
     """
-    found = points(choose_picture(table, arm=arm))
+    return draw_picture(Cloud(arm, by, points(choose_picture(table, arm=arm))), axes=axes)
+
+
+class Cloud(NamedTuple):
+    """What a picture draws."""
+
+    arm: str
+    by: str
+    """The fact that tells its points apart."""
+    points: DataFrame
+    """Those of `points`."""
+
+
+def draw_picture(drawn: Cloud, *, axes: Sequence[Axes]) -> Sequence[Axes]:
+    """Draw a picture, a layer in each of the axes."""
+    found, by = drawn.points, drawn.by
     kind = kinds(found[by], ordered=by == "position")
     styles = kind_styles(kind.cat.categories.tolist(), ordered=by == "position")
     for ax, layer in zip(axes, sorted(found["layer"].unique().tolist()), strict=False):

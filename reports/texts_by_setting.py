@@ -33,7 +33,7 @@ def alone_note(arms: Sequence[str]) -> str:
 def setting_notes(every: Factor, factor: Factor, panels: Sequence[Panel]) -> list[str]:
     """What marks the reference and the untrained encoder, and which lines are left out."""
     said = [f"The broad pale line marks {factor.reference}, the first of these arms in the spec."]
-    if any(point["x"] is None for panel in panels for point in panel["points"]):
+    if any(point["x"] is None for panel in panels for point in panel.points):
         said.append(f"Dotted: {factor.untrained}, the encoder before training, or its value above the panel.")
     left = [level.arm for level in every.levels if level.arm not in factor.arms]
     if left:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from ablations import results
+from reports import panels
 
 LAYERS = 6
 CHANGE = {
@@ -182,6 +183,11 @@ arms:
 seeds: [0, 1, 2]
 measures: [layer_change, token_information, validation]
 """
+
+
+def figure_entries(table, **about):
+    """The figures of a page as plain data."""
+    return [figure.entry() for figure in panels.figures(table, **about)]
 
 
 def write(out: Path, *, arms=ARMS, seeds=(0, 1, 2), table_rows=None, plan_changes=None, states=None) -> Path:

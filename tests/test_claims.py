@@ -147,7 +147,7 @@ def test_a_claim_that_changes_after_the_runs_is_marked(tmp_path):
     (file,) = judge_claims(experiment).files
     assert file["changed"]
     assert changes(file) == ["changed since it was planned: changed same; added another; removed other"]
-    page = content.content(judge_claims(experiment))
+    page = content.content(judge_claims(experiment), [])
     assert page["provenance"]["claim_files"] == [file]
     assert page["notices"][-1] == {
         "kind": "claims",
@@ -188,7 +188,7 @@ def test_the_file_of_verdicts_is_strict_json_and_what_the_page_has(tmp_path):
     read = json.loads((experiment.folder / "claims.json").read_text(), parse_constant=lambda text: 1 / 0)
     assert read == written
     assert list(read) == ["format", "experiment", "alpha", "files", "claims"]
-    on_the_page = content.content(judge_claims(experiment))["claims"]
+    on_the_page = content.content(judge_claims(experiment), [])["claims"]
     assert [entry["verdict"] for entry in read["claims"]] == [entry["verdict"] for entry in on_the_page]
 
 
@@ -199,7 +199,7 @@ def test_claims_are_loaded_and_judged_once_for_their_file_and_the_page(tmp_path,
     assert len(loaded) == len(judged.files) == 1
     monkeypatch.setattr(claims, "judge", None)
     claims.write(judged, tmp_path)
-    said = content.content(judged)
+    said = content.content(judged, [])
     assert [entry["name"] for entry in claim_entries(judged.claims, said)] == [e["name"] for e in judged.entries]
     assert len(loaded) == 1
 

@@ -6,9 +6,8 @@ from ablations import results
 from ablations.errors import ResultsError
 from reports.distances import Pair, choose_pairs, drawn_pairs, one_a_unit, run_distance
 from reports.lines import ASIDE
-from reports.panels import figures
 from reports.styles import DOTTED, FIXED_STYLES, arm_styles, pair_style, seeds_style
-from tests.fake_experiment import LAYERS
+from tests.fake_experiment import LAYERS, figure_entries
 from tests.fake_layers import layer_rows
 
 BETWEEN = {arm: f"{arm}, between its seeds" for arm in ("mlm", "clm", "mt")}
@@ -83,7 +82,7 @@ def test_seeds_are_dotted_and_hollow_and_without_an_interval(table):
 
 def test_one_pair_has_the_error_over_text(table):
     rows = list(distances(["a", "b"], seeds=(0,), standard_error=0.02))
-    (figure,) = figures(results.table(rows), arms=["a", "b"])
+    (figure,) = figure_entries(results.table(rows), arms=["a", "b"])
     (point,) = figure["panels"][0]["points"]
     assert (point["low"], point["high"]) == pytest.approx((0.5 - 1.96 * 0.02, 0.5 + 1.96 * 0.02))
     (curve,) = figure["panels"][0]["curves"]
@@ -150,7 +149,7 @@ def test_with_many_arms_only_pairs_with_the_first_are_drawn(arms, pairs, beside)
     assert (len(two), len(drawn) - len(two)) == (pairs, beside)
     if arms > 4:
         assert {pair.first for pair in two} == {"arm0"}
-    (figure,) = figures(table, arms=names)
+    (figure,) = figure_entries(table, arms=names)
     assert [curve["arm"] for curve in figure["panels"][0]["curves"]] == [pair.name for pair in drawn]
     said = {
         4: [],
@@ -170,7 +169,7 @@ def test_each_pair_says_what_to_doubt():
         | {"value": 5.0, "floor": 5.2}
         for seed in (0, 1)
     ]
-    (figure,) = figures(results.table(rows + loss), arms=["a", "b", "fresh"])
+    (figure,) = figure_entries(results.table(rows + loss), arms=["a", "b", "fresh"])
     remarks = {curve["arm"]: curve["remarks"] for curve in figure["panels"][0]["curves"]}
     doubtful = "a: gains too little to interpret"
     assert remarks["a – b"] == [doubtful, "b: gain not measured", "n/d below 150"]

@@ -4,7 +4,7 @@ from matplotlib.figure import Figure
 
 from ablations import results
 from ablations.errors import ResultsError
-from reports.maps import SHADES, choose_steps, grid, mapped_arms, over_training
+from reports.maps import SHADES, choose_steps, grid, over_training, step_maps
 from tests.fake_experiment import LAYERS
 from tests.fake_layers import STEPS, layer_rows
 
@@ -103,12 +103,12 @@ def test_a_cell_without_a_number_is_left_out_of_the_colours():
 
 
 def test_fewer_than_three_steps_are_no_map(table):
-    assert mapped_arms(table, measure="layer_change", metric="pwcca", arms=["untrained", "clm", "mlm"]) == [
+    assert list(step_maps(table, measure="layer_change", metric="pwcca", arms=["untrained", "clm", "mlm"])) == [
         "clm",
         "mlm",
     ]
     two = values({("a", 0, 0): [1.0], ("a", 0, 8): [2.0]})
-    assert mapped_arms(two, measure="geometry", metric="effective_rank") == []
+    assert step_maps(two, measure="geometry", metric="effective_rank") == {}
     with pytest.raises(ResultsError) as error:
         drawn(two, arm="a", measure="geometry", metric="effective_rank")
     assert str(error.value) == (
@@ -119,7 +119,7 @@ def test_fewer_than_three_steps_are_no_map(table):
 
 def test_models_whose_steps_are_unknown_have_no_map():
     unknown = values({("a", seed, 0): [1.0, 2.0] for seed in range(3)}, step=None)
-    assert mapped_arms(unknown, measure="geometry", metric="effective_rank") == []
+    assert step_maps(unknown, measure="geometry", metric="effective_rank") == {}
 
 
 def test_two_experiments_in_one_table_are_not_averaged():

@@ -37,7 +37,7 @@ def test_points_know_what_was_said_of_their_tokens(table):
         "saw (noun)",
     ]
     assert found.loc[found["word"] == "walk", "sense"].isna().all()
-    assert known_facts(choose_picture(table, arm="mlm")) == ["word", "position", "relation", "sense"]
+    assert known_facts(points(choose_picture(table, arm="mlm"))) == ["word", "position", "relation", "sense"]
 
 
 def test_bars_in_a_word_are_part_of_it():
@@ -49,7 +49,7 @@ def test_bars_in_a_word_are_part_of_it():
     found = points(choose_picture(rows, arm="a")).iloc[0]
     assert (found["word"], found["position"]) == ("a|b", "3")
     assert pd.isna(found["relation"])
-    assert known_facts(choose_picture(rows, arm="a")) == []
+    assert known_facts(points(choose_picture(rows, arm="a"))) == []
 
 
 def test_each_kind_is_drawn_where_it_lies(table):

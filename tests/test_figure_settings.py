@@ -1,6 +1,9 @@
 """The figure of a score by a setting, on its artists."""
 
+import io
+
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -9,7 +12,7 @@ from scipy import stats
 from ablations import results
 from reports.by_setting import by_setting
 from reports.factors import Factor, Level
-from reports.panels_by_setting import FIGURES_IN_SIGHT, MOST_LINES, runs_by_setting, setting_figures
+from reports.panels_by_setting import FIGURES_IN_SIGHT, MOST_LINES, setting_figures
 from reports.styles import FIXED_STYLES, arm_styles
 
 ARMS = ("mlm", "clm", "mt", "untrained")
@@ -66,12 +69,12 @@ def factor(places=PLACES, *, lines=("",), of=None, **changes):
 
 def panels(*, chosen=None, **changed):
     table = results.table(rows(**changed))
-    return [panel for figure in setting_figures(table, [chosen or factor()]) for panel in figure.panels]
+    return [panel for figure in setting_figures(table, [chosen or factor()], arms=ARMS) for panel in figure.panels]
 
 
 def drawn(panel):
     figure = Figure()
-    return by_setting(panel, ax=figure.subplots(), arms=ARMS)
+    return by_setting(panel.content, ax=figure.subplots())
 
 
 def artists(ax, gid):
@@ -153,7 +156,7 @@ def test_a_floor_and_the_untrained_are_lines_where_they_leave_the_arms_readable(
 def test_a_gain_is_drawn_with_its_floor_and_not_with_the_untrained():
     (floor,) = artists(drawn(panels()[0]), "floor")
     assert set(floor.get_ydata()) == {0.0}
-    assert all(point["arm"] != "untrained" for point in panels()[0]["points"])
+    assert all(point["arm"] != "untrained" for point in panels()[0].points)
 
 
 def test_one_seed_is_a_mark_alone():
@@ -177,23 +180,23 @@ def test_lines_are_told_apart_by_dashes_and_stand_beside_each_other():
 
 def test_gains_of_other_predictions_have_a_panel_of_their_own_or_none():
     apart = panels(asked={"clm": 7, "mt": 7}, chosen=factor(untrained=None))
-    assert [panel["title"] for panel in apart[:1]] == ["Gain over no context"]
-    assert [point["arm"] for point in apart[0]["points"]] == ["clm", "mt"]
-    assert "Without a gain here, as nothing else predicts the same: mlm." in apart[0]["notes"]
-    assert apart[0]["along"]["reference"] is None
-    assert [point["arm"] for point in apart[1]["points"]] == ["clm", "mlm", "mt"]  # of layers all compare
-    assert [panel["metric"] for panel in panels(asked={"clm": 7, "mt": 8})] == ["cross_fitted"]
+    assert [panel.title for panel in apart[:1]] == ["Gain over no context"]
+    assert [point["arm"] for point in apart[0].points] == ["clm", "mt"]
+    assert "Without a gain here, as nothing else predicts the same: mlm." in apart[0].notes
+    assert apart[0].content.along["reference"] is None
+    assert [point["arm"] for point in apart[1].points] == ["clm", "mlm", "mt"]  # of layers all compare
+    assert [panel.metric for panel in panels(asked={"clm": 7, "mt": 8})] == ["cross_fitted"]
 
 
 def test_the_text_alternative_says_every_mean():
     _, top = panels()
-    assert top["description"] == (
+    assert top.description == (
         "Mean over seeds by masking ratio. 0.05 1.633, 0.15 3.333, 0.8 4.533. Chance floor 0.010. Untrained 2.533."
     )
 
 
 def test_the_data_are_a_row_a_run():
-    data = runs_by_setting(panels()[1])
+    data = pd.read_csv(io.StringIO(panels()[1].csv_text()), dtype={"at": str}, keep_default_na=False)
     assert list(data) == ["setting", "at", "line", "score", "arm", "seed", "run_id", "value", "floor", "n"]
     assert len(data) == 4 * 3
     one = data[(data["arm"] == "mt") & (data["seed"] == 2)].iloc[0]
@@ -212,7 +215,7 @@ def test_an_arm_looks_as_in_every_other_figure():
 def test_settings_beyond_a_handful_are_opened_on_demand():
     every = [factor(setting=f"training.number_{i}", title=f"number {i}") for i in range(FIGURES_IN_SIGHT + 2)]
     made = setting_figures(results.table(rows()), every)
-    folded = [{(panel["folded"], panel["part"]) for panel in figure.panels} for figure in made]
+    folded = [{(panel.folded, panel.part) for panel in figure.panels} for figure in made]
     assert folded == [{(False, "")}] * FIGURES_IN_SIGHT + [{(True, "By number 4")}, {(True, "By number 5")}]
 
 
@@ -220,7 +223,7 @@ def test_settings_with_the_same_letters_have_names_of_their_own():
     alike = [factor(setting="training.a_b"), factor(setting="training.a.b")]
     first, second = setting_figures(results.table(rows()), alike)
     assert (first.text.name, second.text.name) == ("by_training_a_b", "by_training_a_b_2")
-    assert not {panel["csv"] for panel in first.panels} & {panel["csv"] for panel in second.panels}
+    assert not {panel.csv for panel in first.panels} & {panel.csv for panel in second.panels}
 
 
 def test_lines_beyond_what_a_panel_has_room_for_are_named():
@@ -229,7 +232,7 @@ def test_lines_beyond_what_a_panel_has_room_for_are_named():
     levels += [Level(f"far{i}", MOST_LINES, i, str(i)) for i in range(2)]
     (figure,) = setting_figures(results.table(rows()), [factor(lines=names, levels=tuple(levels))])
     expected = f"Only the first {MOST_LINES} lines are drawn; in results.parquet alone: far0 and far1."
-    assert expected in figure.panels[0]["notes"]
+    assert expected in figure.panels[0].notes
 
 
 def test_a_setting_without_scores_has_no_figure():

@@ -7,8 +7,8 @@ from scipy import stats
 
 from ablations import results
 from ablations.errors import ResultsError
-from reports.curves import choose, curves
-from reports.figures import geometry, layer_change, learning, neighbours, token_information
+from reports.curves import choose
+from reports.figures import arm_lines, geometry, layer_change, learning, neighbours, token_information
 from reports.styles import FIXED_STYLES, arm_styles
 from tests.fake_experiment import ARMS, GAIN, LAYERS, rows
 
@@ -329,13 +329,13 @@ def test_names_of_arms_are_text_not_formulas_or_hidden():
 
 
 def test_curves_know_their_sample(table):
-    facts = {curve.arm: curve for curve in curves(table, measure="token_information", metric="plug_in")}
+    facts = {curve.arm: curve for curve in arm_lines(table, measure="token_information", metric="plug_in").curves}
     assert list(facts) == list(ARMS)
     assert (facts["mlm"].n, facts["mlm"].d, facts["mlm"].seeds) == (38_112, 1000, 3)
     assert facts["mlm"].tokens_per_dimension == pytest.approx(38.112)
     assert facts["mlm"].remarks == []  # the rule is about dimensions; these are clusters
     assert facts["untrained"].remarks == ["untrained"]
-    change = curves(table, measure="layer_change", metric="pwcca")
+    change = arm_lines(table, measure="layer_change", metric="pwcca").curves
     assert [curve.remarks for curve in change] == [[], [], [], ["untrained"]]
 
 
@@ -344,20 +344,22 @@ def test_curves_know_their_sample(table):
 def test_the_mark_begins_below_150_tokens_a_dimension(n, marked, measure):
     change = information([[1.0]] * 2, n=n, d=64).assign(measure=measure, metric="pwcca")
     change["layer_to"] = change["layer"] + 1
-    (curve,) = curves(change, measure=measure, metric="pwcca")
+    (curve,) = arm_lines(change, measure=measure, metric="pwcca").curves
     assert ("n/d below 150" in curve.remarks) is marked
 
 
 def test_what_knows_no_dimensions_to_correlate_has_no_such_mark():
     table = information([[1.0]] * 2, n=640, d=64, measure="geometry", metric="effective_rank")
-    (curve,) = curves(table, measure="geometry", metric="effective_rank")
+    (curve,) = arm_lines(table, measure="geometry", metric="effective_rank").curves
     assert curve.remarks == ["gain not measured"]
 
 
 def test_one_seed_is_remarked_with_what_its_band_is():
     table = information([[1.0, 2.0]])
     for error, remark in ((None, "one seed, so no interval"), (0.1, "one seed: its band is over text")):
-        (curve,) = curves(table.assign(standard_error=error), measure="token_information", metric="cross_fitted")
+        (curve,) = arm_lines(
+            table.assign(standard_error=error), measure="token_information", metric="cross_fitted"
+        ).curves
         assert curve.remarks == ["gain not measured", remark]
 
 
@@ -365,7 +367,7 @@ def test_one_seed_is_remarked_with_what_its_band_is():
 def test_half_a_nat_is_enough(gain, doubt):
     loss = {"measure": "validation", "metric": "loss", "layer": None, "value": 4 - gain, "floor": 4.0}
     table = results.concat([information([[1.0], [1.0]]), information([[1.0], [1.0]], **loss)])
-    (curve,) = curves(table, measure="token_information", metric="cross_fitted")
+    (curve,) = arm_lines(table, measure="token_information", metric="cross_fitted").curves
     assert curve.gain == pytest.approx(gain)
     assert curve.doubt == doubt
 

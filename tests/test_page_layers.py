@@ -12,10 +12,9 @@ from ablations import results
 from reports import page
 from reports.descriptions import letters as letters_of
 from reports.freshness import is_fresh
-from reports.panels import figures
 from reports.panels_within_arms import MOST_PANELS
 from reports.texts_between_arms import OTHER_TOKENS
-from tests.fake_experiment import rows, write
+from tests.fake_experiment import figure_entries, rows, write
 from tests.fake_layers import layer_rows
 from tests.test_page import Page, strict_json
 
@@ -51,7 +50,7 @@ def whole():
 
 @pytest.fixture(scope="module")
 def every(whole):
-    return {figure["name"]: figure for figure in figures(whole, arms=["mlm", "clm", "mt", "untrained"])}
+    return {figure["name"]: figure for figure in figure_entries(whole, arms=["mlm", "clm", "mt", "untrained"])}
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +125,7 @@ def test_groups_are_equally_large_and_it_is_said(every, whole):
     assert every["change_by_rank"]["notes"] == ["All groups have n = 1,280."]
     change = whole[whole["measure"] == "layer_change"]
     uneven = change.assign(n=change["n"].where(change["group"] != "rank 1-10", 900))
-    found = {figure["name"]: figure for figure in figures(uneven, arms=["mlm"])}
+    found = {figure["name"]: figure for figure in figure_entries(uneven, arms=["mlm"])}
     assert found["change_by_rank"]["notes"] == [
         "Groups differ in n, 900 to 1,280: similarity is inflated in small ones, so they do not compare."
     ]
@@ -231,7 +230,7 @@ def test_no_text_of_the_page_tests_a_layer_that_it_chose(every):
 
 def test_with_one_seed_the_caption_says_that_the_band_is_over_text(whole):
     one = whole[(whole["seed"] == 0) & whole["measure"].isin(["layer_change", "neighbours", "geometry"])]
-    found = {figure["name"]: figure for figure in figures(one, arms=["mlm", "clm", "mt", "untrained"])}
+    found = {figure["name"]: figure for figure in figure_entries(one, arms=["mlm", "clm", "mt", "untrained"])}
     over_text = (
         "Lines are single runs. Each band is ± 1.96 standard errors of that run's number over text of the same "
         "kind, by a jackknife over blocks of sentences, which says nothing about other seeds. "
@@ -248,7 +247,7 @@ def test_with_one_seed_the_caption_says_that_the_band_is_over_text(whole):
 
 def test_with_several_seeds_of_some_arms_the_caption_tells_them_apart(whole):
     some = whole[((whole["seed"] == 0) | (whole["arm"] == "mlm")) & (whole["measure"] == "geometry")]
-    found = {figure["name"]: figure for figure in figures(some, arms=["mlm", "clm", "mt", "untrained"])}
+    found = {figure["name"]: figure for figure in figure_entries(some, arms=["mlm", "clm", "mt", "untrained"])}
     assert "; where an arm has one seed, its band is ± 1.96 standard errors" in found["geometry"]["caption"]
     assert [curve["band"] for curve in found["geometry"]["panels"][0]["curves"]] == [
         "seeds",
@@ -264,7 +263,7 @@ def test_of_many_arms_the_first_have_panels_of_their_own_and_the_others_are_name
     ]
     names = [f"ratio={i / 10}" for i in range(MOST_PANELS + 2)]
     many = pd.concat([kept.assign(arm=name, run_id=name) for name in names], ignore_index=True)
-    found = {figure["name"]: figure for figure in figures(many, arms=names)}
+    found = {figure["name"]: figure for figure in figure_entries(many, arms=names)}
     rest = "Only the first 6 arms with such rows have panels; in results.parquet alone: ratio=0.6 and ratio=0.7."
     for name, panels in (("change_by_rank", 12), ("over_training", 48), ("pictures", 24)):
         assert len(found[name]["panels"]) == panels
@@ -279,7 +278,9 @@ def test_captions_and_text_alternatives_of_one_seed_speak_of_no_mean(whole):
     names = ("layer_change", "change_by_rank", "over_training")
     alone = whole[(whole["arm"] == "mlm") & (whole["measure"] != "run_distance")]  # two seeds are one pair of runs
     for seeds, said in (((0,), "single runs|one run"), ((0, 1), "mean over seeds")):
-        drawn = {figure["name"]: figure for figure in figures(alone[alone["seed"].isin(seeds)], arms=["mlm"])}
+        drawn = {
+            figure["name"]: figure for figure in figure_entries(alone[alone["seed"].isin(seeds)], arms=["mlm"])
+        }
         cells = "means over seeds" if len(seeds) > 1 else "single runs"
         assert drawn["over_training"]["caption"].startswith(f"Cells are {cells}; ")
         panels = [panel for name in names for panel in drawn[name]["panels"]]
@@ -291,7 +292,7 @@ def test_arms_that_differ_in_signs_alone_have_files_of_their_own(whole):
     kept = whole[(whole["arm"] == "mlm") & (whole["measure"] == "layer_change") & (whole["seed"] == 0)]
     names = ["mlm <b>$x^</b>", "mlm/../b x b", "\N{CJK UNIFIED IDEOGRAPH-65E5}"]
     many = pd.concat([kept.assign(arm=name, run_id=name) for name in names], ignore_index=True)
-    panels = [panel for figure in figures(many, arms=names) for panel in figure["panels"]]
+    panels = [panel for figure in figure_entries(many, arms=names) for panel in figure["panels"]]
     files = {panel["svg"] for panel in panels}
     assert len(files) == len(panels)
     assert all(re.fullmatch(r"figures/[\w-]+\.svg", file, re.ASCII) for file in files)
@@ -300,7 +301,7 @@ def test_arms_that_differ_in_signs_alone_have_files_of_their_own(whole):
 def test_letters_go_on_after_z(whole):
     kept = whole[(whole["measure"] == "pictures") & (whole["seed"] == 0) & (whole["arm"] == "mlm")]
     many = pd.concat([kept.assign(arm=f"{i}", run_id=f"{i}") for i in range(MOST_PANELS)], ignore_index=True)
-    (figure,) = figures(many, arms=[f"{i}" for i in range(MOST_PANELS)])
+    (figure,) = figure_entries(many, arms=[f"{i}" for i in range(MOST_PANELS)])
     letters = [panel["letter"] for panel in figure["panels"]]
     assert letters == list("abcdefghijklmnopqrstuvwx")
     assert [letters_of(place) for place in (25, 26, 51, 52)] == ["z", "aa", "az", "ba"]
@@ -331,7 +332,7 @@ def test_a_page_of_few_figures_has_no_contents(tmp_path):
 def test_what_is_folded_needs_no_script_and_what_is_not_is_in_sight(shown, twin):
     panels = [panel for figure in twin["figures"] for panel in figure["panels"]]
     assert not shown.foreign
-    assert len([1 for _, a in shown.tags if a.get("role") == "img"]) == len(panels)
+    assert len(shown.images) == len(panels)
     parts = {(panel["measure"], panel["part"]): panel["folded"] for panel in panels if panel["part"]}
     summaries = [data for tag, data in shown.texts if tag == "summary"]
     for (_, part), folded in parts.items():

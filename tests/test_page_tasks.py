@@ -18,11 +18,10 @@ from reports.figures import by_arm
 from reports.folder import read
 from reports.freshness import is_fresh
 from reports.joined import joined
-from reports.panels import figures
 from reports.panels_between_arms import MOST_TASKS, TASKS_IN_SIGHT
 from reports.score_tables import score_tables, verdict
 from reports.task_names import in_order, known, metric_words
-from tests.fake_experiment import ARMS, LAYERS, plan, rows, write
+from tests.fake_experiment import ARMS, LAYERS, figure_entries, plan, rows, write
 from tests.fake_scores import PAIRS, STEPS, TASKS, run_of, score_rows
 from tests.test_page import HOSTILE, MINUS, NONE, Page, strict_json
 
@@ -43,7 +42,7 @@ def tables(scores):
 
 @pytest.fixture(scope="module")
 def every(scores):
-    return {figure["name"]: figure for figure in figures(scores, arms=ARMS)}
+    return {figure["name"]: figure for figure in figure_entries(scores, arms=ARMS)}
 
 
 def made(out):
@@ -329,7 +328,7 @@ def test_a_table_of_a_part_of_everything_says_first_that_it_is_no_evidence(tmp_p
     (folder / "spec.yaml").write_text(measures)
     experiment = read(folder)
     assert (experiment.measures, experiment.quick) == (("probing", "fine_tuning", "minimal_pairs"), ("probing",))
-    assert content(judge_claims(experiment))["tasks"][1]["says"] == part["says"]
+    assert content(judge_claims(experiment), [])["tasks"][1]["says"] == part["says"]
 
 
 def test_probes_above_chance_that_tell_no_more_than_frequencies_are_named():
@@ -535,8 +534,10 @@ def test_there_is_a_panel_for_each_task_found(every):
 
 
 def test_figures_of_a_part_of_everything_say_that_they_are_no_evidence(scores):
-    quick = {f["name"]: f["notes"] for f in figures(scores, arms=ARMS, quick=("probing", "frozen_features"))}
-    plain = {f["name"]: f["notes"] for f in figures(scores, arms=ARMS)}
+    quick = {
+        f["name"]: f["notes"] for f in figure_entries(scores, arms=ARMS, quick=("probing", "frozen_features"))
+    }
+    plain = {f["name"]: f["notes"] for f in figure_entries(scores, arms=ARMS)}
     said = "easured with effort quick, on a part of everything: no evidence."
     assert quick["probes"] == [f"M{said}", *plain["probes"]]
     assert quick["examples"] == [f"Panels c and d: m{said}", *plain["examples"]]
@@ -568,9 +569,9 @@ def test_scores_over_training_want_three_steps_and_every_seed():
             score("mlm", seed, 0.6, task="sst2", step=step) for seed, of in steps.items() for step in of
         )
 
-    assert not figures(made({0: (0, 500), 1: (0, 500)}), arms=["mlm"])
-    assert not figures(made({0: (0, 1, 2), 1: (4, 8, 16)}), arms=["mlm"])
-    (figure,) = figures(made({0: (0, 1, 2, 500), 1: (0, 1, 500)}), arms=["mlm"])
+    assert not figure_entries(made({0: (0, 500), 1: (0, 500)}), arms=["mlm"])
+    assert not figure_entries(made({0: (0, 1, 2), 1: (4, 8, 16)}), arms=["mlm"])
+    (figure,) = figure_entries(made({0: (0, 1, 2, 500), 1: (0, 1, 500)}), arms=["mlm"])
     assert [point["step"] for point in figure["panels"][0]["points"]] == [0, 1, 500]
     kept = common_steps(made({0: (0, 1, 2, 500), 1: (0, 1, 500)}).assign(about="sst2"))
     assert set(kept["step"]) == {0, 1, 500}
@@ -583,7 +584,7 @@ def test_of_many_tasks_the_first_are_in_sight_more_are_folded_and_the_others_nam
         for name in names
         for layer in range(2)
     ]
-    (figure,) = figures(results.table(made), arms=["mlm"])
+    (figure,) = figure_entries(results.table(made), arms=["mlm"])
     parts = [(panel["group"], panel["part"], panel["folded"]) for panel in figure["panels"]]
     assert parts == [
         (name, "" if i < TASKS_IN_SIGHT else "Further tasks", i >= TASKS_IN_SIGHT)

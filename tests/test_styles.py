@@ -8,7 +8,7 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
 from ablations import results
-from reports.by_setting import by_setting
+from reports.by_setting import SettingMarks, by_setting
 from reports.figures import token_information
 from reports.styles import (
     COLOURS,
@@ -128,14 +128,15 @@ def test_dots_show_them_all(number):
     arms = [*FIXED_STYLES, *(f"arm{i}" for i in range(number - len(FIXED_STYLES)))]
     point = {"line": "", "mean": 1.0, "low": None, "high": None, "floor": np.nan}
     along = {"numeric": True, "logarithmic": False, "places": list(range(number)), "reference": None, "label": "x"}
-    panel = {
-        "points": [point | {"arm": arm, "x": place} for place, arm in enumerate(arms)],
-        "runs": [{"arm": arm, "value": 1.0} for arm in arms],
-        "along": along | {"values": list(map(str, range(number)))},
-        "floor": "",
-        "axis_label": "y",
-    }
-    ax = by_setting(panel, ax=Figure().subplots(), arms=arms)
+    marks = SettingMarks(
+        axis_label="y",
+        floor="",
+        along=along | {"values": list(map(str, range(number)))},
+        points=[point | {"arm": arm, "x": place} for place, arm in enumerate(arms)],
+        runs=[{"arm": arm, "value": 1.0} for arm in arms],
+        styles=arm_styles(arms),
+    )
+    ax = by_setting(marks, ax=Figure().subplots())
     dots = [line for line in ax.lines if line.get_gid() == "mean"]
     assert len({(to_hex(dot.get_color()), dot.get_marker()) for dot in dots}) == len(dots) == number
     assert all(dot.get_markersize() == mark_points(dot.get_marker()) for dot in dots)
@@ -168,9 +169,9 @@ def test_every_line_has_contrast_on_white_and_on_a_dark_page():
 
 
 def test_colours_of_arms_are_safe_for_colour_blind_readers():
-    """Each two are as far apart as Okabe and Ito's blue and green, whoever looks. The filter of the dark page leaves
-    half of that: there readers without red take indigo and wine for related colours, and markers and lines tell
-    them apart. The counter-example is a red beside a green as dark."""
+    """Each two are as far apart as Okabe and Ito's blue and green, whoever looks. The filter of the dark page
+    leaves half of that: there readers without red take indigo and wine for related colours, and markers and lines
+    tell them apart. The counter-example is a red beside a green as dark."""
     every = [*COLOURS, "#000000"]
     theirs = nearest(("#0072B2", "#009E73"))
     assert nearest(every) == theirs
