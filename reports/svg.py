@@ -2,6 +2,7 @@
 
 import base64
 import io
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from reports.styles import arm_styles, mark_points
+
+FONTS = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
 
 SWATCH_INCHES = 0.5, 10 / 72
 """Width and height of the line that stands beside the name of an arm."""
@@ -37,7 +40,9 @@ def render(figure: Figure, *, name: str, title: str = "") -> str:
             ground.set_visible(False)
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}), lacking_glyphs():
         figure.savefig(sink, format="svg", metadata=about)
-    return sink.getvalue()
+    # A page holds dozens of figures: the fonts are said once in each, and nothing is indented.
+    drawn = re.sub(r"font-family: [^;\"]*; ", "", re.sub(r"\n\s*", "\n", sink.getvalue()))
+    return drawn.replace("<svg ", f'<svg font-family="{FONTS}" ', 1)
 
 
 @contextmanager
