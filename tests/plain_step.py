@@ -8,7 +8,7 @@ import torch
 from lightning_modules.cross_entropy import IGNORED
 from lightning_modules.data.module import RunData
 from lightning_modules.objectives import build
-from tests.conftest import settings
+from tests.tiny_text import settings
 
 TOLERANCE = 1e-9
 EPSILON = 1e-12

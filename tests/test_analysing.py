@@ -36,8 +36,8 @@ from lightning_modules.export import export
 from lightning_modules.train import start
 from reports import page
 from tests import tiny_models
-from tests.conftest import settings
 from tests.tiny_models import WIDTH
+from tests.tiny_text import settings
 
 transformers = pytest.importorskip("transformers", reason="the extra [hf] is not installed")
 

@@ -14,7 +14,7 @@ from ablations.tasks.catalogue import SPLITS, TASKS, Task
 from ablations.tasks.examples import Answer, Examples, read_examples
 from ablations.tasks.settings import BaselinesSettings, FineTuningSettings, ProbingSettings, beside_others
 from ablations.wording import listed
-from tests.conftest import sentences
+from tests.tiny_text import sentences
 
 
 def of(make, count=300):

@@ -20,7 +20,7 @@ from benchmarks.text import LENGTH, VOCABULARY, blocks, passages
 from lightning_modules.config import FilesData, operations_per_token
 from lightning_modules.data.tokens import Split, prepare
 from lightning_modules.masked_lm import MaskedLM
-from tests.conftest import settings, write_pairs
+from tests.tiny_text import settings, write_pairs
 
 
 @pytest.fixture

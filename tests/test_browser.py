@@ -8,8 +8,8 @@ import shutil
 import pytest
 
 from reports import page
-from tests import test_page_claims, test_page_tasks
-from tests.test_page import HOSTILE, strict_json
+from tests import claim_page, score_page
+from tests.html_page import HOSTILE, strict_json
 
 pytestmark = pytest.mark.browser
 
@@ -77,9 +77,9 @@ def browser():
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
     """Folders of experiments with every verdict, with every table of scores, and with hostile texts."""
-    claims = test_page_claims.made(tmp_path_factory.mktemp("claims"))
-    tasks = test_page_tasks.made(tmp_path_factory.mktemp("tasks"))
-    hostile = test_page_claims.made(tmp_path_factory.mktemp("hostile"), question=HOSTILE)
+    claims = claim_page.made(tmp_path_factory.mktemp("claims"))
+    tasks = score_page.made(tmp_path_factory.mktemp("tasks"))
+    hostile = claim_page.made(tmp_path_factory.mktemp("hostile"), question=HOSTILE)
     for folder in (claims, tasks, hostile):
         page.write(folder)
     return {"claims": claims, "tasks": tasks, "hostile": hostile}
@@ -128,7 +128,7 @@ def test_every_claim_is_there_with_its_verdict_with_scripts_and_without(pages, o
     tab = opened(pages["claims"], width=width, java_script_enabled=scripts)
     text = tab.locator("main").inner_text()
     claims = strict_json(pages["claims"] / "report.json")["claims"]
-    assert len(claims) == len(test_page_claims.VERDICTS) + 1  # and the file that is gone
+    assert len(claims) == len(claim_page.VERDICTS) + 1  # and the file that is gone
     for claim in claims:
         assert tab.locator(f"#{claim['id']}").is_visible()
         assert (claim["says"] or claim["name"]) in text

@@ -17,7 +17,7 @@ from lightning_modules.config import operations_per_token
 from lightning_modules.config.data import LanguageData
 from lightning_modules.config.objectives import Objective
 from lightning_modules.provenance import available_cores
-from tests.conftest import settings
+from tests.tiny_text import settings
 
 
 def noted(out, run, *training, threads=1, other=0.0, measures=()):

@@ -10,8 +10,8 @@ from ablations.effects import EFFECT
 from ablations.problems import SpecProblems
 from ablations.produced import METRICS, OF_LAYERS, PARTLY_OF_LAYERS
 from reports.metrics import METRICS as SHOWN
+from tests.claim_files import GOOD, write
 from tests.claim_tables import FILES
-from tests.test_claimfile import GOOD, write
 
 LINE = next(line for line in GOOD.splitlines() if "effect: {" in line)
 LOSS = "of: {measure: validation, metric: loss}"

@@ -17,6 +17,7 @@ from ablations.cli import main
 from ablations.measures.cross_fitted import halves
 from ablations.measures.sample import first_tokens
 from lightning_modules.data.tokens import load
+from tests.spec_files import write_spec
 
 ROOT = Path(__file__).parent.parent
 UNTRAINED = {"objective": {"kind": "masked_lm"}, "training": {"max_steps": 0}}
@@ -24,23 +25,6 @@ UNTRAINED = {"objective": {"kind": "masked_lm"}, "training": {"max_steps": 0}}
 
 def ablate(*arguments):
     return CliRunner().invoke(main, [str(argument) for argument in arguments])
-
-
-def write_spec(folder, text="", **changes):
-    spec = {
-        "name": "tried",
-        "version": 1,
-        "data": {"kind": "files", "train": "train.tsv", "validation": "validation.tsv", "target": "target",
-                 "vocab_size": 320, "max_length": 64},
-        "encoder": {"num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 2},
-        "training": {"max_steps": 4, "tokens_per_step": 128},
-        "arms": {"mlm": {"objective": {"kind": "masked_lm"}}, "mt": {"objective": {"kind": "translation"}}},
-        "seeds": [0, 1],
-        "measures": ["validation"],
-    }  # fmt: skip
-    path = folder / "spec.yaml"
-    path.write_text(text or json.dumps(spec | changes))
-    return path
 
 
 @pytest.mark.parametrize("command", [None, *main.commands])

@@ -24,7 +24,7 @@ from lightning_modules.masked_lm import Masker
 from lightning_modules.objectives import build
 from lightning_modules.units import Units
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, MASK, START
-from tests.conftest import sentences, settings
+from tests.tiny_text import sentences, settings
 
 WORDS = ("negative", "positive")
 TASK = TASKS["sst2_at_mask"]

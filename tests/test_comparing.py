@@ -19,7 +19,7 @@ from ablations.runs import PlannedRun
 from ablations.spec import Run
 from lightning_modules.callbacks import StopRequest
 from lightning_modules.train import start
-from tests.conftest import settings
+from tests.tiny_text import settings
 
 ASKED = RunDistanceSettings(kind="run_distance", tokens=400)
 

@@ -13,8 +13,8 @@ from lightning_modules.data.module import RunData
 from lightning_modules.encoder import EncoderBlock
 from lightning_modules.evaluation import evaluate
 from lightning_modules.objectives import build
-from tests.conftest import settings
 from tests.plain_step import problem, require_equal
+from tests.tiny_text import settings
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, while it compiles
 

@@ -17,8 +17,8 @@ from ablations.tasks.masked_predictions import log_probabilities
 from ablations.tasks.syntax_settings import ConditionalIndependenceSettings
 from lightning_modules.objectives import build
 from lightning_modules.vocabulary import FIRST_WORD_ID, MASK, START
-from tests.conftest import settings
 from tests.exact_model import ExactModel, any_joint, markov_joint
+from tests.tiny_text import settings
 
 
 def asked(**changes):

@@ -10,8 +10,8 @@ from ablations.tasks.conditional_information import conditional_information, dra
 from ablations.tasks.masked_predictions import log_probabilities
 from lightning_modules.objectives import build
 from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
-from tests.conftest import settings
 from tests.exact_model import ExactModel, any_joint, markov_joint
+from tests.tiny_text import settings
 
 
 def estimates(model, sentence_T, pair, *, chains, sweeps, stops=None, seed=0):

@@ -14,7 +14,7 @@ from ablations.tasks.settings import FineTuningSettings
 from ablations.tasks.syntax_settings import ConditionalIndependenceSettings, ParsingSettings
 from lightning_modules.config import parameters
 from lightning_modules.objectives import build
-from tests.conftest import settings
+from tests.tiny_text import settings
 
 
 @pytest.mark.parametrize("kind", ["masked_lm", "causal_lm", "translation"])

@@ -13,7 +13,7 @@ import torch
 
 from lightning_modules.checkpoint import read_checkpoint
 from lightning_modules.ranks import free_port
-from tests.conftest import settings
+from tests.tiny_text import settings
 
 LIMIT = 120  # seconds; a hang is a failure
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}

@@ -17,7 +17,7 @@ from reports.diff import compare
 from reports.diff_tables import _mean_and_interval
 from reports.seed_differences import difference
 from tests.fake_experiment import SPEC, write
-from tests.test_claims import by_name, made
+from tests.judged import by_name, made
 
 
 def ablate(*arguments):

@@ -10,7 +10,7 @@ from lightning_modules.encoder import Encoder
 from lightning_modules.export import bert_config, bert_state
 from lightning_modules.masked_lm import MaskedLM
 from lightning_modules.vocabulary import PAD
-from tests.conftest import settings
+from tests.tiny_text import settings
 
 V, T = 50, 12
 

@@ -8,7 +8,7 @@ from lightning_modules.callbacks import StopRequest
 from lightning_modules.export import ExportError, export
 from lightning_modules.objectives import build
 from lightning_modules.train import start
-from tests.conftest import settings
+from tests.tiny_text import settings
 
 transformers = pytest.importorskip("transformers", reason="the extra [hf] is not installed")
 

@@ -18,7 +18,7 @@ from lightning_modules.files import write_json
 from lightning_modules.objectives import build
 from lightning_modules.train import start
 from lightning_modules.vocabulary import END, MASK, SPECIAL_TOKENS, START
-from tests.conftest import SECTIONS, run_folder
+from tests.tiny_text import SECTIONS, run_folder
 
 transformers = pytest.importorskip("transformers", reason="the extra [hf] is not installed")
 

@@ -13,7 +13,7 @@ from lightning_modules.data.module import RunData
 from lightning_modules.data.tokens import prepare
 from lightning_modules.objectives import build
 from lightning_modules.predictions import predictions_per_token
-from tests.conftest import SECTIONS, settings
+from tests.tiny_text import SECTIONS, settings
 
 DATA = {"kind": "files", "train": "train.tsv", "validation": "validation.tsv", "target": "target"}
 

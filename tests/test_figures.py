@@ -13,6 +13,7 @@ from reports.figures import arm_lines, geometry, layer_change, learning, neighbo
 from reports.lines import written_above
 from reports.styles import FIXED_STYLES, arm_styles
 from tests.fake_experiment import ARMS, GAIN, LAYERS, rows
+from tests.figures import information
 
 DRAWINGS = [
     (layer_change, "layer_change", "pwcca"),
@@ -50,26 +51,6 @@ def bands(ax):
 
 def legend(ax):
     return [text.get_text() for text in ax.get_legend().get_texts()]
-
-
-def information(values_by_seed, *, floor=None, arm="mlm", **changes):
-    """Rows of token information, one list of values by layer for each seed."""
-    return results.table(
-        {
-            "run_id": f"{arm}{seed}",
-            "arm": arm,
-            "seed": seed,
-            "step": 8,
-            "measure": "token_information",
-            "metric": "cross_fitted",
-            "layer": layer,
-            "value": value,
-            "floor": floor,
-        }
-        | changes
-        for seed, values in enumerate(values_by_seed)
-        for layer, value in enumerate(values)
-    )
 
 
 @pytest.mark.parametrize(("draw", "measure", "metric"), DRAWINGS)

@@ -12,7 +12,7 @@ from ablations.tasks.judge import Judge
 from ablations.tasks.use_settings import GenerationSettings
 from lightning_modules.objectives import build
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, START
-from tests.conftest import settings
+from tests.tiny_text import settings
 
 A, B = FIRST_WORD_ID, FIRST_WORD_ID + 1
 

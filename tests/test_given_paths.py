@@ -14,8 +14,8 @@ from lightning_modules.errors import FilesError
 from lightning_modules.files import make_folder
 from lightning_modules.train import start
 from tests import fake_experiment, tiny_models
-from tests.conftest import run_folder, sentences, settings
-from tests.test_cli import write_spec
+from tests.spec_files import write_spec
+from tests.tiny_text import run_folder, sentences, settings
 from tests.unprivileged import permissions_hold
 
 NO_PATHS = {"nul": "a\0b", "no text": os.fsdecode(b"a\xff"), "empty": ""}

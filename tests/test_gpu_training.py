@@ -17,8 +17,8 @@ from lightning_modules.data.module import RunData
 from lightning_modules.objective import Objective
 from lightning_modules.objectives import build
 from lightning_modules.train import train
-from tests.conftest import settings
 from tests.plain_step import problem, require_equal
+from tests.tiny_text import settings
 
 ELSEWHERE = "meta"  # a device whose tensors hold nothing; like a GPU it is not the CPU
 

@@ -17,7 +17,7 @@ from ablations.measures.similarity import pwcca
 from lightning_modules.objectives import build
 from lightning_modules.sight import visible_in
 from lightning_modules.vocabulary import FIRST_WORD_ID, PAD
-from tests.conftest import settings
+from tests.tiny_text import settings
 
 
 def asked(**changes):

@@ -15,8 +15,8 @@ from ablations.runs import PlannedRun
 from ablations.spec import Experiment, Run
 from lightning_modules.run_directory import OF_A_TRAINING
 from lightning_modules.train import DONE, INTERRUPTED, start
-from tests.conftest import settings
 from tests.test_training import StopAfter
+from tests.tiny_text import settings
 
 DISTANCE = RunDistanceSettings(kind="run_distance", tokens=400)
 

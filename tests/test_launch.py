@@ -15,8 +15,8 @@ import torch
 from ablations.errors import ResultsError
 from ablations.launch import Pool, assign_devices, threads_per_process
 from lightning_modules.checkpoint import read_checkpoint
-from tests.conftest import settings
-from tests.test_cli import write_spec
+from tests.spec_files import write_spec
+from tests.tiny_text import settings
 
 LIMIT = 240  # seconds; a hang is a failure
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}

@@ -33,7 +33,7 @@ from lightning_modules.data.tokenizer import decode
 from lightning_modules.objectives import build
 from lightning_modules.train import start
 from lightning_modules.vocabulary import END, MASK, PAD, START
-from tests.conftest import settings
+from tests.tiny_text import settings
 
 
 def test_a_sample_is_whole_sentences_without_special_tokens(tokens):

@@ -12,7 +12,7 @@ from ablations.tasks.sentence_scores import Pieces, Scores, pieces_of
 from ablations.tasks.settings import MinimalPairsSettings
 from lightning_modules.objectives import build
 from lightning_modules.vocabulary import UNKNOWN
-from tests.conftest import WORDS, settings
+from tests.tiny_text import WORDS, settings
 
 ACCURACIES = {
     "causal_lm": {"accuracy"},

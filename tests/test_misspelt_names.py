@@ -20,7 +20,7 @@ from ablations.tasks.catalogue import TASKS
 from ablations.wording import FEW, must_be, share
 from lightning_modules.config import RunSettings
 from lightning_modules.data import minimal_pairs
-from tests.test_claimfile import GOOD, write
+from tests.claim_files import GOOD, write
 from tests.test_groups import sample
 
 # Numbers ----------------------------------------------------------------------------------------------

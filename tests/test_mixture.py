@@ -14,8 +14,8 @@ from lightning_modules.evaluation import evaluate, evaluate_parts
 from lightning_modules.objectives import build
 from lightning_modules.sight import EVERYTHING
 from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
-from tests.conftest import settings
-from tests.test_sight import first_batch, influence, reach, spread
+from tests.sight import first_batch, influence, reach, spread
+from tests.tiny_text import settings
 
 ALL_MASK = {"ratio": 0.4, "mask": 1.0, "random": 0.0, "keep": 0.0}
 

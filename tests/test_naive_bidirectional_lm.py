@@ -13,9 +13,9 @@ from lightning_modules.data.tokens import Split
 from lightning_modules.naive_bidirectional_lm import NaiveBidirectionalLM
 from lightning_modules.objectives import build
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, MASK, START
-from tests.conftest import settings
-from tests.test_permutation_lm import plain_block, plain_embedding, plain_logits
-from tests.test_sight import first_batch, influence, spread
+from tests.plain_block import plain_block, plain_embedding, plain_logits
+from tests.sight import first_batch, influence, spread
+from tests.tiny_text import settings
 
 SEQUENCE = torch.tensor([1] * 6 + [2] * 4 + [0] * 3)
 POSITION = torch.tensor([*range(6), *range(4), 0, 0, 0])

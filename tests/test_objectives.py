@@ -19,7 +19,7 @@ from lightning_modules.objective import (
 )
 from lightning_modules.objectives import build
 from lightning_modules.vocabulary import END, MASK, START
-from tests.conftest import settings
+from tests.tiny_text import settings
 
 KINDS = ["masked_lm", "causal_lm", "translation"]
 

@@ -10,7 +10,7 @@ from lightning_modules.cross_entropy import IGNORED
 from lightning_modules.data.module import evaluation_batches
 from lightning_modules.objectives import build
 from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
-from tests.conftest import settings
+from tests.tiny_text import settings
 
 
 class Copier(torch.nn.Module):

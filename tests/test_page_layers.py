@@ -16,7 +16,7 @@ from reports.panels_within_arms import MOST_PANELS
 from reports.texts_between_arms import OTHER_TOKENS
 from tests.fake_experiment import figure_entries, rows, write
 from tests.fake_layers import layer_rows
-from tests.test_page import Page, strict_json
+from tests.html_page import Page, strict_json
 
 DRAWN = {
     ("learning", "gain"), ("layer_change", "pwcca"), ("token_information", "cross_fitted"), ("validation", "loss"),

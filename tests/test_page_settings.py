@@ -15,7 +15,7 @@ from reports.joined import joined
 from reports.run_scores import RUN_SCORES
 from tests.fake_experiment import ARMS, folder_name, rows, settings, write
 from tests.fake_scores import score_rows
-from tests.test_page import Page, strict_json
+from tests.html_page import Page, strict_json
 
 RATIOS = {"clm": 0.05, "mlm": 0.15, "mt": 0.8, "untrained": 0.15}
 NAME = "by_objective_masking_ratio"

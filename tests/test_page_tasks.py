@@ -23,10 +23,8 @@ from reports.score_tables import score_tables, verdict
 from reports.task_names import in_order, known, metric_words
 from tests.fake_experiment import ARMS, LAYERS, figure_entries, plan, rows, write
 from tests.fake_scores import PAIRS, STEPS, TASKS, run_of, score_rows
-from tests.test_page import HOSTILE, MINUS, NONE, Page, strict_json
-
-KEPT = ("fine_tuning", "baselines", "minimal_pairs", "parsing", "conditional_independence")
-"""Measures few enough to draw in a test."""
+from tests.html_page import HOSTILE, MINUS, NONE, Page, strict_json
+from tests.score_page import made
 
 
 @pytest.fixture(scope="module")
@@ -43,14 +41,6 @@ def tables(scores):
 @pytest.fixture(scope="module")
 def every(scores):
     return {figure["name"]: figure for figure in figure_entries(scores, arms=ARMS)}
-
-
-def made(out):
-    """An experiment with few tasks."""
-    few = {task: TASKS[task] for task in ("cola", "rte")}
-    scored = [row for row in score_rows(tasks=few) if row["measure"] in KEPT]
-    kept = [row for row in rows() if row["metric"] not in ("debiased_cka", "plug_in")]
-    return write(out, table_rows=[*kept, *scored])
 
 
 @pytest.fixture(scope="module")

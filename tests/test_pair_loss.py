@@ -21,8 +21,8 @@ from lightning_modules.objectives import build
 from lightning_modules.prediction_head import BinaryHead
 from lightning_modules.randomness import derive, uniforms
 from lightning_modules.vocabulary import FIRST_WORD_ID, START
-from tests.conftest import sentences, settings
-from tests.test_sight import KINDS, asking_for_nothing, check_packing, first_batch, spread
+from tests.sight import KINDS, asking_for_nothing, check_packing, first_batch, spread
+from tests.tiny_text import sentences, settings
 
 TASKS = ["next_sentence", "sentence_order"]
 FORMATS = ["sentence_pair", "segment_pair"]

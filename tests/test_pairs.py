@@ -16,7 +16,7 @@ from lightning_modules.data.tokens import Split
 from lightning_modules.errors import DataError
 from lightning_modules.randomness import derive, uniforms
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, START
-from tests.conftest import settings
+from tests.tiny_text import settings
 
 FORMATS = ("sentence_pair", "segment_pair")
 LOSSES = ("next_sentence", "sentence_order")

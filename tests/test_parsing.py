@@ -19,8 +19,8 @@ from ablations.tasks.parsing import (
 from ablations.tasks.syntax_settings import ParsingSettings
 from lightning_modules.data.treebank import ROOT, LabelledSentence
 from lightning_modules.objectives import build
-from tests.conftest import WORDS, settings
 from tests.exact_model import ExactModel, any_joint
+from tests.tiny_text import WORDS, settings
 
 
 def asked(**changes):

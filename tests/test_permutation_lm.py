@@ -1,12 +1,10 @@
 """Permutation language model: the order, who sees whom in it, and the paper's two streams written out."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 
 from lightning_modules.cross_entropy import IGNORED
 from lightning_modules.data.batches import pack
@@ -18,8 +16,9 @@ from lightning_modules.objectives import build
 from lightning_modules.permutation_lm import QUERY_ROUNDING
 from lightning_modules.randomness import derive, uniforms
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, MASK, START, UNKNOWN
-from tests.conftest import settings
-from tests.test_sight import influence, spread
+from tests.plain_block import plain_block, plain_embedding, plain_logits
+from tests.sight import influence, spread
+from tests.tiny_text import settings
 
 V, ROW = 320, 24
 
@@ -92,34 +91,6 @@ def test_in_two_layers_nobody_sees_its_own_token_or_a_later_one(predict, tokens)
         # Nothing sees a query, but perhaps itself.
         others = seen & ~torch.eye(width, dtype=torch.bool)
         assert not others[real][:, ROW:].any()
-
-
-def plain_block(block, query_TD, content_SD, visible_TS=None):
-    """A block with `norm: post` of a single row, from its definition; the queries may be other states."""
-    heads, (width, bias) = block.attention.heads, (query_TD.shape[-1], block.attention.query_key_value.bias)
-    weights, biases = block.attention.query_key_value.weight.split(width), bias.split(width)
-    states = (query_TD, content_SD, content_SD)
-    query, key, value = (
-        (x @ w.T + b).unflatten(-1, (heads, -1)).transpose(0, 1)
-        for x, w, b in zip(states, weights, biases, strict=True)
-    )
-    scores = query @ key.transpose(1, 2) / (width / heads) ** 0.5
-    if visible_TS is not None:
-        scores = scores.masked_fill(~visible_TS, -math.inf)
-    mixed = (scores.softmax(-1) @ value).transpose(0, 1).flatten(1)
-    hidden = block.attention_norm(query_TD + block.attention.output(mixed))
-    inner = block.feed_forward
-    return block.feed_forward_norm(hidden + inner.contract(F.gelu(inner.expand(hidden))))
-
-
-def plain_embedding(encoder, ids):
-    """Layer 0 of a sentence with `norm: post`."""
-    ids = torch.as_tensor(ids)
-    return encoder.norm(encoder.tokens.weight[ids] + encoder.positions.weight[: len(ids)])
-
-
-def plain_logits(head, hidden, embeddings_VD):
-    return head.norm(F.gelu(head.transform(hidden))) @ embeddings_VD.T + head.bias
 
 
 @torch.no_grad()

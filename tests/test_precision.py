@@ -9,8 +9,8 @@ from lightning_modules.callbacks import StopRequest
 from lightning_modules.precision import Bf16ByFp32, bf16_products
 from lightning_modules.train import train
 from lightning_modules.utilisation import matrix_rate
-from tests.conftest import settings
 from tests.products_seen import ProductsSeen
+from tests.tiny_text import settings
 
 HALF_A_STEP = 2.0**-8  # of bf16, which keeps 8 bits, relative to the smallest number of its exponent
 K = 96

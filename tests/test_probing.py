@@ -17,7 +17,7 @@ from ablations.tasks.probing import Probed, probing_rows, rows_of
 from ablations.tasks.settings import ProbingSettings
 from ablations.wording import listed
 from lightning_modules.objectives import build
-from tests.conftest import sentences, settings
+from tests.tiny_text import sentences, settings
 
 SIZES = {"train": 600, "validation": 200, "test": 400}
 LAYERS, WIDTH, KNOWS = 4, 16, 2

@@ -11,7 +11,7 @@ from ablations.tasks.conditional_information import conditional_information
 from ablations.tasks.masked_predictions import log_probabilities
 from lightning_modules.masked_lm import MaskedLM
 from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
-from tests.conftest import settings
+from tests.tiny_text import settings
 
 VARIABLES, VALUES = 9, 3
 PAIRS = list(itertools.combinations(range(VARIABLES), 2))

@@ -16,9 +16,9 @@ from lightning_modules.objectives import build
 from lightning_modules.randomness import derive, uniforms
 from lightning_modules.replaced_token import Generator
 from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
-from tests.conftest import settings
-from tests.test_permutation_lm import plain_block, plain_embedding, plain_logits
-from tests.test_sight import first_batch, spread
+from tests.plain_block import plain_block, plain_embedding, plain_logits
+from tests.sight import first_batch, spread
+from tests.tiny_text import settings
 
 VARIANTS = [("replaced", "all"), ("replaced", "selected"), ("original", "all"), ("original", "selected")]
 

@@ -33,7 +33,7 @@ from ablations.tasks.use_settings import RetrievalSettings
 from lightning_modules.config import FilesData, HubData, LanguageData
 from lightning_modules.data.tokenizer import decode
 from lightning_modules.objectives import build
-from tests.conftest import WORDS, sentences, settings
+from tests.tiny_text import WORDS, sentences, settings
 
 # Ranks -----------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from ablations.runs import create, identity, place, self_contained
 from ablations.spec import Run
 from lightning_modules import provenance
 from lightning_modules.data import tokens as token_store
-from tests.conftest import settings
+from tests.tiny_text import settings
 
 
 def test_identity_changes_with_every_decision():

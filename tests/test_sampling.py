@@ -11,8 +11,8 @@ from ablations.tasks.sampling import drawing, from_left_to_right, mask_predict, 
 from lightning_modules.data.module import evaluation_batches
 from lightning_modules.objectives import build
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, MASK, PAD, START
-from tests.conftest import settings
-from tests.test_sight import spread
+from tests.sight import spread
+from tests.tiny_text import settings
 
 CPU = torch.device("cpu")
 A, B, C = range(FIRST_WORD_ID, FIRST_WORD_ID + 3)

@@ -15,7 +15,7 @@ from lightning_modules.mixture import Mixture
 from lightning_modules.objectives import build
 from lightning_modules.sight import EVERYTHING
 from lightning_modules.vocabulary import END, MASK, START
-from tests.conftest import sentences, settings
+from tests.tiny_text import sentences, settings
 
 SCORED = {"causal_lm": CausalLM, "masked_lm": MaskedLM, "mixture": Mixture}
 TEXTS = [*sentences(12, seed=5), "the dog", "the dog", "the cat", "", "a"]

@@ -15,8 +15,8 @@ from lightning_modules.objective import PREDICTION_ROUNDING
 from lightning_modules.randomness import derive, uniforms
 from lightning_modules.skip_gram import FREQUENCY_POWER, SkipGram
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, MASK, START, UNKNOWN
-from tests.conftest import settings
-from tests.test_sight import first_batch
+from tests.sight import first_batch
+from tests.tiny_text import settings
 
 V = 25
 

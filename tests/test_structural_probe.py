@@ -14,7 +14,7 @@ from ablations.tasks.trees import adjacency_chain
 from lightning_modules.data.treebank import LabelledSentence
 from lightning_modules.objectives import build
 from lightning_modules.vocabulary import END, START
-from tests.conftest import sentences, settings
+from tests.tiny_text import sentences, settings
 
 SIZES = {"train": 200, "validation": 60, "test": 100}
 W, D = 8, 16

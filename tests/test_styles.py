@@ -22,7 +22,7 @@ from reports.styles import (
     seeds_style,
 )
 from reports.svg import swatch_classes, swatch_style
-from tests.test_figures import information
+from tests.figures import information
 
 MANY = (12, 24, 40)
 

@@ -19,7 +19,7 @@ from ablations.tasks.encoding import (
 )
 from lightning_modules.objectives import build
 from lightning_modules.vocabulary import END, PAD, START
-from tests.conftest import sentences, settings
+from tests.tiny_text import sentences, settings
 
 LONG = 64
 SEGMENTS = {"encoder": {"type_vocab_size": 2}}

@@ -12,8 +12,8 @@ from lightning_modules.evaluation import evaluate
 from lightning_modules.objectives import build
 from lightning_modules.randomness import derive, uniforms
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, START, UNKNOWN
-from tests.conftest import settings
-from tests.test_sight import first_batch
+from tests.sight import first_batch
+from tests.tiny_text import settings
 
 V, COUNT = 60, 500
 

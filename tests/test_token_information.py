@@ -21,7 +21,7 @@ from ablations.measures.token_information import (
 )
 from lightning_modules.objectives import build
 from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
-from tests.conftest import settings
+from tests.tiny_text import settings
 
 EVERYTHING = ("input", "previous", "next", "output")
 

@@ -17,7 +17,7 @@ from lightning_modules.objectives import build
 from lightning_modules.run_directory import RunBusyError
 from lightning_modules.train import DONE, INTERRUPTED, NOT_FINITE, WRONG_DATA, start, train
 from lightning_modules.utilisation import matrix_rate
-from tests.conftest import settings
+from tests.tiny_text import settings
 
 
 class StopAfter(StopRequest):

@@ -19,8 +19,8 @@ from ablations.tasks.settings import FineTuningSettings, FrozenFeaturesSettings
 from ablations.tasks.shuffled_text import natural_order, shuffled
 from ablations.tasks.transfer import transfer_rows
 from lightning_modules.objectives import build
-from tests.conftest import WORDS, settings
 from tests.products_seen import ProductsSeen
+from tests.tiny_text import WORDS, settings
 
 WAYS = {"frozen": FrozenFeaturesSettings, "tuned": FineTuningSettings}
 KINDS = {"frozen": "frozen_features", "tuned": "fine_tuning"}
