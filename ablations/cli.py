@@ -93,13 +93,14 @@ def validate(specs: tuple[Path, ...], schema: bool, claims_schema: bool, data_ro
     have the columns; and it says which tasks have no files there, as these would not be run. A file in a folder
     called claims is checked as a file of claims.
     """
-    from ablations import claimfile, grid, specfile
+    from ablations.catalogue import tasks_not_run
     from ablations.errors import SpecError
-    from ablations.measurable import tasks_not_run
+    from ablations.spec import claims as claims_file
+    from ablations.spec import grid, load
     from ablations.wording import several
 
     if schema or claims_schema:
-        from ablations import schema as schemas
+        from ablations.spec import schema as schemas
 
         click.echo(json.dumps(schemas.claims_schema() if claims_schema else schemas.schema(), indent=2))
     elif not specs:
@@ -107,23 +108,25 @@ def validate(specs: tuple[Path, ...], schema: bool, claims_schema: bool, data_ro
     wrong = False
     for path in specs:
         try:
-            if path.parent.name == claimfile.FOLDER:
-                claimed = len(claimfile.load(path).claims)
+            if path.parent.name == claims_file.FOLDER:
+                claimed = len(claims_file.load(path).claims)
                 click.echo(f"{path}: good, {several(claimed, 'claim')}")
                 continue
-            experiment = specfile.load(path)
+            experiment = load.load(path)
             planned = grid.runs(experiment)
             notices: Sequence[str] = ()
             if not no_files:
-                from ablations import named_files  # pyarrow, which a look at the spec alone need not wait for
+                from ablations.runs import (
+                    workspace as run_workspace,  # pyarrow, which a look at the spec alone need not wait for
+                )
 
-                named_files.check(path, experiment, planned, data_root=data_root.absolute())
+                run_workspace.check(path, experiment, planned, data_root=data_root.absolute())
                 arms = {run.arm: run.settings for run in planned}
                 notices = tasks_not_run(experiment.measures, list(arms.items()), data_root=data_root.absolute())
             click.echo(f"{path}: good, {several(len(planned), 'run')}")
-            claim_files = claimfile.load_named(experiment.claims, spec=path)
+            claim_files = claims_file.load_named(experiment.claims, spec=path)
             kinds = [settings.kind for settings in experiment.measures]
-            not_run = claimfile.not_run(claim_files, arms={run.arm for run in planned}, measures=kinds)
+            not_run = claims_file.not_run(claim_files, arms={run.arm for run in planned}, measures=kinds)
             for notice in [*not_run, *notices]:
                 click.echo(f"  {notice}")
         except SpecError as error:
@@ -142,12 +145,12 @@ def validate(specs: tuple[Path, ...], schema: bool, claims_schema: bool, data_ro
 @json_option
 def plan(spec: Path, out: Path, data_root: Path, devices: int, slots: int, resolved: bool, as_json: bool) -> None:
     """Show the runs of a spec, which are done, and what the others cost."""
-    from ablations import grid, specfile
-    from ablations.experiment import Workspace
-    from ablations.tables import plan_table
+    from ablations.runs.terminal import plan_table
+    from ablations.runs.workspace import Workspace
+    from ablations.spec import grid, load
 
     if resolved:
-        click.echo(json.dumps(grid.resolved(specfile.load(spec)), indent=2))
+        click.echo(json.dumps(grid.resolved(load.load(spec)), indent=2))
         return
     workspace = Workspace.open(spec, out=out, data_root=data_root)
     content = workspace.plan(slots=slots, devices=devices)
@@ -179,9 +182,9 @@ def run(
     dry_run: bool,
 ) -> None:
     """Train and measure what is missing, then write the table and the page."""
-    from ablations.experiment import Workspace
-    from ablations.lacking import checkpoint_sentences
-    from ablations.tables import plan_table
+    from ablations.runs.standing import checkpoint_sentences
+    from ablations.runs.terminal import plan_table
+    from ablations.runs.workspace import Workspace
 
     workspace = Workspace.open(spec, out=out, data_root=data_root)
     selected = workspace.select(arms, seeds)
@@ -192,7 +195,7 @@ def run(
     todo = workspace.todo(selected)
     interrupted, failed = False, False
     if todo:
-        from ablations.running import carry_out
+        from ablations.runs.progress import carry_out
 
         again = {item.run_id for item in todo}
         for sentence in (
@@ -203,7 +206,7 @@ def run(
         interrupted, outcomes = carry_out(workspace, todo, devices=devices, slots=slots)
         failed = bool(outcomes)
     if not interrupted and workspace.pairs_to_compare():
-        from ablations.running import compare_runs
+        from ablations.runs.progress import compare_runs
 
         failed |= not compare_runs(workspace)
     elif not todo:
@@ -219,9 +222,9 @@ def run(
 @json_option
 def status(spec: Path | None, out: Path, data_root: Path, as_json: bool) -> None:
     """Show the state of every run: of a spec, or of the whole output root."""
-    from ablations.experiment import Workspace, all_states
-    from ablations.lacking import checkpoint_sentences
-    from ablations.tables import status_table
+    from ablations.runs.standing import checkpoint_sentences
+    from ablations.runs.terminal import status_table
+    from ablations.runs.workspace import Workspace, all_states
 
     notes: list[str] = []
     if spec:
@@ -244,9 +247,9 @@ def status(spec: Path | None, out: Path, data_root: Path, as_json: bool) -> None
 def measure(spec: Path, out: Path, data_root: Path, slots: int) -> None:
     """Measure the trained runs of a spec again from their checkpoints, and write the table and the page."""
     from ablations.errors import SpecError
-    from ablations.experiment import Workspace
-    from ablations.lacking import run_labels
-    from ablations.running import carry_out, compare_runs
+    from ablations.runs.progress import carry_out, compare_runs
+    from ablations.runs.standing import run_labels
+    from ablations.runs.workspace import Workspace
 
     workspace = Workspace.open(spec, out=out, data_root=data_root)
     trained = [item for item in workspace.planned if item.directory.is_trained()]
@@ -284,16 +287,16 @@ def claims(spec: Path, out: Path, data_root: Path, as_json: bool, strict: bool, 
     of claims is written beside the spec, with a first claim to change; no file is overwritten.
     """
     if new:
-        from ablations import claim_skeleton
+        from ablations.spec import claim_skeleton
 
         path = claim_skeleton.write(spec)
         click.echo(f"{path}: written, with a first claim to change; docs/claims.md says what its keys mean")
         click.echo(f"next: set `claims: [{path.stem}]` in {spec}, then `ablate validate {spec}`")
         return
     from ablations.errors import SpecError
-    from ablations.experiment import Workspace
-    from reports.claims import as_expected
-    from reports.claims_table import claims_table
+    from ablations.runs.workspace import Workspace
+    from reports.claims.judge import as_expected
+    from reports.page.terminal import claims_table
 
     workspace = Workspace.open(spec, out=out, data_root=data_root)
     if not workspace.experiment.claims:
@@ -323,12 +326,12 @@ def claims(spec: Path, out: Path, data_root: Path, as_json: bool, strict: bool, 
 )
 def report(spec: Path, out: Path, data_root: Path, published: Path | None) -> None:
     """Write the page again from what is there; needs neither torch nor a network."""
-    from ablations.experiment import Workspace
+    from ablations.runs.workspace import Workspace
 
     page = write_page(Workspace.open(spec, out=out, data_root=data_root), again=True)
     click.echo(f"page: {page}")
     if published is not None:
-        from reports.published import publish
+        from reports.page.published import publish
 
         click.echo(f"published: {publish(page.parent, published)}")
 
@@ -344,13 +347,13 @@ def diff(before: Path, after: Path, out: Path, as_json: bool) -> None:
     A and B are folders of results, as out/NAME, or specs whose results lie in the output root. Claims, validation
     losses and settings stand side by side with their differences; nothing is written.
     """
-    from reports.diff import compare, folder_of
+    from reports.page.diff import compare, folder_of
 
     content = compare(folder_of(before, out=out), folder_of(after, out=out))
     if as_json:
         click.echo(json.dumps(content, indent=2, allow_nan=False))
     else:
-        from reports.diff_tables import diff_tables
+        from reports.page.terminal import diff_tables
 
         diff_tables(content)
 
@@ -360,7 +363,7 @@ def diff(before: Path, after: Path, out: Path, as_json: bool) -> None:
 @click.argument("folder", metavar="DIR", type=FOLDER)
 def export(run_dir: Path, folder: Path) -> None:
     """Write a trained run as a Hugging Face folder that stock classes load."""
-    from lightning_modules.export import export as write_folder
+    from lightning_modules.training.export import export as write_folder
 
     click.echo(f"{write_folder(run_dir, folder)}: {folder}")
 
@@ -401,9 +404,9 @@ def analyse(
     """Measure the layers of any local Hugging Face model on a text, beside those of its untrained twin."""
     import time
 
-    from ablations import analysis_measures
-    from ablations.analysing import analyse as measure_model
-    from ablations.tables import duration
+    from ablations.analyse import measures
+    from ablations.analyse.analyse import analyse as measure_model
+    from ablations.runs.terminal import duration
 
     started = time.monotonic()
     results = measure_model(
@@ -414,10 +417,10 @@ def analyse(
         out=out.absolute(),
         name=name,
         tokens=tokens,
-        measures=None if asked is None else analysis_measures.load(asked),
+        measures=None if asked is None else measures.load(asked),
         say=lambda said: click.echo(f"{duration(time.monotonic() - started)}  {said}"),
     )
-    from reports import page
+    from reports.page import page
 
     click.echo(f"page: {page.write(results)}")
 
@@ -426,7 +429,7 @@ def analyse(
 @out_option
 def doctor(out: Path) -> None:
     """Show versions, devices, disk and known-bad packages, and, for minutes, time what runs do, for `plan`."""
-    from ablations.doctor import calibrate, findings
+    from ablations.runs.doctor import calibrate, findings
 
     bad = False
     for name, value, problem in findings(out):
@@ -439,14 +442,14 @@ def doctor(out: Path) -> None:
 
 def write_page(workspace: Any, *, again: bool = False) -> Path:
     """Gather the table from the runs and write the page beside it, unless (and not `again`) it says the same."""
-    from reports.freshness import is_fresh
+    from reports.folder import is_fresh
 
     workspace.write_plan()
     workspace.write_table()
     judged = write_claims(workspace.folder)[1] if workspace.experiment.claims else None
     if not again and is_fresh(workspace.folder):
         return workspace.folder / "report.html"
-    from reports import page
+    from reports.page import page
 
     return page.write(workspace.folder, judged)
 
@@ -456,11 +459,11 @@ def write_claims(folder: Path) -> tuple[dict[str, Any], Any]:
 
     Returns the content of claims.json, and the judged experiment for its page.
     """
-    from reports import claims
     from reports import folder as experiment_folder
+    from reports.claims import judge
 
-    judged = claims.judge_claims(experiment_folder.read(folder))
-    return claims.write(judged, folder), judged
+    judged = judge.judge_claims(experiment_folder.read(folder))
+    return judge.write(judged, folder), judged
 
 
 if __name__ == "__main__":

@@ -1,10 +1,15 @@
-"""How names and values appear in a sentence."""
+"""How names and values appear in a sentence.
+
+Lists in which nothing may be there twice, as its rows could not be told apart.
+"""
 
 import difflib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from decimal import Decimal
 from typing import Any
+
+from pydantic_core import PydanticCustomError
 
 
 def nearest(word: str, names: Collection[str]) -> str | None:
@@ -81,3 +86,24 @@ def shown(value: Any, letters: int = 60) -> str:
     if isinstance(value, dict):
         return "a mapping"
     return "a list" if isinstance(value, Collection) and not isinstance(value, bytes) else f"{value!s:.{letters}}"
+
+
+def identity(value: Any) -> Hashable:
+    """Equal for two written values exactly if they mean the same: for 1 and 1.0, not for 1 and true."""
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        return value
+    return type(value).__name__, json.dumps(value, sort_keys=True, default=str)
+
+
+def refuse_repeated(values: Iterable[Any]) -> None:
+    """Refuse what is there twice, at the place of the second.
+
+    Raises:
+        PydanticCustomError: something is, for a validator to pass on.
+    """
+    seen: set[Hashable] = set()
+    for index, value in enumerate(values):
+        if identity(value) in seen:
+            context = {"sentence": f"has {shown(value)} twice; each may be there once", "at": (index,)}
+            raise PydanticCustomError("sentence", "{sentence}", context)
+        seen.add(identity(value))

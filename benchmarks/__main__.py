@@ -17,11 +17,11 @@ from rich.table import Table
 
 from benchmarks import commands, corruption, equal_time, gpu, information, similarity, text, training
 from benchmarks.precision import FASTER
-from lightning_modules.allocator import keep_freed_memory
-from lightning_modules.data.tokens import Tokens
+from lightning_modules.data.token_store import Tokens
 from lightning_modules.files import write_json
+from lightning_modules.model.numerics import keep_freed_memory
 from lightning_modules.provenance import now, provenance
-from lightning_modules.utilisation import matrix_rate
+from lightning_modules.training.speed import matrix_rate
 
 GROUPS = (
     "training",

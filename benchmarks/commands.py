@@ -14,12 +14,12 @@ from typing import Any
 from benchmarks import ours
 from benchmarks.alternating import rate
 from benchmarks.precision import FASTER
-from lightning_modules.callbacks import StopRequest
 from lightning_modules.config import RunSettings
-from lightning_modules.data.tokens import Tokens
+from lightning_modules.data.token_store import Tokens
 from lightning_modules.files import write_json
-from lightning_modules.run_directory import RunDirectory
-from lightning_modules.train import start
+from lightning_modules.training.callbacks import StopRequest
+from lightning_modules.training.run_directory import RunDirectory
+from lightning_modules.training.train import start
 
 SPEC: dict[str, Any] = {
     "version": 1,
@@ -111,7 +111,7 @@ def processes(folder: Path, tokens: Tokens, *, rounds: int) -> dict[str, Any]:
         pair = []
         for devices in (2, 1):
             directory = _run_folder(folder / "runs" / f"devices-{devices}-{number}", run, tokens)
-            command = ["-m", "lightning_modules.train", str(directory.path), "--accelerator", "cpu"]
+            command = ["-m", "lightning_modules.training.train", str(directory.path), "--accelerator", "cpu"]
             seconds_of(*command, "--devices", str(devices), "--threads", str(2 // devices))
             pair.append(speed(directory))
         speeds.append((pair[0], pair[1]))

@@ -11,10 +11,10 @@ from benchmarks.alternating import Side, alternate
 from benchmarks.peers import SENTENCES, fast_tokenizer
 from benchmarks.text import LENGTH, VOCABULARY, blocks
 from lightning_modules.config import MaskingSettings, TrainingSettings
-from lightning_modules.corruption import mask_tokens
+from lightning_modules.data.token_store import Tokens
 from lightning_modules.data.tokenizer import starts_word
-from lightning_modules.data.tokens import Tokens
-from lightning_modules.word_order import reordered
+from lightning_modules.data.word_order import reordered
+from lightning_modules.objectives.masking import mask_tokens
 
 
 def measure(tokens: Tokens, *, rounds: int) -> dict[str, Any]:

@@ -21,12 +21,12 @@ from transformers import BertForMaskedLM
 from benchmarks import ours, peers, precision
 from benchmarks.text import blocks
 from lightning_modules.config import RunSettings
-from lightning_modules.cross_entropy import IGNORED
-from lightning_modules.data.module import RunData, evaluation_batches
-from lightning_modules.data.tokens import Split, Tokens
-from lightning_modules.evaluation import TOKENS_AT_ONCE, evaluate
-from lightning_modules.objective import Objective
+from lightning_modules.data.token_store import Split, Tokens
+from lightning_modules.model.cross_entropy import IGNORED
 from lightning_modules.objectives import build
+from lightning_modules.objectives.objective import Objective
+from lightning_modules.training.data_module import RunData, evaluation_batches
+from lightning_modules.training.evaluation import TOKENS_AT_ONCE, evaluate
 
 SHAPE: dict[str, Any] = {"layers": 6, "width": 256, "dropout": 0.1}
 LEARNING_RATES = (2.5e-4, 5e-4, 1e-3)

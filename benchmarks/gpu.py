@@ -15,16 +15,16 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from ablations import specfile
-from ablations.grid import runs
+from ablations.spec import load
+from ablations.spec.grid import runs
 from benchmarks import ours, peers, text
 from benchmarks.alternating import Side
 from benchmarks.commands import seconds_of
 from benchmarks.floor import floor
 from benchmarks.training import DROPOUT, Row, measure
 from lightning_modules.config import RunSettings
-from lightning_modules.data.tokens import Tokens
-from lightning_modules.utilisation import matrix_rate
+from lightning_modules.data.token_store import Tokens
+from lightning_modules.training.speed import matrix_rate
 
 WARM_UP = 20  # steps in which graphs are compiled, for the shapes that come
 PEER_WORKERS = 8
@@ -148,7 +148,7 @@ def grids(data_root: Path, folder: Path, pairs: Tokens, *, device: str = "cuda")
     """
     spec = folder / "paper-size.yaml"
     spec.write_text(json.dumps(grid_spec(source_tokens=len(pairs.train.ids))), encoding="utf-8")
-    planned = [run.settings for run in runs(specfile.load(spec))]
+    planned = [run.settings for run in runs(load.load(spec))]
     for slots in SLOTS:
         out = folder / f"slots-{slots}"
         options = ["--slots", str(slots), "--out", str(out), "--data-root", str(data_root.absolute())]

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ablations.measures import kmeans
-from ablations.measures.information import token_information
+from ablations.measures.information import kmeans
+from ablations.measures.information.estimate import token_information
 from benchmarks.memory import peak, resident
 
 TOKENS, WIDTH, CLUSTERS = 1_000_000, 512, 1000

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from benchmarks import ours, peers
-from lightning_modules.allocator import keep_freed_memory
-from lightning_modules.data.tokens import load
+from lightning_modules.data.token_store import load
+from lightning_modules.model.numerics import keep_freed_memory
 
 SHAPE = {"layers": 6, "width": 256, "dropout": 0.1}
 STEPS = 10

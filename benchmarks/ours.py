@@ -7,10 +7,9 @@ import torch
 
 from benchmarks.alternating import Side
 from benchmarks.text import LENGTH, VOCABULARY, blocks
-from lightning_modules.bare_loop import bare_step
 from lightning_modules.config import RunSettings
-from lightning_modules.data.tokens import Tokens
-from lightning_modules.utilisation import wait
+from lightning_modules.data.token_store import Tokens
+from lightning_modules.training.speed import bare_step, wait
 
 STEPS = 100_000  # more than any benchmark does
 

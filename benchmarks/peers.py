@@ -27,8 +27,8 @@ from transformers import (
 from benchmarks import precision
 from benchmarks.alternating import Side
 from benchmarks.text import LENGTH, VOCABULARY, blocks
-from lightning_modules.data.tokens import Split
-from lightning_modules.utilisation import wait
+from lightning_modules.data.token_store import Split
+from lightning_modules.training.speed import wait
 from lightning_modules.vocabulary import END, PAD, SPECIAL_TOKENS, START
 
 Loop = Literal["default", "best"]

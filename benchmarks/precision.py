@@ -4,7 +4,7 @@ from typing import Literal
 
 import torch
 
-from lightning_modules.precision import cpu_multiplies_bf16
+from lightning_modules.model.numerics import cpu_multiplies_bf16
 
 MIXED = cpu_multiplies_bf16()
 """Whether that is bf16 where autocast has it; fp32 otherwise."""

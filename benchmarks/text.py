@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from lightning_modules.config import FilesData
-from lightning_modules.data import tokens
-from lightning_modules.data.tokens import Split, Tokens
+from lightning_modules.data import token_store
+from lightning_modules.data.token_store import Split, Tokens
 
 VOCABULARY = 8192
 LENGTH = 128
@@ -44,7 +44,7 @@ def articles(data_root: Path, *, store: Path, length: int) -> Tokens:
 
 def _prepared(data: dict[str, Any], data_root: Path, store: Path, *, length: int = LENGTH) -> Tokens:
     sizes = {"kind": "files", "vocab_size": VOCABULARY, "max_length": length}
-    return tokens.prepare(FilesData.model_validate(sizes | data), data_root=data_root, store=store)
+    return token_store.prepare(FilesData.model_validate(sizes | data), data_root=data_root, store=store)
 
 
 def blocks(split: Split) -> Split:

@@ -15,7 +15,7 @@ from benchmarks.peers import SENTENCES, Loop
 from benchmarks.precision import FASTER, TYPE_OF_PRODUCTS
 from benchmarks.text import LENGTH
 from lightning_modules.config import RunSettings
-from lightning_modules.data.tokens import Tokens
+from lightning_modules.data.token_store import Tokens
 
 DROPOUT = 0.1  # the peers' default, on both sides
 

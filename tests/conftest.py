@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.tiny_text import run_folder
+from tests.support.tiny_text import run_folder
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 

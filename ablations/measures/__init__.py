@@ -1,1 +1,1 @@
-"""From a checkpoint to rows of the table."""
+"""Measures of layers."""

@@ -16,18 +16,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ablations.errors import MeasureError
-from ablations.measures.cca import REFUSED_BELOW, require_tokens
-from ablations.measures.groups import groups
 from ablations.measures.jackknife import sentence_blocks, standard_error
-from ablations.measures.moments import Moments
-from ablations.measures.sample import Sample, is_text_token
+from ablations.measures.reading.sample import Sample, groups, is_text_token
 from ablations.measures.settings import Grouping, InfluenceSettings
 from ablations.measures.similarity import pwcca
-from lightning_modules.attention import score_mask
-from lightning_modules.data.tokens import Split
-from lightning_modules.objective import Objective
+from ablations.measures.similarity.cca import REFUSED_BELOW, require_tokens
+from ablations.measures.similarity.moments import Moments
+from lightning_modules.data.token_store import Split
+from lightning_modules.model.attention import score_mask, visible_in
+from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive
-from lightning_modules.sight import visible_in
 from lightning_modules.vocabulary import PAD
 
 SENTENCES_AT_ONCE = 128

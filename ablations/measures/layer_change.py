@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ablations.measures.cca import REFUSED_BELOW, WARNED_BELOW, require_tokens
-from ablations.measures.groups import equal_parts, groups
 from ablations.measures.jackknife import sentence_blocks, standard_error
-from ablations.measures.matrices import to_device
-from ablations.measures.moments import Moments
-from ablations.measures.sample import Sample
+from ablations.measures.reading.sample import Sample, equal_parts, groups
 from ablations.measures.settings import Grouping, LayerChangeSettings
 from ablations.measures.similarity import debiased_cka, pwcca
+from ablations.measures.similarity.cca import REFUSED_BELOW, WARNED_BELOW, require_tokens
+from ablations.measures.similarity.moments import Moments
+from ablations.measures.similarity.sides import to_device
 
 METRICS: dict[str, Callable[..., float]] = {"pwcca": pwcca, "debiased_cka": debiased_cka}
 

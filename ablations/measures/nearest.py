@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ablations.errors import MeasureError
-from ablations.measures.matrices import Matrix, as_matrix
+from ablations.measures.similarity.sides import Matrix, as_matrix
 
 BLOCK = 2**22
 """Similarities held at once."""

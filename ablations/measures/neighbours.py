@@ -5,20 +5,161 @@ the paper has CCG supertags and their halves, ours are a word's relation in univ
 linked with on its left and on its right; senses of homonyms are an addition.
 
 Letters: P occurrences of a pool, K neighbours, D width, L + 1 layers.
+
+Which occurrences are asked for their neighbours: the same in every layer and arm, decided by the text alone.
+
+Letters: N occurrences of the sample, P of a pool, V token types, C pairs of a type and a sense.
 """
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ablations.errors import MeasureError
 from ablations.measures.jackknife import sentence_blocks, standard_error
-from ablations.measures.matrices import to_device
 from ablations.measures.nearest import nearest_of_group, nearest_others
-from ablations.measures.pools import Pool, pools, rank_in_own, size_of_own
-from ablations.measures.sample import Sample
+from ablations.measures.reading.sample import NO_LABEL, Sample
 from ablations.measures.settings import NeighboursSettings
+from ablations.measures.similarity.sides import to_device
+from lightning_modules.randomness import derive, uniforms
+
+OTHERS = 2
+"""Others of its type that an occurrence must have for each neighbour wanted: of fewer most are neighbours, and
+what they share is near chance wherever the states lie."""
+
+SYNTAX = {"same_relation": "relation", "same_left_part": "left_part", "same_right_part": "right_part"}
+"""Labels behind the metrics; an occurrence without the label neither asks nor answers."""
+
+
+class Pool(NamedTuple):
+    """Occurrences that are compared with their nearest others in the pool."""
+
+    place_P: NDArray[np.int64]
+    """Which of the sample, in random order: of equal states those that come first are neighbours, and these must
+    not be the start of the text."""
+    token_P: NDArray[np.int64] | None
+    """The token that neighbours must have as well; None: any."""
+    neighbours: int
+    """How many of the nearest."""
+    asked: Mapping[str, NDArray[np.int64]]
+    """What is compared, by metric: a value for each occurrence."""
+
+
+def require_occurrences(sample: Sample, settings: NeighboursSettings) -> None:
+    """Refuse texts that leave nothing to compare.
+
+    Raises:
+        MeasureError: fewer than two types with as many occurrences as the pool takes of each.
+    """
+    types = types_within(sample, settings)
+    if types < 2:
+        second = np.sort(np.bincount(sample.token_N, minlength=2))[-2]
+        raise MeasureError(
+            f"neighbours needs 2 types of {settings.occurrences} occurrences or more, but the text has {types}, "
+            f"and the count of its second most frequent type is {second}; use more text or fewer occurrences."
+        )
+
+
+def types_within(sample: Sample, settings: NeighboursSettings) -> int:
+    """How many types the pool has: as many as are asked for, or all with enough occurrences."""
+    return len(_types(sample, settings))
+
+
+def pools(sample: Sample, settings: NeighboursSettings) -> list[Pool]:
+    """The pools of all metrics for which the sample has enough text.
+
+    Raises:
+        MeasureError: as `require_occurrences`.
+    """
+    require_occurrences(sample, settings)
+    place_P, k = _of_types(sample, settings), settings.neighbours_of_type
+    own = {"position_distance": sample.position_N, "same_left": sample.left_N, "same_right": sample.right_N}
+    found = [
+        Pool(place_P, None, settings.neighbours, {"same_token": sample.token_N[place_P]}),
+        _within_types(sample, place_P, k, own),
+    ]
+    for metric, label in SYNTAX.items():
+        if label in sample.labels:
+            label_N = sample.labels[label]
+            known_P = place_P[label_N[place_P] != NO_LABEL]
+            found.append(_within_types(sample, known_P, k, {metric: label_N}))
+    if "sense" in sample.labels:
+        place_P = _of_senses(sample, settings)
+        found.append(_within_types(sample, place_P, k, {"same_sense": sample.labels["sense"]}))
+    return [pool for pool in found if len(pool.place_P)]
+
+
+def size_of_own(label_N: NDArray[np.integer]) -> NDArray[np.int64]:
+    """How many have the label of each."""
+    _, own_N, sizes = np.unique(label_N, return_inverse=True, return_counts=True)
+    return sizes[own_N]
+
+
+def rank_in_own(label_N: NDArray[np.integer], by_N: NDArray[Any]) -> NDArray[np.int64]:
+    """The rank of each, from 0, among those of its label, by ascending values and then by place."""
+    order = np.lexsort((by_N, label_N))
+    _, start, own_N = np.unique(label_N[order], return_index=True, return_inverse=True)
+    rank_N = np.empty(len(order), np.int64)
+    rank_N[order] = np.arange(len(order)) - start[own_N]
+    return rank_N
+
+
+def _within_types(
+    sample: Sample, place_P: NDArray[np.int64], neighbours: int, asked: Mapping[str, NDArray[np.int64]]
+) -> Pool:
+    """The pool of those types that have enough occurrences at these places."""
+    place_P = place_P[size_of_own(sample.token_N[place_P]) > OTHERS * neighbours]
+    values = {metric: value_N[place_P] for metric, value_N in asked.items()}
+    return Pool(place_P, sample.token_N[place_P], neighbours, values)
+
+
+def _of_types(sample: Sample, settings: NeighboursSettings) -> NDArray[np.int64]:
+    """So many occurrences of each of the types, at random."""
+    chance_N = _chances(sample)
+    drawn_N = rank_in_own(sample.token_N, chance_N) < settings.occurrences
+    place_P = np.flatnonzero(drawn_N & np.isin(sample.token_N, _types(sample, settings)))
+    return place_P[np.argsort(chance_N[place_P])]
+
+
+def _of_senses(sample: Sample, settings: NeighboursSettings) -> NDArray[np.int64]:
+    """Of each type with two senses, equally many occurrences of its two most frequent ones, at random: more than
+    the neighbours wanted, and at most `occurrences` of either.
+
+    As frequent as in the text, the common sense would be that of most neighbours wherever the states lie, and the
+    mean would tell how uneven the senses are. With equally many, a share above chance means that they lie apart.
+    """
+    labelled = np.flatnonzero(sample.labels["sense"] != NO_LABEL)
+    token_P, sense_P = sample.token_N[labelled], sample.labels["sense"][labelled]
+    chance_P = _chances(sample)[labelled]
+    cell_P = token_P * (sense_P.max(initial=0) + 1) + sense_P
+    _, first, own_P, sizes = np.unique(cell_P, return_index=True, return_inverse=True, return_counts=True)
+    rank_C = rank_in_own(token_P[first], -sizes)  # 0 is the most frequent sense of its type
+    token_V, each_V = token_P[first][rank_C == 1], sizes[rank_C == 1].clip(max=settings.occurrences)
+    kept_V = _spread(token_V[each_V > settings.neighbours_of_type], sample, settings.types)
+    drawn = np.flatnonzero(np.isin(token_P, kept_V) & (rank_C[own_P] <= 1))
+    each = each_V[np.searchsorted(token_V, token_P[drawn])]
+    drawn = drawn[rank_in_own(cell_P, chance_P)[drawn] < each]
+    return labelled[drawn[np.argsort(chance_P[drawn])]]
+
+
+def _types(sample: Sample, settings: NeighboursSettings) -> NDArray[np.int64]:
+    token_V, counts = np.unique(sample.token_N, return_counts=True)
+    return _spread(token_V[counts >= settings.occurrences], sample, settings.types)
+
+
+def _spread(token_V: NDArray[np.int64], sample: Sample, types: int) -> NDArray[np.int64]:
+    """At most so many of the types, evenly over their frequency ranks: the middle one of as many equal parts."""
+    known_V, first = np.unique(sample.token_N, return_index=True)
+    rank_V = sample.rank_N[first[np.searchsorted(known_V, token_V)]]
+    parts = min(types, len(token_V))
+    return token_V[np.argsort(rank_V)][(2 * np.arange(parts) + 1) * len(token_V) // (2 * parts or 1)]
+
+
+def _chances(sample: Sample) -> NDArray[np.float64]:
+    """A random number for each occurrence, which depends on its place in the text alone."""
+    return uniforms(derive(0, "neighbours"), sample.sentence_N, sample.position_N)
 
 
 def neighbours(

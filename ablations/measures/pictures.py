@@ -14,7 +14,7 @@ from sklearn.manifold import TSNE
 from tokenizers import Tokenizer
 
 from ablations.errors import MeasureError
-from ablations.measures.sample import NO_LABEL, Sample
+from ablations.measures.reading.sample import NO_LABEL, Sample
 from ablations.measures.settings import PicturesSettings
 from lightning_modules.randomness import derive
 

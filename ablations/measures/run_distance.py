@@ -12,20 +12,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ablations.measures.cca import REFUSED_BELOW
 from ablations.measures.jackknife import BLOCKS, sentence_blocks, standard_error
 from ablations.measures.layer_change import METRICS
-from ablations.measures.matrices import to_device
-from ablations.measures.moments import Moments
-from ablations.measures.reading import Reading, validation_text
+from ablations.measures.reading.texts import Reading, states_in_batches, validation_text
 from ablations.measures.settings import RunDistanceSettings
-from ablations.measures.states import states_in_batches
-from lightning_modules.checkpoint import read_checkpoint
-from lightning_modules.data.tokens import Tokens
-from lightning_modules.objective import Objective
+from ablations.measures.similarity.cca import REFUSED_BELOW
+from ablations.measures.similarity.moments import Moments
+from ablations.measures.similarity.sides import to_device
+from lightning_modules.data.token_store import Tokens
 from lightning_modules.objectives import build
-from lightning_modules.run_directory import RunDirectory
-from lightning_modules.train import load_tokens
+from lightning_modules.objectives.objective import Objective
+from lightning_modules.training.checkpoint import read_checkpoint
+from lightning_modules.training.run_directory import RunDirectory
+from lightning_modules.training.train import load_tokens
 
 MOMENTS_BYTES = 2**30
 """Of moments held at once; where all layers need more, the text is read several times."""

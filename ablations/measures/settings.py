@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from ablations.repeats import refuse_repeated
+from ablations.wording import refuse_repeated
 from lightning_modules.config import InputFormat, Settings, WordOrder
 
 Grouping = Literal["frequency", "part_of_speech"]

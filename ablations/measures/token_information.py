@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablations.errors import MeasureError
-from ablations.measures.information import most_frequent, require_fitting, smaller_half, token_information
-from ablations.measures.matrices import to_device
-from ablations.measures.sample import Sample, is_text_token
+from ablations.measures.information.estimate import most_frequent, require_fitting, smaller_half, token_information
+from ablations.measures.reading.sample import Sample, is_text_token
 from ablations.measures.settings import TokenInformationSettings
+from ablations.measures.similarity.sides import to_device
 from lightning_modules.config.objectives import Output
 from lightning_modules.randomness import derive, uniforms
 

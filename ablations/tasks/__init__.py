@@ -1,1 +1,1 @@
-"""Checkpoint -> scores: what the encoders are good for."""
+"""Tasks and language-model scores: what an encoder is good for."""

@@ -17,11 +17,10 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.svm import LinearSVC
 
 from ablations.errors import MeasureError
-from ablations.tasks.catalogue import SPLITS, Split, Task
+from ablations.tasks.datasets import SPLITS, Split, Task
 from ablations.tasks.examples import Examples, part
 from ablations.tasks.linear import MOST_ITERATIONS, Part, best_classifier, best_ridge
-from ablations.tasks.metrics import chance, constant, most_frequent, score
-from ablations.tasks.places import BESIDE_QUESTION, PLACES, Rule
+from ablations.tasks.metrics import BESIDE_QUESTION, PLACES, Rule, chance, constant, most_frequent, score
 from ablations.tasks.settings import BaselinesSettings
 
 STRENGTHS = (1.0, 10.0, 100.0)

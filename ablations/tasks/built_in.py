@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from ablations.tasks.catalogue import SPLITS, Split, Task
+from ablations.tasks.datasets import SPLITS, Split, Task
 from lightning_modules.data.language import Language, Sentence
-from lightning_modules.data.minimal_pairs import PARADIGMS, minimal_pairs
+from lightning_modules.data.language.minimal_pairs import PARADIGMS, minimal_pairs
 from lightning_modules.randomness import derive, uniforms
 
 Row = dict[str, Any]

@@ -10,7 +10,7 @@ import itertools
 from pathlib import Path
 
 from lightning_modules.config import Data, FilesData, LanguageData
-from lightning_modules.data.readers import numbered_lines
+from lightning_modules.data.tables import numbered_lines
 
 LINES = 10_000
 """Of each file of plain text, in which a blank one is looked for."""

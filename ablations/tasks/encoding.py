@@ -16,11 +16,11 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
-from ablations.measures.labels import spans_of
-from ablations.tasks.catalogue import Task
+from ablations.measures.reading.labels import spans_of
+from ablations.tasks.datasets import Task
 from ablations.tasks.examples import Examples
-from lightning_modules.evaluation import TOKENS_AT_ONCE
-from lightning_modules.objective import Batch, Objective
+from lightning_modules.objectives.objective import Batch, Objective
+from lightning_modules.training.evaluation import TOKENS_AT_ONCE
 from lightning_modules.vocabulary import END, MASK, PAD, START
 
 LENGTHS_TO = 8

@@ -1,25 +1,43 @@
-"""The examples of a task: texts and gold answers, from its files or from the built-in language."""
+"""The examples of a task: texts and gold answers, from its files or from the built-in language.
+
+Tags of words that mark entities: O outside, and elsewhere how a word stands to its entity, with the type.
+
+``B-LOC`` begins an entity, ``I-LOC`` continues it, ``E-LOC`` or ``L-LOC`` ends it, ``S-LOC`` or ``U-LOC`` is all
+of it; IO, BIO, BIOES and BILOU have some of these. Without types there are the letters alone.
+"""
 
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from ablations.tasks import built_in
-from ablations.tasks.catalogue import SPLITS, Split, Task
-from ablations.tasks.entity_tags import is_entity_tag
+from ablations.tasks.datasets import SPLITS, Split, Task
 from ablations.tasks.settings import PartSettings
 from ablations.wording import shown
-from lightning_modules.data.halves import half_of
-from lightning_modules.data.readers import parquet_table
+from lightning_modules.data.corpus import half_of
+from lightning_modules.data.tables import parquet_table
 from lightning_modules.errors import DataError
 from lightning_modules.randomness import derive, uniforms
+
+OUTSIDE: Final = "O"
+CONTINUES: Final = frozenset("IEL")
+"""May follow in an entity."""
+ENDS: Final = frozenset("ELSU")
+"""No word of the entity follows."""
+_ALONE_OR_FIRST: Final = frozenset("BSU")
+
+
+def is_entity_tag(tag: str) -> bool:
+    """Whether it can be read so."""
+    return tag == OUTSIDE or tag.partition("-")[0] in CONTINUES | _ALONE_OR_FIRST
+
 
 DIVISION = {"train": 0.70, "validation": 0.85, "test": 1.0}
 """Where one file serves all splits: up to which share of the values of `divided_by`, in the order of a hash."""

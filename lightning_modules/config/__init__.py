@@ -18,8 +18,7 @@ from lightning_modules.config.objectives import (
 )
 from lightning_modules.config.run import RunSettings, operations_per_token, parameters
 from lightning_modules.config.settings import Settings
-from lightning_modules.config.training import PAIR_FORMATS, InputFormat, TrainingSettings
-from lightning_modules.config.word_order import WordOrder
+from lightning_modules.config.training import PAIR_FORMATS, InputFormat, TrainingSettings, WordOrder
 
 __all__ = [
     "PAIR_FORMATS",

@@ -19,8 +19,7 @@ from lightning_modules.config.objectives import (
     ReplacedTokenSettings,
 )
 from lightning_modules.config.run import RunSettings
-from lightning_modules.config.training import PAIR_FORMATS
-from lightning_modules.config.word_order import Natural, NGrams
+from lightning_modules.config.training import PAIR_FORMATS, Natural, NGrams
 
 Contradiction = tuple[tuple[str, ...], str]
 

@@ -28,7 +28,7 @@ def operations_per_token(run: RunSettings, *, pairs: float | None = None) -> flo
     128 tokens at 256, a third at 64. Nothing that only a slow implementation would do is counted.
 
     Args:
-        pairs: predicted pairs of words for each token, where the text was counted (`subsampling.pairs_per_token`).
+        pairs: predicted pairs of words for each token, where the text was counted (`skip_gram.pairs_per_token`).
     """
     return 6.0 * run.objective.weights_per_token(
         run.encoder, vocab_size=run.data.vocab_size, max_steps=run.training.max_steps, pairs=pairs

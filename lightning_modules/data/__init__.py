@@ -1,1 +1,1 @@
-"""Text, tokens and the order in which a run sees them."""
+"""Text to token ids to packed batches."""

@@ -2,6 +2,8 @@
 
 A sentence is one line: white space at its ends goes and every run of white space inside becomes one space,
 so that words are what stands between spaces, here and in the sub-words. Nothing else is changed.
+
+The two halves of a table, for text and for tasks that share a file and must not share a row.
 """
 
 import functools
@@ -16,10 +18,16 @@ from typing import Any, Literal, NamedTuple
 from lightning_modules.config import Data, FilesData, HubData, LanguageData
 from lightning_modules.config.data import Half
 from lightning_modules.data import hub
-from lightning_modules.data.halves import half_of
-from lightning_modules.data.readers import ENDINGS, Cells, Columns, Source, check_head, file_source, format_of
+from lightning_modules.data.tables import ENDINGS, Cells, Columns, Source, check_head, file_source, format_of
 from lightning_modules.errors import DataError
 from lightning_modules.files import sha256
+from lightning_modules.randomness import derive
+
+
+def half_of(number: int) -> Half:
+    """The half of a row: drawn by its number in its file, from 1, and by nothing else."""
+    return "second" if derive(0, "half", number) % 2 else "first"
+
 
 SplitName = Literal["train", "validation", "test"]
 SPLITS: tuple[SplitName, ...] = ("train", "validation", "test")

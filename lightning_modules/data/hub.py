@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_modules.config import HubData
-from lightning_modules.data.readers import Cells, Columns, Source, cell, check_column
+from lightning_modules.data.tables import Cells, Columns, Source, cell, check_column
 from lightning_modules.errors import DataError
 
 ROWS_AT_ONCE = 1000

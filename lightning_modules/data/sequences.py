@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightning_modules.config import InputFormat
-from lightning_modules.data.tokens import Split
+from lightning_modules.data.token_store import Split
 from lightning_modules.randomness import derive
 
 NO_PAIR, PAIR = -100, 1

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lightning_modules.data.tokens import Split
+from lightning_modules.data.token_store import Split
 from lightning_modules.errors import DataError
 from lightning_modules.randomness import uniforms
 from lightning_modules.vocabulary import FIRST_WORD_ID, UNKNOWN

@@ -1,0 +1,1 @@
+"""Layer-wise measures of Hugging Face models."""

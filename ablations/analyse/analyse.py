@@ -1,0 +1,285 @@
+"""`ablate analyse`: a model from a Hugging Face folder, and the same architecture untrained, measured on a text.
+
+What comes out is a table as an experiment's, of two arms with one seed.
+
+Computes the rows of a measure of the layers of a model from elsewhere.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ablations import results
+from ablations.analyse import folder as analyse_folder
+from ablations.analyse import measures as analyse_measures
+from ablations.analyse.measures import StateMeasure
+from ablations.analyse.model import HuggingFaceModel, load, untrained
+from ablations.analyse.states import require_finite, states
+from ablations.analyse.text import TokenisedText, sample_of, sentences, tokenise
+from ablations.errors import MeasureError
+from ablations.measures.geometry import geometry
+from ablations.measures.layer_change import layer_change
+from ablations.measures.neighbours import neighbours
+from ablations.measures.reading.labels import token_labels, with_texts
+from ablations.measures.reading.sample import Sample
+from ablations.measures.settings import (
+    GeometrySettings,
+    LayerChangeSettings,
+    NeighboursSettings,
+    TokenInformationSettings,
+)
+from ablations.measures.similarity.cca import REFUSED_BELOW
+from ablations.measures.token_information import information_rows
+from ablations.wording import listed, several
+from lightning_modules.data.treebank import LabelledSentence, read_treebank
+from lightning_modules.files import make_folder
+
+Row = dict[str, Any]
+
+
+def rows_of(layers_LND: list[Any], sample: Sample, settings: StateMeasure) -> tuple[list[Row], list[str]]:
+    """Return the rows of one measure, and in sentences why there are none or what to doubt in them."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        try:
+            rows = list(_rows(layers_LND, sample, settings))
+        except MeasureError as error:
+            return [], [_named(settings.kind, str(error))]
+    doubts = [warning for warning in warned if issubclass(warning.category, UserWarning)]
+    for warning in warned:
+        if warning not in doubts:  # of a library, not of a measure
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    return rows, [_named(settings.kind, str(warning.message)) for warning in doubts]
+
+
+def _named(measure: str, doubt: str) -> str:
+    return doubt if doubt.startswith(measure) else f"{measure}: {doubt}"
+
+
+def _rows(layers_LND: list[Any], sample: Sample, settings: StateMeasure) -> Iterator[Row]:
+    match settings:
+        case LayerChangeSettings():
+            return layer_change(layers_LND, sample, settings)
+        case TokenInformationSettings():
+            return information_rows(layers_LND, sample, settings)
+        case NeighboursSettings():
+            return neighbours(layers_LND, sample, settings)
+        case GeometrySettings():
+            return geometry(layers_LND, sample, settings)
+
+
+Say = Callable[[str], None]
+
+UNTRAINED = "untrained"
+SEED = 0
+"""The seed of the untrained weights, and of every row."""
+
+UNFINISHED = f"The analysis has not ended, all of {UNTRAINED} still to come; run it again."
+
+
+class Read(NamedTuple):
+    """A text as a model reads it, and the tokens of it that are measured."""
+
+    text: TokenisedText
+    sample: Sample
+    cut: int
+    """Sentences of the sample that are longer than the model allows."""
+
+
+class Arm(NamedTuple):
+    """The results of a model."""
+
+    plan: dict[str, Any]
+    """Its entry among the runs of plan.json."""
+    rows: list[Row]
+    doubts: list[str]
+    """Sentences that say why measures have no rows, and what to doubt in those they have."""
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What is measured of both models, and where it goes."""
+
+    target: Path
+    read: Read
+    width: int
+    measures: Sequence[StateMeasure]
+    told: dict[str, Any]
+    """What was asked for."""
+    data: dict[str, Any]
+    """What the plan says of the text."""
+    origin: dict[str, Any]
+    say: Say
+
+
+def analyse(
+    folder: Path,
+    *,
+    text: Path,
+    labels: Path | None = None,
+    column: str | None = None,
+    out: Path,
+    name: str | None = None,
+    tokens: int | None = None,
+    measures: Sequence[StateMeasure] | None = None,
+    say: Say,
+) -> Path:
+    """Measure the model and its untrained twin; returns OUT/<name>, with the table, ready for a page.
+
+    Measures that the text does not allow are left out; the plan says which, and why. The results of the model are
+    written before its twin is measured; after a kill the plan says that the twin is missing, and the same command
+    starts over. The results of a whole analysis stay until the next one is whole.
+
+    Args:
+        labels: a treebank of the same sentences.
+        column: of a table; without it the column `text`, or the only one with text.
+        name: of the folder of results; without it, the model's.
+        tokens: occurrences, whole sentences from the start of the text; fewer if it has fewer. Without it as many
+            as the width needs, see `usual_tokens`.
+        measures: without them, all that read states, of as many clusters as the text allows. All read the same
+            `tokens`, not the number of their own.
+
+    Raises:
+        MeasureError: the folder holds no model that can be read, or one that has diverged, or the text no token;
+            the labels are of other sentences; a measure asks for what is not known, or none is possible; or the
+            folder of results is an experiment's or another model's.
+        DataError: text or labels are missing or damaged.
+        FilesError: the folder of results cannot be written to.
+    """
+    analyse_measures.require_known(measures or (), labelled=labels is not None)
+    gold = _gold(text, labels=labels, column=column)
+    target = analyse_folder.place(out, analyse_folder.name_of(folder) if name is None else name)
+    say(f"loading {folder}")
+    model = load(folder)
+    analyse_folder.require_own(target, model)
+    make_folder(target)  # before anything is measured that could not be kept
+    if tokens is None:
+        tokens = analyse_measures.usual_tokens(width=model.width, layers=model.layers + 1)
+    read = _read(model, text, gold=gold, column=column, tokens=tokens, say=say)
+    if measures is None:
+        usual = analyse_measures.usual_measures(tokens, labelled=labels is not None)
+        measures = [analyse_measures.fitted(settings, read.sample) for settings in usual]
+    analysis = Analysis(
+        target=target,
+        read=read,
+        width=model.width,
+        measures=measures,
+        told={"analyse": folder, "text": text, "labels": labels, "column": column, "tokens": tokens},
+        data=analyse_folder.data_record(text, sentences=read.sample.sentences, cut=read.cut, ids=model.ids),
+        origin=analyse_folder.origin(),
+        say=say,
+    )
+    trained = _measured(model, analysis, arm=analyse_folder.arm_of(folder))
+    if not trained.rows:
+        raise MeasureError(_why_nothing(trained.doubts, text, read.sample, width=model.width))
+    if not analyse_folder.is_whole(target):
+        _write(analysis, [trained])
+    model = untrained(model, seed=SEED)
+    for sentence in _write(analysis, [trained, _measured(model, analysis, arm=UNTRAINED)]):
+        say(sentence)
+    return target
+
+
+def _gold(text: Path, *, labels: Path | None, column: str | None) -> list[LabelledSentence]:
+    """The sentences with their labels; none without labels. Before a model is read, which may take long, so that
+    what is wrong with either file comes at once."""
+    if labels is None:
+        next(sentences(text, column=column))
+        return []
+    texts = list(sentences(text, column=column))
+    return with_texts(read_treebank(labels), texts, labels_from=str(labels), texts_from=str(text))
+
+
+def _read(
+    model: HuggingFaceModel,
+    text: Path,
+    *,
+    gold: Sequence[LabelledSentence],
+    column: str | None,
+    tokens: int,
+    say: Say,
+) -> Read:
+    read = islice(sentences(text, column=column), tokens + 1)
+    tokenised = tokenise(model, list(read), tokens=tokens)
+    sample = sample_of(tokenised, tokens=tokens, source=text)
+    if gold:
+        sample = labelled(sample, tokenised, gold)
+    if cut := int(tokenised.cut_S[: sample.sentences].sum()):
+        of_all = several(sample.sentences, "sentence")
+        say(f"{cut:,} of {of_all} cut at {model.max_length} tokens, the model's longest")
+    return Read(tokenised, sample, cut)
+
+
+def _measured(model: HuggingFaceModel, analysis: Analysis, *, arm: str) -> Arm:
+    """Measure one of the two models; its states, the largest thing in memory, are gone afterwards."""
+    sample, say = analysis.read.sample, analysis.say
+    say(f"{arm}: reading {several(len(sample), 'token')}")
+    layers_LND = states(model, analysis.read.text, sample)
+    require_finite(layers_LND, folder=model.folder)
+    about: Row = {"experiment": analysis.target.name, "run_id": model.run_id}
+    about |= {"arm": arm, "seed": SEED, "step": model.step}
+    plan = analyse_folder.run(model, arm=arm, seed=SEED, origin=analysis.origin)
+    measured = Arm(plan, [], [])
+    for settings in analysis.measures:
+        say(f"{arm}: measuring {settings.kind}")
+        rows, doubts = rows_of(layers_LND, sample, settings)
+        measured.rows.extend(about | {"measure": settings.kind} | row for row in rows)
+        measured.doubts.extend(dict.fromkeys(doubts))
+    return measured
+
+
+def _write(analysis: Analysis, arms: Sequence[Arm]) -> list[str]:
+    """Put the results of the arms into the folder; returns what a reader must know of them."""
+    sample, measured = analysis.read.sample, {row["measure"] for row in arms[0].rows}
+    with_rows = [settings for settings in analysis.measures if settings.kind in measured]
+    remedy = "raise --tokens" if len(analysis.read.text) > sample.sentences else "give more text"
+    caveats = analyse_measures.caveats(with_rows, sample, width=analysis.width, remedy=remedy)
+    notices = [*[UNFINISHED] * (len(arms) < 2), *caveats, *_doubts(arms)]
+    analyse_folder.write(
+        analysis.target,
+        table=results.table([row for arm in arms for row in arm.rows]),
+        told=analysis.told,
+        measures=analysis.measures,
+        runs=[arm.plan for arm in arms],
+        notices=notices,
+        data=analysis.data,
+    )
+    return notices
+
+
+def _why_nothing(doubts: list[str], text: Path, sample: Sample, *, width: int) -> str:
+    """One sentence on why there is no row."""
+    if len(doubts) == 1 or len(sample) >= REFUSED_BELOW * width:
+        return doubts[0]
+    counted = f"{len(sample):,} token{'s' * (len(sample) != 1)} in {sample.sentences:,} sentence"
+    return (
+        f"{text} has {counted}{'s' * (sample.sentences != 1)}, too few for any measure of a model of width "
+        f"{width:,}; give at least {REFUSED_BELOW * width:,} tokens."
+    )
+
+
+def _doubts(arms: Sequence[Arm]) -> list[str]:
+    """What was refused or doubted, each once, with the arms that it is about."""
+    sentences = dict.fromkeys(sentence for arm in arms for sentence in arm.doubts)
+    return [
+        f"{listed([arm.plan['arm'] for arm in arms if sentence in arm.doubts], 'and')}: {sentence}"
+        for sentence in sentences
+    ]
+
+
+def labelled(sample: Sample, tokenised: TokenisedText, gold: Sequence[LabelledSentence]) -> Sample:
+    """The sample with what is known of the words of its sentences, which `gold` has first.
+
+    Raises:
+        MeasureError: a sentence does not have the words of its text, or the tokenizer is not a fast one.
+    """
+    if tokenised.spans is None:
+        raise MeasureError(
+            "the model's tokenizer does not say where its tokens stand in the text; give a model with a "
+            "tokenizer.json, or leave --labels out."
+        )
+    found = token_labels(gold[: sample.sentences], tokenised.text_spans()[: sample.sentences])
+    return replace(sample, labels=found.codes, names=found.names)

@@ -1,0 +1,158 @@
+"""The folder of an analysis: named, and written so that a page can be made of it as of an experiment."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from ablations import results
+from ablations.analyse.model import HuggingFaceModel
+from ablations.errors import MeasureError
+from ablations.measures.settings import StateSettings
+from ablations.wording import several
+from lightning_modules.files import atomic, make_folder, read_json, sha256, write_json
+from lightning_modules.provenance import now, provenance
+
+LONGEST_NAME = 200
+
+
+def arm_of(folder: Path) -> str:
+    """The folder's name as an arm's; never that of the untrained twin."""
+    name = re.sub(r"[^A-Za-z0-9._+=,-]+", "-", folder.resolve().name).lstrip("._+=,-")[:LONGEST_NAME]
+    return "model" if name in ("", "untrained") else name
+
+
+def name_of(folder: Path) -> str:
+    """The folder's name as an experiment's."""
+    name = re.sub(r"[^a-z0-9._-]+", "-", arm_of(folder).lower())
+    return f"{name}-model" if name in ("runs", "tokens") else name
+
+
+def place(out: Path, name: str) -> Path:
+    """OUT/<name>, where the results go.
+
+    Raises:
+        MeasureError: no name of a folder, or the folder is an experiment's.
+    """
+    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name) or len(name) > LONGEST_NAME or name in ("runs", "tokens"):
+        raise MeasureError(
+            f"--name {name!r} cannot name the folder of results: expected lower-case letters, digits and ._- that "
+            f"start with a letter or a digit, and not runs or tokens."
+        )
+    plan = out / name / "plan.json"
+    if plan.exists() and not all("analysed" in run for run in read_json(plan).get("runs", [])):
+        raise MeasureError(f"{out / name} holds an experiment; choose another --name for the results.")
+    return out / name
+
+
+def require_own(target: Path, model: HuggingFaceModel) -> None:
+    """Refuse to write over the analysis of other weights, as of another folder of that name.
+
+    Raises:
+        MeasureError: it holds one.
+    """
+    plan = target / "plan.json"
+    if not plan.exists():
+        return
+    there = [run["run_id"] for run in read_json(plan).get("runs", [])]
+    if there and model.run_id not in there:
+        raise MeasureError(
+            f"{target} holds the analysis of another model: {there[0]}, and {model.folder} is {model.run_id}; "
+            f"choose another --name for the results, or remove that folder."
+        )
+
+
+def is_whole(target: Path) -> bool:
+    """Whether the folder holds an analysis of both models that has ended."""
+    plan = target / "plan.json"
+    states = [run.get("state") for run in read_json(plan).get("runs", [])] if plan.exists() else []
+    return states == ["done", "done"]
+
+
+def origin() -> dict[str, Any]:
+    """On what the models are measured, and since when."""
+    found = provenance() | {"devices": 1, "threads": torch.get_num_threads(), "started": now()}
+    found["versions"]["transformers"] = version("transformers")
+    return found
+
+
+def run(model: HuggingFaceModel, *, arm: str, seed: int, origin: dict[str, Any]) -> dict[str, Any]:
+    """Return the plan's record of a model, which has no run's folder."""
+    encoder = {
+        "num_hidden_layers": model.layers,
+        "hidden_size": model.width,
+        "num_attention_heads": model.heads,
+        "final_norm": model.final_norm is not None,
+    }
+    return {
+        "run_id": model.run_id,
+        "folder": f"{arm}-s{seed}-{model.run_id}",
+        "arm": arm,
+        "seed": seed,
+        "max_steps": model.step,
+        "parameters": model.parameters,
+        "state": "done",
+        "analysed": {"settings": {"encoder": encoder}, "provenance": origin},
+    }
+
+
+def data_record(text: Path, *, sentences: int, cut: int, ids: int) -> dict[str, Any]:
+    """What the plan says of the text."""
+    return {
+        "content_sha256": sha256(text),
+        "description": f"the first {several(sentences, 'sentence')} of {text.name}",
+        "vocab_size": ids,
+        "cut_sentences": cut,
+    }
+
+
+def write(
+    target: Path,
+    *,
+    table: pd.DataFrame,
+    told: Mapping[str, Any],
+    measures: Sequence[StateSettings],
+    runs: list[dict[str, Any]],
+    notices: list[str],
+    data: dict[str, Any],
+) -> None:
+    """Put spec.yaml, plan.json and results.parquet into the folder.
+
+    Raises:
+        FilesError: it cannot be written to.
+    """
+    make_folder(target)
+    spec = _spec(told, measures)
+    with atomic(target / "spec.yaml") as temporary:
+        temporary.write_bytes(spec)
+    results.write(table, target / "results.parquet")
+    for run in runs:
+        run["analysed"]["provenance"]["finished"] = now()
+    write_json(
+        target / "plan.json",
+        {
+            "experiment": target.name,
+            "question": f"What does each layer of {runs[0]['arm']} change, keep and lose?",
+            "spec_sha256": hashlib.sha256(spec).hexdigest(),
+            "created": runs[0]["analysed"]["provenance"]["started"],
+            "claims": [],
+            "arms": [run["arm"] for run in runs],
+            "data": data,
+            "runs": runs,
+            "notices": notices,
+        },
+    )
+
+
+def _spec(told: Mapping[str, Any], measures: Sequence[StateSettings]) -> bytes:
+    """What was asked for, as YAML, of which JSON is a part."""
+    lines = ["# What `ablate analyse` was asked; not for `ablate run`."]
+    lines += [f"{key}: {json.dumps(value, default=str, ensure_ascii=False)}" for key, value in told.items()]
+    lines += ["measures:", *(f"  - {json.dumps(settings.model_dump(mode='json'))}" for settings in measures)]
+    return ("\n".join(lines) + "\n").encode()

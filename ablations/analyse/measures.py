@@ -1,0 +1,175 @@
+"""Which measures `ablate analyse` takes: those of a file, or all that read states, fitted to the text."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+
+from ablations.errors import MeasureError
+from ablations.measures.geometry import doubt
+from ablations.measures.layer_change import small_groups
+from ablations.measures.neighbours import types_within
+from ablations.measures.reading.sample import Sample
+from ablations.measures.settings import (
+    GeometrySettings,
+    LayerChangeSettings,
+    NeighboursSettings,
+    TokenInformationSettings,
+)
+from ablations.measures.similarity.cca import WARNED_BELOW
+from ablations.measures.token_information import clusters_within
+from ablations.spec import yamlfile
+from ablations.spec.experiment import each_kind_once
+from ablations.spec.messages import faults
+from ablations.spec.problems import SpecProblems
+from ablations.wording import listed
+from lightning_modules.config import Settings
+from lightning_modules.config.settings import from_name
+
+StateMeasure = LayerChangeSettings | TokenInformationSettings | NeighboursSettings | GeometrySettings
+"""What the states alone decide."""
+
+ENOUGH_TOKENS = 150
+"""For each unit of the width: with fewer, chance moves a distance visibly."""
+
+FEWEST_TOKENS = 50_000
+"""That are read of any model if the text has them: information needs them whatever the width."""
+
+STATES_BYTES = 6 * 2**30
+"""Of the states of all layers, beyond which more tokens must be asked for."""
+
+SAID_ELSEWHERE = {
+    "checkpoints": "the folder holds one state of its model",
+    "tokens": "--tokens says how many are read, the same for all measures",
+    "treebank": "--labels gives the treebank of the text",
+}
+"""Settings of a spec's measures that have no meaning here, and why."""
+
+
+class MeasuresFile(Settings):
+    """What the file of `--measures` says: `measures`, as in a spec. Which text is read, the command says."""
+
+    measures: Annotated[
+        tuple[Annotated[Annotated[StateMeasure, Field(discriminator="kind")], BeforeValidator(from_name)], ...],
+        Field(min_length=1, strict=False),
+        AfterValidator(each_kind_once),
+    ]
+    """Names, or mappings with a kind and its settings."""
+
+
+def load(path: Path) -> tuple[StateMeasure, ...]:
+    """The measures of a file.
+
+    Raises:
+        SpecProblems: anything is wrong with it; all of it, with line and column.
+    """
+    document = yamlfile.read(path)
+    problems = set(document.problems)
+    try:
+        file = MeasuresFile.model_validate(document.content)
+    except ValidationError as error:
+        for fault in faults(error, MeasuresFile):
+            if not document.refused(fault.path):
+                at_key = fault.about in ("key", "missing")
+                problems.add(document.problem(fault.path, fault.sentence, at="key" if at_key else "value"))
+        raise SpecProblems(tuple(sorted(problems))) from error
+    for number, settings in enumerate(file.measures):
+        for name in SAID_ELSEWHERE.keys() & settings.model_fields_set:
+            sentence = (
+                f"measures.{settings.kind}.{name} is not asked for here: {SAID_ELSEWHERE[name]}; leave it out"
+            )
+            problems.add(document.problem(("measures", number, name), sentence, at="key"))
+    if problems:
+        raise SpecProblems(tuple(sorted(problems)))
+    return file.measures
+
+
+def require_known(measures: Iterable[StateMeasure], *, labelled: bool) -> None:
+    """Refuse measures of what nothing is known of: before the model is read, which may take long.
+
+    Raises:
+        MeasureError: groups by part of speech without labels, or what a model from elsewhere is to predict.
+    """
+    for settings in measures:
+        match settings:
+            case LayerChangeSettings() if "part_of_speech" in settings.groups and not labelled:
+                raise MeasureError(
+                    "layer_change: groups has part_of_speech, of which a text alone says nothing; give --labels, "
+                    "or leave part_of_speech out."
+                )
+            case TokenInformationSettings() if "output" in settings.about:
+                raise MeasureError(
+                    "token_information: about has output, but what a model from elsewhere is to predict is not "
+                    "known; leave output out, and ask for next where it is the token behind."
+                )
+
+
+def usual_tokens(*, width: int, layers: int) -> int:
+    """As many as a distance needs, as far as their states fit into memory.
+
+    Args:
+        layers: states of a token.
+    """
+    return min(max(FEWEST_TOKENS, ENOUGH_TOKENS * width), STATES_BYTES // (4 * width * layers))
+
+
+def usual_measures(tokens: int, *, labelled: bool) -> list[StateMeasure]:
+    """Every measure that reads states, with what needs labels if there are some."""
+    groups = ["frequency", *["part_of_speech"] * labelled]
+    about = ["input", "previous", "next"]
+    return [
+        LayerChangeSettings.model_validate({"kind": "layer_change", "tokens": tokens, "groups": groups}),
+        TokenInformationSettings.model_validate({"kind": "token_information", "tokens": tokens, "about": about}),
+        NeighboursSettings(kind="neighbours", tokens=tokens),
+        GeometrySettings(kind="geometry", tokens=tokens),
+    ]
+
+
+def fitted(settings: StateMeasure, sample: Sample) -> StateMeasure:
+    """The same with fewer clusters where the text is short; where it is too short for any, it is left to be
+    refused."""
+    if not isinstance(settings, TokenInformationSettings):
+        return settings
+    try:
+        return settings.model_copy(update={"clusters": clusters_within(sample, settings)})
+    except MeasureError:
+        return settings
+
+
+def caveats(measures: Iterable[StateMeasure], sample: Sample, *, width: int, remedy: str) -> Iterator[str]:
+    """What a reader must know of these measures of these tokens, a sentence each.
+
+    Args:
+        remedy: how more tokens can be had.
+    """
+    n, usual = len(sample), TokenInformationSettings(kind="token_information").clusters
+    for settings in measures:
+        match settings:
+            case LayerChangeSettings():
+                if n < ENOUGH_TOKENS * width:
+                    yield (
+                        f"layer_change: {n:,} tokens are {n / width:.0f} for each of the {width:,} units of the "
+                        f"width, so that chance moves its distances; to have {ENOUGH_TOKENS}, {remedy}."
+                    )
+                if "part_of_speech" in settings.groups and "tag" not in sample.labels:
+                    yield "layer_change: the labels have no part of speech, so that there is no curve by it."
+                if small := small_groups(sample, settings, width=width):
+                    counted = listed([f"{name} ({count:,})" for name, count in small.items()], "and")
+                    needed = settings.group_tokens or WARNED_BELOW * width
+                    yield (
+                        f"layer_change: groups with fewer than {needed:,} tokens have no curve, which are "
+                        f"{counted}; {remedy}."
+                    )
+            case TokenInformationSettings() if settings.clusters < usual:
+                yield (
+                    f"token_information: {settings.clusters:,} clusters and not the usual {usual:,}; its numbers "
+                    f"compare with those of as many clusters and tokens."
+                )
+            case NeighboursSettings() if 2 <= (types := types_within(sample, settings)) < settings.types:
+                yield (
+                    f"neighbours: {types:,} types and not {settings.types:,}, as the others occur fewer than "
+                    f"{settings.occurrences:,} times; {remedy}."
+                )
+            case GeometrySettings() if said := doubt(n, width=width, remedy=remedy):
+                yield said

@@ -1,0 +1,182 @@
+"""Loads a model from a local Hugging Face folder, without a network and without executing code from the folder.
+
+Layer 0 is what enters the first block, and layer i is what leaves block i. The supported architectures return
+these states as `hidden_states`, but GPT-2 and T5 return the last one after their final norm; it is read before it.
+"""
+
+import inspect
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ablations.analyse.model_folder import (
+    LOCAL,
+    checked_config,
+    identity,
+    library,
+    reason,
+    saved_step,
+    tokenizer_of,
+    weight_files,
+)
+from ablations.errors import MeasureError
+
+# Eager attention is what every model has, in float32 and on any device.
+OPTIONS = {"dtype": torch.float32, "attn_implementation": "eager"}
+
+TWO_SIDED = ("t5", "bart", "marian")
+"""The model types with an encoder and a decoder; only the encoder is read."""
+
+FINAL_NORMS = {"gpt2": "ln_f", "t5": "final_layer_norm"}
+"""The module between the last block and the model's last hidden state, for the model types that have one."""
+
+NO_LIMIT = 10**9
+"""Tokenizers without a longest input give a number far above this."""
+
+
+@dataclass(frozen=True)
+class HuggingFaceModel:
+    """An encoder with its tokenizer, in float32 and evaluation mode, on the GPU if there is one."""
+
+    folder: Path
+    run_id: str
+    """Ten hex digits of the weights' bytes and config.json: the same for the same model in another folder."""
+    step: int | None
+    """The training step at which it was saved; None where that is not known."""
+    model: Any
+    tokenizer: Any
+    max_length: int | None
+    """Longest input in tokens, special tokens included; None where there is no longest."""
+    ids: int
+    """Number of rows of the input embeddings."""
+    heads: int
+    """Number of attention heads."""
+    layers: int
+    """Number of blocks; there is one more hidden state."""
+    width: int
+    final_norm: str | None
+    """The name of the final norm's module; None for a model without one."""
+
+    @property
+    def device(self) -> torch.device:
+        """Return the device of the weights."""
+        return next(self.model.parameters()).device
+
+    @property
+    def accepts(self) -> set[str]:
+        """Return the names of the inputs that the model takes."""
+        return set(inspect.signature(self.model.forward).parameters)
+
+    @property
+    def parameters(self) -> int:
+        """Return the number of weights of the encoder."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+
+def load(folder: Path) -> HuggingFaceModel:
+    """Load the model in the folder; heads, decoders and poolers are left out.
+
+    Raises:
+        MeasureError: the extra [hf] is not installed; or the folder is missing, incomplete or damaged, or holds a
+            model of another architecture than `model_folder.SUPPORTED`, or the weights of another model.
+    """
+    config = checked_config(folder)
+    with library() as transformers:
+        try:
+            whole, loading = transformers.AutoModel.from_pretrained(
+                folder, output_loading_info=True, ignore_mismatched_sizes=True, **OPTIONS, **LOCAL
+            )
+        except pickle.UnpicklingError as error:
+            raise MeasureError(
+                f"{folder}: its weights hold something else than tensors and were not opened; save them as "
+                f"safetensors."
+            ) from error
+        except Exception as error:  # whatever a damaged folder makes transformers raise
+            raise MeasureError(
+                f"{folder}: the model cannot be loaded ({reason(error)}); make or copy the folder again."
+            ) from error
+    kind, model, tokenizer = whole.config.model_type, _ready(whole), tokenizer_of(folder)
+    final_norm = FINAL_NORMS.get(kind)
+    whole.requires_grad_(True)
+    probe_BT = torch.zeros(1, 2, dtype=torch.long, device=next(model.parameters()).device)
+    states = hidden_states(model, {"input_ids": probe_BT}, final_norm=final_norm)
+    _require_weights(model, whole, states, loading, folder)
+    return HuggingFaceModel(
+        folder=folder,
+        run_id=identity(config, weight_files(folder)),
+        step=saved_step(folder),
+        model=model,
+        tokenizer=tokenizer,
+        max_length=_max_length(whole.config, tokenizer),
+        ids=whole.get_input_embeddings().num_embeddings,
+        heads=whole.config.num_attention_heads,
+        layers=len(states) - 1,
+        width=states[0].shape[-1],
+        final_norm=final_norm,
+    )
+
+
+def untrained(trained: HuggingFaceModel, *, seed: int) -> HuggingFaceModel:
+    """Make a model of the same architecture and tokenizer with random weights, drawn as for a new training."""
+    config = checked_config(trained.folder)
+    with library() as transformers, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        settings = transformers.AutoConfig.from_pretrained(trained.folder, **LOCAL)
+        whole = transformers.AutoModel.from_config(settings, trust_remote_code=False, **OPTIONS)
+    return replace(trained, run_id=identity(config | {"untrained": seed}, []), step=0, model=_ready(whole))
+
+
+def hidden_states(model: Any, inputs: Mapping[str, Tensor], *, final_norm: str | None) -> list[Tensor]:
+    """Return L + 1 tensors BTD: what enters the first block, then what leaves each block.
+
+    Args:
+        final_norm: the name of the final norm's module; the last tensor is then what enters it.
+    """
+    before_norm: list[Tensor] = []
+    hooks = []
+    if final_norm is not None:
+        norm = model.get_submodule(final_norm)
+        hooks = [norm.register_forward_pre_hook(lambda _, entered: before_norm.append(entered[0]))]
+    with library():
+        states = list(model(**inputs, output_hidden_states=True).hidden_states)
+    for hook in hooks:
+        hook.remove()
+    return states[:-1] + before_norm if final_norm is not None else states
+
+
+def _ready(whole: Any) -> Any:
+    """The encoder of an encoder-decoder, also of one that was saved without its decoder; else the model itself."""
+    model = whole.get_encoder() if whole.config.model_type in TWO_SIDED else whole
+    return model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
+
+
+def _require_weights(model: Any, whole: Any, states: list[Tensor], loading: dict[str, Any], folder: Path) -> None:
+    """Refuse weights that lack what the states depend on; what they do not, such as a pooler, may be missing."""
+    misfits = {name: f"{name} (there of shape {tuple(shape)})" for name, shape, _ in loading["mismatched_keys"]}
+    lacking = {name: name for name in loading["missing_keys"]} | misfits
+    parameters = {name: value for name, value in whole.named_parameters(remove_duplicate=False) if name in lacking}
+    if not parameters:
+        return
+    total = torch.stack([state.sum() for state in states]).sum()
+    reached = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
+    needed = sorted(name for name, gradient in zip(parameters, reached, strict=True) if gradient is not None)
+    if needed:
+        example = next((name for name in needed if name in misfits), needed[0])
+        raise MeasureError(
+            f"{folder}: its weights lack {len(needed)} of those that {type(model).__name__} needs, such as "
+            f"{lacking[example]}; they and config.json are not of one model."
+        )
+
+
+def _max_length(config: Any, tokenizer: Any) -> int | None:
+    """The smaller of what the model's positions and its tokenizer allow."""
+    positions = getattr(config, "max_position_embeddings", None)
+    if config.model_type == "roberta":
+        positions -= config.pad_token_id + 1  # it counts positions from there
+    limits = [limit for limit in (positions, tokenizer.model_max_length) if limit and 0 < limit < NO_LIMIT]
+    return min(limits, default=None)

@@ -1,0 +1,225 @@
+"""A text in the tokens of a Hugging Face model: each sentence on its own, the model's special tokens around it.
+
+The sentences of a text that is not an experiment's: any format that data of kind files has. No torch.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ablations.analyse.model import HuggingFaceModel
+from ablations.errors import DataError, MeasureError
+from ablations.measures.reading.labels import Span, spans_of
+from ablations.measures.reading.sample import Sample, whole_sentences
+from ablations.wording import shown
+from lightning_modules.data.tables import ENDINGS, Columns, file_source, format_of, text_columns
+from lightning_modules.vocabulary import END, FIRST_WORD_ID, START
+
+USUAL_COLUMN = "text"
+
+
+def sentences(path: Path, *, column: str | None = None) -> Iterator[str]:
+    """One line each, with single spaces, as a corpus reads them; rows without a sentence are left out.
+
+    Args:
+        column: of a table; without it the column `text`, or the only one with text.
+
+    Raises:
+        DataError: the file is missing, empty, damaged or of another format, or it is not clear which column is
+        meant.
+    """
+    if not path.is_file():
+        raise DataError(f"{path} {'is a folder' if path.is_dir() else 'does not exist'}; give a file with text.")
+    ending = format_of(path)
+    if ending is None:
+        raise DataError(
+            f"{path} has an ending that is not known, expected {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}, all "
+            f"but parquet also with .gz; convert or rename the file."
+        )
+    if ending == ".txt" and column is not None:
+        raise DataError(f"{path} is plain text, which has no columns; leave --column out.")
+    name = USUAL_COLUMN if ending == ".txt" else _column(path, column)
+    source, found = file_source(path, Columns(name)), False
+    for cells in source.cells():
+        if not isinstance(cells.text, str):
+            raise DataError(
+                f"{path}, {source.unit} {cells.number}: column {name!r} holds {shown(cells.text)}, expected text; "
+                f"correct or remove it."
+            )
+        if line := " ".join(cells.text.split()):
+            found = True
+            yield line
+    if not found:
+        raise DataError(f"{path} has no sentence; give a file with text.")
+
+
+def _column(path: Path, wanted: str | None) -> str:
+    names = text_columns(path)
+    if wanted is None and USUAL_COLUMN not in names and len(names) == 1:
+        return names[0]
+    name = USUAL_COLUMN if wanted is None else wanted
+    if name not in names:
+        listed = ", ".join(map(repr, names)) or "none"
+        raise DataError(f"{path} has no column {name!r} with text (with text: {listed}); name one with --column.")
+    return name
+
+
+SENTENCES_AT_ONCE = 1000
+"""Sentences that are cut into tokens before the next are read."""
+
+
+class TokenisedText(NamedTuple):
+    """Sentences as a model reads them, one after the other; sentence i is `[offsets[i]:offsets[i + 1]]`."""
+
+    ids: NDArray[np.int64]
+    """As the tokenizer gives them."""
+    types: NDArray[np.int64] | None
+    """Which segment each token is of, where the model wants to know."""
+    is_text: NDArray[np.bool_]
+    """Unknown pieces are, special tokens are not, nor is the mere space between two that a text spells out."""
+    spans: NDArray[np.int64] | None
+    """Each token's first character in its sentence and the one after its last; (0, 0) for none. None for a slow
+    tokenizer, which does not say it."""
+    offsets: NDArray[np.int64]
+    cut_S: NDArray[np.bool_]
+    """Sentences longer than the model allows, of which the rest was dropped."""
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def codes(self) -> NDArray[np.int64]:
+        """The ids in our numbering, where words start at FIRST_WORD_ID, in their order; special tokens are START
+        before the text of a sentence and END behind it."""
+        codes = np.empty_like(self.ids)
+        codes[self.is_text] = np.unique(self.ids[self.is_text], return_inverse=True)[1] + FIRST_WORD_ID
+        before = np.concatenate([[0], np.cumsum(self.is_text)])
+        seen = before[:-1] > np.repeat(before[self.offsets[:-1]], np.diff(self.offsets))
+        codes[~self.is_text] = np.where(seen, END, START)[~self.is_text]
+        return codes
+
+    def text_spans(self) -> list[list[Span]]:
+        """Return the spans of the text tokens of each sentence; the tokenizer must be fast."""
+        assert self.spans is not None
+        bounds = zip(self.offsets[:-1], self.offsets[1:], strict=True)
+        return [list(map(tuple, self.spans[a:b][self.is_text[a:b]].tolist())) for a, b in bounds]
+
+
+def tokenise(model: HuggingFaceModel, sentences: Iterable[str], *, tokens: int) -> TokenisedText:
+    """The first sentences, at least as many as hold `tokens` text tokens if there are so many.
+
+    Raises:
+        MeasureError: the tokenizer is not the model's, or makes no token of the text.
+    """
+    parts: list[TokenisedText] = []
+    remaining, found = iter(sentences), 0
+    while found <= tokens and (some := list(islice(remaining, SENTENCES_AT_ONCE))):
+        parts.append(_tokenise(model, some))
+        found += int(parts[-1].is_text.sum())
+    if not found:
+        raise MeasureError(
+            f"the tokenizer of {model.folder} makes no token of the text, special ones apart; give text in the "
+            f"language of the model."
+        )
+    text = TokenisedText(
+        ids=np.concatenate([part.ids for part in parts]),
+        types=_joined([part.types for part in parts]),
+        is_text=np.concatenate([part.is_text for part in parts]),
+        spans=_joined([part.spans for part in parts]),
+        offsets=np.cumsum(np.concatenate([[0], *(np.diff(part.offsets) for part in parts)])),
+        cut_S=np.concatenate([part.cut_S for part in parts]),
+    )
+    if text.ids.max() >= model.ids:
+        raise MeasureError(
+            f"{model.folder}: the tokenizer gives the id {text.ids.max()}, but the model has {model.ids} ids; "
+            f"put the model's own tokenizer there."
+        )
+    return text
+
+
+def sample_of(text: TokenisedText, *, tokens: int, source: Path) -> Sample:
+    """As many whole sentences as hold at most `tokens` text tokens; ids are `TokenisedText.codes`.
+
+    Raises:
+        MeasureError: not one sentence fits.
+    """
+    found = np.concatenate([[0], np.cumsum(text.is_text)])[text.offsets]
+    if not found[found <= tokens].any():
+        raise MeasureError(
+            f"{source}: the first sentence has {found[found > 0][0]:,} tokens, more than the {tokens:,} to be "
+            f"measured; raise --tokens."
+        )
+    return whole_sentences(text.codes, text.offsets, text.is_text, tokens)
+
+
+def _tokenise(model: HuggingFaceModel, sentences: list[str]) -> TokenisedText:
+    tokenizer, longest = model.tokenizer, model.max_length
+    encoded = _encode(tokenizer, sentences)
+    cut_S = np.array([longest is not None and len(ids) > longest for ids in encoded["input_ids"]])
+    if too_long := np.flatnonzero(cut_S).tolist():
+        again = _encode(tokenizer, [sentences[i] for i in too_long], truncation=True, max_length=longest)
+        for name, values in again.items():
+            for i, value in zip(too_long, values, strict=True):
+                encoded[name][i] = value
+    ids = _flat(encoded["input_ids"])
+    offsets = np.cumsum([0, *map(len, encoded["input_ids"])])
+    marks = {getattr(tokenizer, f"{mark}_token_id") for mark in ("bos", "eos", "cls", "sep", "mask")}
+    # What the text itself spells out. To GPT-2, whose mark of an end is its unknown token too, nothing is unknown.
+    special = set(tokenizer.all_special_ids) - ({tokenizer.unk_token_id} - marks)
+    is_text = (_flat(encoded["special_tokens_mask"]) == 0) & ~np.isin(ids, list(special))
+    wanted = "token_type_ids" in encoded and "token_type_ids" in model.accepts
+    return TokenisedText(
+        ids=ids,
+        types=_flat(encoded["token_type_ids"]) if wanted else None,
+        is_text=is_text & ~_space_alone(tokenizer, ids, is_text, offsets),
+        spans=_flat(encoded["spans"]).reshape(-1, 2) if "spans" in encoded else None,
+        offsets=offsets,
+        cut_S=cut_S,
+    )
+
+
+def _space_alone(
+    tokenizer: Any, ids: NDArray[np.int64], is_text: NDArray[np.bool_], offsets: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Which tokens stand between special ones, or the ends of a sentence, with no word beside them.
+
+    A space before a word, of its own or on the word's first piece, is part of the text that the model reads; and a
+    byte of a letter is nothing alone, but a letter with the others.
+    """
+    distinct, place = np.unique(ids, return_inverse=True)
+    has_word = np.array([bool(tokenizer.decode([i]).strip()) for i in distinct.tolist()], dtype=np.bool_)[place]
+    begins = is_text & ~np.concatenate([[False], is_text[:-1]])
+    begins |= is_text & np.isin(np.arange(len(ids)), offsets)
+    stretch = np.cumsum(begins)
+    alone = is_text & (np.bincount(stretch, weights=is_text & has_word)[stretch] == 0)
+    for which in np.unique(stretch[alone]).tolist():
+        of_it = alone & (stretch == which)
+        alone[of_it] = not tokenizer.decode(ids[of_it].tolist()).strip()
+    return alone
+
+
+def _encode(tokenizer: Any, sentences: list[str], **options: Any) -> dict[str, list[list[Any]]]:
+    encoded = tokenizer(
+        sentences,
+        add_special_tokens=True,
+        return_special_tokens_mask=True,
+        verbose=False,
+        **{"truncation": False} | options,
+    )
+    if not tokenizer.is_fast:
+        return dict(encoded)
+    pairs = zip(encoded.encodings, sentences, strict=True)
+    return dict(encoded) | {"spans": [spans_of(encoding, text) for encoding, text in pairs]}
+
+
+def _flat(lists: list[list[Any]]) -> NDArray[np.int64]:
+    return np.array([value for values in lists for value in values], dtype=np.int64)
+
+
+def _joined(parts: list[NDArray[np.int64] | None]) -> NDArray[np.int64] | None:
+    known = [part for part in parts if part is not None]
+    return np.concatenate(known) if len(known) == len(parts) else None

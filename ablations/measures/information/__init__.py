@@ -1,0 +1,1 @@
+"""Mutual information between tokens and states."""

@@ -1,0 +1,1 @@
+"""The validation text as tokens, labels, alignments and states."""

@@ -1,0 +1,177 @@
+"""Which token occurrences a measure reads: the same in every arm and every run on the same text. No torch.
+
+Token occurrences by frequency and by part of speech: which there are, and equally many of each.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ablations.errors import MeasureError
+from ablations.measures.settings import RANK_BOUNDS, Grouping
+from lightning_modules.data.token_store import Split
+from lightning_modules.randomness import derive
+from lightning_modules.vocabulary import FIRST_WORD_ID, UNKNOWN
+
+NO_LABEL = -1
+NO_NEIGHBOUR = -1
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Token occurrences of whole sentences, special tokens left out, in the order of the text."""
+
+    sentences: int
+    """How many sentences, from the start of the split, they come from."""
+    token_N: NDArray[np.int64]
+    sentence_N: NDArray[np.int64]
+    position_N: NDArray[np.int64]
+    """In the sentence; START is 0."""
+    left_N: NDArray[np.int64]
+    """The id before it in the sentence, START included; NO_NEIGHBOUR where there is none."""
+    right_N: NDArray[np.int64]
+    """The id after it in the sentence, END included; NO_NEIGHBOUR where there is none."""
+    rank_N: NDArray[np.int64]
+    """Frequency rank of the token, from 1, the most frequent."""
+    labels: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+    """What is known of the words: a code for each occurrence, NO_LABEL where there is none."""
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What the codes of each label mean."""
+
+    def __len__(self) -> int:
+        return len(self.token_N)
+
+    @property
+    def digest(self) -> str:
+        """Ten hex digits that two samples share only when they are the same occurrences with the same labels."""
+        parts = [
+            self.token_N,
+            self.sentence_N,
+            self.position_N,
+            *(self.labels[name] for name in sorted(self.labels)),
+        ]
+        names = repr(sorted(self.names.items())).encode() if self.labels else b""
+        return hashlib.sha256(b"".join(part.astype("<i8").tobytes() for part in parts) + names).hexdigest()[:10]
+
+    def at(self, kept: NDArray[np.integer] | NDArray[np.bool_]) -> "Sample":
+        """Some of the occurrences."""
+        arrays = ("token_N", "sentence_N", "position_N", "left_N", "right_N", "rank_N")
+        labels = {name: label_N[kept] for name, label_N in self.labels.items()}
+        return replace(self, labels=labels, **{name: getattr(self, name)[kept] for name in arrays})
+
+
+def first_tokens(
+    split: Split,
+    tokens: int,
+    *,
+    counts_V: NDArray[np.integer] | None = None,
+    labels: Mapping[str, NDArray[np.int64]] | None = None,
+    names: Mapping[str, tuple[str, ...]] | None = None,
+) -> Sample:
+    """The text tokens of the split's first sentences, as many whole sentences as hold at most `tokens` of them.
+
+    Args:
+        counts_V: how frequent each id is, for the ranks; in these sentences unless given.
+        labels: of all text tokens of the split, in order.
+        names: what the codes of the labels mean.
+
+    Raises:
+        MeasureError: not one sentence fits.
+    """
+    ids = np.asarray(split.ids, dtype=np.int64)
+    return whole_sentences(
+        ids, split.offsets, is_text_token(ids), tokens, counts_V=counts_V, labels=labels, names=names
+    )
+
+
+def whole_sentences(
+    ids: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    is_text: NDArray[np.bool_],
+    tokens: int,
+    *,
+    counts_V: NDArray[np.integer] | None = None,
+    labels: Mapping[str, NDArray[np.int64]] | None = None,
+    names: Mapping[str, tuple[str, ...]] | None = None,
+) -> Sample:
+    """As `first_tokens`, for sentences of any vocabulary: sentence i is `ids[offsets[i]:offsets[i + 1]]`.
+
+    Args:
+        is_text: which ids are read; the others are only neighbours.
+    """
+    before = np.concatenate([[0], np.cumsum(is_text)])[offsets]
+    sentences = int(np.searchsorted(before[1:], tokens, side="right"))
+    if not sentences or not before[sentences]:
+        raise MeasureError(
+            f"the validation text has no sentence within {tokens:,} tokens that a measure could read; "
+            f"raise the measure's `tokens`, or give more validation text."
+        )
+    end, lengths = int(offsets[sentences]), np.diff(offsets[: sentences + 1])
+    sentence = np.repeat(np.arange(sentences), lengths)
+    position = np.arange(end) - np.repeat(offsets[:sentences], lengths)
+    is_last = position == np.repeat(lengths, lengths) - 1
+    left = np.where(position > 0, ids[np.arange(end) - 1], NO_NEIGHBOUR)
+    right = np.where(is_last, NO_NEIGHBOUR, np.roll(ids[:end], -1))
+    place_N = np.flatnonzero(is_text[:end])
+    token_N = ids[place_N]
+    return Sample(
+        sentences=sentences,
+        token_N=token_N,
+        sentence_N=sentence[place_N],
+        position_N=position[place_N],
+        left_N=left[place_N],
+        right_N=right[place_N],
+        rank_N=ranks(np.bincount(token_N) if counts_V is None else counts_V)[token_N],
+        labels={name: label_N[: len(place_N)] for name, label_N in (labels or {}).items()},
+        names=names or {},
+    )
+
+
+def ranks(counts_V: NDArray[np.integer]) -> NDArray[np.int64]:
+    """The frequency rank of each id, from 1; of equally frequent ids the lower one comes first."""
+    rank_V = np.empty(len(counts_V), np.int64)
+    rank_V[np.argsort(-np.asarray(counts_V, np.int64), kind="stable")] = np.arange(1, len(counts_V) + 1)
+    return rank_V
+
+
+def is_text_token(ids: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """Tokens that stand for text: an unknown piece does, the other special ids do not."""
+    return (ids >= FIRST_WORD_ID) | (ids == UNKNOWN)
+
+
+def groups(sample: Sample, by: Grouping) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """The groups that occur, each with its name and its occurrences, as ascending places in the sample.
+
+    `rank 1-10`, `rank 11-25`, ... from frequent to rare; `tag ADJ`, ... in the order of the alphabet. Without
+    labels there are no parts of speech."""
+    if by == "frequency":
+        first = 1
+        for last in (*RANK_BOUNDS, int(sample.rank_N.max())):
+            place = np.flatnonzero((sample.rank_N >= first) & (sample.rank_N <= last))
+            if len(place):
+                yield f"rank {first}-{last}", place
+            first = last + 1
+    elif "tag" in sample.labels:
+        code_N, names = sample.labels["tag"], sample.names["tag"]
+        for code in sorted(set(code_N.tolist()) - {NO_LABEL}, key=lambda code: names[code]):
+            if names[code]:
+                yield f"tag {names[code]}", np.flatnonzero(code_N == code)
+
+
+def equal_parts(
+    parts: Iterable[tuple[str, NDArray[np.int64]]], *, fewest: int, wanted: int | None, seed: int
+) -> list[tuple[str, NDArray[np.int64]]]:
+    """The groups with at least `wanted` occurrences, that many of each, drawn at random and put in order.
+
+    Without `wanted` it is the size of the smallest group that has at least `fewest`. Which are drawn depends on
+    the seed and the group alone."""
+    found = [(name, place) for name, place in parts if len(place) >= (wanted or fewest)]
+    size = wanted or min((len(place) for _, place in found), default=0)
+    draws = [np.random.default_rng(derive(seed, name)) for name, _ in found]
+    return [
+        (name, np.sort(rng.choice(place, size, replace=False)))
+        for rng, (name, place) in zip(draws, found, strict=True)
+    ]

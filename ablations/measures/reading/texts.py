@@ -1,0 +1,170 @@
+"""What the measures of a checkpoint read: the validation text, or a treebank, and what the encoder makes of it.
+
+What an encoder makes of the sampled token occurrences, layer by layer.
+
+Letters: N tokens, D width.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ablations.measures.reading.labels import labelled_split, labels_of_split
+from ablations.measures.reading.sample import Sample, first_tokens, is_text_token
+from ablations.measures.settings import StateSettings
+from lightning_modules.config import Data, LanguageData
+from lightning_modules.data.packing import consecutive, pack
+from lightning_modules.data.sequences import single_sentences
+from lightning_modules.data.token_store import Split, Tokens
+from lightning_modules.data.treebank import language_sentences, read_treebank
+from lightning_modules.objectives.objective import Objective, shared_inputs
+from lightning_modules.training.data_module import as_tensors, row_length
+from lightning_modules.training.evaluation import TOKENS_AT_ONCE
+
+
+def layer_states(objective: Objective, split: Split, sample: Sample) -> list[NDArray[np.float32]]:
+    """The states of the sampled occurrences in every layer: L + 1 arrays of shape ND.
+
+    Uncorrupted text, evaluation mode, fp32, each token with its objective's own sight.
+    """
+    batches = states_in_batches(objective, split, sample)
+    return [torch.cat(layer).numpy() for layer in zip(*batches, strict=True)]
+
+
+def shown_states(
+    objective: Objective, split: Split, sample: Sample, shown_N: NDArray[np.int64]
+) -> list[NDArray[np.float32]]:
+    """The same where the sampled occurrences are shown as other ids, one for each."""
+    head = split.head(sample.sentences)
+    ids = head.ids.copy()
+    ids[is_text_token(ids)] = shown_N
+    return layer_states(objective, replace(head, ids=ids), sample)
+
+
+@torch.no_grad()
+def states_in_batches(objective: Objective, split: Split, sample: Sample) -> Iterator[list[torch.Tensor]]:
+    """The states of some occurrences after the other, on the CPU; which ones depends on the text alone.
+
+    The sample must be whole, not some of its occurrences.
+    """
+    objective.eval()
+    head = split.head(sample.sentences)
+    for step in consecutive(single_sentences(head, np.arange(len(head))), tokens_per_step=TOKENS_AT_ONCE):
+        packed = pack(head, step, row_length=row_length(head))
+        batch = as_tensors(shared_inputs(packed, packed.source.ids_N))
+        layers = objective.encode({name: tensor.to(objective.device) for name, tensor in batch.items()})
+        place = packed.source.place_N[is_text_token(packed.source.ids_N)]
+        index = torch.from_numpy(place).to(objective.device)
+        yield [layer_BTD.flatten(0, 1)[index].float().cpu() for layer_BTD in layers]
+
+
+Shared = TypeVar("Shared")
+
+AMPLE = 1.5
+"""Words read of a treebank for each sub-word wanted."""
+
+
+class Reading(NamedTuple):
+    """Sentences, and the tokens of them that are measured."""
+
+    split: Split
+    sample: Sample
+
+
+def validation_text(tokens: Tokens, data: Data, count: int) -> Reading:
+    """The first sentences of the validation text, as many as hold at most `count` tokens; with labels, if it is
+    the built-in language. Ranks are those of the training text.
+
+    Raises:
+        MeasureError: not one sentence is as short.
+    """
+    split, counts_V = tokens.validation, tokens.source_counts_V
+    sample = first_tokens(split, count, counts_V=counts_V)
+    if isinstance(data, LanguageData):
+        split = split.head(sample.sentences)
+        sentences = language_sentences(data.seed, "validation", len(split))
+        found = labels_of_split(split, sentences, tokens.tokenizer, max_length=data.max_length)
+        sample = first_tokens(split, count, counts_V=counts_V, labels=found.codes, names=found.names)
+    return Reading(split, sample)
+
+
+def treebank_text(tokens: Tokens, path: Path, count: int, max_length: int) -> Reading:
+    """The first sentences of a treebank in the sub-words of a text, as many as hold at most `count` of them.
+
+    Raises:
+        DataError: the file is missing or damaged.
+        MeasureError: not one sentence is as short, or one does not have the words of its text.
+    """
+    sentences = read_treebank(path)
+    # A sentence has about as many sub-words as words, or more: what lies far behind need not be cut and aligned.
+    words = itertools.accumulate(len(sentence.words) for sentence in sentences)
+    near = sum(total <= AMPLE * count for total in words) + 1
+    split, found = labelled_split(sentences[:near], tokens.tokenizer, max_length=max_length)
+    sample = first_tokens(split, count, counts_V=tokens.source_counts_V, labels=found.codes, names=found.names)
+    return Reading(split, sample)
+
+
+class Texts:
+    """What measures may read of a run's text, each read once."""
+
+    def __init__(self, tokens: Tokens, data: Data, *, data_root: Path) -> None:
+        self.tokens, self.data, self.data_root = tokens, data, data_root
+        self._read: dict[tuple[str | None, int], Reading] = {}
+
+    def validation(self, settings: StateSettings) -> Reading:
+        """See `validation_text`."""
+        return self._once(None, settings.tokens, lambda: validation_text(self.tokens, self.data, settings.tokens))
+
+    def treebank(self, path: str, settings: StateSettings) -> Reading:
+        """See `treebank_text`; relative paths start at the data root."""
+        place, length = self.data_root / path, self.data.max_length
+        return self._once(
+            path, settings.tokens, lambda: treebank_text(self.tokens, place, settings.tokens, length)
+        )
+
+    def _once(self, path: str | None, count: int, read: Callable[[], Reading]) -> Reading:
+        if (path, count) not in self._read:
+            self._read[path, count] = read()
+        return self._read[path, count]
+
+
+class Readings:
+    """What an encoder makes of its texts. The states of the last one are kept, for the next measure, and what the
+    measures of the last task share."""
+
+    def __init__(self, objective: Objective, tokens: Tokens, *, data_root: Path) -> None:
+        self.objective, self.tokens = objective, tokens
+        self.texts = Texts(tokens, objective.run.data, data_root=data_root)
+        self._states: dict[str, list[NDArray[np.float32]]] = {}
+        self._shared: dict[str, Any] = {}
+
+    def states(self, reading: Reading) -> list[NDArray[np.float32]]:
+        """The states of the tokens in every layer."""
+        digest = reading.sample.digest
+        if digest not in self._states:
+            self._states.clear()  # one text's states at a time: they are the largest thing in memory
+            self._states[digest] = layer_states(self.objective, reading.split, reading.sample)
+        return self._states[digest]
+
+    def shared(self, task: str, make: Callable[[], Shared]) -> Shared:
+        """What the measures of a task share, made for the first of them and kept until another task comes."""
+        if task not in self._shared:
+            self._shared.clear()  # states of one task at a time
+            self._shared[task] = make()
+        found: Shared = self._shared[task]
+        return found
+
+    def forget_states(self) -> None:
+        """What to do when the encoder has got other weights."""
+        self._states.clear()
+        self._shared.clear()
+
+    def shown(self, reading: Reading, shown_N: NDArray[np.int64]) -> list[NDArray[np.float32]]:
+        """The states with other ids in the place of the tokens."""
+        return shown_states(self.objective, reading.split, reading.sample, shown_N)

@@ -1,0 +1,155 @@
+"""Canonical correlations of two layers: CCA, SVCCA and projection-weighted CCA.
+
+Sources: Raghu et al. 2017, https://arxiv.org/abs/1706.05806, section 2 (SVCCA); Morcos, Raghu & Bengio
+2018, https://arxiv.org/abs/1806.05759, section 2.2 (PWCCA). Public implementations of PWCCA weight in
+different ways (google/svcca skips the whitening, anatome orthonormalises the coefficients); ours takes
+the canonical variates of the centred data, as the paper defines them.
+
+All three ignore the means of the columns and any invertible linear map of Y; CCA, of X too. All are
+inflated by chance: independent data of ten tokens per feature has a PWCCA near 0.27. Compare only values
+of equal N, D and E, beside their floor.
+
+Shapes: N tokens, D and E features, R rows of the factor R, K and J principal components.
+"""
+
+import math
+import warnings
+from numbers import Real
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ablations.errors import MeasureError
+from ablations.measures.similarity.sides import AnySide, Matrix, side_pair
+
+REFUSED_BELOW = 5
+"""Tokens per feature (of the wider side) below which chance decides, and CCA is refused."""
+
+WARNED_BELOW = 10
+"""Tokens per feature below which chance is still about 0.3, and CCA warns."""
+
+
+def cca(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide) -> float:
+    """Mean canonical correlation, 0 to 1, over as many directions as the side of lower rank has.
+
+    1 when one side is a linear function of the other. Symmetric; ignores means and invertible linear
+    maps of either side.
+
+    Raises:
+        MeasureError: unfit matrices, or fewer than five tokens per feature; below ten it warns.
+    """
+    pair = _pair(x_ND, y_NE, measure="CCA")
+    return _correlations(*pair).mean().item()
+
+
+def svcca(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide, *, variance: float = 0.99) -> float:
+    """`cca` of the leading principal components that hold the share `variance` of each side's variance.
+
+    0 to 1; symmetric; ignores means, rotations and the scale of each side, not its other linear maps.
+    `variance` is a share of *squared* singular values, as in the paper; google/svcca and anatome add up
+    the singular values themselves and so keep more directions.
+
+    Raises:
+        MeasureError: as `cca`, and when `variance` is no number above 0 and at most 1.
+    """
+    if not (isinstance(variance, Real) and 0 < variance <= 1):
+        raise MeasureError(
+            f"SVCCA keeps a share of the variance, above 0 and at most 1, but variance is {variance!r}."
+        )
+    pair = _pair(x_ND, y_NE, measure="SVCCA")
+    return _correlations(*pair, variance).mean().item()
+
+
+def pwcca(
+    x_ND: Matrix | AnySide, y_NE: Matrix | AnySide, *, weights: Literal["first", "svcca_repo"] = "first"
+) -> float:
+    """Mean canonical correlation, 0 to 1, each direction weighted by how much of X it accounts for.
+
+    The weight of a canonical variate h of X is the sum over the columns x_j of X of abs(<h, x_j>), the
+    columns being centred and h of unit length. 1 when either side is a linear function of the other:
+    there are as many variates as the side of lower rank has directions, so what a map X -> Y drops is in
+    no variate and costs nothing (of a Y of rank 1 that is a map of X it is 1; `debiased_cka` is not). It
+    ignores the means, the overall scale of X and any invertible linear map of Y. It depends on the basis
+    of X, and ``pwcca(x, y) != pwcca(y, x)`` in general: the paper weights by one side and leaves open
+    which; ours is the first argument. Where correlations are tied, neither they nor the paper's formula
+    fix the variates, and the weights within the tie are those of the decomposition.
+
+    ``weights="svcca_repo"`` is for comparison with curves that were made with google/svcca: not the
+    paper's formula. There the narrower side gives the weights; see `_repository_pwcca`.
+
+    Raises:
+        MeasureError: as `cca`, and for another name of `weights`.
+    """
+    if weights not in ("first", "svcca_repo"):
+        raise MeasureError(f"PWCCA weights are 'first' or 'svcca_repo', but weights is {weights!r}.")
+    x, y = _pair(x_ND, y_NE, measure="PWCCA")
+    if weights == "svcca_repo":
+        return _repository_pwcca(y, x) if x.width > y.width else _repository_pwcca(x, y)
+    rotation_KK, correlation_K, _ = torch.linalg.svd(x.overlap(y), full_matrices=False)
+    weight_K = (rotation_KK.T @ x.principal.factor_KD).abs().sum(1)
+    return (weight_K @ correlation_K.clamp(0, 1) / weight_K.sum()).item()
+
+
+def _repository_pwcca(x: AnySide, y: AnySide) -> float:
+    """PWCCA as google/svcca computes it; X is the narrower side.
+
+    It departs from the paper three times. With Sxx, Sxy, Syy the covariances, U from the singular value
+    decomposition of Sxx^-1/2 Sxy Syy^-1/2 and m the means of the columns: the directions are (X - m) U,
+    without the whitening Sxx^-1/2 that would make them canonical variates; m is added back, column k's
+    to direction k; and the weights project the uncentred X on the directions made orthonormal.
+
+    The side with fewer features is X, the first where they are equal (the repository means to swap the
+    sides where Y has fewer, and fails). The result depends on the means and on the basis of either side,
+    and on the signs of the singular vectors, which are those of numpy here as there.
+    """
+    axes_KD, axes_JE = x.principal.axes_KD, y.principal.axes_KD
+    # Z (Z'Z)^-1/2 is U V', also where Z'Z has no inverse.
+    u_DD, correlation_K, _ = np.linalg.svd((axes_KD.T @ x.overlap(y) @ axes_JE).numpy())
+    kept = slice(min(len(axes_KD), len(axes_JE)))
+    # All rows in terms of U and of the constant column of unit length, which is orthogonal to it.
+    raw_RD = torch.cat([x.principal.factor_KD, math.sqrt(len(x)) * x.mean_D.cpu()[None]])
+    directions_RK = torch.cat([raw_RD[:-1] @ torch.from_numpy(u_DD)[:, kept], raw_RD[-1:, kept]])
+    weight_K = (torch.linalg.qr(directions_RK).Q.T @ raw_RD).abs().sum(1).numpy()
+    return float(weight_K @ correlation_K[kept].clip(0, 1) / weight_K.sum())
+
+
+def require_tokens(tokens: int, features: int, *, measure: str) -> None:
+    """Refuse a comparison that chance decides.
+
+    Raises:
+        MeasureError: fewer than five tokens per feature of the wider side.
+    """
+    if tokens < REFUSED_BELOW * features:
+        raise MeasureError(
+            f"{measure} needs at least {REFUSED_BELOW} tokens per feature, {REFUSED_BELOW * features} at a width "
+            f"of {features}, but got {tokens}; give more tokens or fewer features."
+        )
+
+
+def _pair(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide, *, measure: str) -> tuple[AnySide, AnySide]:
+    x, y = side_pair(x_ND, y_NE, measure=measure)
+    tokens, features = len(x), max(x.width, y.width)
+    require_tokens(tokens, features, measure=measure)
+    if tokens < WARNED_BELOW * features:
+        warnings.warn(
+            f"{measure} of {tokens} tokens at a width of {features}: below {WARNED_BELOW} tokens per feature most "
+            f"of a weak similarity is chance; show its floor beside it.",
+            stacklevel=3,
+        )
+    return x, y
+
+
+def _correlations(x: AnySide, y: AnySide, variance: float = 1.0) -> Tensor:
+    """Canonical correlations of the fewest principal components that reach `variance` on each side."""
+    overlap_KJ = x.overlap(y)[: _components(x, variance), : _components(y, variance)]
+    return torch.linalg.svdvals(overlap_KJ).clamp(0, 1)
+
+
+def _components(x: AnySide, variance: float) -> int:
+    variance_K = x.principal.singular_K**2
+    if variance == 1:  # rounding of sums must not leave out the last ones
+        return len(variance_K)
+    share_K = variance_K.cumsum(0) / variance_K.sum()
+    return int((share_K < variance).sum()) + 1

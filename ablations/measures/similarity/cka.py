@@ -1,0 +1,145 @@
+"""Centred kernel alignment of two layers: linear, debiased, in minibatches, and with an RBF kernel.
+
+Sources: Kornblith et al. 2019, https://arxiv.org/abs/1905.00414, section 3 (CKA); Song et al. 2012,
+https://jmlr.org/papers/v13/song12a.html, theorem 2 (unbiased HSIC); Nguyen, Raghu & Kornblith 2021,
+https://arxiv.org/abs/2010.15327, section 3 (minibatches).
+
+All are symmetric, 1 for equal arguments, and ignore the means of the columns, rotations and the scale of
+each side - not its other linear maps: the leading principal components decide. Linear and RBF CKA are
+inflated by chance (independent data of ten tokens per feature has a linear CKA near 0.09); the other two have
+chance level 0 and so may come out negative.
+
+Shapes: N tokens, D and E features.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from numbers import Integral, Real
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ablations.errors import MeasureError
+from ablations.measures.similarity.sides import AnySide, Matrix, Side, matrix_pair, side_pair
+
+FEWEST_TOKENS = 4
+"""The unbiased HSIC divides by N (N - 3)."""
+
+SAME_POINT = 1e-12
+"""Squared distance of two rows, as a share of their squared lengths, below which it is rounding."""
+
+NO_SIMILARITY = 1e-12
+"""Share of the biased HSIC below which an unbiased one is rounding."""
+
+
+def linear_cka(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide) -> float:
+    """Linear CKA, 0 to 1: ||X'Y||^2 / (||X'X|| ||Y'Y||) in Frobenius norms, O(N D E) and no N x N matrix.
+
+    Raises:
+        MeasureError: unfit matrices.
+    """
+    x, y = side_pair(x_ND, y_NE, measure="linear CKA")
+    return _ratio(_hsic(x, y), _hsic(x, x), _hsic(y, y))
+
+
+def debiased_cka(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide) -> float:
+    """Ratio of unbiased HSICs, -1 to 1, near 0 for independent data of any N; O(N D E), no N x N matrix.
+
+    Each HSIC is unbiased, their ratio nearly so.
+
+    Raises:
+        MeasureError: unfit matrices, fewer than four tokens, or a side whose tokens are all equally alike.
+    """
+    pair = side_pair(x_ND, y_NE, measure="debiased CKA", tokens=FEWEST_TOKENS)
+    return _unbiased_cka([pair], measure="debiased CKA")
+
+
+def minibatch_cka(x_ND: Matrix | Side, y_NE: Matrix | Side, *, batch_size: int) -> float:
+    """Ratio of unbiased HSICs, -1 to 1, each the mean over consecutive batches of `batch_size` rows.
+
+    Estimates `debiased_cka` for data that comes in batches, and equals it for one batch. It depends on
+    the order of the rows; those after the last full batch are left out.
+
+    Raises:
+        MeasureError: as `debiased_cka`, and for a batch of fewer than four rows or more than there are.
+    """
+    x, y = matrix_pair(x_ND, y_NE, measure="minibatch CKA", tokens=FEWEST_TOKENS)
+    if not (isinstance(batch_size, Integral) and FEWEST_TOKENS <= batch_size <= len(x)):
+        raise MeasureError(
+            f"minibatch CKA needs batches of {FEWEST_TOKENS} tokens up to all {len(x)}, "
+            f"but batch_size is {batch_size!r}."
+        )
+    starts = range(0, len(x) - batch_size + 1, batch_size)
+    batches = [(x.rows(start, start + batch_size), y.rows(start, start + batch_size)) for start in starts]
+    return _unbiased_cka(batches, measure="minibatch CKA")
+
+
+def rbf_cka(x_ND: Matrix | Side, y_NE: Matrix | Side, *, bandwidth: float = 0.5) -> float:
+    """CKA, 0 to 1, of the kernels exp(-d^2 / (2 bandwidth^2 m)), d^2 being squared distances, m their median.
+
+    m is over all N^2 pairs, a token with itself included, as in the notebook of Kornblith et al. A wide
+    bandwidth approaches `linear_cka`. Holds four N x N float64 matrices: 3.2 GB for 10,000 tokens.
+
+    Raises:
+        MeasureError: unfit matrices, a `bandwidth` that is not positive, or m = 0.
+    """
+    if not (isinstance(bandwidth, Real) and 0 < bandwidth < math.inf):
+        raise MeasureError(f"RBF CKA needs a positive bandwidth, but bandwidth is {bandwidth!r}.")
+    x, y = matrix_pair(x_ND, y_NE, measure="RBF CKA")
+    x_NN, y_NN = _rbf_kernel(x.x_ND, bandwidth, name="x"), _rbf_kernel(y.x_ND, bandwidth, name="y")
+    return _ratio((x_NN * y_NN).sum(), (x_NN * x_NN).sum(), (y_NN * y_NN).sum())
+
+
+def _hsic(x: AnySide, y: AnySide) -> Tensor:
+    """tr(K L) of the centred linear kernels K = XX' and L = YY', in feature space."""
+    return x.cross(y).square().sum()
+
+
+def _unbiased_hsic(x: AnySide, y: AnySide) -> Tensor:
+    """N (N - 3) times the unbiased HSIC of Song et al., in feature space, for centred columns.
+
+    With diagonals zeroed, K~ and L~, it is tr(K~L~) + 1'K~1 1'L~1 / ((N-1)(N-2)) - 2/(N-2) 1'K~L~1. Now
+    K1 = 0, so that K~1 = -k, k being the squared lengths of the rows, and all three terms need no more
+    than k, l and ||X'Y||^2. Centring is free: the unbiased HSIC does not depend on the means.
+    """
+    n, own = len(x), x.lengths_with(y)
+    total = x.squared_length * y.squared_length
+    return _hsic(x, y) - own + total / ((n - 1) * (n - 2)) - 2 / (n - 2) * own
+
+
+def _unbiased_cka(batches: Sequence[tuple[AnySide, AnySide]], *, measure: str) -> float:
+    """Ratio of HSICs, each summed over batches of one size."""
+    xs, ys = zip(*batches, strict=True)
+    for name, side in (("x", xs), ("y", ys)):
+        if _summed(_unbiased_hsic, side, side) <= NO_SIMILARITY * _summed(_hsic, side, side):
+            raise MeasureError(
+                f"{measure} is undefined: all tokens of {name} are equally alike, so that its unbiased HSIC "
+                f"with itself is 0; use more tokens."
+            )
+    return _ratio(*(_summed(_unbiased_hsic, *sides) for sides in ((xs, ys), (xs, xs), (ys, ys))))
+
+
+def _summed(hsic: Callable[[AnySide, AnySide], Tensor], xs: Iterable[AnySide], ys: Iterable[AnySide]) -> Tensor:
+    return torch.stack([hsic(x, y) for x, y in zip(xs, ys, strict=True)]).sum()
+
+
+def _ratio(cross: Tensor, x_own: Tensor, y_own: Tensor) -> float:
+    """Cauchy-Schwarz keeps it within -1 and 1; rounding must not break that."""
+    return (cross / (x_own.sqrt() * y_own.sqrt())).clamp(-1, 1).item()
+
+
+def _rbf_kernel(x_ND: Tensor, bandwidth: float, *, name: str) -> Tensor:
+    """The centred kernel, less the constant 1: centring removes it, and without it wide kernels stay precise."""
+    length_N = x_ND.square().sum(1)
+    lengths_NN = length_N[:, None] + length_N
+    squared_NN = lengths_NN - 2 * x_ND @ x_ND.T
+    squared_NN[squared_NN < SAME_POINT * lengths_NN] = 0
+    median = float(np.median(squared_NN.cpu().numpy()))
+    if median == 0:
+        raise MeasureError(
+            f"RBF CKA is undefined: half of all pairs of rows of {name} are equal, so the median distance is 0; "
+            f"drop repeated tokens."
+        )
+    kernel_NN = torch.expm1(squared_NN / (-2 * bandwidth**2 * median))
+    return kernel_NN - kernel_NN.mean(0) - kernel_NN.mean(1, keepdim=True) + kernel_NN.mean()

@@ -1,0 +1,330 @@
+"""One side of a comparison: what the similarities need to know of it, and a side that is held in memory.
+
+Shapes: N tokens (the same, in the same order, on both sides), D features on the left, E on the right, K and J
+directions that are more than noise.
+
+Matrices of tokens by features, checked once at the border: what every measure of states starts from.
+
+Shapes: N tokens, D features.
+"""
+
+from abc import ABC, abstractmethod
+from functools import cached_property
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ablations.errors import MeasureError
+
+Matrix = Tensor | np.ndarray
+"""Tokens by features, on any device, in any real precision."""
+
+
+def centred(x_ND: Tensor) -> Tensor:
+    """The columns less their means. The first row goes first: a constant column leaves no rounding behind."""
+    x_ND = x_ND - x_ND[0]
+    return x_ND - x_ND.mean(0)
+
+
+def as_matrix(values: Matrix, *, name: str, dtype: torch.dtype = torch.float64) -> Tensor:
+    """A finite matrix of at least one row and column in `dtype`, gradients cut; `name` is for the error.
+
+    Raises:
+        MeasureError: it is no matrix, not of real numbers, or holds NaN or infinity.
+    """
+    values = as_tensor(values, name=name).to(dtype)
+    if not torch.stack(values.aminmax()).isfinite().all():  # without a matrix of truth values, 80 times as fast
+        finite = values.isfinite()
+        row, column = (~finite).nonzero()[0].tolist()
+        raise MeasureError(
+            f"{name} must be finite, but NaN or infinity stands in {int((~finite).sum())} of {finite.numel()} "
+            f"values, first at row {row}, column {column}; look for a diverged run or for padding that was kept."
+        )
+    return values
+
+
+def as_tensor(values: Matrix, *, name: str) -> Tensor:
+    """A matrix of at least one row and column, gradients cut, finite or not; it may share memory with `values`.
+
+    Raises:
+        MeasureError: it is no matrix, not of real numbers, or masked.
+    """
+    if isinstance(values, np.ma.MaskedArray):
+        raise MeasureError(
+            f"{name} is a masked array, whose mask would be ignored; give an array of the rows that count."
+        )
+    if not isinstance(values, Tensor):
+        array = np.asarray(values)
+        if array.dtype.kind == "O" and array.ndim == 0:
+            raise MeasureError(
+                f"{name} must be a matrix of tokens by features here, but it is a {type(values).__name__}; "
+                f"give the matrix that it was made of."
+            )
+        if array.dtype.kind not in "fiub":
+            raise MeasureError(f"{name} must hold real numbers, but its type is {array.dtype}.")
+        # What torch wants: writable, of native byte order and of positive strides.
+        real = np.float32 if array.dtype == np.float32 else np.float64
+        values = torch.from_numpy(np.require(array, real, ["C", "W"]))
+    if values.is_complex():
+        raise MeasureError(f"{name} must hold real numbers, but its type is {values.dtype}.")
+    if values.ndim != 2 or values.numel() == 0:
+        raise MeasureError(
+            f"{name} must be a matrix of tokens by features, but its shape is {tuple(values.shape)}; "
+            f"make every token, padding left out, a row."
+        )
+    return values.detach().double() if values.dtype == torch.bool else values.detach()
+
+
+def to_device(values: Matrix) -> Matrix:
+    """The matrix on the GPU, if there is one, else as it is: for what costs more than the way there.
+
+    States are kept in the memory of the CPU, where there is room for all layers, and go over one at a time.
+    """
+    if not torch.cuda.is_available():
+        return values
+    return as_tensor(values, name="states").to("cuda")
+
+
+def rescaled(x_ND: Tensor) -> Tensor:
+    """The matrix over its largest absolute value, so that squares neither overflow nor vanish."""
+    largest = x_ND.abs().max()
+    return x_ND / largest if largest > 0 else x_ND
+
+
+def require_pair(x_rows: int, y_rows: int, *, measure: str, tokens: int) -> None:
+    """Refuse sides of different length, or of fewer than `tokens` rows.
+
+    Raises:
+        MeasureError: they are.
+    """
+    if x_rows != y_rows:
+        raise MeasureError(
+            f"{measure} compares the same tokens on both sides, but x and y have {x_rows} and {y_rows} rows; "
+            f"capture both from the same token occurrences, in the same order."
+        )
+    require_rows(x_rows, measure=measure, tokens=tokens)
+
+
+def require_rows(rows: int, *, measure: str, tokens: int) -> None:
+    """Refuse fewer than `tokens` rows.
+
+    Raises:
+        MeasureError: there are fewer.
+    """
+    if rows < tokens:
+        raise MeasureError(f"{measure} needs at least {tokens} tokens, got {rows}; capture more sentences.")
+
+
+RANK_CUTOFF = 1e-6
+"""Directions whose singular value is below this share of the largest are noise of float32, not data."""
+
+MIXED = (
+    "{measure} compares two matrices or two sides of the same Moments, but x and y are one of each; "
+    "add both to the same Moments."
+)
+
+
+class Principal(NamedTuple):
+    """Principal components of centred data X = U S V', without those that are noise. On the CPU; U is not held."""
+
+    singular_K: Tensor
+    """The diagonal of S, largest first."""
+    axes_KD: Tensor
+    """V'."""
+
+    @property
+    def factor_KD(self) -> Tensor:
+        """S V': the data in the orthonormal basis U."""
+        return self.singular_K[:, None] * self.axes_KD
+
+
+class AnySide(ABC):
+    """One side X of comparisons, its columns centred, as far as the similarities need it. Its scale is free.
+
+    Held as a matrix by `Side` and as sums over batches by `MomentSide`.
+    """
+
+    mean_D: Tensor
+    """The means that were subtracted, in the scale of X."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """N."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """D."""
+
+    @property
+    @abstractmethod
+    def squared_length(self) -> Tensor:
+        """Sum of the squared lengths of all rows: 0 where all rows are equal."""
+
+    @property
+    @abstractmethod
+    def principal(self) -> Principal:
+        """X without the directions that are noise."""
+
+    @abstractmethod
+    def cross(self, other: Self) -> Tensor:
+        """X'Y."""
+
+    @abstractmethod
+    def overlap(self, other: Self) -> Tensor:
+        """Inner products (K x J) of the two bases U, on the CPU."""
+
+    @abstractmethod
+    def lengths_with(self, other: Self) -> Tensor:
+        """Sum over tokens of the squared length of X's row times that of Y's."""
+
+    @abstractmethod
+    def require_comparable(self, other: "AnySide", *, measure: str) -> None:
+        """Refuse another side that is not held as this one is.
+
+        Raises:
+            MeasureError: nothing is known of the two together.
+        """
+
+
+class Side(AnySide):
+    """A matrix scaled and centred, and its decompositions, each made when it is first asked for and then kept.
+
+    The similarities take one wherever they take a matrix; it pays where a matrix is compared several times.
+    """
+
+    def __init__(self, x_ND: Tensor, mean_D: Tensor) -> None:
+        self.x_ND = x_ND
+        """Float64, columns centred."""
+        self.mean_D = mean_D
+
+    @classmethod
+    def of(cls, values: Matrix, *, name: str = "x") -> "Side":
+        """A matrix over its largest absolute value, centred; constant columns become exactly 0.
+
+        No similarity depends on the scale of a whole matrix, and without it no square overflows.
+
+        Raises:
+            MeasureError: no finite N x D matrix; `name` is for the sentence.
+        """
+        values_ND = rescaled(as_matrix(values, name=name))
+        return cls(centred(values_ND), values_ND.mean(0))
+
+    def __len__(self) -> int:
+        return len(self.x_ND)
+
+    @property
+    def width(self) -> int:
+        return self.x_ND.shape[1]
+
+    @cached_property
+    def length_N(self) -> Tensor:
+        """Squared lengths of the rows."""
+        return self.x_ND.square().sum(1)
+
+    @property
+    def squared_length(self) -> Tensor:
+        return self.length_N.sum()
+
+    @cached_property
+    def gram_DD(self) -> Tensor:
+        """X'X."""
+        return self.x_ND.T @ self.x_ND
+
+    @cached_property
+    def factors(self) -> tuple[Tensor, Tensor]:
+        """Q (N x R, orthonormal columns) and R (R x D) of X = Q R. Covariances in their place would lose the
+        precision of small directions."""
+        q_NR, r_RD = torch.linalg.qr(self.x_ND)
+        return q_NR, r_RD.cpu()
+
+    @cached_property
+    def _decomposed(self) -> tuple[Tensor, Principal]:
+        """U in terms of Q, and the rest of the singular value decomposition."""
+        u_RK, singular_K, axes_KD = torch.linalg.svd(self.factors[1], full_matrices=False)
+        rank = rank_of(singular_K)
+        return u_RK[:, :rank], Principal(singular_K[:rank], axes_KD[:rank])
+
+    @property
+    def principal(self) -> Principal:
+        return self._decomposed[1]
+
+    def cross(self, other: "Side") -> Tensor:
+        return self.gram_DD if self is other else self.x_ND.T @ other.x_ND
+
+    def overlap(self, other: "Side") -> Tensor:
+        inner_RR = (self.factors[0].T @ other.factors[0]).cpu()
+        return self._decomposed[0].T @ inner_RR @ other._decomposed[0]
+
+    def lengths_with(self, other: "Side") -> Tensor:
+        return self.length_N @ other.length_N
+
+    def require_comparable(self, other: AnySide, *, measure: str) -> None:
+        if not isinstance(other, Side):
+            raise MeasureError(MIXED.format(measure=measure))
+
+    def rows(self, start: int, stop: int) -> "Side":
+        """Some of the rows, centred anew."""
+        part_ND = self.x_ND[start:stop]
+        return Side(centred(part_ND), self.mean_D + part_ND.mean(0))
+
+    def reordered(self, order_N: np.ndarray) -> "Side":
+        """The same rows in another order, without a new decomposition."""
+        order = torch.from_numpy(order_N).to(self.x_ND.device)
+        side = Side(self.x_ND[order], self.mean_D)
+        side.gram_DD, side.length_N = self.gram_DD, self.length_N[order]
+        side.factors, side._decomposed = (self.factors[0][order], self.factors[1]), self._decomposed
+        return side
+
+
+def side_pair(
+    x_ND: Matrix | AnySide, y_NE: Matrix | AnySide, *, measure: str, tokens: int = 2
+) -> tuple[AnySide, AnySide]:
+    """Both sides, gradients cut; a matrix on another device than the first side goes there.
+
+    Raises:
+        MeasureError: a side is no finite N x D matrix, nothing is known of the two together, they differ in N,
+            N < `tokens`, or all rows of a side are equal.
+    """
+    x = x_ND if isinstance(x_ND, AnySide) else Side.of(x_ND, name="x")
+    if isinstance(y_NE, Tensor):
+        y_NE = y_NE.to(x.mean_D.device)
+    y = y_NE if isinstance(y_NE, AnySide) else Side.of(y_NE, name="y")
+    x.require_comparable(y, measure=measure)
+    require_pair(len(x), len(y), measure=measure, tokens=tokens)
+    for name, side in (("x", x), ("y", y)):
+        require_variance(side, name=name, measure=measure)
+    return x, y
+
+
+def matrix_pair(x_ND: Matrix | Side, y_NE: Matrix | Side, *, measure: str, tokens: int = 2) -> tuple[Side, Side]:
+    """`side_pair` for measures that need the rows themselves.
+
+    Raises:
+        MeasureError: as `side_pair`, and for a side of Moments.
+    """
+    x = x_ND if isinstance(x_ND, Side) else Side.of(x_ND, name="x")
+    if isinstance(y_NE, Tensor):
+        y_NE = y_NE.to(x.mean_D.device)
+    y = y_NE if isinstance(y_NE, Side) else Side.of(y_NE, name="y")
+    side_pair(x, y, measure=measure, tokens=tokens)
+    return x, y
+
+
+def require_variance(side: AnySide, *, name: str, measure: str) -> None:
+    """Refuse a side that does not vary.
+
+    Raises:
+        MeasureError: all rows are equal.
+    """
+    if not side.squared_length > 0:
+        raise MeasureError(
+            f"{measure} is undefined: all {len(side)} rows of {name} are equal; look for a collapsed run."
+        )
+
+
+def rank_of(singular_K: Tensor) -> int:
+    """How many of the singular values, largest first, are more than noise."""
+    return int((singular_K > RANK_CUTOFF * singular_K[0]).sum())

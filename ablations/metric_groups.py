@@ -1,0 +1,166 @@
+"""Which groups the rows of each metric can have: tasks, tokens by frequency, parts of speech and so on. No torch.
+
+For what is asked of a table before there is one, as in a file of claims: a group that no measure ever makes is
+misspelt. Names that only a user's file has (treebanks, the parts of minimal pairs in files, words of pictures) are
+not known here, and every name passes for one of them.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import Final, NamedTuple, get_args
+
+from ablations.measures.settings import RANK_BOUNDS
+from ablations.tasks.datasets import TASKS
+from ablations.tasks.settings import BaselinesSettings, ProbingSettings, TaskSettings, TransferSettings
+from ablations.wording import FEW, guess, listed, shown
+from lightning_modules.config import InputFormat
+from lightning_modules.config.masking import Tag
+
+
+@cache
+def matches(group: str, pattern: str) -> bool:
+    """Return whether a group is the named one; a star stands for letters other than / and @, so not for a part of
+    a group."""
+    return re.fullmatch(re.escape(pattern).replace(r"\*", "[^/@]*"), group) is not None
+
+
+class Family(NamedTuple):
+    """Groups that are alike, of which there are too many to name."""
+
+    prefixes: tuple[str, ...]
+    """How their names begin."""
+    has: Callable[[str], bool]
+    """Whether a name with such a beginning is one of them."""
+    examples: tuple[str, ...] = ()
+    """Some of them, the first of which a sentence shows."""
+
+
+class Groups(NamedTuple):
+    """The groups of a metric."""
+
+    names: tuple[str, ...] = ()
+    families: tuple[Family, ...] = ()
+    whole: bool = True
+    """Whether there are also rows of no group."""
+
+    def has(self, group: str) -> bool:
+        """Whether a group, or a pattern with stars, can have rows."""
+        if "*" not in group:
+            return group in self.names or any(
+                group.startswith(family.prefixes) and family.has(group) for family in self.families
+            )
+        head = group.partition("*")[0]
+        prefixes = [prefix for family in self.families for prefix in family.prefixes]
+        open_ended = any(prefix.startswith(head) or head.startswith(prefix) for prefix in prefixes)
+        return open_ended or any(matches(name, group) for name in self.names)
+
+    @property
+    def any_name(self) -> bool:
+        """Whether every name can be one of them."""
+        return any("" in family.prefixes for family in self.families)
+
+    @property
+    def examples(self) -> list[str]:
+        """Names for a sentence that shows what there is."""
+        return [*(family.examples[0] for family in self.families if family.examples), *self.names]
+
+    def refusal(self, group: str, measure: str) -> str:
+        """Say that a group is none of them: the nearest one, or what there is."""
+        near = guess(group, [*(name for family in self.families for name in family.examples), *self.names])
+        if near:
+            return f"must be a group of {measure}, but is {shown(group)}{near}"
+        few = self.examples if not self.families else self.examples[:FEW]
+        return f"must be a group of {measure}, as {listed(few)}, but is {shown(group)}"
+
+
+def _form(pattern: str) -> Callable[[str], bool]:
+    return lambda group: re.fullmatch(pattern, group) is not None
+
+
+_RANKS = tuple(
+    f"rank {first}-{last}"
+    for first, last in zip((1, *(bound + 1 for bound in RANK_BOUNDS)), RANK_BOUNDS, strict=False)
+)
+_RARE = Family((f"rank {RANK_BOUNDS[-1] + 1}-",), _form(r"rank \d+-[1-9]\d*"))
+"""The last group ends with the last rank of a text."""
+_TAGS = tuple(f"tag {tag}" for tag in get_args(Tag))
+_TOKENS = (*_RANKS, *_TAGS)
+_RATIOS = Family(("ratio=",), _form(r"ratio=([01]|0\.\d*[1-9]|[1-9](\.\d*[1-9])?e-\d\d)"), ("ratio=0.15",))
+_ITERATIONS = Family(("iterations=",), _form(r"iterations=[1-9]\d*"), ("iterations=4",))
+_ORDERS = (
+    Family(("ngrams, n ",), _form(r"ngrams, n [1-9]\d*(, sub_words)?"), ("ngrams, n 1", "ngrams, n 2, sub_words")),
+    Family(("blocks of ",), _form(r"blocks of [1-9]\d*(, sub_words)?"), ("blocks of 512",)),
+)
+_OTHER_ORDERS = ("natural", *(name + unit for name in ("corpus", "uniform") for unit in ("", ", sub_words")))
+_ANY = Family(("",), lambda _: True)
+_TREATMENTS = ("masked", "kept", "random")
+_PAIR_TASKS = ("next_sentence", "sentence_order")
+
+
+def _tasks_of(settings: type[TaskSettings]) -> tuple[str, ...]:
+    return tuple(name for name, task in TASKS.items() if settings.takes(task))
+
+
+def _of_tasks(names: Iterable[str]) -> Groups:
+    return Groups(tuple(names), whole=False)
+
+
+def _transferred(names: tuple[str, ...]) -> Groups:
+    """Tasks, and points of their learning curves: `sst2@100`."""
+    curve = Family(
+        tuple(f"{name}@" for name in names), _form(r"[^@]+@[1-9]\d*"), tuple(f"{name}@100" for name in names)
+    )
+    return Groups(names, (curve,), whole=False)
+
+
+PARADIGMS: Final = (
+    *("agreement_simple", "agreement_across_phrase", "agreement_across_clause", "agreement_in_clause"),
+    *("determiner_noun", "verb_form", "tense_concord", "noun_order", "phrase_order"),
+)
+"""Of the minimal pairs of the built-in language."""
+
+_PAIRS = ("blimp", "lm_syneval", "language", *(f"language/{name}" for name in PARADIGMS))
+_PARTS = Family(("blimp/", "lm_syneval/"), _form(r"[^/]+/.+"))
+_LOSSES = Groups(
+    (*_TREATMENTS, "causal_lm", "generator", *get_args(InputFormat), *_OTHER_ORDERS), families=_ORDERS
+)
+
+GROUPS: Final[Mapping[str, Groups]] = MappingProxyType(
+    {
+        "layer_change": Groups(_TOKENS, (_RARE,)),
+        "influence": Groups(_TOKENS, (_RARE,), whole=False),
+        "token_information": Groups(("previous token", "next token", "output label", "shown token")),
+        "run_distance": Groups(families=(_ANY,), whole=False),  # the arm of the other run
+        "pictures": Groups(families=(_ANY,), whole=False),
+        "structural_probe": Groups(families=(_ANY,), whole=False),
+        "parsing": Groups(families=(_ANY,), whole=False),
+        "probing": _of_tasks(_tasks_of(ProbingSettings)),
+        "baselines": _of_tasks(_tasks_of(BaselinesSettings)),
+        "frozen_features": _transferred(_tasks_of(TransferSettings)),
+        "fine_tuning": _transferred(_tasks_of(TransferSettings)),
+        "minimal_pairs": Groups(_PAIRS, (_PARTS,), whole=False),
+        "retrieval": _of_tasks(("stsb", "sick_relatedness", "next_sentence")),
+        "conditional_independence": Groups(families=(_RATIOS,), whole=False),
+        "generation": Groups(("causal_lm",), (_ITERATIONS,)),
+    }
+)
+"""By measure; those that are not here have none."""
+
+OF_METRICS: Final[Mapping[tuple[str, str], Groups]] = MappingProxyType(
+    {
+        ("validation", "loss"): _LOSSES,
+        ("validation", "perplexity"): Groups(("causal_lm", "generator", *_OTHER_ORDERS), families=_ORDERS),
+        ("validation", "objective_loss"): Groups(_PAIR_TASKS),
+        ("validation", "pair_accuracy"): Groups(_PAIR_TASKS, whole=False),
+    }
+)
+"""By measure and metric, where the metrics of a measure differ."""
+
+
+def groups_of(measure: str, metric: str) -> Groups:
+    """Return the groups that rows of a metric can have."""
+    if metric.endswith("_of_text"):
+        return Groups()
+    return OF_METRICS.get((measure, metric)) or GROUPS.get(measure, Groups())

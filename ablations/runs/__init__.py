@@ -1,0 +1,1 @@
+"""Runs on disk: planning, training, measuring and gathering them."""

@@ -1,0 +1,161 @@
+"""From the rows of each run, and its log, to the one table of an experiment.
+
+What a run's log says of its learning and of its corruption, as rows of the table. No torch.
+"""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ablations import results
+from ablations.errors import ResultsError
+from ablations.runs import measure_pairs
+from ablations.runs import rows as run_rows
+from ablations.runs.identity import PlannedRun
+from lightning_modules.vocabulary import FIRST_WORD_ID
+
+Row = dict[str, Any]
+
+TREATED = ("hidden", "masked", "random", "kept")
+"""What a corruption's log counts, as shares of the tokens that could be hidden."""
+
+
+def learning(log: Path, *, floor: float) -> Iterator[Row]:
+    """Of every validation during training the loss, and the gain, that is the floor minus the loss.
+
+    Args:
+        floor: the loss of a guess without context on the same predictions.
+    """
+    for line in _lines(log):
+        if (loss := line.get("val/loss")) is None:
+            continue
+        row = {"measure": "learning", "step": line["step"], "unit": "nats", "n": line["val/predicted"]}
+        yield row | {"metric": "loss", "value": loss, "floor": floor}
+        yield row | {"metric": "gain", "value": floor - loss, "floor": 0.0}
+
+
+def corruption(log: Path, *, vocab_size: int, random_differs: bool) -> Iterator[Row]:
+    """What training hid, over all its steps: shares of the tokens that could be hidden, and how often a token that
+    was replaced at random came out as it was (`collision_rate`), whose floor is that of a uniform draw.
+
+    Args:
+        random_differs: whether the original is left out of the draw; the floor is 0 then.
+    """
+    logged = [line for line in _lines(log) if "corruption/random_unchanged" in line]
+    if not logged:
+        return
+    row = {"measure": "corruption", "step": logged[-1]["step"], "unit": ""}
+    # A line's shares are of its own candidates; lines of older logs, without their number, count alike.
+    weights = [line.get("corruption/candidates", 1.0) for line in logged]
+
+    def over_all(name: str) -> float:
+        parts = (weight * line[f"corruption/{name}"] for weight, line in zip(weights, logged, strict=True))
+        return math.fsum(parts) / max(math.fsum(weights), 1.0)
+
+    for name in TREATED:
+        yield row | {"metric": name, "value": over_all(name)}
+    if random := over_all("random"):
+        floor = 0.0 if random_differs else 1 / (vocab_size - FIRST_WORD_ID)
+        yield row | {"metric": "collision_rate", "value": over_all("random_unchanged") / random, "floor": floor}
+
+
+def _lines(log: Path) -> Iterator[dict[str, Any]]:
+    if log.exists():
+        for text in log.read_text(encoding="utf-8").splitlines():
+            yield json.loads(text)
+
+
+MUST_AGREE = {
+    "sample": "tokens than the runs before it; start `ablate measure` again",
+    "files": "files than the runs before it, which are not there now; put them back and start `ablate run` again",
+}
+"""What the rows of a measure must have read alike in all runs on a text; and what to do where they have not."""
+
+
+def gather(
+    experiment: str,
+    planned: Sequence[PlannedRun],
+    *,
+    keys: Mapping[str, str | None],
+    compared: pd.DataFrame | None = None,
+) -> pd.DataFrame:
+    """The rows of all runs that were computed with this experiment's measures, and those of pairs of its runs.
+
+    If `validation` was measured, there are also rows of what its log says: `learning` and `corruption`.
+
+    A run that another experiment trained under another arm's name gets this experiment's name. Runs without
+    rows are left out.
+
+    Args:
+        keys: of the measures, with `files_now` of each: rows that were computed from files of other
+            content are left out.
+        compared: the rows of `measure_pairs.rows`; those of other runs, settings or trainings are left out.
+
+    Raises:
+        ResultsError: two runs on the same text were measured on different tokens or files.
+    """
+    tables = []
+    read: dict[tuple[str, str, str], str] = {}
+    for item in planned:
+        rows = run_rows.of_these(run_rows.rows(item.directory.path), keys)
+        if rows.empty:
+            continue
+        for what, remedy in MUST_AGREE.items():
+            own = rows[["measure", "key", what]].drop_duplicates().dropna()
+            for measure, key, digest in own.to_numpy().tolist():
+                if read.setdefault((item.tokens, key, what), digest) != digest:
+                    raise ResultsError(f"{item.directory.path}: {measure} was measured on other {remedy}.")
+        tables.append(_as_table([*_records(rows), *_logged(rows, item)], experiment, item))
+    if compared is not None:
+        compared = measure_pairs.of_last_trainings(compared, planned)
+        tables += _comparisons(compared[compared["key"].isin(keys)], experiment, planned)
+    return results.concat(tables)
+
+
+def _comparisons(compared: pd.DataFrame, experiment: str, planned: Sequence[PlannedRun]) -> Iterator[pd.DataFrame]:
+    """The rows of pairs, the group being the arm of the other run.
+
+    Arms with equal settings share their runs; each of them gets the rows.
+    """
+    pairs: dict[tuple[str, str], list[measure_pairs.Pair]] = defaultdict(list)
+    for pair in measure_pairs.planned_pairs(planned):
+        pairs[pair.first.run_id, pair.second.run_id].append(pair)
+    for (run_id, other_run_id), rows in compared.groupby(["run_id", "other_run_id"], sort=False):
+        for first, second in pairs.get((str(run_id), str(other_run_id)), ()):
+            yield _as_table(_records(rows.assign(group=second.run.arm)), experiment, first)
+
+
+def _logged(rows: pd.DataFrame, item: PlannedRun) -> Iterator[dict[str, Any]]:
+    """What the run's log says, if `validation` was measured."""
+    own = rows[(rows["measure"] == "validation") & (rows["metric"] == "loss") & rows["group"].isna()]
+    if own.empty:
+        return
+    # The floor is of the same predictions: the corruption of evaluation is frozen.
+    yield from learning(item.directory.metrics, floor=float(own["floor"].iloc[0]))
+    settings = item.run.settings
+    masking = getattr(settings.objective, "masking", None)
+    yield from corruption(
+        item.directory.metrics,
+        vocab_size=settings.data.vocab_size,
+        random_differs=masking is not None and masking.random_differs,
+    )
+
+
+def _records(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    named = rows.drop(columns=[*run_rows.OWN_COLUMNS, *measure_pairs.STARTED], errors="ignore")
+    return [{str(name): value for name, value in row.items()} for row in named.to_dict("records")]
+
+
+def _as_table(records: Sequence[Mapping[str, Any]], experiment: str, item: PlannedRun) -> pd.DataFrame:
+    about = {"experiment": experiment, "run_id": item.run_id, "arm": item.run.arm, "seed": item.run.seed}
+    return results.table({**record, **about} for record in records)
+
+
+def write(table: pd.DataFrame, folder: Path) -> None:
+    """Put the table in the experiment's folder."""
+    results.write(table, folder / "results.parquet")

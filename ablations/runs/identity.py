@@ -1,0 +1,117 @@
+"""Identity, folder and state of the runs of an experiment. No torch.
+
+OUT/<experiment>/    spec.yaml plan.json results.parquet report.html ...
+OUT/runs/<run>/      one folder a run, shared by all experiments
+OUT/tokens/<10 hex>/ token ids, shared by all runs on the same text
+"""
+
+import functools
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ablations.spec.experiment import Run
+from lightning_modules.config import Data, RunSettings
+from lightning_modules.config.masking import Cloze, Generic
+from lightning_modules.data import token_store
+from lightning_modules.files import file_version, make_folder, write_json
+from lightning_modules.training.run_directory import RunDirectory
+
+IDENTITY_VERSION = 4
+"""Raised when the same settings begin to mean another computation, so that old runs are not taken for new."""
+
+FIXED_VERSION = 2
+"""The same, only for `count: fixed` and for `predict` beside a `schedule`; those of other settings do without."""
+
+
+class PlannedRun(NamedTuple):
+    """A run of an experiment with its place on disk."""
+
+    run: Run
+    run_id: str
+    """Ten hex digits; see `identity`."""
+    tokens: str
+    """Address of its token store."""
+    directory: RunDirectory
+
+
+def identity(settings: RunSettings, tokens_address: str) -> str:
+    """Ten hex digits of a hash over everything that decides what a run computes.
+
+    The text enters by its content (and how it is cut into tokens), not by its path. Machine, devices, the
+    names of experiment and arm, measures and claims do not enter.
+    """
+    decisions = settings.model_dump(mode="json", exclude={"data"})
+    decisions |= {"tokens": tokens_address, "version": IDENTITY_VERSION}
+    if not settings.training.compile:  # runs from before there was this setting keep their identity
+        del decisions["training"]["compile"]
+    masking = getattr(settings.objective, "masking", None)
+    if masking is not None and (masking.count == "fixed" or (masking.predict and masking.schedule)):
+        decisions["fixed_version"] = FIXED_VERSION
+    return hashlib.sha256(json.dumps(decisions, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def place(runs: tuple[Run, ...], *, out: Path, data_root: Path) -> list[PlannedRun]:
+    """Give each run its identity and its folder: the one that already has its identity, else a new name.
+
+    Raises:
+        DataError: text is missing or has not the columns that the spec names.
+    """
+    existing = {path.name[-10:]: path for path in sorted((out / "runs").glob("*-s*-*")) if path.is_dir()}
+    planned = []
+    for run in runs:
+        run = self_contained(run, data_root)
+        address = token_store.address(run.settings.data, data_root)
+        run_id = identity(run.settings, address)
+        path = existing.setdefault(run_id, out / "runs" / f"{run.arm}-s{run.seed}-{run_id}")
+        planned.append(PlannedRun(run, run_id, address, RunDirectory(path)))
+    return planned
+
+
+def self_contained(run: Run, data_root: Path) -> Run:
+    """The run with the words of a lexicon in the place of the files that they come from.
+
+    Raises:
+        DataError: a file is missing or unfit, or has no word of a part of speech.
+    """
+    settings = run.settings
+    masking = getattr(settings.objective, "masking", None)
+    if masking is None or masking.select.kind not in ("cloze", "generic"):
+        return run
+    places = [data_root / path for path in (masking.select.file, masking.select.treebank) if path]
+    versions = tuple(file_version(place) for place in places if place.is_file())
+    masking = masking.model_copy(update={"select": _lexicon(masking.select, settings.data, data_root, versions)})
+    objective = settings.objective.model_copy(update={"masking": masking})
+    return replace(run, settings=settings.model_copy(update={"objective": objective}))
+
+
+@functools.lru_cache(maxsize=64)
+def _lexicon(
+    select: Cloze | Generic, data: Data, data_root: Path, versions: tuple[tuple[int, int, int], ...]
+) -> Cloze | Generic:
+    """Resolve a list of words, once for all runs of a process that name the same versions of its files."""
+    from lightning_modules.data.lexica import resolved  # pyarrow, which most specs need not wait for
+
+    return resolved(select, data=data, data_root=data_root)
+
+
+def create(planned: PlannedRun) -> None:
+    """Make the run's folder with its run.json, unless it is there."""
+    path = planned.directory.path
+    if (path / "run.json").exists():
+        return
+    make_folder(path)
+    write_json(path / "run.json", description(planned))
+
+
+def description(planned: PlannedRun) -> dict[str, Any]:
+    """What run.json says."""
+    return {
+        "run_id": planned.run_id,
+        "arm": planned.run.arm,
+        "seed": planned.run.seed,
+        "tokens": planned.tokens,
+        "settings": planned.run.settings.model_dump(mode="json"),
+    }

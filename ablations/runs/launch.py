@@ -1,0 +1,230 @@
+"""Starts what is missing on a pool of slots, each a worker process with its own devices."""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from ablations.catalogue import Measure
+from ablations.errors import ResultsError
+from lightning_modules.provenance import available_cores
+
+BUSY, DONE, INTERRUPTED = -1, 0, 75
+SECONDS_BETWEEN_TRIES = 1.0  # at a run that another process is working on
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one run ended: the exit code of design, and a sentence where there is one."""
+
+    run_dir: Path
+    code: int
+    message: str | None
+    seconds: float
+    """That the worker was busy with it, its own start left out; 0 if it did not live to tell."""
+
+
+@dataclass
+class Pool:
+    """`slots` workers that share the machine; one run at a time each."""
+
+    slots: int
+    devices: int
+    """Processes (and GPUs, where there are any) of each run."""
+    data_root: Path
+    measures: Sequence[Measure]
+    gpus: Sequence[str] = ()
+    """Names of the GPUs as CUDA_VISIBLE_DEVICES has them; none means CPU."""
+    again: bool = False
+    """Measure also what is measured already."""
+    _stopping: bool = False
+    _workers: list[subprocess.Popen[str]] = field(default_factory=list)
+    _waiting: list[subprocess.Popen[str] | None] = field(default_factory=list)
+    """Of each slot, the worker that was started before there was anything to do."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._environments = assign_devices(self.gpus, slots=self.slots, devices=self.devices)
+
+    def __enter__(self) -> Self:
+        """Start the workers: they import for seconds, in which their caller may prepare what they will do."""
+        self._waiting = [self._start_worker(environment) for environment in self._environments]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for worker in self._waiting:
+            if worker is not None:
+                worker.kill()  # it has nothing to save
+                _end(worker)
+
+    def run(self, run_dirs: Sequence[Path], *, ended: Callable[[Outcome], None]) -> list[Outcome]:
+        """Train and measure the runs; every one is tried, whatever happens to the others.
+
+        Returns the outcomes in the order in which they ended; `ended` gets each at once. Runs not started
+        when `stop` is called are left out.
+        """
+        todo: queue.Queue[Path] = queue.Queue()
+        for run_dir in run_dirs:
+            todo.put(run_dir)
+        outcomes: list[Outcome] = []
+        lock = threading.Lock()
+
+        def note(outcome: Outcome) -> None:
+            with lock:
+                outcomes.append(outcome)
+                ended(outcome)
+
+        with ThreadPoolExecutor(self.slots) as threads:
+            waiting, self._waiting = self._waiting or [None] * self.slots, []
+            slots = [
+                threads.submit(self._serve, environment, worker, todo, note)
+                for environment, worker in zip(self._environments, waiting, strict=True)
+            ]
+            for slot in slots:
+                slot.result()  # a bug in a slot is a traceback here, never a run left out in silence
+        return outcomes
+
+    def _serve(
+        self,
+        environment: dict[str, str],
+        worker: subprocess.Popen[str] | None,
+        todo: "queue.Queue[Path]",
+        note: Callable[[Outcome], None],
+    ) -> None:
+        """One slot: give runs to a worker, start a new one when it dies."""
+        try:
+            while not self._stopping:
+                try:
+                    run_dir = todo.get_nowait()
+                except queue.Empty:
+                    return
+                if worker is None or worker.poll() is not None:
+                    worker = self._start_worker(environment)
+                if worker is None:
+                    return
+                outcome = self._order(worker, run_dir)
+                if outcome.code == BUSY:
+                    todo.put(run_dir)
+                    time.sleep(SECONDS_BETWEEN_TRIES)
+                else:
+                    note(outcome)
+        finally:
+            if worker is not None:
+                _end(worker)
+
+    def _start_worker(self, environment: dict[str, str]) -> subprocess.Popen[str] | None:
+        """A new worker, known to `stop`; none when it was called already."""
+        with self._lock:
+            if self._stopping:
+                return None
+            worker = subprocess.Popen(
+                [sys.executable, "-m", "ablations.runs.worker"],
+                env=os.environ | environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                # Ctrl-C in the terminal reaches the launcher alone, which closes the workers' orders.
+                start_new_session=True,
+            )
+            self._workers.append(worker)
+            return worker
+
+    def stop(self) -> None:
+        """Start nothing more, and have the runs at hand saved and interrupted."""
+        threading.Thread(target=self._stop).start()  # a signal handler must not wait for a lock
+
+    def _stop(self) -> None:
+        with self._lock:
+            self._stopping = True
+            for worker in self._workers:
+                _close_orders(worker)
+
+    def _order(self, worker: subprocess.Popen[str], run_dir: Path) -> Outcome:
+        """Have one run done, and wait for the answer."""
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        order: dict[str, Any] = {
+            "run_dir": str(run_dir),
+            "data_root": str(self.data_root),
+            "devices": self.devices,
+            "accelerator": "gpu" if self.gpus else "cpu",
+            "again": self.again,
+            "threads": threads_per_process(self.slots * self.devices),
+            "measures": [settings.model_dump(mode="json") for settings in self.measures],
+        }
+        try:
+            worker.stdin.write(json.dumps(order) + "\n")
+            worker.stdin.flush()
+            answer = worker.stdout.readline()
+        except (BrokenPipeError, ValueError):  # it died, or its orders were closed by `stop`
+            answer = ""
+        if not answer:
+            code = worker.wait()
+            if self._stopping:
+                return Outcome(run_dir, INTERRUPTED, None, 0.0)
+            how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+            message = f"its worker process died ({how}); {run_dir / 'log.txt'} may say why"
+            return Outcome(run_dir, 1, message, 0.0)
+        told = json.loads(answer)
+        return Outcome(run_dir, told["code"], told["message"], told["seconds"])
+
+
+def assign_devices(gpus: Sequence[str], *, slots: int, devices: int) -> list[dict[str, str]]:
+    """The environment of each slot: GPUs of its own, or none where there are none.
+
+    Where runs of one device each are more than the GPUs, they share them in turn: a small model leaves most of a
+    card idle.
+
+    Raises:
+        ResultsError: runs of several devices are given more slots than there are GPUs for.
+    """
+    if not gpus:
+        return [{} for _ in range(slots)]
+    if devices == 1:
+        return [{"CUDA_VISIBLE_DEVICES": gpus[slot % len(gpus)]} for slot in range(slots)]
+    if slots * devices > len(gpus):
+        raise ResultsError(
+            f"--slots {slots} with --devices {devices} needs {slots * devices} GPUs, but finds {len(gpus)}; "
+            f"lower one of the two."
+        )
+    shares = [gpus[slot * devices : (slot + 1) * devices] for slot in range(slots)]
+    return [{"CUDA_VISIBLE_DEVICES": ",".join(share)} for share in shares]
+
+
+def visible_gpus() -> list[str]:
+    """Names of the GPUs that this process may use, as CUDA_VISIBLE_DEVICES has them."""
+    import torch
+
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    count = torch.cuda.device_count()
+    names = listed.split(",") if listed else [str(i) for i in range(count)]
+    return names[:count]
+
+
+def threads_per_process(processes: int) -> int:
+    """An equal share of the cores that this process may use, at least one."""
+    return max(1, available_cores() // processes)
+
+
+def _close_orders(worker: subprocess.Popen[str]) -> None:
+    """Tell the worker that nothing more comes: it saves what it is at and ends."""
+    assert worker.stdin is not None
+    with suppress(BrokenPipeError):
+        worker.stdin.close()
+
+
+def _end(worker: subprocess.Popen[str]) -> None:
+    _close_orders(worker)
+    worker.wait()
+    assert worker.stdout is not None
+    worker.stdout.close()

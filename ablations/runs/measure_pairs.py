@@ -1,0 +1,200 @@
+"""How far runs lie apart: which pairs are compared, at which steps, and where the rows are kept. No torch.
+
+OUT/<experiment>/comparisons.parquet has the columns of the table, and the key of the settings that each row was
+computed with, the digest of the sample it read and when the training of either run started."""
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from ablations.catalogue import Measure
+from ablations.measures.settings import RunDistanceSettings
+from ablations.runs.cost import measured_checkpoints
+from ablations.runs.identity import PlannedRun
+from ablations.runs.rows import checkpoints, key
+from ablations.wording import several
+from lightning_modules.files import atomic, make_folder
+
+Say = Callable[[str], None]
+
+
+class Pair(NamedTuple):
+    """Two runs that are compared: two arms with the same seed, or two seeds of an arm."""
+
+    first: PlannedRun
+    second: PlannedRun
+
+
+STARTED = {"started": "run_id", "other_started": "other_run_id"}
+"""Columns with the start of a run's training, by the column that names the run."""
+
+Step = int | None
+"""Of the checkpoints that are compared; None is the last of either run."""
+
+
+def wanted(measures: Sequence[Measure]) -> RunDistanceSettings | None:
+    """What the spec asks for, if it does."""
+    return next((settings for settings in measures if isinstance(settings, RunDistanceSettings)), None)
+
+
+def pairs(planned: Sequence[PlannedRun], arms: Sequence[str] = ()) -> list[Pair]:
+    """Those of `planned_pairs` whose runs are both trained.
+
+    Args:
+        arms: which of them; all unless given.
+    """
+    return planned_pairs([item for item in planned if item.directory.is_done()], arms)
+
+
+def planned_pairs(planned: Sequence[PlannedRun], arms: Sequence[str] = ()) -> list[Pair]:
+    """The arms two by two at equal seed, and the seeds of each arm two by two; of encoders with equally many
+    layers that read the same text.
+
+    Args:
+        arms: which of them; all unless given.
+    """
+    encoders = [
+        item for item in planned if (not arms or item.run.arm in arms) and item.run.settings.objective.has_layers
+    ]
+    return [Pair(*two) for two in itertools.combinations(encoders, 2) if _comparable(*two)]
+
+
+def _comparable(first: PlannedRun, second: PlannedRun) -> bool:
+    layers = [item.run.settings.encoder.num_hidden_layers for item in (first, second)]
+    replicates = (first.run.arm == second.run.arm) != (first.run.seed == second.run.seed)
+    return (
+        replicates and layers[0] == layers[1] and first.tokens == second.tokens and first.run_id != second.run_id
+    )
+
+
+def rows(folder: Path) -> pd.DataFrame:
+    """The rows so far; empty before the first."""
+    path = folder / "comparisons.parquet"
+    there = pd.read_parquet(path) if path.exists() else pd.DataFrame()
+    columns = ["key", "sample", "run_id", "other_run_id", "step", *STARTED]
+    return there.reindex(columns=list(dict.fromkeys([*there.columns, *columns])))
+
+
+def of_last_trainings(there: pd.DataFrame, planned: Sequence[PlannedRun]) -> pd.DataFrame:
+    """Return the rows without those of runs that were trained again since. Rows stay where nobody wrote down when
+    the training started."""
+    started = {item.run_id: item.directory.provenance().get("started") for item in planned}
+    for column, run in STARTED.items():
+        there = there[there[column].isna() | (there[column] == there[run].map(started))]
+    return there
+
+
+def missing(
+    folder: Path, planned: Sequence[PlannedRun], settings: RunDistanceSettings, *, again: bool = False
+) -> dict[tuple[str, Step], list[Pair]]:
+    """The pairs that have no rows for these settings (`again`, all), by text and step."""
+    known = _known(folder, planned, settings)
+    found: dict[tuple[str, Step], list[Pair]] = defaultdict(list)
+    # Arms with equal settings share their runs, so that several pairs of arms may be one pair of runs.
+    by_ids = {(pair.first.run_id, pair.second.run_id): pair for pair in pairs(planned, settings.arms)}
+    for ids, pair in by_ids.items():
+        first, second = (checkpoints(item.directory.path, settings) for item in pair)
+        for step in first:
+            if step in second and (again or (*ids, step) not in known):
+                found[pair.first.tokens, step].append(pair)
+    return found
+
+
+def _known(
+    folder: Path, planned: Sequence[PlannedRun], settings: RunDistanceSettings
+) -> set[tuple[str, str, Step]]:
+    """Return both runs and the step of every comparison that has rows; a pair with any also with the step None."""
+    there = of_last_trainings(rows(folder), planned)
+    own = there[there["key"] == key(settings)]
+    known: set[tuple[str, str, Step]] = set(zip(own["run_id"], own["other_run_id"], own["step"], strict=True))
+    return known | {(first, second, None) for first, second, _ in known}
+
+
+def to_train_again(
+    folder: Path, planned: Sequence[PlannedRun], settings: RunDistanceSettings, *, to_train: Collection[str]
+) -> set[str]:
+    """Return the identities of trained runs without a checkpoint that a missing distance needs.
+
+    Args:
+        to_train: identities of runs that are trained in any case; afterwards their distances are missing.
+    """
+    known = _known(folder, planned, settings)
+    trained = {item.run_id: item for item in planned if item.directory.is_trained()}
+    gone = {run_id for run_id, item in trained.items() if not item.directory.is_done()}
+    pairs_of_ids = [(first.run_id, second.run_id) for first, second in planned_pairs(planned, settings.arms)]
+    again: set[str] = set()
+    while True:
+        anew = again.union(to_train)
+        missing_pairs = [ids for ids in pairs_of_ids if (*ids, None) not in known or not anew.isdisjoint(ids)]
+        more = {run_id for ids in missing_pairs for run_id in ids if run_id in gone} - anew
+        if not more:
+            return again
+        again |= more
+
+
+def still_open(
+    folder: Path, planned: Sequence[PlannedRun], settings: RunDistanceSettings, *, to_train: Collection[str]
+) -> list[tuple[Pair, int]]:
+    """The pairs that have no rows for these settings, of runs that are trained or will be, each with the number of
+    checkpoints at which it is compared.
+
+    Args:
+        to_train: identities of the runs that will be trained.
+    """
+    there = missing(folder, planned, settings).values()
+    times = Counter((first.run_id, second.run_id) for found in there for first, second in found)
+    for first, second in planned_pairs(planned, settings.arms):
+        if not {first.run_id, second.run_id}.isdisjoint(to_train):
+            times[first.run_id, second.run_id] = min(
+                measured_checkpoints(settings, item.run.settings) for item in (first, second)
+            )
+    by_id = {item.run_id: item for item in planned}
+    return [(Pair(by_id[first], by_id[second]), count) for (first, second), count in times.items()]
+
+
+def compare(
+    folder: Path,
+    planned: Sequence[PlannedRun],
+    settings: RunDistanceSettings,
+    *,
+    data_root: Path,
+    say: Say,
+    again: bool = False,
+) -> None:
+    """Compute what is missing (or, `again`, all) and write it into the experiment's folder, step by step.
+
+    Raises:
+        MeasureError: too few tokens for the width.
+        CheckpointError: a checkpoint is missing or damaged.
+    """
+    from ablations.measures.run_distance import run_distance  # torch, which to ask what is missing does without
+
+    for (_, step), chosen in missing(folder, planned, settings, again=again).items():
+        say(f"comparing {several(len(chosen), 'pair')} of runs{'' if step is None else f' at step {step:,}'}")
+        runs = {item.run_id: item for pair in chosen for item in pair}
+        found = run_distance(
+            {run_id: checkpoints(item.directory.path, settings)[step] for run_id, item in runs.items()},
+            {run_id: item.directory for run_id, item in runs.items()},
+            [(pair.first.run_id, pair.second.run_id) for pair in chosen],
+            settings,
+            data_root=data_root,
+        )
+        frame = pd.DataFrame(found).assign(measure=settings.kind, key=key(settings))
+        started = {run_id: item.directory.provenance().get("started") for run_id, item in runs.items()}
+        frame = frame.assign(**{column: frame[run].map(started) for column, run in STARTED.items()})
+        _put(folder, frame)
+
+
+def _put(folder: Path, new: pd.DataFrame) -> None:
+    """Add rows, instead of those of the same pairs, steps and settings; all or nothing."""
+    before, same = rows(folder), ["key", "run_id", "other_run_id", "step"]
+    if len(before):
+        again = pd.MultiIndex.from_frame(before[same]).isin(pd.MultiIndex.from_frame(new[same]))
+        new = pd.concat([before[~again], new], ignore_index=True)
+    make_folder(folder)
+    with atomic(folder / "comparisons.parquet") as temporary:
+        new.to_parquet(temporary, index=False)

@@ -1,0 +1,275 @@
+"""Train and measure what is missing of an experiment, and say how it goes."""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ablations.errors import MeasureError
+from ablations.runs import cost
+from ablations.runs.calibration import Calibration
+from ablations.runs.identity import PlannedRun, create
+from ablations.runs.launch import DONE, INTERRUPTED, Outcome, Pool, threads_per_process, visible_gpus
+from ablations.runs.plan import validation_text
+from ablations.runs.terminal import duration
+from ablations.runs.workspace import Workspace
+from lightning_modules.errors import FilesError
+from lightning_modules.files import make_folder
+
+SECONDS_BETWEEN_LOOKS = 0.5
+SECONDS_BETWEEN_LINES = 30.0  # where the output is no terminal
+
+LOG_END = 16_384
+"""Bytes of a run's log that are looked through."""
+
+
+def carry_out(
+    workspace: Workspace, items: Sequence[PlannedRun], *, devices: int, slots: int, again: bool = False
+) -> tuple[bool, list[Outcome]]:
+    """Train and measure runs, those of one identity once; `again`, also what is measured already.
+
+    Returns whether somebody interrupted it, and the runs that failed.
+
+    Raises:
+        DataError: the text is unfit; found before the first run starts.
+        FilesError: the output root cannot be written to.
+    """
+    make_folder(workspace.out)  # before anything is started that would have nowhere to write
+    console = Console()
+    # The longest first: then no slot waits in the end for a run that another began late.
+    todo = {item.run_id: item for item in sorted(items, key=lambda item: -cost.flops(item.run.settings))}
+    with Pool(
+        slots=max(1, min(slots, len(todo))),
+        devices=devices,
+        data_root=workspace.data_root,
+        measures=workspace.experiment.measures,
+        gpus=visible_gpus(),
+        again=again,
+    ) as pool:
+        from ablations.runs.prepare import prepare_text  # torch and Lightning, while the workers import them too
+
+        prepare_text(workspace, items, console)
+        workspace.write_plan()
+        for item in todo.values():
+            create(item)
+        signalled, outcomes = _through(workspace, pool, todo, console)
+    failed = [outcome for outcome in outcomes if outcome.code not in (DONE, INTERRUPTED)]
+    for outcome in failed:
+        console.print(
+            f"failed: {outcome.run_dir.name}: {outcome.message}", style="red", highlight=False, soft_wrap=True
+        )
+    interrupted = signalled or any(outcome.code == INTERRUPTED for outcome in outcomes)
+    if interrupted:
+        console.print("interrupted; the same command goes on from here", style="yellow", highlight=False)
+    return interrupted, failed
+
+
+def _through(
+    workspace: Workspace, pool: Pool, todo: dict[str, PlannedRun], console: Console
+) -> tuple[bool, list[Outcome]]:
+    """Give all runs to the pool, show how it goes and keep what new ones took.
+
+    Returns whether a signal came, and how the runs ended.
+    """
+    fresh = {run_id for run_id, item in todo.items() if item.directory.state()["state"] == "planned"}
+    by_path = {item.directory.path: item for item in todo.values()}
+    with stopped_by_signals(pool) as signalled, display(list(todo.values()), console) as show_end:
+
+        def ended(outcome: Outcome) -> None:
+            item = by_path[outcome.run_dir]
+            if outcome.code == DONE and item.run_id in fresh:
+                settings = item.run.settings
+                with suppress(FilesError):  # an estimate that cannot be kept is no reason to stop
+                    Calibration(workspace.out).note_run(
+                        settings,
+                        workspace.experiment.measures,
+                        threads=None
+                        if pool.gpus
+                        else pool.devices * threads_per_process(pool.slots * pool.devices),
+                        validation=validation_text(workspace.out, item.tokens, settings.data),
+                        training_seconds=item.directory.state().get("seconds", 0.0),
+                        wall_seconds=outcome.seconds,
+                    )
+            show_end(item, outcome)
+
+        outcomes = pool.run([item.directory.path for item in todo.values()], ended=ended)
+    return signalled.is_set(), outcomes
+
+
+def compare_runs(workspace: Workspace, *, again: bool = False) -> bool:
+    """Compute the distances between runs that are missing (or, `again`, all); returns whether that was
+    possible."""
+    from ablations.runs import measure_pairs
+
+    console = Console()
+    settings = measure_pairs.wanted(workspace.experiment.measures)
+    assert settings is not None, "nobody asked for distances between runs"
+
+    def say(line: str) -> None:
+        console.print(line, highlight=False)
+
+    try:
+        measure_pairs.compare(
+            workspace.folder,
+            workspace.planned,
+            settings,
+            data_root=workspace.data_root,
+            say=say,
+            again=again,
+        )
+    except MeasureError as error:
+        console.print(f"failed: run_distance: {error}", style="red", highlight=False, soft_wrap=True)
+        return False
+    return True
+
+
+@contextmanager
+def stopped_by_signals(pool: Pool) -> Iterator[threading.Event]:
+    """Ctrl-C and SIGTERM save the runs at hand and end the pool; the event says that one came."""
+    signalled = threading.Event()
+
+    def stop(number: int, frame: Any) -> None:
+        signalled.set()
+        pool.stop()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield signalled
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def display(items: Sequence[PlannedRun], console: Console) -> Iterator[Any]:
+    """Show the runs at work while the block runs; yields what to call when one has ended.
+
+    A bar for each run at work on a terminal, plain lines elsewhere.
+    """
+    watch = _Bars(items, console) if console.is_terminal else _Lines(items, console)
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(SECONDS_BETWEEN_LOOKS):
+            watch.look()
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield watch.ended
+    finally:
+        over.set()
+        thread.join()
+        watch.close()
+
+
+class _Watch:
+    """Which runs are at work, from their folders."""
+
+    def __init__(self, items: Sequence[PlannedRun], console: Console) -> None:
+        self.console, self.started = console, time.monotonic()
+        self.count, self.open = len(items), {item.run_id: item for item in items}
+
+    def at_work(self) -> Iterator[tuple[PlannedRun, dict[str, Any], str]]:
+        """Runs that some process is training or measuring now, with their state, and how it goes in words."""
+        for item in list(self.open.values()):
+            state = item.directory.state()
+            if state["state"] == "running":
+                yield item, state, _speed(state)
+            elif state["state"] == "done" and item.directory.is_locked():
+                yield item, state, _measured_now(item.directory.path / "log.txt")
+
+    def ended(self, item: PlannedRun, outcome: Outcome) -> None:
+        """Say how a run ended."""
+        self.open.pop(item.run_id)
+        word = {DONE: "done", INTERRUPTED: "interrupted"}.get(outcome.code, "failed")
+        seconds = duration(item.directory.state().get("seconds"))
+        self.console.print(
+            f"{duration(time.monotonic() - self.started)}  {word:<11} {item.directory.path.name}  "
+            f"trained {seconds}  ({self.count - len(self.open)} of {self.count})",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+    def look(self) -> None:
+        """Show what has changed."""
+
+    def close(self) -> None:
+        """Stop showing."""
+
+
+def _speed(state: dict[str, Any]) -> str:
+    """How fast a run trains, from its state."""
+    told = [f"{state.get('tokens_per_second') or 0:,.0f} tokens/s"]
+    if state.get("mfu"):
+        told.append(f"{state['mfu']:.0%} MFU")
+    if state.get("first_step_seconds"):
+        told.append(f"first step after {state['first_step_seconds']:.1f} s")
+    return ", ".join(told)
+
+
+def _measured_now(log: Path) -> str:
+    """What a run's log says is being measured: the last of its lines that say so, of those at its end."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - LOG_END))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    return next((line for line in reversed(lines) if line.startswith("measuring ")), "measuring")
+
+
+class _Lines(_Watch):
+    def __init__(self, items: Sequence[PlannedRun], console: Console) -> None:
+        super().__init__(items, console)
+        self.last = self.started
+
+    def look(self) -> None:
+        if time.monotonic() - self.last < SECONDS_BETWEEN_LINES:
+            return
+        self.last = time.monotonic()
+        for item, state, how in self.at_work():
+            self.console.print(
+                f"{duration(self.last - self.started)}  at work     {item.directory.path.name}  "
+                f"step {state.get('step') or 0}/{state['max_steps']}  {how}",
+                highlight=False,
+                soft_wrap=True,
+            )
+
+
+class _Bars(_Watch):
+    def __init__(self, items: Sequence[PlannedRun], console: Console) -> None:
+        super().__init__(items, console)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[how]}"),
+            TimeElapsedColumn(),
+        )
+        self.bar = Progress(*columns, console=console)
+        self.bar.start()
+        self.all = self.bar.add_task("runs", total=len(items), how="")
+        self.tasks: dict[str, Any] = {}
+
+    def look(self) -> None:
+        for item, state, how in self.at_work():
+            if item.run_id not in self.tasks:
+                name = item.directory.path.name
+                self.tasks[item.run_id] = self.bar.add_task(name, total=state["max_steps"], how="")
+            self.bar.update(self.tasks[item.run_id], completed=state.get("step") or 0, how=how)
+
+    def ended(self, item: PlannedRun, outcome: Outcome) -> None:
+        super().ended(item, outcome)
+        if item.run_id in self.tasks:
+            self.bar.remove_task(self.tasks.pop(item.run_id))
+        self.bar.update(self.all, completed=self.count - len(self.open))
+
+    def close(self) -> None:
+        self.bar.stop()

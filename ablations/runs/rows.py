@@ -1,0 +1,136 @@
+"""The rows a run has so far, and which measures are missing. No torch.
+
+A run is shared by experiments, which may ask for the same measure with other settings. `measures.parquet`
+in the run's folder therefore keeps, beside the columns of the table, the key of the settings that each row
+was computed with and the digests of the sample and of the files it read; an experiment takes the rows that match
+its own.
+`refused.json` beside it says why others could not be computed: {key: sentence}.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from ablations.catalogue import Measure, RunMeasure, files_now
+from ablations.measures.settings import MeasureSettings
+from ablations.results import COLUMNS
+from lightning_modules.files import atomic, read_json, write_json
+from lightning_modules.training.run_directory import RunDirectory
+
+FIRST_VERSION = 3
+"""Of the kinds of measures that `VERSIONS` does not name."""
+
+OWN_COLUMNS = ["key", "sample", "files"]
+"""What is kept beside the columns of the table."""
+
+ROW_COLUMNS = {
+    **{name: kind for name, kind in COLUMNS.items() if name not in ("experiment", "run_id", "arm", "seed")},
+    **dict.fromkeys(OWN_COLUMNS, "string"),
+}
+"""The columns of a run's rows, and their pandas types. What a measure says nothing about is null."""
+
+NO_ROWS = pd.DataFrame(columns=list(ROW_COLUMNS)).astype(ROW_COLUMNS)
+
+VERSIONS = {
+    **{"token_information": 6, "run_distance": 4, "fine_tuning": 6, "parsing": 4},
+    **{"frozen_features": 5, "probing": 5, "baselines": 4, "minimal_pairs": 4},
+    **{"retrieval": 4, "generation": 4},
+}
+"""Raised, a kind at a time, when its rows come out otherwise from the same settings: rows of that kind, and no
+others, are then computed again."""
+
+
+def key(settings: Measure) -> str:
+    """Ten hex digits of a measure's settings and of the version of its kind."""
+    version = VERSIONS.get(settings.kind, FIRST_VERSION)
+    text = json.dumps([version, settings.model_dump(mode="json")], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def called(settings: Measure) -> str:
+    """A measure as the commands name it: its kind, and the task where it is of one: ``baselines mrpc``."""
+    return " ".join([settings.kind, *(getattr(settings, "tasks", None) or ())])
+
+
+def rows(run_dir: Path) -> pd.DataFrame:
+    """Return a run's rows with `ROW_COLUMNS`, whichever measures wrote them; empty before the first measure."""
+    path = run_dir / "measures.parquet"
+    if not path.exists():
+        return NO_ROWS
+    there = pd.read_parquet(path).reindex(columns=list(ROW_COLUMNS))
+    return there.astype({name: kind for name, kind in ROW_COLUMNS.items() if there[name].dtype != kind})
+
+
+def of_these(there: pd.DataFrame, measures: Mapping[str, str | None]) -> pd.DataFrame:
+    """The rows of some measures, without those that were computed from files of other content.
+
+    Args:
+        measures: by key, with `files_now`. Where that is unknown, or was when the row was computed, rows stay.
+    """
+    now = there["key"].map(measures)
+    same = now.isna() | there["files"].isna() | (there["files"] == now)
+    return there[there["key"].isin(measures) & same]
+
+
+def checkpoints(run_dir: Path, settings: MeasureSettings) -> dict[int | None, Path]:
+    """What a measure is computed from, by step; the last checkpoint's step is None, for it is known once it is
+    read."""
+    folder = run_dir / "checkpoints"
+    last: dict[int | None, Path] = {None: folder / "last.ckpt"}
+    if settings.checkpoints == "last":
+        return last
+    kept = {int(path.stem.removeprefix("step=")): path for path in folder.glob("step=*.ckpt")}
+    return dict(sorted(kept.items())) or last
+
+
+def missing(
+    run_dir: Path, measures: Sequence[RunMeasure], *, data_root: Path, again: bool = False
+) -> list[RunMeasure]:
+    """The measures of one run, as `catalogue.for_run` gives them, that have no rows yet for these settings and
+    files, at some checkpoint they ask for; `again`, all."""
+    there = rows(run_dir)
+    return [settings for settings in measures if again or _open(run_dir, settings, there, data_root)]
+
+
+def open_checkpoints(
+    run_dir: Path, settings: RunMeasure, *, data_root: Path, again: bool = False
+) -> dict[int | None, Path]:
+    """Those of `checkpoints` that have no rows yet for these settings and files; `again`, all."""
+    return checkpoints(run_dir, settings) if again else _open(run_dir, settings, rows(run_dir), data_root)
+
+
+def _open(run_dir: Path, settings: RunMeasure, there: pd.DataFrame, data_root: Path) -> dict[int | None, Path]:
+    steps = set(of_these(there, {key(settings): files_now(settings, data_root)})["step"])
+    if steps and (settings.checkpoints == "last" or RunDirectory(run_dir).state()["step"] in steps):
+        steps.add(None)
+    return {step: path for step, path in checkpoints(run_dir, settings).items() if step not in steps}
+
+
+def put(run_dir: Path, new: pd.DataFrame) -> None:
+    """Write the rows of one measure at one step into a run's file, instead of those it has; all or nothing."""
+    before = rows(run_dir)
+    if len(before):
+        again = pd.MultiIndex.from_frame(before[["key", "step"]]).isin(
+            pd.MultiIndex.from_frame(new[["key", "step"]])
+        )
+        new = pd.concat([before[~again], new], ignore_index=True)
+    with atomic(run_dir / "measures.parquet") as temporary:
+        new.to_parquet(temporary, index=False)
+
+
+def refusals(run_dir: Path) -> dict[str, str]:
+    """Why measures could not be computed when they were last tried, by key."""
+    path = run_dir / "refused.json"
+    return dict(read_json(path)) if path.exists() else {}
+
+
+def note_refusals(run_dir: Path, refused: Mapping[str, str], *, tried: Iterable[str]) -> None:
+    """Remember why some of the measures that were tried, all named by key, could not be computed, and forget what
+    was said of the others."""
+    before, now = refusals(run_dir), set(tried)
+    after = {own: why for own, why in before.items() if own not in now} | dict(refused)
+    if after != before:
+        write_json(run_dir / "refused.json", after)

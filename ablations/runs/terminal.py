@@ -1,0 +1,149 @@
+"""What the commands print about runs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ablations.runs.plan import is_open
+from ablations.runs.standing import is_to_train
+from ablations.wording import by_kind, several
+
+WIDTH = 150
+"""Characters of a line where the output is no terminal."""
+
+STATE_STYLES = {"done": "green", "running": "cyan", "failed": "red", "interrupted": "yellow", "planned": "dim"}
+STATE_STYLES |= {"trained": "green", "train again": "red"}
+
+
+def plan_table(content: dict[str, Any]) -> None:
+    """The runs of a plan with their cost, what to know about these numbers, and the sum."""
+    table = _table(f"{content['experiment']}: {content['question']}".rstrip(": "))
+    table.add_column("arm", overflow="fold")
+    for name in ("seed", "run", "state"):
+        table.add_column(name, no_wrap=True)
+    for name in ("steps", "tokens", "params", "FLOPs", "time"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for run in content["runs"]:
+        _add_row(
+            table,
+            run["arm"],
+            str(run["seed"]),
+            run["run_id"],
+            _styled(state_in_words(run)),
+            f"{run['max_steps']:,}",
+            compact(run["tokens"]),
+            compact(run["parameters"]),
+            compact(run["flops"]),
+            duration(run["seconds"]),
+        )
+    console = console_for_tables()
+    console.print(table)
+    for note in content["notes"]:
+        console.print(note, highlight=False, markup=False, soft_wrap=True)
+    todo = [several(len(content["runs"]), "run"), f"{sum(map(is_open, content['runs']))} to do"]
+    if content["pairs_to_compare"]:
+        todo.append(f"{several(content['pairs_to_compare'], 'pair')} to compare")
+    console.print(f"{', '.join(todo)}; time left: {_time_left(content)}", highlight=False)
+
+
+def _time_left(content: dict[str, Any]) -> str:
+    if content["seconds"] is not None:
+        return ("at least " if content["left_out"] else "") + duration(content["seconds"])
+    trained = not any(map(is_to_train, content["runs"]))
+    return "unknown" if trained else "unknown; `ablate doctor` calibrates this machine"
+
+
+def state_in_words(run: Mapping[str, Any]) -> str:
+    """Return the state of a run as `plan` and `status` show it.
+
+    Of a trained run that is how many of its measures are there, or that it must be trained again; ``trained``
+    where nobody says which measures are asked for.
+    """
+    if run["state"] != "done":
+        return str(run["state"])
+    if "not_measured" not in run:
+        return "trained"
+    if run["not_measured"]:
+        measured = f"{run['measures'] - len(run['not_measured'])}/{run['measures']} measured"
+        return "train again" if is_to_train(run) else measured
+    return "done"
+
+
+def status_table(states: list[dict[str, Any]], notes: Sequence[str] = ()) -> None:
+    """State and progress of runs; below, what failed ones said, which measures are missing, and the notes."""
+    table = _table(None)
+    table.add_column("arm", overflow="fold")
+    for name in ("seed", "run", "state"):
+        table.add_column(name, no_wrap=True)
+    for name in ("step", "tokens/s", "time"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for run in states:
+        speed = run.get("tokens_per_second")
+        _add_row(
+            table,
+            run["arm"],
+            str(run["seed"]),
+            run["run_id"],
+            _styled(state_in_words(run)),
+            f"{run.get('step') or 0:,}/{run['max_steps']:,}" if "max_steps" in run else "-",
+            f"{speed:,.0f}" if speed else "-",
+            duration(run.get("seconds")),
+        )
+    console = console_for_tables()
+    console.print(table)
+    for run in states:
+        unmeasured = [f"not measured: {by_kind(run['not_measured'])}"] if run.get("not_measured") else []
+        refused = [f"{name} was refused: {why}" for name, why in run.get("refused", {}).items()]
+        for said in [run["message"]] if run.get("message") else unmeasured + refused:
+            console.print(f"{run['folder']}: {said}", highlight=False, markup=False, soft_wrap=True)
+    for note in notes:
+        console.print(note, highlight=False, markup=False, soft_wrap=True)
+
+
+def console_for_tables() -> Console:
+    """The terminal; where the output is none, lines are as long as a table that is searched should have."""
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDTH)
+
+
+def compact(number: float) -> str:
+    """A count with three digits and a prefix: 1.02M, 375k, 1.9T."""
+    for size, letter in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.3g}{letter}"
+    return f"{number:.3g}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as h:mm:ss; a dash for none."""
+    if seconds is None:
+        return "-"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
+def _table(title: str | None) -> Table:
+    """An empty table whose columns stand one space apart, so that names of arms have room in 80 columns."""
+    return Table(
+        title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold"
+    )
+
+
+def _add_row(table: Table, *cells: str | Text) -> None:
+    """Add a row of text in which nothing is markup, and make room for it in the columns that are not to wrap.
+
+    rich would look for both itself, for a fifth of a second in 1,000 rows.
+    """
+    row = [Text(cell) if isinstance(cell, str) else cell for cell in cells]
+    table.add_row(*row)
+    for column, cell in zip(table.columns, row, strict=True):
+        if column.no_wrap:
+            column.width = max(column.width or cell_len(str(column.header)), cell.cell_len)
+
+
+def _styled(state: str) -> Text:
+    return Text(state, STATE_STYLES.get(state, "yellow"))

@@ -1,0 +1,261 @@
+"""An experiment on disk: its spec, its runs and the folder where its results go. No torch.
+
+The files that a spec names: are they there, and do they have what is read from them? No torch.
+"""
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ablations.catalogue import caveats, files_now, for_run
+from ablations.errors import SpecError
+from ablations.runs import identity, plan, standing
+from ablations.runs.identity import PlannedRun
+from ablations.runs.standing import Lacking, lacking
+from ablations.spec import claims as claims_file
+from ablations.spec import grid, load, matching
+from ablations.spec.experiment import Experiment, Run
+from ablations.spec.problems import Problem, SpecProblems
+from lightning_modules.config import Data, RunSettings
+from lightning_modules.data import corpus, token_store
+from lightning_modules.data.token_store import Tokens
+from lightning_modules.data.treebank import read_treebank
+from lightning_modules.errors import DataError
+from lightning_modules.files import read_json
+from lightning_modules.training.run_directory import RunDirectory
+
+
+def self_contained(spec: Path, planned: Sequence[Run], *, data_root: Path) -> tuple[Run, ...]:
+    """The runs, each with the words of its lexicon in the place of files; their text is there and has its columns.
+
+    Of text only the beginnings are read, and a data set of the hub is not asked for.
+
+    Raises:
+        SpecProblems: all that is wrong with the files of text and of lexica, in the order of the spec.
+    """
+    problems = functools.cache(lambda data: corpus.problems(data, data_root))
+    contained: list[Run] = []
+    said: list[tuple[str, str | None, str]] = []
+    for run in planned:
+        said += [(run.arm, None, sentence) for _, sentence in problems(run.settings.data)]
+        try:
+            contained.append(identity.self_contained(run, data_root))
+        except DataError as error:
+            said.append((run.arm, None, str(error)))
+    if said:
+        raise load.unfit_files(spec, said)
+    return tuple(contained)
+
+
+def check(spec: Path, experiment: Experiment, planned: Sequence[Run], *, data_root: Path) -> None:
+    """Look for every file that the spec names, the treebanks of its measures included, which are read whole.
+
+    Tasks whose files are missing are no problem: they are left out, as `catalogue.caveats` says.
+
+    Raises:
+        SpecProblems: all that is wrong with them, in the order of the spec.
+    """
+    problems: list[Problem] = []
+    try:
+        self_contained(spec, planned, data_root=data_root)
+    except SpecProblems as error:
+        problems += error.problems
+    if said := list(_unfit_treebanks(experiment, planned[0].arm, data_root)):
+        problems += load.unfit_files(spec, said).problems
+    if problems:
+        raise SpecProblems(tuple(sorted(problems)))
+
+
+def _unfit_treebanks(experiment: Experiment, arm: str, data_root: Path) -> Iterator[tuple[str, str | None, str]]:
+    for settings in experiment.measures:
+        treebank = getattr(settings, "treebank", None)
+        if treebank is None:
+            continue
+        try:
+            read_treebank(data_root / treebank)
+        except DataError as error:
+            yield arm, settings.kind, str(error)
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """A spec together with the output root it is run in."""
+
+    spec: Path
+    out: Path
+    data_root: Path
+    experiment: Experiment
+    planned: list[PlannedRun]
+
+    @classmethod
+    def open(cls, spec: Path, *, out: Path, data_root: Path) -> "Workspace":
+        """Read the spec and find the place of each run.
+
+        Raises:
+            SpecError: the spec is wrong, or its text or a lexicon is missing or has not what the spec names.
+        """
+        experiment = load.load(spec)
+        resolved = grid.runs(experiment)
+        out, data_root = out.absolute(), data_root.absolute()
+        resolved = self_contained(spec, resolved, data_root=data_root)
+        resolved = matching.matched(
+            experiment, resolved, text=functools.partial(_text, out=out, data_root=data_root)
+        )
+        return cls(spec, out, data_root, experiment, identity.place(resolved, out=out, data_root=data_root))
+
+    @property
+    def folder(self) -> Path:
+        """Where the table and the page go."""
+        return self.out / self.experiment.name
+
+    @property
+    def arms(self) -> list[str]:
+        """Names of the arms, in the order of the spec."""
+        return list(dict.fromkeys(item.run.arm for item in self.planned))
+
+    def select(self, arms: Sequence[str], seeds: Sequence[int]) -> list[PlannedRun]:
+        """The runs of the given arms and seeds; of all, where none is given.
+
+        Raises:
+            SpecError: an arm or seed that the spec does not have.
+        """
+        known: list[tuple[str, Sequence[Any], Sequence[Any]]] = [
+            ("--arm", arms, self.arms),
+            ("--seed", seeds, self.experiment.seeds),
+        ]
+        for option, wanted, there in known:
+            for value in wanted:
+                if value not in there:
+                    names = ", ".join(str(name) for name in there)
+                    raise SpecError(f"{option} {value}: {self.spec} has no such thing; it has {names}.")
+        return [
+            item
+            for item in self.planned
+            if (not arms or item.run.arm in arms) and (not seeds or item.run.seed in seeds)
+        ]
+
+    def todo(self, selected: Sequence[PlannedRun]) -> list[PlannedRun]:
+        """Those of the runs that are not trained, or not measured, to the end."""
+        lacks = self.lacking()
+        return [item for item in selected if item.run_id not in lacks or lacks[item.run_id].names]
+
+    def lacking(self) -> dict[str, Lacking]:
+        """Return what each trained run lacks, by its identity."""
+        return lacking(self.experiment, self.planned, folder=self.folder, data_root=self.data_root)
+
+    def pairs_to_compare(self, *, again: bool = False) -> int:
+        """How many pairs of trained runs have no distances yet; `again`, how many there are; 0 if none are
+        wanted."""
+        from ablations.runs import measure_pairs
+
+        settings = measure_pairs.wanted(self.experiment.measures)
+        if settings is None:
+            return 0
+        return sum(map(len, measure_pairs.missing(self.folder, self.planned, settings, again=again).values()))
+
+    def plan(
+        self, selected: Sequence[PlannedRun] | None = None, *, slots: int = 1, devices: int = 1
+    ) -> dict[str, Any]:
+        """Runs, state and cost; of the selected runs, or of all."""
+        return plan.plan(
+            self.experiment,
+            list(self.planned if selected is None else selected),
+            lacking=self.lacking(),
+            out=self.out,
+            data_root=self.data_root,
+            arms=self.arms,
+            slots=slots,
+            devices=devices,
+        )
+
+    def write_plan(self) -> None:
+        """Keep plan and spec in the experiment's folder."""
+        from ablations.runs import rows as run_rows
+
+        arms = {item.run.arm: item.run.settings for item in self.planned}
+        there = {own for item in self.planned for own in run_rows.rows(item.directory.path)["key"]}
+        notices = caveats(
+            self.experiment.measures,
+            list(arms.items()),
+            data_root=self.data_root,
+            is_there=lambda settings: run_rows.key(settings) in there,
+        )
+        claims = claims_file.load_named(self.experiment.claims, spec=self.spec)
+        content = self.plan() | {"notices": notices}
+        plan.write(content, self.folder, spec=self.spec, claims=claims, data=self._describe_data())
+
+    def _describe_data(self) -> dict[str, Any]:
+        """What the page says about the text (of the first arm); empty before its tokens are made."""
+        path = self.out / "tokens" / self.planned[0].tokens / "tokens.json"
+        if not path.exists():
+            return {}
+        report = read_json(path)
+        sides = [
+            split[side] for split in report["splits"].values() for side in ("source", "target") if split.get(side)
+        ]
+        return {
+            "address": report["address"],
+            "content_sha256": report["content_sha256"],
+            "description": _in_words(self.planned[0].run.settings.data),
+            "train_sentences": report["splits"]["train"]["sentences"],
+            "validation_sentences": report["splits"]["validation"]["sentences"],
+            "train_tokens": report["splits"]["train"]["source"]["tokens"],
+            "vocab_size": report["vocab_size"],
+            "cut_sentences": sum(side["cut"] for side in sides),
+        }
+
+    def write_table(self) -> None:
+        """Gather the rows of the runs into results.parquet."""
+        from ablations.runs import gather, measure_pairs
+        from ablations.runs.rows import key
+
+        measures = self.experiment.measures
+        asked = [settings for item in self.planned for settings in for_run(measures, item.run.settings)]
+        keys = {key(settings): files_now(settings, self.data_root) for settings in (*asked, *measures)}
+        compared = measure_pairs.rows(self.folder)
+        table = gather.gather(self.experiment.name, self.planned, keys=keys, compared=compared)
+        gather.write(table, self.folder)
+
+    def states(self) -> list[dict[str, Any]]:
+        """State of every run of the spec; of one that is done, also which measures are not, as in a plan."""
+        lacks, states = self.lacking(), []
+        for item in self.planned:
+            state = _state(item.directory, item.run.arm, item.run.seed, item.run_id)
+            if state["state"] == "done" and item.run_id in lacks:
+                state |= lacks[item.run_id].fields()
+            states.append(state)
+        return states
+
+    def earlier_runs(self) -> list[str]:
+        """Return a sentence about runs of an earlier version of the spec, if there are any."""
+        return standing.sentences(self.folder, self.planned, out=self.out)
+
+
+def _text(run: RunSettings, *, out: Path, data_root: Path) -> Tokens:
+    """A run's text; it is cut into tokens where nobody has done so yet."""
+    return token_store.prepare(run.data, data_root=data_root, store=out / "tokens")
+
+
+def _in_words(data: Data) -> str:
+    match data.kind:
+        case "language":
+            return f"the built-in language, seed {data.seed}"
+        case "files":
+            return ", ".join(data.train)
+        case "hub":
+            return f"{data.path} {data.name or ''}".strip()
+
+
+def all_states(out: Path) -> list[dict[str, Any]]:
+    """State of every run folder of an output root."""
+    states = []
+    for path in sorted((out / "runs").glob("*/run.json")):
+        told = read_json(path)
+        states.append(_state(RunDirectory(path.parent), told["arm"], told["seed"], told["run_id"]))
+    return states
+
+
+def _state(directory: RunDirectory, arm: str, seed: int, run_id: str) -> dict[str, Any]:
+    return {"run_id": run_id, "arm": arm, "seed": seed, "folder": directory.path.name} | directory.state()

@@ -1,0 +1,1 @@
+"""Experiment specs and claims: what a person writes, read and checked."""

@@ -1,0 +1,111 @@
+"""What differs between two specs, setting by setting, and which settings follow from others."""
+
+import functools
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from ablations.spec import grid
+from ablations.spec.experiment import Experiment
+from lightning_modules.config import RunSettings
+
+
+class Change(NamedTuple):
+    """A setting that is not the same in two specs."""
+
+    path: str
+    """As a grid writes it, `training.max_steps`; of a measure `measures.token_information.clusters`."""
+    arms: tuple[str, ...] | None
+    """In which arms it is so; None where it is so in all that both specs have, or is no setting of arms."""
+    before: Any
+    """Plain data, None also where there is no such setting."""
+    after: Any
+
+
+def differing(before: Any, after: Any, *path: str) -> Iterator[tuple[str, Any, Any]]:
+    """Yield path and both values of every difference; of a part that one side lacks, the whole part."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        both = before.keys() & after.keys()
+        same_kind = before.get("kind") == after.get("kind")
+        for name in dict.fromkeys((*before, *after)):
+            if name in both or (same_kind and path != ("measures",)):
+                yield from differing(before.get(name), after.get(name), *path, name)
+    elif before != after:
+        yield ".".join(filter(None, path)), before, after
+
+
+def changes(before: Experiment, after: Experiment) -> list[Change]:
+    """Every setting that differs: of arms that both have, of the experiments, of measures that both have.
+
+    What is compared is what the specs come to, so a default that is written out is no difference. Where a
+    mapping is of another `kind`, what only one of the kinds knows goes without saying and is left out.
+
+    Raises:
+        SpecError: as `grid.resolved` does.
+    """
+    sides = grid.resolved(before), grid.resolved(after)
+    old, new = ({name: part for name, part in side.items() if name != "arms"} for side in sides)
+    written = [Change(path, None, *values) for path, *values in differing(_by_kind(old), _by_kind(new))]
+    old, new = (side["arms"] for side in sides)
+    names = [Change("arms", None, list(old), list(new))] * (list(old) != list(new))
+    return [*names, *_of_arms(old, new), *written]
+
+
+def _by_kind(written: Mapping[str, Any]) -> dict[str, Any]:
+    """With measures by their kind, and which there are."""
+    measures = {measure["kind"]: measure for measure in written["measures"]}
+    return {**written, "measures": {"": list(measures), **measures}}
+
+
+def _of_arms(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
+    """Of arms in both, each difference once with all the arms that have it."""
+    both = [name for name in before if name in after]
+    found: dict[str, tuple[str, Any, Any, list[str]]] = {}
+    for arm in both:
+        for change in differing(before[arm], after[arm]):
+            found.setdefault(json.dumps(change), (*change, []))[-1].append(arm)
+    return [
+        Change(path, None if len(arms) == len(both) else tuple(arms), old, new)
+        for path, old, new, arms in found.values()
+    ]
+
+
+def following(settings: Mapping[str, Any]) -> list[str]:
+    """Return the paths of settings that have the value which other settings give them by default.
+
+    An example is `training.warmup_steps`, a tenth of `training.max_steps` unless given. A section that is no valid
+    one has none.
+
+    Args:
+        settings: the settings of a run as plain data, as in `run.json`.
+    """
+    written = {name: settings.get(name) for name in RunSettings.model_fields}
+    return [
+        f"{section}.{name}"
+        for section, content in written.items()
+        if isinstance(content, Mapping)
+        for name in _following(section, content)
+    ]
+
+
+def _following(section: str, content: Mapping[str, Any]) -> Iterator[str]:
+    try:
+        given = _resolved(section, content)
+        for name, field in type(given).model_fields.items():
+            if field.default_factory_takes_validated_data:
+                without = _resolved(section, {key: value for key, value in content.items() if key != name})
+                if getattr(without, name) == getattr(given, name):
+                    yield name
+    except ValidationError:
+        return
+
+
+def _resolved(section: str, content: Mapping[str, Any]) -> Any:
+    return _adapter(section).validate_json(json.dumps(content))
+
+
+@functools.cache
+def _adapter(section: str) -> TypeAdapter[Any]:
+    return TypeAdapter(get_type_hints(RunSettings)[section])

@@ -1,0 +1,77 @@
+"""What a file of claims may say. A claim is written before the runs: what is compared, and what would matter.
+
+Here is the form alone; what its parts ask of each other (one effect or several, needs that are what the effects
+use, names that are there once) `ablations.spec.claim_checks` checks, also where the form of another part is wrong.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from ablations.spec.contrasts import Effect, Positive
+from ablations.spec.experiment import ArmName, SmallName
+from lightning_modules.config import Settings
+
+Expected = Literal["supported", "contradicted", "equivalent", "open"]
+
+
+class Needs(Settings):
+    """What an experiment must have for the claim to be judged."""
+
+    arms: tuple[ArmName, ...] = Field(min_length=1, strict=False)
+    """Names of arms."""
+    measures: tuple[str, ...] = Field(min_length=1, strict=False)
+    """Names of measures."""
+    spec: str = ""
+    """An experiment that has them all, for readers of one that has not: `unmasking.yaml`."""
+
+
+class Claim(Settings):
+    """One statement that runs can bear out or refute."""
+
+    name: SmallName
+    """A short name, once in an experiment."""
+    number: int | None = Field(None, ge=1)
+    """Where claims are counted."""
+    says: str
+    """The statement in one sentence."""
+    source: str
+    """Who says so: paper or article, and the place in it."""
+    published: str = ""
+    """The number that was published, where there is one."""
+    needs: Needs
+    """Arms and measures without which it cannot be judged: those of the effects that decide and of their
+    conditions, neither more nor less."""
+    effect: Effect | None = None
+    """What is compared."""
+    effects: dict[SmallName, Effect] | None = Field(None, json_schema_extra={"minProperties": 2})
+    """Where the statement has several parts: each by name. It holds only if all of them do."""
+    provided: dict[SmallName, Effect] = Field({})
+    """Conditions without which it means nothing, as that a model has learned its own task: where one is not borne
+    out, the verdict is `undecided`, and none of them can refute the claim."""
+    beside: dict[SmallName, Effect] = Field({})
+    """Effects that are shown beside it where they are measured, and decide nothing."""
+    smallest_effect: Positive
+    """The smallest effect that matters, in the unit of the effect: of one that is surely smaller, either way, the
+    verdict is `equivalent`. Against a bound (`at_least`, `at_most`, `before`, those of an optimum) nothing is
+    equivalent, and it only says how far beyond is worth seeing, for the number of seeds."""
+    expect: Expected
+    """The verdict that the literature lets expect."""
+    because: str
+    """Why: in the literature's numbers."""
+    family: SmallName
+    """Claims that are judged together: the more there are, the more evidence each needs (Holm)."""
+
+    @property
+    def parts(self) -> dict[str, Effect]:
+        """The effects that decide, by name; a single one has the name of the claim."""
+        return {self.name: self.effect} if self.effect else dict(self.effects or {})
+
+
+class ClaimFile(Settings):
+    """A file of claims."""
+
+    version: Literal[1]
+    """The format of this file, always 1."""
+    claims: Annotated[tuple[Claim, ...], Field(min_length=1, strict=False)]
+    """What is claimed."""

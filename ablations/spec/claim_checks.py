@@ -1,0 +1,326 @@
+"""What in claims could never be judged, though each part is well formed: needs that are not what the effects use,
+names that are there twice, and what `ablations.spec.claim_checks` finds.
+
+Read from what was written and not from a whole `ClaimFile`, so that what is wrong with the form of one part hides
+nothing that is wrong with another: a file has all its problems at once.
+
+What in one effect of a claim could never be judged, though it is well formed: misspelt measures, arms less
+themselves.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any, Literal, NamedTuple
+
+from pydantic import ValidationError
+
+from ablations.catalogue import METRICS, OF_LAYERS, OF_TASKS, OF_TREEBANKS, PARTLY_OF_LAYERS
+from ablations.metric_groups import groups_of
+from ablations.spec.claim import Claim, Needs
+from ablations.spec.contrasts import (
+    EFFECT,
+    Apart,
+    Contrast,
+    Crossing,
+    Difference,
+    Optimum,
+    Quantity,
+    Shape,
+    Share,
+    Trend,
+    TwoByTwo,
+)
+from ablations.spec.problems import Fault, KeyPath
+from ablations.wording import must_be, nearest, shown
+
+
+def effect_faults(content: Any, effect: Contrast | None, at: KeyPath, *, name: str) -> Iterator[Fault]:
+    """All of them, in no order.
+
+    Args:
+        content: the effect as it was written.
+        effect: what that is; None where its form is wrong, and then what it reads is checked by itself.
+        at: its place in the file.
+        name: as sentences call it.
+    """
+    for key in ("of", "minus_of", "than_of"):
+        of = _quantity(content.get(key)) if isinstance(content, dict) else None
+        if of is not None:
+            yield from _of_quantity(of, effect, (*at, key), name=f"{name}.{key}")
+    if isinstance(effect, Apart):
+        yield from _unknown_metric(effect.metric, (*at, "metric"), f"{name}.metric", "run_distance")
+    if isinstance(effect, Difference) and _of_nothing(effect):
+        yield Fault(
+            at,
+            f"{name} must have minus, at_least or at_most: compared with nothing, {effect.of.metric} says "
+            "what the claim says whatever comes out",
+        )
+    if effect is not None:
+        yield from _repeated(effect, at, name=name)
+
+
+def _of_nothing(effect: Difference) -> bool:
+    """Whether a number stands alone, as only a gain, which is a difference already, may."""
+    alone = effect.minus is None and effect.at_least is None and effect.at_most is None
+    return alone and effect.of.read != "gain"
+
+
+def twice(words: Sequence[str], at: KeyPath, wanted: str) -> Iterator[Fault]:
+    """Each word that is there more than once, where `wanted` says what is asked for instead."""
+    for word in dict.fromkeys(word for word in words if words.count(word) > 1):
+        yield Fault(at, f"{wanted}, but {word} is there {words.count(word)} times")
+
+
+def _quantity(content: Any) -> Quantity | None:
+    try:
+        return Quantity.model_validate(content)
+    except ValidationError:
+        return None
+
+
+def _of_quantity(of: Quantity, effect: Contrast | None, at: KeyPath, *, name: str) -> Iterator[Fault]:
+    if of.measure not in METRICS:
+        sentence = must_be(of.measure, METRICS, one="a measure of the table of results")
+        yield Fault((*at, "measure"), f"{name}.measure {sentence}")
+        return
+    if of.metric not in METRICS[of.measure]:
+        yield from _unknown_metric(of.metric, (*at, "metric"), f"{name}.metric", of.measure)
+    else:
+        yield from _unknown_groups(of, at, name=name)
+    if effect is None:  # whether it goes over the layers is not known
+        return
+    over_layers = isinstance(effect, Shape) or (isinstance(effect, Trend) and effect.over == "layers")
+    one_number = of.layers != "none" or of.layer is not None
+    if over_layers and one_number:
+        yield Fault(at, f"{name} must have neither layers nor layer, as its effect goes over the layers")
+    elif of.measure in OF_LAYERS and not over_layers and not one_number:
+        yield Fault(at, f"{name} must have layers or layer, as {of.measure} has a number of each layer")
+    elif of.measure not in OF_LAYERS | PARTLY_OF_LAYERS and (over_layers or one_number):
+        yield Fault(at, f"{name} must read a measure of layers, but {of.measure} has none")
+
+
+def _unknown_groups(of: Quantity, at: KeyPath, *, name: str) -> Iterator[Fault]:
+    """Groups that the metric never has, and those that are missing where every number is of a group."""
+    groups = groups_of(of.measure, of.metric)
+    if not of.groups and not groups.whole:
+        kind = "task" if of.measure in OF_TASKS | OF_TREEBANKS else "group"
+        yield Fault(
+            at,
+            f'{name} must have groups, as every number of {of.measure} is of a {kind}; groups: ["*"] is the mean '
+            f"over all that were measured",
+        )
+    for key in ("groups", "without", "or_groups"):
+        for place, group in enumerate(getattr(of, key)):
+            if not groups.names and not groups.families:
+                sentence = f"{name} must have no {key}, as {of.measure} {of.metric} has none; take them out"
+                yield Fault((*at, key), sentence, "key")
+                break
+            if not groups.has(group):
+                yield Fault((*at, key, place), f"an entry of {name}.{key} {groups.refusal(group, of.measure)}")
+
+
+def _unknown_metric(metric: str, at: KeyPath, name: str, measure: str) -> Iterator[Fault]:
+    if metric not in METRICS[measure]:
+        yield Fault(at, f"{name} {must_be(metric, METRICS[measure], one=f'a metric of {measure}')}")
+
+
+def _repeated(effect: Contrast, at: KeyPath, *, name: str) -> Iterator[Fault]:
+    """Arms that are compared with themselves."""
+    match effect:
+        case Difference() | Shape() if effect.minus == effect.arm and not _reads_another(effect):
+            yield Fault((*at, "minus"), f"{name}.minus must be another arm than {effect.arm}, whose effect is 0")
+        case Crossing() if effect.over == effect.arm:
+            yield Fault(
+                (*at, "over"), f"{name}.over must be another arm than {effect.arm}, which is its own equal"
+            )
+        case Share():
+            yield from twice([*effect.arms_needed()], at, f"{name} must have three arms")
+        case Trend() | TwoByTwo():
+            yield from twice([*effect.arms_needed()], (*at, "arms"), f"{name}.arms must differ")
+        case Optimum():
+            places = [format(place, "g") for place in effect.arms.values()]
+            yield from twice(places, (*at, "arms"), f"{name}.arms must lie at different places")
+        case Apart():
+            yield from _repeated_pairs(effect, at, name=name)
+
+
+def _reads_another(effect: Difference | Shape) -> bool:
+    """Whether something else is read of the second arm."""
+    return isinstance(effect, Difference) and effect.minus_of not in (None, effect.of)
+
+
+def _repeated_pairs(effect: Apart, at: KeyPath, *, name: str) -> Iterator[Fault]:
+    for key, own in (("pairs", effect.pairs), ("than", effect.than)):
+        for index, (first, second) in enumerate(own):
+            if first == second:
+                yield Fault((*at, key, index), f"{name}.{key} must pair different arms, but has {first} twice")
+    pairs = [frozenset(pair) for pair in (*effect.pairs, *effect.than)]
+    if any(one == other and len(one) > 1 for one, other in combinations(pairs, 2)):
+        yield Fault((*at, "pairs"), f"{name}.pairs must not have the same pair of arms twice, there or in than")
+
+
+SENTENCES = ("says", "source", "because")
+"""Keys of a claim that a reader needs."""
+
+
+class Written(NamedTuple):
+    """An effect as it stands in a claim."""
+
+    key: str
+    """The key of the claim that holds it."""
+    at: KeyPath
+    name: str
+    """As sentences call it."""
+    content: Any
+    effect: Contrast | None
+    """None where its form is wrong, which others say."""
+
+
+class Use(NamedTuple):
+    """Where an effect uses an arm or a measure."""
+
+    at: KeyPath
+    name: str
+    """Of the effect, as sentences call it."""
+    about: Literal["key", "value"]
+    """Whether the name is a key or a value there."""
+    together: frozenset[str]
+    """All names that the effect uses, so that none of these was meant."""
+
+
+def faults(claims: Any) -> Iterator[Fault]:
+    """All of them in the claims of a file, in no order, as far as these can be read."""
+    entries = [
+        (("claims", index), claim) for index, claim in enumerate(claims if isinstance(claims, list) else ())
+    ]
+    written = [(at, claim) for at, claim in entries if isinstance(claim, dict)]
+    for at, claim in written:
+        yield from _of_claim(claim, at)
+    for what, kind in (("name", str), ("number", int)):
+        seen: set[Any] = set()
+        for at, claim in written:
+            value = claim.get(what)
+            if type(value) is kind and value in seen:
+                sentence = f"claims has the {what} {shown(value)} twice; each may be there once"
+                yield Fault((*at, what), sentence)
+            seen |= {value} if type(value) is kind else set()
+
+
+def _of_claim(claim: Mapping[str, Any], at: KeyPath) -> Iterator[Fault]:
+    for key in SENTENCES:
+        if isinstance(claim.get(key), str) and not claim[key].strip():
+            yield Fault((*at, key), f"claims.{key} must not be empty")
+    effects = list(written_effects(claim, at))
+    for one in effects:
+        yield from effect_faults(one.content, one.effect, one.at, name=one.name)
+    called = f"claim {claim['name']}" if isinstance(claim.get("name"), str) else "this claim"
+    yield from _effect_or_effects(claim, at, called=called)
+    try:
+        needs = Needs.model_validate(claim.get("needs"))
+    except ValidationError:
+        return
+    # A part that cannot be read may use what no other does.
+    whole = bool(effects) and all(one.effect for one in effects) and not _unknown_keys(claim)
+    yield from _of_needs(needs, effects, (*at, "needs"), called=called, whole=whole)
+
+
+def _unknown_keys(claim: Mapping[str, Any]) -> set[str]:
+    """One of which may be meant where a key is missed."""
+    return set(claim) - set(Claim.model_fields)
+
+
+def written_effects(claim: Mapping[str, Any], at: KeyPath) -> Iterator[Written]:
+    """Yield every effect of a claim as it is written, those that decide before those beside it."""
+    if claim.get("effect") is not None:
+        content = claim["effect"]
+        yield Written("effect", (*at, "effect"), "claims.effect", content, _effect(content))
+    for key in ("effects", "provided", "beside"):
+        parts = claim.get(key)
+        for name, content in (parts if isinstance(parts, dict) else {}).items():
+            yield Written(key, (*at, key, name), f"claims.{key}.{name}", content, _effect(content))
+
+
+def _effect(content: Any) -> Contrast | None:
+    try:
+        return EFFECT.validate_python(content)
+    except ValidationError:
+        return None
+
+
+# One effect or several, and what they need --------------------------------------------------------------
+
+
+def _effect_or_effects(claim: Mapping[str, Any], at: KeyPath, *, called: str) -> Iterator[Fault]:
+    given = [key for key in ("effect", "effects") if claim.get(key) is not None]
+    if len(given) == 2 or not (given or _unknown_keys(claim)):
+        has = "both" if given else "neither"
+        sentence = f"{called} must have one effect, or effects where it has several parts, but has {has}"
+        yield Fault(at, sentence)
+    parts = claim.get("effects")
+    if isinstance(parts, dict) and len(parts) < 2:
+        has = f"has only {next(iter(parts))}; write a single one as `effect`" if parts else "is empty"
+        yield Fault((*at, "effects"), f"claims.effects must have two parts or more, but {has}", "key")
+
+
+def _of_needs(
+    needs: Needs, effects: Sequence[Written], at: KeyPath, *, called: str, whole: bool
+) -> Iterator[Fault]:
+    """That it needs the arms and measures of the effects that decide and of their conditions, and no others."""
+    for index, name in enumerate(needs.measures):
+        if name not in METRICS:
+            sentence = must_be(name, METRICS, one="a measure of the table of results")
+            yield Fault((*at, "measures", index), f"an entry of claims.needs.measures {sentence}")
+    yield from twice(needs.arms, (*at, "arms"), "claims.needs.arms must differ")
+    yield from twice(needs.measures, (*at, "measures"), "claims.needs.measures must differ")
+    deciding = [one for one in effects if one.key != "beside"]
+    beside = [one for one in effects if one.key == "beside"]
+    arms = {name: index for index, name in enumerate(needs.arms)}
+    measures = {meant: index for index, name in enumerate(needs.measures) if (meant := _meant(name))}
+    for what, said, uses in (("arms", arms, _arms), ("measures", measures, _measures)):
+        used, place = uses(deciding), (*at, what)
+        unused = [name for name in said if name not in used] if whole else []
+        lacking = [name for name in used if name not in said]
+        for name in unused:
+            if meant := nearest(name, lacking):
+                lacking.remove(meant)
+                sentence = f"no effect of {called} uses {name}; did you mean {meant}, as in {used[meant].name}?"
+            elif name in uses(beside):
+                sentence = f"only what stands beside {called} uses {name}; take it out, as nothing else needs it"
+            else:
+                sentence = f"no effect of {called} uses {name}; take it out"
+            yield Fault((*place, said[name]), sentence)
+        for name in lacking:
+            meant = nearest(name, [other for other in said if other not in used[name].together])
+            remedy = f"write {meant}, or add it there" if meant else "add it there"
+            sentence = f"{used[name].name} uses {name}, which is not in claims.needs.{what}; {remedy}"
+            yield Fault(used[name].at, sentence, used[name].about)
+
+
+def _arms(effects: Sequence[Written]) -> dict[str, Use]:
+    """Every arm that they use, with the first place of each."""
+    found: dict[str, Use] = {}
+    for one in effects:
+        named = list(one.effect.arms_at()) if one.effect else []
+        together = frozenset(arm for _, arm in named)
+        for at, arm in named:
+            about: Literal["key", "value"] = "key" if len(at) > 1 and at[-1] == arm else "value"
+            found.setdefault(arm, Use((*one.at, *at), one.name, about, together))
+    return found
+
+
+def _measures(effects: Sequence[Written]) -> dict[str, Use]:
+    """The same of measures, each by the name that was meant."""
+    found: dict[str, Use] = {}
+    for one in effects:
+        read = [(at, _meant(of.measure)) for at, of in one.effect.quantities_at()] if one.effect else []
+        together = frozenset(measure for _, measure in read if measure)
+        for at, measure in read:
+            if measure:
+                place = (*one.at, *at, "measure") if at else one.at
+                found.setdefault(measure, Use(place, one.name, "value", together))
+    return found
+
+
+def _meant(measure: str) -> str | None:
+    """The measure that a misspelt one is taken for, so that a slip is said once: where it was made."""
+    return measure if measure in METRICS else nearest(measure, METRICS)

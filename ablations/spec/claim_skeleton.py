@@ -1,0 +1,219 @@
+"""A first file of claims for a spec: one claim that can be judged as it is, and what others could read. No torch.
+
+The claim compares two arms in a number that the spec measures of both, so that a run ends in a verdict on it. What
+it says is nobody's prediction: it is there to be changed.
+"""
+
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ablations.catalogue import METRICS, Measure, suits
+from ablations.errors import SpecError
+from ablations.measures.settings import RunDistanceSettings
+from ablations.spec import claims as claims_file
+from ablations.spec import grid, load
+from ablations.spec.experiment import Experiment, Run
+from ablations.wording import listed
+from lightning_modules.files import atomic, explained
+
+
+class Reading(NamedTuple):
+    """How a claim reads a measure."""
+
+    of: str
+    """The keys of `of` behind `measure`."""
+    says: str
+    """What is more, in a sentence about an arm."""
+    smallest: str
+    """An effect that is small, in the unit of the number."""
+    unit: str = ""
+
+
+READINGS = {
+    "validation": Reading("metric: loss, read: gain", "gains more on a guess without context", "0.05", "nats"),
+    "layer_change": Reading(
+        "metric: pwcca, layers: sum", "changes its tokens more over the layers", "0.01", "distance"
+    ),
+    "token_information": Reading(
+        "metric: cross_fitted, layers: top", "knows more of its token in the top layer", "0.05", "nats"
+    ),
+    "neighbours": Reading(
+        "metric: same_token, layers: top",
+        "has more neighbours of the same token in the top layer",
+        "0.01",
+        "share",
+    ),
+    "geometry": Reading(
+        "metric: anisotropy, layers: top", "is more anisotropic in the top layer", "0.01", "cosine"
+    ),
+    "influence": Reading(
+        'metric: pwcca, layers: mean, groups: ["*"]', "spreads a token more over the others", "0.001", "distance"
+    ),
+    "structural_probe": Reading(
+        'metric: uuas, layers: top, groups: ["*"]', "holds more of the trees", "0.01", "share"
+    ),
+    "probing": Reading(
+        'metric: accuracy, layers: top, groups: ["*"]',
+        "holds more properties in the top layer",
+        "0.01",
+        "accuracy",
+    ),
+    "frozen_features": Reading('metric: score, groups: ["*"]', "has better frozen features", "0.01", "score"),
+    "fine_tuning": Reading('metric: score, groups: ["*"]', "is better after fine-tuning", "0.01", "score"),
+    "minimal_pairs": Reading('metric: accuracy, groups: ["*"]', "knows more grammar", "0.01", "accuracy"),
+    "parsing": Reading('metric: uuas, groups: ["*"], without: ["sweeps=*"]', "has better trees", "0.01", "share"),
+    "conditional_independence": Reading(
+        'metric: joint_minus_chain, groups: ["ratio=*"]',
+        "loses less by predicting neighbours apart",
+        "0.01",
+        "nats",
+    ),
+    "retrieval": Reading(
+        'metric: recall_at_1, layers: top, groups: ["*"]', "finds more of the next sentences", "0.01", "share"
+    ),
+    "generation": Reading("metric: fluency", "makes up less fluent sentences", "0.05", "nats"),
+}
+"""By measure, of those that tell arms apart: a number that is compared more often than others."""
+
+APART = "{kind: apart, metric: pwcca, pairs: ...}"
+"""The effect that reads `run_distance`."""
+
+WITHOUT_VOCABULARY_LOSS = ("replaced_token", "skip_gram")
+"""Objectives whose own loss is no loss over the vocabulary: the table calls it `objective_loss`."""
+
+
+def write(spec: Path) -> Path:
+    """Write a file of claims for a spec, in the folder `claims` beside it; return its path.
+
+    Raises:
+        SpecProblems: the spec is wrong, apart from the claims that it names.
+        SpecError: there is such a file already, or the spec measures nothing that a claim could compare.
+        FilesError: the disk is full, or the place cannot be written to.
+    """
+    experiment = load.load(spec, claims="unread")
+    path = claims_file.path_of(experiment.name, spec=spec)
+    if path.exists() or path.is_symlink():
+        raise SpecError(f"{path}: this file is there already and stays as it is; add your claims to it.")
+    text = skeleton(experiment, spec=spec)
+    with explained(path.parent):
+        path.parent.mkdir(exist_ok=True)
+    with atomic(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return path
+
+
+def skeleton(experiment: Experiment, *, spec: Path) -> str:
+    """Return the content of the file.
+
+    Raises:
+        SpecError: the spec measures nothing that a claim could compare.
+    """
+    runs = {run.arm: run for run in grid.runs(experiment)}
+    return f"""\
+# Claims about {experiment.name}. Write them before the runs: the page says how many runs came before a claim.
+# What each key means, and all metrics: docs/claims.md. To check this file: ablate validate {spec}
+#
+# Arms: {", ".join(runs)}
+# What a claim may read of them (`of`), and the metrics that may stand there:
+{"".join(_comments(experiment))}#
+# An effect is the number of `arm` less that of `minus`, and more is as the claim says: to claim that an arm has
+# less, exchange the two.
+version: 1
+claims:
+{_first_claim(experiment, runs, spec=spec)}"""
+
+
+def _comments(experiment: Experiment) -> Iterator[str]:
+    """What can be read of each measure, a line each."""
+    for settings in experiment.measures:
+        metrics = listed(METRICS[settings.kind])
+        if isinstance(settings, RunDistanceSettings):
+            yield f"#   {APART} of run_distance: {metrics}\n"
+        elif settings.kind == "validation":
+            yield f"#   {{measure: validation, metric: loss}}: {metrics}\n"
+            yield "#   {measure: learning, metric: gain}, the same over the course of training: gain or loss\n"
+        elif settings.kind in READINGS:
+            yield f"#   {_of(settings.kind)}: {metrics}\n"
+
+
+def _of(measure: str) -> str:
+    return f"{{measure: {measure}, {READINGS[measure].of}}}"
+
+
+def _first_claim(experiment: Experiment, runs: Mapping[str, Run], *, spec: Path) -> str:
+    for settings in sorted(experiment.measures, key=lambda settings: settings.kind != "validation"):
+        if arms := _arms(settings, runs):
+            return _written(settings.kind, arms, runs, family=experiment.name)
+    raise SpecError(
+        f"{spec}: the spec measures nothing that a claim could compare between its arms; add a measure, as in "
+        "`measures: [validation]`."
+    )
+
+
+def _arms(settings: Measure, runs: Mapping[str, Run]) -> Sequence[str]:
+    """Two arms that a measure can tell apart, or of `validation` the only one; none where there are none.
+
+    Arms that learn the same go before others, and trained ones before untrained ones.
+    """
+    alike: Callable[[Run], str] = {"validation": _loss, "run_distance": _layers}.get(settings.kind, lambda _: "")
+    fit = [arm for arm, run in runs.items() if _has(settings, run)]
+    pairs = [pair for pair in itertools.combinations(fit, 2) if len({alike(runs[arm]) for arm in pair}) == 1]
+
+    def rank(pair: tuple[str, str]) -> tuple[bool, bool]:
+        first, second = (runs[arm].settings for arm in pair)
+        untrained = not (first.training.max_steps and second.training.max_steps)
+        return first.objective.kind != second.objective.kind, untrained
+
+    return min(pairs, key=rank, default=tuple(fit[:1]) if settings.kind == "validation" else ())
+
+
+def _has(settings: Measure, run: Run) -> bool:
+    """Whether the table has numbers of a run that a claim may read."""
+    if isinstance(settings, RunDistanceSettings):
+        return run.settings.objective.kind != "skip_gram" and (not settings.arms or run.arm in settings.arms)
+    return settings.kind in READINGS and suits(settings, run.settings)
+
+
+def _layers(run: Run) -> str:
+    return str(run.settings.encoder.num_hidden_layers)
+
+
+def _loss(run: Run) -> str:
+    return "objective_loss" if run.settings.objective.kind in WITHOUT_VOCABULARY_LOSS else "loss"
+
+
+def _written(measure: str, arms: Sequence[str], runs: Mapping[str, Run], *, family: str) -> str:
+    names = ", ".join(map(_quoted, arms))
+    if measure == "run_distance":
+        reading = Reading("", "", "0.01", "distance")
+        says = f"{arms[0]} and {arms[1]} lie further apart than the seeds of each."
+        effect = f"{APART.replace('...', f'[[{names}]]')[:-1]}, unit: distance}}"
+    else:
+        reading = READINGS[measure]
+        of = _of(measure).replace("metric: loss", f"metric: {_loss(runs[arms[0]])}")
+        says = f"{arms[0]} {reading.says} than {arms[-1]}."
+        minus = f", minus: {_quoted(arms[1])}" if len(arms) == 2 else ""
+        if len(arms) == 1:
+            says = f"{arms[0]} has learned more than how frequent tokens are."
+        effect = f"{{kind: difference, of: {of}, arm: {_quoted(arms[0])}{minus}, unit: {reading.unit}}}"
+    return f"""\
+  - name: first-claim
+    says: {json.dumps(says, ensure_ascii=False)}
+    source: nobody yet  # the paper and the place in it, or whose guess it is
+    needs: {{arms: [{names}], measures: [{measure}]}}
+    effect: {effect}
+    smallest_effect: {reading.smallest}  # {reading.unit}; less does not matter; decide it before the runs
+    expect: open  # or what you predict: supported, contradicted or equivalent
+    because: nothing is predicted yet  # why you expect it, best in numbers
+    family: {family}  # claims that are judged together, and share their level
+"""
+
+
+def _quoted(name: str) -> str:
+    """A name as YAML reads text, within brackets too."""
+    plain = re.fullmatch(r"[A-Za-z][A-Za-z0-9._-]*", name) and name.lower() not in ("true", "false", "null")
+    return name if plain else json.dumps(name)

@@ -1,0 +1,236 @@
+"""A file of claims, checked: its claims, or every problem of the file at once, each with its line and column."""
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Iterator, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from ablations.catalogue import LOGGED
+from ablations.spec import claim_arms, claim_checks, grid, yamlfile
+from ablations.spec.claim import Claim, ClaimFile
+from ablations.spec.messages import faults
+from ablations.spec.problems import Fault, Problem, SpecProblems
+from ablations.spec.yamlfile import Document
+from ablations.wording import listed, nearest
+from lightning_modules.files import atomic, make_folder
+
+FOLDER = "claims"
+"""Beside the specs, and in an experiment's results."""
+
+NAME = re.compile("[a-z0-9][a-z0-9._-]*")
+"""Of a file of claims, as specs name it."""
+
+
+class Claims(NamedTuple):
+    """What one file claims."""
+
+    name: str
+    """Of the file, without its ending."""
+    content: bytes
+    claims: tuple[Claim, ...]
+
+    @property
+    def sha256(self) -> str:
+        """Of the file as it is written."""
+        return hashlib.sha256(self.content).hexdigest()
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """A hash of each claim's meaning, by its name: comments and order of keys do not enter."""
+        return {claim.name: _digest(claim) for claim in self.claims}
+
+
+def load(path: Path, *, spec: Path | None = None, arms: Collection[str] | None = None) -> Claims:
+    """The claims of a file; nothing about it is left to check, but for the arms of a spec that names it.
+
+    Args:
+        spec: the spec that names the file, with
+        arms: its arms; None where these cannot be told. `claim_arms` says which others a claim may name.
+
+    Raises:
+        SpecProblems: anything is wrong with the file. Its `problems` are all of them, in the order of the file.
+    """
+    document = yamlfile.read(path, example="version: 1")
+    claims = document.content.get("claims")
+    specs = path.parent.parent
+    found = [*claim_checks.faults(claims), *_specs_not_there(claims, specs)]
+    places = {fault.path for fault in found}
+    arms_of = cache(partial(_arms_of, specs))
+    unknown = claim_arms.faults(claims, arms=arms, spec=spec.name if spec else "", arms_of=arms_of)
+    found += (fault for fault in unknown if fault.path not in places)  # a slip is said once
+    file = None
+    try:
+        file = ClaimFile.model_validate(document.content)
+    except ValidationError as error:
+        found += faults(error, ClaimFile)
+    problems = {
+        *document.problems,
+        *(_problem(document, fault) for fault in found if not document.refused(fault.path)),
+    }
+    if problems:
+        raise SpecProblems(tuple(sorted(problems)))
+    assert file is not None  # what pydantic refuses has its sentence
+    return Claims(path.stem, path.read_bytes(), file.claims)
+
+
+def _specs_not_there(claims: Any, specs: Path) -> Iterator[Fault]:
+    """Experiments that claims send their readers to, and that nobody finds."""
+    if (specs / "plan.json").is_file():  # the file is a copy among results, which has no specs beside it
+        return
+    for index, claim in enumerate(claims if isinstance(claims, list) else ()):
+        needs = claim.get("needs") if isinstance(claim, dict) else None
+        name = needs.get("spec") if isinstance(needs, dict) else None
+        if isinstance(name, str) and name and not (specs / name).is_file():
+            meant = nearest(name, [other.name for other in specs.glob("*.yaml")])
+            hint = (
+                f"did you mean {meant}?" if meant else "name a spec beside the folder of claims, or leave it out"
+            )
+            sentence = f"claims.needs.spec names {name}, but there is no file {specs / name}; {hint}"
+            yield Fault(("claims", index, "needs", "spec"), sentence)
+
+
+def _arms_of(specs: Path, name: str) -> tuple[str, ...] | None:
+    """The arms of a spec beside the folder of claims; None where it is not there or cannot be read."""
+    try:
+        return grid.arm_names(yamlfile.read(specs / name).content)
+    except SpecProblems:
+        return None
+
+
+def load_named(names: Sequence[str], *, spec: Path) -> list[Claims]:
+    """The files that a spec names, from the folder `claims` beside it.
+
+    Raises:
+        SpecProblems: a file that is missing or wrong, a claim's name in two of them.
+    """
+    return [load(path_of(name, spec=spec)) for name in names]
+
+
+def path_of(name: str, *, spec: Path) -> Path:
+    """Where the file lies that a spec calls so."""
+    return spec.parent / FOLDER / f"{name}.yaml"
+
+
+def problems(document: Document, *, spec: Path) -> Iterator[Problem]:
+    """What is wrong with the claims that a spec names: in the spec, or in the files. Whether its list of names is
+    one, others say."""
+    written = document.content.get("claims")
+    arms = grid.arm_names(document.content) if written else None
+    names = written if isinstance(written, list) else []
+    seen: dict[str, str] = {}
+    for index, name in enumerate(names):
+        if not isinstance(name, str) or not NAME.fullmatch(name) or name in names[:index]:
+            continue
+        path = path_of(name, spec=spec)
+        if not path.is_file():
+            meant = nearest(name, [other.stem for other in path.parent.glob("*.yaml")])
+            begin = f"; `ablate claims {spec} --new` writes one" if name == document.content.get("name") else ""
+            hint = f"; did you mean {meant}?" if meant else begin
+            sentence = f"claims names {name}, but there is no file {path}{hint}"
+            yield document.problem(("claims", index), sentence, at="value")
+            continue
+        try:
+            loaded = load(path, spec=spec, arms=arms)
+        except SpecProblems as error:
+            yield from error.problems
+            continue
+        for claim in loaded.claims:
+            if claim.name in seen:
+                files = f"{name} and {seen[claim.name]}"
+                sentence = f"claims names {files}, which both have a claim {claim.name}; rename one"
+                yield document.problem(("claims", index), sentence, at="value")
+            seen.setdefault(claim.name, name)
+
+
+def not_run(files: Sequence[Claims], *, arms: Collection[str], measures: Collection[str]) -> Iterator[str]:
+    """Yield a sentence for each reason why an experiment does not run some of the claims it names.
+
+    Args:
+        arms: those of the experiment.
+        measures: kinds of those that it asks for.
+    """
+    measured = {*measures, *(LOGGED if "validation" in measures else ())}
+    elsewhere: dict[str, list[str]] = {}
+    for claim in (claim for file in files for claim in file.claims):
+        lacking = [name for name in claim.needs.measures if name not in measured]
+        if claim.needs.spec and (lacking or not set(claim.needs.arms) <= set(arms)):
+            elsewhere.setdefault(claim.needs.spec, []).append(claim.name)
+        elif lacking:
+            yield f"claim {claim.name} is not run: it needs the measure {listed(lacking, 'and')}"
+    for spec, names in elsewhere.items():
+        yield f"claims that are not run here, but in {spec}: {', '.join(names)}"
+
+
+def planned(
+    files: Sequence[Claims], before: Sequence[dict[str, Any]], *, runs_started: int, at: str
+) -> list[dict[str, Any]]:
+    """What a plan says of its files of claims: the hashes of each as they were when the first run started.
+
+    Until then a file may change, and is planned anew; from then on what stood in it is kept, so that a later
+    change shows. A file that comes in later says how many runs had started by then.
+
+    Args:
+        files: as they are now.
+        before: what the plan said so far.
+        runs_started: how many runs of the experiment have.
+        at: the time now.
+    """
+    known = {entry["name"]: entry for entry in before}
+    entries = []
+    for file in files:
+        entry = known.get(file.name)
+        if entry is None or (not runs_started and entry["planned_sha256"] != file.sha256):
+            entry = {
+                "name": file.name,
+                "planned": at,
+                "planned_sha256": file.sha256,
+                "planned_claims": file.digests,
+                "runs_before": runs_started,
+            }
+        entries.append(entry | {"sha256": file.sha256})
+    return entries
+
+
+def keep(files: Sequence[Claims], folder: Path) -> None:
+    """Copy the files into the experiment's folder, where the verdicts are made from them.
+
+    Raises:
+        FilesError: the disk is full, or the place cannot be written to.
+    """
+    for file in files:
+        place = folder / FOLDER / f"{file.name}.yaml"
+        make_folder(place.parent)
+        with atomic(place) as temporary:
+            temporary.write_bytes(file.content)
+
+
+def _problem(document: Document, fault: Fault) -> Problem:
+    at_key = fault.about in ("key", "missing")
+    return document.problem(fault.path, fault.sentence, at="key" if at_key else "value")
+
+
+LATER_KEYS = ("provided", "or_groups")
+"""Keys that came after claims had been planned: where they say nothing they do not enter the hash, so that a claim
+which is as it was keeps its own."""
+
+
+def _digest(claim: Claim) -> str:
+    meaning = _said(claim.model_dump(mode="json"))
+    return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()
+
+
+HINTS = ("spec",)
+"""Keys that say nothing about the claim."""
+
+
+def _said(value: Any) -> Any:
+    """The value without hints, and without later keys where they are empty."""
+    if isinstance(value, dict):
+        kept = {key: own for key, own in value.items() if key not in HINTS}
+        return {key: _said(own) for key, own in kept.items() if own or key not in LATER_KEYS}
+    return [_said(own) for own in value] if isinstance(value, list) else value

@@ -1,0 +1,326 @@
+"""What a claim may compare: a closed set of contrasts, each of which comes to one number a seed. No mathematics.
+
+Every number is written so that more is as the claim says, and every one can come out negative: layers are chosen
+on other seeds, never on the seed that is then judged. `reports.claims.contrasts` says how
+each is computed, and why.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, TypeAdapter, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from ablations.spec.problems import KeyPath
+from ablations.wording import guess, must_be
+from lightning_modules.config import Settings
+
+_SOME = Field(min_length=1, strict=False)
+Positive = Annotated[float, Field(gt=0)]
+Pair = Annotated[tuple[str, str], Field(strict=False)]
+
+
+class Quantity(Settings):
+    """What is read of one run: one number, at the last step that was measured."""
+
+    measure: str
+    """What was computed, as in the table of results."""
+    metric: str
+    """In which way."""
+    groups: tuple[str, ...] = Field((), strict=False)
+    """Tasks or other groups, over which the mean is taken; `*` stands for any letters but / and @. None: the rows
+    that are of no group."""
+    without: tuple[str, ...] = Field((), strict=False)
+    """Groups that `groups` would take in otherwise."""
+    or_groups: tuple[str, ...] = Field((), strict=False)
+    """The groups instead, where `groups` were not all measured: of the built-in language, say. Of those that are
+    named none may be missing."""
+    read: Literal["value", "floor", "gain", "share_of_floor"] = "value"
+    """The number itself; its chance level; the chance level minus it, as what a loss has gained; or it divided by
+    that level."""
+    layers: Literal["none", "top", "bottom", "mean", "sum", "drop"] = "none"
+    """Of rows that have a layer: at the top, at the bottom, over all, or from the bottom to the top how much it
+    drops. Of rows from a layer to the next, those from layer 1 on."""
+    layer: int | None = Field(None, ge=0)
+    """Of rows that have a layer: at this one alone."""
+    steps: Literal["last", "area", "way"] = "last"
+    """At the end of training; the mean over its course (the area under the learning curve); or what share of its
+    own way from the first checkpoint to the last it has made by `until`, which compares the pace of curves of
+    different height."""
+    until: float = Field(1.0, gt=0, le=1)
+    """Up to which share of its course, where the area or the way is read."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        ways = [self.layers != "none", self.layer is not None, self.steps != "last"]
+        if sum(ways) > 1:
+            raise ValueError("must have one of layers, layer and steps, but has several")
+        if self.steps == "way" and self.until == 1:
+            raise ValueError("reads the way made by the end, which is all of it; say until when, below 1")
+        if self.or_groups and not self.groups:
+            raise ValueError("has or_groups, so it must also have groups, which they stand for")
+        return self
+
+
+class Contrast(Settings):
+    """Base of the contrasts."""
+
+    smallest_effect: Positive | None = None
+    """The smallest effect that matters, unless the claim's own holds for this one."""
+    unit: str = ""
+    """Of the effect, as the page writes it."""
+
+    ARMS: ClassVar[tuple[str, ...]]
+    """Fields that name arms."""
+    QUANTITIES: ClassVar[tuple[str, ...]] = ("of",)
+    """Fields that say what is read."""
+
+    def arms_at(self) -> Iterator[tuple[KeyPath, str]]:
+        """Names of the arms it compares, each behind the keys that lead to it."""
+        for key in self.ARMS:
+            yield from _names(getattr(self, key), (key,))
+
+    def quantities_at(self) -> Iterator[tuple[KeyPath, Quantity]]:
+        """What it reads of runs, each behind the keys that lead to it."""
+        for key in self.QUANTITIES:
+            if (of := getattr(self, key)) is not None:
+                yield (key,), of
+
+    def arms_needed(self) -> Iterator[str]:
+        """Names of the arms it compares."""
+        yield from (arm for _, arm in self.arms_at())
+
+    def quantities(self) -> Iterator[Quantity]:
+        """What it reads of runs."""
+        yield from (of for _, of in self.quantities_at())
+
+    def measures_needed(self) -> Iterator[str]:
+        """Measures it reads."""
+        yield from (of.measure for of in self.quantities())
+
+
+def _names(value: Any, at: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+    """Names in a field: itself, those in a list, or the keys of a mapping."""
+    if isinstance(value, str):
+        yield at, value
+    elif isinstance(value, dict):
+        yield from (((*at, name), name) for name in value)
+    elif value is not None:
+        for index, inner in enumerate(value):
+            yield from _names(inner, (*at, index))
+
+
+class Difference(Contrast):
+    """An arm against another at the same seed, or against a fixed number."""
+
+    ARMS = ("arm", "minus")
+    QUANTITIES = ("of", "minus_of")
+
+    kind: Literal["difference"]
+    of: Quantity
+    """What is compared."""
+    arm: str
+    """The arm that the claim says has more, unless `at_most` says otherwise."""
+    minus: str | None = None
+    """The other arm; none, where the number itself is compared with `at_least` or `at_most`."""
+    minus_of: Quantity | None = None
+    """What is read of the other arm, where it is something else."""
+    at_least: float | None = None
+    """The effect is the number minus this one; 0 unless given."""
+    at_most: float | None = None
+    """The effect is this one minus the number."""
+    direction: Literal["higher", "either"] = "higher"
+    """Whether the claim says which is more. Where it says `either`, an effect supports it that lies beyond
+    `smallest_effect` on one side or the other."""
+
+    @field_validator("direction", mode="before")
+    @classmethod
+    def _no_lower(cls, direction: Any) -> Any:
+        """Name the one way in which a claim says `lower`, so that every effect is positive as its claim says."""
+        words = ("higher", "either")
+        if direction in words:
+            return direction
+        hint = (
+            ""
+            if guess(direction, words)
+            else "; to claim that it is lower, exchange arm and minus, or set at_most"
+        )
+        raise PydanticCustomError(
+            "sentence", "{sentence}", {"sentence": must_be(direction, words, one="a direction") + hint, "at": ()}
+        )
+
+    @model_validator(mode="after")
+    def _one_bound(self) -> Self:
+        if self.at_least is not None and self.at_most is not None:
+            raise ValueError("must have at_least or at_most, but has both")
+        if self.minus_of is not None and self.minus is None:
+            raise ValueError("has minus_of, so it must also have minus, the arm that it is read of")
+        return self
+
+
+class Trend(Contrast):
+    """A rise along an ordered factor: arms in their order, or the layers or groups of one arm."""
+
+    ARMS = ("arms",)
+
+    kind: Literal["trend"]
+    of: Quantity
+    """What rises."""
+    arms: tuple[str, ...] = _SOME
+    """At least three in their order; or one, whose layers or groups are in order."""
+    over: Literal["arms", "layers", "groups"] = "arms"
+    """The ordered factor. Groups are ordered by the number in their names."""
+    direction: Literal["rising", "falling"] = "rising"
+    """What the claim says."""
+
+    @model_validator(mode="after")
+    def _enough_arms(self) -> Self:
+        if self.over == "arms" and len(self.arms) < 3:
+            raise ValueError(
+                f"must have three arms in order or more, but has {len(self.arms)}; or say over: layers"
+            )
+        if self.over != "arms" and len(self.arms) != 1:
+            raise ValueError(f"must have one arm where it goes over {self.over}, but has {len(self.arms)}")
+        return self
+
+
+class Shape(Contrast):
+    """The form of one arm's curve over layers, the layer chosen on other seeds; or how much more of it one arm has
+    than another."""
+
+    ARMS = ("arm", "minus")
+
+    kind: Literal["shape"]
+    of: Quantity
+    """What the curve is of."""
+    arm: str
+    """Whose curve has this form."""
+    minus: str | None = None
+    """The arm whose curve has it less."""
+    form: Literal["rise_to_top", "fall_to_inner", "top_is_lowest", "top_over_lowest", "rise_after_inner"]
+    """`rise_to_top`: the top minus the lowest inner layer. `fall_to_inner`: the bottom minus the lowest inner
+    layer. `top_is_lowest`: the lowest of the others minus the top. `top_over_lowest`: the top divided by the
+    lowest of the others. `rise_after_inner`: the highest layer above the lowest inner one, divided by it."""
+    at_least: float = 0.0
+    """What the form must exceed: a difference, or a ratio for the forms that divide."""
+
+    @model_validator(mode="after")
+    def _differences_of_differences(self) -> Self:
+        if self.minus is not None and self.form in ("top_over_lowest", "rise_after_inner"):
+            raise ValueError(f"has minus, so its form must be a difference of layers, but is {self.form}, a ratio")
+        return self
+
+
+class Share(Contrast):
+    """How much of the gain of one arm over another a third arm keeps; or how much more of it here than
+    elsewhere."""
+
+    ARMS = ("kept_by", "whole", "none")
+    QUANTITIES = ("of", "than_of")
+
+    kind: Literal["share"]
+    of: Quantity
+    """What is gained."""
+    kept_by: str
+    """The arm that keeps a share of the gain."""
+    whole: str
+    """The arm that has all of it."""
+    none: str
+    """The arm that has none of it."""
+    at_least: float = 0.0
+    """The effect is the share minus this; or, with `than_of`, the difference of the shares minus this."""
+    than_of: Quantity | None = None
+    """Where the share is to be smaller."""
+    smallest_gain: Positive
+    """The gain that the whole must have more than for the claim to be judged: without one there is nothing to
+    keep."""
+
+
+class TwoByTwo(Contrast):
+    """Two factors of two settings each: the main effect of one of them, or their interaction."""
+
+    ARMS = ("arms",)
+
+    kind: Literal["two_by_two"]
+    of: Quantity
+    """What they act on."""
+    arms: Annotated[tuple[Pair, Pair], Field(strict=False)]
+    """Two rows of two arms: the first factor changes from row to row, the second from column to column."""
+    effect: Literal["rows", "columns", "interaction"]
+    """The second row minus the first, the second column minus the first; or by how much more the column helps in
+    the second row than in the first."""
+
+
+class Optimum(Contrast):
+    """Where a curve over arms has its highest point: between two bounds, and whether it has one."""
+
+    ARMS = ("arms",)
+
+    kind: Literal["optimum"]
+    of: Quantity
+    """The height of the curve."""
+    arms: dict[str, float] = Field(json_schema_extra={"minProperties": 4})
+    """Place of each arm on the curve; at least four."""
+    scale: Literal["linear", "log_odds"] = "linear"
+    """On which the curve is a parabola, and the effect a distance."""
+    above: float
+    """The highest point lies above this place,"""
+    below: float
+    """and below this one."""
+    smallest_bend: Positive
+    """The smallest fall from the highest point to the ends of the curve that matters."""
+
+    @model_validator(mode="after")
+    def _places_on_the_scale(self) -> Self:
+        if len(self.arms) < 4:
+            raise ValueError(f"must have four arms or more, each with its place, but has {len(self.arms)}")
+        places = [*self.arms.values(), self.above, self.below]
+        if self.scale == "log_odds" and not all(0 < place < 1 for place in places):
+            raise ValueError("has the scale log_odds, so all its places must lie between 0 and 1")
+        if self.above >= self.below:
+            raise ValueError(f"must have above less than below, but has {self.above} and {self.below}")
+        return self
+
+
+class Crossing(Contrast):
+    """When one arm's learning curve overtakes another's for good."""
+
+    ARMS = ("arm", "over")
+
+    kind: Literal["crossing"]
+    of: Quantity
+    """What the curves are of, at every checkpoint."""
+    arm: str
+    """The arm that overtakes."""
+    over: str
+    """The arm that is overtaken."""
+    before: float = Field(gt=0, le=1)
+    """As a share of training: the effect is this minus the share at which they cross for the last time."""
+
+
+class Apart(Contrast):
+    """How far runs lie apart at each layer: some pairs of arms further than others, or than the seeds of an
+    arm."""
+
+    ARMS = ("pairs", "than")
+
+    kind: Literal["apart"]
+    metric: str
+    """Of the measure run_distance."""
+    pairs: Annotated[tuple[Pair, ...], _SOME]
+    """The pairs of arms that lie further apart."""
+    than: Annotated[tuple[Pair, ...], Field(strict=False)] = ()
+    """The pairs that lie closer together; none: the seeds of each arm."""
+    from_layer: int = Field(1, ge=0)
+    """At this layer and at every one above it."""
+
+    def quantities_at(self) -> Iterator[tuple[KeyPath, Quantity]]:
+        yield (), Quantity(measure="run_distance", metric=self.metric)
+
+
+Effect = Annotated[
+    Difference | Trend | Shape | Share | TwoByTwo | Optimum | Crossing | Apart, Field(discriminator="kind")
+]
+
+EFFECT: TypeAdapter[Effect] = TypeAdapter(Effect)
+"""Checks one that stands alone."""

@@ -1,0 +1,227 @@
+"""What an experiment spec may say: its question, its arms, its seeds.
+
+A spec writes only what it decides. Its sections stay here as they were written. `ablations.spec.grid` lays arms
+over them; `lightning_modules.config` says what they may hold and fills in what they leave out.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+
+from ablations.catalogue import Measure
+from ablations.spec.problems import KeyPath
+from ablations.tasks.settings import beside_others
+from ablations.wording import listed, refuse_repeated, shown
+from lightning_modules.config import RunSettings, Settings
+
+SECTIONS = ("data", "encoder", "objective", "training")
+"""The parts of a run that a spec writes. What is left, the seed, is a replicate and no setting."""
+
+LONGEST_NAME = 200
+"""Characters. File systems stop at 255 bytes, and a run's folder adds its seed and its identity."""
+
+
+# Names -----------------------------------------------------------------------------------------------
+
+
+def _folder_name(name: str, pattern: str, characters: str) -> str:
+    if re.fullmatch(pattern, name) and len(name) <= LONGEST_NAME:
+        return name
+    raise ValueError(
+        f"must consist of {characters} and start with a letter or a digit ({LONGEST_NAME} characters at most), "
+        f"because it names a folder, but is {shown(name)}"
+    )
+
+
+def _small_name(name: str) -> str:
+    return _folder_name(name, "[a-z0-9][a-z0-9._-]*", "lower-case letters, digits and ._-")
+
+
+def _arm_name(name: str) -> str:
+    return _folder_name(name, "[A-Za-z0-9][A-Za-z0-9._+=,-]*", "letters, digits and ._+=,-")
+
+
+def _experiment_name(name: str) -> str:
+    if name in ("runs", "tokens"):
+        raise ValueError(f"must not be {name}: beside the experiments, a folder of this name holds all {name}")
+    return name
+
+
+SmallName = Annotated[
+    str, AfterValidator(_small_name), Field(json_schema_extra={"pattern": "^[a-z0-9][a-z0-9._-]*$"})
+]
+ArmName = Annotated[
+    str, AfterValidator(_arm_name), Field(json_schema_extra={"pattern": "^[A-Za-z0-9][A-Za-z0-9._+=,-]*$"})
+]
+"""Has the characters of generated names too, as in ``mlm,ratio=0.4,norm=pre``."""
+
+
+# Lists -----------------------------------------------------------------------------------------------
+
+
+def _each_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    refuse_repeated(values)
+    return values
+
+
+def each_kind_once(measures: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The measures, if no kind is there twice: their rows could not be told apart."""
+    refuse_repeated(measure.kind for measure in measures)
+    return measures
+
+
+def _fair_baselines(measures: tuple[Any, ...]) -> tuple[Any, ...]:
+    if (unlike := beside_others(measures)) is not None:
+        kind, task = unlike
+        raise ValueError(
+            f"must take the same examples of {task} for baselines as for {kind}, beside which they stand; give "
+            f"both the same effort and examples, or let baselines name other tasks"
+        )
+    return measures
+
+
+def _same_length(lists: dict[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
+    if len({len(values) for values in lists.values()}) > 1:
+        lengths = listed([f"{path} has {len(values)}" for path, values in lists.items()], "and")
+        raise ValueError(f"must pair lists of one length, but {lengths}")
+    return lists
+
+
+def _storable(seed: int) -> int:
+    if seed >= 2**63:
+        raise ValueError(f"must fit into 64 bits, as tables store it, but is {seed}")
+    return seed
+
+
+_LISTED = Field(strict=False)
+"""For a tuple that is written as a list; strict pydantic would take nothing but a tuple."""
+_DISTINCT = Field(strict=False, json_schema_extra={"uniqueItems": True})
+_SOME = Field(min_length=1)
+
+Seed = Annotated[int, Field(ge=0), AfterValidator(_storable)]
+AxisValues = Annotated[tuple[Any, ...], _SOME, _DISTINCT, AfterValidator(_each_once)]
+PairedValues = Annotated[tuple[Any, ...], _SOME, _LISTED]
+Section = dict[str, Any]
+"""A section, or the part of it that was written."""
+
+
+# The spec --------------------------------------------------------------------------------------------
+
+
+class Sections(Settings):
+    """The four parts of a run, each written whole, in part or not at all. Base class of what writes them."""
+
+    data: Section = Field(default_factory=dict)
+    """The text: built in, local files or the hub."""
+    encoder: Section = Field(default_factory=dict)
+    """Shape of the encoder that all objectives share."""
+    objective: Section = Field(default_factory=dict)
+    """What the encoder is trained to do."""
+    training: Section = Field(default_factory=dict)
+    """How long, how large the steps, and which optimiser."""
+
+    def written(self) -> dict[str, Section]:
+        """The sections that were written, by name."""
+        return {name: getattr(self, name) for name in SECTIONS if name in self.model_fields_set}
+
+
+class Overrides(Sections):
+    """What an arm changes; `{}` is the arm that the spec's own sections describe."""
+
+
+class Grid(Settings):
+    """Arms that are generated: `base` with each combination of values."""
+
+    base: str
+    """Name of the arm to vary."""
+    axes: dict[str, AxisValues] = Field(default_factory=dict)
+    """Setting to values, as in `objective.masking.ratio: [0.15, 0.4]`; every combination is an arm."""
+    zip: Annotated[dict[str, PairedValues], AfterValidator(_same_length)] = Field(default_factory=dict)
+    """Settings that change together: lists of one length, paired entry by entry."""
+    exclude: Annotated[tuple[Section, ...], _LISTED] = ()
+    """Combinations to leave out: each entry names some of the settings and a value of each."""
+
+
+class Experiment(Sections):
+    """An experiment: a question, the arms that are compared, and the seeds that repeat each of them."""
+
+    name: Annotated[
+        SmallName, AfterValidator(_experiment_name), Field(json_schema_extra={"not": {"enum": ["runs", "tokens"]}})
+    ]
+    """Names the folder of the results: lower-case letters, digits, dots, underscores and hyphens."""
+    version: Literal[1]
+    """The format of this file, always 1."""
+    question: str = ""
+    """What the comparison is to find out, in one sentence."""
+    arms: Annotated[dict[ArmName, Overrides], _SOME]
+    """The settings under comparison, by name; each says how it differs from the spec's own sections."""
+    grid: Grid | None = None
+    """Further arms, generated from one of them."""
+    seeds: Annotated[tuple[Seed, ...], _SOME, _DISTINCT, AfterValidator(_each_once)]
+    """The replicates of every arm; never a factor."""
+    match: Literal["steps", "predictions", "flops"] = "steps"
+    """What is equal in all arms: the steps of training; or what the first arm makes in its steps of predicted
+    tokens or of operations, to which the steps of the others are set."""
+    measures: Annotated[
+        tuple[Measure, ...], _DISTINCT, AfterValidator(each_kind_once), AfterValidator(_fair_baselines)
+    ] = ()
+    """What is computed from the checkpoints: names, or mappings with a kind and its settings."""
+    claims: Annotated[tuple[SmallName, ...], _DISTINCT, AfterValidator(_each_once)] = ()
+    """Files in `claims/` beside the specs, without their ending: what is expected to come out."""
+
+
+# What a spec comes to --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One setting under comparison, defaults not yet filled in."""
+
+    name: str
+    sections: Mapping[str, Any]
+    """All that is written for it: the spec's own sections and what was laid over them."""
+    origins: tuple[Mapping[KeyPath, KeyPath], ...]
+    """Where in the spec each setting was written, a mapping for every layer, the uppermost first."""
+
+    def changed(self, name: str, changes: Mapping[str, Any], origin: Mapping[KeyPath, KeyPath]) -> "Arm":
+        """An arm that differs from this one by ``changes``, which were written at ``origin``.
+
+        Mappings merge, and anything else is replaced. A mapping whose ``kind`` changes is replaced whole: what
+        was said of masking says nothing about translation.
+        """
+        return Arm(name, _merged(self.sections, changes), (origin, *self.origins))
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        old = below.get(key)
+        if isinstance(old, dict) and isinstance(value, dict) and _same_kind(old, value):
+            value = _merged(old, value)
+        merged[key] = value
+    return merged
+
+
+def _same_kind(below: dict[str, Any], above: dict[str, Any]) -> bool:
+    return "kind" not in below or "kind" not in above or below["kind"] == above["kind"]
+
+
+def nodes(value: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
+    """The path of everything below ``value``, level by level of each branch; not that of ``value`` itself."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield (*path, key)
+        yield from nodes(inner, (*path, key))
+
+
+@dataclass(frozen=True)
+class Run:
+    """An arm and a seed: what is trained."""
+
+    arm: str
+    seed: int
+    settings: RunSettings
+    """Everything that decides what it computes, the seed included."""

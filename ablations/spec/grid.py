@@ -1,0 +1,305 @@
+"""From a spec to its runs: arms laid over the spec's own sections, generated arms, arms x seeds.
+
+What is merged is what was *written*, before any default is filled in. So a default that follows another setting
+(``intermediate_size`` follows ``hidden_size``) still follows it where an arm changes that setting.
+
+The arms that a grid generates: its base with each combination of values, named after what is varied.
+
+Every generated arm is named after all that the grid varies, even where a value is the base's own. Such an arm has
+the settings of the base under another name, which costs nothing: equal settings are one run.
+"""
+
+import collections
+import itertools
+import json
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from ablations.errors import SpecError
+from ablations.spec.experiment import LONGEST_NAME, SECTIONS, Arm, Experiment, Grid, Run, nodes
+from ablations.spec.messages import about, faults
+from ablations.spec.problems import Fault, KeyPath
+from ablations.wording import guess, identity, listed, number, shown
+from lightning_modules.config import RunSettings, contradictions
+
+MOST_ARMS = 10_000
+"""A grid beyond this was not meant: at a minute an arm and one seed, it is a week of work."""
+
+Combination = dict[str, tuple[Any, KeyPath]]
+"""The value of each varied setting, by dotted path, and where in the spec that value was written."""
+
+
+def generated(
+    grid: Grid, base: Arm, *, settings: Collection[str] | None, taken: Collection[str]
+) -> tuple[list[Arm], list[Fault]]:
+    """The grid's arms, the first axis slowest, and all that is wrong with the grid, in paths of the spec.
+
+    Args:
+        settings: dotted paths that `base` has in its resolved form; None where it cannot be resolved.
+        taken: names of the written arms.
+    """
+    wrong = _path_faults(grid, base.name, settings)
+    unusable = {fault.path[2] for fault in wrong}
+    axes = {path: values for path, values in grid.axes.items() if path not in unusable}
+    paired = {path: values for path, values in grid.zip.items() if path not in unusable}
+    sizes = [len(values) for values in (*axes.values(), *list(paired.values())[:1])]
+    if not sizes:
+        return [], wrong or [Fault(("grid",), "grid must have axes or zip, or it generates no arm", "key")]
+    if math.prod(sizes) > MOST_ARMS:
+        sentence = f"grid generates {' x '.join(map(str, sizes))} arms; more than {MOST_ARMS} cannot be meant"
+        return [], [*wrong, Fault(("grid",), sentence, "key")]
+    combinations = list(_combinations(axes, paired))
+    if not wrong:
+        combinations, wrong = _without_excluded(grid, combinations)
+    arms = [_arm(base, combination) for combination in combinations]
+    return arms, wrong + _name_faults(arms, taken)
+
+
+def _path_faults(grid: Grid, base: str, settings: Collection[str] | None) -> list[Fault]:
+    found: list[Fault] = []
+    earlier: list[str] = []
+    for source, path in [*(("axes", path) for path in grid.axes), *(("zip", path) for path in grid.zip)]:
+        around = next((other for other in earlier if f"{path}.".startswith(f"{other}.")), None)
+        within = next((other for other in earlier if f"{other}.".startswith(f"{path}.")), None)
+        sentence = None
+        if overlapping := around or within:
+            sentence = f"{path} overlaps with {overlapping}, which the grid varies already; vary one of them"
+        elif path in ("seed", "seeds"):
+            sentence = "seeds are replicates and cannot be varied; list them under seeds"
+        elif settings is not None and path not in settings:
+            sentence = f"{path} is no setting of {base}{guess(path, settings)}"
+        if sentence:
+            found.append(Fault(("grid", source, path), sentence, "key"))
+        earlier.append(path)
+    return found
+
+
+def _combinations(axes: dict[str, tuple[Any, ...]], paired: dict[str, tuple[Any, ...]]) -> Iterator[Combination]:
+    factors: list[list[Combination]] = [
+        [{path: (value, ("grid", "axes", path, index))} for index, value in enumerate(values)]
+        for path, values in axes.items()
+    ]
+    if paired:
+        length = len(next(iter(paired.values())))
+        factors.append(
+            [
+                {path: (values[index], ("grid", "zip", path, index)) for path, values in paired.items()}
+                for index in range(length)
+            ]
+        )
+    for choices in itertools.product(*factors):
+        yield {path: choice for chosen in choices for path, choice in chosen.items()}
+
+
+def _without_excluded(grid: Grid, combinations: list[Combination]) -> tuple[list[Combination], list[Fault]]:
+    """The combinations that are left, and what is wrong with the entries of `exclude`."""
+    found: list[Fault] = []
+    left = combinations
+    for position, entry in enumerate(grid.exclude):
+        place: KeyPath = ("grid", "exclude", position)
+        wrong = _entry_faults(entry, {**grid.axes, **grid.zip}, place)
+        if not wrong and not any(_matches(entry, combination) for combination in combinations):
+            sentence = "an entry of grid.exclude matches nothing, since grid.zip never pairs these values"
+            wrong = [Fault(place, sentence)]
+        if not wrong:
+            left = [combination for combination in left if not _matches(entry, combination)]
+        found += wrong
+    if not left:
+        found.append(Fault(("grid", "exclude"), "grid.exclude leaves no combination", "key"))
+    return left, found
+
+
+def _matches(entry: dict[str, Any], combination: Combination) -> bool:
+    return all(identity(combination[path][0]) == identity(value) for path, value in entry.items())
+
+
+def _entry_faults(entry: dict[str, Any], varied: dict[str, tuple[Any, ...]], place: KeyPath) -> list[Fault]:
+    if not entry:
+        return [Fault(place, "an entry of grid.exclude is empty, which would leave out every combination")]
+    found = []
+    for path, value in entry.items():
+        if path not in varied:
+            hint = guess(path, varied) or f"; it varies {listed(list(varied), 'and')}"
+            found.append(Fault((*place, path), f"the grid does not vary {path}{hint}", "key"))
+        elif identity(value) not in map(identity, varied[path]):
+            some = [number(other) if isinstance(other, float) else shown(other) for other in varied[path][:9]]
+            rest = ["others"] * (len(varied[path]) > len(some))
+            sentence = f"the grid never makes {path} {shown(value)}, only {listed([*some, *rest], 'and')}"
+            found.append(Fault((*place, path), sentence))
+    return found
+
+
+def _arm(base: Arm, combination: Combination) -> Arm:
+    labels = _labels(list(combination))
+    changes: dict[str, Any] = {}
+    origin: dict[KeyPath, KeyPath] = {}
+    for path, (value, place) in combination.items():
+        *above, last = path.split(".")
+        section = changes
+        for key in above:
+            section = section.setdefault(key, {})
+        section[last] = value
+        for length in range(1, len(above) + 1):
+            origin.setdefault(tuple(above[:length]), place[:-1])
+        for inner in [(), *nodes(value)]:
+            origin[(*above, last, *inner)] = (*place, *inner)
+    parts = [f"{labels[path]}={_value_name(value)}" for path, (value, _) in combination.items()]
+    return base.changed(",".join([base.name, *parts]), changes, origin)
+
+
+def _labels(paths: list[str]) -> dict[str, str]:
+    """The shortest end of each path that no other path ends with."""
+    labels = {}
+    for path in paths:
+        keys = path.split(".")
+        ends = [".".join(keys[start:]) for start in reversed(range(len(keys)))]
+        others = [f".{other}" for other in paths if other != path]
+        labels[path] = next(end for end in ends if not any(other.endswith(f".{end}") for other in others))
+    return labels
+
+
+def _value_name(value: Any) -> str:
+    """A value in the characters that an arm's name may have."""
+    if isinstance(value, bool) or value is None:
+        return json.dumps(value)
+    if isinstance(value, int | float):
+        return number(value)
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", text).strip("-") or "none"
+
+
+def _name_faults(arms: list[Arm], taken: Collection[str]) -> list[Fault]:
+    names = collections.Counter(arm.name for arm in arms)
+    longest = max(names, key=len, default="")
+    sentences = [f"grid generates an arm {name}, but arms has one of this name" for name in names if name in taken]
+    sentences += [
+        f"grid generates {count} arms called {name}; write them under arms, each with a name of its own"
+        for name, count in names.items()
+        if count > 1
+    ]
+    if len(longest) > LONGEST_NAME:
+        sentences.append(
+            f"grid generates names of up to {len(longest)} characters, but a folder's name has {LONGEST_NAME} "
+            f"at most; vary less at once, or write such arms under arms"
+        )
+    return [Fault(("grid",), sentence, "key") for sentence in sentences]
+
+
+def runs(experiment: Experiment) -> tuple[Run, ...]:
+    """Every run: written arms in the order of the file, then generated ones, each with all seeds in turn.
+
+    Raises:
+        SpecError: what is written makes no runs; never for an experiment that `load.load` returned.
+    """
+    return tuple(
+        Run(arm, seed, settings.model_copy(update={"seed": seed}))
+        for arm, settings in _settings(experiment).items()
+        for seed in experiment.seeds
+    )
+
+
+def resolved(experiment: Experiment) -> dict[str, Any]:
+    """The experiment as JSON can hold it, every default written out and every arm's sections in full.
+
+    Raises:
+        SpecError: as `runs` does.
+    """
+    written = experiment.model_dump(mode="json", exclude={*SECTIONS, "arms", "grid"})
+    arms = {
+        name: settings.model_dump(mode="json", exclude={"seed"})
+        for name, settings in _settings(experiment).items()
+    }
+    return {**written, "arms": arms}
+
+
+def shared(sections: Mapping[str, Any]) -> Arm:
+    """What a spec writes for every arm."""
+    return Arm("", sections, ({path: path for path in nodes(sections)},))
+
+
+def sections(written: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a spec or an arm writes of the settings of a run."""
+    return {name: written[name] for name in SECTIONS if name in written}
+
+
+def written_arms(content: Mapping[str, Any]) -> tuple[list[Arm], list[Fault]]:
+    """Return the arms of a spec of which other parts may be wrong, and what is wrong with its grid (`expand`)."""
+    written = content.get("arms")
+    overrides = {
+        name: sections(own)
+        for name, own in (written if isinstance(written, dict) else {}).items()
+        if isinstance(own, dict)
+    }
+    try:
+        grid = Grid.model_validate(content.get("grid"))
+    except ValidationError:  # there is none, or the spec's own faults say what is wrong with it
+        grid = None
+    return expand(shared(sections(content)), overrides, grid)
+
+
+def arm_names(content: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Return the names of a spec's arms; None where they cannot be told, as its arms or its grid are wrong."""
+    written, grid = content.get("arms"), content.get("grid")
+    arms, wrong = written_arms(content)
+    if not isinstance(written, dict) or wrong:
+        return None
+    generated = [arm.name for arm in arms if arm.name not in written]
+    return None if grid is not None and not generated else (*written, *generated)
+
+
+def expand(
+    common: Arm, overrides: Mapping[str, Mapping[str, Any]], grid: Grid | None
+) -> tuple[list[Arm], list[Fault]]:
+    """Written arms, then generated ones, and what is wrong with the grid, in paths of the spec.
+
+    Args:
+        common: what is written for every arm.
+        overrides: what each arm writes for itself.
+    """
+    arms = [
+        common.changed(name, own, {path: ("arms", name, *path) for path in nodes(own)})
+        for name, own in overrides.items()
+    ]
+    if grid is None:
+        return arms, []
+    base = next((arm for arm in arms if arm.name == grid.base), None)
+    if base is None:
+        sentence = f"grid.base must be the name of an arm, but is {shown(grid.base)}{guess(grid.base, overrides)}"
+        return arms, [Fault(("grid", "base"), sentence)]
+    more, wrong = generated(grid, base, settings=_setting_paths(base), taken=overrides)
+    return [*arms, *more], wrong
+
+
+def arm_faults(arm: Arm) -> list[Fault]:
+    """What keeps an arm from being run, in paths of its settings."""
+    try:
+        settings = _complete(arm)
+    except ValidationError as error:
+        return faults(error, RunSettings)
+    return [Fault(path, about(".".join(path), sentence), "several") for path, sentence in contradictions(settings)]
+
+
+def _complete(arm: Arm) -> RunSettings:
+    """An arm's settings with every default filled in, for seed 0."""
+    return RunSettings.model_validate({**arm.sections, "seed": 0})
+
+
+def _setting_paths(arm: Arm) -> list[str] | None:
+    try:
+        settings = _complete(arm)
+    except ValidationError:
+        return None
+    return [".".join(map(str, path)) for path in nodes(settings.model_dump(exclude={"seed"}))]
+
+
+def _settings(experiment: Experiment) -> dict[str, RunSettings]:
+    overrides = {name: arm.written() for name, arm in experiment.arms.items()}
+    arms, wrong = expand(shared(experiment.written()), overrides, experiment.grid)
+    wrong += [fault for arm in arms for fault in arm_faults(arm)]
+    if wrong:
+        raise SpecError("\n".join(f"{experiment.name}: {sentence}" for _, sentence, _ in wrong))
+    return {arm.name: _complete(arm) for arm in arms}

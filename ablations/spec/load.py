@@ -1,0 +1,216 @@
+"""A spec file, checked: an Experiment, or every problem of the file at once, each with its line and column.
+
+A problem points at what a person would change: at a misspelt key, at a wrong value, at the parent of what is
+missing, and at the arm where an arm makes impossible what is fine without it.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from ablations.catalogue import lacks_labels, suits
+from ablations.errors import AblationsError, SpecError
+from ablations.spec import claims as claims_file
+from ablations.spec import yamlfile
+from ablations.spec.experiment import SECTIONS, Arm, Experiment, Run
+from ablations.spec.grid import arm_faults, expand, runs, sections, shared, written_arms
+from ablations.spec.matching import unmatched
+from ablations.spec.messages import faults
+from ablations.spec.problems import Fault, KeyPath, Problem, SpecProblems
+from ablations.tasks.datasets import TASKS
+from ablations.tasks.settings import TaskSettings
+from ablations.wording import guess, listed, shown
+
+
+def load(path: Path, *, claims: Literal["checked", "unread"] = "checked") -> Experiment:
+    """The experiment that a spec file describes; nothing about it is left to check, nor about its claims.
+
+    Args:
+        claims: `unread` leaves the files of claims alone that the spec names, as these may be still to be written.
+
+    Raises:
+        SpecProblems: anything is wrong with the file or with a file of claims that it names. Its `problems` are
+            all of them, in the order of the files.
+    """
+    document = yamlfile.read(path)
+    found = list(_arm_faults(document.content))
+    try:
+        experiment = Experiment.model_validate(document.content)
+    except ValidationError as error:
+        found += [fault for fault in faults(error, Experiment) if not _is_about_section(fault)]
+        experiment = None
+    if experiment is not None and not found:
+        resolved = runs(experiment)
+        objectives = {run.arm: run.settings.objective for run in resolved if run.settings.training.max_steps}
+        if why := unmatched(experiment.match, objectives):
+            found.append(Fault(("match",), why, "value"))
+        found += _tasks_of_other_text(experiment, resolved)
+        found += _labels_of_other_text(experiment, resolved)
+    problems = {
+        *document.problems,
+        *(claims_file.problems(document, spec=path) if claims == "checked" else ()),
+        *(_problem(document, fault) for fault in found if not document.refused(fault.path)),
+    }
+    if problems or experiment is None:
+        raise SpecProblems(tuple(sorted(problems)))
+    return experiment
+
+
+def located(error: AblationsError, spec: Path, arm: str, *, measure: str | None = None) -> SpecError:
+    """The same error as a line that begins with the place in the spec of what it is about.
+
+    That is the first setting that its sentence names, or what is written nearest to it, or the arm.
+
+    Args:
+        measure: the kind of the measure that it is about.
+    """
+    document = yamlfile.read(spec)
+    place = _place(document, str(error), arm, measure)
+    about = f"arm {arm}: " + (f"measure {measure}: " if measure else "")
+    return SpecError(str(document.problem(place, about + str(error), at="value")))
+
+
+def unfit_files(spec: Path, said: Iterable[tuple[str, str | None, str]]) -> SpecProblems:
+    """Sentences about files that a spec names, as problems of the spec: each once, whatever arms share it.
+
+    Args:
+        said: arm, the kind of the measure that it is about or None, sentence.
+    """
+    document, found = yamlfile.read(spec), dict[tuple[KeyPath, str], Problem]()
+    for arm, measure, sentence in said:
+        place = _place(document, sentence, arm, measure)
+        about = (
+            f"arm {arm}: " if place[:1] in (("arms",), ("grid",)) else f"measure {measure}: " if measure else ""
+        )
+        found.setdefault((place, sentence), document.problem(place, about + sentence, at="value"))
+    return SpecProblems(tuple(sorted(found.values())))
+
+
+def _place(document: yamlfile.Document, sentence: str, arm: str, measure: str | None) -> KeyPath:
+    """Where an arm wrote the first setting that a sentence names, or what is nearest to it; else the arm "
+    "itself."""
+    if measure is not None:
+        kinds = [one if isinstance(one, str) else one["kind"] for one in document.content["measures"]]
+        return ("measures", kinds.index(measure))
+    place: KeyPath | None = None
+    if named := re.search(rf"\b(?:{'|'.join(SECTIONS)})(?:\.\w+)+", sentence):
+        fault = Fault(tuple(named[0].split(".")), "")
+        place = next((_origin(fault, one) for one in _arms(document.content) if one.name == arm), None)
+    return place or ("arms", arm)
+
+
+def _arms(content: dict[str, Any]) -> list[Arm]:
+    """The arms of a spec in which nothing is wrong."""
+    experiment = Experiment.model_validate(content)
+    overrides = {name: arm.written() for name, arm in experiment.arms.items()}
+    return expand(shared(experiment.written()), overrides, experiment.grid)[0]
+
+
+def _problem(document: yamlfile.Document, fault: Fault) -> Problem:
+    at_key = fault.about in ("key", "missing")
+    return document.problem(fault.path, fault.sentence, at="key" if at_key else "value")
+
+
+def _is_about_section(fault: Fault) -> bool:
+    """Whether a fault is about the type of a section, of which the settings of a run have more to say."""
+    in_arm = len(fault.path) == 3 and fault.path[0] == "arms"
+    return fault.about == "value" and fault.path[-1] in SECTIONS and (in_arm or len(fault.path) == 1)
+
+
+def _arm_faults(content: dict[str, Any]) -> Iterator[Fault]:
+    """Faults of sections, arms and grid as far as these can be read, in paths of the spec, each once."""
+    common = shared(sections(content))
+    written = content.get("arms")
+    named = written if isinstance(written, dict) else {}
+    arms, found = written_arms(content)
+    yield from found
+    if not found:  # else arms are missing that a measure may name
+        yield from _unknown_arms(content.get("measures"), [arm.name for arm in arms])
+    # Above all arms a section may leave out or contradict what every arm then says; no more than that.
+    yield from (fault for fault in arm_faults(common) if fault.about in ("key", "value"))
+    changed = {name for arm in arms for name in arm.sections}
+    said: set[tuple[KeyPath, str]] = set()
+    for arm in arms:
+        for fault in arm_faults(arm):
+            place = _origin(fault, arm)
+            if place is None and arm.name not in named:
+                continue  # it is missing in the base as well
+            if place is None:
+                place = ("arms", arm.name) if fault.path[0] in changed else fault.path
+            if (place, fault.sentence) not in said:
+                said.add((place, fault.sentence))
+                in_arm = place[0] in ("arms", "grid") and fault.about in ("missing", "several")
+                yield Fault(place, (f"arm {arm.name}: " if in_arm else "") + fault.sentence, fault.about)
+
+
+def _unknown_arms(measures: Any, names: list[str]) -> Iterator[Fault]:
+    """Arms that a measure names and the spec does not have."""
+    for index, settings in enumerate(measures if isinstance(measures, list) else ()):
+        wanted = settings.get("arms") if isinstance(settings, dict) else None
+        for place, name in enumerate(wanted if isinstance(wanted, list) else ()):
+            if isinstance(name, str) and name not in names:
+                sentence = f"an entry of arms must be the name of an arm, but is {shown(name)}{guess(name, names)}"
+                yield Fault(("measures", index, "arms", place), sentence, "value")
+
+
+def _tasks_of_other_text(experiment: Experiment, resolved: Iterable[Run]) -> Iterator[Fault]:
+    """Tasks that a measure names and that are of the built-in language where an arm reads files, or of files."""
+    arms: dict[bool, list[str]] = {True: [], False: []}
+    for run in resolved:
+        arms[run.settings.data.kind == "language"].append(run.arm)
+    for index, settings in enumerate(experiment.measures):
+        if not isinstance(settings, TaskSettings):
+            continue
+        for place, name in enumerate(settings.tasks or ()):
+            own = TASKS[name].built_in
+            if arms[not own]:
+                of, text = ("the built-in language", "files") if own else ("files", "the built-in language")
+                fit = [task for task in TASKS if TASKS[task].built_in != own and settings.takes(TASKS[task])]
+                sentence = (
+                    f"an entry of tasks must suit the text of every arm, but {name} is of {of} and the text of "
+                    f"{arms[not own][0]} of {text}; take {listed(fit)}"
+                )
+                yield Fault(("measures", index, "tasks", place), sentence, "value")
+
+
+def _labels_of_other_text(experiment: Experiment, resolved: Iterable[Run]) -> Iterator[Fault]:
+    """Measures that name no treebank and ask for labels that the text of an arm does not have."""
+    for index, settings in enumerate(experiment.measures):
+        lacks = (
+            why
+            for run in resolved
+            if suits(settings, run.settings) and (why := lacks_labels(settings, run.settings.data))
+        )
+        if (why := next(lacks, None)) is not None:
+            yield Fault(("measures", index), why, "value")
+
+
+def _origin(fault: Fault, arm: Arm) -> KeyPath | None:
+    """Where in the spec a fault of an arm's settings is best mended; None if no part of it was written.
+
+    That is where the setting itself was written or, in a layer above that, a setting that it does not fit; for
+    what is missing, the nearest thing around it that was written.
+    """
+    for layer in arm.origins:
+        if fault.path in layer:
+            return layer[fault.path]
+        if fault.about == "several":
+            for path, place in layer.items():
+                if _mentions(fault, path):
+                    return place
+    for length in range(len(fault.path) - 1, 0, -1):
+        around = fault.path[:length]
+        layers = [layer for layer in arm.origins if around in layer]
+        if layers:
+            chosen = next((layer for layer in layers if (*around, "kind") in layer), layers[-1])
+            return chosen[around]
+    return None
+
+
+def _mentions(fault: Fault, path: KeyPath) -> bool:
+    """Whether the sentence names a setting: in full, or shortly if it is a sibling of the one in question."""
+    names = [".".join(map(str, path))] + [str(path[-1])] * (path[:-1] == fault.path[:-1])
+    return any(re.search(rf"(?<![\w.]){re.escape(name)}(?!\w|\.\w)", fault.sentence) for name in names)

@@ -1,0 +1,329 @@
+"""Says in our own words what pydantic found: what is wrong, what was expected, what was probably meant.
+
+What a model expects at the place where pydantic found an error.
+"""
+
+import operator
+import re
+import types
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from ablations.spec.problems import Fault, KeyPath
+from ablations.wording import guess, listed, must_be, nearest, number, share, shown
+from lightning_modules.config import RunSettings
+
+BOUNDS = {"gt": "greater than", "ge": "at least", "lt": "less than", "le": "at most"}
+"""How a bound is spoken, by its name in the metadata of a field."""
+
+COMPARISONS = {"gt": operator.gt, "ge": operator.ge, "lt": operator.lt, "le": operator.le}
+"""What a bound asks of a number."""
+
+
+class Spot(NamedTuple):
+    """A place in the validated data."""
+
+    path: KeyPath
+    """Keys and positions, without the labels that pydantic adds for the members of a union."""
+    name: str
+    """The path as a sentence calls it."""
+    owner: type[BaseModel]
+    """The model that the last key on the way belongs to."""
+    annotation: Any
+    """What the value may be."""
+    metadata: tuple[Any, ...]
+    """What else is asked of it."""
+
+    @property
+    def key(self) -> str:
+        return str(self.path[-1])
+
+    @property
+    def kinds(self) -> list[str]:
+        """The tags of the union that the value belongs to; empty if it belongs to none."""
+        return [kind for model in models_in(self.annotation) if (kind := kind_of(model))]
+
+    @property
+    def words(self) -> list[str]:
+        """The words that the value may be, where it is to be one of a few."""
+        return [
+            str(word)
+            for member in _members(self.annotation)
+            if get_origin(member) is Literal
+            for word in get_args(member)
+        ]
+
+    @property
+    def range(self) -> str:
+        """Every bound of a number, as in ``greater than 0 and at most 1``."""
+        return " and ".join(f"{BOUNDS[name]} {number(bound)}" for name, bound in self._bounds)
+
+    def allows(self, value: float) -> bool:
+        """Whether a number lies within every bound."""
+        return all(COMPARISONS[name](value, bound) for name, bound in self._bounds)
+
+    @property
+    def is_share(self) -> bool:
+        """Whether the value is a number from 0 to 1."""
+        return [bound for _, bound in self._bounds] == [0, 1]
+
+    @property
+    def _bounds(self) -> list[tuple[str, float]]:
+        bounds = ((name, getattr(limit, name, None)) for limit in self.metadata for name in BOUNDS)
+        return [(name, bound) for name, bound in bounds if bound is not None]
+
+
+def spot_of(model: type[BaseModel], location: KeyPath, *, about: Literal["value", "key"]) -> Spot:
+    """The place that pydantic calls ``location`` when it validates ``model``: a value, or the key of one."""
+    path: list[str | int] = []
+    words: list[str] = []
+    owner: type[BaseModel] = model
+    annotation: Any = model
+    metadata: tuple[Any, ...] = ()
+    for step in location:
+        annotation = _bare(annotation)
+        models = models_in(annotation)
+        container = get_origin(annotation)
+        if annotation in models:
+            owner, field = annotation, annotation.model_fields.get(str(step))
+            annotation, metadata = (field.annotation, _flat(field.metadata)) if field else (Any, ())
+        elif models:  # the tag of a member; it names an entry of a list better than its position does
+            annotation = next(member for member in models if kind_of(member) == step)
+            words += [str(step)] * isinstance(path[-1], int)
+            continue
+        elif container in (dict, tuple):
+            annotation = get_args(annotation)[1 if container is dict else 0]
+            metadata = _metadata(annotation)
+        else:  # the label of a member of another union
+            continue
+        path.append(step)
+        words += [step] if isinstance(step, str) else []
+    name = ".".join(words)
+    if about == "key":
+        name = "a name in " + ".".join(words[:-1])
+    elif path and isinstance(path[-1], int):
+        name = "an entry of " + name
+    return Spot(tuple(path), name, owner, annotation, metadata)
+
+
+def key_paths(model: type[BaseModel], above: str = "") -> Iterator[str]:
+    """The dotted path of everything that can be set in ``model``, in every kind of a tagged union."""
+    for name, field in model.model_fields.items():
+        yield above + name
+        for member in models_in(field.annotation):
+            yield from key_paths(member, f"{above}{name}.")
+
+
+def kind_of(model: type[BaseModel]) -> str | None:
+    """The tag of a member of a tagged union; None for any other model."""
+    field = model.model_fields.get("kind")
+    return str(get_args(field.annotation)[0]) if field else None
+
+
+def models_in(annotation: Any) -> list[type[BaseModel]]:
+    """The models that a value may be: one, or the members of a tagged union."""
+    return [
+        member for member in _members(annotation) if isinstance(member, type) and issubclass(member, BaseModel)
+    ]
+
+
+def _members(annotation: Any) -> list[Any]:
+    bare = _bare(annotation)
+    return list(get_args(bare)) if get_origin(bare) in (Union, types.UnionType) else [bare]
+
+
+def _bare(annotation: Any) -> Any:
+    """An annotation without its metadata and without None."""
+    while get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    some = [member for member in get_args(annotation) if member is not types.NoneType]
+    is_optional = get_origin(annotation) in (Union, types.UnionType) and len(some) == 1
+    return _bare(some[0]) if is_optional else annotation
+
+
+def _metadata(annotation: Any) -> tuple[Any, ...]:
+    return _flat(get_args(annotation)[1:]) if get_origin(annotation) is Annotated else ()
+
+
+def _flat(metadata: Any) -> tuple[Any, ...]:
+    """Metadata with those of nested fields among them."""
+    return tuple(
+        inner for item in metadata for inner in (item.metadata if isinstance(item, FieldInfo) else [item])
+    )
+
+
+WANTED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "finite_number": "a finite number",
+    "dict_type": "a mapping of keys",
+    "model_type": "a mapping of keys",
+    "model_attributes_type": "a mapping of keys",
+    "tuple_type": "a list",
+}
+"""What pydantic's type errors ask for."""
+
+TOO_SMALL = ("greater_than", "greater_than_equal")
+TOO_LARGE = ("less_than", "less_than_equal")
+
+
+def faults(error: ValidationError, model: type[BaseModel]) -> list[Fault]:
+    """All that ``error`` says about values that ``model`` refused, one fault a place."""
+    # What may be one of several things fails once for each of them, all at one place.
+    found: dict[KeyPath, list[tuple[ErrorDetails, Spot]]] = {}
+    for details in error.errors(include_url=False):
+        location = details["loc"]
+        if _is_echo(details):
+            continue
+        if _is_about_name(details):
+            spot = spot_of(model, location[:-1], about="key")
+        else:
+            spot = spot_of(model, location, about="value")
+        found.setdefault(spot.path, []).append((details, spot))
+    misspelt = {
+        (*path[:-1], _meant(rivals[0][1]))
+        for path, rivals in found.items()
+        if rivals[0][0]["type"] == "extra_forbidden"
+    }
+    return [
+        _fault(*rivals[0], [details for details, _ in rivals])
+        for path, rivals in found.items()
+        if rivals[0][0]["type"] != "missing" or path not in misspelt
+    ]
+
+
+def about(name: str, sentence: str) -> str:
+    """A sentence with its subject: ``name``, unless it has one of its own."""
+    return f"{name} {sentence}" if sentence.startswith(("must ", "has ")) else sentence
+
+
+def _fault(details: ErrorDetails, spot: Spot, rivals: list[ErrorDetails]) -> Fault:
+    context = details.get("ctx", {})
+    match details["type"]:
+        case "extra_forbidden":
+            return Fault(spot.path, _unknown(spot), "key")
+        case "missing":
+            return Fault(spot.path, _missing(spot), "missing")
+        case "union_tag_not_found":
+            sentence = f"{spot.name} lacks its kind, which is {listed(spot.kinds)}"
+            return Fault((*spot.path, "kind"), sentence, "missing")
+        case "union_tag_invalid":
+            return Fault((*spot.path, "kind"), _unknown_kind(details["input"]["kind"], spot))
+        case "value_error":
+            sentence = about(spot.name, str(context["error"]))
+            return Fault(spot.path, sentence, "key" if _is_about_name(details) else "several")
+        case "sentence":
+            return Fault((*spot.path, *context["at"]), about(spot.name, context["sentence"]))
+        case "too_short" | "string_too_short":
+            return Fault(spot.path, f"{spot.name} must not be empty")
+    return Fault(spot.path, _mismatch(details["input"], spot, rivals))
+
+
+def _is_echo(details: ErrorDetails) -> bool:
+    """Whether an error only follows from others: a default that needs a wrong value, a list of wrong entries."""
+    return details["type"] == "default_factory_not_called" or (details["type"] == "too_short" and details["input"])
+
+
+def _is_about_name(details: ErrorDetails) -> bool:
+    """Whether pydantic refused a key of a dictionary, rather than an unknown key that is called so."""
+    return details["loc"][-1:] == ("[key]",) and details["type"] != "extra_forbidden"
+
+
+def _meant(spot: Spot) -> str | None:
+    return nearest(spot.key, list(spot.owner.model_fields))
+
+
+def _unknown(spot: Spot) -> str:
+    meant = [name for name in (_meant(spot), _elsewhere(spot.key)) if name not in (None, spot.name)]
+    if meant:
+        return f"{spot.name} is unknown; did you mean {listed(meant)}?"
+    kind = kind_of(spot.owner)
+    whole = (spot.name.rpartition(".")[0] or "this file") + (f" of kind {kind}" if kind else "")
+    return f"{spot.name} is unknown; {whole} takes {listed(list(spot.owner.model_fields), 'and')}"
+
+
+def _elsewhere(key: str) -> str | None:
+    """The path of the run's setting that has this name, unless a name as common says little."""
+    paths = (path for path in key_paths(RunSettings) if path.rpartition(".")[2] == key)
+    return None if key in ("kind", "seed", "name") else next(paths, None)
+
+
+def _missing(spot: Spot) -> str:
+    if spot.kinds:
+        return f"{spot.name} is missing; its kind is {listed(spot.kinds)}"
+    description = spot.owner.model_fields[spot.key].description or ""
+    promise = re.split(r"[.;:](?:\s|$)| \(", description, maxsplit=1)[0]
+    return f"{spot.name} is missing" + (f" ({promise[0].lower()}{promise[1:]})" if promise else "")
+
+
+def _unknown_kind(kind: Any, spot: Spot) -> str:
+    kinds = spot.kinds
+    return f"{spot.name} {must_be(kind, kinds, one=f'one of {len(kinds)} kinds', prefix='of kind ')}"
+
+
+def _mismatch(value: Any, spot: Spot, rivals: list[ErrorDetails]) -> str:
+    """``NAME must be THIS or THAT, but is VALUE; HINT``."""
+    found = {rival["type"] for rival in rivals}
+    if found == {"literal_error"}:
+        return f"{spot.name} {must_be(value, spot.words, one=f'one of {len(spot.words)} words')}"
+    noun = "the text " if isinstance(value, str) and "literal_error" not in found else ""
+    wanted = listed([_wanted(rival, spot) for rival in rivals])
+    return f"{spot.name} must be {wanted}, but is {noun}{shown(value)}{_hint(value, spot, found)}"
+
+
+def _wanted(details: ErrorDetails, spot: Spot) -> str:
+    if details["type"] == "literal_error":
+        return str(details["ctx"]["expected"]).replace("'", "")
+    if details["type"] in (*TOO_SMALL, *TOO_LARGE):
+        return spot.range
+    return WANTED.get(details["type"]) or details["msg"].removeprefix("Input should be ")
+
+
+def _hint(value: Any, spot: Spot, found: set[str]) -> str:
+    """What to write instead, where that is plain."""
+    if "literal_error" in found:
+        return guess(value, spot.words)
+    if found & {*TOO_SMALL}:
+        return "; raise it"
+    if found & {*TOO_LARGE}:
+        return f"; lower it{_as_share(value) if spot.is_share else ''}"
+    if found & {"int_type", "int_from_float", "float_type"}:
+        return _as_number(value, spot, whole="float_type" not in found)
+    if "string_type" in found and isinstance(value, int | float):
+        return "; put it in quotes"
+    if "tuple_type" in found and isinstance(value, str | int | float):
+        return f"; write [{value if isinstance(value, str) else shown(value)}]"
+    if "model_attributes_type" in found and isinstance(value, str) and (meant := nearest(value, spot.kinds)):
+        return f"; write {{kind: {meant}}}"
+    if found & {"model_type", "dict_type"} and value is None:
+        return "; write {} to change nothing"
+    return ""
+
+
+def _as_share(value: float) -> str:
+    """How a percentage is written, in case that it was meant."""
+    return f" ({number(value)}% is written {share(value)})" if 0 < value <= 100 else ""
+
+
+def _as_number(value: Any, spot: Spot, *, whole: bool) -> str:
+    """The number that quotes, underscores, an exponent or a sign of per cent hide; its range where it is out of
+    that, so that nobody writes what is refused next."""
+    percent = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?%", value) if isinstance(value, str) and not whole else None
+    try:
+        written = share(percent[1]) if percent else value
+        plain = float(written) if isinstance(written, str | float) else None
+    except ValueError:
+        plain = None
+    if plain is None or not abs(plain) < 1e15 or (whole and not plain.is_integer()):
+        return ""
+    if spot.allows(plain):
+        return f"; write {number(plain)}"
+    hint = _as_share(plain) if spot.is_share and not percent else ""
+    return f"; it must be {spot.range}{hint}"

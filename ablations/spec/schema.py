@@ -1,0 +1,52 @@
+"""JSON Schemas of spec files and files of claims (draft 2020-12), for editors that complete and check while one
+is written."""
+
+from typing import Any
+
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+
+from ablations.spec.claim import ClaimFile
+from ablations.spec.experiment import SECTIONS, Experiment, Overrides
+from lightning_modules.config import RunSettings
+
+
+def schema() -> dict[str, Any]:
+    """What a spec file may say, as one JSON Schema that refers to nothing outside itself.
+
+    Sections may be written in part, above all arms or in one of them, so nothing in a section is required here:
+    what the parts come to together is for `load.load` to check.
+    """
+    spec = Experiment.model_json_schema(schema_generator=_AsWritten)
+    run = RunSettings.model_json_schema(schema_generator=_AsWritten)
+    for settings in run["$defs"].values():
+        settings.pop("required", None)
+    for properties in (spec["properties"], spec["$defs"][Overrides.__name__]["properties"]):
+        for name in SECTIONS:
+            properties[name] = _part(run["properties"][name], description=properties[name]["description"])
+    spec["properties"]["arms"]["additionalProperties"] = False
+    return {"$schema": _AsWritten.schema_dialect, **spec, "$defs": {**spec["$defs"], **run["$defs"]}}
+
+
+def claims_schema() -> dict[str, Any]:
+    """What a file of claims may say; that a claim needs what its effects read is for `claims.load` to check."""
+    return {"$schema": _AsWritten.schema_dialect, **ClaimFile.model_json_schema(schema_generator=_AsWritten)}
+
+
+def _part(section: dict[str, Any], *, description: str) -> dict[str, Any]:
+    """A section of which anything may be left out, its kind too; so it may fit several kinds at once."""
+    kinds = section.get("oneOf") or [{"$ref": section["$ref"]}]
+    return {"description": description, "anyOf": kinds}
+
+
+class _AsWritten(GenerateJsonSchema):
+    """Adds the short forms that validators turn into the full ones before pydantic looks at them."""
+
+    def function_before_schema(self, schema: core_schema.BeforeValidatorFunctionSchema) -> JsonSchemaValue:
+        """A single file stands for a list with that file, a bare name for the measure of that kind."""
+        full = super().function_before_schema(schema)
+        if "items" in full:
+            return {"anyOf": [full["items"], full]}
+        if "discriminator" not in full:  # a validator that only words what is refused
+            return full
+        return {"anyOf": [{"enum": list(full["discriminator"]["mapping"])}, full]}

@@ -1,0 +1,1 @@
+"""Scores of the language model itself: minimal pairs, parsing, generation."""

@@ -1,0 +1,161 @@
+"""What masked LM loses by predicting hidden tokens as if they were independent of each other.
+
+Two neighbours x_i and x_i+1 are both hidden, and so are others. Masked LM gives the pair the probability
+p(x_i | shown) p(x_i+1 | shown). The chain rule, with the same model, gives it p(x_i | shown) p(x_i+1 | shown,
+x_i), the second factor from another look with x_i in its place; or the same from the other end. The difference of
+the logarithms, averaged over both ends, is
+
+    joint - chain =   1/2 log p(x_i+1 | shown) / p(x_i+1 | shown, x_i)
+                    + 1/2 log p(x_i | shown) / p(x_i | shown, x_i+1).
+
+If the model were the truth its mean would be minus the information between the neighbours given what is shown, so
+below zero. A model can come out above: it does where being shown a true neighbour makes its prediction worse. And
+nothing makes the loss grow with the ratio: what else is shown may tell what the neighbour tells, but it may also
+be what makes the neighbour telling.
+
+The pairs are the same at every ratio, and what is hidden at one ratio is hidden at every larger one, so that
+ratios are compared on equal ground. Each other token is hidden with the probability of the ratio, on its own: so
+it stands around a pair that a mask of single tokens has hidden, where it hides each with that probability. Hidden
+tokens are always shown as [MASK].
+
+Letters: B sentences of a batch, S all, T positions.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ablations.errors import MeasureError
+from ablations.measures.jackknife import sentence_blocks, standard_error
+from ablations.tasks.language_models.sentence_scores import LogProbabilities, masked_log_probabilities
+from ablations.tasks.settings import ConditionalIndependenceSettings
+from lightning_modules.data.token_store import Split
+from lightning_modules.objectives.objective import Objective
+from lightning_modules.randomness import derive, uniforms
+from lightning_modules.vocabulary import FIRST_WORD_ID, MASK, PAD
+
+SENTENCES_AT_ONCE = 64
+FEWEST = 20
+"""Sentences with a pair."""
+
+
+class NeighbourPairs(NamedTuple):
+    """Two neighbours in each of some sentences."""
+
+    sentence_S: NDArray[np.int64]
+    first_S: NDArray[np.int64]
+    """Place of the left one in its sentence."""
+
+
+class PairScores(NamedTuple):
+    """Log probability of pairs, in nats."""
+
+    joint: Tensor
+    """Both hidden."""
+    chain: Tensor
+    """One hidden, then the other shown; mean over both orders."""
+
+
+def independence_rows(
+    objective: Objective, split: Split, settings: ConditionalIndependenceSettings
+) -> Iterator[dict[str, Any]]:
+    """Rows `joint`, `chain` and `joint_minus_chain`, nats per pair, by ratio. The floor of the difference, 0, is
+    that of tokens that tell nothing about each other. Standard errors by blocks of sentences; n counts pairs.
+
+    Raises:
+        MeasureError: the objective does not predict hidden tokens, or too few sentences have two in a row.
+    """
+    model = masked_log_probabilities(objective, asks="conditional_independence")
+    pairs = neighbour_pairs(split, settings.sentences_wanted)
+    for ratio in settings.ratios:
+        joint_S, chain_S = scores(model, split, pairs, ratio=ratio, device=objective.device)
+        shared = {"group": f"ratio={ratio:g}", "unit": "nats", "n": len(joint_S)}
+        for metric, value_S, more in (
+            ("joint", joint_S, {}),
+            ("chain", chain_S, {}),
+            ("joint_minus_chain", joint_S - chain_S, {"floor": 0.0}),
+        ):
+            error = block_error(value_S)
+            yield {"metric": metric, "value": value_S.mean(), "standard_error": error} | shared | more
+
+
+def neighbour_pairs(split: Split, sentences: int) -> NeighbourPairs:
+    """Two neighbours, neither special nor unknown, of each of the first `sentences` sentences, each pair equally
+    likely; sentences without any are left out.
+
+    Raises:
+        MeasureError: fewer than twenty have one.
+    """
+    found = []
+    for i in range(min(sentences, len(split))):
+        is_text_T = split.sentence(i) >= FIRST_WORD_ID
+        places = np.flatnonzero(is_text_T[:-1] & is_text_T[1:])
+        if len(places):
+            uniform = uniforms(derive(0, "neighbours"), np.array([i]))[0]
+            found.append((i, int(places[int(uniform * len(places))])))
+    if len(found) < FEWEST:
+        raise MeasureError(
+            f"conditional_independence needs two known tokens in a row in at least {FEWEST} sentences, but finds "
+            f"them in {len(found)} of {min(sentences, len(split)):,}; give more text."
+        )
+    return NeighbourPairs(*np.array(found).T)
+
+
+def scores(
+    model: LogProbabilities, split: Split, pairs: NeighbourPairs, *, ratio: float, device: torch.device
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Joint and chain of each pair, with the other tokens hidden with this probability."""
+    joint_S, chain_S = np.empty((2, len(pairs.sentence_S)))
+    order = np.argsort(split.lengths[pairs.sentence_S], kind="stable")  # alike lengths together: little padding
+    for chosen in np.split(order, range(SENTENCES_AT_ONCE, len(order), SENTENCES_AT_ONCE)):
+        sentence_B = pairs.sentence_S[chosen]
+        rows = [torch.from_numpy(split.sentence(i).astype(np.int64)) for i in sentence_B.tolist()]
+        tokens_BT = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
+        place_T = np.arange(tokens_BT.shape[1])
+        uniform_BT = uniforms(derive(0, "surroundings"), sentence_B[:, None], place_T)
+        hidden_BT = (tokens_BT >= FIRST_WORD_ID) & torch.from_numpy(uniform_BT < ratio)
+        found = pair_scores(
+            model,
+            tokens_BT.to(device),
+            torch.from_numpy(pairs.first_S[chosen]).to(device),
+            hidden_BT=hidden_BT.to(device),
+        )
+        joint_S[chosen], chain_S[chosen] = (x.cpu().numpy() for x in found)
+    return joint_S, chain_S
+
+
+def pair_scores(model: LogProbabilities, tokens_BT: Tensor, first_B: Tensor, *, hidden_BT: Tensor) -> PairScores:
+    """Of the tokens at `first_B` and after them, in sight of all that is not hidden. Float64, shape B.
+
+    Args:
+        hidden_BT: which tokens are hidden besides the pair; of the pair it does not matter.
+    """
+    pair_B2 = torch.stack([first_B, first_B + 1], dim=1)
+    truth_B2 = tokens_BT.gather(1, pair_B2)
+    both_BT = tokens_BT.masked_fill(hidden_BT, MASK).scatter(1, pair_B2, MASK)
+
+    def log_truth(shown_BT: Tensor, sides: slice) -> Tensor:
+        log_BKV = model(shown_BT, pair_B2[:, sides])
+        return log_BKV.gather(2, truth_B2[:, sides, None])[..., 0].double()
+
+    alone_B2 = log_truth(both_BT, slice(0, 2))
+    told_B2 = torch.cat(
+        [
+            log_truth(both_BT.scatter(1, pair_B2[:, other], truth_B2[:, other]), side)
+            for side, other in ((slice(0, 1), slice(1, 2)), (slice(1, 2), slice(0, 1)))
+        ],
+        dim=1,
+    )
+    # x_i first and then x_i+1 told of it, or the other way round.
+    chains_B2 = alone_B2 + told_B2.flip(1)
+    return PairScores(joint=alone_B2.sum(1), chain=chains_B2.mean(1))
+
+
+def block_error(value_S: NDArray[np.float64]) -> float:
+    """Standard error of the mean, from blocks of neighbouring sentences."""
+    block_S = sentence_blocks(np.arange(len(value_S)))
+    return standard_error([value_S[block_S != block].mean() for block in np.unique(block_S)])

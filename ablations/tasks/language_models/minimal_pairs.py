@@ -1,0 +1,160 @@
+"""Minimal pairs: how often an objective takes the grammatical sentence to be more probable than its twin (BLiMP,
+Warstadt et al. 2020, https://arxiv.org/abs/1912.00582; Marvin & Linzen 2018, https://arxiv.org/abs/1808.09031).
+
+Scores are sums over the pieces of a sentence, as in BLiMP, and not divided by their number: a word that the
+vocabulary cuts into many pieces makes its sentence improbable, or, where they give each other away, probable. So
+what is known of grammar shows best in pairs that differ in whole words.
+
+Letters: N pairs, V vocabulary.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from ablations.errors import MeasureError
+from ablations.tasks.errors import share_error
+from ablations.tasks.examples import Examples
+from ablations.tasks.language_models.sentence_scores import Pieces, pieces_of, sentence_scores
+from ablations.tasks.settings import MinimalPairsSettings
+from lightning_modules.objectives.objective import Objective
+from lightning_modules.randomness import derive, uniforms
+from lightning_modules.vocabulary import FIRST_WORD_ID
+
+CHANCE = 0.5
+QUICK = 10
+"""With `effort: quick`, one pair of so many."""
+ROUNDING = 1e-6
+"""Scores are equal that differ by less than this share of their sizes: they are sums of numbers of 24 bits."""
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Word = tuple[int, ...]
+
+
+def minimal_pairs_rows(
+    objective: Objective,
+    examples: Examples,
+    tokenizer: Tokenizer,
+    settings: MinimalPairsSettings,
+    *,
+    max_length: int,
+    counts_V: Integers,
+) -> Iterator[dict[str, Any]]:
+    """Rows of one task as a whole, then of each of its fields, paradigms or cases; n counts pairs, all alike.
+
+    `accuracy` is by log probability or pseudo-log-likelihood, `accuracy_within_word` by the pseudo-log-likelihood
+    that hides the rest of a split word, `accuracy_left_to_right` by a mixture that reads as causal LM does (see
+    `sentence_scores`). Objectives without a probability of a sentence have none of them. `covered` is the share of
+    pairs without a piece that the training text lacks; `whole_words` that of pairs in which each word that differs
+    is one piece, and `accuracy_whole_words` is `accuracy` on these alone. Standard errors are those of a mean of
+    independent pairs.
+
+    Pairs of which a half is too long for the encoder are left out.
+
+    Args:
+        max_length: tokens of the longest sentence, START and END included.
+        counts_V: how often each id occurs in the training text.
+
+    Raises:
+        MeasureError: all pairs are too long.
+    """
+    chosen = sampled(examples, settings)
+    assert chosen.second is not None, "minimal pairs have two halves"
+    halves = pieces_of(chosen.first, tokenizer), pieces_of(chosen.second, tokenizer)
+    fits = _short_enough(*halves, max_length=max_length)
+    if not fits:
+        raise MeasureError(
+            f"minimal_pairs: {settings.task.name} has no pair of sentences with at most {max_length} tokens, "
+            f"START and END included; raise data.max_length, or leave the task out."
+        )
+    good, bad = ([half[i] for i in fits] for half in halves)
+    known_V = (counts_V > 0) & (np.arange(len(counts_V)) >= FIRST_WORD_ID)
+    covered_N = np.array([known_V[np.r_[a.ids_P, b.ids_P]].all() for a, b in zip(good, bad, strict=True)])
+    whole_N = np.array([differ_in_whole_words(a, b) for a, b in zip(good, bad, strict=True)])
+    right = outcomes(objective, good, bad)
+    for group, index in _groups(settings, chosen.take(fits)).items():
+        for metric, right_N in right.items():
+            yield {"metric": metric, "group": group} | _accuracy(right_N[index])
+        whole = index[whole_N[index]]
+        if right and len(whole):
+            yield {"metric": "accuracy_whole_words", "group": group} | _accuracy(right["accuracy"][whole])
+        for metric, holds_N in (("covered", covered_N), ("whole_words", whole_N)):
+            share = float(holds_N[index].mean())
+            yield {"metric": metric, "group": group, "value": share, "unit": "", "n": len(index)}
+
+
+def sampled(examples: Examples, settings: MinimalPairsSettings) -> Examples:
+    """So many pairs of each paradigm or case as the settings want, at random, in their order; a larger sample
+    contains the smaller ones."""
+    assert examples.groups is not None, "minimal pairs have groups"
+    kind_N = np.array([group[-1] for group in examples.groups])
+    kept = list[Integers]()
+    for kind in np.unique(kind_N).tolist():
+        of_kind = np.flatnonzero(kind_N == kind)
+        count = settings.pairs or (-(-len(of_kind) // QUICK) if settings.effort == "quick" else len(of_kind))
+        draw_N = uniforms(derive(0, "minimal pairs", kind), np.arange(len(of_kind)))
+        order = np.argsort(draw_N, kind="stable")
+        kept.append(of_kind[order[:count]])
+    return examples.take(np.sort(np.concatenate(kept)))
+
+
+def outcomes(objective: Objective, good: Sequence[Pieces], bad: Sequence[Pieces]) -> dict[str, Floats]:
+    """By metric, what each pair counts (see `compared`); nothing for an objective without a probability of a
+    sentence."""
+    scores = sentence_scores(objective, [*good, *bad])
+    if scores is None:
+        return {}
+    named = {
+        "accuracy": scores.main,
+        "accuracy_within_word": scores.within_word,
+        "accuracy_left_to_right": scores.left_to_right,
+    }
+    N = len(good)
+    return {metric: compared(score[:N], score[N:]) for metric, score in named.items() if score is not None}
+
+
+def compared(good_N: Floats, bad_N: Floats) -> Floats:
+    """1 where the first score is the higher one, 0 where it is the lower one, half where the two are equal up to
+    rounding."""
+    equal_N = np.abs(good_N - bad_N) <= ROUNDING * (np.abs(good_N) + np.abs(bad_N))
+    return np.where(equal_N, 0.5, good_N > bad_N)
+
+
+def differ_in_whole_words(good: Pieces, bad: Pieces) -> bool:
+    """Whether each word that differs is one piece. Words differ that are left once both sentences have lost the
+    words with which both begin, and then those with which both end."""
+    a, b = _words(good), _words(bad)
+    shorter = min(len(a), len(b))
+    begin = next((i for i in range(shorter) if a[i] != b[i]), shorter)
+    end = next((i for i in range(shorter - begin) if a[-1 - i] != b[-1 - i]), shorter - begin)
+    return all(len(word) <= 1 for word in a[begin : len(a) - end] + b[begin : len(b) - end])
+
+
+def _words(pieces: Pieces) -> list[Word]:
+    starts = np.flatnonzero(np.diff(pieces.word_P)) + 1
+    return [tuple(word.tolist()) for word in np.split(pieces.ids_P, starts)]
+
+
+def _short_enough(good: Sequence[Pieces], bad: Sequence[Pieces], *, max_length: int) -> list[int]:
+    lengths = (max(len(a.ids_P), len(b.ids_P)) + 2 for a, b in zip(good, bad, strict=True))
+    return [i for i, length in enumerate(lengths) if length <= max_length]
+
+
+def _groups(settings: MinimalPairsSettings, examples: Examples) -> dict[str, Integers]:
+    """The pairs of each group: of the task itself, then of the values of its columns, column by column."""
+    assert examples.groups is not None, "minimal pairs have groups"
+    name = settings.task.name.removesuffix("_minimal_pairs")
+    found: dict[str, list[int]] = {name: list(range(len(examples)))}
+    for value_N in zip(*examples.groups, strict=True):
+        for i, value in enumerate(value_N):
+            found.setdefault(f"{name}/{value}", []).append(i)
+    return {group: np.array(index) for group, index in found.items()}
+
+
+def _accuracy(right_N: Floats) -> dict[str, Any]:
+    share = {"value": float(right_N.mean()), "standard_error": share_error(right_N), "n": len(right_N)}
+    return share | {"floor": CHANCE, "unit": ""}

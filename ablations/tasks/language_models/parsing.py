@@ -1,0 +1,205 @@
+"""Syntax without supervision (Zhang & Hashimoto 2021, section 5): the trees that lie in the predictions of a
+masked LM, against those of a treebank.
+
+Words between which there is much conditional mutual information are joined to a tree. What counts is how much
+better it is than the adjacency chain, which is also what a model gets that ignores its context; whether it is
+syntax that is found shows against an arm that was trained on shuffled words.
+
+Letters: B chains, T positions, W words, S sentences, K numbers of sweeps.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from ablations.measures.reading.alignment import NO_WORD
+from ablations.tasks.language_models.conditional_information import conditional_information
+from ablations.tasks.language_models.sentence_scores import LogProbabilities, masked_log_probabilities
+from ablations.tasks.probing.trees import (
+    Edge,
+    GoldTree,
+    adjacency_chain,
+    expected_at_random,
+    gold_trees,
+    maximum_spanning_tree,
+    resampled,
+)
+from ablations.tasks.settings import ParsingSettings
+from lightning_modules.data.treebank import LabelledSentence
+from lightning_modules.objectives.objective import Objective
+from lightning_modules.randomness import derive, uniforms
+from lightning_modules.vocabulary import PAD
+
+LOGITS_AT_ONCE = {"cpu": 2**19, "cuda": 2**24}
+"""Of one step of sampling; 128 times as many probabilities are remembered."""
+MOST_CHAINS = {"cpu": 256, "cuda": 8192}
+
+
+class Pairs(NamedTuple):
+    """Pairs of sub-words of different words, sentence by sentence."""
+
+    sentence_P: NDArray[np.int64]
+    place_P2: NDArray[np.int64]
+    """In the sentence, the first one first."""
+
+
+def parsing_rows(
+    objective: Objective,
+    sentences: Sequence[LabelledSentence],
+    tokenizer: Tokenizer,
+    settings: ParsingSettings,
+    *,
+    max_length: int,
+) -> Iterator[dict[str, Any]]:
+    """Rows of UUAS: of the trees that are found, of the adjacency chain, of the average tree, and the first less
+    the second; see `tree_rows`.
+
+    Raises:
+        MeasureError: the objective does not predict hidden tokens, or there is no sentence with a tree.
+    """
+    model = masked_log_probabilities(objective, asks="parsing")
+    trees = gold_trees(
+        sentences,
+        tokenizer,
+        count=settings.sentences_wanted,
+        longest=settings.longest,
+        max_length=max_length,
+    )
+    pairs = word_pairs(trees, window=settings.window)
+    sweeps = settings.sweeps_wanted
+    stops = (sweeps // 8, sweeps // 4, sweeps // 2, sweeps)
+    device = objective.device.type
+    information_KP2 = pair_information(
+        model,
+        trees,
+        pairs,
+        stops=stops,
+        at_once=min(MOST_CHAINS[device], max(1, LOGITS_AT_ONCE[device] // objective.vocab_size)),
+        device=objective.device,
+    )
+    information = dict(zip(stops, information_KP2, strict=True))
+    yield from tree_rows(trees, pairs, information, treebank=settings.task)
+
+
+def word_pairs(trees: Sequence[GoldTree], *, window: int) -> Pairs:
+    """Those that stand less than `window` sub-words apart, of words that are not left out."""
+    found = []
+    for number, tree in enumerate(trees):
+        place_N = np.flatnonzero(tree.word_T != NO_WORD)
+        first, second = np.triu_indices(len(place_N), k=1)
+        pair_P2 = np.stack([place_N[first], place_N[second]], axis=1)
+        differ_P = tree.word_T[pair_P2[:, 0]] != tree.word_T[pair_P2[:, 1]]
+        pair_P2 = pair_P2[differ_P & (pair_P2[:, 1] - pair_P2[:, 0] < window)]
+        found.append((np.full(len(pair_P2), number), pair_P2))
+    return Pairs(*map(np.concatenate, zip(*found, strict=True)))
+
+
+# Information -----------------------------------------------------------------------------------------
+
+
+def pair_information(
+    model: LogProbabilities,
+    trees: Sequence[GoldTree],
+    pairs: Pairs,
+    *,
+    stops: Sequence[int],
+    at_once: int,
+    device: torch.device,
+) -> NDArray[np.float64]:
+    """Conditional mutual information of each pair after each number of sweeps, seen from either side; shape KP2.
+
+    What is drawn depends on the sentence's number and on the pair, not on what else is computed with it.
+
+    Args:
+        at_once: pairs in one batch.
+    """
+    information_KP2 = np.empty((len(stops), len(pairs.sentence_P), 2))
+    length_P = np.array([len(tree.ids_T) for tree in trees])[pairs.sentence_P]
+    order = np.argsort(length_P, kind="stable")  # alike lengths together: little padding
+    sweep_R, side_2 = np.arange(max(stops)), np.arange(2)
+    for chosen in np.split(order, range(at_once, len(order), at_once)):
+        sentence_B, pair_B2 = pairs.sentence_P[chosen], pairs.place_P2[chosen]
+        uniform_BR2 = uniforms(
+            derive(0, "gibbs"),
+            *(x[:, None, None] for x in (sentence_B, *pair_B2.T)),
+            sweep_R[:, None],
+            side_2,
+        )
+        rows = [torch.from_numpy(trees[number].ids_T) for number in sentence_B.tolist()]
+        information_KP2[:, chosen] = conditional_information(
+            model,
+            torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD).to(device),
+            torch.from_numpy(pair_B2).to(device),
+            uniform_BR2=torch.from_numpy(uniform_BR2.astype(np.float32)).to(device),
+            stops=stops,
+        ).cpu()
+    return information_KP2
+
+
+def word_scores(information_TT: NDArray[np.float64], word_T: NDArray[np.int64]) -> NDArray[np.float64]:
+    """From sub-words to words, as the authors do it: of exp(information), the largest over the sub-words of the
+    word that is told from, then the mean over those of the word that is told about; and its logarithm. Shape WW.
+
+    Args:
+        information_TT: what is learnt about the sub-word of each row from that of each column.
+    """
+    of_WT = word_T == np.arange(word_T.max() + 1)[:, None]
+    largest_TW = np.stack([np.exp(information_TT[:, is_T]).max(axis=1) for is_T in of_WT], axis=1)
+    return np.log(np.stack([largest_TW[is_T].mean(axis=0) for is_T in of_WT]))
+
+
+# Trees -----------------------------------------------------------------------------------------------
+
+
+def found_trees(
+    trees: Sequence[GoldTree], pairs: Pairs, information_P2: NDArray[np.float64]
+) -> list[frozenset[Edge]]:
+    """The maximum spanning tree of each sentence. Pairs that are not among the pairs have no information."""
+    found = []
+    for number, tree in enumerate(trees):
+        own_P = pairs.sentence_P == number
+        first, second = pairs.place_P2[own_P].T
+        information_TT = np.zeros((len(tree.ids_T),) * 2)
+        information_TT[first, second], information_TT[second, first] = information_P2[own_P].T
+        found.append(maximum_spanning_tree(word_scores(information_TT, tree.word_T)))
+    return found
+
+
+def tree_rows(
+    trees: Sequence[GoldTree], pairs: Pairs, information: Mapping[int, NDArray[np.float64]], *, treebank: str
+) -> Iterator[dict[str, Any]]:
+    """Rows `uuas`, `uuas_adjacent`, `uuas_random` and `uuas_minus_adjacent`. n counts gold edges; standard errors
+    are bootstrapped over sentences.
+
+    The floor of `uuas` is the adjacency chain's, which is the tree that is found where there is no information.
+    How far sampling has converged shows in `uuas` and `conditional_information` (mean over pairs of sub-words,
+    nats) by numbers of sweeps, groups `sweeps=250` and so on; the last has, as all other rows, the group
+    `treebank`.
+
+    Args:
+        information: P2 by number of sweeps, ascending.
+    """
+    edges_S = np.array([len(tree.edges) for tree in trees])
+    adjacent_S = np.array([len(tree.edges & adjacency_chain(tree.words)) for tree in trees])
+    random_S = np.array([expected_at_random(len(tree.edges), tree.words) for tree in trees])
+
+    def row(metric: str, right_S: NDArray[Any], **more: Any) -> dict[str, Any]:
+        error = resampled(right_S, edges_S).std(ddof=1)
+        share = {"value": right_S.sum() / edges_S.sum(), "standard_error": error, "unit": "", "n": edges_S.sum()}
+        return {"metric": metric, "group": treebank} | share | more
+
+    floor, last = adjacent_S.sum() / edges_S.sum(), max(information)
+    for sweeps, information_P2 in information.items():
+        group = {"group": treebank if sweeps == last else f"sweeps={sweeps}"}
+        found = found_trees(trees, pairs, information_P2)
+        right_S = np.array([len(tree.edges & edges) for tree, edges in zip(trees, found, strict=True)])
+        yield row("uuas", right_S, floor=floor) | group
+        mean = {"value": information_P2.mean(), "unit": "nats", "n": len(information_P2)}
+        yield {"metric": "conditional_information"} | mean | group
+    yield row("uuas_adjacent", adjacent_S)
+    yield row("uuas_random", random_S)
+    yield row("uuas_minus_adjacent", right_S - adjacent_S, floor=0.0)

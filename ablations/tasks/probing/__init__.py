@@ -1,0 +1,1 @@
+"""Probes: what a simple classifier reads from frozen states."""

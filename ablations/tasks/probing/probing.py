@@ -1,0 +1,303 @@
+"""Probes: what a linear classifier reads from frozen states, layer by layer and from a learned mix of all layers.
+
+Accuracy alone does not tell what a state knows from what a probe learns. Two answers to that stand beside it:
+selectivity, the accuracy less that of the same probe on a control task (Hewitt & Liang 2019), and the length of
+the online code of the labels (Voita & Titov 2020).
+
+Letters: L + 1 layers, N examples (sentences, pairs or words), D width, K classes.
+
+Control tasks (Hewitt & Liang 2019, section 2): labels that mean nothing, of which only a probe that memorises
+can say anything.
+
+Each kind of input gets one random label, always the same, drawn from the labels of the real task. Of words the
+kind is the word. Of sentences and pairs, where the source has no control, it is one word of theirs: the rarest of
+those that are in at least ten of the training sentences. So there are many kinds, each is met often enough to be
+learned, and the label is a function of the text that takes no understanding of it.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.preprocessing import StandardScaler
+from tokenizers import Tokenizer
+
+from ablations.errors import MeasureError
+from ablations.tasks.datasets import SPLITS, Split, Task
+from ablations.tasks.encoding import encode_examples, pooled_states, word_states
+from ablations.tasks.errors import standard_error
+from ablations.tasks.examples import Examples, part
+from ablations.tasks.linear import STRENGTHS, Labels, Part, best_classifier, classifier
+from ablations.tasks.probing.mix import learned_mix, mixed
+from ablations.tasks.probing.online_code import frequency_log_probabilities, linear_log_probabilities, online_code
+from ablations.tasks.settings import ProbingSettings
+from lightning_modules.objectives.objective import Objective
+from lightning_modules.randomness import derive, uniforms
+
+FEWEST = 10
+"""Training sentences that a word must be in to decide about a label."""
+
+NO_WORD = ""
+"""The kind of sentences without such a word."""
+
+_WORD = re.compile(r"\w+")
+
+
+def deciding_words(texts: Sequence[str], *, train: Sequence[str]) -> list[str]:
+    """The rarest word of each text that is in at least ten training texts; the first by the alphabet of equals."""
+    counts = Counter(word for text in train for word in _words(text))
+    return [
+        min(
+            (word for word in _words(text) if counts[word] >= FEWEST),
+            key=lambda word: (counts[word], word),
+            default=NO_WORD,
+        )
+        for text in texts
+    ]
+
+
+def control_labels(
+    kinds: Sequence[str], *, labels: Sequence[str] | NDArray[np.str_], seed: int
+) -> NDArray[np.str_]:
+    """A label for each input, the same for inputs of a kind: drawn at random from the labels of the real task.
+
+    Args:
+        labels: those of the training part, as often as they occur there.
+    """
+    names_K, counts_K = np.unique(labels, return_counts=True)
+    until_K = counts_K.cumsum() / counts_K.sum()
+    drawn = {kind: uniforms(derive(seed, "control task", kind), np.zeros(1, int))[0] for kind in set(kinds)}
+    return names_K[np.searchsorted(until_K, [drawn[kind] for kind in kinds], side="right")]
+
+
+def _words(text: str) -> set[str]:
+    return set(_WORD.findall(text.lower()))
+
+
+@dataclass(frozen=True)
+class Probed:
+    """The examples of a split."""
+
+    states_LND: NDArray[np.float32]
+    label_N: Labels
+    control_N: Labels
+    """Of the control task."""
+    sentence_N: NDArray[np.int64]
+    """The sentence that each is from: examples of different ones are independent."""
+
+
+def probing_rows(
+    objective: Objective,
+    tokenizer: Tokenizer,
+    splits: Mapping[Split, Examples],
+    settings: ProbingSettings,
+    *,
+    max_length: int,
+) -> Iterator[dict[str, Any]]:
+    """Rows of `accuracy`, `selectivity`, `code_length` and `compression` by layer, and with layer null of the
+    mix; of `mix_weight` by layer.
+
+    Floors are those of a probe that knows but the frequencies of the labels: of accuracy what one and the same
+    answer reaches at best, the test part's most frequent one; of selectivity this less what the most frequent
+    training answer scores in the control task. n counts test examples, of the code training examples; d is the
+    number of features.
+
+    Raises:
+        MeasureError: the training part has but one class.
+    """
+    task = settings.task
+    limited = {split: part(splits[split], settings, split) for split in SPLITS}
+    yield from rows_of(probed(objective, tokenizer, task, limited, max_length=max_length), group=task.name)
+
+
+def probed(
+    objective: Objective,
+    tokenizer: Tokenizer,
+    task: Task,
+    splits: Mapping[Split, Examples],
+    *,
+    max_length: int,
+) -> dict[Split, Probed]:
+    """The states and the labels of both tasks, the real one and the control."""
+    found: dict[Split, Probed] = {}
+    kinds: dict[Split, list[str]] = {}
+    for split, examples in splits.items():
+        rows = encode_examples(task, examples, tokenizer, max_length=max_length)
+        if task.kind == "tagging":
+            assert examples.words is not None
+            states_LND, sentence_N, word_N = word_states(objective, rows)
+            places = list(zip(sentence_N.tolist(), word_N.tolist(), strict=True))
+            labels = [examples.answers[sentence][word] for sentence, word in places]
+            kinds[split] = [examples.words[sentence][word] for sentence, word in places]
+        else:
+            states_LND, sentence_N = pooled_states(objective, rows), np.arange(len(examples))
+            labels = examples.answers
+            kinds[split] = deciding_words(_texts(examples), train=_texts(splits["train"]))
+        found[split] = Probed(states_LND, np.array(labels), np.array(labels), sentence_N)
+    drawn_from = found["train"].label_N
+    return {
+        split: replace(each, control_N=control_labels(kinds[split], labels=drawn_from, seed=0))
+        for split, each in found.items()
+    }
+
+
+def _texts(examples: Examples) -> list[str]:
+    if examples.second is None:
+        return examples.first
+    return [f"{first} {second}" for first, second in zip(examples.first, examples.second, strict=True)]
+
+
+def rows_of(parts: Mapping[Split, Probed], *, group: str) -> Iterator[dict[str, Any]]:
+    """The rows of a task; see `probing_rows`."""
+    classes = len(np.unique(parts["train"].label_N))
+    if classes < 2:
+        raise MeasureError(
+            f"probing: the training examples of {group} ({len(parts['train'].label_N):,}) have one class, but a "
+            f"probe tells classes apart; raise the measure's `examples` or leave the task out."
+        )
+    parts = {split: replace(part, states_LND=each) for split, part, each in _standardised(parts)}
+    layers = len(parts["train"].states_LND)
+    for layer in range(layers):
+        states = {split: part.states_LND[layer] for split, part in parts.items()}
+        for row in _layer_rows(parts, states, states):
+            yield {"group": group, "layer": layer} | row
+    weight_L = _mix_of(parts["train"], "label_N")
+    control_L = _mix_of(parts["train"], "control_N")
+    states, control = (
+        {split: mixed(part.states_LND, each_L) for split, part in parts.items()}
+        for each_L in (weight_L, control_L)
+    )
+    for row in _layer_rows(parts, states, control, mixes=True):
+        yield {"group": group, "layer": None} | row
+    for layer, weight in enumerate(weight_L.tolist()):
+        common = {"metric": "mix_weight", "group": group, "layer": layer}
+        yield common | {"value": weight, "floor": 1 / layers, "n": len(parts["train"].label_N)}
+
+
+def _standardised(parts: Mapping[Split, Probed]) -> Iterator[tuple[Split, Probed, NDArray[np.float32]]]:
+    """Every feature with mean 0 and variance 1 in the training part."""
+    scalers = [StandardScaler().fit(layer_ND) for layer_ND in parts["train"].states_LND]
+    for split in SPLITS:
+        states_LND = parts[split].states_LND
+        scaled = [scaler.transform(layer_ND) for scaler, layer_ND in zip(scalers, states_LND, strict=True)]
+        yield split, parts[split], np.stack(scaled).astype(np.float32)
+
+
+def _mix_of(train: Probed, labels: str) -> NDArray[np.float64]:
+    names_K, label_N = np.unique(getattr(train, labels), return_inverse=True)
+    return learned_mix(train.states_LND, label_N, classes=len(names_K), seed=derive(0, "mix", labels))
+
+
+States = Mapping[Split, NDArray[np.float32]]
+
+
+def _layer_rows(
+    parts: Mapping[Split, Probed], states: States, control: States, *, mixes: bool = False
+) -> Iterator[dict[str, Any]]:
+    """The rows of one layer or mix, without their place.
+
+    Args:
+        control: states for the control task, for which a mix has weights of its own.
+        mixes: whether the weights of the layers are to be learned anew for each block of the code.
+    """
+    train, validation, test = (parts[split] for split in SPLITS)
+    sentence_N, n = test.sentence_N, len(test.label_N)
+    common = {"d": states["train"].shape[1]}
+    probe = best_classifier(Part(states["train"], train.label_N), Part(states["validation"], validation.label_N))
+    right_N = np.equal(probe.says(states["test"]), test.label_N)
+    # Of constant answers the best, and in the control task the one that a probe without any knowledge learns.
+    guessed_N = np.equal(_most_frequent(test.label_N), test.label_N)
+    yield common | {
+        "metric": "accuracy",
+        "value": float(right_N.mean()),
+        "floor": float(guessed_N.mean()),
+        "n": n,
+        "standard_error": standard_error(right_N, sentence_N),
+    }
+    memory = _control_probe(Part(control["train"], train.control_N), probe.strength)
+    better_N = right_N.astype(float) - np.equal(memory(control["test"]), test.control_N)
+    guessed_better_N = guessed_N.astype(float) - np.equal(_most_frequent(train.control_N), test.control_N)
+    yield common | {
+        "metric": "selectivity",
+        "value": float(better_N.mean()),
+        "floor": float(guessed_better_N.mean()),
+        "n": n,
+        "standard_error": standard_error(better_N, sentence_N),
+    }
+    yield from (common | row for row in _code_rows(train, states["train"], mixes=mixes))
+
+
+def _control_probe(train: Part, strength: float) -> Any:
+    """The same probe for the control task: what it says of states. Of labels that are all the same, these."""
+    if len(np.unique(train.y_N)) == 1:
+        return lambda x_ND: np.full(len(x_ND), train.y_N[0])
+    return classifier(train, strength=strength).says
+
+
+def _most_frequent(label_N: Labels) -> str:
+    names_K, counts_K = np.unique(label_N, return_counts=True)
+    return str(names_K[counts_K.argmax()])
+
+
+def _code_rows(train: Probed, states_ND: NDArray[np.float32], *, mixes: bool) -> Iterator[dict[str, Any]]:
+    """The code length of the training labels, sentence by sentence in random order, and how much shorter it is
+    than that with equal probability for all classes.
+
+    The sender tries every strength of the probe, takes the one whose code is shortest, and says which: the code of
+    one that is best with all labels may be long, as most blocks are sent after few.
+    """
+    names_K, label_N = np.unique(train.label_N, return_inverse=True)
+    K, N = len(names_K), len(label_N)
+    order_N = _sentences_in_random_order(train.sentence_N)
+    label_N, x_ND = label_N[order_N], states_ND[order_N]
+    states_LND = train.states_LND[:, order_N] if mixes else None
+
+    @cache
+    def features(begin: int, end: int) -> NDArray[np.float32]:
+        if states_LND is None:
+            return x_ND[:end]
+        weight_L = learned_mix(states_LND[:, :begin], label_N[:begin], classes=K, seed=derive(0, "mix", begin))
+        return mixed(states_LND[:, :end], weight_L)
+
+    def learn(begin: int, end: int, strength: float) -> NDArray[np.float64]:
+        mine_ND = features(begin, end)
+        return linear_log_probabilities(
+            mine_ND[:begin], label_N[:begin], mine_ND[begin:], classes=K, strength=strength
+        )
+
+    def learn_frequencies(begin: int, end: int) -> NDArray[np.float64]:
+        return frequency_log_probabilities(label_N[:begin], end - begin, classes=K)
+
+    codes = (online_code(label_N, classes=K, learn=partial(learn, strength=each)) for each in STRENGTHS)
+    nats_N = min(codes, key=np.sum)
+    length = float(nats_N.sum()) + np.log(len(STRENGTHS))
+    uniform = N * np.log(K)
+    without = float(online_code(label_N, classes=K, learn=learn_frequencies).sum())
+    error = N * standard_error(nats_N, train.sentence_N[order_N])
+    yield {
+        "metric": "code_length",
+        "value": length,
+        "floor": without,
+        "unit": "nats",
+        "n": N,
+        "standard_error": error,
+    }
+    yield {
+        "metric": "compression",
+        "value": uniform / length,
+        "floor": uniform / without,
+        "n": N,
+        "standard_error": uniform / length**2 * error,
+    }
+
+
+def _sentences_in_random_order(sentence_N: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The examples, those of a sentence one after the other."""
+    names_S, place_N = np.unique(sentence_N, return_inverse=True)
+    rank_S = np.random.default_rng(derive(0, "online code")).permutation(len(names_S))
+    return np.argsort(rank_S[place_N], kind="stable")

@@ -1,0 +1,247 @@
+"""Structural probe (Hewitt & Manning 2019, sections 2 and 3): a linear map, of each layer, that brings the squared
+distances between the words of a sentence as near as it can to those in the dependency tree.
+
+Which words are joined is read from the map by a minimum spanning tree; punctuation is left out. UUAS counts
+how many of the tree's edges are found. The adjacency chain needs no states at all, and is the floor; it is also
+what words at equal distances get.
+
+Letters: L + 1 layers, B sentences, W words, D width, R rank of the map.
+
+The states of the words of sentences with trees, and how far the words are from each other in the tree.
+
+Letters: B sentences, T positions, W words, L + 1 layers, D width.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import shortest_path
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from ablations.measures.reading.alignment import NO_WORD
+from ablations.tasks.datasets import Split
+from ablations.tasks.encoding import FIRST, SPECIAL, Row, Rows, encode_batch
+from ablations.tasks.errors import standard_error
+from ablations.tasks.probing.trees import Edge, GoldTree, adjacency_chain, gold_trees, maximum_spanning_tree
+from ablations.tasks.settings import StructuralProbeSettings
+from lightning_modules.data.treebank import LabelledSentence
+from lightning_modules.objectives.objective import Objective
+from lightning_modules.randomness import derive
+
+
+class TreeStates(NamedTuple):
+    """A sentence."""
+
+    states_LWD: NDArray[np.float32]
+    """The mean of each word's sub-words, as in the source of the probe."""
+    edges: frozenset[Edge]
+    distance_WW: NDArray[np.float64]
+    """Edges between two words; infinite where the tree has lost the word that joined them."""
+
+
+@torch.no_grad()
+def tree_states(objective: Objective, trees: Sequence[GoldTree]) -> list[TreeStates]:
+    """The states of the words in every layer, sentence by sentence."""
+    objective.eval()
+    rows = Rows([_row(tree) for tree in trees])
+    found: dict[int, TreeStates] = {}
+    for index_B in rows.by_length():
+        states_LBTD = torch.stack(encode_batch(objective, rows.batch(index_B))).float().cpu().numpy()
+        for place, number in enumerate(index_B.tolist()):
+            tree = trees[number]
+            states_LWD = _of_words(states_LBTD[:, place, : len(tree.ids_T)], tree)
+            found[number] = TreeStates(states_LWD, tree.edges, tree_distances(tree.edges, tree.words))
+    return [found[number] for number in range(len(trees))]
+
+
+def _row(tree: GoldTree) -> Row:
+    part_T = np.full(len(tree.ids_T), FIRST)
+    part_T[[0, -1]] = SPECIAL
+    return Row(tree.ids_T, part_T, tree.word_T, np.zeros((len(tree.ids_T), 2), np.int64), cut=False)
+
+
+def _of_words(states_LTD: NDArray[np.float32], tree: GoldTree) -> NDArray[np.float32]:
+    place_P = np.flatnonzero(tree.word_T != NO_WORD)
+    share_WT = np.zeros((tree.words, len(tree.word_T)), np.float32)
+    share_WT[tree.word_T[place_P], place_P] = 1
+    share_WT /= share_WT.sum(1, keepdims=True)
+    return share_WT @ states_LTD
+
+
+def tree_distances(edges: frozenset[Edge], words: int) -> NDArray[np.float64]:
+    """How many edges lie between two words, shape WW; infinite where no path joins them."""
+    first, second = np.array(sorted(edges), dtype=np.int64).reshape(-1, 2).T
+    joined_WW = csr_matrix((np.ones(len(first)), (first, second)), shape=(words, words))
+    distance_WW: NDArray[np.float64] = shortest_path(joined_WW, directed=False, unweighted=True)
+    return distance_WW
+
+
+MOST_TEST = 1000
+"""Test sentences."""
+BATCH = 32
+LEARNING_RATE = 3e-3
+MOST_EPOCHS = 60
+PATIENCE = 3
+"""Epochs without a lower validation loss after which the learning rate is cut; after the last cut, the end."""
+CUTS = (1.0, 0.3, 0.1)
+"""Of the learning rate."""
+
+
+def structural_probe_rows(
+    objective: Objective,
+    splits: Mapping[Split, Sequence[LabelledSentence]],
+    tokenizer: Tokenizer,
+    settings: StructuralProbeSettings,
+    *,
+    max_length: int,
+) -> Iterator[dict[str, Any]]:
+    """Rows of `uuas` by layer; the floor is the adjacency chain's. n counts the edges of the test trees, d is the
+    width; standard errors take the edges of a sentence for dependent.
+
+    Raises:
+        MeasureError: a split has no sentence with a tree.
+    """
+    wanted = settings.sentences_wanted
+    counts: dict[Split, int] = {"train": wanted, "validation": wanted, "test": MOST_TEST}
+    parts = {
+        split: tree_states(
+            objective,
+            gold_trees(splits[split], tokenizer, count=count, longest=settings.longest, max_length=max_length),
+        )
+        for split, count in counts.items()
+    }
+    for row in uuas_rows(parts, rank=settings.rank):
+        yield row | {"group": settings.task}
+
+
+def uuas_rows(parts: Mapping[Split, Sequence[TreeStates]], *, rank: int) -> Iterator[dict[str, Any]]:
+    """The same from states; `group` is missing."""
+    test = parts["test"]
+    layers, _, width = test[0].states_LWD.shape
+    gold = [(each.edges, len(each.distance_WW)) for each in test]
+    floor = np.mean(np.concatenate([_found(adjacency_chain(words), edges) for edges, words in gold]))
+    sentence_N = np.repeat(np.arange(len(test)), [len(each.edges) for each in test])
+    for layer in range(layers):
+        train, validation = (
+            [Words(each.states_LWD[layer], each.distance_WW) for each in parts[split]]
+            for split in ("train", "validation")
+        )
+        probe = fit_probe(train, validation, rank=min(rank, width), seed=derive(0, "structural probe", layer))
+        found_N = np.concatenate([_found(probe.tree(each.states_LWD[layer]), each.edges) for each in test])
+        yield {
+            "metric": "uuas",
+            "layer": layer,
+            "value": float(found_N.mean()),
+            "floor": float(floor),
+            "n": len(found_N),
+            "d": width,
+            "standard_error": standard_error(found_N, sentence_N),
+        }
+
+
+def _found(tree: frozenset[Edge], gold: frozenset[Edge]) -> NDArray[np.bool_]:
+    """Whether each of the gold edges is in a tree."""
+    return np.array([edge in tree for edge in gold], dtype=bool)
+
+
+class Words(NamedTuple):
+    """The words of a sentence in one layer."""
+
+    states_WD: NDArray[np.float32]
+    distance_WW: NDArray[np.float64]
+
+
+class Probe(NamedTuple):
+    """A linear map of states."""
+
+    map_DR: NDArray[np.float32]
+
+    def squared_distances(self, states_WD: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Between all words, shape WW."""
+        mapped_WR = (states_WD @ self.map_DR).astype(np.float64)
+        distance_WW: NDArray[np.float64] = np.square(mapped_WR[:, None] - mapped_WR[None]).sum(-1)
+        return distance_WW
+
+    def tree(self, states_WD: NDArray[np.float32]) -> frozenset[Edge]:
+        """The minimum spanning tree of the words."""
+        return maximum_spanning_tree(-self.squared_distances(states_WD))
+
+
+def fit_probe(train: Sequence[Words], validation: Sequence[Words], *, rank: int, seed: int) -> Probe:
+    """The map with the lowest validation loss of all epochs of training.
+
+    The loss of a sentence is the sum over pairs of words of |squared distance - distance in the tree|, divided by
+    the squared number of words. Pairs that no path joins do not count.
+
+    Args:
+        seed: of the map it starts from and of the order of sentences.
+    """
+    rng = torch.Generator().manual_seed(seed)
+    # So that one learning rate suits states of any size; a factor is no restriction on a linear map.
+    scale = float(np.concatenate([each.states_WD for each in train]).std()) or 1.0
+    batches, held_out = _batches(train, scale), _batches(validation, scale)
+    width = train[0].states_WD.shape[1]
+    map_DR = ((torch.rand(width, rank, generator=rng) - 0.5) / 10).requires_grad_()
+    optimiser = torch.optim.Adam([map_DR], lr=LEARNING_RATE)
+    best, best_DR, worse, cuts = float("inf"), map_DR.detach().clone(), 0, iter(CUTS[1:])
+    for _ in range(MOST_EPOCHS):
+        for number in torch.randperm(len(batches), generator=rng).tolist():
+            loss_B = _loss(map_DR, batches[number])
+            (map_DR.grad,) = torch.autograd.grad(loss_B.mean(), [map_DR])
+            optimiser.step()
+        with torch.no_grad():
+            loss = float(torch.cat([_loss(map_DR, batch) for batch in held_out]).mean())
+        worse += 1
+        if loss < best:
+            best, best_DR, worse = loss, map_DR.detach().clone(), 0
+        if worse >= PATIENCE:
+            if (cut := next(cuts, None)) is None:
+                break
+            optimiser.param_groups[0]["lr"] = cut * LEARNING_RATE
+            worse = 0
+            map_DR.data.copy_(best_DR)
+    return Probe((best_DR / scale).numpy())
+
+
+class _Batch(NamedTuple):
+    """Sentences of similar length, padded."""
+
+    states_BWD: Tensor
+    distance_BWW: Tensor
+    counts_BWW: Tensor
+    """1 for pairs of words of the sentence that a path joins, else 0."""
+    words_B: Tensor
+
+
+def _batches(sentences: Sequence[Words], scale: float) -> list[_Batch]:
+    by_length = sorted(sentences, key=lambda each: len(each.states_WD))
+    return [_padded(by_length[start : start + BATCH], scale) for start in range(0, len(by_length), BATCH)]
+
+
+def _padded(sentences: Sequence[Words], scale: float) -> _Batch:
+    longest, width = sentences[-1].states_WD.shape
+    states_BWD = torch.zeros(len(sentences), longest, width)
+    distance_BWW = torch.zeros(len(sentences), longest, longest)
+    counts_BWW = torch.zeros_like(distance_BWW)
+    for place, (states_WD, distance_WW) in enumerate(sentences):
+        W = len(states_WD)
+        joined_WW = np.isfinite(distance_WW)
+        states_BWD[place, :W] = torch.from_numpy(states_WD) / scale
+        distance_BWW[place, :W, :W] = torch.from_numpy(np.where(joined_WW, distance_WW, 0))
+        counts_BWW[place, :W, :W] = torch.from_numpy(joined_WW)
+    words_B = torch.tensor([len(each.states_WD) for each in sentences], dtype=torch.float32)
+    return _Batch(states_BWD, distance_BWW, counts_BWW, words_B)
+
+
+def _loss(map_DR: Tensor, batch: _Batch) -> Tensor:
+    """Of each sentence, shape B."""
+    mapped_BWR = batch.states_BWD @ map_DR
+    norm_BW = mapped_BWR.square().sum(-1)
+    found_BWW = norm_BW[:, :, None] + norm_BW[:, None] - 2 * mapped_BWR @ mapped_BWR.mT
+    wrong_BWW = (found_BWW - batch.distance_BWW).abs() * batch.counts_BWW
+    return wrong_BWW.sum((1, 2)) / batch.words_B.square()

@@ -1,0 +1,133 @@
+"""Trees over the words of a sentence without direction: from scores, by chance, and how many edges they share.
+
+UUAS (undirected unlabelled attachment score) is the share of gold edges that a tree has, over all edges of all
+sentences. No torch. Letters: W words, S sentences, G resamplings.
+
+Sentences as sub-words, with the dependencies between their words: what an unsupervised parser is held against.
+No torch.
+
+Punctuation (the tag PUNCT) is left out, and so is the second word of a contraction ("le" of French "du"), which
+has no sub-word of its own. A dependency that leads to or from such a word, or from the root, is left out with it
+and not lifted to another word: nearly all of them are leaves. What is left has no direction.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import minimum_spanning_tree
+from tokenizers import Tokenizer
+
+from ablations.errors import MeasureError
+from ablations.measures.reading.alignment import NO_WORD, align
+from ablations.measures.reading.labels import spans_of
+from lightning_modules.data.treebank import LabelledSentence
+from lightning_modules.randomness import derive
+from lightning_modules.vocabulary import END, START
+
+PUNCTUATION = "PUNCT"
+FEWEST = 3
+"""Words of the shortest sentence: two words have but one tree."""
+
+Edge = tuple[int, int]
+"""Two words, the first one first."""
+
+
+class GoldTree(NamedTuple):
+    """A sentence and its dependencies."""
+
+    ids_T: NDArray[np.int64]
+    """START, sub-words, END."""
+    word_T: NDArray[np.int64]
+    """The word that each belongs to, from 0; NO_WORD for special tokens and for words that are left out."""
+    words: int
+    edges: frozenset[Edge]
+
+
+def gold_trees(
+    sentences: Sequence[LabelledSentence], tokenizer: Tokenizer, *, count: int, longest: int, max_length: int
+) -> list[GoldTree]:
+    """Of the sentences with 3 to `longest` words that are left, at most `max_length` tokens and some dependency,
+    `count` drawn at random, in a random order; all of them if there are fewer. The same for the same sentences.
+
+    Raises:
+        MeasureError: there is none, or a sentence does not have the words of its text.
+    """
+    found: list[GoldTree] = []
+    for number in np.random.default_rng(derive(0, "parsing")).permutation(len(sentences)).tolist():
+        sentence = sentences[number]
+        if len(found) < count and FEWEST <= len(_kept(sentence)) <= longest:
+            tree = gold_tree(sentence, tokenizer, where=f"sentence {number + 1}")
+            if tree.words >= FEWEST and tree.edges and len(tree.ids_T) <= max_length:
+                found.append(tree)
+    if not found:
+        raise MeasureError(
+            f"sentences with trees are needed, of {FEWEST} to {longest} words besides punctuation and at most "
+            f"{max_length} sub-words, but none of {len(sentences):,} is one; give another treebank or raise the "
+            f"measure's `longest`."
+        )
+    return found
+
+
+def gold_tree(sentence: LabelledSentence, tokenizer: Tokenizer, *, where: str) -> GoldTree:
+    """A sentence in sub-words, and the dependencies between the words that are left.
+
+    Args:
+        where: what the sentence is called in the error.
+
+    Raises:
+        MeasureError: it does not have the words of its text.
+    """
+    encoding = tokenizer.encode(sentence.text, add_special_tokens=False)
+    word_T = align(sentence.text, sentence.forms, spans_of(encoding, sentence.text), where=where)
+    kept = np.intersect1d(word_T, _kept(sentence))
+    number = {word: i for i, word in enumerate(kept.tolist())}
+    ends = [(i, head) for i, head in enumerate(sentence.heads) if i in number and head in number]
+    return GoldTree(
+        ids_T=np.array([START, *encoding.ids, END]),
+        word_T=np.array([NO_WORD, *(number.get(word, NO_WORD) for word in word_T.tolist()), NO_WORD]),
+        words=len(kept),
+        edges=frozenset((min(number[a], number[b]), max(number[a], number[b])) for a, b in ends),
+    )
+
+
+def _kept(sentence: LabelledSentence) -> list[int]:
+    """Words that are no punctuation."""
+    return [i for i, tag in enumerate(sentence.tags) if tag != PUNCTUATION]
+
+
+NEIGHBOUR_BONUS = 1e-4
+"""Added to the score of neighbours: of equals they win, so that scores without information give the adjacency
+chain. The value of Zhang & Hashimoto 2021."""
+RESAMPLINGS = 2000
+
+
+def maximum_spanning_tree(score_WW: NDArray[np.float64]) -> frozenset[Edge]:
+    """The tree with the largest sum of scores; of the two scores of a pair the larger counts."""
+    both_WW = np.maximum(score_WW, score_WW.T).astype(np.float64)
+    words = np.arange(len(both_WW))
+    both_WW += NEIGHBOUR_BONUS * (abs(words[:, None] - words) == 1)
+    # Distances from 1 on: scipy takes 0 for no edge.
+    distance_WW = np.triu(both_WW.max() - both_WW + 1, k=1)
+    first, second = minimum_spanning_tree(distance_WW).nonzero()
+    return frozenset((min(a, b), max(a, b)) for a, b in zip(first.tolist(), second.tolist(), strict=True))
+
+
+def adjacency_chain(words: int) -> frozenset[Edge]:
+    """Each word and the next one."""
+    return frozenset((i, i + 1) for i in range(words - 1))
+
+
+def expected_at_random(edges: int, words: int) -> float:
+    """How many of some edges a tree has on average that is drawn uniformly from all trees over the words: it has
+    `words` - 1 of words (words - 1) / 2 pairs, each with the same probability."""
+    return edges * 2 / words
+
+
+def resampled(right_S: NDArray[Any], edges_S: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Sum of the first over sum of the second on sentences drawn with replacement, G times; the same sentences
+    whatever the numbers are, so that what parsers do on them can be subtracted."""
+    S = len(edges_S)
+    drawn_GS = np.random.default_rng(derive(0, "sentences")).multinomial(S, np.full(S, 1 / S), size=RESAMPLINGS)
+    return drawn_GS @ right_S / (drawn_GS @ edges_S)

@@ -1,0 +1,1 @@
+"""Heads and fine-tuning: what a trained head makes of the states."""

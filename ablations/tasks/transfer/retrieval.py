@@ -1,0 +1,261 @@
+"""Which texts belong together, as a bi-encoder has it and as a cross-encoder has it.
+
+The bi-encoder is not trained for it: two texts are as close as the cosine of their mean states. States share a
+common direction that hides what they differ in (Ethayarajh 2019, https://arxiv.org/abs/1909.00512; Mu & Viswanath
+2018), so each number stands twice: as it is, and `_centred`, with the mean of all texts of the task subtracted.
+The cross-encoder (`cross_encoder`) looks closer at the texts that the bi-encoder found; it is trained, so that
+what it adds comes of reading both at once and of training together.
+
+What cannot be asked: the right translation among others. The encoders read the source language alone; a text of
+another language has no states that they were ever trained to give it.
+
+Letters: P pairs, N texts, L + 1 layers, D width, Q queries, C candidates, K of them that are ranked again.
+
+Sentences as bags of sub-words: what can be told of them without order, context or training.
+
+How high the right one of some candidates stands. Equal candidates stand in random order, and numbers are means
+over all such orders: who tells nothing apart scores what guessing does.
+
+Letters: Q queries, C candidates.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+from scipy.sparse import csr_matrix
+from sklearn.feature_extraction.text import TfidfTransformer
+
+from ablations.measures.reading.sample import is_text_token
+from ablations.tasks.encoding import Rows, encode_texts, pooled_states
+from ablations.tasks.errors import share_error
+from ablations.tasks.examples import Examples, subset
+from ablations.tasks.settings import NEXT_SENTENCE, RetrievalSettings
+from ablations.tasks.transfer.cross_encoder import cross_encoder, enough_followed
+from ablations.tasks.transfer.training import Say
+from lightning_modules.data.token_store import Split, Tokens
+from lightning_modules.objectives.objective import Objective
+
+
+def term_counts(split: Split, *, vocab_size: int) -> csr_matrix:
+    """How often each id stands in each sentence, special ids apart; shape S x V."""
+    text_N = is_text_token(split.ids)
+    sentence_N = np.repeat(np.arange(len(split)), split.lengths)
+    ones = np.ones(int(text_N.sum()))
+    return csr_matrix((ones, (sentence_N[text_N], split.ids[text_N])), shape=(len(split), vocab_size))
+
+
+def tfidf_features(split: Split, *, train: Split, vocab_size: int) -> csr_matrix:
+    """TF-IDF vectors of sentences: counts times (log((1 + S) / (1 + df)) + 1), of unit length; shape S x V.
+
+    S is the number of sentences of `train`, df in how many of them an id stands. A sentence without text is 0.
+    """
+    weights = TfidfTransformer().fit(term_counts(train, vocab_size=vocab_size))
+    return weights.transform(term_counts(split, vocab_size=vocab_size))
+
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+class Ranks(NamedTuple):
+    """Of each query."""
+
+    above_Q: Integers
+    """Candidates with a higher score than the right one."""
+    equal_Q: Integers
+    """Candidates with its score, itself among them."""
+
+
+def ranks(score_QC: NDArray[np.floating], right_Q: Integers) -> Ranks:
+    """Where the right candidates stand."""
+    own_Q1 = np.take_along_axis(score_QC, right_Q[:, None], axis=1)
+    return Ranks((score_QC > own_Q1).sum(1), (score_QC == own_Q1).sum(1))
+
+
+def recall(found: Ranks, first: int) -> Floats:
+    """Probability that the right one is among the first so many, of each query."""
+    return np.clip((first - found.above_Q) / found.equal_Q, 0, 1)
+
+
+def reciprocal_rank(found: Ranks) -> Floats:
+    """1 over the place of the right one, of each query."""
+    sums = np.append(0, np.cumsum(1 / np.arange(1, (found.above_Q + found.equal_Q).max() + 1)))
+    return (sums[found.above_Q + found.equal_Q] - sums[found.above_Q]) / found.equal_Q
+
+
+def best(score_QC: NDArray[np.floating], count: int) -> Integers:
+    """The candidates of highest score, the best first; of equal ones the first first."""
+    return np.argsort(-score_QC, axis=1, kind="stable")[:, :count]
+
+
+Features = NDArray[np.floating]
+Row = dict[str, Any]
+
+DEPTH = 20
+"""Candidates that the cross-encoder ranks again."""
+FEWEST_PAIRS = 2 * DEPTH
+"""Among fewer the next sentence is not looked for: the cross-encoder would rank more than half of them again."""
+
+
+class Vectors(NamedTuple):
+    """What stands for the texts of a task; rows have unit length, or are 0."""
+
+    layer: int | None
+    suffix: str
+    """Of the names of the metrics."""
+    first_PD: Features
+    second_PD: Features
+
+
+def relatedness_rows(
+    objective: Objective, tokens: Tokens, settings: RetrievalSettings, examples: Examples, *, max_length: int
+) -> Iterator[Row]:
+    """Rows of `spearman`, of the cosine with how related people find two sentences: of every layer, the top one as
+    a head reads it, and with the suffix `_tfidf` of TF-IDF vectors.
+
+    Args:
+        examples: the test part of a task of relatedness.
+    """
+    wanted = settings.pairs_wanted
+    chosen = examples if wanted is None else subset(examples, wanted, seed=0)
+    assert chosen.second is not None, f"{settings.task} has no pairs"
+    for vectors in _vectors(objective, tokens, chosen.first, chosen.second, max_length=max_length):
+        yield relatedness(vectors, chosen.answers) | {"group": settings.task}
+
+
+def next_sentence_rows(
+    objective: Objective,
+    tokens: Tokens,
+    settings: RetrievalSettings,
+    *,
+    max_length: int,
+    say: Say = lambda line: None,
+) -> Iterator[Row]:
+    """Rows of `recall_at_1`, `recall_at_20` and `reciprocal_rank` of the sentence that follows, among as many as
+    there are queries, of layers and TF-IDF as in `relatedness_rows`; and of `recall_at_1_reranked`, where the
+    cross-encoder has put the 20 that the centred top layer found into its own order, whose floor is that of a
+    random order.
+
+    Each text is encoded once for all rows but the last.
+
+    Args:
+        tokens: of a text that says which sentences follow each other (`documents`).
+        say: told of every epoch of the cross-encoder; may raise, to stop.
+
+    Raises:
+        MeasureError: a text has fewer than `FEWEST_PAIRS`; the loss of the cross-encoder became no number.
+    """
+    asked = enough_followed(tokens, "validation", settings.candidates_wanted, fewest=FEWEST_PAIRS)
+    learned = enough_followed(tokens, "train", settings.training_pairs_wanted, fewest=FEWEST_PAIRS)
+    top: Vectors | None = None
+    for vectors in _vectors(objective, tokens, *asked, max_length=max_length):
+        for row in recalls(vectors):
+            yield row | {"group": NEXT_SENTENCE}
+        if vectors.suffix == "_centred":  # the top layer is the last
+            top = vectors
+    assert top is not None
+    score = cross_encoder(
+        objective,
+        learned,
+        tokens.tokenizer,
+        settings,
+        max_length=max_length,
+        say=say,
+    )
+    near_QK = best(top.first_PD @ top.second_PD.T, DEPTH)
+    score_QK = score(
+        [text for text in asked.first for _ in range(DEPTH)], [asked.second[i] for i in near_QK.flat]
+    ).reshape(near_QK.shape)
+    yield reranked(near_QK, score_QK) | {"group": NEXT_SENTENCE}
+
+
+def relatedness(vectors: Vectors, related_P: Sequence[float]) -> Row:
+    """How well cosines are in the order of given numbers. The standard error is Bonett & Wright's (2000)."""
+    cosine_P = (vectors.first_PD * vectors.second_PD).sum(1)
+    constant = np.ptp(cosine_P) == 0 or np.ptp(related_P) == 0
+    rho = 0.0 if constant else float(stats.spearmanr(cosine_P, related_P).statistic)
+    error = (1 - rho**2) * np.sqrt((1 + rho**2 / 2) / max(1, len(cosine_P) - 3))
+    return _row(vectors, "spearman", rho, error, floor=0.0)
+
+
+def recalls(vectors: Vectors) -> Iterator[Row]:
+    """How high the second text of each pair stands among the second texts of all. Queries are taken to be
+    independent, though they share their candidates."""
+    C = len(vectors.first_PD)
+    found = ranks(vectors.first_PD @ vectors.second_PD.T, np.arange(C))
+    chance = Ranks(np.array([0]), np.array([C]))
+    for name, of in (
+        ("recall_at_1", lambda x: recall(x, 1)),
+        (f"recall_at_{DEPTH}", lambda x: recall(x, DEPTH)),
+        ("reciprocal_rank", reciprocal_rank),
+    ):
+        value_Q = of(found)
+        yield _row(vectors, name, value_Q.mean(), share_error(value_Q), floor=float(of(chance)[0]))
+
+
+def reranked(near_QK: NDArray[np.int64], score_QK: Features) -> Row:
+    """How often the right one, whose number is the query's, comes first of those that are ranked again."""
+    Q, K = near_QK.shape
+    is_right_QK = near_QK == np.arange(Q)[:, None]
+    there_Q = is_right_QK.any(1)
+    value_Q = np.where(there_Q, recall(ranks(score_QK, is_right_QK.argmax(1)), 1), 0.0)
+    return {
+        "metric": "recall_at_1_reranked",
+        "layer": None,
+        "value": float(value_Q.mean()),
+        "floor": float(there_Q.mean() / K),
+        "unit": "",
+        "n": Q,
+        "standard_error": share_error(value_Q),
+    }
+
+
+def _row(vectors: Vectors, metric: str, value: float, error: float, *, floor: float) -> Row:
+    return {
+        "metric": metric + vectors.suffix,
+        "layer": vectors.layer,
+        "value": float(value),
+        "floor": floor,
+        "unit": "",
+        "n": len(vectors.first_PD),
+        "d": vectors.first_PD.shape[1] if vectors.layer is not None else None,
+        "standard_error": float(error),
+    }
+
+
+def _vectors(
+    objective: Objective, tokens: Tokens, first: Sequence[str], second: Sequence[str], *, max_length: int
+) -> Iterator[Vectors]:
+    """Of every layer as it is and centred, and of TF-IDF. Each text is encoded once."""
+    place = {text: i for i, text in enumerate(dict.fromkeys([*first, *second]))}
+    rows = encode_texts(list(place), tokens.tokenizer, max_length=max_length)
+    place_2P = np.array([[place[text] for text in texts] for texts in (first, second)])
+    for layer, states_ND in enumerate(pooled_states(objective, rows)):
+        for suffix, vector_ND in (("", states_ND), ("_centred", centred(states_ND))):
+            yield Vectors(layer, suffix, *unit(vector_ND)[place_2P])
+    yield Vectors(None, "_tfidf", *_tfidf(tokens, rows)[place_2P])
+
+
+def _tfidf(tokens: Tokens, rows: Rows) -> NDArray[np.float32]:
+    split = Split(
+        ids=np.concatenate([row.ids_T for row in rows.rows]).astype(np.uint64),
+        offsets=np.append(0, rows.lengths_N.cumsum()),
+        documents=np.arange(len(rows), dtype=np.int32),
+    )
+    feature_NV = tfidf_features(split, train=tokens.train, vocab_size=tokens.vocab_size)
+    used_V = np.unique(feature_NV.indices)
+    return feature_NV[:, used_V].toarray().astype(np.float32)
+
+
+def centred(vector_ND: Features) -> Features:
+    """Less their mean."""
+    return vector_ND - vector_ND.mean(0, dtype=np.float64).astype(vector_ND.dtype)
+
+
+def unit(vector_ND: Features) -> Features:
+    """At length 1; 0 stays 0, and is equally far from all."""
+    length_N1 = np.linalg.norm(vector_ND, axis=1, keepdims=True)
+    return vector_ND / np.where(length_N1 > 0, length_N1, 1)

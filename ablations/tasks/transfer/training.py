@@ -1,0 +1,191 @@
+"""One training of a head, with the encoder or on frozen states: the same loop, order of examples and initial head.
+
+The recipe is RoBERTa's on GLUE (Liu et al. 2019, section 5.1): of 10 epochs the best on the validation part is
+kept, and a linear warm-up comes before a linear decay; with BERT's batches of 32, weight decay of 0.01 (not of
+biases and norms), gradients clipped at norm 1 and warm-up of a tenth (Devlin et al. 2019, appendix A.3, and
+google-research/bert); and with learning rates for small encoders, which need higher ones: Turc et al. 2019 try
+3e-5 to 3e-4, ELECTRA-Small takes 3e-4 (Clark et al. 2020, appendix B), and those here are smaller still. The
+head, which starts from nothing, learns at `HEAD_LEARNING_RATE` either way. Dropout is the encoder's own.
+
+Where we differ: few examples are shown more often, until there are so many steps as the settings say, since ten
+epochs of ten examples teach next to nothing (Zhang et al. 2021, "Revisiting Few-sample BERT Fine-tuning", section
+6); and batches hold texts of similar length.
+
+Letters: B examples of a batch, M examples that are learned from, N items, O outputs.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ablations.errors import MeasureError
+from ablations.tasks.transfer.heads import Answers, Head
+from ablations.tasks.transfer.states import States, Texts
+from lightning_modules.model.numerics import bf16_products
+from lightning_modules.objectives.objective import warmup_then_decay
+from lightning_modules.randomness import derive, uniforms
+
+BATCH = 32
+HEAD_LEARNING_RATE = 1e-2
+"""Of a linear map of scaled features. A tenth of it leaves the head short of what a logistic regression reads from
+the same frozen states, and costs fine-tuning as well."""
+WEIGHT_DECAY = 0.01
+WARMUP = 0.1
+CLIPPED_AT = 1.0
+
+ALIKE = 16
+"""Batches among which texts are sorted by length."""
+
+Integers = NDArray[np.int64]
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What differs between trainings."""
+
+    epochs: int
+    """How often the validation part is scored; passes over the examples, unless they are few."""
+    learning_rate: float
+    """Of the encoder, at its highest."""
+    least_steps: int
+    """Shorter trainings get more passes."""
+    repetition: int
+    """Decides on the order of examples and on what is dropped out."""
+    name: str
+    """What is said of it."""
+
+
+class Trained(NamedTuple):
+    """The best of a training."""
+
+    score: float
+    """On the validation part."""
+    weights: dict[str, Tensor]
+    """Of the head and what was trained with it."""
+
+
+class Trainee(nn.Module):
+    """A head and what it reads: weights that are trained together."""
+
+    def __init__(self, states: States, head: Head, answers: Answers) -> None:
+        super().__init__()
+        self._states, self.answers = states, answers
+        self.parts = nn.ModuleDict({"head": head, **states.trained})
+
+    def outputs(self, texts: Texts, index_B: Integers) -> Tensor:
+        return self.parts["head"](self._states.of(texts, index_B))
+
+    @torch.no_grad()
+    def say(self, texts: Texts) -> list[Any]:
+        """Its answers, to all examples."""
+        self.eval()
+        output_NO = np.empty((texts.bounds_E[-1], self.answers.outputs), np.float32)
+        for index_B in texts.rows.by_length():
+            output_NO[texts.items(index_B)] = self.outputs(texts, index_B).float().cpu().numpy()
+        parts = np.split(output_NO, texts.bounds_E[1:-1])
+        return [self.answers.said(output_KO, texts, i) for i, output_KO in enumerate(parts)]
+
+
+def train(
+    trainee: Trainee,
+    texts: Texts,
+    index_M: Integers,
+    recipe: Recipe,
+    *,
+    score: Callable[[Trainee], float],
+    say: Say,
+) -> Trained:
+    """Train from where it stands. Which examples a step shows and what it drops out depends on the repetition
+    and the examples alone, never on the encoder.
+
+    Args:
+        index_M: the examples that are learned from, but for those whose answer was cut off.
+        score: on the validation part; of equal ones the earliest epoch is kept.
+        say: told of every epoch; may raise, to stop.
+
+    Raises:
+        MeasureError: the loss became no number, or no example is whole.
+    """
+    target = {i: right for i in index_M.tolist() if (right := trainee.answers.target(texts, i)) is not None}
+    if not target:
+        raise MeasureError(
+            f"the answers of all training examples ({len(index_M):,}) lie behind data.max_length; raise it, or "
+            f"leave the task out."
+        )
+    kept_M = np.array(list(target), dtype=np.int64)
+    per_pass = -(-len(kept_M) // BATCH)
+    passes = max(recipe.epochs, -(-recipe.least_steps // per_pass))
+    stepper = _Stepper(trainee, recipe.learning_rate, steps=passes * per_pass)
+    best = Trained(-np.inf, {})
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(derive(recipe.repetition, "dropout"))
+        for number in range(passes):
+            trainee.train()
+            order = batches(kept_M, texts.characters_E[kept_M], derive(recipe.repetition, "order", number))
+            losses = [stepper.step(texts, index_B, [target[i] for i in index_B.tolist()]) for index_B in order]
+            _require_finite(losses, recipe)
+            epoch = (number + 1) * recipe.epochs // passes
+            if epoch > number * recipe.epochs // passes:
+                found = score(trainee)
+                say(f"{recipe.name}, epoch {epoch} of {recipe.epochs}: {found:.3f} on the validation part")
+                if found > best.score:
+                    best = Trained(found, {name: x.clone() for name, x in trainee.state_dict().items()})
+    return best
+
+
+def batches(index_M: Integers, length_M: Integers, seed: int) -> Iterator[Integers]:
+    """All examples once in random order, in batches of similar length, which themselves come in random order."""
+    order_M = np.argsort(uniforms(seed, np.arange(len(index_M))), kind="stable")
+    found: list[Integers] = []
+    for first in range(0, len(order_M), ALIKE * BATCH):
+        alike = order_M[first : first + ALIKE * BATCH]
+        alike = alike[np.argsort(length_M[alike], kind="stable")]
+        found += [index_M[alike[i : i + BATCH]] for i in range(0, len(alike), BATCH)]
+    for i in np.argsort(uniforms(derive(seed, "batches"), np.arange(len(found))), kind="stable"):
+        yield found[i]
+
+
+class _Stepper:
+    """Takes the steps of one training."""
+
+    def __init__(self, trainee: Trainee, learning_rate: float, *, steps: int) -> None:
+        groups: list[dict[str, Any]] = []
+        for name, part in trainee.parts.items():
+            rate = HEAD_LEARNING_RATE if name == "head" else learning_rate
+            matrices = [parameter for parameter in part.parameters() if parameter.ndim >= 2]
+            rest = [parameter for parameter in part.parameters() if parameter.ndim < 2]
+            groups.append({"params": matrices, "lr": rate, "weight_decay": WEIGHT_DECAY})
+            groups.append({"params": rest, "lr": rate, "weight_decay": 0.0})
+        self._trainee = trainee
+        self._optimizer = torch.optim.AdamW(groups, eps=1e-6, fused=True)
+        warmup = round(WARMUP * steps)
+        self._schedule = torch.optim.lr_scheduler.LambdaLR(
+            self._optimizer, lambda step: warmup_then_decay(step, warmup, steps)
+        )
+
+    def step(self, texts: Texts, index_B: Integers, target: Sequence[Tensor]) -> Tensor:
+        """Learn from a batch; its loss before."""
+        output_NO = self._trainee.outputs(texts, index_B)
+        target_N = torch.cat(list(target)).to(output_NO.device)
+        loss = self._trainee.answers.loss(output_NO, target_N, torch.from_numpy(texts.counts_E[index_B]))
+        self._optimizer.zero_grad()
+        with bf16_products(output_NO.device.type):
+            torch.autograd.backward(loss)
+        nn.utils.clip_grad_norm_(self._trainee.parameters(), CLIPPED_AT)
+        self._optimizer.step()
+        self._schedule.step()
+        return loss.detach()
+
+
+def _require_finite(losses: list[Tensor], recipe: Recipe) -> None:
+    if not torch.isfinite(torch.stack(losses)).all():
+        raise MeasureError(
+            f"the loss became no number ({recipe.name}); give lower learning_rates, or look at the run, whose "
+            f"states may be no numbers."
+        )

@@ -1,0 +1,267 @@
+"""Frozen features against fine-tuning: the same head on the same examples, both ways, several times over.
+
+A repetition has an initial head and an order of examples of its own, the same for every encoder. A number is the
+mean over repetitions; its standard error says how far it would move with other heads and orders, and with other
+test examples, which are the same in all repetitions.
+
+The test text with its words in another order: how much a trained head asks of word order.
+
+Sinha et al. 2021 shuffle the text that is learned from; here it is the text that is asked about, by heads that
+learned from natural text. As there, no word keeps its place: a random permutation of a single cycle.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from ablations.errors import MeasureError
+from ablations.measures.jackknife import standard_error
+from ablations.tasks.datasets import SPLITS, Split, Task
+from ablations.tasks.examples import Examples, subset
+from ablations.tasks.metrics import chance, exact_match, score
+from ablations.tasks.settings import FineTuningSettings, TransferSettings
+from ablations.tasks.transfer.heads import Head, answers_of, right_answers, scale_of
+from ablations.tasks.transfer.states import FrozenStates, States, Texts, TunedStates, texts_of
+from ablations.tasks.transfer.training import Recipe, Say, Trained, Trainee, train
+from lightning_modules.objectives.objective import Objective
+from lightning_modules.randomness import derive, uniforms
+
+
+class Shuffled(NamedTuple):
+    """Examples in another order of words."""
+
+    examples: Examples
+    place: list[NDArray[np.int64]]
+    """Of tagging: where in its natural sentence each word stood."""
+
+
+def shuffled(examples: Examples) -> Shuffled:
+    """Every text by itself; of a pair each text by itself. What a word is, blanks say, or the task. The same for
+    whoever asks: it depends on the number of the example, of the text in it and of the word in that alone."""
+    if examples.words is not None:
+        place = [_order(len(words), i, 0) for i, words in enumerate(examples.words)]
+        moved = [[words[p] for p in order] for words, order in zip(examples.words, place, strict=True)]
+        tags = [[tags[p] for p in order] for tags, order in zip(examples.answers, place, strict=True)]
+        return Shuffled(Examples([" ".join(words) for words in moved], None, moved, tags), place)
+    first = [_moved(text, i, 0) for i, text in enumerate(examples.first)]
+    second = None if examples.second is None else [_moved(text, i, 1) for i, text in enumerate(examples.second)]
+    return Shuffled(Examples(first, second, None, examples.answers), [])
+
+
+def natural_order(said: list[Any], place: list[NDArray[np.int64]]) -> list[list[Any]]:
+    """What was said of the words of shuffled sentences, at their places in the natural ones: spans of words that
+    belong together are only there whole."""
+    return [[tags[i] for i in np.argsort(order)] for tags, order in zip(said, place, strict=True)]
+
+
+def _moved(text: str, example: int, number: int) -> str:
+    words = text.split()
+    return " ".join(words[i] for i in _order(len(words), example, number))
+
+
+def _order(count: int, example: int, number: int) -> NDArray[np.int64]:
+    """Which word stands at each place."""
+    chance = uniforms(derive(0, "shuffled text"), np.array([example]), np.array([number]), np.arange(count))
+    circle = np.argsort(chance, kind="stable")
+    order = np.empty(count, dtype=np.int64)
+    order[circle] = np.roll(circle, -1)  # each gives its place to the next on the circle
+    return order
+
+
+Row = dict[str, Any]
+
+Said = Mapping[str, list[Any]]
+"""Answers to the test examples, `natural` and `shuffled`."""
+
+GROUPS = 20
+"""Of test examples, one of which the jackknife leaves out at a time."""
+
+
+def transfer_rows(
+    objective: Objective,
+    tokenizer: Tokenizer,
+    splits: Mapping[Split, Examples],
+    settings: TransferSettings,
+    *,
+    max_length: int,
+    say: Say,
+    frozen: FrozenStates | None = None,
+) -> Iterator[Row]:
+    """The scores of one task, by frozen features or by fine-tuning, as the settings say; the objective stays as
+    it is.
+
+    `score` is the task's own metric; `accuracy` of classes, `spearman` of numbers and `exact_match` of spans stand
+    beside it where it is another one. `shuffled_score` is the same head's `score` on the test texts with their
+    words in another order (not of spans, which are no spans in another order). The learning curve is the `score`
+    of the group TASK@EXAMPLES. The floor is `metrics.chance`.
+
+    Of few training examples, too, the epoch is chosen on the whole validation part, and the learning rate is that
+    of all training examples: a curve says what so many examples teach the weights, not what somebody who has no
+    more of them would get.
+
+    Args:
+        say: told of every epoch; may raise, to stop.
+        frozen: states of the encoder that other measures of the task read as well; what is missing is added.
+
+    Raises:
+        MeasureError: a part of the task has no examples; the loss became no number.
+    """
+    task = settings.task
+    frozen = frozen or FrozenStates(objective)
+    transfer = _Transfer(objective, tokenizer, splits, settings, max_length=max_length, say=say, frozen=frozen)
+    first = {rate: transfer.train(0, transfer.whole, rate) for rate in settings.rates}
+    rate = max(first, key=lambda rate: first[rate].score)
+    others = (transfer.train(repetition, transfer.whole, rate) for repetition in range(1, settings.repetitions))
+    found = [transfer.tested(trained) for trained in (first[rate], *others)]
+    for metric in transfer.metrics:
+        yield transfer.row(metric, task.name, found)
+    if settings.learning_curve:  # its last point
+        yield transfer.row("score", f"{task.name}@{transfer.whole}", found)
+    for count in sorted({count for count in settings.learning_curve if count < transfer.whole}):
+        curve = (transfer.train(repetition, count, rate) for repetition in range(settings.repetitions))
+        yield transfer.row("score", f"{task.name}@{count}", [transfer.tested(trained) for trained in curve])
+
+
+class _Transfer:
+    """A task, an encoder, and what all trainings share."""
+
+    def __init__(
+        self,
+        objective: Objective,
+        tokenizer: Tokenizer,
+        splits: Mapping[Split, Examples],
+        settings: TransferSettings,
+        *,
+        max_length: int,
+        say: Say,
+        frozen: FrozenStates,
+    ) -> None:
+        self.settings, self.task, self.say = settings, settings.task, say
+        examples = {split: _part(splits[split], settings.most(split)) for split in SPLITS}
+        if empty := [split for split in SPLITS if not len(examples[split])]:
+            raise MeasureError(f"the {empty[0]} part has no examples; leave the task out.")
+
+        def read(some: Examples) -> Texts:
+            return texts_of(self.task, some, tokenizer, max_length=max_length)
+
+        self.texts = {split: read(some) for split, some in examples.items()}
+        self.right = {split: right_answers(self.task, texts) for split, texts in self.texts.items()}
+        self.order = shuffled(examples["test"]) if self.task.kind != "span" else None
+        self.moved = read(self.order.examples) if self.order is not None else None
+        self.metrics = _metrics(self.task)
+        tuned = TunedStates(objective) if isinstance(settings, FineTuningSettings) else None
+        self.states: States = tuned or frozen
+        self.answers = answers_of(self.task, self.texts["train"])
+        # Before any training the states of both are equal, unless they are computed in other precision.
+        self.scale = scale_of(tuned if tuned and tuned.mixed else frozen, self.texts["train"])
+
+    @property
+    def whole(self) -> int:
+        """Training examples."""
+        return len(self.texts["train"])
+
+    def trainee(self, repetition: int) -> Trainee:
+        """A new head on the encoder as pre-training left it."""
+        self.states.restart()
+        head = Head(self.scale, self.answers.outputs, seed=repetition)
+        return Trainee(self.states, head, self.answers)
+
+    def train(self, repetition: int, count: int, rate: float) -> Trained:
+        """A training on so many examples."""
+        if count < self.whole:
+            chance_E = uniforms(derive(repetition, "learning curve"), np.arange(self.whole))
+            index_M = np.sort(np.argsort(chance_E, kind="stable")[:count])  # more contain the fewer
+        else:
+            index_M = np.arange(self.whole)
+        name = f"{self.task.name}, {len(index_M):,} examples, repetition {repetition + 1}"
+        if len(self.settings.rates) > 1:
+            name += f", learning rate {rate:g}"
+        settings = self.settings
+        recipe = Recipe(settings.passes, rate, settings.least_steps, repetition, name)
+        return train(
+            self.trainee(repetition),
+            self.texts["train"],
+            index_M,
+            recipe,
+            score=lambda trainee: score(
+                self.task, trainee.say(self.texts["validation"]), self.right["validation"]
+            ),
+            say=self.say,
+        )
+
+    def tested(self, trained: Trained) -> Said:
+        """What a trained head says of the test texts, and of the same with their words in another order."""
+        trainee = self.trainee(0)
+        trainee.load_state_dict(trained.weights)
+        natural = trainee.say(self.texts["test"])
+        if self.moved is None or self.order is None:
+            return {"natural": natural}
+        moved = trainee.say(self.moved)
+        return {
+            "natural": natural,
+            "shuffled": natural_order(moved, self.order.place) if self.task.kind == "tagging" else moved,
+        }
+
+    def floor(self, metric: str) -> float:
+        """What answers score at best that do not look at what is asked."""
+        task = _by_accuracy(self.task) if metric == "accuracy" else self.task
+        if metric == "exact_match":
+            task = replace(task, metric="exact_match")
+        return chance(task, self.texts["test"].examples)
+
+    def row(self, metric: str, group: str, found: Sequence[Said]) -> Row:
+        """One metric, from what was said in each repetition."""
+        right_N = self.right["test"]
+        said_SN = [said["shuffled" if metric == "shuffled_score" else "natural"] for said in found]
+        own = self.metrics[metric]
+
+        def mean_of(index_M: Sequence[int]) -> float:
+            right_M = [right_N[i] for i in index_M]
+            return float(np.mean([own([said_N[i] for i in index_M], right_M) for said_N in said_SN]))
+
+        value_S = np.array([own(said_N, right_N) for said_N in said_SN])
+        of_heads = value_S.var(ddof=1) / len(value_S) if len(value_S) > 1 else 0.0
+        return {
+            "metric": metric,
+            "group": group,
+            "value": float(value_S.mean()),
+            "floor": self.floor(metric),
+            "unit": "",
+            "n": len(right_N),
+            "standard_error": float(np.sqrt(of_heads + _error_over_examples(mean_of, len(right_N)) ** 2)),
+        }
+
+
+def _metrics(task: Task) -> dict[str, Callable[[Sequence[Any], Sequence[Any]], float]]:
+    """The task's own, `score`, and those beside it, each of answers and the right ones."""
+    found: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {"score": partial(score, task)}
+    if task.kind == "classification" and task.metric != "accuracy":
+        found["accuracy"] = partial(score, _by_accuracy(task))
+    if task.kind == "regression" and task.metric != "spearman":
+        found["spearman"] = partial(score, replace(task, metric="spearman"))
+    if task.kind == "span":
+        found["exact_match"] = exact_match
+    else:
+        found["shuffled_score"] = partial(score, task)
+    return found
+
+
+def _error_over_examples(statistic: Callable[[Sequence[int]], float], examples: int) -> float:
+    """Standard error of a number that is computed from some of the examples; NaN of fewer than two."""
+    groups = min(GROUPS, examples)
+    group_N = np.random.default_rng(derive(0, "groups of test examples")).permutation(examples) % groups
+    without = [np.flatnonzero(group_N != group).tolist() for group in range(groups)]
+    return standard_error([statistic(index_M) for index_M in without if index_M])
+
+
+def _by_accuracy(task: Task) -> Task:
+    return replace(task, metric="accuracy", chance="constant")
+
+
+def _part(examples: Examples, most: int | None) -> Examples:
+    return examples if most is None else subset(examples, most, seed=0)

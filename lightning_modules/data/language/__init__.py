@@ -1,0 +1,150 @@
+"""The built-in language: text with gold trees, senses and translations, out of a seed and nothing else.
+
+    language = Language(0)
+    for sentence in language.document("train", 0):
+        print(sentence.text, sentence.translated_text)
+
+A document keeps to one topic. Its sentences are grown by `grammar.py` from the words of `lexicon.py`, chosen
+to suit each other by `selection.py`, and translated by `second_language.py`. `minimal_pairs.py` makes
+ungrammatical twins of them, `entropy.py` says how predictable they are.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count as from_zero
+
+import numpy as np
+
+from lightning_modules.data.language.grammar import Derivation, Tables, Tree
+from lightning_modules.data.language.lexicon import TOPICS, Lexicon, Number
+from lightning_modules.data.language.translation import translate
+from lightning_modules.errors import DataError
+from lightning_modules.randomness import derive, uniforms
+
+SENTENCES_PER_DOCUMENT = (5, 20)
+"""Shortest and longest document; short ones are more frequent, the mean is about 10."""
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence and everything that is true of it. Tuples with an entry a word are aligned with `words`."""
+
+    words: tuple[str, ...]
+    """Lower-case ASCII, punctuation apart."""
+    tags: tuple[str, ...]
+    """Parts of speech, as in Universal Dependencies."""
+    heads: tuple[int, ...]
+    """Position of the word each depends on, -1 for the root; projective."""
+    relations: tuple[str, ...]
+    """Kind of each dependency, as in Universal Dependencies; ``root`` for the root."""
+    numbers: tuple[Number | None, ...]
+    """Singular or plural, of the words whose form shows it."""
+    senses: tuple[int | None, ...]
+    """0 or 1 for a form that two lemmas share, else None."""
+    tree: Tree
+    """Constituents, labelled as in the Penn Treebank; the innermost parts are positions of words."""
+    translation: tuple[str, ...]
+    """The words of the translation; a function of `words` and `senses`."""
+    topic: int
+    tense: str
+    """``present``, ``past`` or ``future``, the same in all clauses."""
+    clauses: int
+    """Finite clauses, relative and embedded ones included."""
+    log_probability: float
+    """Natural log of the sentence's probability given its topic and the number of the subject before it."""
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+    @property
+    def translated_text(self) -> str:
+        return " ".join(self.translation)
+
+    @property
+    def subject_number(self) -> Number | None:
+        """Of the subject of the first clause, with which its verb agrees."""
+        root = self.heads.index(-1)
+        subject = next(i for i, h in enumerate(self.heads) if h == root and self.relations[i] == "nsubj")
+        return self.numbers[subject]
+
+    @property
+    def bracketed(self) -> str:
+        """The tree as in the Penn Treebank."""
+        return self._bracketed(self.tree)
+
+    def _bracketed(self, tree: Tree) -> str:
+        inside = (
+            f"({self.tags[part]} {self.words[part]})" if isinstance(part, int) else self._bracketed(part)
+            for part in tree.parts
+        )
+        return f"({tree.label} {' '.join(inside)})"
+
+
+class Language:
+    """A language and all its text, both decided by the seed alone."""
+
+    lexicon: Lexicon
+    """Its words."""
+    tables: Tables
+    """What its grammar draws from."""
+
+    def __init__(self, seed: int) -> None:
+        if seed < 0:
+            raise DataError(f"The seed of a language must be 0 or more, but is {seed}.")
+        self.seed = seed
+        self.lexicon = Lexicon(_stream(derive(seed, "lexicon")).__next__)
+        self.tables = Tables(self.lexicon, _stream(derive(seed, "preferences")).__next__)
+
+    def document(self, split: str, index: int) -> tuple[Sentence, ...]:
+        """A document of 5 to 20 sentences on one topic; the same whatever else was generated."""
+        if index < 0:
+            raise DataError(f"The number of a document must be 0 or more, but is {index}.")
+        uniform = _stream(derive(self.seed, "document", split, index)).__next__
+        topic = int(uniform() * TOPICS)
+        fewest, most = SENTENCES_PER_DOCUMENT
+        size = fewest + int((most - fewest + 1) * uniform() ** 2)
+        antecedent: Number | None = None
+        sentences = []
+        for _ in range(size):
+            derivation = Derivation(self.tables, topic, uniform, antecedent)
+            sentences.append(_finished(derivation, topic))
+            antecedent = derivation.antecedent
+        return tuple(sentences)
+
+    def sentences(self, split: str, count: int) -> Iterator[tuple[int, Sentence]]:
+        """The first sentences of a split, each with the number of its document; the last may be cut short."""
+        if count < 0:
+            raise DataError(f"The number of sentences must be 0 or more, but is {count}.")
+        left = count
+        for index in from_zero():
+            for sentence in self.document(split, index):
+                if not left:
+                    return
+                left -= 1
+                yield index, sentence
+
+
+def _finished(derivation: Derivation, topic: int) -> Sentence:
+    tree = derivation.sentence()
+    forms, tags, numbers, senses, _, _ = zip(*derivation.words, strict=True)
+    return Sentence(
+        words=forms,
+        tags=tags,
+        heads=tuple(derivation.heads),
+        relations=tuple(derivation.relations),
+        numbers=numbers,
+        senses=senses,
+        tree=tree,
+        translation=translate(derivation.words, derivation.heads, derivation.relations),
+        topic=topic,
+        tense=derivation.tense,
+        clauses=derivation.clauses,
+        log_probability=derivation.log_probability,
+    )
+
+
+def _stream(key: int) -> Iterator[float]:
+    """Uniform numbers in [0, 1) without end, a block at a time."""
+    for block in from_zero():
+        yield from uniforms(key, np.arange(256 * block, 256 * (block + 1))).tolist()

@@ -1,0 +1,332 @@
+"""Lists of words that decide what is hidden: where they come from, and which words of a text are in them.
+
+In a list and in a text, words are the same that `bare` writes alike. A word is what stands between spaces; a word
+that a treebank cuts in two, as "don't" into "do" and "n't", is therefore in a text but not in a list made from it.
+
+Letters: N tokens, W words, C types (different words).
+
+Words that belong together: the n-grams whose words predict each other most, and where they stand in a text.
+
+Source: Levine et al. 2021, "PMI-Masking", section 3 (https://arxiv.org/abs/2010.01825), equation 3:
+
+    PMI_n(g) = min over segmentations of g of log( p(g) / product of p(part) )
+
+over all ways to cut the n-gram g into two or more contiguous parts: it scores high only if no way to cut it
+explains it, so that "is the United States" does not profit from "United States".
+
+Where we differ from Levine et al., as the README of their repository AI21Labs/pmi-masking has it: they rank each
+length by itself and take half of their list from pairs, a quarter from triples and an eighth each from 4- and
+5-grams, since PMI_n depends on the length; we rank all lengths together, so that no shares have to be set. (The
+lists in that repository also multiply p(g) in once more, which prefers frequent n-grams; we follow the article.)
+Of chosen n-grams that overlap in the text they take one at random, we the one that begins first. Words are
+compared as they are written, with case and punctuation.
+
+Letters: W words of a text, G n-grams of one length, R n-grams of all lengths, best first.
+"""
+
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from lightning_modules.config.data import Data, LanguageData
+from lightning_modules.config.masking import PMI, Cloze, Generic
+from lightning_modules.data.tokenizer import decode
+from lightning_modules.data.treebank import parquet_rows, read_treebank
+from lightning_modules.data.words import Words, word_types
+from lightning_modules.errors import DataError
+from lightning_modules.vocabulary import UNKNOWN
+
+DECIMALS = 9
+"""To which PMI is rounded, so that neither ties nor its sign depend on the order of additions."""
+
+
+class NGrams(NamedTuple):
+    """The n-grams of one length that occur often enough."""
+
+    at_W: NDArray[np.int32]
+    """Number of the n-gram that begins at each word; -1 where there is none, or a rare one."""
+    first_G: NDArray[np.int64]
+    """Where each occurs first."""
+    log_p_G: NDArray[np.float64]
+    """Log of occurrences / places where an n-gram of this length could stand; occurrences may overlap."""
+
+
+def collocated(type_W: NDArray[np.integer], sentence_W: NDArray[np.integer], settings: PMI) -> NDArray[np.bool_]:
+    """Which words are hidden together with the word before: those inside a chosen n-gram, but for its first.
+
+    The n-grams of 2 to `longest` words with at least `least_count` occurrences and a positive PMI_n are ranked by
+    it; of equals the longer comes first, then the one that occurs first. As many of them are chosen, best first,
+    as it takes until a share `coverage` of all words lies inside an occurrence of one; all, if they do not
+    suffice. The text is then cut into units from left to right, always the longest chosen n-gram or else a single
+    word. So the share of words that end in units of several is somewhat below `coverage`: a word stays alone if
+    all n-grams it lies in overlap an earlier unit.
+
+    Args:
+        type_W: number of each word's type, from 0.
+        sentence_W: number of each word's sentence, rising; n-grams do not cross sentences.
+
+    Raises:
+        DataError: no n-gram occurs `least_count` times.
+    """
+    by_length = frequent_ngrams(type_W, sentence_W, longest=settings.longest, least_count=settings.least_count)
+    if len(by_length) < 2:
+        raise DataError(
+            f"objective.masking.select: pmi needs word n-grams that occur at least {settings.least_count} times "
+            f"(least_count), but no two words of the training text ({len(type_W):,}) are neighbours so often; "
+            f"lower least_count or give more text."
+        )
+    rank_by_length = _ranks(pmi(by_length), by_length)
+    chosen = _number_chosen(by_length, rank_by_length, settings.coverage)
+    unit_W = np.ones(len(type_W), np.uint8)  # words of the longest chosen n-gram that begins here
+    for n, (ngrams, rank_G) in enumerate(zip(by_length, rank_by_length, strict=True), start=1):
+        place = np.flatnonzero(ngrams.at_W >= 0)
+        unit_W[place[rank_G[ngrams.at_W[place]] < chosen]] = n
+    return _inside_units(unit_W)
+
+
+def frequent_ngrams(
+    type_W: NDArray[np.integer], sentence_W: NDArray[np.integer], *, longest: int, least_count: int
+) -> list[NGrams]:
+    """The words and n-grams that occur at least `least_count` times, by length from 1 on.
+
+    Ends before the first length that has none, at the latest after `longest`.
+    """
+    found: list[NGrams] = []
+    place, key = np.arange(len(type_W)), type_W.astype(np.int64)
+    for n in range(1, longest + 1):
+        if n > 1:
+            # An n-gram occurs no more often than its parts, so that those with a rare part need no counting.
+            before = found[-1].at_W
+            both = (before[:-1] >= 0) & (before[1:] >= 0) & (sentence_W[:-1] == sentence_W[1:])
+            place = np.flatnonzero(both)
+            key = before[place] * np.int64(len(found[-1].first_G)) + before[place + 1]
+        _, first, number, count = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
+        often = count >= least_count
+        if not often.any():
+            break
+        places = int((sentence_W[n - 1 :] == sentence_W[: len(sentence_W) - n + 1]).sum())
+        renumbered = np.where(often, np.cumsum(often) - 1, -1).astype(np.int32)
+        at_W = np.full(len(type_W), -1, np.int32)
+        at_W[place] = renumbered[number]
+        found.append(NGrams(at_W, place[first[often]], np.log(count[often] / places)))
+    return found
+
+
+def pmi(by_length: list[NGrams]) -> list[NDArray[np.float64]]:
+    """PMI_n of every n-gram, in nats, rounded; minus infinity for the single words that come first."""
+    likeliest = [by_length[0].log_p_G]  # by length: sum of log p over the parts of the best cut, or of no cut
+    found = [np.full(len(by_length[0].first_G), -np.inf)]
+    for n, ngrams in enumerate(by_length[1:], start=2):
+        cut_G = np.full(len(ngrams.first_G), -np.inf)
+        for k in range(1, n):
+            left, right = by_length[k - 1].at_W[ngrams.first_G], by_length[n - k - 1].at_W[ngrams.first_G + k]
+            cut_G = np.maximum(cut_G, by_length[k - 1].log_p_G[left] + likeliest[n - k - 1][right])
+        found.append(np.round(ngrams.log_p_G - cut_G, DECIMALS))
+        likeliest.append(np.maximum(ngrams.log_p_G, cut_G))
+    return found
+
+
+def _ranks(pmi_by_length: list[NDArray[np.float64]], by_length: list[NGrams]) -> list[NDArray[np.int64]]:
+    """Place of every n-gram among all, from 0; those without a positive PMI come last."""
+    sizes = [len(pmi_G) for pmi_G in pmi_by_length]
+    length_R = np.repeat(np.arange(len(sizes)), sizes)
+    pmi_R, first_R = np.concatenate(pmi_by_length), np.concatenate([ngrams.first_G for ngrams in by_length])
+    order_R = np.lexsort((first_R, -length_R, -pmi_R))
+    rank_R = np.empty(len(order_R), np.int64)
+    rank_R[order_R] = np.arange(len(order_R))
+    rank_R[pmi_R <= 0] = len(rank_R)
+    return np.split(rank_R, np.cumsum(sizes)[:-1])
+
+
+def _number_chosen(by_length: list[NGrams], rank_by_length: list[NDArray[np.int64]], coverage: float) -> int:
+    """How many n-grams, best first, it takes to cover a share of the words; all that may be, if too few."""
+    W, R = len(by_length[0].at_W), sum(map(len, rank_by_length))
+    best_W = np.full(W, R)  # rank of the best n-gram that each word lies in
+    for n, (ngrams, rank_G) in enumerate(zip(by_length, rank_by_length, strict=True), start=1):
+        place = np.flatnonzero(ngrams.at_W >= 0)
+        rank = rank_G[ngrams.at_W[place]]
+        for inside in range(n):
+            best_W[place + inside] = np.minimum(best_W[place + inside], rank)
+    covered_R = np.cumsum(np.bincount(best_W, minlength=R + 1)[:R])
+    # A quotient of integers is rounded as the setting was when it was read: 7 of 100 words are 0.07 exactly.
+    enough = int(np.searchsorted(covered_R / W, coverage))
+    return min(enough + 1, R)
+
+
+def _inside_units(unit_W: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Every word that no unit begins with, when units follow each other from the left."""
+    # Where a unit begins depends on all before it. Steps over bytes cost 0.1 microseconds a word.
+    inside, steps, w = bytearray(b"\x01") * len(unit_W), unit_W.tobytes(), 0
+    while w < len(steps):
+        inside[w] = 0
+        w += steps[w]
+    return np.frombuffer(inside, np.bool_)
+
+
+COMMENTS = (";", "#")
+"""What a line of a file begins with that is no word; published opinion lexica have such lines."""
+
+LANGUAGE_SENTENCES = 20_000
+"""Training sentences in which the built-in language tags its words, however many a run trains on. They take a
+second; of language 0 they lack one word, of 1,293 that occur in 60,000 sentences."""
+
+WHERE = "objective.masking.select"
+
+
+def bare(word: str) -> str:
+    """A word without case (Unicode's case folding), in NFC form, without punctuation at its ends.
+
+    Punctuation is what Unicode calls so; signs such as + and $ are none. A word of punctuation alone keeps it.
+    """
+    folded = unicodedata.normalize("NFC", word.casefold())
+    inner = [i for i, c in enumerate(folded) if not unicodedata.category(c).startswith("P")]
+    return folded[inner[0] : inner[-1] + 1] if inner else folded
+
+
+def resolved(settings: Cloze | Generic, *, data: Data, data_root: Path) -> Cloze | Generic:
+    """The settings with all words of the list in `words`: sorted, distinct and `bare`, and the other fields empty.
+
+    What a run keeps, so that it does not depend on files. Resolved settings are resolved to themselves.
+
+    Args:
+        data: the text of the run. Parts of speech without a treebank are those of the built-in language.
+        data_root: where relative paths start.
+
+    Raises:
+        DataError: no list is given, or a file, a word or a part of speech is unfit.
+    """
+    if not (settings.words or settings.file or settings.part_of_speech):
+        raise DataError(
+            f"{WHERE}: {settings.kind} needs words, file or part_of_speech, but none of them is given; add one."
+        )
+    if settings.treebank and not settings.part_of_speech:
+        raise DataError(
+            f"{WHERE}.treebank is only read for part_of_speech, which is not given; add it or remove treebank."
+        )
+    words = {_checked(word, f"{WHERE}.words") for word in settings.words}
+    if settings.file:
+        words |= _words_of_file(data_root / settings.file)
+    if settings.part_of_speech:
+        words |= _words_of_tags(settings, data, data_root)
+    empty = {"file": None, "part_of_speech": (), "treebank": None}
+    return settings.model_copy(update={"words": tuple(sorted(words)), **empty})
+
+
+def in_lexicon(
+    ids_N: NDArray[np.integer], words: Words, tokenizer: Tokenizer, lexicon: Collection[str]
+) -> NDArray[np.bool_]:
+    """Which words of a text are in a list. Shape W.
+
+    Compared are `bare` words. A word with a byte that the tokenizer does not know is in no list.
+    """
+    ids_N, listed = np.asarray(ids_N), {bare(word) for word in lexicon}
+    type_W, first_C = word_types(ids_N, words)
+    belongs_C = np.zeros(len(first_C), np.bool_)
+    bounds = zip(words.start_W[first_C].tolist(), words.length_W[first_C].tolist(), strict=True)
+    for c, (start, length) in enumerate(bounds):
+        pieces = ids_N[start : start + length].tolist()
+        belongs_C[c] = UNKNOWN not in pieces and bare(decode(tokenizer, pieces)) in listed
+    return belongs_C[type_W]
+
+
+def _checked(word: str, where: str) -> str:
+    """The bare word, if it is one word."""
+    if word.split() != [word]:
+        raise DataError(
+            f"{where}: {word!r} has a space, but a word is what stands between spaces; give its words one by one."
+        )
+    return bare(word)
+
+
+# Files -----------------------------------------------------------------------------------------------
+
+
+def _words_of_file(path: Path) -> set[str]:
+    where, words = f"{WHERE}.file", set()
+    for number, line in enumerate(_bytes(path, where).split(b"\n"), start=1):
+        try:
+            word = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{path}, line {number}: byte {line[error.start]:#04x} is no UTF-8 ({where}); convert the file to "
+                f"UTF-8."
+            ) from error
+        if word and not word.startswith(COMMENTS):
+            words.add(_checked(word, f"{path}, line {number}"))
+    if not words:
+        raise DataError(
+            f"{path} has no words ({where}): all its lines are blank or begin with {' or '.join(COMMENTS)}; "
+            f"write a word a line."
+        )
+    return words
+
+
+def _bytes(path: Path, where: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise DataError(
+            f"{path} does not exist ({where}; relative paths start at --data-root); correct the path."
+        ) from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({where}): {error.strerror}; correct the path.") from error
+
+
+# Parts of speech -------------------------------------------------------------------------------------
+
+
+def _words_of_tags(settings: Cloze | Generic, data: Data, data_root: Path) -> set[str]:
+    """The words whose most frequent tag is asked for."""
+    if settings.treebank:
+        path = data_root / settings.treebank
+        tag_by_word, source = _most_frequent_tags(_treebank(path)), str(path)
+    elif isinstance(data, LanguageData):
+        tag_by_word, source = _most_frequent_tags(_language(data.seed)), "the built-in language"
+    else:
+        raise DataError(
+            f"{WHERE}.part_of_speech needs a treebank, since data of kind {data.kind} has no parts of speech; set "
+            f"{WHERE}.treebank to a CoNLL-U file, or a parquet file with the columns tokens and upos."
+        )
+    there = set(tag_by_word.values())
+    for tag in settings.part_of_speech:
+        if tag not in there:
+            known = ", ".join(sorted(there))
+            instead = f"only {known}; name one of these" if there else "as none has a tag; name another treebank"
+            raise DataError(f"{WHERE}.part_of_speech: no word of {source} is most often {tag!r}, {instead}.")
+    return {word for word, tag in tag_by_word.items() if tag in settings.part_of_speech}
+
+
+def _most_frequent_tags(tagged: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The tag that each bare word has most often; of equally frequent ones the alphabetically first."""
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for (form, tag), count in Counter(tagged).items():
+        if form.split() == [form]:  # some treebanks have words such as "1 000"
+            counts[bare(form)][tag] += count
+    return {word: min(tags, key=lambda tag: (-tags[tag], tag)) for word, tags in counts.items()}
+
+
+def _language(seed: int) -> Iterator[tuple[str, str]]:
+    from lightning_modules.data.language import Language  # its grammar is only imported where it is spoken
+
+    for _, sentence in Language(seed).sentences("train", LANGUAGE_SENTENCES):
+        yield from zip(sentence.words, sentence.tags, strict=True)
+
+
+def _treebank(path: Path) -> Iterator[tuple[str, str]]:
+    """Words and tags of a treebank, in order; of a CoNLL-U file those that have a tag."""
+    if not path.exists():
+        raise DataError(
+            f"{path} does not exist ({WHERE}.treebank; relative paths start at --data-root); correct the path."
+        )
+    if not path.name.lower().endswith(".parquet"):
+        for sentence in read_treebank(path):
+            yield from ((word, tag) for word, tag in zip(sentence.words, sentence.tags, strict=True) if tag)
+        return
+    for words, tags in parquet_rows(path, ("tokens", "upos"), where=f" ({WHERE}.treebank)"):
+        yield from zip(words, tags, strict=True)

@@ -1,0 +1,1 @@
+"""Encoder, decoder, attention and prediction heads."""

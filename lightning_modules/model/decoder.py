@@ -1,0 +1,87 @@
+"""The decoder of translation. It is trained with the encoder and thrown away for the measures.
+
+Letters: B rows, U target positions, T source positions, D width. Rows are packed as the encoder's are:
+the target of the source sentence with number k in its row has number k in the target row.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from lightning_modules.config import EncoderSettings
+from lightning_modules.model.attention import SelfAttention, SourceAttention, score_mask, visible
+from lightning_modules.model.encoder import LAYER_NORM_EPSILON, FeedForward
+from lightning_modules.model.numerics import Dropout
+
+
+class Decoder(nn.Module):
+    """A Transformer decoder (Vaswani et al. 2017), layer norm where the encoder has it."""
+
+    def __init__(
+        self, settings: EncoderSettings, *, num_hidden_layers: int, vocab_size: int, max_length: int
+    ) -> None:
+        super().__init__()
+        width = settings.hidden_size
+        self.pre_norm = settings.norm == "pre"
+        self.tokens = nn.Embedding(vocab_size, width)
+        self.positions = nn.Embedding(max_length, width)
+        self.norm = nn.LayerNorm(width, eps=LAYER_NORM_EPSILON)
+        self.dropout = Dropout(settings.dropout)
+        self.blocks = nn.ModuleList(DecoderBlock(settings) for _ in range(num_hidden_layers))
+
+    def forward(
+        self,
+        tokens_BU: Tensor,
+        source_BTD: Tensor,
+        *,
+        sequence_BU: Tensor,
+        source_sequence_BT: Tensor,
+        position_BU: Tensor,
+    ) -> Tensor:
+        """The state from which each target token's successor is predicted, shape BUD.
+
+        A target token sees itself and what stands left of it in its own sentence, and the whole source
+        sentence of the same number.
+        """
+        U = tokens_BU.shape[1]
+        own_BHUU = visible(sequence_BU, sequence_BU)
+        own_BHUU = own_BHUU & torch.ones(U, U, dtype=torch.bool, device=tokens_BU.device).tril()
+        source_BHUT = visible(sequence_BU, source_sequence_BT)
+        # A padded target row may meet a source row without padding: let it see something, or softmax is 0/0.
+        source_BHUT = source_BHUT | (sequence_BU == 0)[:, None, :, None]
+        hidden_BUD = self.tokens(tokens_BU) + self.positions(position_BU)
+        hidden_BUD = self.dropout(hidden_BUD if self.pre_norm else self.norm(hidden_BUD))
+        own_scores, source_scores = (score_mask(x, hidden_BUD) for x in (own_BHUU, source_BHUT))
+        for block in self.blocks:
+            hidden_BUD = block(hidden_BUD, source_BTD, own_scores, source_scores)
+        return self.norm(hidden_BUD) if self.pre_norm else hidden_BUD
+
+
+class DecoderBlock(nn.Module):
+    """Self-attention, attention to the source, feed-forward."""
+
+    def __init__(self, settings: EncoderSettings) -> None:
+        super().__init__()
+        width = settings.hidden_size
+        self.pre_norm = settings.norm == "pre"
+        self.attention = SelfAttention(width, settings.num_attention_heads)
+        self.source_attention = SourceAttention(width, settings.num_attention_heads)
+        self.feed_forward = FeedForward(width, settings.intermediate_size)
+        self.attention_norm, self.source_attention_norm, self.feed_forward_norm = (
+            nn.LayerNorm(width, eps=LAYER_NORM_EPSILON) for _ in range(3)
+        )
+        self.dropout = Dropout(settings.dropout)
+
+    def forward(
+        self, hidden_BUD: Tensor, source_BTD: Tensor, own_scores: Tensor | None, source_scores: Tensor | None
+    ) -> Tensor:
+        steps = (
+            (self.attention_norm, lambda x: self.attention(x, own_scores)),
+            (self.source_attention_norm, lambda x: self.source_attention(x, source_BTD, source_scores)),
+            (self.feed_forward_norm, self.feed_forward),
+        )
+        for norm, sublayer in steps:
+            if self.pre_norm:
+                hidden_BUD = self.dropout(sublayer(norm(hidden_BUD)), residual=hidden_BUD)
+            else:
+                hidden_BUD = norm(self.dropout(sublayer(hidden_BUD), residual=hidden_BUD))
+        return hidden_BUD

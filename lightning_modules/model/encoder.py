@@ -1,0 +1,141 @@
+"""The encoder that all objectives share; it returns every layer, 0 = embeddings.
+
+Letters: B rows, T positions, D width, H heads. A row may hold several sequences one after the other
+(packing): `sequence_BT` numbers them from 1, 0 is padding, and no token ever sees another sequence.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lightning_modules.config import EncoderSettings, Sees
+from lightning_modules.model.attention import SelfAttention, score_mask, visible_by_rank, visible_in
+from lightning_modules.model.numerics import Dropout
+from lightning_modules.vocabulary import PAD
+
+LAYER_NORM_EPSILON = 1e-12  # BERT's
+
+
+class Encoder(nn.Module):
+    """Token and position embeddings and a stack of Transformer blocks (Vaswani et al. 2017).
+
+    With `norm: post` and both sides in sight this is BERT (Devlin et al. 2019) with GELU and without dropout on
+    attention weights; with `segments`, also with its segment embeddings.
+    """
+
+    def __init__(
+        self, settings: EncoderSettings, *, vocab_size: int, max_length: int, segments: bool = False
+    ) -> None:
+        super().__init__()
+        self.settings = settings
+        width = settings.hidden_size
+        self.tokens = nn.Embedding(vocab_size, width)
+        self.positions = nn.Embedding(max_length, width) if settings.positions == "learned" else None
+        self.segments = nn.Embedding(2, width) if segments else None
+        self.norm = nn.LayerNorm(width, eps=LAYER_NORM_EPSILON)
+        self.dropout = Dropout(settings.dropout)
+        self.blocks = nn.ModuleList(EncoderBlock(settings) for _ in range(settings.num_hidden_layers))
+
+    def forward(
+        self,
+        tokens_BT: Tensor,
+        *,
+        sees: Sees,
+        sequence_BT: Tensor | None = None,
+        position_BT: Tensor | None = None,
+        segment_BT: Tensor | None = None,
+        window: tuple[int, int] = (2, 2),
+        rank_BT: tuple[Tensor, Tensor] | None = None,
+        top_place_N: Tensor | None = None,
+    ) -> tuple[Tensor, ...]:
+        """Encode a batch and keep every layer.
+
+        Args:
+            tokens_BT: int64 ids.
+            sees: which tokens of its own sequence a token may attend to.
+            sequence_BT: number of the sequence in its row, 0 = padding; one sequence a row, padded with
+                PAD on the right, unless given.
+            position_BT: position inside the sequence, counted from the left unless given.
+            segment_BT: 0 or 1; 0 unless given. Without segment embeddings it is ignored.
+            window: with that `sees`, how many tokens to the left and to the right.
+            rank_BT: of each token as a key and as a query; a token then sees those of lower rank instead of
+                what `sees` says (`attention.visible_by_rank`).
+            top_place_N: the only places of the flattened rows at which the last layer is wanted; everywhere
+                unless given.
+
+        Returns:
+            L + 1 tensors of shape BTD: the embeddings, then the output of each block; the last has shape
+            ND where `top_place_N` is given: past its attention nothing else is computed. With `norm: post`
+            they are normalised; with `norm: pre` they are the residual stream, and `head_input` gives
+            what a head reads. What stands at padding means nothing; drop it before measuring anything.
+        """
+        if sequence_BT is None:
+            sequence_BT = (tokens_BT != PAD).long()
+        if rank_BT is None:
+            visible_BHTT = visible_in(sequence_BT, sees, window)
+        else:
+            visible_BHTT = visible_by_rank(sequence_BT, *rank_BT)
+        layers = [self.embed(tokens_BT, position_BT, segment_BT)]
+        score_mask_BHTT = score_mask(visible_BHTT, layers[0])
+        for block in self.blocks:
+            place_N = top_place_N if len(layers) == len(self.blocks) else None
+            layers.append(block(layers[-1], score_mask_BHTT, place_N))
+        return tuple(layers)
+
+    def embed(
+        self, tokens_BT: Tensor, position_BT: Tensor | None = None, segment_BT: Tensor | None = None
+    ) -> Tensor:
+        """Layer 0: token plus position plus segment, normalised with `norm: post` (as BERT does), then dropped
+        out."""
+        hidden_BTD = self.tokens(tokens_BT)
+        if self.positions is not None:
+            if position_BT is None:
+                position_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
+            hidden_BTD = hidden_BTD + self.positions(position_BT)
+        if self.segments is not None:
+            hidden_BTD = hidden_BTD + self.segments(
+                torch.zeros_like(tokens_BT) if segment_BT is None else segment_BT
+            )
+        if self.settings.norm == "post":
+            hidden_BTD = self.norm(hidden_BTD)
+        return self.dropout(hidden_BTD)
+
+    def head_input(self, top_BTD: Tensor) -> Tensor:
+        """The top layer as a head reads it: as it is with `norm: post`, normalised once more with `pre`."""
+        return top_BTD if self.settings.norm == "post" else self.norm(top_BTD)
+
+
+class EncoderBlock(nn.Module):
+    """Self-attention and feed-forward, each added to its input; layer norm after the sum or before."""
+
+    def __init__(self, settings: EncoderSettings) -> None:
+        super().__init__()
+        width = settings.hidden_size
+        self.pre_norm = settings.norm == "pre"
+        self.attention = SelfAttention(width, settings.num_attention_heads)
+        self.attention_norm = nn.LayerNorm(width, eps=LAYER_NORM_EPSILON)
+        self.feed_forward = FeedForward(width, settings.intermediate_size)
+        self.feed_forward_norm = nn.LayerNorm(width, eps=LAYER_NORM_EPSILON)
+        self.dropout = Dropout(settings.dropout)
+
+    def forward(self, hidden_BTD: Tensor, score_mask_BHTT: Tensor | None, place_N: Tensor | None = None) -> Tensor:
+        """The states after the block, shape BTD; ND where only `place_N` of the flattened rows are wanted."""
+        read_BTD = self.attention_norm(hidden_BTD) if self.pre_norm else hidden_BTD
+        mixed = self.attention(read_BTD, score_mask_BHTT, place_N)
+        hidden = self.dropout(mixed, residual=hidden_BTD if place_N is None else hidden_BTD.flatten(0, 1)[place_N])
+        if self.pre_norm:
+            return self.dropout(self.feed_forward(self.feed_forward_norm(hidden)), residual=hidden)
+        hidden = self.attention_norm(hidden)
+        return self.feed_forward_norm(self.dropout(self.feed_forward(hidden), residual=hidden))
+
+
+class FeedForward(nn.Module):
+    """Two linear maps with an exact GELU between them."""
+
+    def __init__(self, width: int, intermediate: int) -> None:
+        super().__init__()
+        self.expand = nn.Linear(width, intermediate)
+        self.contract = nn.Linear(intermediate, width)
+
+    def forward(self, hidden_BTD: Tensor) -> Tensor:
+        return self.contract(F.gelu(self.expand(hidden_BTD)))

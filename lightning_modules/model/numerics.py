@@ -1,0 +1,144 @@
+"""In which type a product is computed.
+
+Keep memory that was freed for the next step instead of giving it back to the system.
+
+A step frees and asks for the same large tensors again and again. The C library hands each back to the
+system, which then fills every page with zeros anew: a tenth of a step in fp32, a sixth in bf16.
+
+Dropout (Srivastava et al. 2014) where a Transformer has it: after the embeddings, before each residual sum.
+"""
+
+import ctypes
+import functools
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # of glibc's malloc.h
+LARGEST = 2**31 - 1
+TOP_PAD_BYTES = 64 * 2**20
+
+
+def keep_freed_memory() -> bool:
+    """Set this process's allocator up for training; returns whether it is one that can be."""
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    mallopt = ctypes.CDLL(None).mallopt
+    options = ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, LARGEST), (M_TOP_PAD, TOP_PAD_BYTES))
+    taken = [mallopt(option, value) for option, value in options]
+    return all(taken)
+
+
+LEVELS = 2**16
+
+
+class Dropout(nn.Module):
+    """In training each number is 0 with the given probability, and 1 / (1 - probability) as large otherwise.
+
+    On a CPU the probability is rounded to a multiple of 1 / 65,536 (0.1 becomes 0.10000610), and the scale fits
+    what is rounded: torch's own draws were a fifth of a step (benchmarks/LOG.md).
+    """
+
+    def __init__(self, probability: float) -> None:
+        super().__init__()
+        self.probability = probability
+
+    def forward(self, update: Tensor, *, residual: Tensor | None = None) -> Tensor:
+        """`update` dropped out, added to `residual` where there is one.
+
+        What is dropped depends on torch's default generator alone.
+        """
+        scale = 1.0
+        if self.training and self.probability > 0:
+            if update.device.type == "cpu":
+                kept, scale = kept_on_cpu(update, self.probability)
+                update = update * kept
+            else:
+                update = F.dropout(update, self.probability)
+        if residual is None:
+            return update if scale == 1.0 else update * scale
+        return torch.add(residual, update, alpha=scale)
+
+    def extra_repr(self) -> str:
+        return f"probability={self.probability:g}"
+
+
+def kept_on_cpu(update: Tensor, probability: float) -> tuple[Tensor, float]:
+    """1 where a number is kept and 0 elsewhere, in its type and shape, and what makes up for the loss."""
+    dropped_levels = min(round(probability * LEVELS), LEVELS - 1)
+    generator = np.random.Generator(np.random.SFC64(int(torch.randint(2**63 - 1, ()))))
+    words = generator.integers(2**64, size=-(-update.numel() // 4), dtype=np.uint64)
+    bits = torch.from_numpy(words.view(np.int16))[: update.numel()].view(update.shape)
+    kept = torch.ge(bits, dropped_levels - LEVELS // 2, out=torch.empty_like(update))
+    return kept, LEVELS / (LEVELS - dropped_levels)
+
+
+aten = torch.ops.aten
+PRODUCTS = frozenset((aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.linear, aten.matmul))
+"""Of matrices; the last two are seen whole in inference mode alone."""
+
+
+def working_type(like: Tensor) -> torch.dtype:
+    """Autocast's type where that is on for the tensor's device, and the tensor's own otherwise."""
+    device = like.device.type
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        return torch.get_autocast_dtype(device)
+    return like.dtype
+
+
+def without_autocast(like: Tensor) -> AbstractContextManager[object]:
+    """Each operation on the tensor's device in the types of what it is given."""
+    device = like.device.type
+    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
+
+
+@functools.cache
+def cpu_multiplies_bf16() -> bool:
+    """Whether torch has a fast product of bf16 matrices for this processor: with AVX-512, or bf16 of an ARM."""
+    return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def bf16_products(device: str, *, wanted: bool = True) -> AbstractContextManager[object]:
+    """Within it products of bf16 matrices, forward and backward, take little longer than in fp32, if at all.
+
+    On a CPU without such products torch's take hundreds of times as long as in fp32 (benchmarks/LOG.md); there
+    `Bf16ByFp32` computes them. Nothing changes elsewhere, or where they are not `wanted`.
+
+    Args:
+        device: the type of the device, "cpu" or "cuda".
+    """
+    by_fp32 = wanted and device == "cpu" and not cpu_multiplies_bf16()
+    return Bf16ByFp32() if by_fp32 else nullcontext()
+
+
+class Bf16ByFp32(TorchDispatchMode):
+    """Products of bf16 matrices on a CPU: multiplied and summed in fp32, and the result rounded once to bf16.
+
+    That is what a processor with such products does, up to the order of the sums.
+    """
+
+    def __torch_dispatch__(
+        self,
+        func: torch._ops.OpOverload,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        product: Callable[..., Tensor] = func.overloadpacket
+        if product not in PRODUCTS or not any(_is_bf16_on_cpu(x) for x in args):
+            return func(*args, **kwargs)
+        out = kwargs.pop("out", None)
+        exact = product(*(x.float() if _is_bf16_on_cpu(x) else x for x in args), **kwargs)
+        return exact.to(torch.bfloat16) if out is None else out.copy_(exact)
+
+
+def _is_bf16_on_cpu(x: object) -> bool:
+    return isinstance(x, Tensor) and x.dtype == torch.bfloat16 and x.device.type == "cpu"

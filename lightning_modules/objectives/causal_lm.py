@@ -1,0 +1,44 @@
+"""Causal language model: predict each token from those before it."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightning_modules.config import CausalLMSettings, RunSettings
+from lightning_modules.data.packing import PackedStep
+from lightning_modules.model.heads import LossSum, PredictionHead
+from lightning_modules.objectives.masking import replace_tokens
+from lightning_modules.objectives.objective import Batch, Objective, padded_predictions, shared_inputs
+
+
+class CausalLM(Objective):
+    """The state of each token but a sequence's last predicts the token after it; the last one is END."""
+
+    def __init__(self, run: RunSettings, *, vocab_size: int) -> None:
+        super().__init__(run, vocab_size=vocab_size)
+        assert isinstance(run.objective, CausalLMSettings)
+        self.token_dropout = run.objective.token_dropout
+        self.head = PredictionHead(run.encoder.hidden_size, vocab_size=vocab_size)
+
+    @property
+    def window(self) -> tuple[int, int]:
+        return self.run.objective.window, 0
+
+    def view(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
+        source = packed.source
+        return self._asked(
+            packed, replace_tokens(source, self.token_dropout, vocab_size=self.vocab_size, seed=seed)
+        )
+
+    def evaluation_view(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:
+        return self._asked(packed, packed.source.ids_N)
+
+    def _asked(self, packed: PackedStep, shown_N: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+        source = packed.source
+        follows = np.flatnonzero(source.position_N > 0)  # tokens of a sequence stand together, in order
+        return shared_inputs(packed, shown_N) | padded_predictions(
+            source.place_N[follows - 1], source.ids_N[follows]
+        )
+
+    def losses(self, batch: Batch) -> dict[str, LossSum]:
+        top_ND = self.encode_at(batch, batch["predict_N"])
+        return {"loss": self.head.loss(top_ND, self.encoder.tokens.weight, batch["label_N"])}

@@ -1,0 +1,132 @@
+"""Masked language model: predict hidden tokens from what is left (Devlin et al. 2019, section 3.1)."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from lightning_modules.config import MaskedLMSettings, MaskingSettings, RunSettings
+from lightning_modules.data.packing import PackedStep
+from lightning_modules.data.token_store import Split, Tokens
+from lightning_modules.model.heads import BinaryHead, LossSum, PredictionHead
+from lightning_modules.objectives.masking import COUNTED, Corrupted, mask_tokens
+from lightning_modules.objectives.masking_units import Units
+from lightning_modules.objectives.objective import (
+    EVALUATION_SEED,
+    Batch,
+    Objective,
+    VocabularyPart,
+    padded_predictions,
+    shared_inputs,
+)
+
+EVALUATED = MaskingSettings()
+"""The corruption of every evaluation: 15%, 80/10/10."""
+
+
+class Masker:
+    """The corruption of a run: settings, and what they depend on in the text."""
+
+    def __init__(self, masking: MaskingSettings, *, vocab_size: int, max_steps: int) -> None:
+        self.masking, self._vocab_size, self._max_steps = masking, vocab_size, max_steps
+        self._units: Units | None = None
+
+    def look_through(self, tokens: Tokens, split: Split) -> None:
+        """Find words, n-grams or the words of a lexicon in the text that will be corrupted.
+
+        Raises:
+            DataError: as `Units`.
+        """
+        self._units = Units(self.masking.select, tokens, split)
+
+    def corrupt(self, packed: PackedStep, *, seed: int, where_N: NDArray[np.bool_] | None = None) -> Corrupted:
+        """The corruption of a training step; depends on (seed, epoch, sentence), and on the step by its ratio.
+
+        Args:
+            where_N: which sentences are corrupted at all, told of each token; all unless given.
+        """
+        assert self._units is not None, "look_through comes first"
+        source, copies = packed.source, self.masking.copies
+        drawn_N = source.epoch_N if copies is None else source.epoch_N % copies
+        candidate_N = self._units.candidates(source, epoch_N=drawn_N, seed=seed)
+        if where_N is not None:
+            candidate_N = where_N if candidate_N is None else where_N & candidate_N
+        return self._mask(
+            packed,
+            self.masking,
+            seed,
+            ratio=self.masking.ratio_at(packed.number, self._max_steps),
+            showing_N=None if self.masking.predict is None else source.showing_N,
+            candidate_N=candidate_N,
+            joined_N=self._units.joined(source, epoch_N=drawn_N, seed=seed),
+        )
+
+    def evaluation(self, packed: PackedStep) -> Corrupted:
+        """The frozen corruption of evaluation, the same for all arms and seeds."""
+        return self._mask(packed, EVALUATED, EVALUATION_SEED)
+
+    def _mask(self, packed: PackedStep, masking: MaskingSettings, seed: int, **more: Any) -> Corrupted:
+        source = packed.source
+        return mask_tokens(
+            source.ids_N,
+            epoch_N=source.epoch_N,
+            sentence_N=source.sentence_N,
+            position_N=source.offset_N,
+            masking=masking,
+            vocab_size=self._vocab_size,
+            seed=seed,
+            **more,
+        )
+
+
+class MaskedLM(Objective):
+    """Selected tokens are hidden; their originals are predicted, and only they."""
+
+    vocabulary_parts = (VocabularyPart("loss", "label_N", shown=("tokens_BT", "predict_N")),)
+    counted = COUNTED
+
+    def __init__(self, run: RunSettings, *, vocab_size: int) -> None:
+        super().__init__(run, vocab_size=vocab_size)
+        assert isinstance(run.objective, MaskedLMSettings)
+        self.masker = Masker(run.objective.masking, vocab_size=vocab_size, max_steps=run.training.max_steps)
+        self.head = PredictionHead(run.encoder.hidden_size, vocab_size=vocab_size)
+        self.pair_loss = run.objective.pair_loss
+        if self.pair_loss != "none":
+            self.pair_head = BinaryHead(run.encoder.hidden_size, activation=nn.Tanh())
+            self.parts = {"loss": 1.0, self.pair_loss: 1.0, f"{self.pair_loss}_accuracy": 0.0}
+
+    def look_through(self, tokens: Tokens, split: Split) -> None:
+        self.masker.look_through(tokens, split)
+
+    def showings_at(self, step: int) -> int:
+        return self.masker.masking.showings_at(step, self.run.training.max_steps)
+
+    def view(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
+        return self._shown(packed, self.masker.corrupt(packed, seed=seed))
+
+    def evaluation_view(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:
+        return self._shown(packed, self.masker.evaluation(packed))
+
+    def _shown(self, packed: PackedStep, corrupted: Corrupted) -> dict[str, NDArray[np.int64]]:
+        source, selected_N = packed.source, corrupted.selected_N
+        arrays = shared_inputs(packed, corrupted.shown_N) | {"counts": corrupted.counts}
+        arrays |= padded_predictions(source.place_N[selected_N], source.ids_N[selected_N])
+        if self.pair_loss != "none":
+            start_Q = source.place_N[source.position_N == 0]
+            arrays |= padded_predictions(start_Q, source.label_Q, place="start_Q", label="label_Q")
+        return arrays
+
+    def losses(self, batch: Batch) -> dict[str, LossSum]:
+        embeddings_VD = self.encoder.tokens.weight
+        if self.pair_loss == "none":
+            return {
+                "loss": self.head.loss(self.encode_at(batch, batch["predict_N"]), embeddings_VD, batch["label_N"])
+            }
+        top_ND = self.encode_at(batch, batch["predict_N"], batch["start_Q"])
+        tokens_ND, starts_QD = top_ND.split([len(batch["predict_N"]), len(batch["start_Q"])])
+        return {
+            "loss": self.head.loss(tokens_ND, embeddings_VD, batch["label_N"]),
+            self.pair_loss: self.pair_head.loss(starts_QD, batch["label_Q"]),
+            f"{self.pair_loss}_accuracy": self.pair_head.accuracy(starts_QD, batch["label_Q"]),
+        }

@@ -1,0 +1,234 @@
+"""Which tokens are hidden and what is shown instead. Pure functions of arrays.
+
+A token is known by (epoch, sentence, offset); N tokens of any number of sentences are handled at once. What is
+hidden together is a unit: a token, a word, a span, an n-gram."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightning_modules.config import MaskingSettings
+from lightning_modules.data.packing import Rows
+from lightning_modules.randomness import derive, uniforms
+from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
+
+
+class Corrupted(NamedTuple):
+    """What masked LM shows the encoder, and what it asks for."""
+
+    shown_N: NDArray[np.int64]
+    """Ids with the hidden ones replaced by [MASK], by a random token, or kept."""
+    selected_N: NDArray[np.bool_]
+    """Which tokens are to be predicted. Never a special token."""
+    counts: NDArray[np.int64]
+    """How many tokens could be hidden, not counting those that a lexicon forbids, and how many of them are, by
+    `COUNTED`."""
+
+
+COUNTED = ("candidates", "hidden", "masked", "random", "random_unchanged", "kept")
+"""What is counted of a corruption; `random_unchanged` are random tokens that happen to equal the original."""
+
+
+def mask_tokens(
+    ids_N: NDArray[np.integer],
+    *,
+    epoch_N: NDArray[np.integer],
+    sentence_N: NDArray[np.integer],
+    position_N: NDArray[np.integer],
+    masking: MaskingSettings,
+    vocab_size: int,
+    seed: int,
+    ratio: float | None = None,
+    showing_N: NDArray[np.integer] | None = None,
+    candidate_N: NDArray[np.bool_] | None = None,
+    joined_N: NDArray[np.bool_] | None = None,
+) -> Corrupted:
+    """Corrupt whole sentences as masked LM does (Devlin et al. 2019, section 3.1).
+
+    Of a sentence's n tokens that are not special, `ratio` times n are hidden, counted as `masking.count` says; by
+    default exactly so many on average, with next to no variance. (BERT takes at least one, which hides far more
+    than 15% of short sentences; `fixed` does too.) Units are hidden whole, each of a sentence equally likely. Each
+    hidden token is then shown as
+    [MASK], as a uniform draw from the non-special vocabulary, or unchanged, with the shares of `masking`.
+
+    The tokens of one sentence must stand together, and all of them must be given: the result depends on
+    (seed, epoch, sentence) and on the sentence itself, on nothing else.
+
+    Args:
+        position_N: place in the sentence.
+        ratio: of this step; that of `masking` unless given.
+        showing_N: which showing of its sentence a token belongs to, where `masking.predict` asks for several.
+        candidate_N: which tokens a lexicon allows to be hidden; all that are not special unless given.
+        joined_N: which tokens are hidden together with the token before; each for itself unless given.
+    """
+    key = derive(seed, "corruption")
+    drawn_N = epoch_N if masking.copies is None else epoch_N % masking.copies
+
+    def draw(purpose: int, where: NDArray[np.int64] | slice) -> NDArray[np.float64]:
+        return uniforms(key, drawn_N[where], sentence_N[where], position_N[where], np.array([purpose]))
+
+    ratio = masking.ratio if ratio is None else ratio
+    is_text_N = ids_N >= FIRST_WORD_ID
+    allowed_N = is_text_N if candidate_N is None else is_text_N & candidate_N
+    start_N = _starts(epoch_N, sentence_N, showing_N)
+    n_N, allowed_count_N = _sum_of_segment(is_text_N, start_N), _sum_of_segment(allowed_N, start_N)
+    rotation_N = uniforms(key, drawn_N, sentence_N)
+    leader_N = None if joined_N is None else _leaders(joined_N, allowed_N, start_N)
+    point_N = _points(masking, allowed_N, leader_N, allowed_count_N, start_N, draw(0, slice(None)), rotation_N)
+    hidden_N, selected_N = _chosen(masking, ratio, point_N, n_N, allowed_count_N, showing_N)
+    hidden_N, selected_N = hidden_N & allowed_N, selected_N & allowed_N
+    hidden = np.flatnonzero(hidden_N)
+    # All of a span is treated alike (Joshi et al. 2020, section 3.1); of other units each token for itself.
+    treatment = draw(1, leader_N[hidden] if masking.select.kind == "span" and leader_N is not None else hidden)
+    masked, replaced = hidden[treatment < masking.mask], hidden[_between(treatment, masking.mask, masking.random)]
+    originals = ids_N[replaced].astype(np.int64)
+    drawn = _random_words(draw(2, replaced), vocab_size - masking.random_differs)
+    if masking.random_differs:
+        drawn += drawn >= originals
+    shown_N = ids_N.astype(np.int64)
+    shown_N[masked], shown_N[replaced] = MASK, drawn
+    unchanged = np.count_nonzero(drawn == originals)
+    return Corrupted(shown_N, selected_N, _counts(allowed_N, hidden, masked, replaced, unchanged))
+
+
+def _chosen(
+    masking: MaskingSettings,
+    ratio: float,
+    point_N: NDArray[np.float64],
+    n_N: NDArray[np.int64],
+    allowed_count_N: NDArray[np.int64],
+    showing_N: NDArray[np.integer] | None,
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Whose points lie in the window of their showing, so that they are hidden; and who of these is asked for."""
+    wanted_N, asked_N = ratio * n_N, (ratio if masking.predict is None else masking.predict) * n_N
+    if masking.count == "fixed":
+        # Whole numbers: a window then has the same share of the points that a unit of even length may have as of
+        # those of a unit of odd length, which lie half a token beside them.
+        wanted_N, asked_N = np.maximum(np.rint(wanted_N), 1), np.maximum(np.rint(asked_N), 1)
+    # A lexicon loses as many tokens a sentence as no lexicon would, if it has them.
+    wanted_N, asked_N = np.minimum(wanted_N, allowed_count_N), np.minimum(asked_N, allowed_count_N)
+    first_N = 0.0 if showing_N is None else showing_N * wanted_N
+    hidden_N = (point_N - first_N) % np.maximum(allowed_count_N, 1) < wanted_N
+    if masking.predict is None:
+        return hidden_N, hidden_N
+    return hidden_N, hidden_N & (point_N >= first_N) & (point_N < asked_N)
+
+
+def _counts(
+    allowed_N: NDArray[np.bool_],
+    hidden: NDArray[np.int64],
+    masked: NDArray[np.int64],
+    replaced: NDArray[np.int64],
+    unchanged: int | np.intp,
+) -> NDArray[np.int64]:
+    """As `COUNTED` names them."""
+    kept = len(hidden) - len(masked) - len(replaced)
+    return np.array([np.count_nonzero(allowed_N), len(hidden), len(masked), len(replaced), unchanged, kept])
+
+
+def replace_tokens(source: Rows, share: float, *, vocab_size: int, seed: int) -> NDArray[np.int64]:
+    """Token dropout: the ids with each that is not special shown, with probability `share`, as a uniform draw from
+    the non-special vocabulary (Voita et al. 2019). Depends on (seed, epoch, sentence)."""
+    if not share:
+        return source.ids_N
+    key = derive(seed, "token dropout")
+    chosen_N, drawn_N = (
+        uniforms(key, source.epoch_N, source.sentence_N, source.offset_N, np.array([purpose]))
+        for purpose in (0, 1)
+    )
+    replaced_N = (source.ids_N >= FIRST_WORD_ID) & (chosen_N < share)
+    return np.where(replaced_N, _random_words(drawn_N, vocab_size), source.ids_N)
+
+
+def _random_words(uniform: NDArray[np.float64], vocab_size: int) -> NDArray[np.int64]:
+    """One of the ids that stand for text for each number in [0, 1)."""
+    return FIRST_WORD_ID + np.floor(uniform * (vocab_size - FIRST_WORD_ID)).astype(np.int64)
+
+
+def _between(values: NDArray[np.float64], start: float, width: float) -> NDArray[np.bool_]:
+    return (values >= start) & (values < start + width)
+
+
+def _points(
+    masking: MaskingSettings,
+    allowed_N: NDArray[np.bool_],
+    leader_N: NDArray[np.int64] | None,
+    allowed_count_N: NDArray[np.int64],
+    start_N: NDArray[np.int64],
+    order_N: NDArray[np.float64],
+    rotation_N: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """A point in [0, m) for each token, m being how many tokens of its sentence may be hidden; one for all tokens
+    of a unit. A window of some width hides the units whose points lie in it, and disjoint windows disjoint units.
+
+    The units lie on a circle of length m in random order, each as long as it has tokens, and a unit's point is its
+    middle. The circle is turned by a random amount: each unit is hidden with the same probability whatever its
+    length, and the number of hidden tokens of length-one units is the window rounded up or down. `fixed` turns it
+    by whole tokens only, which leaves no chance in that number. `independent` throws the points anywhere."""
+    m_N = np.maximum(allowed_count_N, 1)
+    if masking.count == "independent":
+        point_N = order_N * m_N
+        return point_N if leader_N is None else point_N[leader_N]
+    if leader_N is None:
+        middle_N = _rank_in_segment(np.where(allowed_N, order_N, 2.0), start_N) + 0.5
+    else:
+        middle_N = _middles(leader_N, allowed_N, order_N, start_N)
+    turn_N = np.floor(rotation_N * m_N) if masking.count == "fixed" else rotation_N * m_N
+    return (middle_N + turn_N) % m_N
+
+
+def _leaders(
+    joined_N: NDArray[np.bool_], allowed_N: NDArray[np.bool_], start_N: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Place of the first token of each token's unit. What may not be hidden is in no unit and divides none."""
+    allowed = np.flatnonzero(allowed_N)
+    leads = ~joined_N[allowed]
+    leads[1:] |= np.diff(start_N[allowed]) > 0
+    leads[:1] = True
+    leader_N = np.arange(len(joined_N))
+    leader_N[allowed] = allowed[np.maximum.accumulate(np.where(leads, np.arange(len(allowed)), 0))]
+    return leader_N
+
+
+def _middles(
+    leader_N: NDArray[np.int64],
+    allowed_N: NDArray[np.bool_],
+    order_N: NDArray[np.float64],
+    start_N: NDArray[np.int64],
+) -> NDArray[np.float64]:
+    """The middle of each token's unit where the units of a sentence lie one after the other, in random order, each
+    as long as it has tokens that may be hidden."""
+    size_N = np.bincount(leader_N[allowed_N], minlength=len(leader_N))
+    lead_U = np.flatnonzero(size_N)
+    size_U = size_N[lead_U]
+    order_U = np.lexsort((order_N[lead_U], start_N[lead_U]))
+    before = np.cumsum(size_U[order_U]) - size_U[order_U]
+    first = np.searchsorted(start_N[lead_U], start_N[lead_U][order_U])  # of each unit's sentence, in either order
+    middle = np.zeros(len(leader_N))
+    middle[lead_U[order_U]] = before - before[first] + size_U[order_U] / 2
+    return middle[leader_N]
+
+
+def _starts(
+    epoch_N: NDArray[np.integer], sentence_N: NDArray[np.integer], showing_N: NDArray[np.integer] | None
+) -> NDArray[np.int64]:
+    """For each token: where its sentence starts."""
+    new = np.ones(len(sentence_N), dtype=bool)
+    new[1:] = (sentence_N[1:] != sentence_N[:-1]) | (epoch_N[1:] != epoch_N[:-1])
+    if showing_N is not None:
+        new[1:] |= showing_N[1:] != showing_N[:-1]
+    return np.maximum.accumulate(np.where(new, np.arange(len(new)), 0))
+
+
+def _sum_of_segment(values_N: NDArray[np.bool_], start_N: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each token: how many of its sentence's have the property."""
+    return np.bincount(start_N, values_N, minlength=len(start_N)).astype(np.int64)[start_N]
+
+
+def _rank_in_segment(score_N: NDArray[np.float64], start_N: NDArray[np.int64]) -> NDArray[np.int64]:
+    """0 for the smallest score of a sentence, 1 for the next, and so on."""
+    order_N = np.lexsort((score_N, start_N))
+    rank_N = np.empty(len(score_N), dtype=np.int64)
+    rank_N[order_N] = np.arange(len(score_N)) - start_N[order_N]
+    return rank_N

@@ -1,0 +1,86 @@
+"""A language model from both sides that hides nothing: what goes wrong, and why masks are needed.
+
+Every layer has a forward stream, which sees the tokens to the left of a token, and a backward stream, which sees
+those to its right; both leave out the token itself, and their sum is the layer's state. After one layer a state
+knows everything but its own token. But its neighbours know that token, and from the second layer on they tell.
+
+Letters: B rows, T positions, D width, N predictions.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lightning_modules.config import RunSettings
+from lightning_modules.data.packing import PackedStep
+from lightning_modules.model.attention import score_mask, visible
+from lightning_modules.model.heads import LossSum, PredictionHead
+from lightning_modules.objectives.objective import (
+    Batch,
+    Objective,
+    VocabularyPart,
+    padded_predictions,
+    shared_inputs,
+)
+from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
+
+
+class NaiveBidirectionalLM(Objective):
+    """Every token is predicted from the top state of its own place. Both streams use the weights of the
+    encoder."""
+
+    vocabulary_parts = (VocabularyPart("loss", "label_N"),)
+
+    def __init__(self, run: RunSettings, *, vocab_size: int) -> None:
+        super().__init__(run, vocab_size=vocab_size)
+        self.head = PredictionHead(run.encoder.hidden_size, vocab_size=vocab_size)
+
+    def view(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
+        source = packed.source
+        is_text_N = source.ids_N >= FIRST_WORD_ID
+        return shared_inputs(packed, source.ids_N) | padded_predictions(
+            source.place_N[is_text_N], source.ids_N[is_text_N]
+        )
+
+    def encode(self, batch: Batch, *, top_place_N: Tensor | None = None) -> tuple[Tensor, ...]:
+        """All layers; in the first, a state starts from its place alone and reads the embeddings of the others."""
+        tokens_BT, sequence_BT = batch["tokens_BT"], batch["sequence_BT"]
+        B, T = tokens_BT.shape
+        own_BHTT = visible(sequence_BT, sequence_BT)
+        above_TT = torch.ones(T, T, dtype=torch.bool, device=tokens_BT.device).triu(1)
+        streams = [_nobody_blind(own_BHTT & beside_TT) for beside_TT in (above_TT.T, above_TT)]
+        embedded_BTD = self.encoder.embed(tokens_BT, batch["position_BT"], batch.get("segment_BT"))
+        blank_BTD = self.encoder.embed(
+            torch.full_like(tokens_BT, MASK), batch["position_BT"], batch.get("segment_BT")
+        )
+        first, *others = self.encoder.blocks
+        layers = [embedded_BTD]
+        both_BUD = torch.cat([embedded_BTD, blank_BTD], dim=1)
+        blank_N = torch.arange(B * 2 * T, device=tokens_BT.device).view(B, 2 * T)[:, T:].flatten()
+        read = [first(both_BUD, score_mask(_reading(x), both_BUD), blank_N) for x in streams]
+        layers.append(sum(read).unflatten(0, (B, T)))
+        scores = [score_mask(x, embedded_BTD) for x in streams]
+        for block in others:
+            layers.append(sum(block(layers[-1], score) for score in scores))
+        if top_place_N is not None:
+            layers[-1] = layers[-1].flatten(0, 1)[top_place_N]
+        return tuple(layers)
+
+    def losses(self, batch: Batch) -> dict[str, LossSum]:
+        top_ND = self.encode_at(batch, batch["predict_N"])
+        return {"loss": self.head.loss(top_ND, self.encoder.tokens.weight, batch["label_N"])}
+
+
+def _nobody_blind(visible_BHTT: Tensor) -> Tensor:
+    """Let what sees nothing (START to its left, END to its right, padding) see itself: no softmax is 0/0."""
+    itself_TT = torch.eye(visible_BHTT.shape[-1], dtype=torch.bool, device=visible_BHTT.device)
+    return visible_BHTT | (itself_TT & ~visible_BHTT.any(-1, keepdim=True))
+
+
+def _reading(visible_BHTT: Tensor) -> Tensor:
+    """For embeddings and, after them, as many blank states: each blank reads the embeddings that it may see."""
+    T = visible_BHTT.shape[-1]
+    itself_TT = torch.eye(T, dtype=torch.bool, device=visible_BHTT.device).expand_as(visible_BHTT)
+    nothing = torch.zeros_like(visible_BHTT)
+    return torch.cat([torch.cat([itself_TT, nothing], -1), torch.cat([visible_BHTT, nothing], -1)], -2)

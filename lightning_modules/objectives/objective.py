@@ -1,0 +1,272 @@
+"""What all objectives share: initial weights, optimiser, schedule, and a loss that is exact over devices."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import lightning as L
+import numpy as np
+import torch
+import torch.distributed as dist
+from lightning.pytorch.utilities.types import OptimizerLRScheduler
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from lightning_modules.config import PAIR_FORMATS, RunSettings
+from lightning_modules.data.negative_pairs import PairLoss
+from lightning_modules.data.packing import PackedStep
+from lightning_modules.data.token_store import Split, Tokens
+from lightning_modules.model.cross_entropy import IGNORED
+from lightning_modules.model.encoder import Encoder
+from lightning_modules.model.heads import LossSum
+from lightning_modules.randomness import derive
+from lightning_modules.vocabulary import END, UNKNOWN
+
+EVALUATION_SEED = 0  # one corruption of the evaluation text for all arms and seeds
+
+INITIAL_SCALE = 0.02 * 768**0.5
+"""Standard deviation of initial weights times the square root of the width: BERT's 0.02 at its width of 768.
+A fixed 0.02 makes the sub-layers of a narrow encoder all but silent, and learning slow (experiments/LOG.md)."""
+
+PREDICTION_ROUNDING = 64
+"""Predictions of a batch are filled up to a multiple of this."""
+
+Batch = dict[str, Tensor]
+"""Tensors of one step, or of one device's share of it. Every objective has `tokens_BT`, `sequence_BT`,
+`position_BT` (see the encoder) and `source_tokens`, the number of real source tokens, each counted once; `counts`
+where it counts something; the rest is its own."""
+
+
+class VocabularyPart(NamedTuple):
+    """A part of a loss that is a cross-entropy over a vocabulary."""
+
+    name: str
+    labels: str
+    """Name of its labels in a batch."""
+    special: tuple[int, ...] = ()
+    """Special ids that may be among them, besides every id that stands for text."""
+    shown: tuple[str, str] | None = None
+    """Names of what the encoder is shown and of the places in its flattened rows at which that is asked for, where
+    a corruption leaves something to see there."""
+
+
+class Objective(L.LightningModule):
+    """An encoder, something to learn with it, and how. One subclass an objective.
+
+    A subclass builds its heads, turns packed sequences into tensors (`view`, numpy, in the data workers)
+    and tensors into a loss (`losses`).
+    """
+
+    def __init__(self, run: RunSettings, *, vocab_size: int) -> None:
+        super().__init__()
+        self.run = run
+        self.vocab_size = vocab_size
+        self.encoder: Encoder = self.build_encoder()
+
+    needs_targets = False
+    """Whether `view` reads the translations."""
+    pair_loss: PairLoss = "none"
+    """How pairs are spoilt for a loss to find out."""
+    parts: Mapping[str, float] = {"loss": 1.0}
+    """Weight of each part of the loss. The first is the one that is reported as the loss; one without a weight is
+    a mean that is only reported."""
+    predicting: tuple[str, ...] = ("loss",)
+    """The parts whose predictions count as predicted tokens."""
+    counted: tuple[str, ...] = ()
+    """What the entries of a batch's `counts` are; the first is what the others are shares of."""
+    vocabulary_parts: tuple[VocabularyPart, ...] = (VocabularyPart("loss", "label_N", (UNKNOWN, END)),)
+    """The parts that are cross-entropies over a vocabulary."""
+
+    def build_encoder(self) -> Encoder:
+        """The encoder; under this name it is the same in every objective, bit by bit."""
+        segments = self.run.training.input_format in PAIR_FORMATS
+        return Encoder(
+            self.run.encoder, vocab_size=self.vocab_size, max_length=self.run.data.max_length, segments=segments
+        )
+
+    def look_through(self, tokens: Tokens, split: Split) -> None:
+        """Learn what `view` has to know of the text it will be shown. Called once, before training.
+
+        Raises:
+            DataError: the text does not have what the settings ask for.
+        """
+
+    def showings_at(self, step: int) -> int:
+        """How often each sequence is shown in a step, counted from 0."""
+        return 1
+
+    def view(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
+        """What this objective shows and asks of packed sentences: arrays for `loss`.
+
+        Any chance in it depends on (seed, epoch, sentence) alone.
+        """
+        raise TypeError(f"{type(self).__name__} must say what it shows")
+
+    def evaluation_view(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:
+        """The same for evaluation: frozen, whatever the training corruption and the run's seed."""
+        return self.view(packed, seed=EVALUATION_SEED)
+
+    def losses(self, batch: Batch) -> dict[str, LossSum]:
+        """Each part of the loss, summed over the predictions that the batch asks for, and their number."""
+        raise TypeError(f"{type(self).__name__} must say what it learns")
+
+    def chance(self, part: str, means: Mapping[str, float], unigram: Mapping[str, float]) -> float:
+        """The loss, in nats, of a guess without context, in a part that is no `VocabularyPart`.
+
+        Args:
+            means: of all parts, in the same evaluation.
+            unigram: the same loss of the parts that are.
+        """
+        raise TypeError(f"{type(self).__name__} must say what chance is in {part}")
+
+    def loss(self, batch: Batch) -> LossSum:
+        """The part of the loss that is reported as the loss."""
+        return next(iter(self.losses(batch).values()))
+
+    def encode(self, batch: Batch, *, top_place_N: Tensor | None = None) -> tuple[Tensor, ...]:
+        """All layers of a batch with this objective's sight; the last at `top_place_N` only, if that is given."""
+        return self.encoder(
+            batch["tokens_BT"],
+            sees=self.run.objective.sees,
+            sequence_BT=batch["sequence_BT"],
+            position_BT=batch["position_BT"],
+            segment_BT=batch.get("segment_BT"),
+            window=self.window,
+            rank_BT=(batch["key_rank_BT"], batch["query_rank_BT"]) if "key_rank_BT" in batch else None,
+            top_place_N=top_place_N,
+        )
+
+    def encode_at(self, batch: Batch, *places_N: Tensor) -> Tensor:
+        """The top layer as a head reads it at some places of the flattened rows, shape ND."""
+        place_N = places_N[0] if len(places_N) == 1 else torch.cat(places_N)
+        return self.encoder.head_input(self.encode(batch, top_place_N=place_N)[-1])
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """With `sees: window`, how many tokens to the left and to the right."""
+        return self.run.objective.window, self.run.objective.window
+
+    def initialise(self) -> None:
+        """Set the initial weights from the run's seed: normal, scaled with the width; biases 0.
+
+        Each parameter has a generator of its own, keyed by its name, so the encoder's weights are the same
+        bits whatever else the module holds.
+        """
+        seed = derive(self.run.seed, "weights")
+        deviation = INITIAL_SCALE / self.run.encoder.hidden_size**0.5
+        for name, parameter in self.named_parameters():
+            if parameter.ndim >= 2:
+                rng = torch.Generator().manual_seed(derive(seed, name))
+                nn.init.normal_(parameter, std=deviation, generator=rng)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
+            else:
+                nn.init.ones_(parameter)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Mapping[str, Tensor]:
+        parts = self.losses(batch)
+        sums = [x.detach().double() for part in parts.values() for x in part]
+        counts = [count.double() for count in batch["counts"]] if self.counted else []
+        totals = sum_over_devices(torch.stack([batch["source_tokens"].double(), *sums, *counts]))
+        means = zip(self.parts.values(), parts.values(), totals[2::2], strict=False)
+        loss = sum(weight * global_mean(part.total, count) for weight, part, count in means)
+        assert isinstance(loss, Tensor)
+        return {"loss": loss, "totals": totals}
+
+    def explain(self, totals: list[float]) -> tuple[int, int, dict[str, float]]:
+        """Tokens seen and predicted in some steps, and what their log says, from the sum of their `totals`."""
+        losses = len(self.parts)
+        pairs = zip(totals[1 : 2 * losses : 2], totals[2 : 2 * losses + 1 : 2], strict=True)
+        parts = dict(zip(self.parts, pairs, strict=True))
+        # What was asked nothing has no loss, rather than one of 0.
+        line = {f"train/{name}": total / asked for name, (total, asked) in parts.items() if asked}
+        counts = dict(zip(self.counted, totals[2 * losses + 1 :], strict=True))
+        for whole in self.counted[:1]:
+            line[f"corruption/{whole}"] = counts[whole]
+            line |= {f"corruption/{name}": counts[name] / max(counts[whole], 1) for name in self.counted[1:]}
+        return round(totals[0]), round(sum(parts[name][1] for name in self.predicting)), line
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        training = self.run.training
+        tables = {id(module.weight) for module in self.modules() if isinstance(module, nn.Embedding)}
+        matrices: list[nn.Parameter] = []
+        rest: list[nn.Parameter] = []
+        for parameter in self.parameters():
+            (matrices if parameter.ndim >= 2 and id(parameter) not in tables else rest).append(parameter)
+        optimizer = torch.optim.AdamW(
+            [{"params": matrices, "weight_decay": training.weight_decay}, {"params": rest, "weight_decay": 0.0}],
+            lr=training.learning_rate,
+            betas=(0.9, 0.98),
+            eps=1e-6,
+            fused=True,
+        )
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, self._learning_rate_factor)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def _learning_rate_factor(self, step: int) -> float:
+        return warmup_then_decay(step, self.run.training.warmup_steps, self.run.training.max_steps)
+
+    def learning_rate(self, step: int) -> float:
+        """The learning rate of a step, counted from 0."""
+        return self.run.training.learning_rate * self._learning_rate_factor(step)
+
+    def configure_gradient_clipping(
+        self, optimizer: torch.optim.Optimizer, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
+    ) -> None:
+        # Lightning refuses to clip for a fused optimiser under mixed precision, fearing fp16 scalers that
+        # bf16 does not have; so the clipping is torch's own.
+        limit = self.run.training.gradient_clip_val or float("inf")
+        self.gradient_norm = nn.utils.clip_grad_norm_(self.parameters(), limit)
+
+
+def warmup_then_decay(step: int, warmup_steps: int, max_steps: int) -> float:
+    """Factor on the learning rate at a step (from 0): up to 1 over the warm-up, then down, 0 after the last."""
+    if step < warmup_steps:
+        return (step + 1) / warmup_steps
+    return max(0.0, (max_steps - step) / max(1, max_steps - warmup_steps))
+
+
+def global_mean(loss_sum: Tensor, total_count: Tensor) -> Tensor:
+    """Loss per predicted token over every device, scaled so that DDP's gradients come out right.
+
+    DDP averages gradients with equal weight, but devices predict different numbers of tokens; dividing by
+    the count over all devices and undoing DDP's average gives each token the same weight.
+    """
+    devices = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    return loss_sum / total_count.clamp(min=1).to(loss_sum.dtype) * devices
+
+
+def sum_over_devices(values: Tensor) -> Tensor:
+    """The elementwise sum over all devices; the values themselves where there is one."""
+    if dist.is_available() and dist.is_initialized():
+        dist.all_reduce(values)
+    return values
+
+
+def shared_inputs(packed: PackedStep, shown_N: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+    """The arrays that every objective's batch has, with the given ids shown to the encoder."""
+    source = packed.source
+    return {
+        "tokens_BT": source.grid(shown_N),
+        "sequence_BT": source.grid(source.slot_N),
+        "position_BT": source.grid(source.position_N),
+        "source_tokens": np.array(np.count_nonzero(source.showing_N == 0)),
+        **({"segment_BT": source.grid(source.segment_N)} if source.segment_N.any() else {}),
+    }
+
+
+def padded_predictions(
+    place_N: NDArray[np.int64], label_N: NDArray[np.int64], *, place: str = "predict_N", label: str = "label_N"
+) -> dict[str, NDArray[np.int64]]:
+    """Where predictions are asked for and what is right, filled up with IGNORED ones to a round number.
+
+    So that steps differ in few shapes: each new one makes the matrix library prepare kernels, and breaks up the
+    memory that the steps before left (benchmarks/LOG.md).
+
+    Args:
+        place, label: names of the two arrays.
+    """
+    missing = -len(label_N) % PREDICTION_ROUNDING
+    return {
+        place: np.pad(place_N, (0, missing)),
+        label: np.pad(label_N, (0, missing), constant_values=IGNORED),
+    }

@@ -1,0 +1,103 @@
+"""Permutation language model: each token from those before it in a random order (XLNet, Yang et al. 2019).
+
+The paper runs two streams through the same weights: content states, which see their own token, and query states,
+which see their place but not their token. Here the queries are further tokens of the row, [MASK] at the place in
+question: they see what comes before it in the order, and nothing ever sees them. That is the same computation, in
+which only predicted tokens need a query (a test proves who sees whom).
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightning_modules.config import PermutationLMSettings, RunSettings
+from lightning_modules.data.packing import PackedStep, Rows
+from lightning_modules.model.attention import EVERYTHING
+from lightning_modules.model.heads import LossSum, PredictionHead
+from lightning_modules.objectives.objective import (
+    EVALUATION_SEED,
+    Batch,
+    Objective,
+    VocabularyPart,
+    padded_predictions,
+    shared_inputs,
+)
+from lightning_modules.randomness import derive, uniforms
+from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
+
+EVALUATED = 1 / 6  # share of the tokens that an evaluation asks for, whatever the training does
+QUERY_ROUNDING = 16  # queries of a row are padded to a multiple of this: few distinct shapes
+
+
+class PermutationLM(Objective):
+    """The last tokens of each sentence's order are predicted, each from the text before it in that order. Special
+    tokens open every order: the length of a sentence is known, as it is to masked LM."""
+
+    vocabulary_parts = (VocabularyPart("loss", "label_N"),)
+
+    def __init__(self, run: RunSettings, *, vocab_size: int) -> None:
+        super().__init__(run, vocab_size=vocab_size)
+        assert isinstance(run.objective, PermutationLMSettings)
+        self.predict = run.objective.predict
+        self.head = PredictionHead(run.encoder.hidden_size, vocab_size=vocab_size)
+
+    def view(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
+        return self._asked(packed, seed, self.predict)
+
+    def evaluation_view(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:
+        return self._asked(packed, EVALUATION_SEED, EVALUATED)
+
+    def _asked(self, packed: PackedStep, seed: int, share: float) -> dict[str, NDArray[np.int64]]:
+        source = packed.source
+        rank_N, predicted_N = _order(source, seed, share)
+        predicted = np.flatnonzero(predicted_N)
+        B, T = source.shape
+        row_P = source.place_N[predicted] // T
+        order = np.argsort(row_P, kind="stable")
+        predicted, row_P = predicted[order], row_P[order]
+        column_P = np.arange(len(row_P)) - np.searchsorted(row_P, row_P)
+        queries = int(column_P.max(initial=-1)) + 1
+        queries += -queries % QUERY_ROUNDING
+        width = T + queries
+        place_P = row_P * width + T + column_P
+
+        def with_queries(content_BT: NDArray[np.int64], query_P: NDArray[np.int64]) -> NDArray[np.int64]:
+            grid = np.zeros((B, width), np.int64)
+            grid[:, :T] = content_BT
+            grid.reshape(-1)[place_P] = query_P
+            return grid
+
+        own = {
+            "tokens_BT": np.full(len(predicted), MASK),
+            "sequence_BT": source.slot_N[predicted],
+            "position_BT": source.position_N[predicted],
+            "segment_BT": source.segment_N[predicted],
+        }
+        shared = shared_inputs(packed, source.ids_N)
+        return {
+            **{name: with_queries(x, own[name]) if name in own else x for name, x in shared.items()},
+            "key_rank_BT": with_queries(source.grid(rank_N), np.full(len(predicted), EVERYTHING)),
+            "query_rank_BT": with_queries(source.grid(rank_N), rank_N[predicted]),
+            **padded_predictions(place_P, source.ids_N[predicted]),
+        }
+
+    def losses(self, batch: Batch) -> dict[str, LossSum]:
+        top_ND = self.encode_at(batch, batch["predict_N"])
+        return {"loss": self.head.loss(top_ND, self.encoder.tokens.weight, batch["label_N"])}
+
+
+def _order(source: Rows, seed: int, share: float) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Rank of each token in the order of its sequence, and whether it is predicted; depends on (seed, epoch,
+    sentence)."""
+    key = derive(seed, "permutation")
+    is_text_N = source.ids_N >= FIRST_WORD_ID
+    draw_N = uniforms(key, source.epoch_N, source.sentence_N, source.offset_N)
+    start_Q = np.flatnonzero(source.position_N == 0)
+    sequence_N = np.cumsum(source.position_N == 0) - 1
+    order_N = np.lexsort((np.where(is_text_N, draw_N, -1.0), sequence_N))
+    rank_N = np.empty_like(order_N)
+    rank_N[order_N] = np.arange(len(order_N)) - start_Q[sequence_N]
+    text_Q = np.bincount(sequence_N, is_text_N)
+    length_Q = np.bincount(sequence_N)
+    rounding_Q = uniforms(key, source.epoch_N[start_Q], source.sentence_N[start_Q])
+    wanted_Q = np.floor(share * text_Q + rounding_Q).astype(np.int64)
+    return rank_N, is_text_N & (rank_N >= (length_Q - wanted_Q)[sequence_N])

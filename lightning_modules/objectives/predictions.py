@@ -1,0 +1,134 @@
+"""How many tokens a run predicts, expected from its settings and counted in its text. No torch.
+
+Letters: S sentences of an epoch, Q sequences, N tokens, V vocabulary.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightning_modules.config import MaskingSettings, RunSettings, SkipGramSettings
+from lightning_modules.config.masking import Cloze, Generic
+from lightning_modules.config.objectives import Predicted
+from lightning_modules.data.sequences import epochs
+from lightning_modules.data.token_store import Tokens
+from lightning_modules.data.word_order import training_text
+from lightning_modules.errors import DataError
+from lightning_modules.objectives.masking_units import Units
+from lightning_modules.objectives.skip_gram import pairs_per_token
+from lightning_modules.vocabulary import FIRST_WORD_ID
+
+SCHEDULE_PLACES = 65
+"""Steps at which a sliding ratio is looked at; what is asked for is nearly linear in between."""
+
+
+class Epoch(NamedTuple):
+    """What is counted of one epoch of a run."""
+
+    tokens: int
+    """Real source tokens, special ones included."""
+    sequences: int
+    text_S: NDArray[np.int64]
+    """Tokens of each sentence, as far as it is read, that are not special."""
+    allowed_S: NDArray[np.int64]
+    """Those of them that a lexicon allows to be hidden; all without one."""
+
+
+def counted(run: RunSettings, tokens: Tokens) -> Epoch:
+    """What an epoch of a run has to predict from."""
+    split, _ = training_text(run, tokens)
+    training, max_length = run.training, run.data.max_length
+    epoch = epochs(split, training.input_format, max_length=max_length, seed=run.seed)(0)
+    sequences = epoch.part(0, len(epoch.lengths_Q))
+    first_S = split.offsets[sequences.sentence_S] + 1  # after START
+    stop_S = first_S + sequences.pieces_S
+
+    def of_each(property_N: NDArray[np.bool_]) -> NDArray[np.int64]:
+        before = np.concatenate([[0], np.cumsum(property_N)])
+        return before[stop_S] - before[first_S]
+
+    is_text_N = split.ids >= FIRST_WORD_ID
+    text_S = allowed_S = of_each(is_text_N)
+    masking = getattr(run.objective, "masking", None)
+    if masking is not None and isinstance(masking.select, Cloze | Generic):
+        allowed_N = Units(masking.select, tokens, split).allowed_N
+        assert allowed_N is not None
+        allowed_S = of_each(is_text_N & allowed_N)
+    return Epoch(int(epoch.lengths_Q.sum()), len(sequences), text_S, allowed_S)
+
+
+def asked_share(masking: MaskingSettings, epoch: Epoch, *, step: int, max_steps: int) -> float:
+    """Predicted tokens for each token of an epoch, expected, with the ratio and the showings of a step."""
+    ratio = masking.ratio_at(step, max_steps)
+    asked_S = (ratio if masking.predict is None else masking.predict) * epoch.text_S
+    if masking.count == "fixed":
+        hidden_S = np.maximum(np.rint(ratio * epoch.text_S), 1)
+        asked_S = np.minimum(np.maximum(np.rint(asked_S), 1), masking.showings_at(step, max_steps) * hidden_S)
+    return float(np.minimum(asked_S, epoch.allowed_S).sum()) / epoch.tokens
+
+
+def mean_asked_share(masking: MaskingSettings, epoch: Epoch, *, max_steps: int) -> float:
+    """The mean of `asked_share` over steps: all of them, or of a ratio that slides `SCHEDULE_PLACES`."""
+    if masking.schedule is None:
+        return asked_share(masking, epoch, step=0, max_steps=max_steps)
+    if masking.schedule.kind == "steps":
+        starts = [0, *masking.schedule.at]
+        lasting = np.diff([*starts, max_steps])
+        shares = [asked_share(masking, epoch, step=step, max_steps=max_steps) for step in starts]
+        return float(lasting @ shares) / max_steps
+    steps = np.linspace(0, max_steps - 1, num=min(max_steps, SCHEDULE_PLACES)).round().astype(int).tolist()
+    return float(np.mean([asked_share(masking, epoch, step=step, max_steps=max_steps) for step in steps]))
+
+
+def predictions_per_token(run: RunSettings, tokens: Tokens) -> float:
+    """Predicted tokens for each real source token, expected over chance; of skip-gram, pairs of words.
+
+    Counted sentence by sentence, so that a lexicon with too few words in a sentence, a fixed count and the special
+    tokens of an input format are all in it.
+    """
+    if isinstance(run.objective, SkipGramSettings):
+        return pairs_per_token(run.objective, training_text(run, tokens)[0], tokens.source_counts_V)
+    epoch = counted(run, tokens)
+    shares = (
+        share * _tokens_of_sort(sort, run, tokens, epoch) for sort, share in run.objective.predictions.items()
+    )
+    return sum(shares)
+
+
+def _tokens_of_sort(sort: Predicted, run: RunSettings, tokens: Tokens, epoch: Epoch) -> float:
+    """Return how many tokens of a sort an epoch has, for each of its real source tokens."""
+    match sort:
+        case "selected":
+            masking: MaskingSettings = getattr(run.objective, "masking")  # noqa: B009
+            return mean_asked_share(masking, epoch, max_steps=run.training.max_steps)
+        case "next":
+            return 1 - epoch.sequences / epoch.tokens
+        case "text":
+            return int(epoch.text_S.sum()) / epoch.tokens
+        case "target":
+            targets = tokens.train.target_lengths[: epoch.sequences] - 1  # all but START
+            return int(targets.sum()) / epoch.tokens
+        case "pairs":
+            raise AssertionError("pairs of words are counted in the text")
+
+
+def require_predictions(run: RunSettings, tokens: Tokens) -> None:
+    """Refuse a lexicon that leaves less than one token to predict in some step.
+
+    Raises:
+        DataError: as the sentence says.
+    """
+    masking = getattr(run.objective, "masking", None)
+    if masking is None or not isinstance(masking.select, Cloze | Generic):
+        return
+    epoch, max_steps, wanted = counted(run, tokens), run.training.max_steps, run.training.tokens_per_step
+    schedule = masking.schedule
+    steps = {0, *schedule.at} if schedule is not None and schedule.kind == "steps" else {0, max_steps - 1}
+    least = wanted * min(asked_share(masking, epoch, step=step, max_steps=max_steps) for step in steps)
+    if least < 1:
+        raise DataError(
+            f"objective.masking.select: the lexicon of {masking.select.kind} leaves {least:.2g} tokens to predict "
+            f"in a step of training.tokens_per_step = {wanted:,}, expected at least 1; give words that data.train "
+            f"has more of, or raise objective.masking.ratio."
+        )

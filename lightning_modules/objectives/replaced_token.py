@@ -1,0 +1,159 @@
+"""Replaced token detection: a small generator fills in hidden tokens, the encoder tells them from original ones
+(ELECTRA, Clark et al. 2020), and the variants that show where its gain comes from.
+
+Letters: N predictions, V vocabulary, B rows, T positions, D width.
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from lightning_modules.config import EncoderSettings, ReplacedTokenSettings, RunSettings
+from lightning_modules.config.objectives import generator_shape
+from lightning_modules.data.packing import PackedStep
+from lightning_modules.data.token_store import Split, Tokens
+from lightning_modules.model.attention import score_mask, visible_in
+from lightning_modules.model.cross_entropy import IGNORED
+from lightning_modules.model.encoder import LAYER_NORM_EPSILON, EncoderBlock
+from lightning_modules.model.heads import BinaryHead, LossSum, PredictionHead, asked
+from lightning_modules.objectives.masked_lm import Masker
+from lightning_modules.objectives.masking import COUNTED, Corrupted
+from lightning_modules.objectives.objective import (
+    EVALUATION_SEED,
+    Batch,
+    Objective,
+    VocabularyPart,
+    padded_predictions,
+    shared_inputs,
+)
+from lightning_modules.randomness import derive, uniforms
+from lightning_modules.vocabulary import FIRST_WORD_ID
+
+LOGITS_AT_ONCE = 2**24
+
+
+class ReplacedToken(Objective):
+    """The generator is trained as a masked LM on the selected tokens; what it draws for them takes their places.
+    The encoder then judges all tokens or the selected ones: was this replaced, or which token stood here. A drawn
+    token that happens to be the original counts as original. No gradient flows through the draw."""
+
+    vocabulary_parts = (VocabularyPart("generator", "label_N", shown=("masked_BT", "predict_N")),)
+    counted = COUNTED
+
+    def __init__(self, run: RunSettings, *, vocab_size: int) -> None:
+        super().__init__(run, vocab_size=vocab_size)
+        settings = run.objective
+        assert isinstance(settings, ReplacedTokenSettings)
+        self.judges_all, self.detects = settings.loss_on == "all", settings.predict == "replaced"
+        self.parts = {"loss": settings.weight, "generator": 1.0, "replaced": 0.0}
+        self.masker = Masker(settings.masking, vocab_size=vocab_size, max_steps=run.training.max_steps)
+        self.generator = Generator(run.encoder, settings, vocab_size=vocab_size)
+        width = run.encoder.hidden_size
+        self.head = (
+            BinaryHead(width, activation=nn.GELU())
+            if self.detects
+            else PredictionHead(width, vocab_size=vocab_size)
+        )
+
+    def look_through(self, tokens: Tokens, split: Split) -> None:
+        self.masker.look_through(tokens, split)
+
+    def view(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
+        return self._shown(packed, self.masker.corrupt(packed, seed=seed), seed)
+
+    def evaluation_view(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:
+        return self._shown(packed, self.masker.evaluation(packed), EVALUATION_SEED)
+
+    def _shown(self, packed: PackedStep, corrupted: Corrupted, seed: int) -> dict[str, NDArray[np.int64]]:
+        source, selected_N = packed.source, corrupted.selected_N
+        judged_N = source.ids_N >= FIRST_WORD_ID if self.judges_all else selected_N
+        uniform_N = uniforms(
+            derive(seed, "generator"),
+            *(x[selected_N] for x in (source.epoch_N, source.sentence_N, source.offset_N)),
+        )
+        asked_for = padded_predictions(source.place_N[selected_N], source.ids_N[selected_N])
+        return {
+            **shared_inputs(packed, source.ids_N),
+            "masked_BT": source.grid(corrupted.shown_N),
+            "counts": corrupted.counts,
+            **asked_for,
+            "uniform_N": np.pad(uniform_N, (0, len(asked_for["label_N"]) - len(uniform_N))),
+            **padded_predictions(
+                source.place_N[judged_N], source.ids_N[judged_N], place="judge_N", label="original_N"
+            ),
+        }
+
+    def chance(self, part: str, means: Mapping[str, float], unigram: Mapping[str, float]) -> float:
+        """Of a guess that knows how many tokens are replaced; where originals are asked for, it guesses what is
+        shown unless that is replaced, and then as the generator's floor does."""
+        share = means["replaced"]
+        detected = -sum(p * math.log(p) for p in (share, 1 - share) if p > 0)
+        return detected if self.detects else detected + share * unigram["generator"]
+
+    def losses(self, batch: Batch) -> dict[str, LossSum]:
+        embeddings_VD, label_N = self.encoder.tokens.weight, batch["label_N"]
+        embedded_BTD = self.encoder.embed(batch["masked_BT"], batch["position_BT"], batch.get("segment_BT"))
+        visible_BHTT = visible_in(batch["sequence_BT"], self.run.objective.sees, self.window)
+        guess_NG = self.generator(embedded_BTD, score_mask(visible_BHTT, embedded_BTD), batch["predict_N"])
+        generator_loss = self.generator.head.loss(guess_NG, embeddings_VD, label_N)
+        drawn_N = self.generator.draw(guess_NG, embeddings_VD, batch["uniform_N"])
+        filled_BT = batch["tokens_BT"].clone()
+        flat = filled_BT.view(-1)
+        # What only fills the predictions up writes back what stands at its place.
+        flat[batch["predict_N"]] = torch.where(label_N == IGNORED, flat[batch["predict_N"]], drawn_N)
+        original_N = batch["original_N"]
+        known_N = original_N != IGNORED
+        replaced_N = (flat[batch["judge_N"]] != original_N) & known_N
+        judged_ND = self.encode_at({**batch, "tokens_BT": filled_BT}, batch["judge_N"])
+        if isinstance(self.head, BinaryHead):
+            loss = self.head.loss(judged_ND, torch.where(known_N, replaced_N.long(), IGNORED))
+        else:
+            loss = self.head.loss(judged_ND, embeddings_VD, original_N)
+        replaced = LossSum(replaced_N.sum().double(), asked(original_N))
+        return {"loss": loss, "generator": generator_loss, "replaced": replaced}
+
+
+class Generator(nn.Module):
+    """A narrow encoder on top of the big one's embeddings, and its head. Letters: G its width."""
+
+    def __init__(self, encoder: EncoderSettings, settings: ReplacedTokenSettings, *, vocab_size: int) -> None:
+        super().__init__()
+        shape = generator_shape(encoder, settings.generator)
+        self.project = nn.Linear(encoder.hidden_size, shape.hidden_size)
+        self.blocks = nn.ModuleList(EncoderBlock(shape) for _ in range(shape.num_hidden_layers))
+        self.norm = nn.LayerNorm(shape.hidden_size, eps=LAYER_NORM_EPSILON) if shape.norm == "pre" else None
+        self.head = PredictionHead(shape.hidden_size, vocab_size=vocab_size, embedding_width=encoder.hidden_size)
+
+    def forward(self, embedded_BTD: Tensor, score_mask_BHTT: Tensor | None, place_N: Tensor) -> Tensor:
+        """The top state as a head reads it, at some places of the flattened rows, shape NG."""
+        hidden = self.project(embedded_BTD)
+        *lower, top = self.blocks
+        for block in lower:
+            hidden = block(hidden, score_mask_BHTT)
+        top_NG = top(hidden, score_mask_BHTT, place_N)
+        return top_NG if self.norm is None else self.norm(top_NG)
+
+    @torch.no_grad()
+    def draw(self, guess_NG: Tensor, embeddings_VD: Tensor, uniform_N: Tensor) -> Tensor:
+        """A token that stands for text for each place, from the generator's distribution: the first at which the
+        cumulated probability exceeds a uniform number. Shape N."""
+        rows = max(1, LOGITS_AT_ONCE // len(embeddings_VD))
+        return torch.cat(
+            [
+                _drawn(self.head(guess, embeddings_VD), uniform)
+                for guess, uniform in zip(guess_NG.split(rows), uniform_N.split(rows), strict=True)
+            ]
+        )
+
+
+def _drawn(logits_NV: Tensor, uniform_N: Tensor) -> Tensor:
+    words_NV = logits_NV[:, FIRST_WORD_ID:].float()
+    cumulated_NV = F.softmax(words_NV, -1).cumsum(-1)
+    wanted_N1 = uniform_N.to(cumulated_NV.dtype)[:, None] * cumulated_NV[:, -1:]
+    place_N = torch.searchsorted(cumulated_NV, wanted_N1, right=True).squeeze(-1)
+    return FIRST_WORD_ID + place_N.clamp(max=words_NV.shape[1] - 1)

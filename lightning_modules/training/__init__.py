@@ -1,0 +1,1 @@
+"""Training one run: the Trainer, checkpoints, resume and export."""

@@ -1,0 +1,142 @@
+"""The LightningDataModule: the steps of a run as tensors, from whichever step training has reached."""
+
+from collections.abc import Callable, Iterator
+
+import lightning as L
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from lightning_modules.data.negative_pairs import rearranged, require_documents
+from lightning_modules.data.packing import BatchPlan, consecutive, pack
+from lightning_modules.data.sequences import Sequences, single_sentences
+from lightning_modules.data.token_store import Split, Tokens
+from lightning_modules.data.word_order import training_text
+from lightning_modules.objectives.objective import Batch, Objective
+from lightning_modules.randomness import derive
+
+ROW_ROUNDING = 8  # row lengths are multiples of this, which kernels like
+GPU_WORKERS = 2
+"""Processes that make the batches of a run on a GPU, ahead of its steps."""
+
+
+class RunData(L.LightningDataModule):
+    """One device's share of every training step of a run."""
+
+    def __init__(self, objective: Objective, tokens: Tokens, *, workers: int = 0) -> None:
+        """`workers` processes make the batches, into memory that a GPU can copy from; 0 is this one, for a CPU."""
+        super().__init__()
+        self.objective, self.workers = objective, workers
+        training, seed = objective.run.training, objective.run.seed
+        max_length = objective.run.data.max_length
+        self.split, self.word_order = training_text(objective.run, tokens)
+        self.plan = BatchPlan(
+            self.split,
+            tokens_per_step=training.tokens_per_step,
+            steps=training.max_steps,
+            seed=seed,
+            input_format=training.input_format,
+            max_length=max_length,
+        )
+        self.row_length = row_length(self.split, None if training.input_format == "sentences" else max_length)
+        self.seed = derive(seed, "data")
+        if training.max_steps:
+            require_documents(self.split, objective.pair_loss, training.input_format)
+            objective.look_through(tokens, self.split)
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        trainer = self.trainer
+        assert trainer is not None
+        return self.loader(lambda: trainer.global_step)
+
+    def loader(self, first: Callable[[], int]) -> DataLoader[Batch]:
+        """The batches of the steps from `first` on, which is asked for when the first one is."""
+        return DataLoader(
+            _Steps(self.batch, len(self.plan)),
+            batch_size=None,
+            sampler=_FromStep(first, len(self.plan)),
+            num_workers=self.workers,
+            multiprocessing_context="fork" if self.workers else None,  # what they make batches from stays shared
+            pin_memory=self.workers > 0,
+        )
+
+    def rows_at(self, step: int) -> int:
+        """How many rows a step has over all devices, at least."""
+        showings = self.objective.showings_at(step)
+        return -(-self.objective.run.training.tokens_per_step * showings // self.row_length)
+
+    def batch(self, step: int) -> Batch:
+        """The tensors of this device's share of a step."""
+        rank, ranks = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+        sequences = rearranged(self.plan[step], self.objective.pair_loss, self.split.documents, seed=self.seed)
+        packed = pack(
+            self.split,
+            sequences,
+            row_length=self.row_length,
+            rows=self.rows_at(step),
+            targets=self.objective.needs_targets,
+            showings=self.objective.showings_at(step),
+            number=step,
+            rank=rank,
+            ranks=ranks,
+        )
+        return as_tensors(self.objective.view(packed, seed=self.seed))
+
+
+def evaluation_batches(
+    objective: Objective,
+    split: Split,
+    *,
+    tokens_per_step: int,
+    rank: int = 0,
+    ranks: int = 1,
+    sequences: Sequences | None = None,
+) -> Iterator[Batch]:
+    """The whole split once, in its own order, under the frozen corruption; every sequence on one device.
+
+    Args:
+        sequences: what to go through instead of the split's single sentences.
+    """
+    if sequences is None:
+        sequences = single_sentences(split, np.arange(len(split)))
+    length = row_length(split, int(sequences.lengths_Q.max()))
+    for step in consecutive(sequences, tokens_per_step=tokens_per_step):
+        packed = pack(split, step, row_length=length, targets=objective.needs_targets, rank=rank, ranks=ranks)
+        yield as_tensors(objective.evaluation_view(packed))
+
+
+def row_length(split: Split, longest: int | None = None) -> int:
+    """The longest sequence, in tokens, rounded up; the longest sentence of a split unless given."""
+    longest = int(split.lengths.max()) if longest is None else longest
+    return longest + -longest % ROW_ROUNDING
+
+
+def as_tensors(arrays: dict[str, np.ndarray]) -> Batch:
+    """The same values as tensors, without a copy."""
+    return {name: torch.from_numpy(np.asarray(array)) for name, array in arrays.items()}
+
+
+class _Steps(Dataset[Batch]):
+    def __init__(self, batch: Callable[[int], dict[str, Tensor]], steps: int) -> None:
+        self._batch, self._steps = batch, steps
+
+    def __getitem__(self, step: int) -> Batch:
+        return self._batch(step)
+
+    def __len__(self) -> int:
+        return self._steps
+
+
+class _FromStep(Sampler[int]):
+    """The steps that are still to do. Lightning restores `global_step` before it asks for the first batch;
+    its own mid-epoch resume would replay the epoch's start and never see the rest."""
+
+    def __init__(self, first: Callable[[], int], steps: int) -> None:
+        self._first, self._steps = first, steps
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self._first(), self._steps))
+
+    def __len__(self) -> int:
+        return self._steps

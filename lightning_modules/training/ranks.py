@@ -1,0 +1,99 @@
+"""The processes of one run on several devices: their own port, one fate.
+
+Lightning would start them by running the launching command again, which inside a grid starts the grid
+again. Here the process that holds the run's lock starts one child a device, passes signals on, ends all
+when one is lost, and never outlives them. A child whose parent dies sees its standard input close and
+saves as if it had been asked to.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from lightning_modules.training.callbacks import StopRequest
+
+SECONDS_TO_END = 20.0  # between asking the other ranks to end and killing them
+POLL_SECONDS = 0.1
+RANK_VARIABLE = "PRETRAINING_ABLATIONS_RANK"
+"""Set in the processes started here; LOCAL_RANK alone may come from any launcher."""
+STOPPED = (75, -signal.SIGTERM, -signal.SIGINT)
+"""How a rank ends that was asked to: it saved, or had not yet begun."""
+
+
+def run_ranks(run_dir: Path, *, devices: int, accelerator: str, lock: int, stop: StopRequest) -> int:
+    """Train a run folder on `devices` processes and return the exit code of the run.
+
+    The code is 0 when all ranks end with 0; otherwise that of the first rank that ended with another one
+    (a rank killed by a signal counts as 1, unless a later one knows better: 66 or 65).
+    """
+    environment = os.environ | {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "WORLD_SIZE": str(devices),
+        "NODE_RANK": "0",
+    }
+    command = [sys.executable, "-m", "lightning_modules.training.train", str(run_dir)]
+    command += ["--devices", str(devices), "--accelerator", accelerator]
+    ranks = [
+        subprocess.Popen(
+            command,
+            env=environment | {"LOCAL_RANK": str(rank), RANK_VARIABLE: str(rank)},
+            stdin=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C reaches the parent alone, which passes it on
+            # The lock lives until the last holder is gone: nobody else starts while a rank still writes.
+            pass_fds=(lock,),
+        )
+        for rank in range(devices)
+    ]
+    try:
+        return _wait(ranks, stop)
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+
+
+def _wait(ranks: list[subprocess.Popen[bytes]], stop: StopRequest) -> int:
+    """Wait for all ranks; pass a request to stop on; end the others when one is lost."""
+    asked, deadline = False, float("inf")
+    while any(rank.poll() is None for rank in ranks):
+        lost = any(rank.returncode not in (None, 0) for rank in ranks)
+        if (stop.received or lost) and not asked:
+            asked = True
+            deadline = time.monotonic() + SECONDS_TO_END if lost else float("inf")
+            for rank in ranks:
+                rank.send_signal(signal.SIGTERM)
+        if lost and deadline == float("inf"):
+            deadline = time.monotonic() + SECONDS_TO_END
+        if time.monotonic() > deadline:
+            for rank in ranks:
+                rank.kill()
+        time.sleep(POLL_SECONDS)
+    codes = [rank.returncode for rank in ranks if rank.returncode != 0]
+    if stop.received and all(code in STOPPED for code in codes):
+        return 75 if codes else 0
+    meaningful = [code for code in codes if code > 1]
+    return (meaningful or [1])[0] if codes else 0
+
+
+def free_port() -> int:
+    """A port that nobody listens on; each run has its own."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def stop_when_orphaned(stop: StopRequest) -> None:
+    """Ask this process to stop as soon as its standard input closes, which it does when its parent dies."""
+
+    def watch() -> None:
+        while os.read(sys.stdin.fileno(), 1024):
+            pass
+        stop.received = True
+
+    threading.Thread(target=watch, daemon=True).start()

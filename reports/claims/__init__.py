@@ -1,0 +1,1 @@
+"""Claims: contrasts, the rule, and the verdicts."""

@@ -1,0 +1,371 @@
+"""Effects: what a claim's contrasts come to in a table, one number a seed, positive as the claim says.
+
+The seed is the unit: initial weights, order of data and corruption are paired across arms, so what differs between
+seeds and not between arms cancels. Nothing is clipped and no seed is chosen, so noise is as often below 0 as
+above.
+
+How far runs lie apart, layer by layer: arms from arms, arms from their own seeds.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from ablations.spec.contrasts import (
+    Apart,
+    Contrast,
+    Crossing,
+    Difference,
+    Effect,
+    Optimum,
+    Shape,
+    Share,
+    Trend,
+    TwoByTwo,
+)
+from reports.claims.select import Array, NotMeasured, Reading, Rows, groups_read, read
+from reports.statistics import curve_shapes
+from reports.statistics.curve_shapes import Form
+from reports.statistics.jackknife import distances_between_seeds, pseudo_values
+from reports.statistics.seed_tests import SeedEffects, page_trend
+
+
+def apart(effect: Apart, rows: Rows) -> dict[str, SeedEffects]:
+    """How much further apart some pairs of arms lie, at each layer on its own: all layers must hold.
+
+    A pair of arms has one distance a seed. A pair of seeds belongs to two seeds, so the distances within an arm
+    come in by the jackknife over seeds, and have no more weight than there are seeds.
+    """
+    pairs = [*effect.pairs, *effect.than]
+    seeds = _seeds_of_all(rows, {arm for pair in pairs for arm in pair})
+    between = [_between_arms(rows, effect.metric, pair, seeds) for pair in pairs]
+    layers = sorted(set.intersection(*(set(found) for found in between)))
+    layers = [layer for layer in layers if layer >= effect.from_layer]
+    if not layers:
+        raise NotMeasured(f"run_distance {effect.metric} has no layer from {effect.from_layer} on")
+    if not effect.than and len(seeds) < 3:
+        return {"": SeedEffects(tuple(seeds), np.full(len(seeds), np.nan))}
+    parts = {}
+    for layer in layers:
+        far = np.mean([found[layer] for found in between[: len(effect.pairs)]], axis=0)
+        if effect.than:
+            near = np.mean([found[layer] for found in between[len(effect.pairs) :]], axis=0)
+        else:
+            arms = dict.fromkeys(arm for pair in effect.pairs for arm in pair)
+            near = np.mean([_between_seeds(rows, effect.metric, arm, seeds, layer) for arm in arms], axis=0)
+        parts[f"layer-{layer}"] = SeedEffects(tuple(seeds), far - near)
+    return parts
+
+
+def _seeds_of_all(rows: Rows, arms: set[str]) -> list[int]:
+    return [seed for seed in rows.seeds_of(arms) if all(seed in rows.seeds.get(arm, []) for arm in arms)]
+
+
+def _between_arms(rows: Rows, metric: str, pair: tuple[str, str], seeds: list[int]) -> dict[int, Array]:
+    """By layer the distance of two arms at each seed; the mean where both directions were compared."""
+    found: dict[int, dict[int, list[float]]] = {}
+    for first, second in (pair, pair[::-1]):
+        for seed in seeds:
+            for cell in rows.last(first, seed, "run_distance", metric):
+                same_seed = rows.seed_of.get(cell.other_run_id or "") == seed
+                if cell.group == second and same_seed and cell.layer is not None:
+                    found.setdefault(cell.layer, {}).setdefault(seed, []).append(cell.value)
+    whole = {layer: own for layer, own in found.items() if len(own) == len(seeds)}
+    if not whole:
+        raise NotMeasured(f"run_distance {metric} has no rows of {pair[0]} and {pair[1]} at every seed")
+    return {layer: np.array([np.mean(own[seed]) for seed in seeds]) for layer, own in whole.items()}
+
+
+def _between_seeds(rows: Rows, metric: str, arm: str, seeds: list[int], layer: int) -> Array:
+    """Pseudo-values of the mean distance between the seeds of an arm."""
+    place = {seed: index for index, seed in enumerate(seeds)}
+    total = np.zeros((len(seeds), len(seeds)))
+    count = np.zeros_like(total)
+    for seed in seeds:
+        for cell in rows.last(arm, seed, "run_distance", metric):
+            other = rows.seed_of.get(cell.other_run_id or "")
+            if cell.group == arm and cell.layer == layer and other in place and other != seed:
+                for here in ((place[seed], place[other]), (place[other], place[seed])):
+                    total[here] += cell.value
+                    count[here] += 1
+    if (count + np.eye(len(seeds)) == 0).any():
+        raise NotMeasured(f"run_distance {metric} lacks pairs of the seeds of {arm} at layer {layer}")
+    return distances_between_seeds(total / np.maximum(count, 1))
+
+
+SHOWN_CONFIDENCE = 0.95
+"""Of intervals that are shown beside an effect and decide nothing."""
+
+
+def effects(effect: Effect, rows: Rows) -> dict[str, SeedEffects]:
+    """What an effect comes to: one number a seed, or several effects that must all hold, each with its name.
+
+    Raises:
+        NotMeasured: the table has no rows that it needs.
+    """
+    found = _CONTRASTS[type(effect)](effect, rows)
+    groups = tuple(
+        dict.fromkeys(name for of in effect.quantities() for name in groups_read(rows, of, effect.arms_needed()))
+    )
+    return {
+        name: made._replace(smallest=made.smallest or effect.smallest_effect, unit=effect.unit, groups=groups)
+        for name, made in found.items()
+    }
+
+
+def difference(effect: Difference, rows: Rows) -> dict[str, SeedEffects]:
+    """Arm minus arm within each seed, or a number against a bound that the claim fixed beforehand.
+
+    Groups are averaged within the seed first: tasks of one run are no independent evidence.
+    """
+    first = read(rows, effect.of, [effect.arm])
+    readings = [first]
+    if effect.minus is not None:
+        readings.append(read(rows, effect.minus_of or effect.of, [effect.minus]))
+    seeds, numbers, left_out = _paired(readings)
+    found = numbers[0] - numbers[1] if effect.minus is not None else numbers[0]
+    values = effect.at_most - found if effect.at_most is not None else found - (effect.at_least or 0.0)
+    bounds = {name: bound for name in ("at_least", "at_most") if (bound := getattr(effect, name))}
+    beside = {"measured": float(np.mean(found)), **bounds} if bounds else {}
+    # A bound of 0 is the absence of what is measured.
+    made = SeedEffects(seeds, values, direction=effect.direction, left_out=left_out, bounded=bool(bounds))
+    return {"": made._replace(beside=beside)}
+
+
+def trend(effect: Trend, rows: Rows) -> dict[str, SeedEffects]:
+    """The rise of the straight line through each seed's values, from the first place to the last.
+
+    A line sees a rise that one step alone makes; Page's test, which sees ranks alone and so asks for steps that
+    agree, must therefore hold too. A rank correlation as the effect would not do: in a clear trend it is the same
+    in every seed, and leaves no spread to judge by.
+    """
+    if effect.over == "arms":
+        reading = read(rows, effect.of, effect.arms)
+        curves_SK = reading.values_ASK[..., 0].T
+    else:
+        reading = read(rows, effect.of, effect.arms, axis=effect.over)
+        curves_SK = reading.values_ASK[0]
+    if effect.direction == "falling":
+        curves_SK = -curves_SK
+    enough = len(curves_SK) >= 2 and curves_SK.shape[1] >= 3
+    page = page_trend(curves_SK) if enough else None
+    values = curve_shapes.rise(curves_SK)
+    return {"": SeedEffects(reading.seeds, values, left_out=reading.left_out, page=page)}
+
+
+def shape(effect: Shape, rows: Rows) -> dict[str, SeedEffects]:
+    """The form of the curve over layers, each seed judged at the layer that the other seeds choose.
+
+    A seed's own numbers have no part in the choice of its layer, so without a form the mean effect is exactly 0.
+    But the seeds choose for each other, which ties them together. `reports.statistics.seed_tests` says how, and
+    why the tests therefore also ask what each of the layers shows that could have been chosen.
+    """
+    arms = [effect.arm, *filter(None, [effect.minus])]
+    reading = read(rows, effect.of, arms, axis="layers")
+    if len(reading.positions) < 3:
+        raise NotMeasured(f"{effect.of.measure} {effect.of.metric} has two layers, and none is inside")
+    if len(reading.seeds) < 2:  # nobody to choose
+        return {"": _without_number(reading)}
+    forms = [_form(effect, curves_SK) for curves_SK in reading.values_ASK]
+    values = forms[0].values_S - forms[1].values_S if len(forms) > 1 else forms[0].values_S
+    at_layers_LMS = _at_layers(forms)
+    if effect.form in _DIFFERENCES:
+        values, at_layers_LMS = values - effect.at_least, at_layers_LMS - effect.at_least
+    chosen = tuple(int(reading.positions[place]) for place in forms[0].chosen_S)
+    made = SeedEffects(reading.seeds, values, left_out=reading.left_out, bounded=bool(effect.at_least))
+    return {"": made._replace(chosen=chosen, at_layers_LMS=at_layers_LMS)}
+
+
+def _at_layers(forms: list[Form]) -> Array:
+    """The form is the largest over L of the smallest over M; less another arm's, which is then the other way."""
+    first = forms[0].at_layers_LS
+    second = forms[1].at_layers_LS if len(forms) > 1 else np.zeros((1, first.shape[1]))
+    if forms[0].extreme == "largest":
+        return first[:, None] - second[None, :]
+    return first[None, :] - second[:, None]
+
+
+_DIFFERENCES: Mapping[str, Callable[[Array], Form]] = {
+    "rise_to_top": curve_shapes.rise_to_top,
+    "fall_to_inner": curve_shapes.fall_to_inner,
+    "top_is_lowest": curve_shapes.top_is_lowest,
+}
+
+
+def _form(effect: Shape, curves_SK: Array) -> Form:
+    if effect.form == "top_over_lowest":
+        return curve_shapes.top_over_lowest(curves_SK, ratio=effect.at_least)
+    if effect.form == "rise_after_inner":
+        return curve_shapes.rise_after_inner(curves_SK, ratio=effect.at_least)
+    return _DIFFERENCES[effect.form](curves_SK)
+
+
+def share(effect: Share, rows: Rows) -> dict[str, SeedEffects]:
+    """The share of a gain that is kept, minus the share that the claim asks for; and that there is a gain at all.
+
+    A ratio of two noisy numbers has no mean, so the test is Fieller's: of kept - r gain, which is linear in each
+    seed; divided by the mean gain, its mean is exactly the share minus r. Two shares are compared by the jackknife
+    over seeds. Neither means anything without a gain, so that it is more than the smallest that matters is a
+    condition: where that is not borne out, the claim is open, whatever the share is.
+    """
+    arms = (effect.kept_by, effect.none, effect.whole)
+    readings = [read(rows, of, arms) for of in (effect.of, effect.than_of) if of is not None]
+    seeds, numbers, left_out = _paired(readings)
+    kept = [part[0] - part[1] for part in numbers]
+    gain = [part[2] - part[1] for part in numbers]
+    parts = {
+        name: SeedEffects(
+            seeds,
+            gained - effect.smallest_gain,
+            smallest=effect.smallest_gain,
+            left_out=left_out,
+            bounded=True,
+            condition=True,
+        )
+        for name, gained in zip(("gain", "gain-elsewhere"), gain, strict=False)
+    }
+    intervals = [_shown(*two) for two in zip(kept, gain, strict=True)]
+    if effect.than_of is None:
+        with np.errstate(divide="ignore", invalid="ignore"):  # no gain at all: no number, and so no verdict
+            values = (kept[0] - effect.at_least * gain[0]) / abs(gain[0].mean())
+        beside = intervals[0]
+    else:
+        values = _difference_of_shares(kept, gain, at_least=effect.at_least)
+        beside = intervals[0] | {f"{name}_elsewhere": number for name, number in intervals[1].items()}
+    bounded = bool(effect.at_least)
+    return {"": SeedEffects(seeds, values, left_out=left_out, bounded=bounded, beside=beside)} | parts
+
+
+def _difference_of_shares(kept: list[Array], gain: list[Array], *, at_least: float) -> Array:
+    columns_SK = np.stack([kept[0], gain[0], kept[1], gain[1]], axis=1)
+
+    def statistic(values_SK: Array) -> float:
+        first, whole, second, other = values_SK.mean(0)
+        return float(first / whole - second / other)
+
+    if len(columns_SK) < 2:
+        return np.full(len(columns_SK), np.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return pseudo_values(statistic, columns_SK) - at_least
+
+
+def _shown(kept: Array, gain: Array) -> dict[str, float]:
+    if not len(gain) or gain.mean() == 0:
+        return {}
+    found = curve_shapes.ratio_interval(kept, gain, confidence=SHOWN_CONFIDENCE)
+    return {"share": found.value, "share_low": found.low, "share_high": found.high}
+
+
+def two_by_two(effect: TwoByTwo, rows: Rows) -> dict[str, SeedEffects]:
+    """Main effect: mean over the other factor's settings, so that neither of them decides. Interaction: the
+    difference of the differences."""
+    (a, b), (c, d) = effect.arms
+    reading = read(rows, effect.of, (a, b, c, d))
+    first, second, third, fourth = reading.values_ASK[..., 0]
+    values = {
+        "rows": (third + fourth - first - second) / 2,
+        "columns": (second + fourth - first - third) / 2,
+        "interaction": (fourth - third) - (second - first),
+    }[effect.effect]
+    return {"": SeedEffects(reading.seeds, values, left_out=reading.left_out)}
+
+
+def optimum(effect: Optimum, rows: Rows) -> dict[str, SeedEffects]:
+    """Whether the curve has a highest point, and how far it lies above one bound and below the other.
+
+    The arm that scored best is no estimate of an optimum: it has no interval, and among equal arms it is any of
+    them. The top of a parabola is, but it is a ratio that has no mean in a single seed, least of all where the
+    curve is nearly straight. Its derivative at a place fixed beforehand is linear in each seed, and has the sign
+    of the distance from there to the top (Fieller); divided by the mean bend, its mean is exactly that distance.
+    Beside it stands the top with its interval, in the arms' own unit.
+    """
+    places = np.array(list(effect.arms.values()))
+    reading = read(rows, effect.of, list(effect.arms))
+    on_scale, back = (_log_odds, _odds_back) if effect.scale == "log_odds" else (_same, _same)
+    x = on_scale(places)
+    heights_SK = reading.values_ASK[..., 0].T
+    if not len(heights_SK):
+        return {"": _without_number(reading)}
+    fit = curve_shapes.parabola(x, heights_SK)
+    twice = 2 * abs(fit.bend_S.mean())
+    fall = -fit.bend_S * ((x.max() - x.min()) / 2) ** 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        above = fit.derivative(float(on_scale(np.array(effect.above)))) / twice
+        below = -fit.derivative(float(on_scale(np.array(effect.below)))) / twice
+    beside = {}
+    if fit.bend_S.mean() < 0:
+        top = curve_shapes.ratio_interval(fit.slope_S, -2 * fit.bend_S, confidence=SHOWN_CONFIDENCE)
+        names = ("top", "top_low", "top_high")
+        beside = {name: float(back(np.array(place))) for name, place in zip(names, top, strict=True)}
+    made = {"peak": fall, "above": above, "below": below}
+    return {
+        name: SeedEffects(
+            reading.seeds,
+            values,
+            smallest=effect.smallest_bend if name == "peak" else None,
+            left_out=reading.left_out,
+            bounded=name != "peak",
+            beside=beside,
+        )
+        for name, values in made.items()
+    }
+
+
+def _same(place: Array) -> Array:
+    return place
+
+
+def _log_odds(share: Array) -> Array:
+    return np.log(share / (1 - share))
+
+
+def _odds_back(log_odds: Array) -> Array:
+    return np.asarray(special.expit(log_odds))
+
+
+def crossing(effect: Crossing, rows: Rows) -> dict[str, SeedEffects]:
+    """The share of training that the claim allows, minus the share at which the curves cross for the last time.
+
+    A curve that is behind at the end counts as crossing there: later than that, nobody knows.
+    """
+    reading = read(rows, effect.of, (effect.arm, effect.over), axis="steps")
+    ahead_SK = reading.values_ASK[0] - reading.values_ASK[1]
+    values = effect.before - curve_shapes.last_crossing(np.array(reading.positions), ahead_SK)
+    return {"": SeedEffects(reading.seeds, values, left_out=reading.left_out, bounded=True)}
+
+
+def _paired(readings: list[Reading]) -> tuple[tuple[int, ...], list[Array], tuple[str, ...]]:
+    """Numbers without an axis, for the seeds that all readings have: of each reading its arms x seeds, or its
+    seeds if it has one arm."""
+    seeds = tuple(seed for seed in readings[0].seeds if all(seed in reading.seeds for reading in readings))
+    numbers = []
+    for reading in readings:
+        columns = [reading.seeds.index(seed) for seed in seeds]
+        values = reading.values_ASK[:, columns, 0]
+        numbers.append(values[0] if len(values) == 1 else values)
+    lost = {seed for reading in readings for seed in reading.seeds} - set(seeds)
+    alone = tuple(f"seed {seed}: not in every arm" for seed in sorted(lost))
+    return (
+        seeds,
+        numbers,
+        tuple(dict.fromkeys([*(note for reading in readings for note in reading.left_out), *alone])),
+    )
+
+
+def _without_number(reading: Reading) -> SeedEffects:
+    """Of too few seeds to make one."""
+    return SeedEffects(reading.seeds, np.full(len(reading.seeds), np.nan), left_out=reading.left_out)
+
+
+_CONTRASTS: Mapping[type[Contrast], Callable[[Any, Rows], dict[str, SeedEffects]]] = {
+    Difference: difference,
+    Trend: trend,
+    Shape: shape,
+    Share: share,
+    TwoByTwo: two_by_two,
+    Optimum: optimum,
+    Crossing: crossing,
+    Apart: apart,
+}

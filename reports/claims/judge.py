@@ -1,0 +1,323 @@
+"""The verdicts on an experiment's claims, as plain data: for claims.json, for the page, for the command line."""
+
+import json
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ablations.results import write_whole
+from ablations.spec import claims as claims_file
+from ablations.spec.claim import Claim
+from ablations.spec.claims import Claims
+from ablations.spec.problems import SpecProblems
+from ablations.wording import several
+from reports.claims.contrasts import effects
+from reports.claims.select import NotMeasured, Rows
+from reports.claims.verdicts import ALPHA, Judgement, Part, judge, probability, ways_to_fail
+from reports.claims.words import claim_rule, part_rule
+from reports.folder import Experiment, PlannedClaims
+from reports.statistics.seed_tests import SeedEffects, holm_levels
+
+FORMAT = 1
+"""Version of claims.json."""
+
+NAME = claims_file.NAME
+"""Of a file of claims, as specs name it."""
+
+
+class Measured(NamedTuple):
+    """What a claim's effects come to in a table."""
+
+    claim: Claim
+    parts: dict[str, SeedEffects]
+    beside: dict[str, SeedEffects]
+    missing: tuple[str, ...]
+    """What the experiment lacks, a reason each; not empty where a part is missing."""
+
+
+def measured(
+    claim: Claim, rows: Rows, *, arms: Collection[str] | None = None, measures: Collection[str] = ()
+) -> Measured:
+    """The effects of a claim, as far as the table has them.
+
+    Args:
+        claim: what to compute.
+        rows: the table.
+        arms: those that the experiment has, measured or not; those of the table, if not given.
+        measures: kinds of those that it asks for, measured or not.
+    """
+    there = set(rows.seeds if arms is None else arms)
+    missing = []
+    if lacking := [arm for arm in claim.needs.arms if arm not in there]:
+        missing.append(f"the experiment has no arm {_listed(lacking)}")
+    unmeasured = [name for name in claim.needs.measures if name not in rows.measures]
+    if lacking := [name for name in unmeasured if name not in measures]:
+        missing.append(f"there are no results of {_listed(lacking)}")
+    if missing and claim.needs.spec:
+        missing[0] = f"needs {claim.needs.spec}, as {missing[0]}"
+    if open_here := [name for name in unmeasured if name in measures]:
+        missing.append(f"there are no results of {_listed(open_here)} yet; `ablate run` computes them")
+    parts: dict[str, SeedEffects] = {}
+    for name, effect in (claim.provided | claim.parts).items():
+        try:
+            made = effects(effect, rows)
+        except NotMeasured as error:
+            if not missing:  # what is said above says why
+                missing.append(str(error))
+            continue
+        made = {
+            more: part._replace(condition=part.condition or name in claim.provided) for more, part in made.items()
+        }
+        parts |= {"-".join(filter(None, (name, more))): part for more, part in made.items()}
+    beside: dict[str, SeedEffects] = {}
+    for name, effect in claim.beside.items():
+        try:
+            made = {more: part._replace(condition=False) for more, part in effects(effect, rows).items()}
+            beside |= {"-".join(filter(None, (name, more))): part for more, part in made.items()}
+        except NotMeasured:
+            continue
+    return Measured(claim, parts, beside, tuple(missing))
+
+
+def judgements(found: Iterable[Measured], *, alpha: float = ALPHA) -> dict[str, tuple[Judgement | None, float]]:
+    """By claim its judgement and the level it was judged at: alpha of its family, shared by Holm's rule among
+    those of its claims that have evidence. None for a claim of which a part is missing."""
+    found = list(found)
+    families: dict[str, dict[str, float]] = {}
+    for item in found:
+        p = None if item.missing else probability(item.parts, _smallest(item, item.parts))
+        if p is not None:
+            families.setdefault(item.claim.family, {})[item.claim.name] = p
+    levels = {name: level for own in families.values() for name, level in holm_levels(own, alpha=alpha).items()}
+    judged: dict[str, tuple[Judgement | None, float]] = {}
+    for item in found:
+        level = levels.get(item.claim.name, alpha)
+        whole = None if item.missing else judge(item.parts, _smallest(item, item.parts), level=level)
+        judged[item.claim.name] = (whole, level)
+    return judged
+
+
+def _smallest(item: Measured, parts: Mapping[str, SeedEffects]) -> dict[str, float]:
+    return {name: part.smallest or item.claim.smallest_effect for name, part in parts.items()}
+
+
+class Judged(NamedTuple):
+    """An experiment whose files of claims are loaded and judged, which a command does once."""
+
+    experiment: Experiment
+    files: list[dict[str, Any]]
+    """Each file of claims: its hash when it was planned and now, and what has changed since."""
+    claims: dict[str, Claim]
+    """The claims as their files have them, by name."""
+    entries: list[dict[str, Any]]
+    """Every claim with its verdict as plain data, in the order of their numbers, those without a number last. A
+    file that is missing or wrong is one entry that says so."""
+
+
+def judge_claims(experiment: Experiment, *, alpha: float = ALPHA) -> Judged:
+    """Load the files of claims that the plan names, and judge every claim by the experiment's table."""
+    files = list(_files(experiment))
+    every = [claim for _, loaded in files if isinstance(loaded, Claims) for claim in loaded.claims]
+    claims = {claim.name: claim for claim in every}
+    rows = Rows(experiment.table)
+    found = {
+        name: measured(claim, rows, arms=experiment.plan.arms, measures=experiment.measures)
+        for name, claim in claims.items()
+    }
+    entries = _entries(files, found, judgements(found.values(), alpha=alpha))
+    return Judged(experiment, [_described(*file) for file in files], claims, entries)
+
+
+def _entries(
+    files: Sequence[tuple[PlannedClaims, Claims | str]],
+    found: Mapping[str, Measured],
+    judged: Mapping[str, tuple[Judgement | None, float]],
+) -> list[dict[str, Any]]:
+    entries = []
+    for file, loaded in files:
+        if isinstance(loaded, str):
+            entries.append({"file": file.name, "name": file.name, "verdict": "not run", "rule": loaded})
+            continue
+        for claim in loaded.claims:
+            changed = _change(claim.name, loaded, file)
+            judgement, level = judged[claim.name]
+            entries.append(_entry(found[claim.name], judgement, level, file=file.name, changed=changed))
+    return sorted(entries, key=_number)
+
+
+def _number(entry: Mapping[str, Any]) -> float:
+    number = entry.get("number")
+    return float("inf") if number is None else number
+
+
+def _described(file: PlannedClaims, loaded: Claims | str) -> dict[str, Any]:
+    """Return a file of claims as plain data."""
+    now = loaded.digests if isinstance(loaded, Claims) else {}
+    sha256 = loaded.sha256 if isinstance(loaded, Claims) else None
+    return {
+        "name": file.name,
+        "planned": file.planned,
+        "planned_sha256": file.planned_sha256,
+        "runs_before": file.runs_before,
+        "sha256": sha256,
+        "changed": bool(file.planned_sha256 and sha256 and sha256 != file.planned_sha256),
+        "changed_claims": [name for name in now if _change(name, loaded, file) == "changed"],
+        "added_claims": [name for name in now if _change(name, loaded, file) == "added"],
+        "removed_claims": [name for name in file.planned_claims if isinstance(loaded, Claims) and name not in now],
+    }
+
+
+def changes(file: Mapping[str, Any]) -> list[str]:
+    """What a reader must know of when a file of claims was written, a sentence each."""
+    said = []
+    if file["runs_before"]:
+        said.append(
+            f"first planned when {several(file['runs_before'], 'run')} had started: no prediction for those"
+        )
+    if file["changed"]:
+        parts = [
+            f"{what} {', '.join(file[f'{what}_claims'])}"
+            for what in ("changed", "added", "removed")
+            if file[f"{what}_claims"]
+        ]
+        said.append("changed since it was planned: " + ("; ".join(parts) or "in its words only"))
+    return said
+
+
+def claim_notices(files: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return what `changes` says of every file, as notices of the page."""
+    return [
+        {"kind": "claims", "text": f"claims {file['name']}: {sentence}"}
+        for file in files
+        for sentence in changes(file)
+    ]
+
+
+def write(judged: Judged, folder: Path) -> dict[str, Any]:
+    """Put the verdicts into claims.json of the experiment's folder; returns its content."""
+    content = _finite(
+        {
+            "format": FORMAT,
+            "experiment": judged.experiment.plan.experiment,
+            "alpha": ALPHA,
+            "files": judged.files,
+            "claims": judged.entries,
+        }
+    )
+    write_whole(
+        folder / "claims.json", json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1).encode()
+    )
+    assert isinstance(content, dict)
+    return content
+
+
+def as_expected(entries: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether every claim that was judged came out as its file expects, and at least one was judged.
+
+    Not judged is what is not run or has too few seeds; where the literature leaves a claim open, any verdict will
+    do.
+    """
+    answers = [entry.get("as_expected") for entry in entries if entry.get("verdict") not in NOT_JUDGED]
+    return bool(answers) and all(answer is not False for answer in answers)
+
+
+NOT_JUDGED = ("not run", "insufficient evidence")
+"""Verdicts that say nothing about a claim."""
+
+
+def _files(experiment: Experiment) -> Iterator[tuple[PlannedClaims, Claims | str]]:
+    """Each file that the plan names, loaded from the experiment's folder; a sentence where it cannot be."""
+    planned = {file.name: file for file in experiment.plan.claim_files}
+    for name in experiment.plan.claims:
+        file = planned.get(name, PlannedClaims(name=name))
+        if not NAME.fullmatch(name):
+            yield file, "this is no name of a file of claims"
+            continue
+        path = experiment.folder / claims_file.FOLDER / f"{name}.yaml" if experiment.folder else None
+        if path is None or not path.is_file():
+            yield (
+                file,
+                "the file of claims is not in the experiment's folder; `ablate claims` on the spec puts it there",
+            )
+            continue
+        try:
+            yield file, claims_file.load(path)
+        except SpecProblems as error:
+            yield file, str(error.problems[0])
+
+
+def _change(name: str, loaded: Claims | str, file: PlannedClaims) -> str | None:
+    """Whether a claim is as it was planned (None), `changed`, or `added` since."""
+    if isinstance(loaded, str) or not file.planned_claims:
+        return None
+    if name not in file.planned_claims:
+        return "added"
+    return None if file.planned_claims[name] == loaded.digests[name] else "changed"
+
+
+OUTCOME = ("effect", "low", "high", "confidence", "smallest_effect", "smallest_seen")
+"""Numbers of the part that decided, which stand for the claim."""
+
+
+def _entry(
+    item: Measured, judgement: Judgement | None, level: float, *, file: str, changed: str | None
+) -> dict[str, Any]:
+    claim = item.claim
+    written = claim.model_dump(mode="json", include={"number", "name", "says", "source", "published", "needs"})
+    written |= claim.model_dump(mode="json", include={"family", "expect", "because"})
+    told: dict[str, Any] = {"file": file, **written, "changed": changed, "level": level}
+    if judgement is None:
+        told |= {"verdict": "not run", "rule": "; ".join(item.missing), "as_expected": None, "deciding": None}
+        told |= dict.fromkeys((*OUTCOME, "seeds_to_decide", "n")) | {
+            "smallest_effect": claim.smallest_effect,
+            "unit": "",
+        }
+    else:
+        told |= _outcome(item, judgement)
+    parts = judge(item.parts, _smallest(item, item.parts), level=level).parts if item.parts else {}
+    smallest = _smallest(item, item.beside)
+    beside = {name: judge({name: part}, smallest, level=ALPHA).parts[name] for name, part in item.beside.items()}
+    return told | {
+        "parts": [_part(name, part, item.parts[name], ways=ways_to_fail(parts)) for name, part in parts.items()],
+        "beside": [_part(name, part, item.beside[name], ways=1) for name, part in beside.items()],
+    }
+
+
+def _outcome(item: Measured, judgement: Judgement) -> dict[str, Any]:
+    decided, expect = judgement.parts[judgement.deciding], item.claim.expect
+    open_ended = judgement.verdict in NOT_JUDGED or expect == "open"
+    return {
+        "verdict": judgement.verdict,
+        "rule": claim_rule(judgement, {name: part.direction for name, part in item.parts.items()}),
+        "as_expected": None if open_ended else judgement.verdict == expect,
+        "deciding": judgement.deciding,
+        **{name: getattr(decided, name) for name in OUTCOME},
+        "seeds_to_decide": judgement.seeds_to_decide,  # of all parts that are open
+        "n": len(decided.seeds),
+        "unit": item.parts[judgement.deciding].unit,
+    }
+
+
+def _part(name: str, part: Part, effects: SeedEffects, *, ways: int) -> dict[str, Any]:
+    told = {"name": name, "unit": effects.unit, "n": len(part.seeds), "verdict": part.verdict}
+    told |= {"rule": part_rule(part, effects.direction, ways=ways)} | part._asdict()
+    return told | {
+        "left_out": list(effects.left_out),
+        "chosen_layers": list(effects.chosen) if effects.chosen else None,
+        "groups": list(effects.groups),
+        "numbers": dict(effects.beside) | ({"groups_read": len(effects.groups)} if effects.groups else {}),
+    }
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names)
+
+
+def _finite(value: Any) -> Any:
+    """The value with None for what JSON has no number for."""
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,294 @@
+"""What a claim reads of a table of results: arrays with a row a seed, the seeds being the same in every arm.
+
+A = arms, S = seeds, K = positions: layers, steps or groups.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pandas import DataFrame
+
+from ablations.errors import ResultsError
+from ablations.metric_groups import matches
+from ablations.spec.contrasts import Quantity
+from ablations.wording import several
+
+Array = NDArray[np.float64]
+Axis = Literal["none", "layers", "steps", "groups"]
+
+FEWEST_STEPS = 3
+"""Checkpoints below which there is no learning curve."""
+
+
+class NotMeasured(ResultsError):
+    """The table lacks what an effect needs; the message says what, and is shown as the reason for `not run`."""
+
+
+class Reading(NamedTuple):
+    """Numbers of some arms, paired by seed."""
+
+    seeds: tuple[int, ...]
+    """Those that every arm has whole."""
+    values_ASK: Array
+    positions: tuple[float, ...]
+    """What K counts: layers from the bottom, steps in order, numbers of groups; a single 0 without an axis."""
+    left_out: tuple[str, ...]
+    """Seeds that some arm has and another lacks, each with the reason."""
+
+
+class Cell(NamedTuple):
+    """One row of the table, cut down."""
+
+    group: str | None
+    layer: int | None
+    layer_to: int | None
+    step: int | None
+    value: float
+    floor: float
+    other_run_id: str | None
+
+
+class Rows:
+    """A table of results, looked up by arm, seed, measure and metric."""
+
+    def __init__(self, table: DataFrame) -> None:
+        self.cells: dict[tuple[str, int, str, str], list[Cell]] = {}
+        self.measures: set[str] = set()
+        self.seeds: dict[str, list[int]] = {}
+        self.seed_of: dict[str, int] = {}
+        """By run."""
+        self._last: dict[tuple[str, int, str], int] = {}
+        names = ("arm", "seed", "measure", "metric", "group", "layer", "layer_to", "step", "value", "floor")
+        columns = [_plain(table[name]) for name in (*names, "other_run_id", "run_id")]
+        for arm, seed, measure, metric, group, layer, layer_to, step, value, floor, other, run in zip(
+            *columns, strict=True
+        ):
+            self.measures.add(measure)
+            self.seed_of[run] = seed
+            if seed not in self.seeds.setdefault(arm, []):
+                self.seeds[arm].append(seed)
+            if value is None:
+                continue
+            cell = Cell(group, layer, layer_to, step, value, np.nan if floor is None else floor, other)
+            self.cells.setdefault((arm, seed, measure, metric), []).append(cell)
+            if step is not None:
+                here = (arm, seed, measure)
+                self._last[here] = max(step, self._last.get(here, step))
+
+    def last(self, arm: str, seed: int, measure: str, metric: str) -> list[Cell]:
+        """The cells of a run's last measured step."""
+        step = self._last.get((arm, seed, measure))
+        return [cell for cell in self.cells.get((arm, seed, measure, metric), []) if cell.step in (step, None)]
+
+    def every(self, arm: str, seed: int, measure: str, metric: str) -> list[Cell]:
+        """The cells of all its steps."""
+        return self.cells.get((arm, seed, measure, metric), [])
+
+    def seeds_of(self, arms: Iterable[str]) -> list[int]:
+        """Those that any of the arms has, in order."""
+        return sorted({seed for arm in arms for seed in self.seeds.get(arm, [])})
+
+
+def read(rows: Rows, of: Quantity, arms: Sequence[str], *, axis: Axis = "none", fewest: int = 2) -> Reading:
+    """The quantity of each arm at each position, for the seeds that every arm has whole.
+
+    Groups that the quantity names are all there, or it is not measured: a mean over fewer tasks would be one of
+    other tasks. With `axis="none"` a run comes to one number, as the quantity says: of its layers, or of its
+    course. Over `steps`, the positions are those that all runs have; over anything else, those that any has, and a
+    run that lacks one of them is not whole.
+
+    Args:
+        rows: the table.
+        of: what is read.
+        arms: whose runs.
+        axis: what the effect goes over.
+        fewest: layers or groups that must be there, where the effect goes over these.
+
+    Raises:
+        NotMeasured: no run of an arm has such rows, groups are missing, or there are too few positions.
+    """
+    of = _with_groups(rows, of, arms)
+    if axis == "none" and (of.layers != "none" or of.layer is not None):
+        fewest = 2 if of.layers == "drop" else 1  # from a layer to itself nothing drops
+        return _reduced(read(rows, of, arms, axis="layers", fewest=fewest), of)
+    if axis == "none" and of.steps != "last":
+        course = _area if of.steps == "area" else _way
+        return course(read(rows, of, arms, axis="steps"), of)
+    found = {
+        (arm, seed): _numbers(rows, of, arm, seed, axis=axis) for arm in arms for seed in rows.seeds.get(arm, [])
+    }
+    for arm in arms:
+        if not any(found.get((arm, seed)) for seed in rows.seeds.get(arm, [])):
+            raise NotMeasured(f"{_named(of)} has no rows of arm {arm}{_where(of, axis)}")
+    groups = _expected(found, axis)
+    numbers = {run: _means(cells, groups) for run, cells in found.items()}
+    positions = _positions(numbers.values(), axis)
+    if axis == "steps" and len(positions) < FEWEST_STEPS:
+        there = several(len(positions), "step")
+        raise NotMeasured(f"{_named(of)} has {there} in common, and a learning curve takes {FEWEST_STEPS}")
+    if axis in ("layers", "groups") and len(positions) < fewest:
+        raise NotMeasured(f"{_named(of)} has a single one of the {axis} that the effect goes over")
+    seeds, left_out = [], []
+    for seed in rows.seeds_of(arms):
+        lacking = [arm for arm in arms if not set(positions) <= set(numbers.get((arm, seed), {}))]
+        if lacking:
+            left_out.append(f"seed {seed}: arm {lacking[0]} is not measured whole")
+        else:
+            seeds.append(seed)
+    values = [[[numbers[arm, seed][position] for position in positions] for seed in seeds] for arm in arms]
+    shape = (len(arms), len(seeds), len(positions))
+    return Reading(tuple(seeds), np.array(values, float).reshape(shape), tuple(positions), tuple(left_out))
+
+
+def _reduced(whole: Reading, of: Quantity) -> Reading:
+    """One number of the layers, as the quantity says."""
+    values = whole.values_ASK
+    if of.layer is not None:
+        if of.layer not in whole.positions:
+            raise NotMeasured(f"{_named(of)} has no layer {of.layer}")
+        place = whole.positions.index(of.layer)
+        return whole._replace(values_ASK=values[..., place, None], positions=(0,))
+    numbers = {
+        "top": values[..., -1],
+        "bottom": values[..., 0],
+        "mean": values.mean(-1),
+        "sum": values.sum(-1),
+        "drop": values[..., 0] - values[..., -1],
+    }[of.layers]
+    return whole._replace(values_ASK=numbers[..., None], positions=(0,))
+
+
+def _area(whole: Reading, of: Quantity) -> Reading:
+    """The mean of a learning curve over its course, straight lines between checkpoints, up to a share of it."""
+    steps = np.array(whole.positions)
+    end = steps[0] + of.until * (steps[-1] - steps[0])
+    inside = steps[steps <= end]
+    grid = np.append(inside, end) if inside[-1] < end else inside
+    curves = [[np.interp(grid, steps, curve) for curve in arm] for arm in whole.values_ASK]
+    values = np.array(curves, float).reshape(*whole.values_ASK.shape[:2], len(grid))
+    return whole._replace(
+        values_ASK=(np.trapezoid(values, grid, axis=-1) / (end - steps[0]))[..., None], positions=(0,)
+    )
+
+
+def _way(whole: Reading, of: Quantity) -> Reading:
+    """What of the way from the first checkpoint to the last is made at a share of the course; straight lines
+    between checkpoints. Not a number where there was no way."""
+    steps = np.array(whole.positions)
+    place = steps[0] + of.until * (steps[-1] - steps[0])
+    curves = [[np.interp(place, steps, curve) for curve in arm] for arm in whole.values_ASK]
+    there = np.array(curves, float).reshape(whole.values_ASK.shape[:2])
+    first, last = whole.values_ASK[..., 0], whole.values_ASK[..., -1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        values = (there - first) / (last - first)
+    return whole._replace(values_ASK=values[..., None], positions=(0,))
+
+
+def groups_read(rows: Rows, of: Quantity, arms: Iterable[str]) -> tuple[str, ...]:
+    """The tasks or other groups that a quantity of these arms is a mean over, in order; none without groups."""
+    if not of.groups:
+        return ()
+    arms = list(arms)
+    chosen = _with_groups(rows, of, arms)
+    return tuple(sorted(group for group in _groups_there(rows, of, arms) if group and _wanted(group, chosen)))
+
+
+def _with_groups(rows: Rows, of: Quantity, arms: Iterable[str]) -> Quantity:
+    """The quantity with those of its two lists of groups that were measured whole, the first if both were."""
+    there = _groups_there(rows, of, arms)
+    if not of.groups or there <= {None}:  # no rows at all: for the caller to say
+        return of
+    lists = [groups for groups in (of.groups, of.or_groups) if groups]
+    lacking = [[name for name in own if not any(matches(group or "", name) for group in there)] for own in lists]
+    for groups, missing in zip(lists, lacking, strict=True):
+        if not missing:
+            return of.model_copy(update={"groups": groups, "or_groups": ()})
+    named = ", or else of ".join(", ".join(missing) for missing in lacking)
+    raise NotMeasured(f"{_named(of)} has no rows of {named}, which the claim names")
+
+
+def _groups_there(rows: Rows, of: Quantity, arms: Iterable[str]) -> set[str | None]:
+    """Those that any run of the arms has."""
+    runs = [(arm, seed) for arm in arms for seed in rows.seeds.get(arm, [])]
+    return {cell.group for arm, seed in runs for cell in rows.every(arm, seed, of.measure, of.metric)}
+
+
+def _numbers(rows: Rows, of: Quantity, arm: str, seed: int, *, axis: Axis) -> dict[float, dict[str | None, float]]:
+    """A run's numbers by position and group."""
+    take = rows.every if axis == "steps" else rows.last
+    found: dict[float, dict[str | None, float]] = {}
+    for cell in take(arm, seed, of.measure, of.metric):
+        position = _position(cell, axis)
+        value = _value(cell, of)
+        if position is not None and _wanted(cell.group, of) and np.isfinite(value):
+            found.setdefault(position, {})[None if axis == "groups" else cell.group] = value
+    return found
+
+
+def _position(cell: Cell, axis: Axis) -> float | None:
+    """Where on the axis a row lies; None if it does not."""
+    if axis == "layers":
+        to_next = cell.layer_to is None or (cell.layer_to == (cell.layer or 0) + 1 and cell.layer != 0)
+        return cell.layer if to_next else None
+    if cell.layer is not None:
+        return None
+    if axis == "groups":
+        number = re.search(r"\d+(\.\d+)?$", cell.group or "")
+        return float(number[0]) if number else None
+    return cell.step if axis == "steps" else 0
+
+
+def _value(cell: Cell, of: Quantity) -> float:
+    match of.read:
+        case "floor":
+            return cell.floor
+        case "gain":
+            return cell.floor - cell.value
+        case "share_of_floor":
+            return cell.value / cell.floor if cell.floor else np.nan
+    return cell.value
+
+
+def _wanted(group: str | None, of: Quantity) -> bool:
+    if not of.groups:
+        return group is None
+    if group is None:
+        return False
+    return any(matches(group, name) for name in of.groups) and not any(matches(group, name) for name in of.without)
+
+
+def _expected(
+    found: dict[tuple[str, int], dict[float, dict[str | None, float]]], axis: Axis
+) -> frozenset[str | None]:
+    """The groups that any run has: a mean over fewer would be one of other tasks."""
+    return frozenset(group for run in found.values() for cells in run.values() for group in cells)
+
+
+def _means(cells: dict[float, dict[str | None, float]], groups: frozenset[str | None]) -> dict[float, float]:
+    """The mean over groups at each position that has all of them."""
+    return {place: float(np.mean(list(own.values()))) for place, own in cells.items() if own.keys() == groups}
+
+
+def _positions(runs: Iterable[dict[float, float]], axis: Axis) -> list[float]:
+    """Those that count, in order."""
+    sets = [set(run) for run in runs if run]
+    if not sets:
+        return []
+    return sorted(set.intersection(*sets) if axis == "steps" else set.union(*sets))
+
+
+def _named(of: Quantity) -> str:
+    return f"{of.measure} {of.metric}"
+
+
+def _where(of: Quantity, axis: Axis) -> str:
+    groups = f" in {', '.join(of.groups)}" if of.groups else ""
+    return groups + {"layers": " by layer", "steps": " by step", "groups": "", "none": ""}[axis]
+
+
+def _plain(column: Any) -> list[Any]:
+    """The values with None for what is absent."""
+    return list(column.to_numpy(dtype=object, na_value=None))

@@ -1,0 +1,326 @@
+"""The rule: effects over seeds in, a verdict out. Nothing here knows what the effects are of.
+
+A part of a claim, an effect with one number a seed, is judged at a level alpha (its family's, by Holm):
+
+equivalent      TOST: the mean lies within -smallest_effect and smallest_effect, p <= alpha
+supported       the two-sided t interval at 1 - alpha lies above 0
+contradicted    it lies below 0
+undecided       none of these
+
+in this order, so an effect that is surely too small to matter is `equivalent` though it may differ from 0. Where 0
+is a bound that the claim set (a share of at least 60%), closeness to it says nothing of size, and nothing is
+equivalent. Where a claim does not say which is more, it is supported by an interval beyond smallest_effect on
+either side. Seeds that all show the same number, other than 0, are judged by the sign-flip test, one-sided at
+alpha / 2, and effects at chosen layers at all that could have been chosen (`reports.statistics.seed_tests`).
+
+A claim with several parts holds if all do: each is tested at alpha, and no correction is needed
+(intersection-union, Berger 1982). One part that fails is enough to refute it, so with k parts each is refuted, or
+found to make no difference, at alpha / k. A condition must hold too, and is no part: where it is not borne out
+the claim is undecided, as what it speaks of is not there (a head that has not learned its own task). A condition
+is never equivalent: it is borne out or not.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from reports.statistics import seed_tests
+from reports.statistics.power import seeds_to_decide, smallest_seen
+from reports.statistics.seed_tests import SeedEffects
+
+Verdict = Literal["supported", "contradicted", "equivalent", "undecided", "insufficient evidence", "not run"]
+
+ALPHA = 0.05
+"""Of a family of claims: how often noise may be taken for any of its effects."""
+
+FEWEST_SEEDS = 3
+"""Below, there is no evidence, whatever the means are."""
+
+DECIDED = ("supported", "contradicted", "equivalent")
+"""Verdicts that more seeds are not needed for."""
+
+
+class Probabilities(NamedTuple):
+    """Of one part: how likely the seeds would be if it were not so. Small ones decide."""
+
+    supported: float
+    contradicted: float
+    equivalent: float
+
+
+class Part(NamedTuple):
+    """One effect, judged."""
+
+    verdict: Verdict
+    effect: float
+    low: float
+    high: float
+    confidence: float
+    """Of the interval from low to high."""
+    seeds: tuple[int, ...]
+    values: tuple[float, ...]
+    smallest_effect: float
+    smallest_seen: float
+    """The effect that this many seeds with this spread would find 8 times in 10."""
+    seeds_to_decide: int | None
+    """Seeds that would find an effect of `smallest_effect` 8 times in 10, and but for a bound its absence; None:
+    not known, or more than anybody trains."""
+    p: float
+    """Of the two-sided t test against 0."""
+    p_equivalent: float
+    """Of TOST within `smallest_effect`; NaN against a bound and of a condition."""
+    p_sign_flips: float | None
+    """From six seeds on."""
+    p_page: float | None
+    """Of a trend."""
+    bounded: bool
+    """Whether 0 is a bound that the claim set, so that nothing is equivalent."""
+    condition: bool
+    """Whether it is a condition, which must hold for anything to be said."""
+    supported_above: float
+    """With as many seeds of this spread: the mean above which this part would be `supported`, a trend if its steps
+    agree; where no side is claimed, also below minus that. NaN without evidence or spread."""
+    contradicted_below: float
+    """Likewise the mean below which it would be `contradicted`; NaN where no side is claimed."""
+    equivalent_above: float
+    """Likewise the means above which,"""
+    equivalent_below: float
+    """and below which, it would be `equivalent`; NaN where no mean would."""
+
+
+class Judgement(NamedTuple):
+    """A claim, judged."""
+
+    verdict: Verdict
+    deciding: str
+    """The part that decided, or is nearest to."""
+    parts: dict[str, Part]
+
+    @property
+    def seeds_to_decide(self) -> int | None:
+        """Seeds that would decide every part that is open, conditions too: the most that any of them takes.
+
+        None where no part is open; and where that of one is not known, is more than anybody trains, or does not
+        help, as a condition surely fails.
+        """
+        open_parts = [part for part in self.parts.values() if part.verdict not in DECIDED or _fails(part)]
+        wanted = [None if _fails(part) else part.seeds_to_decide for part in open_parts]
+        known = [seeds for seeds in wanted if seeds is not None]
+        return max(known) if known and len(known) == len(wanted) else None
+
+
+def has_evidence(effects: SeedEffects) -> bool:
+    """Whether there are seeds enough, all of them with a number, and not all with 0."""
+    values = effects.values
+    if len(values) < FEWEST_SEEDS or not np.isfinite(values).all():
+        return False
+    return not (seed_tests.constant(values) and seed_tests.constant([*values, 0.0]))
+
+
+def probability(parts: Mapping[str, SeedEffects], smallest: Mapping[str, float]) -> float | None:
+    """Of the claim, for Holm: the smallest of those of its verdicts; None where no part has evidence."""
+    found = {name: _probabilities(part, smallest[name]) for name, part in parts.items() if has_evidence(part)}
+    deciding = [each for name, each in found.items() if not parts[name].condition]
+    if not deciding:
+        return None
+    ways = ways_to_fail(parts)
+    conditions = [name for name, part in parts.items() if part.condition]
+    held = max((found[name].supported if name in found else 1.0 for name in conditions), default=0.0)
+    whole = len(deciding) == ways
+    one_sided = [
+        max(each.supported for each in deciding) if whole else 1.0,
+        ways * min(each.contradicted for each in deciding),
+        ways * min(each.equivalent for each in deciding),
+    ]
+    return min(1.0, max(held, min(one_sided)))
+
+
+def ways_to_fail(parts: Mapping[str, "SeedEffects | Part"]) -> int:
+    """Return how many parts may refute a claim: those that are no conditions; 1 where only conditions were
+    measured."""
+    return max(1, sum(not part.condition for part in parts.values()))
+
+
+def decide(
+    parts: Mapping[str, SeedEffects], smallest: Mapping[str, float], *, level: float
+) -> tuple[Verdict, dict[str, Verdict]]:
+    """The verdict on a claim and on each of its parts, at the level that its family leaves it.
+
+    Args:
+        parts: its effects, by name.
+        smallest: of each part, the smallest effect that matters.
+        level: alpha of this claim.
+    """
+    ways = ways_to_fail(parts)
+    found = {name: _verdict(part, smallest[name], level=level, ways=ways) for name, part in parts.items()}
+    conditions = {verdict for name, verdict in found.items() if parts[name].condition}
+    if "insufficient evidence" in conditions:
+        return "insufficient evidence", found
+    if conditions - {"supported"}:
+        return "undecided", found
+    return next(verdict for verdict in _STRONGEST_FIRST if verdict in found.values()), found
+
+
+def judge(parts: Mapping[str, SeedEffects], smallest: Mapping[str, float], *, level: float) -> Judgement:
+    """Return what `decide` says with the numbers behind it; the arguments are the same."""
+    judged = {
+        name: _part(part, smallest[name], level=level, ways=ways_to_fail(parts)) for name, part in parts.items()
+    }
+    verdict, _ = decide(parts, smallest, level=level)
+    open_conditions = [name for name, part in judged.items() if part.condition and part.verdict != "supported"]
+    if open_conditions and verdict == "undecided":
+        return Judgement(verdict, open_conditions[0], judged)
+    counted = counted_parts(judged, verdict)
+    alike = {name: part for name, part in counted.items() if part.verdict == verdict}
+    return Judgement(verdict, _deciding(alike, verdict), judged)
+
+
+def counted_parts(judged: Mapping[str, Part], verdict: Verdict) -> dict[str, Part]:
+    """Return the parts that make the verdict: all but the conditions, unless one of those lacks seeds."""
+    counted = {name: part for name, part in judged.items() if not part.condition}
+    return counted if any(part.verdict == verdict for part in counted.values()) else dict(judged)
+
+
+_STRONGEST_FIRST: tuple[Verdict, ...] = (
+    "contradicted",
+    "insufficient evidence",
+    "equivalent",
+    "undecided",
+    "supported",
+)
+"""What one part of this kind makes of the whole, whatever those of later kinds are."""
+
+
+def _deciding(alike: Mapping[str, Part], verdict: Verdict) -> str:
+    """Return the part that refutes most clearly or, where none does, that holds least clearly.
+
+    Args:
+        alike: the parts that have the verdict.
+    """
+    if verdict == "contradicted":
+        return min(alike, key=lambda name: alike[name].p)
+    if verdict == "equivalent":
+        return min(alike, key=lambda name: alike[name].p_equivalent)
+    return max(alike, key=lambda name: np.nan_to_num(alike[name].p, nan=2.0))
+
+
+def _fails(part: Part) -> bool:
+    """Whether it is a condition that is surely not borne out."""
+    return part.condition and part.high < 0
+
+
+def _part(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> Part:
+    values = effects.values
+    interval = seed_tests.interval(effects, confidence=1 - level)
+    numbers: dict[str, Any] = {"p": np.nan, "p_equivalent": np.nan, "p_sign_flips": None}
+    numbers |= {"smallest_seen": np.nan, "seeds_to_decide": None}
+    numbers |= _other_means(effects, smallest, level=level, ways=ways)
+    if has_evidence(effects):
+        flips = None
+        if len(values) >= seed_tests.FEWEST_FOR_SIGN_FLIPS:
+            flips = seed_tests.sign_flips(values, rng=np.random.default_rng(0))
+        numbers |= {
+            "p": min(1.0, 2 * min(seed_tests.above(effects), seed_tests.below(effects))),
+            "p_equivalent": _equivalence(effects, smallest) if _may_be_equivalent(effects) else np.nan,
+            "p_sign_flips": flips,
+            **_seeds_wanted(effects, smallest, level=level, ways=ways),
+        }
+    verdict = _verdict(effects, smallest, level=level, ways=ways)
+    return Part(
+        verdict=verdict,
+        effect=interval.mean,
+        low=interval.low,
+        high=interval.high,
+        confidence=1 - level,
+        seeds=effects.seeds,
+        values=tuple(map(float, values)),
+        smallest_effect=smallest,
+        p_page=effects.page,
+        bounded=effects.bounded,
+        condition=effects.condition,
+        **numbers,
+    )
+
+
+def _other_means(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> dict[str, float]:
+    """From which mean on the verdict would be another: the seeds, at every layer, are thought to move as one, so
+    that each interval keeps its distance from the mean."""
+    found = dict.fromkeys(
+        ("supported_above", "contradicted_below", "equivalent_above", "equivalent_below"), float("nan")
+    )
+    if not has_evidence(effects) or seed_tests.constant(effects.values):
+        return found
+    if effects.direction == "either":
+        found["supported_above"] = smallest + _down(effects, 1 - level)
+    else:
+        found["supported_above"] = _down(effects, 1 - level)
+        found["contradicted_below"] = -_up(effects, 1 - level / ways)
+    confidence = 1 - 2 * level / ways  # whose interval lies within the margin where TOST at level / ways says so
+    low, high = _down(effects, confidence) - smallest, smallest - _up(effects, confidence)
+    if _may_be_equivalent(effects) and low < high:  # and `equivalent` comes before the other verdicts
+        found |= {"equivalent_above": low, "equivalent_below": high}
+        found["supported_above"] = max(high, found["supported_above"])
+        found["contradicted_below"] = min(found["contradicted_below"], low)  # NaN stays where no side is claimed
+    return found
+
+
+def _down(effects: SeedEffects, confidence: float) -> float:
+    """From the mean to the lower end of the interval."""
+    interval = seed_tests.interval(effects, confidence=confidence)
+    return interval.mean - interval.low
+
+
+def _up(effects: SeedEffects, confidence: float) -> float:
+    """From the mean to the upper end of the interval."""
+    interval = seed_tests.interval(effects, confidence=confidence)
+    return interval.high - interval.mean
+
+
+def _seeds_wanted(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> dict[str, Any]:
+    """What so many seeds see and how many would decide, by the power of the t test; where it does not apply, since
+    all seeds show the same number, how many would have to agree."""
+    seeds = len(effects.values)
+    if seed_tests.constant(effects.values):
+        agreeing = int(np.ceil(np.log2(2 * ways / level)))
+        return {"smallest_seen": 0.0 if seeds >= agreeing else np.nan, "seeds_to_decide": agreeing}
+    sd, own = float(effects.values.std(ddof=1)), seed_tests.shared_level(effects, level)
+    absent_level = own / ways if _may_be_equivalent(effects) else None  # one part found absent is enough
+    return {
+        "smallest_seen": smallest_seen(sd=sd, seeds=seeds, level=own),
+        "seeds_to_decide": seeds_to_decide(smallest, sd=sd, level=own, absent_level=absent_level),
+    }
+
+
+def _probabilities(effects: SeedEffects, smallest: float) -> Probabilities:
+    """Each doubled where it is of one side, so that all are compared with the same alpha."""
+    equivalent = _equivalence(effects, smallest) if _may_be_equivalent(effects) else 1.0
+    if effects.direction == "either":
+        beyond = min(seed_tests.above(effects, against=smallest), seed_tests.below(effects, against=-smallest))
+        return Probabilities(2 * beyond, 1.0, equivalent)
+    supported = max(2 * seed_tests.above(effects), effects.page or 0.0)
+    return Probabilities(supported, 2 * seed_tests.below(effects), equivalent)
+
+
+def _may_be_equivalent(effects: SeedEffects) -> bool:
+    """Whether an effect near 0 means that there is no difference."""
+    return not (effects.bounded or effects.condition)
+
+
+def _equivalence(effects: SeedEffects, smallest: float) -> float:
+    """TOST: the larger probability of its two sides."""
+    return max(seed_tests.above(effects, against=-smallest), seed_tests.below(effects, against=smallest))
+
+
+def _verdict(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> Verdict:
+    """On one of `ways` parts: the rule at the head of this file."""
+    if len(effects.values) < FEWEST_SEEDS:
+        return "insufficient evidence"
+    if not has_evidence(effects):
+        return "undecided"
+    found = _probabilities(effects, smallest)
+    if ways * found.equivalent <= level:
+        return "equivalent"
+    if found.supported <= level:
+        return "supported"
+    return "contradicted" if ways * found.contradicted <= level else "undecided"

@@ -1,0 +1,252 @@
+"""Claims in words: which rule fired, their effects as they are written, how the verdicts are counted."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ablations.wording import several
+from reports.claims.verdicts import DECIDED, FEWEST_SEEDS, Judgement, Part, Verdict, counted_parts, ways_to_fail
+from reports.statistics import seed_tests
+from reports.statistics.power import MOST_SEEDS
+from reports.statistics.seed_tests import Direction
+from reports.statistics.summaries import ROUNDING
+from reports.words import ABSENT, MINUS, count, is_absent, listed, number
+
+VERDICTS = ("supported", "contradicted", "equivalent", "undecided", "insufficient evidence", "not run")
+"""In the order in which they are counted."""
+
+FILTERS = (
+    *("confidence", "counted", "effect", "expectation", "layers"),
+    *("probability", "seeds_for_all", "seeds_wanted", "significant"),
+)
+"""Functions of this file that templates use."""
+
+MOST_DECIMALS = 8
+
+
+def significant(value: float | None, figures: int = 3) -> str:
+    """The number with so many figures, zeros at the end left out: ``0.05``, ``1,230``, ``2.1e−09``."""
+    if is_absent(value):
+        return ABSENT
+    assert value is not None
+    if value == 0 or not np.isfinite(value):
+        return number(value, 0)
+    if abs(value) < 10.0 ** (1 - MOST_DECIMALS):
+        return f"{value:.{figures - 1}e}".replace("-", MINUS)
+    text = number(float(f"{value:.{figures}g}"), min(MOST_DECIMALS, max(0, figures - 1 - _magnitude(value))))
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def effect(part: Mapping[str, Any]) -> str:
+    """A mean with its interval and unit, no more decimals than two figures of half the width:
+    ``0.113 [0.027, 0.200] nats``."""
+    mean, low, high = part["effect"], part["low"], part["high"]
+    if is_absent(mean):
+        return ABSENT
+    if is_absent(low) or high - low <= ROUNDING * abs(mean):
+        return f"{significant(mean)} {part['unit']}".rstrip()
+    digits = min(MOST_DECIMALS, max(0, 1 - _magnitude((high - low) / 2)))
+    written = f"{number(mean, digits)} [{number(low, digits)}, {number(high, digits)}]"
+    return f"{written} {part['unit']}".rstrip()
+
+
+def confidence(part: Mapping[str, Any]) -> str:
+    """Of the interval: ``99.17%``."""
+    return f"{100 * part['confidence']:.4g}%"
+
+
+def probability(p: float | None) -> str:
+    """``0.013``, ``< 0.001``."""
+    if is_absent(p):
+        return ABSENT
+    assert p is not None
+    return "< 0.001" if p < 0.001 else number(min(p, 1.0), 3)
+
+
+def layers(part: Mapping[str, Any]) -> str:
+    """Those that its seeds were judged at: one, where all chose the same, else one a seed."""
+    chosen = part["chosen_layers"]
+    if not chosen:
+        return ABSENT
+    return str(chosen[0]) if len(set(chosen)) == 1 else ", ".join(map(str, chosen))
+
+
+def seeds_wanted(part: Mapping[str, Any]) -> str:
+    """How many would decide; a dash where nothing is known of the spread, and where it is decided."""
+    if part["verdict"] in DECIDED:
+        return ABSENT
+    if part["seeds_to_decide"] is not None:
+        return count(part["seeds_to_decide"])
+    return ABSENT if is_absent(part["smallest_seen"]) else f"> {count(MOST_SEEDS)}"
+
+
+def seeds_for_all(entry: Mapping[str, Any]) -> str:
+    """How many seeds would decide every part of an open claim: ``77``, ``> 1,000``, or ``none``.
+
+    `none` is where a condition surely fails, which more seeds do not mend. Empty where the claim is decided, and
+    where nothing is known of a spread.
+    """
+    if entry["verdict"] in (*DECIDED, "not run"):
+        return ""
+    open_parts = [part for part in entry["parts"] if part["verdict"] != "supported"]
+    if any(part["condition"] and not is_absent(part["high"]) and part["high"] < 0 for part in open_parts):
+        return "none"
+    if entry["seeds_to_decide"] is not None:
+        return count(entry["seeds_to_decide"])
+    beyond = any(part["seeds_to_decide"] is None and not is_absent(part["smallest_seen"]) for part in open_parts)
+    return f"> {count(MOST_SEEDS)}" if beyond else ""
+
+
+def counted(entries: Iterable[Mapping[str, Any]]) -> str:
+    """How many claims have which verdict, and how many came out as the literature predicts."""
+    claims = [entry for entry in entries if entry.get("says")]  # the others are files that cannot be read
+    if not claims:
+        return "No claim could be read."
+    found = Counter(claim["verdict"] for claim in claims)
+    words = listed([f"{count(found[verdict])} {verdict}" for verdict in VERDICTS if found[verdict]])
+    said = f"Of {several(len(claims), 'claim')}, {words}"
+    met = Counter(expectation(claim) for claim in claims)
+    outcomes = [f"{count(met[word])} {told}" for word, told in _OUTCOMES.items() if met[word]]
+    if not outcomes:
+        return f"{said}."
+    expected = sum(met[word] for word in _OUTCOMES)
+    return f"{said}. The literature predicts a verdict on {count(expected)} of them: {listed(outcomes)}."
+
+
+_OUTCOMES = {"met": "came out so", "not met": "came out otherwise", "left open": "stayed open"}
+
+
+def expectation(entry: Mapping[str, Any]) -> str:
+    """Whether the verdict is the one that the literature predicts: `met`, `not met`, `left open` where the
+    seeds decide nothing; empty where it expects none, or nothing was judged."""
+    if entry["as_expected"] is None:
+        return ""
+    if entry["as_expected"]:
+        return "met"
+    return "left open" if entry["verdict"] == "undecided" else "not met"
+
+
+def described(entry: Mapping[str, Any]) -> str:
+    """The plot of a claim's effects, for a reader who does not see it."""
+    said = [
+        *(_described_part(part) for part in entry["parts"]),
+        *(_described_part(part, beside=True) for part in entry["beside"]),
+    ]
+    return "Mean effect over seeds with its interval, against 0 and the smallest that matters. " + " ".join(said)
+
+
+def _described_part(part: Mapping[str, Any], *, beside: bool = False) -> str:
+    name = f"{part['name']} (beside)" if beside else part["name"]
+    if is_absent(part["effect"]):
+        return f"{name}: no number."
+    seeds = _finite(part["values"])
+    said = f"{name}: {part['verdict']}, {effect(part)}"
+    if not is_absent(part["low"]):
+        said += f" ({confidence(part)} interval)"
+    of_seeds = f"{several(len(seeds), 'seed')} from {significant(min(seeds))} to {significant(max(seeds))}"
+    return f"{said}, smallest that matters {significant(part['smallest_effect'])}, {of_seeds}."
+
+
+def _finite(values: Sequence[float]) -> list[float]:
+    return [value for value in values if np.isfinite(value)]
+
+
+def _magnitude(value: float) -> int:
+    return int(np.floor(np.log10(abs(value))))
+
+
+# The rule that fired ----------------------------------------------------------------------------------
+
+
+def claim_rule(judgement: Judgement, directions: Mapping[str, Direction]) -> str:
+    """Return which rule of `reports.claims.verdicts` decided a claim, in one sentence.
+
+    Args:
+        judgement: the judged claim.
+        directions: the direction of each of its parts.
+    """
+    verdict, deciding = judgement.verdict, judgement.deciding
+    ways = ways_to_fail(judgement.parts)
+    rule = part_rule(judgement.parts[deciding], directions[deciding], ways=ways)
+    if verdict == "undecided" and judgement.parts[deciding].condition:
+        return f"nothing can be said, as {deciding} is not borne out: {rule}"
+    counted = counted_parts(judgement.parts, verdict)
+    if len(counted) == 1:
+        return rule
+    if verdict == "supported":
+        return f"all {len(counted)} parts hold; the weakest is {deciding}: {rule}"
+    verdicts = [part.verdict for part in counted.values()]
+    held, alike = verdicts.count("supported"), verdicts.count(verdict)
+    others = f" (and {alike - 1} more)" if alike > 1 else ""
+    return f"{held} of {len(counted)} parts hold; {deciding}{others} {_FAILS[verdict]}: {rule}"
+
+
+_FAILS: dict[Verdict, str] = {
+    "contradicted": "is contradicted",
+    "equivalent": "makes no difference that matters",
+    "insufficient evidence": "has too few seeds",
+    "undecided": "is undecided",
+}
+
+
+def part_rule(part: Part, direction: Direction, *, ways: int) -> str:
+    """Return which rule decided one part, in one sentence.
+
+    Args:
+        part: the judged part.
+        direction: whether the claim says which is more.
+        ways: the number of parts that may refute the claim.
+    """
+    margin, level = f"{part.smallest_effect:.3g}", 1 - part.confidence
+    if part.verdict == "insufficient evidence":
+        return f"{several(len(part.values), 'seed')}, and {FEWEST_SEEDS} are the least"
+    if not np.isfinite(part.values).all():
+        return "the effect is no finite number in every seed"
+    if seed_tests.constant(part.values):
+        return _agreeing(part, direction, margin=margin)
+    shown = f"the {confidence(part._asdict())} interval"
+    if part.verdict == "equivalent":
+        return f"TOST places the effect within ±{margin}, too small to matter ({_p(part.p_equivalent)})"
+    if part.verdict == "supported" and direction == "either":
+        return f"{shown} lies beyond {margin} on one side"
+    if part.verdict == "supported":
+        surely = "all of it at least" if part.low >= part.smallest_effect else "though not all of it at"
+        return f"{shown} lies above 0, {surely} the {margin} that matters"
+    refuting = f"{100 * (1 - level / ways):.4g}%"
+    if part.verdict == "contradicted":
+        return f"the {refuting} interval lies below 0"
+    if direction == "either":
+        return f"{shown} lies neither within ±{margin} nor beyond it"
+    return f"{shown} {_open(part, ways=ways, refuting=refuting, margin=margin)}"
+
+
+def _open(part: Part, *, ways: int, refuting: str, margin: str) -> str:
+    """Return why a part that claims a side is undecided, as the end of a sentence about its interval."""
+    if part.low > 0:
+        page = 1.0 if part.p_page is None else part.p_page
+        return f"lies above 0, but the steps do not agree (Page's test, {_p(page)})"
+    if part.high < 0:
+        return f"lies below 0, but to refute one of {ways} parts takes {refuting}"
+    return "holds 0" + ("" if part.bounded or part.condition else f", and reaches beyond ±{margin}")
+
+
+def _agreeing(part: Part, direction: Direction, *, margin: str) -> str:
+    """Return the sentence about seeds that all show the same number."""
+    size = len(part.values)
+    if seed_tests.constant([*part.values, 0.0]):
+        return "every seed shows exactly 0, which decides nothing"
+    p = f"one-sided {_p(0.5**size)}"
+    side = {"supported": "above", "contradicted": "below"}.get(part.verdict)
+    if part.verdict == "equivalent":
+        return f"all {size} seeds show the same number within ±{margin}, too small to matter (sign flips, {p})"
+    if side and direction == "either":
+        return f"all {size} seeds show the same number beyond {margin} on one side (sign flips, {p})"
+    if side:
+        return f"all {size} seeds show the same number {side} 0 (sign flips, {p})"
+    return f"all {size} seeds show the same number, and so few may do so by chance (sign flips, {p})"
+
+
+def _p(probability: float) -> str:
+    return "p < 0.001" if probability < 0.001 else f"p = {number(min(probability, 1.0), 3)}"

@@ -1,0 +1,190 @@
+"""Figures with a line an arm. Each takes the tidy table and an Axes, draws one comparison and returns the Axes.
+
+The mean over seeds with its 95% t interval as a band, each seed as a thin line, the chance floor dashed; where an
+arm has one seed, the band is 1.96 standard errors of that run. An arm looks the same in every figure of an
+experiment. In all of them `arms` are the experiment's, in its order; an arm without rows is left out and keeps its
+colour free.
+
+Raises, all of them:
+    ResultsError: the table has no such rows, lacks a column, or has several values for one seed.
+"""
+
+from collections.abc import Sequence
+from textwrap import wrap
+from typing import NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+from pandas import DataFrame
+
+from reports.figures.curves import AXES, Axis, Curve, choose, curves, learned, order, own_axis
+from reports.figures.lines import Line, Look, draw_lines
+from reports.figures.style import Style, arm_styles
+from reports.statistics.summaries import bands
+from reports.words import axis_label, count, leads_on, named, number, task_axis_label
+
+LEGEND_LETTERS = 46
+"""Longest line of a legend; arms of a grid have long names."""
+
+TICK_LETTERS = 36
+"""Letters that stand side by side below an axis."""
+
+
+def layer_change(table: DataFrame, *, ax: Axes, metric: str = "pwcca", arms: Sequence[str] | None = None) -> Axes:
+    """How much each layer changes its tokens: 1 - similarity of consecutive layers, 0 = no change."""
+    return by_arm(table, ax=ax, measure="layer_change", metric=metric, arms=arms)
+
+
+def token_information(
+    table: DataFrame,
+    *,
+    ax: Axes,
+    metric: str = "cross_fitted",
+    arms: Sequence[str] | None = None,
+    about: str | None = None,
+) -> Axes:
+    """What each layer knows about its own input token, or `about` another (`next token`, ...), in nats."""
+    return by_arm(table, ax=ax, measure="token_information", metric=metric, arms=arms, group=about)
+
+
+def learning(table: DataFrame, *, ax: Axes, metric: str = "gain", arms: Sequence[str] | None = None) -> Axes:
+    """What a model has learned by each step: nats per prediction beyond word frequencies, of validation text."""
+    return by_arm(table, ax=ax, measure="learning", metric=metric, arms=arms)
+
+
+def neighbours(
+    table: DataFrame, *, ax: Axes, metric: str = "same_token", arms: Sequence[str] | None = None
+) -> Axes:
+    """What the nearest neighbours of a token's state have in common with it."""
+    return by_arm(table, ax=ax, measure="neighbours", metric=metric, arms=arms)
+
+
+def geometry(
+    table: DataFrame, *, ax: Axes, metric: str = "effective_rank", arms: Sequence[str] | None = None
+) -> Axes:
+    """The shape of the cloud of states in each layer."""
+    return by_arm(table, ax=ax, measure="geometry", metric=metric, arms=arms)
+
+
+def by_arm(
+    table: DataFrame,
+    *,
+    ax: Axes,
+    measure: str,
+    metric: str,
+    arms: Sequence[str] | None = None,
+    group: str | None = None,
+    axis: Axis | None = None,
+) -> Axes:
+    """Any metric of one run, a line an arm, by layer unless the measure or `axis` says otherwise."""
+    return draw_arms(arm_lines(table, measure=measure, metric=metric, arms=arms, group=group, axis=axis), ax=ax)
+
+
+class ArmLines(NamedTuple):
+    """What a figure with a line an arm draws: one metric, selected once."""
+
+    measure: str
+    metric: str
+    group: str | None
+    axis: Axis | None
+    rows: DataFrame
+    """Those of `choose`, with the arm in the column `line`."""
+    summary: DataFrame
+    """The `bands` of these rows."""
+    curves: list[Curve]
+    styles: dict[str, Style]
+    """By arm."""
+
+
+def arm_lines(
+    table: DataFrame,
+    *,
+    measure: str,
+    metric: str,
+    arms: Sequence[str] | None = None,
+    group: str | None = None,
+    axis: Axis | None = None,
+) -> ArmLines:
+    """Select what `by_arm` draws, with the same arguments.
+
+    Raises:
+        ResultsError: the table has no such rows, lacks a column, or has several values for one seed.
+    """
+    rows = choose(table, measure=measure, metric=metric, group=group, axis=axis)
+    rows = rows.assign(line=rows["arm"])
+    summary = bands(rows, line="line")
+    return ArmLines(
+        *(measure, metric, group, axis, rows, summary),
+        curves=curves(rows, summary, learned(table), arms=arms),
+        styles=arm_styles([*dict.fromkeys([*(arms or ()), *order(table, arms)])]),
+    )
+
+
+def draw_arms(drawn: ArmLines, *, ax: Axes) -> Axes:
+    """Draw what `arm_lines` selected."""
+    measure, metric, group, axis, rows, summary, known, styles = drawn
+    lines = [Line(curve.arm, arm_label(curve), styles[curve.arm]) for curve in known]
+    along = axis or own_axis(measure)
+    look = Look(named(measure, metric).floor, every=along == "layer")
+    draw_lines(rows, summary, lines, ax=ax, look=look)
+    if along == "layer":
+        label_layers(ax, rows["x"].tolist(), leads=leads_on(measure, metric))
+    else:
+        ax.set_xlabel(AXES[along].label)
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))  # half a step is none
+    if axis in ("step", "examples"):
+        spread_out(ax, rows["x"].astype(int).tolist())
+    ax.set_ylabel(axis_label(measure, metric, group) if axis is None else task_axis_label(measure, metric, group))
+    if axis is not None and group is not None:
+        ax.set_title(shown_name(group), loc="left", fontsize="medium")
+    return ax
+
+
+def spread_out(ax: Axes, places: Sequence[int]) -> None:
+    """A logarithmic axis, ticks at some of the places; 0 is as far left of the first as its double right of it."""
+    every = sorted(set(places))
+    first = next((place for place in every if place > 0), 1)
+    ax.set_xscale("symlog", base=2, linthresh=first, linscale=0.5)
+    ax.set_xlim(-0.25 * first if every[0] == 0 else 0.85 * first, 1.18 * max(every[-1], first))
+    kept = thinned(every[::-1], most=TICK_LETTERS // (len(count(every[-1])) + 1))[::-1]
+    ax.set_xticks(kept, [count(place) for place in kept])
+    ax.set_xticks([], minor=True)
+
+
+def label_layers(ax: Axes, layers: Sequence[int], *, leads: bool) -> None:
+    """Ticks and label of an axis of layers, or of steps from a layer to the next."""
+    every = list(range(int(min(layers)), int(max(layers)) + 1))
+    if leads:
+        shown = thinned(every, most=9)
+        ax.set_xticks(shown, [f"{layer}→{layer + 1}" for layer in shown])
+        ax.set_xlabel("layer → next layer (0 = embeddings)")
+    else:
+        ax.set_xticks(thinned(every, most=13))
+        ax.set_xlabel("layer (0 = embeddings)")
+
+
+def thinned(layers: list[int], *, most: int) -> list[int]:
+    """Every layer, or every second, third, ... so that no more labels than that stand side by side."""
+    return layers[:: -(-len(layers) // most)]
+
+
+def shown_name(name: str) -> str:
+    """A name as text of a legend, in lines of some fifty letters.
+
+    A no-break space is none to break a line at. A dollar sign would start a formula, a leading underscore would
+    hide the name.
+    """
+    name = "\n".join(wrap(name, LEGEND_LETTERS)).replace("\N{NO-BREAK SPACE}", " ")
+    return name.replace("$", r"\$").replace("_", "\N{WORD JOINER}_", name.startswith("_"))
+
+
+def arm_label(curve: Curve) -> str:
+    """The arm, its seeds and how far it is trained: ``mlm (n = 3, gain 1.80 nats)``."""
+    facts = [f"n = {curve.seeds}"]
+    if curve.gain is not None and not curve.untrained:
+        facts.append(f"gain {number(curve.gain)} nats")
+    if curve.doubt not in ("", curve.arm) and (curve.untrained or curve.gain is not None):
+        facts.append(curve.doubt)
+    # Facts are kept in one piece: their spaces are no places to break a line.
+    facts = [fact.replace(" ", "\N{NO-BREAK SPACE}") for fact in facts]
+    return shown_name(f"{curve.arm} ({', '.join(facts)})")

@@ -1,0 +1,222 @@
+"""The figure of a score by a setting: a mark an arm, its seeds beside it.
+
+What is drawn can be found again by its gid: `mean`, `interval`, `seed`, `join`, `floor`, `untrained`, `reference`.
+"""
+
+from collections.abc import Mapping, Sequence
+from textwrap import wrap
+from typing import Any, NamedTuple
+
+import numpy as np
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.transforms import ScaledTranslation
+from pandas import DataFrame
+
+from reports.figures.by_arm import shown_name
+from reports.figures.lines import fit_values, where_beyond, write_above
+from reports.figures.style import LINES, Style, mark_points
+from reports.words import is_absent
+
+SEED_POINTS = 5.5
+"""How far right of a mark its seeds stand, in points."""
+
+LINE_POINTS = {True: 7.0, False: 13.0}
+"""How far apart the lines stand, where numbers are on the axis, and where names."""
+
+AXIS_LETTERS = 48
+"""Letters that stand side by side below an axis."""
+
+GREY = "0.45"
+
+
+class SettingMarks(NamedTuple):
+    """What a figure of a score by a setting draws."""
+
+    axis_label: str
+    """Of the score."""
+    floor: str
+    """What the data of the chance floor are, in a few words."""
+    along: Mapping[str, Any]
+    """The axis of the setting: `setting, label, numeric, logarithmic, places, values, reference`."""
+    points: list[dict[str, Any]]
+    """The mean of each arm; the untrained encoder has no `x`."""
+    runs: list[dict[str, Any]]
+    """The score of each run."""
+    styles: Mapping[str, Style]
+    """By arm."""
+
+    def entry(self) -> dict[str, Any]:
+        """Return it as plain data, without how it looks."""
+        return {name: value for name, value in self._asdict().items() if name != "styles"}
+
+
+def runs_by_setting(drawn: SettingMarks, *, score: str) -> DataFrame:
+    """Return the runs as rows of a CSV: the arm's value of the setting, the score of the run and its floor."""
+    at = {point["arm"]: {name: point[name] for name in ("at", "line")} for point in drawn.points}
+    setting = drawn.along["setting"]
+    return DataFrame([{"setting": setting, **at[run["arm"]], "score": score, **run} for run in drawn.runs])
+
+
+def by_setting(drawn: SettingMarks, *, ax: Axes) -> Axes:
+    """Draw the mean of each arm with its 95% t interval at its value of the setting, and each seed.
+
+    A number stands where it belongs, names stand side by side. Arms look as in every figure of the experiment;
+    those of one line are joined where they are numbers, or where there are several lines.
+    """
+    along = drawn.along
+    points = [point for point in drawn.points if point["x"] is not None]
+    lines = list(dict.fromkeys(point["line"] for point in points))
+    apart = LINE_POINTS[along["numeric"]]
+    handles = []
+    for i, line in enumerate(lines):
+        own, right = [point for point in points if point["line"] == line], (i - (len(lines) - 1) / 2) * apart
+        if along["numeric"] or len(lines) > 1:
+            handles += _join(
+                own, ax=ax, right=right, look=LINES[i % len(LINES)], label=line if len(lines) > 1 else ""
+            )
+        for point in own:
+            _draw_arm(point, drawn.runs, ax=ax, right=right, style=drawn.styles[point["arm"]])
+    handles += _draw_levels(drawn, points, ax=ax)
+    _label_places(along, ax=ax)
+    ax.set_ylabel(drawn.axis_label)
+    if handles:
+        ax.legend(handles=handles, frameon=False, fontsize="small")
+    sns.despine(ax=ax)
+    return ax
+
+
+def _join(points: Sequence[Mapping[str, Any]], *, ax: Axes, right: float, look: Any, label: str) -> list[Line2D]:
+    """The line through the arms that differ in nothing else; returned where there are several."""
+    x, y = [point["x"] for point in points], [point["mean"] for point in points]
+    (drawn,) = ax.plot(x, y, color="0.6", lw=1.1, linestyle=look, zorder=1.5, gid="join", label=shown_name(label))
+    drawn.set_transform(_moved(ax, right))
+    return [drawn] if label else []
+
+
+def _draw_arm(
+    point: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], *, ax: Axes, right: float, style: Any
+) -> None:
+    x, own = point["x"], [run["value"] for run in runs if run["arm"] == point["arm"]]
+    if len(own) > 1:
+        ax.plot(
+            *([x] * len(own), own),
+            linestyle="",
+            marker="o",
+            markersize=3.4,
+            markerfacecolor="none",
+            markeredgecolor=style.colour,
+            markeredgewidth=0.8,
+            transform=_moved(ax, right + SEED_POINTS),
+            zorder=2.5,
+            gid="seed",
+        )
+    if not is_absent(point["low"]):
+        bar = _moved(ax, right)
+        ends = (point["low"], point["high"])
+        ax.plot([x, x], ends, color=style.colour, lw=1.8, solid_capstyle="butt", transform=bar, gid="interval")
+    ax.plot(
+        *([x], [point["mean"]]),
+        linestyle="",
+        marker=style.marker,
+        markersize=mark_points(style.marker),
+        color=style.colour,
+        markeredgecolor="white",
+        markeredgewidth=0.7,
+        transform=_moved(ax, right),
+        zorder=4,
+        gid="mean",
+    )
+
+
+def _moved(ax: Axes, points: float) -> Any:
+    """Places on the axes, so many points to the right."""
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    return ax.transData + ScaledTranslation(points / 72, 0, figure.dpi_scale_trans)
+
+
+def _draw_levels(marks: SettingMarks, points: Sequence[Mapping[str, Any]], *, ax: Axes) -> list[Line2D]:
+    """The chance floor and the untrained encoder, where they leave the arms readable; else their numbers above."""
+    drawn = {point["arm"] for point in points}
+    values = np.array([run["value"] for run in marks.runs if run["arm"] in drawn], float)
+    bands = np.array(
+        [point[end] for point in points for end in ("low", "high") if not is_absent(point[end])], float
+    )
+    places = sorted({point["x"] for point in points})
+    floors = [_mean_floor(points, place) for place in places]
+    untrained = [point["mean"] for point in marks.points if point["x"] is None]
+    levels = {
+        "floor": (f"chance floor ({marks.floor})", [floor for floor in floors if np.isfinite(floor)]),
+        "untrained": ("untrained", untrained),
+    }
+    inside: list[str] = []
+    for name, (_, numbers) in levels.items():
+        there = [number for kept in [*inside, name] for number in levels[kept][1]]
+        if numbers and fit_values(ax, values, bands, np.array(there)):
+            inside.append(name)
+    fit_values(ax, values, bands, np.array([number for name in inside for number in levels[name][1]], float))
+    handles = []
+    if "floor" in inside:
+        handles += ax.plot(places, floors, color=GREY, linestyle="--", lw=1, zorder=1, gid="floor")
+    if "untrained" in inside:
+        handles.append(
+            ax.axhline(untrained[0], color="black", linestyle=(0, (1, 2)), lw=1, zorder=1, gid="untrained")
+        )
+    for handle, name in zip(handles, inside, strict=True):
+        handle.set_label(levels[name][0])
+    beyond = [
+        where_beyond(ax, np.array(numbers), name=label)
+        for name, (label, numbers) in levels.items()
+        if numbers and name not in inside
+    ]
+    if beyond:
+        write_above(ax, "\n".join(beyond))
+    return handles
+
+
+def _mean_floor(points: Sequence[Mapping[str, Any]], place: float) -> float:
+    floors = [point["floor"] for point in points if point["x"] == place]
+    return float(np.mean(floors))
+
+
+def _label_places(along: Mapping[str, Any], *, ax: Axes) -> None:
+    """The scale, ticks and label of the axis, and a line where the reference stands."""
+    places, labels = along["places"], [shown_name(value) for value in along["values"]]
+    if along["logarithmic"]:
+        ax.set_xscale("log", base=2)
+    low, high = (np.log2(places[end]) if along["logarithmic"] else places[end] for end in (0, -1))
+    margin = 0.08 * (high - low) if along["numeric"] else 0.5
+    ends = np.array([low - margin, high + margin + (0 if not along["numeric"] else 0.02 * (high - low))])
+    ax.set_xlim(*(2**ends if along["logarithmic"] else ends))
+    if along["numeric"]:
+        shares = [((np.log2(x) if along["logarithmic"] else x) - ends[0]) / (ends[1] - ends[0]) for x in places]
+        first = 0 if along["reference"] is None else places.index(along["reference"])
+        kept = _apart(shares, labels, first=first)
+        ax.set_xticks([places[i] for i in kept], [labels[i] for i in kept])
+        ax.set_xticks([], minor=True)
+    else:
+        _name_places(places, labels, ax=ax)
+    if along["reference"] is not None:
+        ax.axvline(along["reference"], color="0.9", lw=6, zorder=0, gid="reference")
+    ax.set_xlabel(shown_name(along["label"]))
+
+
+def _apart(shares: Sequence[float], labels: Sequence[str], *, first: int) -> list[int]:
+    """The places whose labels have room beside each other, `first` and the ends before others."""
+    kept: list[int] = []
+    for i in [first, 0, len(shares) - 1, *range(len(shares))]:
+        room = [(len(labels[i]) + len(labels[j]) + 2) / 2 / AXIS_LETTERS for j in kept]
+        if all(abs(shares[i] - shares[j]) >= need for j, need in zip(kept, room, strict=True)):
+            kept.append(i)
+    return sorted(kept)
+
+
+def _name_places(places: Sequence[float], labels: Sequence[str], *, ax: Axes) -> None:
+    """Names below an axis: in several lines, or leaning where a word has no room."""
+    room = AXIS_LETTERS // len(places) - 1
+    if all(len(word) <= room for label in labels for word in label.split()):
+        ax.set_xticks(places, ["\n".join(wrap(label, room)) for label in labels])
+    else:
+        ax.set_xticks(places, labels, rotation=35, ha="right", rotation_mode="anchor")

@@ -1,0 +1,251 @@
+"""What a figure draws and what its reader must know about each curve, apart from how it looks.
+
+Where a row stands on the axis of a figure: its layer, its step, or a number in the name of its group.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import pandas as pd
+from pandas import DataFrame, Series
+
+from ablations.errors import ResultsError
+from reports.statistics.summaries import gain, last_step
+from reports.words import CCA_MEASURES, TASK_MEASURES
+
+Axis = Literal["layer", "step", "examples", "ratio"]
+
+
+class AxisText(NamedTuple):
+    """An axis in words."""
+
+    label: str
+    """Below a figure."""
+    head: str
+    """Above a column."""
+
+
+AXES: dict[Axis, AxisText] = {
+    "layer": AxisText("layer (0 = embeddings)", "Layer"),
+    "step": AxisText("step", "Step"),
+    "examples": AxisText("training examples", "Examples"),
+    "ratio": AxisText("masking ratio", "Masking ratio"),
+}
+
+GROUPS: dict[Axis, str] = {"examples": r"(?s)^(.*)@(\d+)$", "ratio": r"(?s)^()ratio=(\d*\.?\d+(?:e-?\d+)?)$"}
+"""How a group names what it is about, and its place: ``sst2@100``, ``ratio=0.15``."""
+
+ALONG_STEPS = ("learning",)
+"""Measures whose figures run along the steps of training unless another axis is asked for."""
+
+FEWEST_STEPS = 3
+"""Steps below which nothing is drawn over training: two are a pair of curves."""
+
+
+def own_axis(measure: str) -> Axis:
+    """What the figures of a measure run along unless told otherwise."""
+    return "step" if measure in ALONG_STEPS else "layer"
+
+
+def placed(rows: DataFrame, axis: Axis) -> DataFrame:
+    """The rows that have a place on the axis, sorted by it, with two further columns: `x`, the place, and `about`,
+    the group without it."""
+    about, x = rows["group"], rows["layer"]
+    if axis == "step":
+        x = rows["step"].where(rows["layer"].isna())
+    elif axis != "layer":
+        found = rows["group"].str.extract(GROUPS[axis])
+        about = found[0].where(found[0] != "")
+        x = pd.to_numeric(found[1]).astype("Float64" if axis == "ratio" else "Int64")
+    return rows.assign(x=x, about=about)[x.notna()].sort_values("x", kind="stable")
+
+
+def is_about(rows: DataFrame, about: str | None) -> Series:
+    """Which of the placed rows are about such tokens or such a task; None means all tokens."""
+    wanted = rows["about"].isna() if about is None else (rows["about"] == about).fillna(False)
+    return wanted.astype(bool)
+
+
+def common_steps(rows: DataFrame) -> DataFrame:
+    """The rows at steps at which every seed of their arm was measured on their task: a mean over other seeds at
+    every step would jump from step to step."""
+    every = rows.groupby(["about", "arm"], dropna=False)["seed"].transform("nunique")
+    here = rows.groupby(["about", "arm", "step"], dropna=False)["seed"].transform("nunique")
+    return rows[here == every]
+
+
+TRAINED_GAIN = 0.5
+"""Nats over a guess without context below which a model's layers say little about its objective."""
+
+ENOUGH_TOKENS = 150
+"""Tokens per dimension below which chance moves a curve of similarities visibly: independent Gaussians have
+a PWCCA similarity of 0.07 at 150, of 0.27 at 10."""
+
+NEEDED = ("arm", "seed", "measure", "metric", "layer", "value")
+OPTIONAL = {
+    "step": "Int64",
+    "group": "string",
+    "layer_to": "Int64",
+    "other_run_id": "string",
+    "floor": "float64",
+    "n": "Int64",
+    "d": "Int64",
+    "standard_error": "float64",
+}
+
+
+class Curve(NamedTuple):
+    """One arm in one figure."""
+
+    arm: str
+    measure: str
+    seeds: int
+    """Seeds with at least one number."""
+    gain: float | None
+    """Nats over a guess without context, the mean over seeds; None if it was not measured."""
+    untrained: bool
+    """Whether every seed was measured at step 0."""
+    n: int | None
+    """Tokens, the fewest behind any point."""
+    d: int | None
+    """Dimensions, or clusters, the most behind any point."""
+    band: str = ""
+    """What its band is: `seeds`, their t interval; `text`, the error of the one run; empty, none."""
+    judged: bool = True
+    """Whether it is an arm, which may be trained too little; pairs of arms are not."""
+
+    @property
+    def tokens_per_dimension(self) -> float | None:
+        """n / d, None if either is unknown."""
+        return self.n / self.d if self.n is not None and self.d else None
+
+    @property
+    def doubt(self) -> str:
+        """Why the arm's layers say little about its objective, in a few words; empty if they do."""
+        if self.untrained:
+            return "untrained"
+        if self.gain is None:
+            return "gain not measured"
+        return "" if self.gain >= TRAINED_GAIN else "gains too little to interpret"
+
+    @property
+    def remarks(self) -> list[str]:
+        """What to keep in mind before reading the curve; empty when there is nothing."""
+        remarks = [self.doubt] if self.judged and self.doubt else []
+        if self.seeds == 1:
+            one = "one seed" if self.judged else "one pair"
+            over = "examples" if self.measure in TASK_MEASURES else "text"
+            remarks.append(f"{one}: its band is over {over}" if self.band else f"{one}, so no interval")
+        few = self.tokens_per_dimension is not None and self.tokens_per_dimension < ENOUGH_TOKENS
+        if few and self.measure in CCA_MEASURES:
+            remarks.append(f"n/d below {ENOUGH_TOKENS}")
+        return remarks
+
+
+def choose(
+    table: DataFrame, *, measure: str, metric: str, group: str | None = None, axis: Axis | None = None
+) -> DataFrame:
+    """The rows one figure draws: of that metric and group (None: all tokens), inside one run; along an axis,
+    unless given the measure's own, at each run's last step, or by step.
+
+    Of rows from one layer to another only those to the next. Sorted by `x`, a further column: the place on the
+    axis. Columns that the table lacks and a figure can do without are there, absent.
+
+    Raises:
+        ResultsError: the table lacks a column, or has no such rows.
+    """
+    along = axis or own_axis(measure)
+    rows = rows_of(table, measure=measure, metric=metric, axis=axis)
+    rows = rows[is_about(rows, group) & rows["other_run_id"].isna()]
+    rows = require(rows, table, f"{measure} {metric}", group, by=along)
+    if along != "step":
+        return last_step(rows)
+    return rows if axis is None else common_steps(rows)
+
+
+def rows_of(table: DataFrame, *, measure: str, metric: str, axis: Axis | None = None) -> DataFrame:
+    """All rows of the metric that have a place on its axis, as `placed` gives them.
+
+    Raises:
+        ResultsError: the table lacks a column.
+    """
+    rows = with_columns(table)
+    rows = rows[(rows["measure"] == measure) & (rows["metric"] == metric)]
+    to_the_next = rows["layer_to"].isna() | (rows["layer_to"] == rows["layer"] + 1).fillna(False)
+    return placed(rows[to_the_next.astype(bool)], axis or own_axis(measure))
+
+
+def require(rows: DataFrame, table: DataFrame, what: str, group: str | None = None, *, by: str) -> DataFrame:
+    """The rows.
+
+    Raises:
+        ResultsError: there are none; the sentence says what was wanted and what `table` has.
+    """
+    if rows.empty:
+        there = sorted({f"{a} {b}" for a, b in zip(table["measure"], table["metric"], strict=True)})
+        raise ResultsError(
+            f"the table has no rows of {what}{f' ({group})' if group else ''} by {by}; it has "
+            f"{', '.join(there) or 'no rows at all'}."
+        )
+    return rows
+
+
+def with_columns(table: DataFrame) -> DataFrame:
+    """The table with the columns that a figure can do without, absent where it lacks them.
+
+    Raises:
+        ResultsError: a column is missing that every figure needs.
+    """
+    missing = [name for name in NEEDED if name not in table]
+    if missing:
+        raise ResultsError(
+            f"a figure needs the columns {', '.join(NEEDED)}, but the table lacks {', '.join(missing)}."
+        )
+    absent = {n: pd.Series(None, index=table.index, dtype=t) for n, t in OPTIONAL.items() if n not in table}
+    return table.assign(**absent)
+
+
+def curves(
+    rows: DataFrame, summary: DataFrame, gains: Mapping[str, float], *, arms: Sequence[str] | None = None
+) -> list[Curve]:
+    """What to know about each arm of rows of `choose`, in the order of `arms`, the others after them.
+
+    Args:
+        rows: of one metric, with the column `line`, which is the arm.
+        summary: `bands` of these rows.
+        gains: those of `learned`.
+        arms: the experiment's.
+    """
+    return [
+        curve(rows[rows["arm"] == arm], gains, band=str(summary.loc[summary["line"] == arm, "band"].max()))
+        for arm in order(rows, arms)
+    ]
+
+
+def learned(table: DataFrame) -> dict[str, float]:
+    """The gain of each arm that has one, the mean over its seeds."""
+    validation = with_columns(table)
+    means = gain(validation[validation["measure"] == "validation"]).dropna().groupby("arm")["value"].mean()
+    return {str(arm): float(nats) for arm, nats in means.items()}
+
+
+def curve(rows: DataFrame, gains: Mapping[str, float], *, band: str = "") -> Curve:
+    """What to know about the one arm of these rows of one metric; `gains` are those of `learned`."""
+    arm, measure = rows[["arm", "measure"]].iloc[0]
+    return Curve(
+        arm=arm,
+        measure=measure,
+        seeds=int(rows.loc[rows["value"].notna(), "seed"].nunique()),
+        gain=gains.get(arm),
+        untrained=bool(rows["step"].notna().all() and (rows["step"] == 0).all()),
+        n=None if rows["n"].isna().all() else int(rows["n"].min()),
+        d=None if rows["d"].isna().all() else int(rows["d"].max()),
+        band=band,
+    )
+
+
+def order(table: DataFrame, arms: Sequence[str] | None) -> list[str]:
+    """The table's arms: first those of `arms` in that order, then the others as they appear."""
+    present = table["arm"].unique().tolist()
+    wanted = [arm for arm in dict.fromkeys(arms or ()) if arm in present]
+    return wanted + [arm for arm in present if arm not in wanted]

@@ -1,0 +1,119 @@
+"""Figures with a line for each group of tokens of one arm: frequency ranks, parts of speech."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.font_manager import FontProperties
+from pandas import DataFrame
+
+from reports.figures.by_arm import arm_label, label_layers, shown_name
+from reports.figures.curves import Curve, curve, learned, require, rows_of
+from reports.figures.lines import Line, Look, draw_lines
+from reports.figures.style import group_styles
+from reports.statistics.summaries import bands, last_step
+from reports.words import axis_label, leads_on, named
+
+FAMILIES = {"rank": "frequency rank", "tag": "part of speech"}
+"""Kinds of groups by the first word of their names, and what a legend calls them."""
+
+
+def choose_groups(table: DataFrame, *, measure: str, metric: str, family: str) -> DataFrame:
+    """The rows of all groups of a family, at each run's last step, as `choose` gives those of all tokens.
+
+    Raises:
+        ResultsError: the table lacks a column, or has no such rows.
+    """
+    rows = rows_of(table, measure=measure, metric=metric)
+    of_family = rows["group"].str.startswith(f"{family} ").fillna(False).astype(bool)
+    what = f"{measure} {metric}"
+    return last_step(require(rows[of_family & rows["other_run_id"].isna()], table, what, family, by="layer"))
+
+
+def by_group(
+    table: DataFrame,
+    *,
+    ax: Axes,
+    arm: str,
+    family: str,
+    measure: str = "layer_change",
+    metric: str = "pwcca",
+    arms: Sequence[str] | None = None,
+) -> Axes:
+    """The groups of one arm, a line each. The axis fits all of `arms`, unless given those of the table, so that
+    panels of several arms compare.
+
+    Raises:
+        ResultsError: the arm has no such rows, the table lacks a column, or a seed has several values for a point.
+    """
+    rows = choose_groups(table, measure=measure, metric=metric, family=family)
+    require(rows[rows["arm"] == arm], table, f"{measure} {metric} of {arm}", family, by="layer")
+    kept = group_lines(rows if arms is None else rows[rows["arm"].isin([arm, *arms])], learned(table), family)
+    return draw_groups(kept[arm], ax=ax)
+
+
+class GroupLines(NamedTuple):
+    """What a figure with a line a group of tokens draws of one arm."""
+
+    family: str
+    own: DataFrame
+    """The rows of the arm."""
+    lines: dict[str, str]
+    """The groups in the order of the legend, by what they are called in the column `line`."""
+    curve: Curve
+    rows: DataFrame
+    """Of all arms that the axis fits, each group of an arm being one `line`."""
+    summary: DataFrame
+    """The `bands` of these rows, once for all arms."""
+
+
+def group_lines(rows: DataFrame, gains: Mapping[str, float], family: str) -> dict[str, GroupLines]:
+    """Return what is drawn of each arm; the axes of all of them are the same.
+
+    Args:
+        rows: those of `choose_groups`, of the arms that are to be compared.
+        gains: those of `learned`.
+        family: the first word of the groups' names.
+    """
+    rows = rows.assign(line=[_line(*names) for names in zip(rows["arm"], rows["group"], strict=True)])
+    summary = bands(rows, line="line")
+    found = {}
+    for arm in rows["arm"].unique().tolist():
+        own = rows[rows["arm"] == arm]
+        lines = {_line(arm, group): group for group in groups_in_order(own["group"].unique().tolist())}
+        band = str(summary.loc[summary["line"].isin(lines.keys()), "band"].max())
+        found[arm] = GroupLines(family, own, lines, curve(own, gains, band=band), rows, summary)
+    return found
+
+
+def draw_groups(drawn: GroupLines, *, ax: Axes) -> Axes:
+    """Draw what `group_lines` has of one arm."""
+    measure, metric = drawn.own[["measure", "metric"]].iloc[0]
+    styles = group_styles(list(drawn.lines.values()))
+    lines = [Line(line, shown_name(group_label(group)), styles[group]) for line, group in drawn.lines.items()]
+    # Shuffled rows are the same chance for all groups; the tokens beside those of a group are its own.
+    own_floors = measure == "influence"
+    look = Look(named(measure, metric).floor, opacity=0.1, seeds=False, own_floors=own_floors, brief=True)
+    draw_lines(drawn.rows, drawn.summary, lines, ax=ax, look=look)
+    legend = ax.get_legend()
+    assert legend is not None
+    legend.set_title(FAMILIES.get(drawn.family, drawn.family), prop=FontProperties(size="small"))
+    label_layers(ax, drawn.own["x"].tolist(), leads=leads_on(measure, metric))
+    ax.set_ylabel(axis_label(measure, metric))
+    ax.set_title(arm_label(drawn.curve), loc="left", fontsize="medium")
+    return ax
+
+
+def groups_in_order(groups: Sequence[str]) -> list[str]:
+    """Ranks from frequent to rare; parts of speech with related ones side by side."""
+    return list(group_styles(groups))
+
+
+def group_label(group: str) -> str:
+    """The name of a group without that of its family: ``1–10``, ``NOUN``."""
+    family, _, name = group.partition(" ")
+    return name.replace("-", "\N{EN DASH}") if family == "rank" else name or group
+
+
+def _line(arm: str, group: str) -> str:
+    return f"{arm}\n{group}"

@@ -1,0 +1,205 @@
+"""Lines with bands and floors: what all figures but maps are made of.
+
+What is drawn can be found again by its gid: `mean`, `band`, `seed` and `floor`.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from pandas import DataFrame, Series
+
+from reports.figures.style import Style, mark_points
+from reports.words import number
+
+LEAST_HEIGHT = 0.4
+"""Share of the axis that curves keep when their floor is drawn into it; a farther floor is written out."""
+
+ASIDE = 0.24
+"""How far from its layer the first and the last of some points side by side are."""
+
+MARKER_SHARE = 0.8
+"""Size of a marker on a line, of that of a mark that stands alone."""
+
+LEGEND_LINE = 3.4
+"""Length of a line in a legend, in letters: every pattern of dashes shows on either side of the marker."""
+
+FEWEST_DIGITS = 2
+"""Decimals of a floor that is written out; a smaller one has as many as show it is not 0."""
+
+
+class Line(NamedTuple):
+    """One line of a panel."""
+
+    name: str
+    """Its rows' value in the column `line`."""
+    label: str
+    style: Style
+
+
+class Look(NamedTuple):
+    """What a panel draws of its lines besides their means."""
+
+    floor: str
+    """What the data of the chance floor are, in a few words."""
+    opacity: float = 0.18
+    """Of bands."""
+    seeds: bool = True
+    """Whether each seed is a thin line, where there are several."""
+    every: bool = True
+    """Whether a place without a number is a gap: every layer is there, not every step."""
+    own_floors: bool = True
+    """Whether each line has its floor, or all of them one, the mean."""
+    bars: bool = False
+    """Whether bands are bars at the points, side by side, as where many lines cross."""
+    brief: bool = False
+    """Whether the legend leaves out what the floor's data are."""
+
+
+def draw_lines(rows: DataFrame, summary: DataFrame, lines: Sequence[Line], *, ax: Axes, look: Look) -> None:
+    """Means, bands, seeds and floors of the lines, and their legend.
+
+    Args:
+        rows: each seed's values, and `floor`. The axis fits all of them, also those of lines not drawn.
+        summary: `bands` of these rows.
+        lines: those to draw.
+        ax: where to draw.
+        look: what is drawn besides means.
+    """
+    whole = list(range(int(rows["x"].min()), int(rows["x"].max()) + 1))
+    handles = []
+    beside = np.linspace(-ASIDE, ASIDE, len(lines)) if look.bars and len(lines) > 1 else np.zeros(len(lines))
+    for line, aside in zip(lines, beside.tolist(), strict=True):
+        own = rows[rows["line"] == line.name]
+        # A layer without a number is a gap; between two measured steps a line may run.
+        places = whole if look.every else sorted(own["x"].unique().tolist())
+        if look.own_floors:
+            _draw_floor(own, places, ax=ax, colour=line.style.colour)
+        if look.seeds:
+            _draw_seeds(own, places, ax=ax, colour=line.style.colour)
+        handles.append(
+            _draw_mean(summary[summary["line"] == line.name], places, ax=ax, line=line, look=look, aside=aside)
+        )
+    floors = _finite(rows.groupby(["line", "x"])["floor"].mean())
+    drawn = rows[rows["line"].isin([line.name for line in lines])]
+    if floors.size and not look.own_floors:
+        _draw_floor(drawn, whole, ax=ax, colour="0.4")
+    # A band over text is the whole of what is known of how sure a number is: it stays in sight.
+    over_text = _finite(summary.loc[summary["band"] == "text", ["low", "high"]])
+    values = np.concatenate([_finite(rows["value"]), over_text.ravel()])
+    floors_fit = fit_values(ax, values, _finite(summary[["low", "high"]]), floors)
+    if floors.size and floors_fit:
+        label = "chance floor" if look.brief else f"chance floor ({look.floor})"
+        handles.append(Line2D([], [], color="0.4", linestyle="--", lw=1, label=label))
+    elif floors.size:
+        here = _finite(drawn.groupby(["line", "x"])["floor"].mean())
+        _write_floor(ax, here if here.size else floors, name=f"chance floor ({look.floor})")
+    ax.legend(handles=handles, frameon=False, fontsize="small", handlelength=LEGEND_LINE)
+    sns.despine(ax=ax)
+
+
+def _draw_mean(
+    summary: DataFrame, places: list[int], *, ax: Axes, line: Line, look: Look, aside: float = 0.0
+) -> Line2D:
+    """Mean and band of one line. A layer without a number is a gap, never bridged.
+
+    `aside` is how far its points are from their places.
+    """
+    style = line.style
+    at = summary.set_index("x")[["mean", "low", "high"]].reindex(places).astype(float)
+    shown = np.array(places) + aside if aside else places
+    if look.bars and at["low"].notna().any():
+        ax.vlines(shown, at["low"], at["high"], color=style.colour, alpha=look.opacity, lw=2, zorder=2, gid="band")
+    elif at["low"].notna().any():
+        ax.fill_between(places, at["low"], at["high"], color=style.colour, alpha=look.opacity, lw=0, gid="band")
+    hollow = style.filling == "white"
+    (drawn,) = ax.plot(
+        shown,
+        at["mean"],
+        color=style.colour,
+        linestyle=style.line,
+        marker=style.marker,
+        markersize=MARKER_SHARE * mark_points(style.marker),
+        markerfacecolor=style.filling or style.colour,
+        markeredgecolor=style.colour if hollow else "white",
+        markeredgewidth=1 if hollow else 0.6,
+        lw=1.2 if look.bars else 1.8,
+        label=line.label,
+        zorder=3,
+        gid="mean",
+    )
+    return drawn
+
+
+def _draw_floor(rows: DataFrame, places: list[int], *, ax: Axes, colour: str) -> None:
+    """The floor, dashed, its mean over seeds."""
+    floors = rows.groupby("x")["floor"].mean().reindex(places).to_numpy(float)
+    if np.isfinite(floors).any():
+        ax.plot(places, floors, color=colour, linestyle="--", lw=1, alpha=0.8, zorder=1, gid="floor")
+
+
+def _draw_seeds(rows: DataFrame, places: list[int], *, ax: Axes, colour: str) -> None:
+    """Each seed, thin, where there are several."""
+    seeds = [seed_rows for _, seed_rows in rows.groupby("seed")]
+    for seed_rows in seeds if len(seeds) > 1 else ():
+        values = seed_rows.set_index("x")["value"].reindex(places).to_numpy(float)
+        ax.plot(places, values, color=colour, lw=0.7, alpha=0.45, zorder=2, gid="seed")
+
+
+def _finite(numbers: DataFrame | Series) -> np.ndarray:
+    values = numbers.to_numpy(float)
+    return values[np.isfinite(values)]
+
+
+def fit_values(ax: Axes, values: np.ndarray, bands: np.ndarray, floors: np.ndarray) -> bool:
+    """Fit the y axis to the curves; returns whether their floors fit too and leave them readable."""
+    if not values.size:
+        return True
+    low, high = values.min(), values.max()
+    height = (high - low) or abs(high) or 1.0
+    if bands.size:
+        # Two seeds have an interval of thirteen standard errors: it may leave the axis, curves may not.
+        low = min(low, max(bands.min(), low - height / 2))
+        high = max(high, min(bands.max(), high + height / 2))
+    least, most = min([low, *floors]), max([high, *floors])
+    floors_fit = bool(high - low >= LEAST_HEIGHT * (most - least))
+    if floors_fit:
+        low, high = least, most
+    margin = 0.06 * ((high - low) or height)
+    ax.set_ylim(low - margin, high + margin)
+    return floors_fit
+
+
+def _write_floor(ax: Axes, floors: np.ndarray, *, name: str) -> None:
+    """Say where the floors are when the axis ends before them."""
+    write_above(ax, where_beyond(ax, floors, name=name))
+
+
+def write_above(ax: Axes, text: str) -> None:
+    """Write a note above the axes, small, at the right: as the label of an axis, of which titles keep clear."""
+    above = ax.secondary_xaxis("top")
+    above.set_xticks([])
+    above.spines["top"].set_visible(False)
+    above.set_xlabel(text, loc="right", size="small", color="0.35")
+
+
+def written_above(ax: Axes) -> list[str]:
+    """The lines of the notes above the axes."""
+    notes = [above.get_xlabel() for above in ax.child_axes]
+    return [line for note in notes for line in note.splitlines()]
+
+
+def where_beyond(ax: Axes, floors: np.ndarray, *, name: str) -> str:
+    """Where numbers are that lie beyond the axis: ``chance floor: 4.81 ↑``."""
+    least, most = (number(value, _digits(value)) for value in (floors.min(), floors.max()))
+    where = least if least == most else f"{least} to {most}"
+    bottom, top = ax.get_ylim()
+    arrow = "↑" * bool(floors.max() > top) + "↓" * bool(floors.min() < bottom)
+    return f"{name}: {where} {arrow}"
+
+
+def _digits(value: float) -> int:
+    return FEWEST_DIGITS if value == 0 else max(FEWEST_DIGITS, -int(np.floor(np.log10(abs(value)))))

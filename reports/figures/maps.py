@@ -1,0 +1,168 @@
+"""Figures over training: layers by steps, the colour is the value, one map an arm."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from pandas import DataFrame
+
+from ablations.errors import ResultsError
+from reports.figures.by_arm import TICK_LETTERS, arm_label, thinned
+from reports.figures.curves import FEWEST_STEPS, Curve, curve, learned, order, rows_of
+from reports.figures.pairs import pairs_over_training
+from reports.words import axis_label, count, leads_on
+
+SHADES = 20
+"""Colours of a map, so few that a reader finds them again beside it."""
+
+
+def map_table(table: DataFrame, *, measure: str, metric: str, arms: Sequence[str]) -> tuple[DataFrame, list[str]]:
+    """What maps of a metric are made of, and the names that may have one: arms, or pairs of them for distances
+    between runs.
+
+    Raises:
+        ResultsError: the table lacks a column.
+    """
+    if rows_of(table, measure=measure, metric=metric)["other_run_id"].isna().all():
+        return table, list(arms)
+    pairs = pairs_over_training(table, metric=metric, arms=arms)
+    return pairs, order(pairs, None)
+
+
+def choose_steps(table: DataFrame, *, measure: str, metric: str, arm: str, group: str | None = None) -> DataFrame:
+    """The arm's rows of all tokens (or a group) at every step that each of its seeds was measured at.
+
+    A mean over other seeds at every step would jump from step to step. Without rows, none.
+
+    Raises:
+        ResultsError: the table lacks a column.
+    """
+    rows = rows_of(table, measure=measure, metric=metric)
+    wanted = rows["group"].isna() if group is None else (rows["group"] == group).fillna(False)
+    rows = rows[wanted & rows["other_run_id"].isna() & rows["step"].notna() & (rows["arm"] == arm)]
+    seeds = rows.groupby("step")["seed"].nunique()
+    return rows[rows["step"].isin(seeds.index[seeds == rows["seed"].nunique()])].sort_values(
+        ["step", "x"], kind="stable"
+    )
+
+
+def grid(rows: DataFrame) -> DataFrame:
+    """The mean over seeds, a row a layer from 0 up, a column a step.
+
+    Raises:
+        ResultsError: a seed has two values for one layer and step.
+    """
+    if rows.duplicated(["seed", "step", "x"]).any():
+        raise ResultsError("a map needs one value for a seed, layer and step; choose the rows of one experiment.")
+    return rows.groupby(["x", "step"])["value"].mean().unstack("step").sort_index().sort_index(axis=1)
+
+
+class StepMap(NamedTuple):
+    """The map of one arm, or of one pair of arms."""
+
+    measure: str
+    metric: str
+    group: str | None
+    rows: DataFrame
+    """Those of `choose_steps`."""
+    means: DataFrame
+    """Its cells: the `grid` of these rows."""
+    ends: tuple[float, float]
+    """The values of the first and the last colour, the same for all arms of a metric."""
+    curve: Curve
+
+
+def step_maps(
+    table: DataFrame, *, measure: str, metric: str, arms: Sequence[str] | None = None, group: str | None = None
+) -> dict[str, StepMap]:
+    """The map of each arm with enough steps for one, in their order.
+
+    Raises:
+        ResultsError: the table lacks a column, or a seed has several values for one cell.
+    """
+    every = {
+        arm: choose_steps(table, measure=measure, metric=metric, arm=arm, group=group)
+        for arm in order(table, arms)
+    }
+    chosen = {arm: rows for arm, rows in every.items() if rows["step"].nunique() >= FEWEST_STEPS}
+    grids = {arm: grid(rows) for arm, rows in chosen.items()}
+    values = np.concatenate([np.empty(0), *(cells.to_numpy(float).ravel() for cells in grids.values())])
+    values = values[np.isfinite(values)]
+    ends = (float(values.min()), float(values.max())) if values.size else (0.0, 1.0)
+    gains = learned(table) if chosen else {}
+    return {
+        arm: StepMap(
+            *(measure, metric, group, rows, grids[arm], ends),
+            curve=curve(rows, gains, band="seeds" if rows["seed"].nunique() > 1 else ""),
+        )
+        for arm, rows in chosen.items()
+    }
+
+
+def over_training(
+    table: DataFrame,
+    *,
+    ax: Axes,
+    arm: str,
+    measure: str = "layer_change",
+    metric: str = "pwcca",
+    arms: Sequence[str] | None = None,
+    group: str | None = None,
+) -> Axes:
+    """One arm's mean over seeds, layers upwards, steps to the right and evenly spaced.
+
+    The colours mean the same in the maps of all of `arms`, unless given those of the table.
+
+    Raises:
+        ResultsError: the arm has fewer than three steps, the table lacks a column, or a seed has several values.
+    """
+    maps = step_maps(table, measure=measure, metric=metric, arms=arms, group=group)
+    if arm not in maps:
+        raise ResultsError(
+            f"a map needs {measure} {metric} at {FEWEST_STEPS} steps or more in each seed, and {arm} has fewer; "
+            "measure all checkpoints (`checkpoints: all`)."
+        )
+    return draw_map(maps[arm], ax=ax)
+
+
+def draw_map(drawn: StepMap, *, ax: Axes) -> Axes:
+    """Draw one of `step_maps`."""
+    measure, metric, own, ends = drawn.measure, drawn.metric, drawn.means, drawn.ends
+    mesh = ax.pcolormesh(
+        np.arange(own.shape[1] + 1) - 0.5,
+        np.arange(own.shape[0] + 1) - 0.5,
+        np.ma.masked_invalid(own.to_numpy(float)),
+        cmap=colormaps["cividis"].resampled(SHADES),
+        vmin=ends[0],
+        vmax=ends[1] if ends[1] > ends[0] else ends[0] + 1,
+        # The lines between cells have the cells' colours: without them the page shines through.
+        edgecolors="face",
+        linewidth=0.4,
+        clip_on=False,
+        gid="map",
+    )
+    ax.set_facecolor("0.85")  # of cells without a number
+    _label(ax, own, leads=leads_on(measure, metric))
+    bar = ax.figure.colorbar(mesh, ax=ax, label=axis_label(measure, metric, drawn.group))
+    bar.outline.set_visible(False)
+    assert bar.solids is not None
+    bar.solids.set(edgecolor="face", linewidth=0.4)
+    ax.set_title(arm_label(drawn.curve), loc="left", fontsize="medium")
+    return ax
+
+
+def _label(ax: Axes, own: DataFrame, *, leads: bool) -> None:
+    """Ticks and labels of both axes; the last step has one, whatever is left out."""
+    steps, layers = [int(step) for step in own.columns], [int(layer) for layer in own.index]
+    most = TICK_LETTERS // (len(count(steps[-1])) + 1)
+    places = thinned(list(range(len(steps)))[::-1], most=most)[::-1]
+    ax.set_xticks(places, [count(steps[place]) for place in places])
+    rows = thinned(list(range(len(layers))), most=13)
+    ax.set_yticks(rows, [f"{layers[row]}→{layers[row] + 1}" if leads else str(layers[row]) for row in rows])
+    ax.set_xlabel("step")
+    ax.set_ylabel("layer → next layer" if leads else "layer (0 = embeddings)")
+    for side in ax.spines.values():
+        side.set_visible(False)
+    ax.tick_params(length=0)

@@ -1,0 +1,178 @@
+"""The figure of how far runs lie apart at equal depth: pairs of arms, and the seeds of each arm."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pandas as pd
+from matplotlib.axes import Axes
+from pandas import DataFrame
+
+from ablations.wording import several
+from reports.figures.by_arm import label_layers, shown_name
+from reports.figures.curves import order, require, rows_of
+from reports.figures.lines import Line, Look, draw_lines
+from reports.figures.style import Style, arm_styles, pair_style, seeds_style
+from reports.statistics.summaries import bands, last_step
+from reports.words import axis_label, named
+
+MOST_ARMS = 4
+"""Arms of which all pairs are drawn; with more, only those with the first arm."""
+
+MOST_BESIDE_FIRST = 6
+"""Arms, the first included, that are drawn then."""
+
+
+class Pair(NamedTuple):
+    """Two arms, or twice the same for its seeds."""
+
+    first: str
+    second: str
+
+    @property
+    def name(self) -> str:
+        """``mlm – clm``, or ``mlm, between its seeds``."""
+        if self.first == self.second:
+            return f"{self.first}, between its seeds"
+        return f"{self.first} \N{EN DASH} {self.second}"
+
+
+def choose_pairs(table: DataFrame, *, metric: str, arms: Sequence[str] | None = None) -> DataFrame:
+    """The rows of every pair of runs at the last step it was compared at, with further columns.
+
+    `x` is the layer; `line` names the two arms, in the order of `arms`; `overlapping` tells the seeds of one arm,
+    whose pairs share runs.
+
+    Raises:
+        ResultsError: the table lacks a column, or has no such rows.
+    """
+    return last_step(_named(table, metric=metric, arms=arms))
+
+
+def pairs_over_training(table: DataFrame, *, metric: str, arms: Sequence[str] | None = None) -> DataFrame:
+    """A table in which each drawn pair is an arm, with its distance at every step it was compared at: what a map
+    of layers by steps takes. `seed` holds the unit of `one_a_unit`.
+
+    Raises:
+        ResultsError: the table lacks a column, or has no such rows.
+    """
+    rows = _named(table, metric=metric, arms=arms)
+    pairs = [pair.name for pair in drawn_pairs(rows, arms)]
+    steps = [
+        one_a_unit(of_step).assign(step=step) for step, of_step in rows[rows["line"].isin(pairs)].groupby("step")
+    ]
+    found = pd.concat(steps).rename(columns={"line": "arm", "x": "layer"})
+    for column in ("experiment", "measure", "metric", "unit"):
+        found[column] = rows[column].iloc[0]
+    return found.set_index("arm").loc[pairs].reset_index().reindex(columns=table.columns)
+
+
+def _named(table: DataFrame, *, metric: str, arms: Sequence[str] | None) -> DataFrame:
+    """The rows of every pair of runs at every step; see `choose_pairs`."""
+    rows = rows_of(table, measure="run_distance", metric=metric)
+    rows = require(
+        rows[rows["other_run_id"].notna() & rows["group"].notna()], table, f"run_distance {metric}", by="layer"
+    )
+    place = {arm: i for i, arm in enumerate(_arms(rows, arms))}
+    pairs = [Pair(*sorted(two, key=place.__getitem__)) for two in zip(rows["arm"], rows["group"], strict=True)]
+    return rows.assign(
+        line=[pair.name for pair in pairs], overlapping=[pair.first == pair.second for pair in pairs]
+    )
+
+
+def one_a_unit(rows: DataFrame) -> DataFrame:
+    """Rows of `choose_pairs` with one value for each line, layer and unit, which is in `seed`.
+
+    The unit is the seed where two arms are compared at equal seed, and the pair of runs where two seeds of an arm
+    are. What was compared in both directions is averaged.
+    """
+    ids = pd.Series(
+        ["+".join(sorted(two)) for two in zip(rows["run_id"], rows["other_run_id"], strict=True)], index=rows.index
+    )
+    unit = rows["seed"].astype("string").where(~rows["overlapping"], ids)
+    grouped = rows.assign(seed=unit).groupby(["line", "x", "seed"], sort=False)
+    means = grouped[["value", "floor", "standard_error"]].mean()
+    return means.join(grouped.agg({"n": "min", "d": "max", "overlapping": "any"})).reset_index()
+
+
+def drawn_pairs(rows: DataFrame, arms: Sequence[str] | None = None) -> list[Pair]:
+    """The pairs that a panel has lines for: first those of two arms, then the seeds of each.
+
+    All of them up to four arms; of more arms those with the first, and no more than six arms.
+    """
+    present = _arms(rows, arms)
+    if len(present) > MOST_ARMS:
+        present = present[:MOST_BESIDE_FIRST]
+        two = [Pair(present[0], other) for other in present[1:]]
+    else:
+        two = [Pair(first, second) for i, first in enumerate(present) for second in present[i + 1 :]]
+    known = set(rows["line"])
+    return [pair for pair in [*two, *(Pair(arm, arm) for arm in present)] if pair.name in known]
+
+
+def run_distance(table: DataFrame, *, ax: Axes, metric: str = "pwcca", arms: Sequence[str] | None = None) -> Axes:
+    """How differently runs see the same tokens in each layer: 1 - similarity, 0 = the same but for a map.
+
+    A line for each pair of arms, mean and interval over seeds, a bar; dotted and hollow, the seeds of one arm, a
+    mean over pairs of them. Points of a layer stand side by side. With many arms only the pairs of `drawn_pairs`.
+
+    Raises:
+        ResultsError: the table has no such rows, or lacks a column.
+    """
+    return draw_pairs(pair_lines(table, metric=metric, arms=arms), ax=ax)
+
+
+class PairLines(NamedTuple):
+    """What a figure with a line a pair of arms draws: one metric, selected once."""
+
+    metric: str
+    pairs: list[Pair]
+    """Those that have a line."""
+    rows: DataFrame
+    """Of all pairs, those of `choose_pairs`."""
+    units: DataFrame
+    """Of the drawn pairs, one value a unit: `one_a_unit`."""
+    summary: DataFrame
+    """The `bands` of the units."""
+    styles: dict[str, Style]
+    """By arm."""
+
+
+def pair_lines(table: DataFrame, *, metric: str, arms: Sequence[str] | None = None) -> PairLines:
+    """Select what `run_distance` draws, with the same arguments.
+
+    Raises:
+        ResultsError: the table has no such rows, or lacks a column.
+    """
+    rows = choose_pairs(table, metric=metric, arms=arms)
+    pairs = drawn_pairs(rows, arms)
+    units = one_a_unit(rows[rows["line"].isin([pair.name for pair in pairs])])
+    styles = arm_styles([*dict.fromkeys([*(arms or ()), *(arm for pair in pairs for arm in pair)])])
+    return PairLines(metric, pairs, rows, units, bands(units, line="line"), styles)
+
+
+def draw_pairs(drawn: PairLines, *, ax: Axes) -> Axes:
+    """Draw what `pair_lines` selected."""
+    lines = []
+    for pair in drawn.pairs:
+        first, second = (drawn.styles[arm] for arm in pair)
+        style = seeds_style(first) if pair.first == pair.second else pair_style(first, second)
+        lines.append(Line(pair.name, shown_name(f"{pair.name} ({_counted(drawn.units, pair)})"), style))
+    floor = named("run_distance", drawn.metric).floor
+    look = Look(floor, opacity=0.55, seeds=False, own_floors=False, bars=True)
+    draw_lines(drawn.units, drawn.summary, lines, ax=ax, look=look)
+    label_layers(ax, drawn.units["x"].tolist(), leads=False)
+    ax.set_ylabel(axis_label("run_distance", drawn.metric))
+    return ax
+
+
+def _arms(rows: DataFrame, arms: Sequence[str] | None) -> list[str]:
+    """The arms on either side, first those of `arms` in that order."""
+    sides = pd.concat([rows["arm"], rows["group"]])
+    return order(DataFrame({"arm": sides}), arms)
+
+
+def _counted(rows: DataFrame, pair: Pair) -> str:
+    own = rows[(rows["line"] == pair.name) & rows["value"].notna()]
+    units = int(own["seed"].nunique())
+    counted = several(units, "pair") if pair.first == pair.second else f"n = {units}"
+    return counted.replace(" ", "\N{NO-BREAK SPACE}")

@@ -1,0 +1,140 @@
+"""Figures of where single tokens lie in some layers of one run: a frame a layer, a point an occurrence."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from pandas import DataFrame, Series
+
+from ablations.errors import ResultsError
+from reports.figures.by_arm import shown_name
+from reports.figures.curves import require, with_columns
+from reports.figures.style import COLOURS, LIGHTEST, LINES, MARKERS, Style
+from reports.statistics.summaries import last_step
+
+FACTS = ("word", "position", "relation", "sense", "number")
+"""What the group of an occurrence says of it, in this order, between bars; `-` where it is not known."""
+
+FRAMES = 4
+"""Layers of a picture: the first, the last, and between them as evenly as may be."""
+
+MOST_KINDS = 6
+"""Kinds of points told apart; rarer ones are `other`."""
+
+OTHER = "other"
+
+RANGES = 5
+"""Of positions."""
+
+
+def choose_picture(table: DataFrame, *, arm: str) -> DataFrame:
+    """The rows of the arm's first seed at its last step, in the layers that are shown.
+
+    Raises:
+        ResultsError: the table lacks a column, or has no such rows.
+    """
+    rows = with_columns(table)
+    rows = rows[(rows["measure"] == "pictures") & rows["metric"].isin(["x", "y"]) & (rows["arm"] == arm)]
+    rows = rows[rows["group"].notna() & rows["layer"].notna()]
+    rows = last_step(require(rows, table, f"pictures of {arm}", by="layer"))
+    rows = rows[rows["seed"] == rows["seed"].min()]
+    layers = sorted(rows["layer"].unique().tolist())
+    shown = {layers[round(i * (len(layers) - 1) / (FRAMES - 1))] for i in range(FRAMES)}
+    return rows[rows["layer"].isin(shown)]
+
+
+def points(rows: DataFrame) -> DataFrame:
+    """Of the rows of one picture a row an occurrence and layer: `layer, x, y` and the facts, absent where unknown.
+
+    Raises:
+        ResultsError: an occurrence has two places in one layer.
+    """
+    if rows.duplicated(["layer", "group", "metric"]).any():
+        raise ResultsError(
+            "a picture needs one place for each token and layer; choose the rows of one experiment."
+        )
+    placed = rows.pivot(index=["layer", "group"], columns="metric", values="value").reset_index()
+    facts = placed["group"].str.rsplit("|", n=len(FACTS) - 1, expand=True).reindex(columns=range(len(FACTS)))
+    return placed[["layer", "x", "y"]].join(facts.set_axis(FACTS, axis=1).replace("-", pd.NA))
+
+
+def known_facts(found: DataFrame) -> list[str]:
+    """The facts by which the points of a picture differ."""
+    return [fact for fact in FACTS[:-1] if found[fact].nunique() > 1]
+
+
+def picture(table: DataFrame, *, axes: Sequence[Axes], arm: str, by: str = "word") -> Sequence[Axes]:
+    """The tokens of the arm's first seed, in as many layers as there are axes, told apart by one of the facts.
+
+    Raises:
+        ResultsError: the arm has no such rows, or the table lacks a column.
+    """
+    return draw_picture(Cloud(arm, by, points(choose_picture(table, arm=arm))), axes=axes)
+
+
+class Cloud(NamedTuple):
+    """What a picture draws."""
+
+    arm: str
+    by: str
+    """The fact that tells its points apart."""
+    points: DataFrame
+    """Those of `points`."""
+
+
+def draw_picture(drawn: Cloud, *, axes: Sequence[Axes]) -> Sequence[Axes]:
+    """Draw a picture, a layer in each of the axes."""
+    found, by = drawn.points, drawn.by
+    kind = kinds(found[by], ordered=by == "position")
+    styles = kind_styles(kind.cat.categories.tolist(), ordered=by == "position")
+    for ax, layer in zip(axes, sorted(found["layer"].unique().tolist()), strict=False):
+        for name, style in styles.items():
+            here = found[(found["layer"] == layer) & (kind == name)]
+            ax.plot(
+                here["x"].to_numpy(float),
+                here["y"].to_numpy(float),
+                linestyle="",
+                marker=style.marker,
+                markersize=3.5,
+                markeredgewidth=0,
+                color=style.colour,
+                label=shown_name(name),
+                gid="points",
+            )
+        ax.set_title(f"layer {layer}", fontsize="small")
+        ax.set(xticks=[], yticks=[], aspect="equal", xlim=(-1.08, 1.08), ylim=(-1.08, 1.08))
+        ax.spines[:].set_color("0.85")
+    axes[0].legend(frameon=False, fontsize="small")
+    return axes
+
+
+def kinds(facts: Series, *, ordered: bool) -> Series:
+    """Of each point the name of its kind, a category: the most frequent facts, the others together, unknown ones
+    absent; of numbers ranges that hold about as many each."""
+    if ordered:
+        whole = pd.to_numeric(facts)
+        known = sorted(whole.dropna().astype(int))
+        edges = sorted({known[max(0, len(known) * (i + 1) // RANGES - 1)] for i in range(RANGES)})
+        starts = [int(whole.min()), *(edge + 1 for edge in edges[:-1])]
+        names = [f"{a}" if a == b else f"{a}\N{EN DASH}{b}" for a, b in zip(starts, edges, strict=True)]
+        place = np.searchsorted(edges, whole.fillna(edges[-1]).to_numpy(float))
+        named = pd.Series([names[i] for i in place], index=facts.index).where(whole.notna())
+        return named.astype(pd.CategoricalDtype(names, ordered=True))
+    often = facts.value_counts().index[:MOST_KINDS].tolist()
+    names = [*often, OTHER] if facts.nunique() > len(often) else often
+    return facts.where(facts.isin(often) | facts.isna(), OTHER).astype(pd.CategoricalDtype(names))
+
+
+def kind_styles(names: Sequence[str], *, ordered: bool) -> dict[str, Style]:
+    """Colours and markers: a sequential palette for what has an order, grey for the rest of the others."""
+    shades = colormaps["viridis"]
+    styles = {}
+    for i, name in enumerate(names):
+        sequential = to_hex(shades(LIGHTEST * i / max(1, len(names) - 1)))
+        colour = sequential if ordered else "#999999" if name == OTHER else COLOURS[i % len(COLOURS)]
+        styles[name] = Style(colour, MARKERS[i % len(MARKERS)], LINES[0])
+    return styles

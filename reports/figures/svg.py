@@ -1,0 +1,86 @@
+"""A figure as SVG for a file of its own, and as an image inside a page."""
+
+import base64
+import io
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from reports.figures.style import arm_styles, mark_points
+
+FONTS = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
+
+SWATCH_INCHES = 0.5, 10 / 72
+"""Width and height of the line that stands beside the name of an arm."""
+
+
+def render(figure: Figure, *, name: str, title: str = "") -> str:
+    """Return the figure as an SVG document: without a background, without a date, all its text as text.
+
+    The same figure gives the same bytes.
+
+    Args:
+        figure: drawn, not yet saved.
+        name: makes the identifiers inside the document reproducible.
+        title: what the figure is, in a few words.
+    """
+    about: dict[str, Any] = dict.fromkeys(("Creator", "Date", "Format", "Type")) | (
+        {"Title": title} if title else {}
+    )
+    sink = io.StringIO()
+    for ground in (figure.patch, *(ax.patch for ax in figure.axes)):
+        if to_hex(ground.get_facecolor()) == "#ffffff":
+            ground.set_visible(False)
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}), lacking_glyphs():
+        figure.savefig(sink, format="svg", metadata=about)
+    # A page holds dozens of figures: the fonts are said once in each, and nothing is indented.
+    drawn = re.sub(r"font-family: [^;\"]*; ", "", re.sub(r"\n\s*", "\n", sink.getvalue()))
+    return drawn.replace("<svg ", f'<svg font-family="{FONTS}" ', 1)
+
+
+@contextmanager
+def lacking_glyphs() -> Iterator[None]:
+    """Let text be laid out whose letters our fonts lack: it stays text, and the reader's fonts draw it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"Glyph \d+ ", category=UserWarning)
+        yield
+
+
+def data_url(drawn: str) -> str:
+    """Return the address of an image that is in the page itself."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(drawn.encode()).decode()}"
+
+
+def swatch_classes(arms: Sequence[str]) -> dict[str, str]:
+    """Return the class of each arm that `swatch_style` gives the look of its line."""
+    return {arm: f"line-{number}" for number, arm in enumerate(dict.fromkeys(arms), start=1)}
+
+
+def swatch_style(arms: Sequence[str]) -> str:
+    """Return CSS with a rule for each arm: its line and marker, as its figures draw them, in the background."""
+    styles = arm_styles(arms)
+    rules = []
+    for arm, name in swatch_classes(arms).items():
+        style, figure = styles[arm], Figure(figsize=SWATCH_INCHES)
+        figure.add_artist(
+            Line2D(
+                *([0.03, 0.5, 0.97], [0.5] * 3),
+                color=style.colour,
+                linestyle=style.line,
+                marker=style.marker,
+                markersize=mark_points(style.marker),
+                markeredgecolor="white",
+                markeredgewidth=0.6,
+                markevery=[1],
+                lw=1.4,
+            )
+        )
+        rules.append(f".{name} {{ background-image: url({data_url(render(figure, name=name))}); }}\n")
+    return "".join(rules)

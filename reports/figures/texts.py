@@ -1,0 +1,460 @@
+"""The figures that compare arms in one panel: what they show and how to read them.
+
+The figures about tasks: what they show and how to read them.
+
+The figures with a panel for each arm: what they show and how to read them.
+"""
+
+from reports.figures.panel import FigureText, Shown
+from reports.words import MINUS
+
+PROBES = FigureText(
+    name="probes",
+    title="What a linear probe reads from each layer",
+    kind="arms",
+    shown=(
+        Shown("probing", "accuracy", each=True, axis="layer"),
+        Shown("probing", "selectivity", part="Selectivity", folded=True, each=True, axis="layer"),
+        Shown("probing", "compression", part="Compression", folded=True, each=True, axis="layer"),
+        Shown("probing", "mix_weight", part="Weights of the learned mix", folded=True, each=True, axis="layer"),
+    ),
+    n="examples",
+    d="",
+    section="tasks",
+    how_to_read=(
+        "Each point is a linear classifier trained on the frozen states of one layer and scored on examples it "
+        "has not seen. The chance floor is the accuracy of always giving the most frequent answer. Selectivity "
+        "is what is left of the accuracy after that of the same classifier on a control task, whose answers "
+        "are drawn at random for each word type (Hewitt and Liang 2019): what the probe memorises is taken "
+        "off. Compression is how many times shorter the answers become when the states are known (Voita and "
+        "Titov 2020): at 1 they say nothing.",
+        "What a probe can read is there; that the model uses it is not shown. The untrained encoder is the "
+        "floor that counts: random weights keep what the words themselves tell. The table above takes the "
+        "learned mix of all layers, so that no layer is chosen on the examples it is scored on.",
+    ),
+)
+
+STRUCTURE = FigureText(
+    name="structure",
+    title="Syntactic trees in each layer",
+    kind="arms",
+    shown=(Shown("structural_probe", "uuas", each=True, axis="layer"),),
+    n="examples",
+    d="",
+    section="tasks",
+    how_to_read=(
+        "Each point is the share of edges of the treebank's trees that a structural probe finds (Hewitt and "
+        "Manning 2019): a linear map is trained so that squared distances of states are distances of words in "
+        "the tree, and a minimum spanning tree is read off. Directions and punctuation do not count.",
+        "Joining each word to the next finds many edges; only what lies above that chain, the floor, and above "
+        "the untrained encoder is learned syntax.",
+    ),
+)
+
+AS_THEY_ARE = "As they are, the mean not removed"
+
+RETRIEVAL = FigureText(
+    name="retrieval",
+    title="Similarity of texts in each layer",
+    kind="arms",
+    shown=(
+        Shown("retrieval", "spearman_centred", each=True, axis="layer"),
+        Shown("retrieval", "recall_at_1_centred", each=True, axis="layer"),
+        Shown("retrieval", "spearman", part=AS_THEY_ARE, folded=True, each=True, axis="layer"),
+        Shown("retrieval", "recall_at_1", part=AS_THEY_ARE, folded=True, each=True, axis="layer"),
+    ),
+    n="pairs or queries",
+    d="",
+    section="tasks",
+    how_to_read=(
+        "Each point takes two texts to be as close as the cosine of their mean states in one layer, the mean "
+        "of all texts removed, and is how well that follows what people say of them (Spearman correlation), or "
+        "how often the text that belongs to another is the nearest of all (recall at 1).",
+        "Nothing is trained for it. Top layers serve the objective: where a lower one is better, the table above, "
+        "which takes the top layer, understates the encoder. The sentence that follows is asked for where the "
+        "data say what belongs to a document. The right translation among others is not asked for, also where "
+        "they have one: every encoder reads the source language alone, and was never trained to give states to "
+        "another.",
+    ),
+)
+
+EXAMPLES = FigureText(
+    name="examples",
+    title="Scores by number of training examples",
+    kind="arms",
+    shown=(
+        Shown("fine_tuning", "score", "Fine-tuning", part="Fine-tuning", each=True, axis="examples"),
+        Shown("frozen_features", "score", "Frozen features", part="Frozen features", each=True, axis="examples"),
+    ),
+    n="test examples",
+    d="",
+    section="tasks",
+    how_to_read=(
+        "Each point is the score on the whole test part after training on so many examples of the task. The "
+        "axis of examples is logarithmic. The chance floor is the best score of one answer to everything, "
+        "or for spans of one place in every context. At every number the epoch is chosen on the whole validation "
+        "part, which favours few examples: who has no more of them could not choose so well.",
+        "What pre-training is worth shows at few examples: the distance between an arm and the untrained encoder, "
+        "and how many more examples the latter needs for the same score.",
+    ),
+)
+
+SCORES_OVER_TRAINING = FigureText(
+    name="scores_over_training",
+    title="Scores over training",
+    kind="arms",
+    shown=(
+        Shown("minimal_pairs", "accuracy", "Minimal pairs", part="Minimal pairs", each=True, axis="step"),
+        Shown("fine_tuning", "score", "Fine-tuning", part="Fine-tuning", each=True, axis="step"),
+        Shown("frozen_features", "score", "Frozen features", part="Frozen features", each=True, axis="step"),
+        Shown("probing", "accuracy", "Probes", part="Probes of all layers", folded=True, each=True, axis="step"),
+    ),
+    n="examples",
+    d="",
+    section="tasks",
+    how_to_read=(
+        "Each point is the score of the checkpoint of that step, 0 being the initial weights; the axis of "
+        "steps is logarithmic. Only steps are shown at which every seed of an arm was measured. Where one "
+        "curve crosses another, one objective overtakes the other.",
+        "Arms compare at equal steps, that is, at equally many tokens seen. They do not predict equally many: "
+        "masked LM is asked for a small part of its tokens, causal LM for each of them.",
+    ),
+)
+
+INDEPENDENCE = FigureText(
+    name="independence",
+    title="Masked tokens and their independence of each other",
+    kind="arms",
+    shown=(
+        Shown("conditional_independence", "joint_minus_chain", axis="ratio"),
+        Shown("conditional_independence", "joint", part="Its two terms", folded=True, axis="ratio"),
+        Shown("conditional_independence", "chain", part="Its two terms", folded=True, axis="ratio"),
+    ),
+    n="pairs",
+    d="",
+    section="tasks",
+    how_to_read=(
+        "Masked LM predicts all hidden tokens at once, as if they told nothing about each other. Each point "
+        "is the mean log probability of two hidden neighbours when both are predicted at once, less that by "
+        "the chain rule: one of them, and then the other with the first one shown, averaged over both orders. "
+        "At 0 nothing is lost by predicting them at once. Below 0 the neighbours tell about each other what "
+        "is left out; above 0 being shown a true neighbour makes the model's prediction worse.",
+        "The pairs are the same at every ratio. What else is shown may tell what the neighbour tells, or be what "
+        "makes it telling: the curve need not fall with the ratio.",
+    ),
+)
+
+
+OTHER_TOKENS = ("next token", "previous token", "output label", "shown token")
+
+CHANGE, CHANGE_CKA = Shown("layer_change", "pwcca"), Shown("layer_change", "debiased_cka")
+
+LEARNING = FigureText(
+    name="learning",
+    title="Learning curves",
+    kind="arms",
+    shown=(Shown("learning", "gain"),),
+    n="predictions",
+    d="",
+    how_to_read=(
+        "Each point is what a model has learned by that step beyond the best guess without context: the "
+        "loss of a guess that knows how frequent each word is and what is shown in its place, minus the "
+        "model's, in nats per prediction, on the validation text, always read as written and under one "
+        "frozen corruption. At 0 a model makes no use of context.",
+        "Arms that predict other things (masked, next or translated words) are not comparable in height: "
+        "some words are easier to tell than others. Where one curve overtakes another of the same "
+        "objective is a finding; across objectives it is a hint.",
+    ),
+)
+
+LAYER_CHANGE = FigureText(
+    name="layer_change",
+    title="Change between consecutive layers",
+    kind="arms",
+    shown=(CHANGE, CHANGE_CKA),
+    n="tokens",
+    d="dimensions",
+    how_to_read=(
+        f"Each point compares the states of the same tokens in a layer and in the next: 1 {MINUS} "
+        "similarity, without unit. At 0 one layer holds the other's states up to an invertible linear map, or up "
+        "to a linear map that drops directions (PWCCA), or up to a rotation and one scale (CKA). The chance "
+        "floor is the same number after the rows of one layer are shuffled: what two unrelated layers of this "
+        "size would show. A curve that reaches it has no more in common with its next layer than chance.",
+        "PWCCA counts only as many directions as the layer of lower rank has: one that the next layer drops "
+        "altogether costs nothing there, but does in CKA. A LayerNorm after the last block drops one in this "
+        "way, the mean over the units. Conclude from what both show. Levels are not comparable to published "
+        "PWCCA curves: public implementations weight the directions differently, and similarity is inflated "
+        "where there are few tokens per dimension (n/d). Shapes, and the order of arms measured on the same "
+        "tokens, are. Sums over layers start at 1→2, as in Voita et al. 2019; 0→1 leaves the embeddings and is "
+        "shown for completeness.",
+    ),
+)
+
+TOKEN_INFORMATION = FigureText(
+    name="token_information",
+    title="Information about the input token",
+    kind="arms",
+    shown=(Shown("token_information", "cross_fitted"), Shown("token_information", "plug_in")),
+    n="tokens",
+    d="clusters",
+    how_to_read=(
+        "Each point is the mutual information, in nats, between a token and the k-means cluster of its "
+        "state. The cross-fitted estimate learns clusters and counts on one half of the tokens and is "
+        "scored on the other: it errs low, and may fall below 0 where nothing is left to know. The plug-"
+        "in estimate counts on the tokens it is scored on and errs high, by more the fewer tokens a "
+        "cluster has (n/d). The chance floor is the same estimate with the token labels shuffled: a "
+        "curve that reaches it no longer tells its tokens apart.",
+        "Levels depend on the number of clusters, of tokens and of token types, so they are not "
+        "comparable to published ones. Shapes, and the order of arms measured on the same tokens, are: "
+        "where a curve falls, the model forgets which token it read; where it rises again, it recovers "
+        "it. The standard error of a single run keeps its clusters as they are. Where tokens overlap, clusters of "
+        "another text would be others, and move the number by more than this error says: on made states of many "
+        "dimensions up to three times as much.",
+    ),
+)
+
+OTHER_INFORMATION = FigureText(
+    name="other_information",
+    title="Information about other tokens",
+    kind="arms",
+    shown=(
+        *(Shown("token_information", "cross_fitted", about.capitalize(), about) for about in OTHER_TOKENS),
+        *(
+            Shown(
+                "token_information", "plug_in", f"{about.capitalize()}, plug-in", about, "Plug-in estimates", True
+            )
+            for about in OTHER_TOKENS
+        ),
+    ),
+    n="tokens",
+    d="clusters",
+    how_to_read=(
+        "Each point is the same estimate for another token than the one that is read: its neighbours in the "
+        "sentence, and the output label, which the objective learns to predict. For causal LM that is the next "
+        "token. For masked LM it is the original of a token that is shown as a random other one, and the shown "
+        "token is that other one; both are measured at those places alone, where input and output differ. The "
+        "chance floor is the estimate with the labels shuffled.",
+        "Labels differ in entropy, and masked and causal LM are asked for different ones: heights compare between "
+        "arms in one panel that read the same labels, not between panels. Shapes do: where the shown token is "
+        "forgotten while the output label comes to be known, a layer turns from what it read to what it predicts.",
+    ),
+)
+
+RUN_DISTANCE = FigureText(
+    name="run_distance",
+    title="Distance between runs in the same layer",
+    kind="pairs",
+    shown=(Shown("run_distance", "pwcca"), Shown("run_distance", "debiased_cka")),
+    n="tokens",
+    d="dimensions",
+    how_to_read=(
+        f"Each point compares what two runs make of the same tokens in the same layer: 1 {MINUS} similarity. "
+        "At 0 the states of one are a linear map (PWCCA; a direction that only one of them has is not counted), "
+        "or a rotation and one scale (CKA), of the other's. Lines with filled markers are two arms with the same "
+        "seed, the colour being that of the second arm and the markers those of the first; dotted lines with "
+        "hollow markers are two seeds of one arm. The chance floor is the same number with the rows of one run "
+        "shuffled: two runs with nothing in common.",
+        "Where the line of two arms lies above the dotted lines of both, they differ by more than the luck of "
+        "training. Beware: arms with the same seed start from the same weights, two seeds do not, so that layers "
+        "which training moves little may lie closer between arms than between seeds.",
+    ),
+)
+
+NEIGHBOURS = FigureText(
+    name="neighbours",
+    title="What neighbouring states have in common",
+    kind="arms",
+    shown=tuple(
+        Shown("neighbours", metric)
+        for metric in (
+            *("same_token", "position_distance", "same_left", "same_right"),
+            *("same_relation", "same_sense", "same_left_part", "same_right_part"),
+        )
+    ),
+    n="tokens",
+    d="dimensions",
+    how_to_read=(
+        "Each point is a mean over a pool of tokens and their nearest states, by cosine. Same token: the share "
+        "of a state's neighbours that come from the same token. All other panels look among states of the same "
+        "token alone: how many tokens apart in their sentences they stand, and the share that agree in the token "
+        "to the left or right, in syntactic relation, in what syntax asks for on either side, in the sense of a "
+        "homonym. Voita et al. 2019 ask for the supertag of combinatory categorial grammar (CCG) and its two "
+        "sides. Treebanks of Universal Dependencies have none: in its place stand the relation of a word to its "
+        "head, and what relations it has on its left and on its right, without punctuation. The built-in "
+        "language has gold relations, other text those of the treebank that was given.",
+        "The chance floor is what neighbours drawn at random have on average. It differs from panel to panel, "
+        "so read how far a curve lies from it: on it, nearness says nothing about what is asked. Positions are "
+        "kept below their floor, the others above theirs. Levels depend on the pool and on how many neighbours "
+        "are read; compare arms and layers, not published numbers.",
+    ),
+)
+
+GEOMETRY = FigureText(
+    name="geometry",
+    title="The shape of the cloud of states",
+    kind="arms",
+    shown=tuple(
+        Shown("geometry", metric)
+        for metric in ("anisotropy", "self_similarity", "effective_rank", "participation_ratio", "update_norm")
+    ),
+    n="tokens",
+    d="dimensions",
+    how_to_read=(
+        "Anisotropy is the mean cosine of two tokens from different sentences: 0 where states point in all "
+        "directions, 1 where they point in one; its floor is that of the states less their mean. "
+        "Self-similarity is the mean cosine of two occurrences of a token, less the anisotropy: the more "
+        "context makes of a token, the lower. Effective rank (from the entropy of the singular values) and "
+        "participation ratio (from the variances) count the directions that states fill, 1 to the width. The "
+        "size of the update is how far a layer moves a state, over the length it had.",
+        "The floors of both counts have every column shuffled, and are no bound but what independent columns "
+        "would have; the floor of the update has the tokens of the upper layer shuffled: below it, tokens keep "
+        "their places. Few large directions decide all of these numbers, and none says what they hold: layers "
+        "with equal counts may use different directions.",
+    ),
+)
+
+
+MAPPED_RANKS = ((1, 10), (101, 250), (1001, 2500))
+"""Of the groups of tokens that are mapped over training: frequent, middling and rare ones."""
+
+MAPPED_TAGS = ("NOUN", "VERB", "DET")
+"""And of parts of speech, as Universal Dependencies call them."""
+
+MAPPED_GROUPS = (
+    *((f"frequency ranks {first}\N{EN DASH}{last}", f"rank {first}-{last}") for first, last in MAPPED_RANKS),
+    *((f"part of speech {tag}", f"tag {tag}") for tag in MAPPED_TAGS),
+)
+"""What each group is called, and in the results."""
+
+CHANGE_BY_RANK = FigureText(
+    name="change_by_rank",
+    title="Change by frequency of the token",
+    kind="groups",
+    shown=(CHANGE, CHANGE_CKA._replace(part=f"1 {MINUS} debiased CKA", folded=True)),
+    family="rank",
+    n="tokens in each group",
+    d="dimensions",
+    how_to_read=(
+        "Each line is the tokens of some frequency ranks, 1 being the most frequent token; each point, as "
+        f"above, 1 {MINUS} similarity of their states in a layer and in the next. The chance floor is the mean "
+        "over the groups. Where lines cross, layers treat frequent and rare tokens differently.",
+        "Similarity is inflated where there are few tokens per dimension, so all groups have equally many: "
+        "groups compare with each other and between arms, not with the change of all tokens above. A group of "
+        "few types varies less than one of many, whatever a layer does: compare its line with that of the "
+        "untrained encoder.",
+    ),
+)
+
+CHANGE_BY_TAG = CHANGE_BY_RANK._replace(
+    name="change_by_tag",
+    title="Change by part of speech",
+    family="tag",
+    how_to_read=(
+        "Each line is the tokens of one part of speech, of each word its first sub-word; each point, as above, "
+        f"1 {MINUS} similarity of their states in a layer and in the next. The chance floor is the mean over the "
+        "groups.",
+        "All groups have equally many tokens: they compare with each other and between arms, not with the "
+        "change of all tokens. Parts of speech differ in frequency; see whether ranks alone explain what you "
+        "find.",
+    ),
+)
+
+INFLUENCE_BY_RANK = FigureText(
+    name="influence_by_rank",
+    title="Influence on other tokens by frequency",
+    kind="groups",
+    shown=(Shown("influence", "pwcca"),),
+    family="rank",
+    n="other tokens for each group",
+    d="dimensions",
+    how_to_read=(
+        "In each of some sentences one token of a group is hidden from the attention of the others, in one "
+        f"layer alone. Each point is 1 {MINUS} PWCCA between the states of those others with and without it: 0 "
+        "where none of them attends to it. The chance floor, dashed in the colour of its group, is the "
+        "influence of a random token of the same sentences: a group above its own matters more than the tokens "
+        "around it.",
+        "The numbers are small, since one token is a small part of what the others attend to; their order "
+        "counts. All groups have equally many others. Only attention within the layer is cut: what a token has "
+        "passed on in lower layers stays, so influence is not how much a model needs a token. Voita et al. 2019 "
+        "check where the influence of rare tokens comes from by training again with a tenth of the input tokens "
+        "replaced at random (`token_dropout: 0.1`), after which rare tokens should stand out no more. Only an "
+        "arm with that setting shows it; the article's experiments have none, objectives-all has clm-dropout and "
+        "mt-dropout. Without such an arm a peak at rare tokens is described, not explained.",
+    ),
+)
+
+INFLUENCE_BY_TAG = INFLUENCE_BY_RANK._replace(
+    name="influence_by_tag", title="Influence on other tokens by part of speech", family="tag"
+)
+
+OVER_TRAINING = FigureText(
+    name="over_training",
+    title="Over training",
+    kind="maps",
+    shown=(
+        CHANGE._replace(title=f"Change, 1 {MINUS} PWCCA similarity"),
+        Shown("token_information", "cross_fitted", "Information about the input token"),
+        CHANGE_CKA._replace(title=f"Change, 1 {MINUS} debiased CKA", folded=True),
+        *(
+            Shown("token_information", "cross_fitted", f"Information about the {about}", about, folded=True)
+            for about in OTHER_TOKENS
+        ),
+        *(
+            Shown("neighbours", metric, f"Neighbours {said}", folded=True)
+            for metric, said in (
+                ("same_token", "with the same token"),
+                ("position_distance", "and their distance of positions"),
+                ("same_left", "with the same token to the left"),
+                ("same_right", "with the same token to the right"),
+                ("same_relation", "with the same syntactic relation"),
+                ("same_sense", "with the same sense"),
+                ("same_left_part", "with the same syntax to the left"),
+                ("same_right_part", "with the same syntax to the right"),
+            )
+        ),
+        *(
+            Shown("geometry", metric, folded=True)
+            for metric in ("anisotropy", "self_similarity", "effective_rank", "participation_ratio", "update_norm")
+        ),
+        Shown("run_distance", "pwcca", "Distance between runs", folded=True),
+        *(
+            shown._replace(title=f"{shown.title} of {group}", about=about)
+            for shown in (
+                CHANGE._replace(title="Change", folded=True),
+                Shown("influence", "pwcca", "Influence", folded=True),
+            )
+            for group, about in MAPPED_GROUPS
+        ),
+    ),
+    n="tokens",
+    d="dimensions or clusters",
+    how_to_read=(
+        "Each cell is a layer at a step; 0 is the initial weights. A column is the curve of the figure above "
+        "at that step, a row is one layer becoming what it is. Of a metric all arms have the same colours.",
+        "Steps stand side by side evenly, however far apart they are, so that a slope is no speed. Colours "
+        "show no uncertainty: compare the last column with the interval of its curve before reading a small "
+        "difference.",
+    ),
+)
+
+PICTURES = FigureText(
+    name="pictures",
+    title="Pictures of single tokens",
+    kind="pictures",
+    shown=(
+        Shown("pictures", "word"),
+        Shown("pictures", "position", folded=True),
+        Shown("pictures", "relation", folded=True),
+        Shown("pictures", "sense", folded=True),
+    ),
+    n="tokens",
+    d="dimensions",
+    how_to_read=(
+        "Each point is an occurrence of a word in a sentence, each frame a layer: t-SNE has put the states "
+        "into two dimensions so that the nearest stay near. Colours and markers tell what was not used to "
+        "place the points.",
+        "For the eye alone: who is near whom is what a picture shows. Neither the axes, nor the size of "
+        "clusters, nor the distances between them mean anything, and another seed looks otherwise. What "
+        "neighbours share is measured above.",
+    ),
+)

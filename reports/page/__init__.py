@@ -1,0 +1,1 @@
+"""The page, its tables and its twins in JSON and Markdown."""

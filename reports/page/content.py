@@ -1,0 +1,185 @@
+"""What a page says, as plain data: the same for HTML and JSON."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pandas import DataFrame
+
+from ablations.wording import several
+from reports.claims.judge import Judged, claim_notices
+from reports.figures.curves import TRAINED_GAIN
+from reports.folder import Experiment, Run
+from reports.page.figures import PageFigure, figures
+from reports.page.summary import grouped, notices, summary
+from reports.scores.corruptions import corruptions
+from reports.scores.factors import factors
+from reports.scores.runs import joined
+from reports.scores.tables import score_tables
+from reports.statistics.summaries import gain, last_step, mean_interval
+from reports.words import is_absent
+
+FORMAT = 1
+"""Version of report.json."""
+
+AVERAGED = (
+    "loss",
+    "gain",
+    "perplexity",
+    "bleu",
+    "chrf",
+    "next_sentence",
+    "sentence_order",
+    "tokens_seen",
+    "tokens_predicted",
+    "flops",
+    "tokens_per_second",
+    "seconds",
+)
+"""Numbers of a run that the table of arms averages over seeds."""
+
+MEASURED = ("loss", "gain", "perplexity", "bleu", "chrf", "next_sentence", "sentence_order")
+"""Those of them that come from the table; the last two are accuracies of a head on pairs."""
+
+NO_MEAN = {"mean": None, "low": None, "high": None, "seeds": 0}
+
+
+def content(judged: Judged, shown: Sequence[PageFigure]) -> dict[str, Any]:
+    """Everything the page shows, in its order; absent numbers are None or NaN.
+
+    Args:
+        judged: the experiment with its claims judged.
+        shown: its figures, as `page_figures` gives them.
+    """
+    experiment = judged.experiment
+    plan, table = experiment.plan, experiment.table
+    runs = _runs(experiment)
+    arms = _arms(experiment, runs)
+    return {
+        "format": FORMAT,
+        "experiment": plan.experiment,
+        "question": plan.question,
+        "summary": summary(experiment),
+        "notices": grouped(notices(experiment, arms) + claim_notices(judged.files)),
+        "provenance": _provenance(experiment, judged.files),
+        "runs": runs,
+        "arms": arms,
+        "corruptions": corruptions(table, arms=plan.arms),
+        "figures": [figure.entry() for figure in shown],
+        "tasks": score_tables(table, arms=plan.arms, quick=experiment.quick),
+        "joined": joined(table, runs),
+        "claims": judged.entries,
+        "spec": experiment.spec,
+    }
+
+
+def page_figures(experiment: Experiment) -> list[PageFigure]:
+    """Return the figures of an experiment's page."""
+    return figures(
+        experiment.table, arms=experiment.plan.arms, factors=factors(experiment), quick=experiment.quick
+    )
+
+
+def _runs(experiment: Experiment) -> list[dict[str, Any]]:
+    """One row a planned run, in the order of the plan."""
+    measured = _validation(experiment.table)
+    rows = []
+    for run in experiment.runs:
+        own = measured.get((run.plan.arm, run.plan.seed), {})
+        state = run.state.model_dump()
+        rows.append(
+            {"arm": run.plan.arm, "seed": run.plan.seed, "run_id": run.plan.run_id}
+            | state
+            | {"max_steps": run.plan.max_steps if state["max_steps"] is None else state["max_steps"]}
+            | {name: own.get(name) for name in MEASURED}
+        )
+    return rows
+
+
+def _validation(table: DataFrame) -> dict[tuple[str, int], dict[str, float]]:
+    """The validation numbers of each (arm, seed) at its last step."""
+    rows = last_step(table[table["measure"] == "validation"])
+    pairs = rows[rows["metric"] == "pair_accuracy"].groupby("group")
+    own = rows[rows["group"].isna()].groupby("metric")
+    found: dict[tuple[str, int], dict[str, float]] = {}
+    for name, part in [*own, *pairs, ("gain", gain(table))]:
+        for arm, seed, value in zip(part["arm"], part["seed"], part["value"], strict=True):
+            found.setdefault((arm, int(seed)), {})[str(name)] = float(value)
+    return found
+
+
+def _arms(experiment: Experiment, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row an arm: the mean and 95% t interval over seeds of every number of its runs."""
+    numbers = DataFrame(
+        [
+            {"arm": run["arm"], "seed": run["seed"], "name": name, "value": run[name]}
+            for run in runs
+            for name in AVERAGED
+        ],
+        columns=["arm", "seed", "name", "value"],
+    ).astype({"value": float})
+    means = {
+        (row["arm"], row["name"]): {name: row[name] for name in ("mean", "low", "high", "seeds")}
+        for row in mean_interval(numbers, by=["arm", "name"]).to_dict("records")
+    }
+    rows = []
+    for arm in experiment.plan.arms:
+        own = [run for run in experiment.runs if run.plan.arm == arm]
+        row: dict[str, Any] = {"arm": arm, "runs": len(own), "done": sum(r.state.state == "done" for r in own)}
+        row |= {name: means.get((arm, name), NO_MEAN) for name in AVERAGED}
+        rows.append(row | {"training": _training(own, row["gain"])})
+    return rows
+
+
+def _training(runs: list[Run], gained: dict[str, Any]) -> str:
+    """Whether an arm is trained enough to interpret: `yes`, `no`, `untrained` on purpose, or `unknown`."""
+    if runs and all(run.plan.max_steps == 0 for run in runs):
+        return "untrained"
+    if is_absent(gained["mean"]):
+        return "unknown"
+    return "yes" if gained["mean"] >= TRAINED_GAIN else "no"
+
+
+def _provenance(experiment: Experiment, claim_files: list[dict[str, Any]]) -> dict[str, Any]:
+    """Where the numbers come from; lists hold every different value among the runs."""
+    plan, origins = experiment.plan, [run.provenance for run in experiment.runs]
+    known = [origin for origin in origins if origin.dirty is not None]
+    names = sorted({name for origin in origins for name in origin.versions})
+    return {
+        "spec_sha256": plan.spec_sha256,
+        "planned": plan.created,
+        "started": min((origin.started for origin in origins if origin.started), default=None),
+        "finished": max((origin.finished for origin in origins if origin.finished), default=None),
+        "commits": _different(origin.commit for origin in origins),
+        "dirty": any(origin.dirty for origin in known) if known else None,
+        "versions": {name: _different(origin.versions.get(name) for origin in origins) for name in names},
+        "data": plan.data.model_dump(),
+        "claim_files": claim_files,
+        "seeds": sorted({run.plan.seed for run in experiment.runs}),
+        "tokens_measured": _tokens_measured(experiment.table),
+        "machines": _different(_machine(run) for run in experiment.runs),
+        "devices": _different(_written(origin.devices) for origin in origins),
+        "threads": _different(_written(origin.threads) for origin in origins),
+    }
+
+
+def _tokens_measured(table: DataFrame) -> dict[str, list[int]]:
+    """The different n of each measure by layer."""
+    rows = table[table["layer"].notna() & table["group"].isna() & table["n"].notna()]
+    return {str(measure): sorted({int(n) for n in part["n"]}) for measure, part in rows.groupby("measure")}
+
+
+def _machine(run: Run) -> str | None:
+    machine = run.provenance.machine
+    cores = several(machine.cores, "core") if machine.cores is not None else None
+    return ", ".join(part for part in (machine.platform, machine.cpu, cores, *machine.gpus) if part) or None
+
+
+def _written(value: Any) -> str | None:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return None if value is None else str(value)
+
+
+def _different(values: Iterable[str | None]) -> list[str]:
+    """The different values in order of appearance, without what is absent."""
+    return [value for value in dict.fromkeys(values) if value is not None]

@@ -1,0 +1,291 @@
+"""Two experiments, or one before and after a change, side by side: claims, results, settings; as plain data.
+
+Both are judged now, from their tables, by the same rule: what their pages say may have come from an older one.
+
+How far two means over seeds lie apart, of the same seeds or of others.
+"""
+
+import math
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from ablations.errors import ResultsError, SpecError
+from ablations.spec import load
+from ablations.spec.changes import changes
+from ablations.spec.claim import Claim
+from reports import folder as experiment_folder
+from reports.claims.judge import judge_claims
+from reports.folder import Experiment
+from reports.statistics.seed_tests import t_interval
+from reports.statistics.summaries import ROUNDING, gain, last_step
+from reports.words import is_absent
+
+CONFIDENCE = 0.95
+"""Of the intervals of differences."""
+
+Seeds = Mapping[int, float]
+"""A number a seed."""
+
+
+def difference(before: Seeds, after: Seeds) -> dict[str, Any] | None:
+    """Mean of `after` less that of `before`, and its 95% t interval; None without a number on both sides.
+
+    Keys `mean, low, high, confidence, paired`. Where both sides have the same seeds the interval is that of the
+    differences within seeds. Otherwise it is Welch's, for independent seeds; if some seed then has a run on both
+    sides, it is wider than it need be. No interval where a side has one seed, or there is no spread. What is less
+    than the rounding of the numbers compared is 0.
+    """
+    paired = before.keys() == after.keys()
+    if not before or not after:
+        return None
+    if paired:
+        mean, low, high = t_interval([after[seed] - before[seed] for seed in before], confidence=CONFIDENCE)
+    else:
+        mean, low, high = _welch(list(before.values()), list(after.values()))
+    if not math.isfinite(mean):
+        return None
+    # Of two equal numbers one may have been computed in another order: their difference says nothing.
+    rounding = ROUNDING * max(map(abs, (*before.values(), *after.values())))
+    ends = {"low": low, "high": high} if high - low > rounding else {"low": None, "high": None}
+    return {"mean": mean if abs(mean) > rounding else 0.0, **ends, "confidence": CONFIDENCE, "paired": paired}
+
+
+def _welch(before: list[float], after: list[float]) -> tuple[float, float, float]:
+    """Return the mean difference and its interval for independent seeds whose variances may differ."""
+    mean = float(np.mean(after) - np.mean(before))
+    if min(len(before), len(after)) < 2 or not math.isfinite(mean):
+        return mean, math.nan, math.nan
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of a side whose seeds agree
+        interval = stats.ttest_ind(after, before, equal_var=False).confidence_interval(CONFIDENCE)
+    return mean, float(interval.low), float(interval.high)
+
+
+FORMAT = 1
+"""Version of what `ablate diff --json` prints."""
+
+
+def folder_of(place: Path, *, out: Path) -> Path:
+    """Where the results of an experiment lie: `place` itself, or the folder in `out` of the spec that it is.
+
+    Raises:
+        SpecError: it is neither a folder nor a good spec.
+        ResultsError: no experiment was planned there, or nothing of it is measured.
+    """
+    folder = place if place.is_dir() else out / load.load(place).name
+    if not (folder / "plan.json").is_file():
+        if folder == place:
+            raise ResultsError(
+                f"{place}: this is no experiment's folder, which has a plan.json; name one that `ablate run` "
+                "wrote, as out/NAME, or a spec."
+            )
+        raise ResultsError(
+            f"{place}: there is no plan of it in {folder}; start `ablate run` on it, or name its output root with "
+            "--out."
+        )
+    if not (folder / "results.parquet").is_file():
+        raise ResultsError(
+            f"{folder / 'results.parquet'}: there are no results to compare; `ablate run` on the spec writes them."
+        )
+    return folder
+
+
+def compare(before: Path, after: Path) -> dict[str, Any]:
+    """What two folders of experiments say, side by side; nothing is written.
+
+    Numbers that are not finite are None. What one side lacks is None there.
+
+    Raises:
+        ResultsError: a file is missing or damaged.
+    """
+    old, new = _side(before), _side(after)
+    runs = [{run.run_id for run in side.experiment.plan.runs} for side in (old, new)]
+    files = dict.fromkeys((*old.files, *new.files))
+    return {
+        "format": FORMAT,
+        "before": _described(old),
+        "after": _described(new),
+        "same_runs": len(runs[0] & runs[1]),
+        "files": [{"name": name, "before": old.files.get(name), "after": new.files.get(name)} for name in files],
+        "claims": _claims(old, new),
+        "results": _results(old.experiment, new.experiment),
+        "settings": _settings(before, after),
+    }
+
+
+class Side(NamedTuple):
+    """One of the two."""
+
+    folder: Path
+    experiment: Experiment
+    files: dict[str, str]
+    """SHA-256 of each file of claims."""
+    written: dict[str, Claim]
+    """The claims as their files have them, by name."""
+    entries: dict[str, dict[str, Any]]
+    """The same with their verdicts."""
+
+
+def _side(folder: Path) -> Side:
+    experiment = experiment_folder.read(folder)
+    judged = judge_claims(experiment)
+    for entry in judged.entries:
+        if "says" not in entry:  # a file that cannot be read has an entry without a claim
+            raise ResultsError(f"{folder}: claims {entry['name']}: {entry['rule']}")
+    files = {file["name"]: file["sha256"] for file in judged.files}
+    entries = {entry["name"]: entry for entry in judged.entries}
+    return Side(folder, experiment, files, judged.claims, entries)
+
+
+# Claims ----------------------------------------------------------------------------------------------
+
+
+def _claims(old: Side, new: Side) -> list[dict[str, Any]]:
+    """Every claim of either side, in the order of the files of `old`, then those of `new` alone."""
+    told = []
+    for name in dict.fromkeys((*old.entries, *new.entries)):
+        before, after = old.entries.get(name), new.entries.get(name)
+        was, now = old.written.get(name), new.written.get(name)
+        known = after or before or {}
+        changed = ["verdict"] if before and after and before["verdict"] != after["verdict"] else []
+        told.append(
+            {
+                "name": name,
+                "number": known["number"],
+                "says": known["says"],
+                "changed": changed + _rewritten(was, now),
+                "before": _judged(before, was),
+                "after": _judged(after, now),
+                "parts": list(_parts(before or {}, after or {}, was, now)),
+            }
+        )
+    return told
+
+
+def _rewritten(was: Claim | None, now: Claim | None) -> list[str]:
+    """Which keys of the claim are written otherwise: `smallest_effect`, `says`, ..."""
+    if was is None or now is None:
+        return []
+    return [name for name in Claim.model_fields if getattr(was, name) != getattr(now, name)]
+
+
+def _judged(entry: Mapping[str, Any] | None, claim: Claim | None) -> dict[str, Any] | None:
+    """The smallest effect is the claim's; some parts have one of their own."""
+    if entry is None or claim is None:
+        return None
+    told = {name: entry[name] for name in ("file", "verdict", "rule", "deciding")}
+    return told | {"smallest_effect": claim.smallest_effect}
+
+
+def _parts(
+    before: Mapping[str, Any], after: Mapping[str, Any], was: Claim | None, now: Claim | None
+) -> Iterator[dict[str, Any]]:
+    """The effects of a claim by name; no difference where the two sides compare something else."""
+    sides = [{part["name"]: part for part in entry.get("parts", ())} for entry in (before, after)]
+    for name in dict.fromkeys((*sides[0], *sides[1])):
+        old, new = (side.get(name) for side in sides)
+        comparable = old and new and old["unit"] == new["unit"] and _same_effect(name, was, now)
+        yield {
+            "name": name,
+            "unit": (new or old or {})["unit"],
+            "before": _effect(old),
+            "after": _effect(new),
+            "difference": difference(_by_seed(old), _by_seed(new)) if old and new and comparable else None,
+        }
+
+
+def _same_effect(part: str, was: Claim | None, now: Claim | None) -> bool:
+    """Whether what is compared is written the same; the names of parts begin with that of their effect."""
+    if was is None or now is None:
+        return False
+    old, new = (
+        {name: effect for name, effect in claim.parts.items() if part.startswith(name)} for claim in (was, now)
+    )
+    return old == new
+
+
+def _effect(part: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if part is None:
+        return None
+    numbers = ("effect", "low", "high", "confidence", "smallest_effect")
+    return {"verdict": part["verdict"]} | {name: _finite(part[name]) for name in numbers} | {"n": part["n"]}
+
+
+def _by_seed(part: Mapping[str, Any]) -> Seeds:
+    return dict(zip(part["seeds"], part["values"], strict=True))
+
+
+# Results and settings --------------------------------------------------------------------------------
+
+
+def _results(old: Experiment, new: Experiment) -> list[dict[str, Any]]:
+    """Validation loss and gain of each arm, in the order of the arms of `old`, then those of `new` alone."""
+    sides = _validation(old), _validation(new)
+    return [
+        {
+            "arm": arm,
+            "result": name,
+            "unit": "nats",
+            "before": _mean(sides[0].get((arm, name), {})),
+            "after": _mean(sides[1].get((arm, name), {})),
+            "difference": difference(sides[0].get((arm, name), {}), sides[1].get((arm, name), {})),
+        }
+        for arm in dict.fromkeys((*old.plan.arms, *new.plan.arms))
+        for name in ("loss", "gain")
+        if any((arm, name) in side for side in sides)
+    ]
+
+
+def _validation(experiment: Experiment) -> dict[tuple[str, str], dict[int, float]]:
+    """Loss and gain after the last step, a number a seed, by arm and name."""
+    table = experiment.table
+    loss = last_step(
+        table[(table["measure"] == "validation") & (table["metric"] == "loss") & table["group"].isna()]
+    )
+    found: dict[tuple[str, str], dict[int, float]] = {}
+    for name, rows in (("loss", loss), ("gain", gain(table))):
+        rows = rows[rows["value"].notna()]
+        for arm, seed, value in zip(rows["arm"], rows["seed"], rows["value"], strict=True):
+            found.setdefault((arm, name), {})[int(seed)] = float(value)
+    return found
+
+
+def _mean(values: Seeds) -> dict[str, Any] | None:
+    if not values:
+        return None
+    mean, low, high = t_interval(list(values.values()), confidence=CONFIDENCE)
+    numbers = {"mean": _finite(mean), "low": _finite(low), "high": _finite(high)}
+    return numbers | {"confidence": CONFIDENCE, "n": len(values)}
+
+
+def _settings(before: Path, after: Path) -> dict[str, Any]:
+    """What differs between the specs; why they are not compared, where one is missing or is no good spec today."""
+    try:
+        found = changes(*(load.load(folder / "spec.yaml") for folder in (before, after)))
+    except SpecError as error:
+        return {"not_compared": str(error).partition("\n")[0], "changes": []}
+    return {"not_compared": None, "changes": [change._asdict() for change in found]}
+
+
+def _described(side: Side) -> dict[str, Any]:
+    """Which experiment it is, and what its numbers were made with and from."""
+    plan = side.experiment.plan
+    return {
+        "folder": str(side.folder),
+        "experiment": plan.experiment,
+        "planned": plan.created,
+        "spec_sha256": plan.spec_sha256,
+        "text_sha256": plan.data.content_sha256,
+        "commits": sorted({run.provenance.commit for run in side.experiment.runs if run.provenance.commit}),
+        "runs": len(plan.runs),
+        "seeds": sorted({run.seed for run in plan.runs}),
+    }
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or is_absent(value) or math.isinf(value) else value

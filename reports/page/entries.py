@@ -1,0 +1,284 @@
+"""The effects of a claim as a small plot: one row a part, its mean, interval and seeds against 0 and what matters.
+
+What is drawn can be found again by its gid: `mean`, `interval`, `seed`, `margin` and `zero`.
+
+What the page says of each claim beyond its verdict, as plain data: its plot, and where it is shown.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from pandas import DataFrame
+
+from ablations.spec.claim import Claim
+from ablations.spec.contrasts import Crossing, Difference
+from reports.claims.words import described
+from reports.figures import svg
+from reports.figures.by_arm import shown_name
+from reports.figures.curves import ALONG_STEPS
+from reports.folder import printable
+from reports.page.figures import PANEL_INCHES, Drawing
+from reports.scores.corruptions import SHOWN
+from reports.words import is_absent
+
+NO_CLAIM: dict[str, Any] = {"number": None, "says": None, "as_expected": None, "parts": [], "beside": []}
+"""What the entry of a file that cannot be read lacks."""
+
+COLUMNS = (
+    *("claim", "part", "decides", "seed", "value", "unit", "layer"),
+    *("effect", "low", "high", "confidence", "smallest_effect", "verdict"),
+)
+
+
+def claim_entries(claims: Mapping[str, Claim], said: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The entries of the claims, each with further facts.
+
+    `id` is its place on the page; `plot` the files of its plot, None where it is not judged; `shown_in` the
+    figures and tables of what it reads.
+
+    Args:
+        claims: as their files have them, by name.
+        said: the page's content, with the verdicts.
+    """
+    names: set[str] = set()
+    entries = []
+    for entry in _printable(said["claims"]):
+        name = f"claim-{re.sub('[^a-z0-9._-]+', '_', entry['name'])}"
+        while name in names:  # a file that is missing has any name, and names differ in what is left out here
+            name += "_"
+        names.add(name)
+        made = NO_CLAIM | entry | {"id": name, "plot": None, "shown_in": []}
+        if "says" in entry:
+            made |= {"shown_in": _shown_in(entry, claims.get(entry["name"]), said)}
+        if entry["verdict"] != "not run":
+            made["plot"] = {kind: f"figures/{name}.{kind}" for kind in ("svg", "csv")} | {
+                "label": f"Effect of claim {entry['number'] or entry['name']}",
+                "description": described(entry),
+            }
+        entries.append(made)
+    return entries
+
+
+def _printable(value: Any) -> Any:
+    """The value, every text in it fit for HTML and SVG: a file of claims may hold any character."""
+    if isinstance(value, dict):
+        return {name: _printable(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_printable(part) for part in value]
+    return printable(value) if isinstance(value, str) else value
+
+
+def claim_csv(entry: Mapping[str, Any]) -> str:
+    """The effects of a claim: a row a part and seed."""
+    rows = []
+    for decides, parts in (("yes", entry["parts"]), ("no", entry["beside"])):
+        for part in parts:
+            same = {"claim": entry["name"], "part": part["name"], "decides": decides, "unit": part["unit"]}
+            same |= {name: part[name] for name in COLUMNS[-6:]}
+            layers = part["chosen_layers"] or [None] * len(part["seeds"])
+            rows += [
+                same | {"seed": seed, "value": value, "layer": layer}
+                for seed, value, layer in zip(part["seeds"], part["values"], layers, strict=True)
+            ]
+    frame = DataFrame(rows, columns=list(COLUMNS)).astype({"seed": "Int64", "layer": "Int64"})
+    return frame.to_csv(index=False, lineterminator="\n")
+
+
+def _along_steps(claim: Claim | None) -> bool:
+    """Whether the course of training is compared, not its end."""
+    parts = claim.parts.values() if claim else ()
+    return any(
+        isinstance(part, Crossing) or (isinstance(part, Difference) and part.of.steps == "area") for part in parts
+    )
+
+
+def _shown_in(entry: Mapping[str, Any], claim: Claim | None, said: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Of each measure the figure and the table that show it, where the page has them."""
+    found = []
+    metrics = _metrics(claim)
+    for measure in entry["needs"]["measures"]:
+        for number, figure in enumerate(said["figures"], start=1):
+            if any(_shows(panel, measure, along_steps=_along_steps(claim)) for panel in figure["panels"]):
+                found.append({"id": figure["name"], "title": f"Figure {number}. {figure['title']}"})
+                break
+        found += [
+            {"id": table["name"], "title": f"Table {number}. {table['title']}"}
+            for number, table in enumerate(said["tasks"], start=1)
+            if table["measure"] == measure
+        ]
+    found += [
+        {"id": figure["name"], "title": f"Figure {number}. {figure['title']}"}
+        for number, figure in enumerate(said["figures"], start=1)
+        if figure.get("kind") == "settings" and _by_setting(figure, entry["needs"], metrics)
+    ]
+    if metrics & SHOWN and said["corruptions"]:
+        found.append({"id": "corruption-table", "title": "Masked LM and its tokens"})
+    if "validation" in entry["needs"]["measures"] and metrics - SHOWN:
+        found.append({"id": "arm-table", "title": "Arms"})
+    return found
+
+
+def _metrics(claim: Claim | None) -> set[str]:
+    """What its parts read."""
+    parts = claim.parts.values() if claim else ()
+    quantities = (getattr(part, "of", None) for part in parts)  # distances of runs have a measure of their own
+    return {of.metric for of in quantities if of is not None and of.metric}
+
+
+def _by_setting(figure: Mapping[str, Any], needs: Mapping[str, Any], metrics: set[str]) -> bool:
+    """Whether a figure of arms that differ in a setting compares what a claim compares; a loss shows as a gain."""
+    compared = set(figure["arms"]) & set(needs["arms"])
+    drawn = metrics | ({"gain"} if "loss" in metrics else set())
+    return len(compared) > 1 and any(
+        panel["measure"] in needs["measures"] and panel["metric"] in drawn for panel in figure["panels"]
+    )
+
+
+def _shows(panel: Mapping[str, Any], measure: str, *, along_steps: bool) -> bool:
+    if panel["measure"] != measure or panel["kind"] not in ("arms", "pairs"):
+        return False
+    if measure in ALONG_STEPS:
+        return True
+    return bool(panel["axis"] == "step" if along_steps else panel["axis"] in (None, "layer", "ratio"))
+
+
+ROW_INCHES, AXIS_INCHES = 0.44, 0.62
+"""Height of a part, and of what stands below an axis."""
+
+LETTERS = 50
+"""Longest name that has room, which is one line of `shown_name`."""
+
+LOOKS = {
+    "supported": ("#0072B2", "o"),
+    "contradicted": ("#D55E00", "X"),
+    "equivalent": ("#009E73", "s"),
+    "undecided": ("#555555", "o"),
+    "insufficient evidence": ("#555555", "o"),
+}
+"""Colour and marker of a part by its verdict; nobody needs the colour alone: markers differ, and what is open is
+hollow."""
+
+HOLLOW = ("undecided", "insufficient evidence")
+
+MOST_BEYOND = 1.0
+"""How far an interval may widen the axis on either side, in widths of all seeds and 0; then it has an arrow."""
+
+
+def draw_claim(entry: Mapping[str, Any]) -> Drawing:
+    """The plot of a claim that is judged, and the numbers of its seeds.
+
+    Args:
+        entry: as `claim_entries` describes it.
+    """
+    shared = _by_unit([*entry["parts"], *(part | {"beside": True} for part in entry["beside"])])
+    heights = [ROW_INCHES * len(parts) + AXIS_INCHES for parts in shared.values()]
+    with sns.axes_style("ticks"), sns.plotting_context("paper", font_scale=1.1):
+        figure = Figure(figsize=(PANEL_INCHES[0], sum(heights)), layout="constrained")
+        axes = figure.subplots(len(shared), 1, squeeze=False, height_ratios=heights)[:, 0]
+        for ax, (unit, parts) in zip(axes, shared.items(), strict=True):
+            effects(parts, ax=ax, unit=unit)
+    drawn = svg.render(figure, name=entry["id"], title=entry["plot"]["label"])
+    return Drawing(svg=drawn, csv=claim_csv(entry))
+
+
+def effects(parts: Sequence[Mapping[str, Any]], *, ax: Axes, unit: str = "") -> Axes:
+    """Effects of one unit, a row each, the first at the top.
+
+    Grey is what is too small to matter, the thin dots are seeds, and the marker of a mean says its verdict. An
+    interval that would make everything else small is cut off, with an arrow.
+
+    Args:
+        parts: as the entry of a claim has them; of those that decide nothing `beside` is true, and their lines are
+            thin.
+        unit: of the axis.
+    """
+    low, high = _limits(parts)
+    ax.axvline(0, color="0.25", lw=0.9, zorder=1, gid="zero")
+    for row, part in enumerate(parts):
+        _draw_part(part, row, ax=ax, limits=(low, high))
+    ax.set(xlim=(low, high), ylim=(len(parts) - 0.4, -0.56), yticks=[])
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=6))
+    ax.set_xlabel(_short(f"effect ({unit})" if unit else "effect"))
+    sns.despine(ax=ax, left=True)
+    return ax
+
+
+def _draw_part(part: Mapping[str, Any], row: int, *, ax: Axes, limits: tuple[float, float]) -> None:
+    (low, high), thin = limits, part.get("beside", False)
+    colour, marker = LOOKS[part["verdict"]]
+    name = f"{part['name']} (beside)" if thin else part["name"]
+    ax.text(
+        *(0.0, row - 0.3, _short(name)),
+        transform=ax.get_yaxis_transform(),
+        ha="left",
+        va="center",
+        size="small",
+        color="0.15",
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
+    )
+    margin = min(part["smallest_effect"], 2 * max(abs(low), abs(high)))
+    ax.fill_betweenx([row - 0.14, row + 0.34], -margin, margin, color="0.88", lw=0, zorder=0, gid="margin")
+    values = np.array(part["values"], float)
+    values = values[np.isfinite(values)]
+    ax.plot(
+        *(values, np.full(values.size, row + 0.24)),
+        linestyle="",
+        marker="o",
+        markersize=3.2,
+        markerfacecolor="none",
+        markeredgecolor=colour,
+        markeredgewidth=0.7,
+        gid="seed",
+    )
+    if is_absent(part["effect"]):
+        return
+    if not is_absent(part["low"]):
+        ends = max(part["low"], low), min(part["high"], high)
+        ax.plot(ends, (row, row), color=colour, lw=1.1 if thin else 2.2, solid_capstyle="butt", gid="interval")
+        for end, cut, arrow in zip(ends, (part["low"] < low, part["high"] > high), "<>", strict=True):
+            if cut:
+                ax.plot([end], [row], marker=arrow, color=colour, markersize=5, clip_on=False, gid="cut")
+    ax.plot(
+        *([part["effect"]], [row]),
+        marker=marker,
+        markersize=5 if thin else 7,
+        markerfacecolor="white" if part["verdict"] in HOLLOW else colour,
+        markeredgecolor=colour if part["verdict"] in HOLLOW else "white",
+        markeredgewidth=1.3 if part["verdict"] in HOLLOW else 0.8,
+        zorder=4,
+        gid="mean",
+    )
+
+
+def _limits(parts: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+    """Of the axis: all seeds, 0 and what matters are on it, and intervals as far as they leave them readable."""
+    seeds = np.array([value for part in parts for value in part["values"] if np.isfinite(value)] + [0.0])
+    least, most = seeds.min(), seeds.max()
+    margins = [part["smallest_effect"] for part in parts]
+    near = [margin for margin in margins if margin <= 2 * (most - least)] if most > least else margins
+    reach = max(near, default=0.0)
+    least, most = min(least, -reach), max(most, reach)
+    room = MOST_BEYOND * (most - least)
+    ends = np.array([part[end] for part in parts for end in ("low", "high") if not is_absent(part[end])])
+    if ends.size:
+        least, most = min(least, max(ends.min(), least - room)), max(most, min(ends.max(), most + room))
+    return least - 0.04 * (most - least), most + 0.04 * (most - least)
+
+
+def _short(name: str) -> str:
+    """On one line; the rest of a name that is too long stands in the text alternative and in the table."""
+    return shown_name(name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…")
+
+
+def _by_unit(parts: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """The parts that can stand on one axis."""
+    shared: dict[str, list[Mapping[str, Any]]] = {}
+    for part in parts:
+        shared.setdefault(part["unit"], []).append(part)
+    return shared

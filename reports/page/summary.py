@@ -1,0 +1,293 @@
+"""What was run and what is incomplete, in sentences."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from ablations.wording import by_kind, several
+from ablations.wording import listed as alternatives
+from reports.figures.curves import TRAINED_GAIN
+from reports.folder import Experiment, Run
+from reports.statistics.summaries import last_step
+from reports.words import TIMES, count, duration, listed, number
+
+AS_PLANNED = "measures"
+"""The kind of what was known before the first run; notices of every other kind are of something wrong."""
+
+VALIDATION = "validation"
+"""The measure that tells whether an arm is trained enough."""
+
+BETWEEN_RUNS = "run_distance"
+"""The measure of pairs of runs, each of which has its rows at one of the two."""
+
+
+def summary(experiment: Experiment) -> str:
+    """One paragraph on what was run; what is not known is left out."""
+    runs = experiment.runs
+    said = [_extent(experiment), _encoder(runs), _steps(experiment), _text(experiment)]
+    seconds = [run.state.seconds for run in runs if run.state.seconds is not None]
+    if seconds:
+        said.append(f"Training took {duration(sum(seconds))} in all.")
+    return " ".join(sentence for sentence in said if sentence)
+
+
+def notices(experiment: Experiment, arms: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """What is wrong, missing or left out by design, each with its kind and one sentence; empty when nothing is.
+
+    `arms` are the rows of the table of arms.
+    """
+    return [
+        {"kind": kind, "text": text}
+        for kind, texts in (
+            ("run", _run_notices(experiment.runs)),
+            ("results", _result_notices(experiment)),
+            ("training", _training_notices(experiment, arms)),
+            (AS_PLANNED, _planned_notices(experiment, arms)),
+        )
+        for text in texts
+    ]
+
+
+def grouped(told: Iterable[dict[str, str]]) -> list[dict[str, str]]:
+    """The notices, each with its `group`: first what is `wrong`, then what is `by design`."""
+    found = [notice | {"group": "by design" if notice["kind"] == AS_PLANNED else "wrong"} for notice in told]
+    return sorted(found, key=lambda notice: notice["group"] == "by design")
+
+
+def _run_notices(runs: list[Run]) -> Iterable[str]:
+    words = {"failed": "failed", "interrupted": "was interrupted", "running": "is still running"}
+    for run in runs:
+        state = run.state
+        if state.state in ("done", "planned"):
+            continue
+        said = f"{_called(run)} {words.get(state.state, f'is {state.state}')}"
+        if state.step is not None:
+            said += f" at step {count(state.step)} of {count(state.max_steps or run.plan.max_steps)}"
+        yield f"{said}: {state.message}" if state.message else f"{said}."
+    planned = [_called(run) for run in runs if run.state.state == "planned"]
+    if planned:
+        yield f"{len(planned)} of {several(len(runs), 'run')} not started: {listed(planned)}."
+
+
+def _result_notices(experiment: Experiment) -> Iterable[str]:
+    table = experiment.table
+    measured = set(zip(table["arm"], table["seed"], strict=True))
+    missing = [
+        _called(run)
+        for run in experiment.runs
+        if run.state.state == "done"
+        and (run.plan.arm, run.plan.seed) not in measured
+        and not run.plan.not_measured  # which is said below
+    ]
+    if missing:
+        remedy = _remedy(experiment, "measure")
+        yield f"Done, but without a row in results.parquet: {listed(missing)}; {remedy} adds them."
+    yield from _unmeasured(experiment)
+    if experiment.foreign_rows:
+        yield (
+            f"{several(experiment.foreign_rows, 'row')} of results.parquet not shown: "
+            "the plan has no such run and arm."
+        )
+    for (measure, metric), rows in table[table["layer"].notna()].groupby(["measure", "metric"]):
+        sizes = sorted(rows.loc[rows["group"].isna(), "n"].dropna().unique())
+        if len(sizes) > 1:
+            yield (
+                f"{measure} {metric} was measured on different numbers of tokens, "
+                f"{listed([count(size) for size in sizes])}: its curves do not compare."
+            )
+    for arm in experiment.plan.arms:
+        # Two runs may share no later step than one that is early for either.
+        own = table[(table["arm"] == arm) & table["other_run_id"].isna()]
+        steps = sorted(last_step(own)["step"].dropna().unique())
+        if len(steps) > 1:
+            yield f"{arm} was measured at different steps: {listed([count(step) for step in steps])}."
+
+
+def _unmeasured(experiment: Experiment) -> Iterable[str]:
+    """The measures that were asked for and have no rows: first those that were refused, with the reason."""
+    done = [run for run in experiment.runs if run.state.state == "done"]
+    refused: dict[tuple[str, str], list[Run]] = {}
+    lacking: dict[str, list[Run]] = {}
+    for run in done:
+        for name in run.plan.not_measured or ():
+            if name in run.plan.refused:
+                refused.setdefault((name, run.plan.refused[name]), []).append(run)
+            else:
+                lacking.setdefault(name, []).append(run)
+    for (name, why), runs in refused.items():
+        yield f"Asked for, but refused: {name}{_of(runs, done)}: {why}"
+    if any(run.plan.not_measured is None for run in done):
+        lacking |= _without_rows(experiment)
+    if _lacks_distances(experiment, done):
+        lacking[BETWEEN_RUNS] = done
+    together: dict[tuple[str, str], list[str]] = {}
+    for name in sorted(lacking, key=lambda name: experiment.measures.index(_kind(name))):
+        together.setdefault((_kind(name), _of(lacking[name], done)), []).append(name)
+    for (_, those), names in together.items():
+        remedy = _remedy(experiment, "run")
+        yield f"Asked for, but without rows: {by_kind(names)}{those}; {remedy} computes them."
+
+
+def _kind(name: str) -> str:
+    """Of a measure that is called so, which may be of one task."""
+    return name.partition(" ")[0]
+
+
+def _of(runs: list[Run], done: list[Run]) -> str:
+    return "" if len(runs) == len(done) else f" of {listed([_called(run) for run in runs])}"
+
+
+def _lacks_distances(experiment: Experiment, done: list[Run]) -> bool:
+    """Whether runs are to be compared and none was."""
+    asked = BETWEEN_RUNS in experiment.measures and experiment.plan.pairs_to_compare != 0
+    return asked and len(done) > 1 and BETWEEN_RUNS not in set(experiment.table["measure"])
+
+
+def _without_rows(experiment: Experiment) -> dict[str, list[Run]]:
+    """The kinds of measures without rows, and the runs that have others, where a plan does not say what runs lack:
+    apart from those that it says why it leaves out."""
+    table = experiment.table
+    has_rows = set(zip(table["arm"], table["seed"], strict=True))
+    done = [run for run in experiment.runs if run.state.state == "done"]
+    done = [run for run in done if (run.plan.arm, run.plan.seed) in has_rows]
+    found = {}
+    for kind in experiment.measures:
+        said = [notice for notice in experiment.plan.notices if kind in notice]
+        there = set(zip(*(table.loc[table["measure"] == kind, name] for name in ("arm", "seed")), strict=True))
+        without = [run for run in done if (run.plan.arm, run.plan.seed) not in there]
+        without = [run for run in without if not any(_names(notice, run.plan.arm) for notice in said)]
+        if without and kind != BETWEEN_RUNS:
+            found[kind] = without
+    return found
+
+
+def _names(notice: str, arm: str) -> bool:
+    return re.search(rf"(?<![\w.=-]){re.escape(arm)}(?![\w=-])", notice) is not None
+
+
+def _remedy(experiment: Experiment, command: str) -> str:
+    """The command that computes rows: this one, unless the models were trained elsewhere."""
+    analysed = experiment.runs and all(run.plan.analysed for run in experiment.runs)
+    return f"`ablate {'analyse' if analysed else command}`"
+
+
+def _training_notices(experiment: Experiment, arms: list[dict[str, Any]]) -> Iterable[str]:
+    for arm in arms:
+        if arm["training"] == "no":
+            yield (
+                f"{arm['arm']} gains too little to interpret: its gain over a guess without context is "
+                f"{number(arm['gain']['mean'])} nats, below {TRAINED_GAIN}."
+            )
+    if VALIDATION in experiment.measures:
+        yield from _unknown_training(experiment, arms)
+
+
+def _planned_notices(experiment: Experiment, arms: list[dict[str, Any]]) -> Iterable[str]:
+    if VALIDATION not in experiment.measures:
+        yield from _unknown_training(experiment, arms)
+    yield from experiment.plan.notices
+
+
+def _unknown_training(experiment: Experiment, arms: list[dict[str, Any]]) -> Iterable[str]:
+    """Arms without the loss that would tell; by design where the spec does not ask for it."""
+    measured = set(experiment.table["arm"])
+    for arm in arms:
+        if arm["training"] == "unknown" and arm["arm"] in measured:
+            yield f"Whether {arm['arm']} is trained enough to interpret is unknown: it has no validation loss."
+
+
+def _called(run: Run) -> str:
+    return f"{run.plan.arm} (seed {run.plan.seed})"
+
+
+def _extent(experiment: Experiment) -> str:
+    runs, arms = experiment.runs, experiment.plan.arms
+    if runs and all(run.plan.analysed for run in runs):
+        return f"Models measured as they are, none trained here: {listed(arms)}."
+    seeds = sorted({run.plan.seed for run in runs})
+    named = f" ({listed(arms)})" if len(arms) <= 8 else ""
+    times = TIMES if len(runs) == len(arms) * len(seeds) else "and"
+    trained = sum(run.state.state == "done" for run in runs)
+    measured = sum(run.state.state == "done" and not run.plan.not_measured for run in runs)
+    finished = "all done" if trained == len(runs) else f"{trained} of them done"
+    if measured < trained:
+        finished = f"{finished.replace('done', 'trained')} and {measured or 'none'} measured to the end"
+    return (
+        f"{several(len(runs), 'run')}: {several(len(arms), 'arm')}{named} {times} "
+        f"{several(len(seeds), 'seed')} ({', '.join(map(str, seeds))}), {finished}."
+    )
+
+
+def _encoder(runs: list[Run]) -> str:
+    encoders = [run.settings.get("encoder", {}) for run in runs]
+    layers, width, heads = (
+        _different(encoder.get(name) for encoder in encoders)
+        for name in ("num_hidden_layers", "hidden_size", "num_attention_heads")
+    )
+    if not layers:
+        return ""
+    one = max(len(layers), len(width), len(heads)) == 1
+    who, its = ("The encoder has", "its") if one else ("Encoders have", "their")
+    of_heads = f" with {_either(heads, 'head')}" if heads else ""
+    normed = any(encoder.get("final_norm") for encoder in encoders)
+    after = f" States are those before {its} final norm."
+    shape = f"{_either(layers, 'layer')} of width {_either(width)}{of_heads}"
+    return f"{who} {shape}.{after if normed else ''}"
+
+
+def _steps(experiment: Experiment) -> str:
+    runs = experiment.runs
+    steps = _different(run.plan.max_steps for run in runs if run.plan.max_steps)
+    tokens = _different(run.settings.get("training", {}).get("tokens_per_step") for run in runs)
+    trained = {run.plan.arm for run in runs if run.plan.max_steps != 0}
+    untrained = [arm for arm in experiment.plan.arms if arm not in trained]
+    said = []
+    if steps:
+        of_tokens = f" of at most {_either(tokens, 'source token')}" if tokens else ""
+        said.append(f"training takes {_either(steps, 'step')}{of_tokens}")
+    if untrained:
+        said.append(f"{listed(untrained)} {'keeps its' if len(untrained) == 1 else 'keep their'} initial weights")
+    text = "; ".join(said)
+    return f"{text[0].upper()}{text[1:]}." if steps else f"{text}." if text else ""
+
+
+def _text(experiment: Experiment) -> str:
+    data = experiment.plan.data
+    facts = (
+        (data.train_sentences, "sentence", " to train on"),
+        (data.train_tokens, "token", " in them"),
+        (data.validation_sentences, "sentence", " to validate on"),
+        (data.vocab_size, "sub-word", " in the vocabulary"),
+        (data.cut_sentences or None, "sentence", " cut at the longest length"),
+    )
+    known = ", ".join(f"{several(value, noun)}{of}" for value, noun, of in facts if value is not None)
+    text = ": ".join(part for part in (data.description, known) if part)
+    return f"Text: {text}.{_other_texts(experiment)}" if text else ""
+
+
+def _other_texts(experiment: Experiment) -> str:
+    """Which arms do not read the text of the first arm, the one that the plan describes."""
+    first = experiment.plan.arms[0]
+    read = {run.plan.arm: run.tokens for run in experiment.runs if run.tokens is not None}
+    described = read.get(first, experiment.plan.data.address)
+    others = [
+        arm for arm in experiment.plan.arms if described is not None and read.get(arm, described) != described
+    ]
+    if not others:
+        return ""
+    reads = "reads" if len(others) == 1 else "read"
+    return (
+        f" That is the text of {first}; {listed(others)} {reads} another text, or the same one in other tokens, "
+        "so that their losses do not compare."
+    )
+
+
+def _different(values: Iterable[Any]) -> list[int]:
+    """The different numbers, smallest first."""
+    return sorted({value for value in values if isinstance(value, int)})
+
+
+def _either(values: list[int], unit: str = "") -> str:
+    """``1 layer``, ``6 layers``, ``1, 2 or 6 layers``; without a unit the numbers alone."""
+    plural = "" if values == [1] else "s"
+    return f"{alternatives([count(value) for value in values])} {unit}{plural if unit else ''}".rstrip()

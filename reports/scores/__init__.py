@@ -1,0 +1,1 @@
+"""Tables and figures of scores of whole runs."""

@@ -1,0 +1,229 @@
+"""In which settings the arms of an experiment differ one at a time, read from the settings of their runs.
+
+A setting is worth a figure where two arms have another value of it and the same of everything else. What follows
+from it does not count: the warm-up of longer training, the wider inside of a wider encoder, or the steps where
+`match` decides them. Another objective, another text and untrained weights are no settings in this sense: other
+figures compare those arms, and under another text nothing is measured on the same tokens.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ablations.spec import yamlfile
+from ablations.spec.changes import following
+from ablations.spec.problems import SpecProblems
+from reports.folder import Experiment
+from reports.words import SPLIT, name_of, words
+
+COMPARED = ("encoder", "objective", "training")
+"""Sections whose settings may differ in a figure."""
+
+WITHOUT_EFFECT = ("training.validate_every", "training.keep_checkpoints")
+"""What is logged and kept of a run, not what it computes."""
+
+LARGEST_STEP, LARGEST_SHARE = 4, 0.1
+"""Numbers that differ by that many times or more stand on a logarithmic axis, unless they are shares: all at most
+1 and some of them more than that."""
+
+Decisions = dict[str, Any]
+"""What decides what a run computes, by path; a setting that is not given is not there."""
+
+
+class Level(NamedTuple):
+    """An arm in a figure."""
+
+    arm: str
+    line: int
+    """Which of the lines it belongs to, from 0."""
+    at: float
+    """Its place on the axis: the number itself, or where its value stands among the names."""
+    value: str
+    """In words."""
+
+
+class Factor(NamedTuple):
+    """A setting that arms vary."""
+
+    setting: str
+    """Its path in a spec."""
+    title: str
+    label: str
+    """Below an axis."""
+    numeric: bool
+    logarithmic: bool
+    lines: tuple[str, ...]
+    """What tells the lines apart: arms of one line differ in nothing but the setting. Empty where there is one."""
+    levels: tuple[Level, ...]
+    """Line by line, along the axis."""
+    reference: str
+    """The first of these arms in the experiment."""
+    untrained: str | None
+    """The arm that is as the reference but not trained, if there is one."""
+
+    @property
+    def arms(self) -> list[str]:
+        """Of all lines, in their order."""
+        return [level.arm for level in self.levels]
+
+
+def factors(experiment: Experiment) -> list[Factor]:
+    """The settings that arms vary, those with the most arms first, then in the order of the experiment.
+
+    Arms without settings, as long as none of their runs has started, are left out.
+    """
+    decided: dict[str, Decisions] = {}
+    matched = _are_matched(experiment)
+    for run in experiment.runs:
+        if run.plan.arm not in decided and run.settings and run.plan.analysed is None:
+            decided[run.plan.arm] = decisions(run.settings, matched=matched)
+    decided = {arm: decided[arm] for arm in experiment.plan.arms if arm in decided}
+    untrained = {run.plan.arm for run in experiment.runs if run.plan.max_steps == 0}
+    trained = {arm: own for arm, own in decided.items() if arm not in untrained}
+    at_the_start = {arm: own for arm, own in decided.items() if arm in untrained}
+    found = [_factor(setting, trained, at_the_start) for setting in _settings(trained)]
+    return sorted((factor for factor in found if factor), key=lambda factor: -len(factor.levels))
+
+
+def decisions(settings: Mapping[str, Any], *, matched: bool = False) -> Decisions:
+    """What decides what a run computes, from its settings, without its seed and what follows from the rest.
+
+    Args:
+        matched: whether the steps follow from the rest, too.
+    """
+    found = {
+        path: value
+        for name in (*COMPARED, "data")
+        for path, value in _leaves(settings.get(name), name, section=True)
+    }
+    for path in following(settings):
+        found.pop(path, None)
+    if matched:
+        found.pop("training.warmup_steps", None)
+        if found.get("training.max_steps"):
+            del found["training.max_steps"]
+    if found.get("objective.sees") == "window" and "objective.window" in found:
+        found["objective.sees"] = f"window of {found['objective.window']}"
+    if found.get("objective.kind") != "skip_gram":  # elsewhere it says something of `sees: window` alone
+        found.pop("objective.window", None)
+    shares = [f"objective.masking.{name}" for name in ("mask", "keep", "random")]
+    if all(_is_number(found.get(path)) for path in shares):
+        found[SPLIT] = tuple(found.pop(path) for path in shares)
+    return {path: value for path, value in found.items() if path not in WITHOUT_EFFECT}
+
+
+def _leaves(value: Any, path: str, *, section: bool = False) -> Iterator[tuple[str, Any]]:
+    """The settings below a path; what has a kind of its own, as a word order has, is one value, unless it is all
+    of a section."""
+    if not isinstance(value, Mapping) or ("kind" in value and not section):
+        yield from [] if value is None else [(path, value)]
+        return
+    for name, part in value.items():
+        yield from _leaves(part, f"{path}.{name}")
+
+
+def _settings(decided: Mapping[str, Decisions]) -> list[str]:
+    """The paths that may be worth a figure, as they come to differ in the order of the arms."""
+    every = list(dict.fromkeys(path for own in decided.values() for path in own))
+    paths = [path for path in every if path.partition(".")[0] in COMPARED and path != "objective.kind"]
+    first = next(iter(decided.values()), {})
+    since = {path: [_key(own.get(path)) != _key(first.get(path)) for own in decided.values()] for path in paths}
+    return sorted((path for path in paths if any(since[path])), key=lambda path: since[path].index(True))
+
+
+def _key(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _factor(setting: str, decided: Mapping[str, Decisions], untrained: Mapping[str, Decisions]) -> Factor | None:
+    """The setting with the arms that differ in it alone, if there are two."""
+    lines: dict[str, dict[str, str]] = {}  # everything else -> value -> the first arm that has it
+    for arm, own in decided.items():
+        rest = _key({path: value for path, value in own.items() if path != setting})
+        lines.setdefault(rest, {}).setdefault(_key(own.get(setting)), arm)
+    arms = [list(line.values()) for line in lines.values() if len(line) > 1]
+    if not arms:
+        return None
+    values = {arm: _value(setting, decided[arm]) for line in arms for arm in line}
+    numeric = all(map(_is_number, values.values()))
+    in_words = dict(zip(values, words(setting, list(values.values())), strict=True))
+    order = [arm for arm in decided if arm in values]
+    names = list(dict.fromkeys(in_words[arm] for arm in _ordered(order, values)))
+    at = {arm: float(values[arm] if numeric else names.index(in_words[arm])) for arm in values}
+    levels = [Level(arm, i, at[arm], in_words[arm]) for i, line in enumerate(arms) for arm in line]
+    name = name_of(setting)
+    return Factor(
+        setting=setting,
+        title=name.title,
+        label=name.label,
+        numeric=numeric,
+        logarithmic=numeric and _is_logarithmic(list(at.values())),
+        lines=_line_names([line[0] for line in arms], decided, setting),
+        levels=tuple(sorted(levels, key=lambda level: (level.line, level.at))),
+        reference=order[0],
+        untrained=next((arm for arm, own in untrained.items() if _begins(own, decided[order[0]])), None),
+    )
+
+
+def _value(setting: str, own: Decisions) -> Any:
+    """Its value; of what is predicted as it is hidden, how much is hidden."""
+    value = own.get(setting)
+    if value is None and setting == "objective.masking.predict":
+        return own.get("objective.masking.ratio")
+    return value
+
+
+def _ordered(arms: list[str], values: Mapping[str, Any]) -> list[str]:
+    """Arms in the order of their values: numbers by size, then names as the experiment has them."""
+    numbers = [arm for arm in arms if _is_number(values[arm])]
+    others = [arm for arm in arms if arm not in numbers]
+    return [*sorted(numbers, key=lambda arm: float(values[arm])), *others]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_logarithmic(values: Sequence[float]) -> bool:
+    shares = max(values) <= 1 and max(values) > LARGEST_SHARE
+    return min(values) > 0 and max(values) >= LARGEST_STEP * min(values) and not shares
+
+
+def _line_names(firsts: Sequence[str], decided: Mapping[str, Decisions], setting: str) -> tuple[str, ...]:
+    """What tells lines apart, each known by its first arm: the objective, and what differs under the same one."""
+    if len(firsts) == 1:
+        return ("",)
+    names = []
+    kinds = {arm: decided[arm].get("objective.kind") for arm in firsts}
+    for arm in firsts:
+        said = [str(kinds[arm])] if len(set(kinds.values())) > 1 else []
+        for path in dict.fromkeys(path for other in firsts for path in decided[other]):
+            peers = [o for o in firsts if kinds[o] == kinds[arm] or not path.startswith("objective.")]
+            if path in (setting, "objective.kind") or len({_key(decided[o].get(path)) for o in peers}) == 1:
+                continue
+            if path.startswith("data."):
+                said.append(f"the text of {arm}")
+            else:
+                in_words = words(path, [decided[o].get(path) for o in peers])[peers.index(arm)]
+                said.append(f"{name_of(path).title}: {in_words}")
+        names.append(", ".join(dict.fromkeys(said)))
+    return tuple(names)
+
+
+def _begins(untrained: Decisions, trained: Decisions) -> bool:
+    """Whether an arm is another without its training."""
+    steps = ("training.max_steps", "training.warmup_steps")
+    start, end = ({path: own[path] for path in own if path not in steps} for own in (untrained, trained))
+    return _key(start) == _key(end)
+
+
+def _are_matched(experiment: Experiment) -> bool:
+    """Whether the spec has the steps of its arms follow from something else that is held equal."""
+    path = None if experiment.folder is None else experiment.folder / "spec.yaml"
+    if path is None or not path.is_file():
+        return False
+    try:
+        return yamlfile.read(path).content.get("match", "steps") != "steps"
+    except SpecProblems:
+        return False

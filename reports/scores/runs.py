@@ -1,0 +1,291 @@
+"""One row a run: what it learned in pre-training, what its layers are like, and what it scores on tasks.
+
+No column is chosen by looking at the scores it stands for: of probes the learned mix of layers counts, or the top
+layer where there is no mix.
+
+Scores of whole runs, one number a run: what it learned, what its layers are like, what it is good for.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from pandas import DataFrame, Series
+
+from reports.figures.curves import with_columns
+from reports.statistics.summaries import last_step
+from reports.words import MINUS, are_whole, in_order, is_absent, listed
+
+ARM_AND_SEED = ["arm", "seed"]
+
+Numbers = dict[tuple[str, int], float]
+"""A number of each run that has it, by arm and seed."""
+
+
+class Column(NamedTuple):
+    """A number of a run."""
+
+    name: str
+    label: str
+    unit: str
+    digits: int
+    scale: float = 1
+
+
+MEASURED = (
+    Column("loss", "Validation loss", "nats", 3),
+    Column("gain", "Gain over no context", "nats", 2),
+)
+"""Those that the table of runs has."""
+
+LAYERS = (
+    Column("change", "Change of layers, sum", "from 1→2", 3),
+    Column("information_first", "Information at layer 0", "nats", 2),
+    Column("information_least", "Its minimum", "nats", 2),
+    Column("information_top", "At the top", "nats", 2),
+)
+
+SCORES = (
+    Column("fine_tuning", "Fine-tuning", "mean", 1, 100),
+    Column("frozen_features", "Frozen features", "mean", 1, 100),
+    Column("minimal_pairs", "Minimal pairs", "mean", 1, 100),
+    Column("probing", "Probes", "mean", 1, 100),
+)
+METRICS = {"fine_tuning": "score", "frozen_features": "score", "minimal_pairs": "accuracy", "probing": "accuracy"}
+
+
+def joined(table: DataFrame, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The table of runs by their scores; no rows where nothing was scored.
+
+    Args:
+        runs: the rows of the page's table of runs, in order.
+    """
+    tasks = {column.name: on_common_tasks(task_scores(table, column.name)) for column in SCORES}
+    means = {name: _numbers_by_run(found.groupby(ARM_AND_SEED)["value"].mean()) for name, found in tasks.items()}
+    found: dict[str, Numbers] = {name: dict(numbers) for name, numbers in means.items()}
+    found |= {name: of(table) for name, of in _OF_LAYERS.items()}
+    columns = [
+        column
+        for column in (*MEASURED, *LAYERS, *SCORES)
+        if (column in MEASURED and any(not is_absent(run[column.name]) for run in runs)) or found.get(column.name)
+    ]
+    rows = [
+        {"arm": run["arm"], "seed": run["seed"], "run_id": run["run_id"]}
+        | {column.name: _number(run, column, found) for column in columns}
+        for run in runs
+    ]
+    scored = any(means.values())
+    return {
+        "name": "joined",
+        "csv": "figures/joined.csv",
+        "columns": [column._asdict() for column in columns] if scored else [],
+        "tasks": {name: in_order(part["group"].unique().tolist()) for name, part in tasks.items() if len(part)},
+        "notes": _notes(table, tasks) if scored else [],
+        "rows": rows if scored else [],
+    }
+
+
+def _number(run: dict[str, Any], column: Column, found: dict[str, Numbers]) -> float | None:
+    if column in MEASURED:
+        number: float | None = run[column.name]
+        return number
+    return found[column.name].get((run["arm"], run["seed"]))
+
+
+# Tasks -----------------------------------------------------------------------------------------------
+
+
+def task_scores(table: DataFrame, measure: str) -> DataFrame:
+    """A score of each run on each whole task, at its last step."""
+    rows = with_columns(table)
+    rows = last_step(rows[(rows["measure"] == measure) & (rows["metric"] == METRICS[measure])])
+    rows = rows[are_whole(rows["group"]) & rows["value"].notna()]
+    if rows["layer"].isna().any():
+        return rows[rows["layer"].isna()]
+    return rows[(rows["layer"] == rows.groupby("run_id")["layer"].transform("max")).fillna(False).astype(bool)]
+
+
+def on_common_tasks(scores: DataFrame) -> DataFrame:
+    """Those on tasks that every run with any score has: means over other tasks would not compare."""
+    runs = scores.groupby("group").size()
+    return scores[scores["group"].isin(runs.index[runs == len(scores[ARM_AND_SEED].drop_duplicates())])]
+
+
+def _notes(table: DataFrame, tasks: dict[str, DataFrame]) -> list[str]:
+    """Over which tasks each mean is."""
+    said = []
+    for column in SCORES:
+        every = task_scores(table, column.name)
+        if every.empty:
+            continue
+        named = in_order(tasks[column.name]["group"].tolist())
+        left = in_order(group for group in every["group"].tolist() if group not in named)
+        over = f"over {listed(named)}" if named else "none, as no task was scored in every run"
+        some = f" (not {listed(left)}, which some run lacks)" if left and named else ""
+        said.append(f"{column.label}: {over}{some}.")
+    return said
+
+
+# Layers ----------------------------------------------------------------------------------------------
+
+
+def rows_by_layer(table: DataFrame, measure: str, metric: str) -> DataFrame:
+    """The rows of a metric of single runs, of all tokens, at each run's last step."""
+    rows = with_columns(table)
+    rows = rows[(rows["measure"] == measure) & (rows["metric"] == metric) & rows["group"].isna()]
+    return last_step(rows[rows["layer"].notna() & rows["other_run_id"].isna() & rows["value"].notna()])
+
+
+def _change(table: DataFrame) -> Numbers:
+    """The sum over layers of the change to the next, from 1 -> 2 on."""
+    return _numbers_by_run(inner_changes(table).groupby(ARM_AND_SEED)["value"].sum())
+
+
+def inner_changes(table: DataFrame) -> DataFrame:
+    """The rows of the change to the next layer, from 1 -> 2 on."""
+    rows = rows_by_layer(table, "layer_change", "pwcca")
+    return rows[(rows["layer"] >= 1) & (rows["layer_to"] == rows["layer"] + 1).fillna(False).astype(bool)]
+
+
+def _information(which: str) -> Callable[[DataFrame], Numbers]:
+    def of(table: DataFrame) -> Numbers:
+        rows = rows_by_layer(table, "token_information", "cross_fitted").sort_values("layer", kind="stable")
+        return _numbers_by_run(rows.groupby(ARM_AND_SEED)["value"].agg(which))
+
+    return of
+
+
+def _numbers_by_run(values: Series) -> Numbers:
+    rows = values.reset_index()
+    keys = zip(rows["arm"].tolist(), rows["seed"].tolist(), strict=True)
+    return dict(zip(keys, rows["value"].tolist(), strict=True))
+
+
+_OF_LAYERS: dict[str, Callable[[DataFrame], Numbers]] = {
+    "change": _change,
+    "information_first": _information("first"),
+    "information_least": _information("min"),
+    "information_top": _information("last"),
+}
+
+
+RUN = ["arm", "seed", "run_id", "step"]
+
+Read = Callable[[DataFrame], DataFrame]
+"""From the tidy table of some arms to a row a run: RUN, `value`, `floor` and `n`. Where there is a column `asked`,
+only runs with the same there compare."""
+
+
+class Score(NamedTuple):
+    """A score of a run."""
+
+    measure: str
+    metric: str
+    title: str
+    axis: str
+    """Its name below an axis, with the unit."""
+    floor: str
+    """What the data of the chance floor are."""
+    unit: str
+    digits: int
+    rows: Read
+    reads: str
+    """How to read it, in a sentence or two."""
+    over_tasks: bool = False
+    """Whether it is a mean over tasks."""
+
+
+def gains(table: DataFrame) -> DataFrame:
+    """The gain of each run over a guess without context. The same is asked where there are as many predictions
+    with the same loss of that guess: losses of other predictions do not compare."""
+    rows = with_columns(table)
+    rows = rows[(rows["measure"] == "validation") & (rows["metric"] == "loss") & rows["group"].isna()]
+    rows = last_step(rows)
+    rows = rows.assign(value=rows["floor"] - rows["value"], least=0.0)
+    rows = rows[np.isfinite(rows["value"].to_numpy(float))]
+    guess = rows["floor"].round(6).astype("string")  # the last digits depend on how a text was cut into batches
+    asked = (rows["n"].astype("string").fillna("") + " " + guess).groupby(rows["arm"]).transform(_together)
+    return rows.assign(floor=rows["least"], asked=asked)[[*RUN, "value", "floor", "n", "asked"]]
+
+
+def _together(values: Sequence[str]) -> str:
+    return "; ".join(sorted(set(values)))
+
+
+def changes(table: DataFrame) -> DataFrame:
+    """The sum over layers of the change to the next, from 1 -> 2 on, and of its floors."""
+    return _by_run(inner_changes(table), value="sum")
+
+
+def top_information(table: DataFrame) -> DataFrame:
+    """What the last layer knows of its input token."""
+    rows = rows_by_layer(table, "token_information", "cross_fitted").sort_values("layer", kind="stable")
+    return rows.groupby(RUN, sort=False, dropna=False).tail(1)[[*RUN, "value", "floor", "n"]]
+
+
+def task_means(measure: str) -> Read:
+    """The mean over the tasks that all runs with any have, and over their floors."""
+
+    def rows(table: DataFrame) -> DataFrame:
+        return _by_run(on_common_tasks(task_scores(table, measure)), value="mean")
+
+    return rows
+
+
+def tasks_of(table: DataFrame, score: Score) -> str:
+    """Over which tasks a mean is, in a sentence; empty of other scores."""
+    if not score.over_tasks:
+        return ""
+    tasks = in_order(on_common_tasks(task_scores(table, score.measure))["group"].tolist())
+    return f"{score.title}: over {listed(tasks)}."
+
+
+def _by_run(rows: DataFrame, *, value: str) -> DataFrame:
+    groups = rows.groupby(RUN, sort=False, dropna=False)
+    # A floor that is absent of one layer or task is absent of all of them together.
+    floors = groups["floor"].agg(lambda floors: getattr(floors, value)(skipna=False))
+    return groups.agg(value=("value", value), n=("n", "min")).assign(floor=floors).reset_index()
+
+
+def _of_tasks(measure: str, title: str, reads: str) -> Score:
+    metric, floor = {
+        "minimal_pairs": ("accuracy", "one in two"),
+        "probing": ("accuracy", "most frequent answers"),
+    }.get(measure, ("score", "most frequent answers"))
+    axis = f"{title.lower()}, mean {metric} over tasks"
+    return Score(measure, metric, title, axis, floor, "1", 3, task_means(measure), reads, over_tasks=True)
+
+
+RUN_SCORES = (
+    Score(
+        *("validation", "gain", "Gain over no context", "gain over no context (nats)", "no context", "nats", 3),
+        gains,
+        "The gain is how much smaller the loss of the model is than that of the best guess without context. It is "
+        "read on the same predictions of natural text in all arms of a panel; those of masked LM are of 15% of "
+        "the tokens, hidden 80/10/10: an arm that was trained on just this is at home there, others are not.",
+    ),
+    Score(
+        "layer_change",
+        "pwcca",
+        "Change of layers, sum",
+        *(f"sum of 1 {MINUS} PWCCA from 1→2", "rows shuffled", "1", 3),
+        changes,
+        f"The change of layers is the sum of 1 {MINUS} PWCCA similarity to the next layer, from 1→2 on: how far "
+        "the states go from the first layer to the last. It grows with the number of layers.",
+    ),
+    Score(
+        "token_information",
+        "cross_fitted",
+        "Information about the input token at the top",
+        *("information at the top (nats)", "labels shuffled", "nats", 3),
+        top_information,
+        "Information at the top is what the last layer still tells of the token that was read.",
+    ),
+    _of_tasks("minimal_pairs", "Minimal pairs", "Minimal pairs are the share of pairs told right."),
+    _of_tasks("fine_tuning", "Fine-tuning", "Fine-tuning trains the encoder with a head on each task."),
+    _of_tasks(
+        "frozen_features", "Frozen features", "Frozen features train the same head on the states as they are."
+    ),
+    _of_tasks("probing", "Probes", "Probes are linear, on the learned mix of layers or, without one, on the top."),
+)
+"""In the order of a figure's panels."""

@@ -1,0 +1,370 @@
+"""What each metric is called on a page: its panel, its axis, its floor, and to how many digits it is written.
+
+How numbers are written: no more digits than they carry, a true minus, an en dash for what is absent.
+
+Settings and their values in words, for axes and legends.
+
+Tasks in words and in order. What the catalogue does not know keeps its own name.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from pandas import Series
+
+from ablations.tasks.datasets import TASKS, Metric, Task
+
+ABSENT = "\N{EN DASH}"
+MINUS = "\N{MINUS SIGN}"
+TIMES = "\N{MULTIPLICATION SIGN}"
+
+
+def is_absent(value: Any) -> bool:
+    """Whether there is no number: null or NaN."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def number(value: float | None, digits: int = 2, scale: float = 1) -> str:
+    """The value times `scale` with that many decimals and commas between thousands, and no minus before a 0:
+    ``1,234.50``."""
+    if is_absent(value):
+        return ABSENT
+    assert value is not None
+    value *= scale
+    if math.isinf(value):
+        return f"{MINUS}∞" if value < 0 else "∞"
+    written = f"{value:,.{digits}f}"
+    return written.removeprefix("-") if not written.strip("-0.") else written.replace("-", MINUS)
+
+
+def count(value: float | None) -> str:
+    """A whole number with commas between thousands."""
+    return number(value, 0)
+
+
+def percent(value: float | None) -> str:
+    """A share as a whole number of hundredths."""
+    return count(None if value is None else 100 * value)
+
+
+def interval(summary: dict[str, Any], digits: int = 2, scale: float = 1) -> str:
+    """A mean and half the width of its interval, times `scale`: ``1.82 ± 0.05``; the mean alone where there is no
+    interval."""
+    if is_absent(summary["mean"]):
+        return ABSENT
+    mean = number(summary["mean"], digits, scale)
+    if is_absent(summary["high"]):
+        return mean
+    return f"{mean} ± {number(summary['high'] - summary['mean'], digits, scale)}"
+
+
+def duration(seconds: float | None) -> str:
+    """A time in the two largest units that matter: ``57 s``, ``3 min 12 s``, ``2 h 05 min``."""
+    if seconds is None or not math.isfinite(seconds):
+        return ABSENT
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60:,} h {minutes % 60:02} min"
+
+
+def moment(text: str | None) -> str:
+    """An ISO 8601 time to the minute, with its zone; text that is no such time stays as it is."""
+    if not text:
+        return ABSENT
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return f"{time:%Y-%m-%d %H:%M} {time.tzname() or ''}".rstrip()
+
+
+def share(part: float | None, whole: float | None) -> str:
+    """``120 / 500``."""
+    return f"{count(part)} / {count(whole)}"
+
+
+def listed(words: list[str]) -> str:
+    """The words with commas and a last *and*."""
+    return ", ".join(words[:-1]) + " and " + words[-1] if len(words) > 1 else "".join(words)
+
+
+SPLIT = "objective.masking.{mask,keep,random}"
+"""Three settings that are one decision: they sum to 1."""
+
+TITLES = {
+    "encoder.hidden_size": "width",
+    "encoder.intermediate_size": "width inside the feed-forward layers",
+    "encoder.norm": "place of the layer norm",
+    "encoder.num_attention_heads": "number of heads",
+    "encoder.num_hidden_layers": "number of layers",
+    "encoder.positions": "positions",
+    "objective.causal": "share of causal LM",
+    "objective.decoder.num_hidden_layers": "layers of the decoder",
+    "objective.masking.copies": "number of fixed masks",
+    "objective.masking.count": "number of hidden tokens",
+    "objective.masking.predict": "predicted share",
+    "objective.masking.random_differs": "random token never the original",
+    "objective.masking.ratio": "masking ratio",
+    "objective.masking.schedule": "schedule of the ratio",
+    "objective.masking.select": "what is hidden",
+    "objective.pair_loss": "loss on pairs",
+    "objective.sees": "what a token sees",
+    "objective.token_dropout": "token dropout",
+    SPLIT: "corruption split",
+    "training.input_format": "input format",
+    "training.max_steps": "training steps",
+    "training.sentences": "training sentences",
+    "training.tokens_per_step": "tokens a step",
+    "training.word_order": "word order",
+}
+"""Of the others, their own name."""
+
+UNITS = {SPLIT: "mask/same/random, %"}
+"""What the values of a setting are, where its title does not say it."""
+
+LETTERS = 30
+"""Of a value, on an axis and in a table; the spec has the rest of a longer one."""
+
+NOT_GIVEN = {
+    "objective.masking.copies": "new ones each time",
+    "objective.masking.predict": "as hidden",
+    "objective.masking.schedule": "constant",
+    "training.sentences": "all",
+}
+"""What it means that a setting is not given."""
+
+
+class Name(NamedTuple):
+    """A setting in words."""
+
+    title: str
+    """In the middle of a sentence."""
+    label: str
+    """Below an axis, with the unit."""
+
+
+def name_of(setting: str) -> Name:
+    """The setting in words; one that is not known keeps its own name."""
+    title = TITLES.get(setting) or setting.rpartition(".")[2].replace("_", " ")
+    return Name(title, f"{title} ({UNITS[setting]})" if setting in UNITS else title)
+
+
+def words(setting: str, values: Sequence[Any]) -> list[str]:
+    """The values of a setting, one each.
+
+    Of a value that has a kind and parameters, only those parameters are said that tell it from others of its kind;
+    one that most of them share is left out.
+    """
+    kinds = [value for value in values if isinstance(value, dict)]
+    return [_mapping(value, kinds) if isinstance(value, dict) else _word(setting, value) for value in values]
+
+
+def _word(setting: str, value: Any) -> str:
+    if value is None:
+        return NOT_GIVEN.get(setting, "none")
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return count(value) if isinstance(value, int) else f"{value:g}"
+    if setting == SPLIT:
+        return "/".join(f"{100 * share:g}" for share in value)
+    word = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return (word if len(word) <= LETTERS else f"{word[: LETTERS - 1]}…").replace("_", " ")
+
+
+def _mapping(value: dict[str, Any], others: Sequence[dict[str, Any]]) -> str:
+    same_kind = [other for other in others if other.get("kind") == value.get("kind")]
+    numbers: list[str] = []
+    names: list[str] = []
+    for name in dict.fromkeys(name for other in same_kind for name in other if name != "kind"):
+        own = _word("", value.get(name))
+        shared = Counter(_word("", other.get(name)) for other in same_kind)
+        if 2 * shared[own] <= len(same_kind):
+            is_name = isinstance(value.get(name), str)
+            (names if is_name else numbers).append(own if is_name else f"{name.replace('_', ' ')}={own}")
+    return " ".join([_word("", value.get("kind", "")), *numbers, *names])
+
+
+WORDS: dict[Metric, str] = {
+    "accuracy": "accuracy",
+    "matthews": "Matthews correlation",
+    "f1": "F1",
+    "pearson": "Pearson correlation",
+    "spearman": "Spearman correlation",
+    "entity_f1": "F1 of entities",
+    "overlap_f1": "F1 of words",
+    "exact_match": "exact match",
+}
+
+FIELDS = ("morphology", "syntax", "syntax_semantics", "syntax/semantics", "semantics")
+"""Of BLiMP, each several paradigms."""
+
+_PLACES = {name: place for place, name in enumerate(TASKS)}
+
+
+def known(name: str | None) -> Task | None:
+    """The catalogue's task of that name; minimal pairs of the built-in language are `language` in tables."""
+    return None if name is None else TASKS.get(name) or TASKS.get(f"{name}_minimal_pairs")
+
+
+def metric_words(name: str | None) -> str:
+    """What `score` means for a task: ``Matthews correlation``."""
+    task = known(name)
+    return "score" if task is None else WORDS[task.metric]
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """The different names as in the catalogue, others after them as they appear."""
+    different = list(dict.fromkeys(names))
+    place = {name: _PLACES.get(getattr(known(name), "name", ""), len(_PLACES)) for name in different}
+    return sorted(different, key=place.__getitem__)
+
+
+def parts(name: str) -> tuple[str, str]:
+    """A task and which part of it: ``("blimp", "adjunct_island")``; the part is empty of a whole task."""
+    task, _, part = name.partition("/")
+    return task, part
+
+
+def are_whole(groups: Series) -> Series:
+    """Which groups are whole tasks, neither parts of one nor numbers of its examples; absent ones are none."""
+    return ~groups.fillna("/").str.contains("[/@]").astype(bool)
+
+
+CCA_MEASURES = ("layer_change", "influence", "run_distance")
+"""Measures whose similarities chance inflates where there are few tokens per dimension."""
+
+TASK_MEASURES = (
+    *("fine_tuning", "frozen_features", "minimal_pairs", "probing", "structural_probe", "parsing"),
+    *("conditional_independence", "retrieval"),
+)
+"""Measures whose standard errors are over examples rather than over text."""
+
+NEXT_LAYER_METRICS = ("layer_change", "update_norm")
+"""Measures or metrics that lead from a layer to the next."""
+
+
+class MetricWords(NamedTuple):
+    """One way of measuring, in words."""
+
+    title: str
+    """Of its panel."""
+    axis: str
+    """Of the axis of values, with the unit."""
+    floor: str
+    """What the data of the chance floor are."""
+    unit: str = "1"
+    digits: int = 3
+
+
+METRICS = {
+    ("learning", "gain"): MetricWords("Gain over no context", "gain over no context (nats)", "no context", "nats"),
+    ("layer_change", "pwcca"): MetricWords(f"1 {MINUS} PWCCA similarity", f"1 {MINUS} PWCCA", "rows shuffled"),
+    ("layer_change", "debiased_cka"): MetricWords(
+        f"1 {MINUS} debiased CKA", f"1 {MINUS} debiased CKA", "rows shuffled"
+    ),
+    ("token_information", "cross_fitted"): MetricWords(
+        "Cross-fitted estimate", "cross-fitted information (nats)", "labels shuffled", "nats"
+    ),
+    ("token_information", "plug_in"): MetricWords(
+        "Plug-in estimate", "plug-in information (nats)", "labels shuffled", "nats"
+    ),
+    ("run_distance", "pwcca"): MetricWords(f"1 {MINUS} PWCCA similarity", f"1 {MINUS} PWCCA", "rows shuffled"),
+    ("run_distance", "debiased_cka"): MetricWords(
+        f"1 {MINUS} debiased CKA", f"1 {MINUS} debiased CKA", "rows shuffled"
+    ),
+    ("neighbours", "same_token"): MetricWords("Same token", "share with the same token", "neighbours at random"),
+    ("neighbours", "position_distance"): MetricWords(
+        "Distance of positions", "difference of positions (tokens)", "neighbours at random", "tokens", digits=2
+    ),
+    ("neighbours", "same_left"): MetricWords(
+        "Same token to the left", "share with the same left", "neighbours at random"
+    ),
+    ("neighbours", "same_right"): MetricWords(
+        "Same token to the right", "share with the same right", "neighbours at random"
+    ),
+    ("neighbours", "same_relation"): MetricWords(
+        "Same syntactic relation", "share with the same relation", "neighbours at random"
+    ),
+    ("neighbours", "same_left_part"): MetricWords(
+        "Same syntax to the left", "share with the same left part", "neighbours at random"
+    ),
+    ("neighbours", "same_right_part"): MetricWords(
+        "Same syntax to the right", "share with the same right part", "neighbours at random"
+    ),
+    ("neighbours", "same_sense"): MetricWords("Same sense", "share with the same sense", "neighbours at random"),
+    ("geometry", "anisotropy"): MetricWords("Anisotropy", "mean cosine of two tokens", "states less their mean"),
+    ("geometry", "self_similarity"): MetricWords(
+        "Self-similarity", "mean cosine less anisotropy", "tokens shuffled"
+    ),
+    ("geometry", "effective_rank"): MetricWords(
+        "Effective rank", "effective rank (dimensions)", "columns shuffled", "dimensions", digits=1
+    ),
+    ("geometry", "participation_ratio"): MetricWords(
+        "Participation ratio", "participation ratio (dimensions)", "columns shuffled", "dimensions", digits=1
+    ),
+    ("geometry", "update_norm"): MetricWords(
+        "Size of the update", "update / state (ratio of norms)", "rows shuffled"
+    ),
+    ("influence", "pwcca"): MetricWords(
+        f"1 {MINUS} PWCCA similarity", f"1 {MINUS} PWCCA", "a token beside it", digits=5
+    ),
+    ("probing", "accuracy"): MetricWords("Accuracy", "accuracy", "most frequent answer"),
+    ("probing", "selectivity"): MetricWords(
+        "Selectivity", "accuracy less that of control task", "most frequent answers"
+    ),
+    ("probing", "compression"): MetricWords(
+        "Compression", "uniform code / online code", "frequencies of answers", digits=2
+    ),
+    ("probing", "mix_weight"): MetricWords("Weight", "share of the learned mix", "equal weights"),
+    ("structural_probe", "uuas"): MetricWords("Undirected edges", "UUAS", "adjacency chain"),
+    ("retrieval", "spearman_centred"): MetricWords("Correlation", "Spearman correlation", "no relation"),
+    ("retrieval", "spearman"): MetricWords("Correlation", "Spearman correlation", "no relation"),
+    ("retrieval", "recall_at_1_centred"): MetricWords("Recall at 1", "recall at 1", "order at random"),
+    ("retrieval", "recall_at_1"): MetricWords("Recall at 1", "recall at 1", "order at random"),
+    ("parsing", "uuas"): MetricWords("Undirected edges", "UUAS", "adjacency chain"),
+    ("minimal_pairs", "accuracy"): MetricWords("Accuracy", "accuracy", "one in two"),
+    ("frozen_features", "score"): MetricWords("Score", "score", "most frequent answer"),
+    ("fine_tuning", "score"): MetricWords("Score", "score", "most frequent answer"),
+    ("conditional_independence", "joint_minus_chain"): MetricWords(
+        "Joint less chain", "joint less chain (nats a pair)", "independent tokens", "nats"
+    ),
+    ("conditional_independence", "joint"): MetricWords("Joint", "joint log probability (nats)", "chance", "nats"),
+    ("conditional_independence", "chain"): MetricWords(
+        "Chain", "log probability by chain (nats)", "chance", "nats"
+    ),
+    ("pictures", "word"): MetricWords("By word", "", ""),
+    ("pictures", "position"): MetricWords("By position in the sentence", "", ""),
+    ("pictures", "relation"): MetricWords("By relation", "", ""),
+    ("pictures", "sense"): MetricWords("By sense", "", ""),
+}
+
+
+def named(measure: str, metric: str) -> MetricWords:
+    """The metric's names; its own for one that has no others."""
+    return METRICS.get((measure, metric)) or MetricWords(metric, metric, "chance")
+
+
+def axis_label(measure: str, metric: str, about: str | None = None) -> str:
+    """The label of the axis of values; `about` is another token than the one that is read."""
+    label = named(measure, metric).axis
+    return f"{about}, {label.replace(' information', '')}" if about else label
+
+
+def task_axis_label(measure: str, metric: str, task: str | None) -> str:
+    """The same for a panel about a task: what `score` is depends on it."""
+    return metric_words(task) if metric == "score" else axis_label(measure, metric)
+
+
+def leads_on(measure: str, metric: str) -> bool:
+    """Whether the metric compares a layer with the next."""
+    return bool({measure, metric} & set(NEXT_LAYER_METRICS))

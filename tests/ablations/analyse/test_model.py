@@ -1,0 +1,569 @@
+"""Models from Hugging Face folders: every layer's states, and nothing executed."""
+
+import json
+import shutil
+import socket
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import processors
+
+from ablations.analyse.model import load, untrained
+from ablations.analyse.model_folder import reason
+from ablations.analyse.states import states
+from ablations.analyse.text import sample_of, tokenise
+from ablations.errors import MeasureError
+from ablations.measures.reading.sample import NO_NEIGHBOUR
+from lightning_modules.vocabulary import END, FIRST_WORD_ID, START
+from tests.support import tiny_models
+from tests.support.tiny_models import FAMILIES, LAYERS, POSITIONS, WIDTH
+
+transformers = pytest.importorskip("transformers", reason="the extra [hf] is not installed")
+
+SUPPORTED = "bert, roberta, distilbert, electra, albert, gpt2, t5, bart or marian"
+TEXT = [*tiny_models.sentences(30), "a " * 60]
+
+
+def read(folder, text=TEXT, **options):
+    """The model, its tokens, all of them as a sample, and their states."""
+    loaded = load(folder)
+    tokenised = tokenise(loaded, text, tokens=10**6)
+    sample = sample_of(tokenised, tokens=10**6, source=folder)
+    return loaded, tokenised, sample, states(loaded, tokenised, sample, **options)
+
+
+def alone(loaded, sentence):
+    """What enters the first block for one sentence, then what leaves each: asked of the blocks themselves."""
+    family = FAMILIES[loaded.folder.name]
+    inputs = loaded.tokenizer(sentence, return_tensors="pt", truncation=True, max_length=family.longest or 10**6)
+    inputs = {name: value for name, value in inputs.items() if name in loaded.accepts}
+    states = []
+
+    def enter(module, arguments, named):
+        states.append(arguments[0] if arguments else named["hidden_states"])
+
+    def leave(module, arguments, output):
+        states.append(output if isinstance(output, torch.Tensor) else output[0])
+
+    blocks = loaded.model.get_submodule(family.blocks)
+    hooks = [blocks[0].register_forward_pre_hook(enter, with_kwargs=True)]
+    hooks += [block.register_forward_hook(leave) for block in blocks]
+    with torch.no_grad():
+        loaded.model(**inputs)
+    for hook in hooks:
+        hook.remove()
+    text = (inputs["input_ids"][0] != 2) & (inputs["input_ids"][0] != 3)
+    if len(blocks) == 1:  # ALBERT runs one block again and again, and is entered each time
+        states[1:] = states[1::2]
+    return [state[0, text].numpy() for state in states]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_layers_are_what_enters_the_first_block_and_what_leaves_each(family, tmp_path):
+    folder = tiny_models.save(tmp_path / family, family)
+    loaded, _, sample, found = read(folder)
+    assert (loaded.layers, loaded.width, loaded.max_length) == (LAYERS, WIDTH, FAMILIES[family].longest)
+    assert len(found) == LAYERS + 1
+    assert all(state.shape == (len(sample), WIDTH) and state.dtype == np.float32 for state in found)
+    for i in (0, 7, 30):
+        for state, expected in zip(found, alone(loaded, TEXT[i]), strict=True):
+            np.testing.assert_allclose(
+                state[sample.sentence_N == i], expected, atol=1e-5
+            )  # float32 sums, other order
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_layers_are_the_hidden_states_of_transformers_but_for_the_last_before_a_final_norm(family, tmp_path):
+    loaded, _, sample, found = read(tiny_models.save(tmp_path / family, family))
+    ids = loaded.tokenizer(TEXT[3], return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        theirs = loaded.model(input_ids=ids, output_hidden_states=True).hidden_states
+    ours = [torch.from_numpy(state[sample.sentence_N == 3]) for state in found]
+    for state, expected in zip(ours[:-1], theirs[:-1], strict=True):
+        np.testing.assert_allclose(state, expected[0, 1:-1], atol=1e-5)  # float32 sums, other order
+    assert (loaded.final_norm is not None) == (family in ("gpt2", "t5"))
+    if loaded.final_norm is not None:
+        with torch.no_grad():
+            after = loaded.model.get_submodule(loaded.final_norm)(ours[-1])
+        assert (after - ours[-1]).abs().max() > 0.1
+        ours[-1] = after
+    np.testing.assert_allclose(ours[-1], theirs[-1][0, 1:-1], atol=1e-5)  # float32 sums, other order
+
+
+def test_the_layers_of_gpt2_are_those_of_its_blocks_run_by_hand(tmp_path):
+    loaded, _, sample, found = read(tiny_models.save(tmp_path / "gpt2", "gpt2"))
+    ids = torch.from_numpy(loaded.tokenizer(TEXT[3], return_tensors="np")["input_ids"])
+    with torch.no_grad():
+        x = loaded.model.wte(ids) + loaded.model.wpe(torch.arange(ids.shape[1]))
+        expected = [x]
+        for block in loaded.model.h:
+            n = block.ln_1(x)
+            query, key, value = (
+                part.unflatten(-1, (2, 8)).transpose(1, 2) for part in block.attn.c_attn(n).split(WIDTH, dim=-1)
+            )
+            weight = (query @ key.transpose(2, 3) / 8**0.5).masked_fill(
+                torch.ones(ids.shape[1], ids.shape[1]).triu(1).bool(), -torch.inf
+            )
+            x = x + block.attn.c_proj((weight.softmax(-1) @ value).transpose(1, 2).flatten(2))
+            x = x + block.mlp(block.ln_2(x))
+            expected.append(x)
+    for state, by_hand in zip(found, expected, strict=True):
+        np.testing.assert_allclose(state[sample.sentence_N == 3], by_hand[0, 1:-1], atol=1e-5)  # float32
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "t5", "marian"])
+def test_what_is_read_together_changes_nothing(family, tmp_path):
+    folder = tiny_models.save(tmp_path / family, family)
+    together, one_by_one = (read(folder, tokens_at_once=tokens)[3] for tokens in (10**6, 1))
+    for state, expected in zip(together, one_by_one, strict=True):
+        np.testing.assert_allclose(state, expected, atol=1e-5)  # float32 sums in another order
+
+
+@pytest.mark.parametrize("family", ["bert", "marian", "gpt2"])
+def test_states_are_those_of_a_padded_batch(family, tmp_path):
+    loaded, _, _, found = read(tiny_models.save(tmp_path / family, family))
+    inputs = loaded.tokenizer(TEXT, padding=True, truncation=True, max_length=POSITIONS, return_tensors="pt")
+    inputs = {name: value for name, value in inputs.items() if name in loaded.accepts}
+    with torch.no_grad():
+        padded = loaded.model(**inputs, output_hidden_states=True).hidden_states[2]
+    text = (inputs["attention_mask"] == 1) & (inputs["input_ids"] != 2) & (inputs["input_ids"] != 3)
+    np.testing.assert_allclose(found[2], padded[text], atol=1e-5)  # float32 sums in another order
+
+
+def test_segments_are_those_of_the_tokenizer(tmp_path):
+    folder = tiny_models.save(tmp_path / "bert")
+    made = tiny_models.tokenizer(model_input_names=["input_ids", "token_type_ids", "attention_mask"])
+    made.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:1 [SEP]:0", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    made.save_pretrained(folder)
+    loaded, tokenised, _, found = read(folder)
+    assert tokenised.types is not None
+    assert np.array_equal(tokenised.types == 1, tokenised.is_text)
+    ids = torch.from_numpy(tokenised.ids[: tokenised.offsets[1]])[None]
+    with torch.no_grad():
+        embedded = loaded.model.embeddings(input_ids=ids, token_type_ids=torch.ones_like(ids))[0, 1:-1]
+    np.testing.assert_allclose(found[0][: len(embedded)], embedded, atol=1e-6)  # float32
+
+
+def test_text_tokens_are_all_but_special_ones(tmp_path):
+    loaded, tokenised, sample, _ = read(
+        tiny_models.save(tmp_path / "bert"), ["a b what? c", "[SEP] a [MASK] [UNK]", "d"]
+    )
+    assert tokenised.ids.tolist() == [2, 5, 6, 1, 7, 3, 2, 3, 5, 4, 1, 3, 2, 8, 3]
+    assert tokenised.is_text.astype(int).tolist() == [0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 1, 0, 0, 1, 0]
+    codes = sample.token_N - FIRST_WORD_ID  # the ids that occur, in order: [UNK] a b c d
+    assert codes.tolist() == [1, 2, 0, 3, 1, 0, 4]
+    assert sample.sentence_N.tolist() == [0, 0, 0, 0, 1, 1, 2]
+    assert sample.position_N.tolist() == [1, 2, 3, 4, 2, 4, 1]
+    assert sample.left_N[[0, 1, 4, 6]].tolist() == [START, 1 + FIRST_WORD_ID, START, START]
+    assert sample.right_N[[3, 4, 5, 6]].tolist() == [END, END, END, END]
+    assert tokenised.text_spans()[0] == [(0, 1), (2, 3), (4, 9), (10, 11)]
+    assert loaded.tokenizer.is_fast
+
+
+def test_what_the_tokenizer_puts_before_a_sentence_is_no_text_though_it_may_stand_in_one(tmp_path):
+    """As the name of a language that no list of special tokens has: here the word d."""
+    folder = tiny_models.save(tmp_path / "bert")
+    made = tiny_models.tokenizer()
+    made.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] d $A [SEP]", special_tokens=[("[CLS]", 2), ("d", 8), ("[SEP]", 3)]
+    )
+    made.save_pretrained(folder)
+    tokenised = tokenise(load(folder), ["a d", "b"], tokens=100)
+    assert tokenised.ids.tolist() == [2, 8, 5, 8, 3, 2, 8, 6, 3]
+    assert tokenised.is_text.astype(int).tolist() == [0, 0, 1, 1, 0, 0, 0, 1, 0]
+
+
+def test_a_mark_is_no_text_where_it_is_the_unknown_token_too(tmp_path):
+    """GPT-2 has one token for the end of a text and for what is unknown, which to its bytes nothing is."""
+    folder = tiny_models.save(tmp_path / "gpt2", "gpt2")
+    text = ["a [SEP] b", "[SEP]", "[PAD] c [UNK]"]
+    for names, is_text in (
+        ({"eos_token": "[SEP]", "unk_token": "[SEP]"}, [1, 0, 1, 0, 0, 1, 1]),
+        ({"pad_token": "[UNK]"}, [1, 0, 1, 0, 1, 1, 1]),
+    ):
+        tiny_models.tokenizer(**names).save_pretrained(folder)
+        tokenised = tokenise(load(folder), text, tokens=100)
+        inner = [i for i, token in enumerate(tokenised.ids) if i not in (0, 4, 5, 7, 8, 12)]
+        assert tokenised.is_text[inner].astype(int).tolist() == is_text, names
+
+
+def test_a_space_between_special_tokens_is_no_text_but_one_at_a_word_is(tmp_path):
+    """Byte-level BPE has a token for a space; with words beside it, it is the model's reading of the text."""
+    folder = tiny_models.save(tmp_path / "roberta", "roberta", vocab_size=300)
+    tiny_models.byte_level_tokenizer().save_pretrained(folder)
+    loaded = load(folder)
+
+    def read_as(sentence):
+        tokenised = tokenise(loaded, [sentence, "a"], tokens=100)
+        ids = tokenised.ids[: tokenised.offsets[1]][tokenised.is_text[: tokenised.offsets[1]]]
+        return loaded.tokenizer.convert_ids_to_tokens(ids.tolist())
+
+    for nothing in ("<s> </s>", "<pad> <mask>", "<s> <s> <s>"):
+        assert "Ġ" in loaded.tokenizer.tokenize(nothing)
+        assert read_as(nothing) == []
+        with pytest.raises(MeasureError) as error:
+            tokenise(loaded, [nothing], tokens=100)
+        assert str(error.value) == (
+            f"the tokenizer of {folder} makes no token of the text, special ones apart; give text in the language "
+            f"of the model."
+        )
+    assert read_as("b c") == ["b", "Ġ", "c"]
+    assert read_as("<s> b </s> </s>") == ["Ġ", "b", "Ġ"]
+    assert read_as("é <s>") == ["Ã", "©", "Ġ"]
+    assert read_as("<s>é<s>") == ["Ã", "©"]  # two bytes, of which neither is a letter
+
+
+def test_sentences_without_special_tokens_have_no_neighbours_at_their_ends(tmp_path):
+    folder = tiny_models.save(tmp_path / "gpt2", "gpt2")
+    raw = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps(raw | {"post_processor": None}))
+    _, _, sample, found = read(folder, ["a b", "", "c", "[SEP]"])
+    assert sample.position_N.tolist() == [0, 1, 0]
+    assert sample.left_N.tolist() == [NO_NEIGHBOUR, sample.token_N[0], NO_NEIGHBOUR]
+    assert sample.right_N.tolist() == [sample.token_N[1], NO_NEIGHBOUR, NO_NEIGHBOUR]
+    assert len(found[0]) == 3
+
+
+def test_sentences_that_are_too_long_are_cut_and_counted(tmp_path):
+    for family in ("roberta", "t5"):
+        _, tokenised, sample, _ = read(tiny_models.save(tmp_path / family, family))
+        longest = FAMILIES[family].longest
+        assert tokenised.cut_S.tolist() == [False] * 30 + [longest is not None]
+        assert (sample.sentence_N == 30).sum() == (60 if longest is None else longest - 2)
+    tiny_models.tokenizer(model_max_length=12).save_pretrained(tmp_path / "t5")
+    assert load(tmp_path / "t5").max_length == 12
+
+
+def test_only_as_much_text_is_cut_into_tokens_as_is_asked_for(tmp_path):
+    loaded = load(tiny_models.save(tmp_path / "bert"))
+    endless = ("a b c" for _ in iter(int, 1))
+    tokenised = tokenise(loaded, endless, tokens=4000)
+    sample = sample_of(tokenised, tokens=4000, source=tmp_path)
+    assert (len(sample), sample.sentences) == (3999, 1333)
+
+
+@pytest.mark.parametrize("family", ["bert", "t5", "gpt2"])
+def test_the_untrained_twin_has_the_weights_of_its_seed_and_leaves_the_global_state_alone(family, tmp_path):
+    trained = load(tiny_models.save(tmp_path / family, family))
+    before = torch.get_rng_state()
+    twin, again, other = (untrained(trained, seed=seed) for seed in (0, 0, 1))
+    assert torch.equal(before, torch.get_rng_state())
+    weights = [torch.cat([p.flatten() for p in m.model.parameters()]) for m in (trained, twin, again, other)]
+    assert len({len(weight) for weight in weights}) == 1
+    assert torch.equal(weights[1], weights[2])
+    assert not torch.equal(weights[1], weights[3])
+    assert not torch.equal(weights[1], weights[0])
+    assert len({trained.run_id, twin.run_id, other.run_id}) == 3
+    assert (twin.run_id, twin.step, twin.model.training) == (again.run_id, 0, False)
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.from_pretrained(trained.folder)
+    stock = transformers.AutoModel.from_config(config).get_input_embeddings().weight
+    assert torch.equal(twin.model.get_input_embeddings().weight, stock)
+
+
+def test_the_same_model_is_known_again_wherever_it_lies(tmp_path):
+    folder = tiny_models.save(tmp_path / "bert")
+    shutil.copytree(folder, tmp_path / "copy")
+    config = json.loads((tmp_path / "copy/config.json").read_text())
+    (tmp_path / "copy/config.json").write_text(json.dumps(config | {"transformers_version": "4.0", "dtype": None}))
+    assert load(folder).run_id == load(tmp_path / "copy").run_id
+    (tmp_path / "copy/config.json").write_text(json.dumps(config | {"layer_norm_eps": 1e-3}))
+    assert load(folder).run_id != load(tmp_path / "copy").run_id
+    other = tiny_models.model("bert")
+    with torch.no_grad():
+        other.embeddings.word_embeddings.weight[9, 9] += 1
+    other.save_pretrained(tmp_path / "bert")
+    assert load(folder).run_id != load(tmp_path / "copy").run_id
+
+
+def test_the_step_is_the_trainers(tmp_path):
+    folder = tiny_models.save(tmp_path / "bert")
+    assert load(folder).step is None
+    (folder / "trainer_state.json").write_text('{"global_step": 1200}')
+    assert load(folder).step == 1200
+
+
+@pytest.mark.parametrize(
+    ("family", "head"),
+    [("bert", "BertForMaskedLM"), ("gpt2", "GPT2LMHeadModel"), ("t5", "T5ForConditionalGeneration"),
+     ("t5", "T5EncoderModel"), ("marian", "MarianMTModel"), ("electra", "ElectraForPreTraining")],
+)  # fmt: skip
+def test_a_head_or_a_missing_decoder_changes_nothing(family, head, tmp_path):
+    folder = tiny_models.save(tmp_path / family, family)
+    whole = tiny_models.model(family)
+    headed = getattr(transformers, head)(whole.config)
+    own = {name.removeprefix(f"{headed.base_model_prefix}."): name for name in headed.state_dict()}
+    missing = headed.load_state_dict(
+        {own[name]: value for name, value in whole.state_dict().items() if name in own}, strict=False
+    )
+    assert len(missing.missing_keys) < len(own) / 2
+    shutil.copytree(folder, tmp_path / "headed" / family)
+    headed.save_pretrained(tmp_path / "headed" / family)
+    with_head, without = (read(path / family)[3] for path in (tmp_path / "headed", tmp_path))
+    for state, expected in zip(with_head, without, strict=True):
+        np.testing.assert_array_equal(state, expected)
+
+
+def test_weights_in_parts_are_read(tmp_path):
+    folder = tiny_models.save(tmp_path / "bert")
+    whole, expected = load(folder), read(folder)[3]
+    (folder / "model.safetensors").unlink()
+    whole.model.save_pretrained(folder, max_shard_size="10KB")
+    assert len(list(folder.glob("model-*.safetensors"))) > 2
+    np.testing.assert_array_equal(read(folder)[3][3], expected[3])
+
+
+def test_a_slow_tokenizer_is_read_and_does_not_say_where_its_tokens_stand(tmp_path):
+    folder = tiny_models.save(tmp_path / "t5", "t5", vocab_size=300)
+    for path in folder.glob("tokenizer*"):
+        path.unlink()
+    transformers.ByT5Tokenizer(extra_ids=0).save_pretrained(folder)
+    loaded, tokenised, sample, _ = read(folder, ["ab", "é"])
+    assert not loaded.tokenizer.is_fast
+    assert tokenised.ids.tolist() == [100, 101, 1, 198, 172, 1]
+    assert len(sample) == 4
+    assert tokenised.spans is None
+
+
+@pytest.mark.parametrize("family", ["marian", "t5"])
+def test_a_tokenizer_of_sentencepiece_is_that_of_sentencepiece_itself(family, tmp_path):
+    pieces = tiny_models.sentencepiece_model()
+    folder = tiny_models.save(tmp_path / family, family)
+    tiny_models.save_sentencepiece(folder, pieces)
+    loaded, tokenised, sample, found = read(folder, tiny_models.SENTENCES)
+    parts = np.split(tokenised.ids, tokenised.offsets[1:-1])
+    expected = [[*pieces.encode(sentence), pieces.eos_id()] for sentence in tiny_models.SENTENCES]
+    assert [part.tolist() for part in parts] == expected
+    assert tokenised.is_text.tolist() == [i != pieces.eos_id() for ids in expected for i in ids]
+    with torch.no_grad():
+        states = loaded.model(input_ids=torch.tensor(expected[5:6]), output_hidden_states=True).hidden_states
+    np.testing.assert_allclose(found[1][sample.sentence_N == 5], states[1][0, :-1], atol=1e-5)  # float32
+
+
+@pytest.mark.parametrize(
+    ("family", "said"),
+    [
+        ("marian", ImportError("\nMarianTokenizer requires the SentencePiece library but it was not found.\n")),
+        ("t5", ValueError("`tiktoken` is required to read a `tiktoken` file.")),
+    ],
+)
+def test_without_sentencepiece_one_sentence_says_how_to_install_it(family, said, tmp_path, monkeypatch):
+    """Whatever transformers says then: here are its own words."""
+    folder = tiny_models.save(tmp_path / family, family)
+
+    def lacks(*_, **__):
+        raise said
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lacks)
+    monkeypatch.setattr("ablations.analyse.model_folder.find_spec", lambda name: None)
+    with pytest.raises(MeasureError, match="the tokenizer cannot be loaded"):
+        load(folder)  # tokenizer.json needs none
+    tiny_models.save_sentencepiece(folder, tiny_models.sentencepiece_model())
+    refused(
+        folder,
+        f"{folder}: its tokenizer needs sentencepiece, which is not installed; install it with "
+        f'pip install "pretraining-ablations[hf]".',
+    )
+
+
+def test_what_a_library_says_is_one_sentence_on_one_line():
+    said = "\nFugashi is needed\nfor model.safetensors of v1.2. Please see\nthe page.\n"
+    assert reason(ImportError(said)) == "Fugashi is needed for model.safetensors of v1.2"
+    assert reason(ValueError("a.")) == "a"
+    assert reason(ValueError()) == "ValueError"
+    assert reason(ValueError("word " * 100)) == "word " * 59 + "..."
+
+
+# Nothing is executed, nothing is fetched --------------------------------------------------------------
+
+
+def test_a_pickle_that_is_more_than_tensors_is_not_opened(tmp_path):
+    folder = tiny_models.save(tmp_path / "bert")
+    weights = load(folder).model.state_dict()
+    (folder / "model.safetensors").unlink()
+    torch.save(weights, folder / "pytorch_model.bin")
+    assert load(folder).layers == LAYERS
+    marker = tmp_path / "executed"
+    with (folder / "pytorch_model.bin").open("wb") as file:
+        torch.save({"weight": Touch(marker)}, file)
+    refused(
+        folder,
+        f"{folder}: its weights hold something else than tensors and were not opened; save them as safetensors.",
+    )
+    assert not marker.exists()
+
+
+class Touch:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return type(self.path).touch, (self.path,)
+
+
+def test_code_in_the_folder_is_not_executed(tmp_path):
+    folder, marker = tiny_models.save(tmp_path / "bert"), tmp_path / "executed"
+    (folder / "code.py").write_text(f"open({str(marker)!r}, 'w')\n")
+    config = json.loads((folder / "config.json").read_text())
+    mapped = {"AutoConfig": "code.Config", "AutoModel": "code.Model"}
+    (folder / "config.json").write_text(json.dumps(config | {"auto_map": mapped}))
+    assert load(folder).layers == LAYERS  # transformers knows BERT itself
+    (folder / "config.json").write_text(json.dumps(config | {"auto_map": mapped, "model_type": "mine"}))
+    refused(
+        folder,
+        f"{folder}: models of model_type 'mine' cannot be analysed, expected {SUPPORTED}; give a model of one "
+        f"of these.",
+    )
+    assert not marker.exists()
+
+
+def test_no_network_is_asked(tmp_path, monkeypatch):
+    def connect(*_):
+        raise AssertionError("a connection was opened")
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    monkeypatch.setattr(socket, "getaddrinfo", connect)
+    assert untrained(load(tiny_models.save(tmp_path / "gpt2", "gpt2")), seed=0).layers == LAYERS
+
+
+@pytest.mark.parametrize("kind", ["mamba", "unheard-of"])
+def test_another_architecture_is_refused_with_those_that_are_supported(kind, tmp_path):
+    folder = tiny_models.save(tmp_path / "model")
+    (folder / "config.json").write_text(json.dumps({"model_type": kind}))
+    refused(
+        folder,
+        f"{folder}: models of model_type {kind!r} cannot be analysed, expected {SUPPORTED}; give a model of one "
+        f"of these.",
+    )
+
+
+# What is wrong with a folder --------------------------------------------------------------------------
+
+
+def refused(folder, sentence):
+    with pytest.raises(MeasureError) as error:
+        load(folder)
+    assert str(error.value) == sentence
+
+
+def test_without_the_library_one_sentence_says_how_to_install_it(tmp_path, monkeypatch):
+    folder = tiny_models.save(tmp_path / "bert")
+    monkeypatch.setitem(__import__("sys").modules, "transformers", None)
+    refused(
+        folder,
+        "transformers, which reads Hugging Face folders, is not installed; install it with "
+        'pip install "pretraining-ablations[hf]".',
+    )
+
+
+def test_a_folder_that_lacks_something_is_refused_with_what_it_lacks(tmp_path):
+    refused(
+        tmp_path / "none",
+        f"{tmp_path / 'none'} is no folder; give one that holds the config.json, weights and tokenizer of a "
+        f"model.",
+    )
+    refused(
+        tmp_path,
+        f"{tmp_path} has no config.json, so it holds no Hugging Face model; `ablate export` makes one of a run.",
+    )
+    folder = tiny_models.save(tmp_path / "bert")
+    (folder / "model.safetensors").rename(tmp_path / "kept")
+    refused(
+        folder,
+        f"{folder} has no weights; expected model.safetensors, model.safetensors.index.json, pytorch_model.bin or "
+        f"pytorch_model.bin.index.json beside config.json.",
+    )
+    (tmp_path / "kept").rename(folder / "model.safetensors")
+    for path in folder.glob("tokenizer*"):
+        path.unlink()
+    refused(folder, f"{folder} has no tokenizer; save the model's own there, best as tokenizer.json.")
+
+
+def test_damaged_files_are_named(tmp_path):
+    folder = tiny_models.save(tmp_path / "bert")
+    config, weights = (folder / "config.json").read_text(), (folder / "model.safetensors").read_bytes()
+    (folder / "tokenizer.json").write_text("{")
+    with pytest.raises(
+        MeasureError, match=r"bert: the tokenizer cannot be loaded \(.+\); save the model's own there, "
+    ):
+        load(folder)
+    (folder / "model.safetensors").write_bytes(weights[: len(weights) // 2])
+    refused(
+        folder,
+        f"{folder}: the model cannot be loaded (Error while deserializing header: incomplete metadata, file not "
+        f"fully covered); make or copy the folder again.",
+    )
+    (folder / "model.safetensors.index.json").write_text("[]")
+    (folder / "model.safetensors").unlink()
+    refused(folder, f"{folder / 'model.safetensors.index.json'} is no index of weights; make or copy it again.")
+    (folder / "config.json").write_text(config[:20])
+    with pytest.raises(MeasureError, match=r"config\.json cannot be read \(.+\); make or copy it again\.$"):
+        load(folder)
+    for nothing in ("{}", '{"model_type": null}', '{"model_type": ["bert"]}'):
+        (folder / "config.json").write_text(nothing)
+        refused(
+            folder,
+            f"{folder / 'config.json'} has no model_type, which says what it is; copy the model's own there.",
+        )
+
+
+def test_weights_of_another_model_are_refused(tmp_path):
+    bert, gpt = tiny_models.save(tmp_path / "bert"), tiny_models.save(tmp_path / "gpt2", "gpt2")
+    needed = 5 + 16 * LAYERS  # three tables and a norm; each block has six maps and two norms
+    shutil.copy(gpt / "model.safetensors", bert / "model.safetensors")
+    refused(
+        bert,
+        f"{bert}: its weights lack {needed} of those that BertModel needs, such as embeddings.LayerNorm.bias; "
+        f"they and config.json are not of one model.",
+    )
+    tiny_models.save(tmp_path / "bert")
+    config = json.loads((bert / "config.json").read_text())
+    (bert / "config.json").write_text(json.dumps(config | {"intermediate_size": 48}))
+    refused(
+        bert,
+        f"{bert}: its weights lack {3 * LAYERS} of those that BertModel needs, such as "
+        f"encoder.layer.0.intermediate.dense.bias (there of shape (32,)); they and config.json are not of one "
+        f"model.",
+    )
+
+
+def test_what_the_states_do_not_depend_on_may_be_missing(tmp_path):
+    folder = tiny_models.save(tmp_path / "bert")
+    weights = load(folder).model.state_dict()
+    kept = {name: value for name, value in weights.items() if not name.startswith("pooler")}
+    from safetensors.torch import save_file
+
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    assert load(folder).layers == LAYERS
+    kept.pop("encoder.layer.1.output.LayerNorm.bias")
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    refused(
+        folder,
+        f"{folder}: its weights lack 1 of those that BertModel needs, such as "
+        f"encoder.layer.1.output.LayerNorm.bias; they and config.json are not of one model.",
+    )
+
+
+def test_a_tokenizer_of_another_model_is_refused(tmp_path):
+    folder = tiny_models.save(tmp_path / "bert", vocab_size=12)
+    loaded = load(folder)
+    with pytest.raises(MeasureError) as error:
+        tokenise(loaded, ["a b", "z"], tokens=100)
+    assert str(error.value) == (
+        f"{folder}: the tokenizer gives the id 30, but the model has 12 ids; put the model's own tokenizer there."
+    )
+
+
+def test_a_text_without_a_token_is_refused(tmp_path):
+    loaded = load(tiny_models.save(tmp_path / "bert"))
+    with pytest.raises(MeasureError) as error:
+        tokenise(loaded, ["[SEP]", " "], tokens=100)
+    assert str(error.value) == (
+        f"the tokenizer of {loaded.folder} makes no token of the text, special ones apart; give text in the "
+        f"language of the model."
+    )

@@ -1,0 +1,74 @@
+"""Pictures of the occurrences of words: which are drawn, and what is kept near what."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ablations.errors import MeasureError
+from ablations.measures.pictures import occurrences, pictures
+from ablations.measures.reading.sample import first_tokens
+from ablations.measures.settings import PicturesSettings
+
+
+def asked(*words, **changes):
+    return PicturesSettings(kind="pictures", words=words, **changes)
+
+
+@pytest.fixture
+def sample(tokens):
+    return first_tokens(tokens.validation, 10**6)
+
+
+def test_each_word_has_its_occurrences_the_same_in_every_layer(tokens, sample):
+    layers = [np.random.default_rng(i).standard_normal((len(sample), 8)).astype(np.float32) for i in range(2)]
+    rows = pd.DataFrame(pictures(layers, sample, asked("the", "dog", occurrences=12), tokens.tokenizer))
+    assert rows.groupby(["layer", "metric"])["group"].apply(tuple).nunique() == 1
+    at = rows[(rows["layer"] == 0) & (rows["metric"] == "x")]["group"].str.split("|", expand=True)
+    assert at[0].value_counts().to_dict() == {"the": 12, "dog": 12}
+    assert (rows["n"] == 24).all()
+    assert rows["value"].abs().max() <= 1
+    again = pd.DataFrame(pictures(layers, sample, asked("the", "dog", occurrences=12), tokens.tokenizer))
+    pd.testing.assert_frame_equal(rows, again)
+
+
+def test_a_name_says_where_the_occurrence_stands(tokens, sample):
+    place_P, name_P = occurrences(sample, asked("cat"), tokens.tokenizer)
+    for place, name in zip(place_P, name_P, strict=True):
+        word, position, relation, sense, _ = name.split("|")
+        sentence = tokens.validation.sentence(sample.sentence_N[place])
+        assert tokens.tokenizer.id_to_token(int(sentence[int(position)])) == "Ġ" + word
+        assert (relation, sense) == ("-", "-")
+    assert len(set(name_P)) == len(name_P)
+
+
+def test_what_is_apart_in_a_layer_is_apart_in_its_picture(tokens, sample):
+    the = tokens.tokenizer.encode("the", add_special_tokens=False).ids[0]
+    apart_ND = np.random.default_rng(0).standard_normal((len(sample), 8)).astype(np.float32)
+    apart_ND[sample.token_N == the] += 50
+    rows = pd.DataFrame(pictures([apart_ND], sample, asked("the", "dog"), tokens.tokenizer))
+    flat = rows.pivot(index="group", columns="metric", values="value")
+    is_the = flat.index.str.startswith("the|")
+    centres = [flat[part].mean() for part in (is_the, ~is_the)]
+    spread = max(flat[part].std().max() for part in (is_the, ~is_the))
+    assert np.linalg.norm(centres[0] - centres[1]) > 3 * spread
+
+
+def test_words_of_several_pieces_are_refused(tokens, sample):
+    pieces = len(tokens.tokenizer.encode("hippopotamus", add_special_tokens=False).ids)
+    with pytest.raises(MeasureError) as error:
+        occurrences(sample, asked("the", "hippopotamus"), tokens.tokenizer)
+    assert str(error.value) == (
+        f"pictures show words that are one sub-word, but 'hippopotamus' is {pieces} of them; choose a more "
+        f"frequent word."
+    )
+
+
+def test_rare_words_are_refused(tokens, sample):
+    few = sample.at(np.flatnonzero(sample.token_N != sample.token_N[0]))
+    word = tokens.tokenizer.decode([int(sample.token_N[0])]).strip()
+    with pytest.raises(MeasureError) as error:
+        occurrences(few, asked(word), tokens.tokenizer)
+    assert str(error.value) == (
+        f"pictures need 5 occurrences of each word, but the validation text has 0 of {word!r}; choose a "
+        f"more frequent word."
+    )

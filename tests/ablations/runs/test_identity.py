@@ -1,0 +1,120 @@
+"""Identity of runs: what changes it and what does not."""
+
+import importlib.util
+import shutil
+import subprocess
+from pathlib import Path
+
+from ablations.runs.identity import create, identity, place, self_contained
+from ablations.spec.experiment import Run
+from lightning_modules import provenance
+from lightning_modules.data import token_store
+from tests.support.tiny_text import settings
+
+
+def test_identity_changes_with_every_decision():
+    base = settings()
+    others = [
+        settings(seed=1),
+        settings("causal_lm"),
+        settings(encoder={"num_hidden_layers": 3}),
+        settings(encoder={"norm": "pre"}),
+        settings(training={"learning_rate": 2e-3}),
+        settings(objective={"masking": {"ratio": 0.4}}),
+    ]
+    ids = [identity(run, "0123456789") for run in (base, *others)]
+    assert len({*ids, identity(base, "9876543210")}) == 8
+    assert all(len(i) == 10 and int(i, 16) >= 0 for i in ids)
+
+
+def test_identity_is_the_same_for_the_same_decisions_written_differently():
+    written_out = settings(objective={"masking": {"ratio": 0.15, "mask": 0.8, "random": 0.1, "keep": 0.1}})
+    assert identity(settings(), "0123456789") == identity(written_out, "0123456789")
+
+
+def test_identity_is_new_only_where_the_computation_is():
+    """In order: the default, and two settings that compute what they did; then the two that compute otherwise than
+    the identities that they had (920c03ac88 and 305fb719f8)."""
+    falling = {"kind": "linear", "to": 0.1}
+    masking = [
+        {},
+        {"ratio": 0.3, "predict": 0.4},
+        {"ratio": 0.3, "schedule": falling},
+        {"count": "fixed"},
+        {"predict": 0.4, "schedule": falling},
+    ]
+    assert [identity(settings(objective={"masking": one}), "0123456789") for one in masking] == [
+        "4de9322e33",
+        "0656c4987c",
+        "5ae75ec2d4",
+        "028fe64a44",
+        "a9f5fc9106",
+    ]
+
+
+def test_a_lexicon_that_has_changed_is_read_again(tmp_path):
+    path = tmp_path / "words.txt"
+    select = {"kind": "generic", "file": "words.txt"}
+    run = Run("arm", 0, settings(objective={"masking": {"select": select}}))
+
+    def words():
+        return self_contained(run, tmp_path).settings.objective.masking.select.words
+
+    path.write_text("dog\n")
+    assert words() == words() == ("dog",)
+    path.write_text("cats\n")
+    assert words() == ("cats",)
+
+
+def test_identity_depends_on_the_text_and_not_on_its_path(data_root, tmp_path):
+    for name in ("train.tsv", "validation.tsv"):
+        shutil.copy(data_root / name, tmp_path / name)
+    here, there = (token_store.address(settings().data, root) for root in (data_root, tmp_path))
+    assert here == there
+    with (tmp_path / "train.tsv").open("a", encoding="utf-8") as file:
+        file.write("one more\tmore one\n")
+    assert token_store.address(settings().data, tmp_path) != here
+
+
+def test_a_run_that_is_there_keeps_its_folder_whatever_its_arm_is_called(data_root, tmp_path):
+    first = place((Run("mlm", 0, settings()),), out=tmp_path, data_root=data_root)[0]
+    create(first)
+    again, new = place(
+        (Run("baseline", 0, settings()), Run("baseline", 1, settings(seed=1))), out=tmp_path, data_root=data_root
+    )
+    assert again.directory.path == first.directory.path == tmp_path / "runs" / f"mlm-s0-{first.run_id}"
+    assert new.directory.path.name == f"baseline-s1-{new.run_id}"
+    assert new.directory.state() == {"state": "planned", "step": 0}
+    assert again.directory.settings() == settings()
+
+
+def test_a_run_whose_process_is_gone_stands_at_its_last_save(data_root, tmp_path):
+    first = place((Run("mlm", 0, settings()),), out=tmp_path, data_root=data_root)[0]
+    create(first)
+    first.directory.write_state("running", step=4, saved_step=4)
+    first.directory.write_state("running", step=9)  # and then it is killed
+    assert (first.directory.state()["state"], first.directory.state()["step"]) == ("interrupted", 4)
+    with first.directory.lock():
+        assert (first.directory.state()["state"], first.directory.state()["step"]) == ("running", 9)
+
+
+def test_two_arms_with_the_same_settings_share_a_run(data_root, tmp_path):
+    one, two = place((Run("a", 0, settings()), Run("b", 0, settings())), out=tmp_path, data_root=data_root)
+    assert one.run_id == two.run_id
+    assert one.directory.path == two.directory.path
+    assert isinstance(one.directory.path, Path)
+
+
+def test_the_commit_is_our_own_and_never_that_of_a_checkout_around_us(tmp_path):
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    copy = Path(shutil.copy(provenance.__file__, tmp_path / "copied.py"))
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "somebody else's"], check=True)
+    spec = importlib.util.spec_from_file_location("copied", copy)
+    copied = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(copied)
+    assert copied.checkout() == {"commit": None, "dirty": None}
+    subprocess.run([*git, "add", "copied.py"], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "ours"], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    assert copied.checkout() == {"commit": head, "dirty": False}

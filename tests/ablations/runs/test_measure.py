@@ -1,0 +1,407 @@
+"""What the measures read, and the rows they write."""
+
+import math
+import signal
+import threading
+import time
+from typing import get_args
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from pydantic import TypeAdapter
+
+from ablations.catalogue import RunMeasure, files_now
+from ablations.errors import MeasureError
+from ablations.measures.reading.sample import first_tokens
+from ablations.measures.reading.texts import layer_states
+from ablations.measures.settings import (
+    GeometrySettings,
+    LayerChangeSettings,
+    TokenInformationSettings,
+    ValidationSettings,
+)
+from ablations.measures.validation import bleu, chrf, translations, unigram_loss, validation
+from ablations.runs import measure as run_measure
+from ablations.runs import rows as run_rows
+from ablations.runs.measure import measure
+from ablations.tasks.settings import BaselinesSettings, MinimalPairsSettings, ProbingSettings
+from lightning_modules.data.tokenizer import decode
+from lightning_modules.objectives import build
+from lightning_modules.training.callbacks import Interrupted, StopRequest
+from lightning_modules.training.data_module import evaluation_batches
+from lightning_modules.training.train import start
+from lightning_modules.vocabulary import END, MASK, PAD, START
+from tests.support.tiny_text import settings
+
+
+def test_a_sample_is_whole_sentences_without_special_tokens(tokens):
+    sample = first_tokens(tokens.validation, 200)
+    assert len(sample.token_N) <= 200 < len(first_tokens(tokens.validation, 230).token_N) + 30
+    for i in range(sample.sentences):
+        ids = tokens.validation.sentence(i)
+        assert ids[0] == START
+        assert ids[-1] == END
+        mine = sample.sentence_N == i
+        assert np.array_equal(sample.token_N[mine], ids[1:-1])
+        assert np.array_equal(sample.position_N[mine], np.arange(1, len(ids) - 1))
+    whole = first_tokens(tokens.validation, 10**9)
+    assert whole.sentences == len(tokens.validation)
+    assert whole.digest != sample.digest
+    assert first_tokens(tokens.validation, 200).digest == sample.digest
+
+
+def test_a_sample_that_holds_nothing_is_refused(tokens):
+    with pytest.raises(MeasureError) as error:
+        first_tokens(tokens.validation, 1)
+    assert str(error.value) == (
+        "the validation text has no sentence within 1 tokens that a measure could read; raise the measure's "
+        "`tokens`, or give more validation text."
+    )
+
+
+@pytest.mark.parametrize("kind", ["masked_lm", "causal_lm"])
+def test_states_are_those_of_each_sentence_alone_uncorrupted_with_its_own_sight(kind, tokens):
+    objective = build(settings(kind), tokens)
+    sample = first_tokens(tokens.validation, 300)
+    layers = layer_states(objective, tokens.validation, sample)
+    assert len(layers) == 3
+    assert all(layer.shape == (len(sample.token_N), 16) for layer in layers)
+    for i in (0, 7, sample.sentences - 1):
+        ids = torch.from_numpy(tokens.validation.sentence(i).astype(np.int64))[None]
+        with torch.no_grad():
+            alone = objective.encoder(ids, sees=objective.run.objective.sees)
+        for layer, expected in zip(layers, alone, strict=True):
+            mine = layer[sample.sentence_N == i]
+            np.testing.assert_allclose(mine, expected[0, 1:-1], atol=2e-6)  # float32 sums in another order
+
+
+@pytest.mark.parametrize("kind", ["masked_lm", "causal_lm", "translation"])
+def test_the_floor_of_the_loss_is_the_loss_of_the_token_frequencies(kind, tokens):
+    objective = build(settings(kind), tokens)
+    rows = {
+        row["metric"]: row
+        for row in validation(objective, tokens, ValidationSettings(kind="validation", translations=10))
+        if row.get("group") is None
+    }
+    loss, perplexity = rows["loss"], rows["perplexity"]
+    assert perplexity["value"] == pytest.approx(math.exp(loss["value"]))
+    assert loss["floor"] == unigram_loss(objective, tokens)
+    if (
+        kind == "causal_lm"
+    ):  # by hand: every token of the text but START, under the frequencies of the training text
+        counts = np.bincount(np.asarray(tokens.train.ids), minlength=tokens.vocab_size) + 1
+        counts[[PAD, START, MASK]] = 0  # nobody is ever asked for these
+        ids = np.asarray(tokens.validation.ids)
+        by_hand = -np.log(counts[ids[ids != START]] / counts.sum()).mean()
+        assert loss["floor"] == pytest.approx(by_hand)
+        assert loss["n"] == (ids != START).sum()
+    assert ("bleu" in rows) == (kind == "translation")
+    # Worse than the frequencies before training, better than a uniform guess by at most what chance gives.
+    assert loss["value"] > loss["floor"]
+
+
+def test_references_are_the_translations_and_perfect_ones_score_a_hundred(tokens):
+    objective = build(settings("translation"), tokens)
+    hypotheses, references = translations(objective, tokens, tokens.validation, 12)
+    assert len(hypotheses) == len(references) == 12
+    assert references[3] == decode(tokens.target_tokenizer, tokens.validation.target_sentence(3).tolist())
+    assert bleu(references, references) == pytest.approx(100)
+    assert chrf(references, references) == pytest.approx(100)
+    assert bleu(references[1:], references[:-1]) < 50
+
+
+def test_measuring_adds_what_is_missing_and_keeps_what_is_there(make_run, tokens):
+    directory = make_run(settings("translation", training={"max_steps": 2}))
+    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    change = LayerChangeSettings(kind="layer_change", tokens=400)
+    information = TokenInformationSettings(kind="token_information", tokens=400, types=30, clusters=5)
+    scores = ValidationSettings(kind="validation", translations=5)
+    said = []
+    measure(directory, tokens, [change], data_root=directory.path, say=said.append)
+    first = run_rows.rows(directory.path)
+    assert run_rows.missing(directory.path, [change, information, scores], data_root=directory.path) == [
+        information,
+        scores,
+    ]
+    measure(directory, tokens, [change, information, scores], data_root=directory.path, say=said.append)
+    rows = run_rows.rows(directory.path)
+    pd.testing.assert_frame_equal(rows.iloc[: len(first)][first.columns], first, check_dtype=False)
+    assert said == [f"measuring {kind} at step 2" for kind in ("layer_change", "token_information", "validation")]
+    assert (rows["step"] == 2).all()
+    by_layer = rows[rows["metric"] == "cross_fitted"]
+    assert by_layer["layer"].tolist() == [0, 1, 2]
+    assert (by_layer["d"] == 5).all()
+    other_settings = change.model_copy(update={"tokens": 500})
+    assert run_rows.missing(directory.path, [other_settings], data_root=directory.path) == [other_settings]
+    digests = rows.groupby("measure")["sample"].unique()
+    assert (
+        digests["layer_change"][0]
+        == digests["token_information"][0]
+        == first_tokens(tokens.validation, 400).digest
+    )
+
+
+def test_a_measure_that_is_refused_does_not_take_the_others_away(make_run, tokens):
+    directory = make_run(settings(training={"max_steps": 1}))
+    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    too_many = TokenInformationSettings(kind="token_information", tokens=400, clusters=1000)
+    scores = ValidationSettings(kind="validation", translations=5)
+    with pytest.raises(MeasureError, match=r"^token_information: "):
+        measure(directory, tokens, [too_many, scores], data_root=directory.path, say=lambda _: None)
+    assert run_rows.missing(directory.path, [too_many, scores], data_root=directory.path) == [too_many]
+
+
+def test_a_damaged_file_of_a_task_takes_no_other_measure_away_and_the_run_says_why(make_run, tokens, tmp_path):
+    directory = make_run(settings(training={"max_steps": 1}))
+    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    path = tmp_path / "classification/mrpc/train.parquet"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"PAR1 cut off")
+    damaged = BaselinesSettings(kind="baselines", tasks=("mrpc",))
+    later = [
+        ProbingSettings(kind="probing", tasks=("sst2",)),  # its file is not there
+        ValidationSettings(kind="validation", translations=5),
+        LayerChangeSettings(kind="layer_change", tokens=400),
+    ]
+    with pytest.raises(MeasureError) as error:
+        measure(directory, tokens, [damaged, *later], data_root=tmp_path, say=lambda _: None)
+    assert run_rows.missing(directory.path, [damaged, *later], data_root=tmp_path) == [damaged, later[0]]
+    why = run_rows.refusals(directory.path)
+    assert list(why) == [run_rows.key(damaged), run_rows.key(later[0])]
+    of_damaged, of_missing = why.values()
+    assert of_damaged.startswith(f"task mrpc: {path} cannot be read as parquet: ")
+    assert str(error.value) == f"baselines mrpc: {of_damaged} probing sst2: {of_missing}"
+    # What was said of others stays, what is there is said no longer.
+    run_rows.note_refusals(directory.path, {}, tried=[run_rows.key(damaged)])
+    assert list(run_rows.refusals(directory.path)) == [run_rows.key(later[0])]
+
+
+def test_a_bug_in_one_measure_takes_no_other_away_and_the_log_has_it(make_run, tokens, monkeypatch, capfd):
+    directory = make_run(settings(training={"max_steps": 1}))
+    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    change = LayerChangeSettings(kind="layer_change", tokens=400)
+    scores = ValidationSettings(kind="validation", translations=5)
+
+    def broken(*_):
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr(run_measure, "layer_change", broken)
+    with pytest.raises(MeasureError) as error:
+        measure(directory, tokens, [change, scores], data_root=directory.path, say=lambda _: None)
+    assert str(error.value) == "layer_change: ZeroDivisionError: by zero"
+    assert run_rows.missing(directory.path, [change, scores], data_root=directory.path) == [change]
+    assert "Traceback (most recent call last)" in capfd.readouterr().err
+
+
+def test_a_task_is_measured_again_when_its_file_has_changed_and_not_when_it_is_gone(make_run, tokens, tmp_path):
+    directory = make_run(settings(training={"max_steps": 1}))
+    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    path = tmp_path / "lm_syneval/test.parquet"
+    path.parent.mkdir()
+
+    def write(pairs):
+        good = ["the cat sleeps"] * pairs
+        columns = {
+            "sentence_good": good,
+            "sentence_bad": ["the cat sleep"] * pairs,
+            "case": ["simple_agrmt"] * pairs,
+        }
+        pd.DataFrame(columns).to_parquet(path)
+
+    pairs = MinimalPairsSettings(kind="minimal_pairs", tasks=("lm_syneval",))
+    scores = ValidationSettings(kind="validation", translations=5)
+
+    def missing():
+        return run_rows.missing(directory.path, [pairs, scores], data_root=tmp_path)
+
+    def measured_pairs():
+        measure(directory, tokens, [pairs, scores], data_root=tmp_path, say=lambda _: None)
+        rows = run_rows.rows(directory.path)
+        return rows[(rows["measure"] == "minimal_pairs") & (rows["metric"] == "accuracy")]["n"].unique().tolist()
+
+    write(pairs=6)
+    assert measured_pairs() == [6]
+    assert missing() == []
+    content = path.read_bytes()
+    path.write_bytes(content)  # written again with what it had
+    assert missing() == []
+    write(pairs=9)
+    assert missing() == [pairs]
+    keys = {run_rows.key(one): files_now(one, tmp_path) for one in (pairs, scores)}
+    there = run_rows.of_these(run_rows.rows(directory.path), keys)
+    assert set(there["measure"]) == {"validation"}, "a table has no number of a file that is another one now"
+    assert measured_pairs() == [9]
+    assert missing() == []
+    path.unlink()
+    assert missing() == []
+    # Rows of before files were noted are taken to be of these.
+    write(pairs=6)
+    rows = run_rows.rows(directory.path).drop(columns="files")
+    rows.to_parquet(directory.path / "measures.parquet", index=False)
+    assert missing() == []
+
+
+def test_measuring_again_replaces_its_own_rows_and_no_others(make_run, tokens):
+    directory = make_run(settings(training={"max_steps": 1}))
+    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    change = LayerChangeSettings(kind="layer_change", tokens=400)
+    other = LayerChangeSettings(kind="layer_change", tokens=300)
+    measure(directory, tokens, [change, other], data_root=directory.path, say=lambda _: None)
+    before = run_rows.rows(directory.path)
+    measure(directory, tokens, [change], data_root=directory.path, say=lambda _: None, again=True)
+    after = run_rows.rows(directory.path)
+    by = ["key", "metric", "layer", "layer_to"]
+    pd.testing.assert_frame_equal(
+        before.sort_values(by, ignore_index=True), after.sort_values(by, ignore_index=True), check_dtype=False
+    )
+
+
+def test_a_new_version_of_one_kind_leaves_the_rows_of_the_others(monkeypatch):
+    shape, information = GeometrySettings(kind="geometry"), TokenInformationSettings(kind="token_information")
+    before = run_rows.key(shape), run_rows.key(information)
+    # As in all files written since version 3.
+    assert run_rows.key(GeometrySettings(kind="geometry", checkpoints="all", tokens=50_000)) == "4ed1c1d5d0"
+    monkeypatch.setitem(run_rows.VERSIONS, "token_information", run_rows.VERSIONS["token_information"] + 1)
+    assert run_rows.key(shape) == before[0]
+    assert run_rows.key(information) != before[1]
+    monkeypatch.setitem(run_rows.VERSIONS, "token_information", run_rows.FIRST_VERSION)
+    assert run_rows.key(information) != before[1], "its rows of version 3 are of older code"
+
+
+def test_every_version_is_of_a_kind_that_there_is():
+    kinds = {get_args(kind.model_fields["kind"].annotation)[0] for kind in get_args(RunMeasure)}
+    assert set(run_rows.VERSIONS) <= kinds | {"run_distance"}
+
+
+def test_every_kept_checkpoint_is_measured_and_what_is_there_is_not_measured_twice(make_run, tokens):
+    directory = make_run(settings(training={"max_steps": 5}))
+    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    all_steps = LayerChangeSettings(kind="layer_change", tokens=400, checkpoints="all")
+    last = LayerChangeSettings(kind="layer_change", tokens=400)
+    measure(directory, tokens, [all_steps, last], data_root=directory.path, say=lambda _: None)
+    rows = run_rows.rows(directory.path)
+    everywhere = rows[rows["key"] == run_rows.key(all_steps)]
+    assert sorted(everywhere["step"].unique()) == [0, 1, 2, 4, 5]
+    assert set(rows[rows["key"] == run_rows.key(last)]["step"]) == {5}
+    by = ["metric", "layer", "layer_to"]
+    at_end, whole = (
+        part[part["step"] == 5].set_index(by)["value"]
+        for part in (everywhere, rows[rows["key"] == run_rows.key(last)])
+    )
+    pd.testing.assert_series_equal(at_end, whole)
+    untrained = everywhere[everywhere["step"] == 0].set_index(by)["value"]
+    assert (untrained != at_end).all()
+    # Rows of one step are lost: only that step is open.
+    rows[rows["step"] != 2].to_parquet(directory.path / "measures.parquet", index=False)
+    assert run_rows.missing(directory.path, [all_steps, last], data_root=directory.path) == [all_steps]
+    assert list(run_rows.open_checkpoints(directory.path, all_steps, data_root=directory.path)) == [2]
+    said = []
+    measure(directory, tokens, [all_steps], data_root=directory.path, say=said.append)
+    assert said == ["measuring layer_change at step 2"]
+    again = run_rows.rows(directory.path)
+    pd.testing.assert_frame_equal(
+        again.sort_values(["key", "step", *by], ignore_index=True),
+        rows.sort_values(["key", "step", *by], ignore_index=True),
+        check_dtype=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"kind": "token_information", "types": 30, "clusters": 5, "about": ("input", "output")},
+        {"kind": "neighbours", "types": 5, "occurrences": 10, "neighbours": 4, "neighbours_of_type": 2},
+        {"kind": "geometry"},
+        {"kind": "influence", "sentences": 30},
+    ],
+    ids=lambda asked: asked["kind"],
+)
+def test_every_measure_of_states_is_computed_from_every_kept_checkpoint(asked, make_run, tokens):
+    directory = make_run(settings(training={"max_steps": 2}))
+    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    all_steps = TypeAdapter(RunMeasure).validate_python({"tokens": 1000, "checkpoints": "all"} | asked)
+    measure(directory, tokens, [all_steps], data_root=directory.path, say=lambda _: None)
+    rows = run_rows.rows(directory.path)
+    by = [name for name in ("metric", "group", "layer", "layer_to") if name in rows]
+    steps = {step: part.set_index(by) for step, part in rows.groupby("step")}
+    assert sorted(steps) == [0, 1, 2]
+    assert all(part.index.equals(steps[0].index) for part in steps.values())
+    assert not steps[0]["value"].equals(steps[2]["value"])
+    # Those of a checkpoint are those of its weights, whatever was measured before.
+    (directory.path / "measures.parquet").unlink()
+    last = all_steps.model_copy(update={"checkpoints": "last"})
+    measure(directory, tokens, [last], data_root=directory.path, say=lambda _: None)
+    at_end = run_rows.rows(directory.path)
+    pd.testing.assert_series_equal(at_end.set_index(by)["value"], steps[2]["value"])
+
+
+def test_the_floor_of_masked_lm_makes_use_of_what_is_shown(tokens):
+    """Bayes' rule by hand, one prediction at a time: a tenth of what is asked for is shown as it is."""
+    objective = build(settings(), tokens)
+    words = np.arange(tokens.vocab_size) >= 5
+    share = np.where(words, tokens.source_counts_V + 1.0, 0)
+    share /= share.sum()
+    nats, apart = [], {"masked": [], "kept": [], "random": []}
+    for batch in evaluation_batches(objective, tokens.validation, tokens_per_step=8192):
+        shown = batch["tokens_BT"].flatten()[batch["predict_N"]].tolist()
+        for label, seen in zip(batch["label_N"].tolist(), shown, strict=True):
+            if label == -100:
+                continue
+            # Joint probability of every original with what is shown: hidden, kept, or replaced by any word.
+            joint = share * (0.8 if seen == MASK else 0.1 / words.sum())
+            if seen != MASK:
+                joint[seen] += share[seen] * 0.1
+            nats.append(-math.log(joint[label] / joint.sum()))
+            apart["masked" if seen == MASK else "kept" if seen == label else "random"].append(nats[-1])
+    assert unigram_loss(objective, tokens) == pytest.approx(np.mean(nats))
+    plain = -np.log(share[np.concatenate([*labels_of(objective, tokens)])]).mean()
+    assert unigram_loss(objective, tokens) < plain - 0.2
+    rows = list(validation(objective, tokens, ValidationSettings(kind="validation")))
+    own = {row["group"]: row for row in rows if row["metric"] == "loss"}
+    assert {name: own[name]["n"] for name in apart} == {name: len(values) for name, values in apart.items()}
+    total = sum(own[name]["value"] * own[name]["n"] for name in apart)
+    assert total / own[None]["n"] == pytest.approx(own[None]["value"], rel=1e-6)  # float32 sums in another order
+
+
+def labels_of(objective, tokens):
+    """What an evaluation asks for, batch by batch."""
+    for batch in evaluation_batches(objective, tokens.validation, tokens_per_step=8192):
+        yield batch["label_N"][batch["label_N"] != -100].numpy()
+
+
+def test_the_loss_can_be_read_in_other_formats_and_orders(tokens):
+    objective = build(settings("causal_lm"), tokens)
+    asked = ValidationSettings.model_validate(
+        {"kind": "validation", "input_formats": ["full_sentences"], "word_orders": ["ngrams"]}
+    )
+    own = {row["group"]: row for row in validation(objective, tokens, asked) if row["metric"] == "loss"}
+    assert set(own) == {None, "full_sentences", "ngrams, n 1"}
+    # One START a sequence instead of one a sentence, and no END between sentences of one document.
+    assert own["full_sentences"]["n"] < own[None]["n"] == own["ngrams, n 1"]["n"]
+    assert len({row["value"] for row in own.values()}) == 3
+
+
+@pytest.fixture
+def stop():
+    """A request that takes signals of this process, for as long as a test runs."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    request = StopRequest()
+    request.install()
+    yield request
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_measuring_ends_in_the_middle_of_a_measure_when_somebody_asks_and_a_training_step_does_not(stop):
+    began = time.monotonic()
+    threading.Timer(0.5, stop.ask).start()
+    with pytest.raises(Interrupted), stop.at_once():
+        time.sleep(30)
+    assert time.monotonic() - began < 20
+    with pytest.raises(Interrupted), stop.at_once():
+        pytest.fail("it was asked for before")
+    training = StopRequest()
+    training.ask()
+    assert training.received  # and nothing was raised

@@ -1,0 +1,28 @@
+"""What is said of runs at work."""
+
+import pytest
+
+from ablations.runs.progress import LOG_END, _measured_now
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (
+            "a warning\nmeasuring probing ud_pos at step 500\nlayer 3 of 6\n",
+            "measuring probing ud_pos at step 500",
+        ),
+        ("measuring geometry at step 0\nmeasuring parsing at step 0\n", "measuring parsing at step 0"),
+        ("", "measuring"),
+        ("measuring geometry at step 0\n" + "x" * LOG_END, "measuring"),  # too far back to look for
+        (b"measuring parsing at step 0\n\xff\xfe", "measuring parsing at step 0"),
+    ],
+)
+def test_what_is_measured_is_what_the_log_said_last(tmp_path, written, said):
+    log = tmp_path / "log.txt"
+    log.write_bytes(written if isinstance(written, bytes) else written.encode())
+    assert _measured_now(log) == said
+
+
+def test_a_run_without_a_log_is_being_measured_all_the_same(tmp_path):
+    assert _measured_now(tmp_path / "log.txt") == "measuring"

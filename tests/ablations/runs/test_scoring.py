@@ -1,0 +1,181 @@
+"""From the settings of a spec to rows of scores: every measure of tasks, on one run of the built-in language."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter
+
+from ablations.catalogue import Measure, caveats, for_run
+from ablations.measures.reading.texts import Readings
+from ablations.results import table
+from ablations.runs import measure as run_measure
+from ablations.runs import rows as run_rows
+from ablations.runs.measure import measure, rows_of
+from ablations.tasks.datasets import TASKS
+from ablations.tasks.examples import read_examples
+from ablations.tasks.transfer.states import FrozenStates
+from lightning_modules.config import RunSettings
+from lightning_modules.data import token_store
+from lightning_modules.errors import DataError
+from lightning_modules.objectives import build
+from lightning_modules.training.callbacks import StopRequest
+from lightning_modules.training.train import start
+
+MEASURES = TypeAdapter(list[Measure]).validate_python(
+    [
+        {"kind": "minimal_pairs", "pairs": 4},
+        {"kind": "probing", "tasks": ["language_tense"], "effort": "quick", "examples": 60},
+        {"kind": "structural_probe", "effort": "quick", "sentences": 30},
+        {"kind": "frozen_features", "tasks": ["language_topic"], "effort": "quick", "examples": 40, "epochs": 1},
+        {"kind": "baselines", "tasks": ["language_topic"], "effort": "quick", "examples": 60},
+        {"kind": "parsing", "effort": "quick", "sentences": 3, "sweeps": 24, "longest": 5},
+        {"kind": "conditional_independence", "sentences": 20, "ratios": [0.15]},
+        {"kind": "retrieval", "candidates": 40, "training_pairs": 40, "epochs": 1},
+        {"kind": "generation", "sentences": 10, "iterations": [1]},
+    ]
+)
+FILES = TypeAdapter(list[Measure]).validate_python(
+    [{"kind": "fine_tuning", "tasks": ["rte"], "effort": "quick"}, "minimal_pairs", "validation"]
+)
+
+
+def test_no_measure_hands_another_what_it_has_changed(tmp_path):
+    source = run_measure.Source(tmp_path, 0, None)
+    first = run_measure._examples("language_parts_of_speech", "test", source)
+    expected = run_measure._examples("language_parts_of_speech", "test", source)
+    first.words[0].clear()
+    first.answers.clear()
+    assert run_measure._examples("language_parts_of_speech", "test", source) == expected
+    assert expected.answers
+
+
+def settings(kind="masked_lm", **training):
+    return RunSettings.model_validate(
+        {
+            "data": {"kind": "language", "train": 400, "validation": 120, "test": 10, "vocab_size": 300},
+            "encoder": {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2},
+            "objective": {"kind": kind},
+            "training": {"max_steps": 2, "tokens_per_step": 256} | training,
+            "seed": 0,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("language")
+    return token_store.prepare(settings().data, data_root=folder, store=folder / "tokens")
+
+
+@pytest.mark.parametrize("asked", MEASURES, ids=lambda asked: asked.kind)
+def test_every_measure_becomes_rows_that_the_table_takes(asked, tokens, tmp_path):
+    readings = Readings(build(settings(), tokens), tokens, data_root=tmp_path)
+    (one, *_) = for_run([asked], settings(), data_root=tmp_path)
+    rows, _ = rows_of(readings, one)
+    made = table({"run_id": "r", "arm": "mlm", "seed": 0, "measure": one.kind} | row for row in rows)
+    assert made["value"].notna().any()
+    assert (made["n"].dropna() > 0).all()
+
+
+def test_tasks_are_measured_one_by_one_and_only_what_is_missing_is(make_run, tokens):
+    directory = make_run(settings())
+    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    asked = TypeAdapter(list[Measure]).validate_python(
+        [{"kind": "baselines", "tasks": ["language_tense", "language_topic"], "effort": "quick"}]
+    )
+    parts = list(for_run(asked, settings(), data_root=directory.path))
+    assert [part.tasks for part in parts] == [("language_tense",), ("language_topic",)]
+
+    def stopped(line):
+        if "language_topic" in line:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure(directory, tokens, parts, data_root=directory.path, say=stopped)
+    assert run_rows.missing(directory.path, parts, data_root=directory.path) == parts[1:]
+    measure(directory, tokens, parts, data_root=directory.path, say=lambda line: None)
+    assert run_rows.missing(directory.path, parts, data_root=directory.path) == []
+    assert set(run_rows.rows(directory.path)["group"]) == {"language_tense", "language_topic"}
+
+
+def test_what_is_not_run_and_what_is_no_evidence_is_said(tmp_path):
+    data = {"kind": "files", "train": "t.txt", "validation": "v.txt", "vocab_size": 300}
+    changed = settings().model_dump(mode="json") | {"data": data}
+    files = RunSettings.model_validate(changed)
+    skipping = RunSettings.model_validate(changed | {"objective": {"kind": "skip_gram"}})
+    assert caveats(FILES, [("mlm", files), ("words", skipping)], data_root=tmp_path) == [
+        f"fine_tuning: rte not run: classification/rte/train.parquet is not in {tmp_path}.",
+        "minimal_pairs: not run for words: skip_gram has no probability of a sentence.",
+        f"minimal_pairs: blimp not run: blimp/test.parquet is not in {tmp_path}.",
+        f"minimal_pairs: lm_syneval not run: lm_syneval/test.parquet is not in {tmp_path}.",
+    ]
+    assert [settings.kind for settings in for_run(FILES, files, data_root=tmp_path)] == ["validation"]
+    before = caveats(FILES, [("mlm", files)], data_root=tmp_path, is_there=lambda one: one.kind == "fine_tuning")
+    assert before[0] == (
+        f"fine_tuning: rte was measured before, and cannot be again: classification/rte/train.parquet is not in "
+        f"{tmp_path}."
+    )
+    assert before[1].startswith("minimal_pairs: blimp not run: ")
+    assert before[-1] == "fine_tuning: measured with effort quick, on a part of everything: no evidence."
+
+
+def test_a_measure_of_layers_is_left_out_where_there_are_none():
+    asked = TypeAdapter(list[Measure]).validate_python(["layer_change", "influence", "geometry"])
+    runs = [(kind, settings(kind)) for kind in ("masked_lm", "skip_gram", "naive_bidirectional_lm")]
+    assert [[one.kind for one in for_run(asked, run)] for _, run in runs] == [
+        ["layer_change", "influence", "geometry"],
+        ["geometry"],
+        ["layer_change", "geometry"],
+    ]
+    no_attention = "has no layers of one attention to hide a token from"
+    assert caveats(asked, runs, data_root=Path()) == [
+        "layer_change: not run for skip_gram: skip_gram has one layer, which changes into no other.",
+        f"influence: not run for skip_gram: skip_gram {no_attention}.",
+        f"influence: not run for naive_bidirectional_lm: naive_bidirectional_lm {no_attention}.",
+    ]
+
+
+def test_information_about_the_output_alone_is_left_out_where_there_is_none():
+    asked = TypeAdapter(list[Measure]).validate_python([{"kind": "token_information", "about": ["output"]}])
+    both = TypeAdapter(list[Measure]).validate_python(
+        [{"kind": "token_information", "about": ["input", "output"]}]
+    )
+    runs = [(kind, settings(kind)) for kind in ("causal_lm", "masked_lm", "translation", "naive_bidirectional_lm")]
+    assert [len(list(for_run(asked, run))) for _, run in runs] == [1, 1, 0, 0]
+    assert [len(list(for_run(both, run))) for _, run in runs] == [1, 1, 1, 1]
+    lacks = "predicts no output that belongs to a token it reads"
+    assert caveats(asked, runs, data_root=Path()) == [
+        f"token_information: not run for translation: translation {lacks}.",
+        f"token_information: not run for naive_bidirectional_lm: naive_bidirectional_lm {lacks}.",
+    ]
+
+
+def test_text_of_files_has_no_built_in_task(tmp_path):
+    with pytest.raises(DataError) as error:
+        read_examples(TASKS["language_topic"], "test", data_root=tmp_path)
+    assert str(error.value) == "task language_topic: is made by the built-in language, but the data are files."
+
+
+def test_measures_of_a_task_share_until_another_task_or_other_weights_come(tokens, tmp_path):
+    readings = Readings(build(settings(), tokens), tokens, data_root=tmp_path)
+    first = readings.shared("a", object)
+    assert readings.shared("a", object) is first
+    second = readings.shared("b", object)
+    assert second is not first
+    again = readings.shared("a", object)
+    assert again is not first
+    readings.forget_states()
+    assert readings.shared("a", object) is not again
+
+
+def test_fine_tuning_finds_what_frozen_features_read_in_the_readings_of_a_run(tokens, tmp_path):
+    readings = Readings(build(settings(), tokens), tokens, data_root=tmp_path)
+    options = {"tasks": ["language_topic"], "effort": "quick", "examples": 40, "epochs": 1, "seeds": 1}
+    parts = TypeAdapter(list[Measure]).validate_python(
+        [{"kind": "frozen_features", **options}, {"kind": "fine_tuning", **options}]
+    )
+    found = [rows_of(readings, part) for part in parts]
+    kept = readings.shared("language_topic", lambda: FrozenStates(readings.objective))._kept
+    assert len(kept) == 4  # the splits, and the test texts in another order
+    apart = [rows_of(Readings(build(settings(), tokens), tokens, data_root=tmp_path), part) for part in parts]
+    assert found == apart

@@ -1,0 +1,105 @@
+"""What the commands print as tables, in 80 columns and where the output is no terminal."""
+
+import re
+
+import pytest
+
+from ablations.runs.terminal import STATE_STYLES, duration, plan_table, status_table
+from reports.page.terminal import NARROWEST_CLAIM, claims_table
+
+ARMS = ("mlm", "untrained", "clm-dropout-0.15", "naive-2", "full-sentences", "mt", "objective.masking.ratio=0.4")
+LONGEST_IN_80 = 15
+"""Letters of an arm's name that every table has room for, with the largest numbers of a plan."""
+
+
+def run(arm, state):
+    return {
+        "arm": arm, "seed": 10, "run_id": "0123456789", "state": state, "folder": f"{arm}-s10-0123456789",
+        "max_steps": 999_999, "tokens": 1.02e9, "parameters": 1.23e8, "flops": 1.23e18, "seconds": 359_999.0,
+        "step": 99_999, "tokens_per_second": 123_456.0,
+    }  # fmt: skip
+
+
+RUNS = [run(arm, state) for arm, state in zip(ARMS, STATE_STYLES, strict=True)]
+PLAN = {"experiment": "tried", "question": "", "notes": [], "pairs_to_compare": 0, "seconds": 1.0, "left_out": []}
+
+
+def claim(name, verdict, **fields):
+    return {"number": 1, "name": name, "verdict": verdict, "rule": "so it is", "expect": "supported"} | fields
+
+
+CLAIMS = {
+    "experiment": "tried",
+    "files": [],
+    "claims": [
+        claim("mlm-loses-and-rebuilds-its-token", "contradicted", effect=-0.15823, low=-0.1682, high=-0.1482,
+              unit="share", n=6, smallest_seen=0.0123, as_expected=False),
+        claim("translation-changes-least", "not run"),
+    ],
+}  # fmt: skip
+
+
+def show_plan():
+    plan_table(PLAN | {"runs": RUNS})
+
+
+def show_status():
+    status_table([run | {"max_steps": 100_000} for run in RUNS])
+
+
+def printed(show, capsys, monkeypatch, *, columns=None):
+    """What is printed on a terminal of so many columns; without them, where nobody watches."""
+    if columns is not None:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        monkeypatch.setenv("COLUMNS", str(columns))
+    show()
+    return re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("show", [show_plan, show_status])
+def test_a_row_is_whole_in_80_columns(show, capsys, monkeypatch):
+    text = printed(show, capsys, monkeypatch, columns=80)
+    assert "…" not in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+    for run in RUNS:
+        whole = run["arm"] if len(run["arm"]) <= LONGEST_IN_80 else run["arm"][:LONGEST_IN_80]
+        (line,) = [line for line in text.splitlines() if line.startswith(whole)]
+        assert "0123456789" in line
+        assert f" {run['state']} " in line
+        assert line.endswith("99:59:59")
+    rest = ARMS[-1][LONGEST_IN_80:] if show is show_plan else ""
+    assert rest in text  # a longer name goes on in the next line: nothing is left out
+
+
+@pytest.mark.parametrize("show", [show_plan, show_status])
+def test_names_are_whole_where_the_output_is_no_terminal(show, capsys, monkeypatch):
+    lines = printed(show, capsys, monkeypatch).splitlines()
+    assert all(any(line.startswith(f"{arm} ") for line in lines) for arm in ARMS)
+
+
+@pytest.mark.parametrize("columns", [None, 80, NARROWEST_CLAIM - 1, NARROWEST_CLAIM, 200])
+def test_a_claim_is_whole_at_every_width(columns, capsys, monkeypatch):
+    text = printed(lambda: claims_table(CLAIMS), capsys, monkeypatch, columns=columns)
+    assert "…" not in text
+    for part in (
+        "mlm-loses-and-rebuilds-its-token",
+        "contradicted (!)",
+        "-0.158 [-0.168, -0.148] share",
+        "0.0123",
+    ):
+        assert part in text.partition("can see: the smallest")[0]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "-"),
+        (0, "0:00:00"),
+        (59.6, "0:01:00"),
+        (3599, "0:59:59"),
+        (86_400, "24:00:00"),
+        (359_999, "99:59:59"),
+    ],
+)
+def test_a_time_is_in_hours_however_long_it_is(seconds, text):
+    assert duration(seconds) == text

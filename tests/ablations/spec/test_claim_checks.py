@@ -1,0 +1,212 @@
+"""Claims that are well formed and could never be judged: said before anything runs."""
+
+import re
+
+import pytest
+from ruamel.yaml import YAML
+
+from ablations import catalogue
+from ablations.catalogue import METRICS, OF_LAYERS, PARTLY_OF_LAYERS
+from ablations.spec import claims as claims_file
+from ablations.spec.contrasts import EFFECT
+from ablations.spec.problems import SpecProblems
+from reports.words import METRICS as SHOWN
+from tests.support.claim_files import GOOD, write
+from tests.support.claim_tables import FILES
+
+LINE = next(line for line in GOOD.splitlines() if "effect: {" in line)
+LOSS = "of: {measure: validation, metric: loss}"
+CHANGE = "of: {measure: layer_change, metric: pwcca}"
+ALL = "score, accuracy, spearman, exact_match or shuffled_score"
+BAD = [
+    (
+        "{kind: difference, of: {measure: fine_tuning, metric: score}, arm: mlm, minus: clm}",
+        'effect.of must have groups, as every number of fine_tuning is of a task; groups: ["*"] is the mean over '
+        "all that were measured",
+    ),
+    (
+        "{kind: difference, of: {measure: probing, metric: accuracy, layers: top, groups: [tree_deph]}, arm: mlm, "
+        "minus: clm}",
+        'an entry of effect.of.groups must be a group of probing, but is "tree_deph"; did you mean tree_depth?',
+    ),
+    (
+        '{kind: difference, of: {measure: fine_tuning, metric: scores, groups: ["*"]}, arm: mlm, minus: clm}',
+        f'effect.of.metric must be {ALL}, but is "scores"; did you mean score?',
+    ),
+    (
+        f"{{kind: difference, {CHANGE}, arm: mlm, minus: clm}}",
+        "effect.of must have layers or layer, as layer_change has a number of each layer",
+    ),
+    (
+        f"{{kind: shape, {LOSS}, arm: mlm, minus: clm, form: rise_to_top}}",
+        "effect.of must read a measure of layers, but validation has none",
+    ),
+    (
+        "{kind: shape, of: {measure: layer_change, metric: pwcca, layers: sum}, arm: mlm, minus: clm, "
+        "form: rise_to_top}",
+        "effect.of must have neither layers nor layer, as its effect goes over the layers",
+    ),
+    (
+        f"{{kind: difference, {LOSS}, arm: mlm, minus: mlm}}",
+        "effect.minus must be another arm than mlm, whose effect is 0",
+    ),
+    (f"{{kind: trend, {LOSS}, arms: [mlm, mlm, mlm]}}", "effect.arms must differ, but mlm is there 3 times"),
+    (
+        f"{{kind: crossing, {LOSS}, arm: mlm, over: mlm, before: 0.1}}",
+        "effect.over must be another arm than mlm, which is its own equal",
+    ),
+    (
+        f"{{kind: share, {LOSS}, kept_by: mlm, whole: mlm, none: clm, smallest_gain: 0.1}}",
+        "effect must have three arms, but mlm is there 2 times",
+    ),
+    (
+        f"{{kind: optimum, {LOSS}, arms: {{a: 1, b: 2, c: 2, d: 3}}, above: 1, below: 2, smallest_bend: 0.1}}",
+        "effect.arms must lie at different places, but 2 is there 2 times",
+    ),
+    (
+        f"{{kind: two_by_two, {LOSS}, arms: [[mlm, clm], [mlm, mt]], effect: rows}}",
+        "effect.arms must differ, but mlm is there 2 times",
+    ),
+    (
+        "{kind: apart, metric: pwcca, pairs: [[mlm, clm], [mt, mt]]}",
+        "effect.pairs must pair different arms, but has mt twice",
+    ),
+    (
+        "{kind: apart, metric: pwcca, pairs: [[mlm, clm]], than: [[clm, mlm]]}",
+        "effect.pairs must not have the same pair of arms twice, there or in than",
+    ),
+    (
+        f"{{kind: difference, {LOSS}, arm: mlm}}",
+        "effect must have minus, at_least or at_most: compared with nothing, loss says what the claim says "
+        "whatever comes out",
+    ),
+]
+
+GOOD_EFFECTS = [
+    f"{{kind: difference, {LOSS}, arm: mlm, minus: n1, minus_of: {{measure: validation, metric: chrf}}}}",
+    f"{{kind: trend, {LOSS}, arms: [n1, n2, mlm]}}",
+    "{kind: shape, of: {measure: layer_change, metric: pwcca}, arm: mlm, minus: clm, form: rise_to_top}",
+    f"{{kind: share, {LOSS}, kept_by: n1, whole: mlm, none: corpus, smallest_gain: 0.1}}",
+    f"{{kind: two_by_two, {LOSS}, arms: [[a, b], [c, mlm]], effect: rows}}",
+    f"{{kind: optimum, {LOSS}, arms: {{a: 1, b: 2, c: 3, mlm: 4}}, above: 1, below: 2, smallest_bend: 0.1}}",
+    f"{{kind: crossing, {LOSS}, arm: mlm, over: clm, before: 0.1}}",
+    "{kind: apart, metric: pwcca, pairs: [[mlm, clm], [clm, mt]], than: [[mlm, mt]]}",
+]
+
+
+def needs(effect):
+    """The file with this effect, its needs being what the effect uses."""
+    made = EFFECT.validate_python(YAML(typ="safe").load(effect))
+    arms, measures = (sorted(set(names())) for names in (made.arms_needed, made.measures_needed))
+    text = GOOD.replace(LINE, f"    effect: {effect}")
+    return text.replace("[mlm, clm], measures: [validation]", f"{arms}, measures: {measures}".replace("'", ""))
+
+
+def problems(folder, text):
+    with pytest.raises(SpecProblems) as error:
+        claims_file.load(write(folder, text))
+    return [problem.sentence for problem in error.value.problems]
+
+
+@pytest.mark.parametrize(("effect", "sentence"), BAD, ids=[sentence for _, sentence in BAD])
+def test_what_could_never_be_judged_is_a_problem(tmp_path, effect, sentence):
+    assert problems(tmp_path, needs(effect)) == [re.sub("effect", "claims.effect", sentence, count=1)]
+
+
+@pytest.mark.parametrize("effect", GOOD_EFFECTS, ids=lambda effect: effect.split(",")[0].removeprefix("{kind: "))
+def test_an_arm_that_the_claim_does_not_need_is_shown_where_it_is_written(tmp_path, effect):
+    """Each arm of each contrast, by any key; and needs that lose their effect are too many."""
+    text = needs(effect)
+    assert claims_file.load(write(tmp_path, text)).claims
+    before, line, after = text.partition(f"    effect: {effect}")
+    arms = {arm for _, arm in EFFECT.validate_python(YAML(typ="safe").load(effect)).arms_at()}
+    for place in [found.start() for arm in arms for found in re.finditer(rf"\b{arm}\b", line)]:
+        changed = line[:place] + re.sub("^[a-z0-9]+", "zzz", line[place:])
+        with pytest.raises(SpecProblems) as error:
+            claims_file.load(write(tmp_path, before + changed + after))
+        (problem,) = [problem for problem in error.value.problems if "zzz" in problem.sentence]
+        assert (problem.line, problem.column) == (before.count("\n") + 1, place + 1)
+        assert problem.sentence == "claims.effect uses zzz, which is not in claims.needs.arms; add it there"
+        others = {one.sentence for one in error.value.problems} - {problem.sentence}
+        assert others <= {f"no effect of claim both-sides-help uses {arm}; take it out" for arm in arms}
+
+
+def test_a_curve_of_three_arms_is_too_short(tmp_path):
+    short = f"{{kind: optimum, {LOSS}, arms: {{mlm: 1, b: 2, clm: 3}}, above: 1, below: 2, smallest_bend: 0.1}}"
+    assert problems(tmp_path, GOOD.replace(LINE, f"    effect: {short}")) == [
+        "claims.effect must have four arms or more, each with its place, but has 3"
+    ]
+
+
+def with_more(more):
+    return GOOD.replace("    smallest_effect", f"{more}    smallest_effect")
+
+
+def test_conditions_need_their_arms_and_what_stands_beside_may_have_others(tmp_path):
+    loss = f"{{kind: difference, {LOSS}, arm: mlm, minus: clm-450}}"
+    assert claims_file.load(write(tmp_path, with_more(f"    beside: {{it: {loss}}}\n"))).claims
+    assert problems(tmp_path, with_more(f"    provided: {{it: {loss}}}\n")) == [
+        "claims.provided.it uses clm-450, which is not in claims.needs.arms; write clm, or add it there"
+    ]
+    both = with_more(f"    beside: {{it: {loss}}}\n").replace("[mlm, clm]", "[mlm, clm, clm-450]")
+    assert problems(tmp_path, both) == [
+        "only what stands beside claim both-sides-help uses clm-450; take it out, as nothing else needs it"
+    ]
+
+
+def test_a_slip_in_one_of_two_effects_is_taken_for_what_the_other_has(tmp_path):
+    slip = f"    provided: {{it: {{kind: difference, {LOSS}, arm: mlm, minus: cl}}}}\n"
+    assert problems(tmp_path, with_more(slip)) == [
+        "claims.provided.it uses cl, which is not in claims.needs.arms; write clm, or add it there"
+    ]
+
+
+def test_a_misspelt_measure_is_said_where_it_stands_and_once(tmp_path):
+    slip = GOOD.replace("measure: validation", "measure: validationn")
+    assert problems(tmp_path, slip) == [
+        'claims.effect.of.measure must be a measure of the table of results, but is "validationn"; did you mean '
+        "validation?"
+    ]
+
+
+def test_one_arm_may_be_compared_with_another_reading_of_itself(tmp_path):
+    of, minus_of = (
+        f"{{measure: parsing, metric: {metric}, groups: [language]}}" for metric in ("uuas", "uuas_adjacent")
+    )
+    effect = f"{{kind: difference, of: {of}, arm: mlm, minus: mlm, minus_of: {minus_of}}}"
+    assert claims_file.load(write(tmp_path, needs(effect))).claims
+
+
+def test_all_problems_of_all_claims_are_said_at_once_with_their_lines(tmp_path):
+    first = GOOD.replace("metric: loss", "metric: losss").replace("Seeing both sides helps.", "' '")
+    second = GOOD.partition("claims:\n")[2].replace("name: both-sides-help", "name: other")
+    second = second.replace("number: 6", "number: 7").replace("expect: supported", "expect: yes")
+    third = second.replace("other", "third").replace("7", "8").replace("expect: yes", "expect: open")
+    with pytest.raises(SpecProblems) as error:
+        claims_file.load(write(tmp_path, first + second + third.replace("minus: mlm", "minus: clm")))
+    found = error.value.problems
+    assert [(problem.line, problem.sentence.split(" must ")[0]) for problem in found] == [
+        (5, "claims.says"),
+        (8, "claims.effect.of.metric"),
+        (20, "claims.expect"),
+        (27, "no effect of claim third uses mlm; take it out"),
+        (28, "claims.effect.minus"),
+    ]
+
+
+def test_an_empty_file_is_told_how_a_file_of_claims_begins(tmp_path):
+    assert problems(tmp_path, "") == ["this file is empty; it starts with a version, as in `version: 1`"]
+    assert problems(tmp_path, "[1]") == ["this file must hold keys, as in `version: 1`, but is a list"]
+
+
+def test_every_measure_is_in_the_list_and_every_metric_that_a_page_names():
+    kinds = {settings.model_fields["kind"].annotation.__args__[0] for settings in catalogue.RunMeasure.__args__}
+    assert set(METRICS) == {*kinds, "run_distance", "learning", "corruption"}
+    drawn = [pair for pair in SHOWN if pair[0] != "pictures"]  # which are named after what colours them
+    assert all(metric in METRICS[measure] for measure, metric in drawn)
+    assert set(METRICS) >= OF_LAYERS | PARTLY_OF_LAYERS
+    assert not OF_LAYERS & PARTLY_OF_LAYERS
+
+
+def test_shipped_claims_pass():
+    assert all(claims_file.load(path).claims for path in FILES)

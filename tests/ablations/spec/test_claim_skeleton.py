@@ -1,0 +1,176 @@
+"""`ablate claims SPEC --new`: a first file of claims that can be judged as it is."""
+
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from ablations import results
+from ablations.catalogue import METRICS, OF_LAYERS, PARTLY_OF_LAYERS
+from ablations.cli import main
+from ablations.metric_groups import groups_of
+from ablations.spec import claim_skeleton, grid, load
+from ablations.spec import claims as claims_file
+from reports.claims.judge import judgements, measured
+from reports.claims.select import Rows
+
+EXPERIMENTS = Path(__file__).parents[3] / "experiments"
+SHIPPED = sorted(EXPERIMENTS.glob("*.yaml"))
+SPEC = """\
+name: mine
+version: 1
+data: {kind: language}
+objective: {kind: masked_lm}
+encoder: {num_hidden_layers: 2, hidden_size: 32}
+arms: {mlm: {}, "1": {objective: {masking: {ratio: 0.4}}}}
+seeds: [0, 1, 2]
+measures: [validation]
+"""
+
+
+def ablate(*words):
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+def write(folder, text=SPEC, name="mine"):
+    path = folder / f"{name}.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def rows_of(claim, seeds=3):
+    """Noise wherever the effects of a claim look."""
+    rng = np.random.default_rng(0)
+    arms = claim.needs.arms
+    for of in [of for effect in claim.parts.values() for of in effect.quantities()]:
+        has_layers = of.measure in OF_LAYERS or (of.measure in PARTLY_OF_LAYERS and of.layers != "none")
+        there = groups_of(of.measure, of.metric)
+        group = next(iter((*there.names, *there.examples, "any"))) if of.groups else None
+        for arm in arms:
+            for seed in range(seeds):
+                for layer in range(4) if has_layers else [None]:
+                    row = {"run_id": f"{arm}-{seed}", "arm": arm, "seed": seed, "step": 100, "layer": layer}
+                    row |= {"measure": of.measure, "metric": of.metric, "experiment": "x", "group": group}
+                    to = layer + 1 if of.measure == "layer_change" else None
+                    if of.measure != "run_distance":
+                        yield row | {"layer_to": to, "value": rng.normal(), "floor": rng.normal()}
+                        continue
+                    others = [(other, seed) for other in arms if other > arm]
+                    others += [(arm, other) for other in range(seed + 1, seeds)]
+                    for other, other_seed in others:
+                        pair = {"group": other, "other_run_id": f"{other}-{other_seed}"}
+                        yield row | pair | {"value": rng.normal(), "floor": 1.0}
+
+
+def verdict(claim):
+    found = measured(claim, Rows(results.table(rows_of(claim))))
+    assert found.missing == ()
+    ((judgement, _),) = judgements([found]).values()
+    return judgement.verdict
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_of_every_shipped_spec_it_is_good_and_ends_in_a_verdict(tmp_path, path):
+    spec = shutil.copy(path, tmp_path / path.name)
+    text = re.sub("(?m)^claims:.*$", "", spec.read_text(encoding="utf-8"))
+    spec.write_text(f"{text}\nclaims: [{path.stem}]\n", encoding="utf-8")
+    written = claim_skeleton.write(spec)
+    assert written == tmp_path / "claims" / f"{path.stem}.yaml"
+    experiment = load.load(spec)
+    (loaded,) = claims_file.load_named(experiment.claims, spec=spec)
+    (claim,) = loaded.claims
+    assert set(claim.needs.arms) <= {run.arm for run in grid.runs(experiment)}
+    assert verdict(claim) in ("supported", "contradicted", "equivalent", "undecided")
+    told = written.read_text(encoding="utf-8")
+    named = {run.arm for run in grid.runs(experiment)} | {measure.kind for measure in experiment.measures}
+    assert all(name in told for name in named - {"baselines", "pictures"})  # of which nothing is claimed of arms
+
+
+COMPARED = sorted(set(METRICS) - {"baselines", "pictures", "learning", "corruption"})
+
+
+@pytest.mark.parametrize("measure", COMPARED)
+def test_every_measure_alone_is_compared(tmp_path, measure):
+    spec = write(tmp_path, SPEC.replace("[validation]", f"[{measure}]") + "claims: [mine]\n")
+    claim_skeleton.write(spec)
+    (loaded,) = claims_file.load_named(load.load(spec).claims, spec=spec)
+    assert loaded.claims[0].needs.measures == (measure,)
+    assert verdict(loaded.claims[0])
+
+
+KINDS = (
+    *("masked_lm", "causal_lm", "translation", "mixture", "replaced_token", "permutation_lm", "skip_gram"),
+    "naive_bidirectional_lm",
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_arm_is_compared_with_a_guess_without_context(tmp_path, kind):
+    alone = re.sub("arms: .*", f"arms: {{only: {{objective: {{kind: {kind}}}}}}}", SPEC)
+    spec = write(tmp_path, alone.replace("objective: {kind: masked_lm}\n", ""))
+    claim_skeleton.write(spec)
+    (claim,) = claims_file.load(tmp_path / "claims" / "mine.yaml").claims
+    (effect,) = claim.parts.values()
+    assert (effect.arm, effect.minus, effect.of.read) == ("only", None, "gain")
+    unlike = kind in ("replaced_token", "skip_gram")
+    assert effect.of.metric == ("objective_loss" if unlike else "loss")
+
+
+def test_it_says_where_it_wrote_and_what_is_next(tmp_path):
+    spec = write(tmp_path)
+    done, path = ablate("claims", spec, "--new"), tmp_path / "claims" / "mine.yaml"
+    assert (done.exit_code, done.output) == (
+        0,
+        f"{path}: written, with a first claim to change; docs/claims.md says what its keys mean\n"
+        f"next: set `claims: [mine]` in {spec}, then `ablate validate {spec}`\n",
+    )
+    spec.write_text(SPEC + "claims: [mine]\n", encoding="utf-8")
+    assert ablate("validate", spec).exit_code == 0
+
+
+def test_a_spec_may_name_its_claims_before_they_are_written(tmp_path):
+    spec = write(tmp_path, SPEC + "claims: [mine]\n")
+    path = tmp_path / "claims" / "mine.yaml"
+    assert ablate("validate", spec).stderr == (
+        f"{spec}:9:10: claims names mine, but there is no file {path}; `ablate claims {spec} --new` writes one\n"
+    )
+    assert ablate("claims", spec, "--new").exit_code == 0
+    assert ablate("validate", spec).exit_code == 0
+
+
+def test_no_file_is_overwritten(tmp_path):
+    spec = write(tmp_path)
+    path = tmp_path / "claims" / "mine.yaml"
+    path.parent.mkdir()
+    for make in (lambda: path.write_text("mine"), lambda: path.symlink_to("nowhere")):
+        make()
+        done = ablate("claims", spec, "--new")
+        assert (done.exit_code, done.stderr) == (
+            2,
+            f"{path}: this file is there already and stays as it is; add your claims to it.\n",
+        )
+        assert path.is_symlink() or path.read_text() == "mine"
+        path.unlink()
+
+
+def test_a_wrong_spec_and_one_that_compares_nothing_get_none(tmp_path):
+    spec = write(tmp_path, SPEC.replace("seeds: [0, 1, 2]", "seeds: []"))
+    assert ablate("claims", spec, "--new").stderr == f"{spec}:7:8: seeds must not be empty\n"
+    spec = write(tmp_path, SPEC.replace("[validation]", "[baselines]"))
+    assert ablate("claims", spec, "--new").stderr == (
+        f"{spec}: the spec measures nothing that a claim could compare between its arms; add a measure, as in "
+        "`measures: [validation]`.\n"
+    )
+    assert not (tmp_path / "claims").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path):
+    spec = write(tmp_path)
+    (tmp_path / "claims").write_text("a file in the way")
+    done = ablate("claims", spec, "--new")
+    assert done.exit_code == 2
+    assert done.stderr.count("\n") == 1
+    assert str(tmp_path / "claims") in done.stderr

@@ -1,0 +1,295 @@
+"""Files of claims: every problem with its place, before anything runs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ablations.errors import SpecError
+from ablations.spec import claims as claims_file
+from ablations.spec import load
+from ablations.spec.problems import SpecProblems
+from tests.support.claim_files import GOOD, write
+
+SPEC = """\
+name: x
+version: 1
+data: {kind: language}
+objective: {kind: masked_lm}
+arms: {mlm: {}, clm: {}}
+seeds: [0]
+claims: [first]
+"""
+
+
+def test_a_good_file_is_its_claims(tmp_path):
+    loaded = claims_file.load(write(tmp_path))
+    (claim,) = loaded.claims
+    assert (loaded.name, claim.name, claim.number, claim.family) == ("first", "both-sides-help", 6, "sight")
+    assert list(claim.parts) == ["both-sides-help"]
+    assert claim.parts["both-sides-help"].arm == "clm"
+
+
+VERDICTS = "supported, contradicted, equivalent or open"
+CHARACTERS = (
+    "lower-case letters, digits and ._- and start with a letter or a digit (200 characters at most), because it "
+    "names a folder"
+)
+BAD = [
+    ("    source: Devlin et al. 2019, table 5\n", "", "3:5: claims.source is missing (who says so)"),
+    ("effect: 0.1", "effect: 0", "9:22: claims.smallest_effect must be greater than 0, but is 0; raise it"),
+    (
+        "expect: supported",
+        "expect: suported",
+        f'10:13: claims.expect must be {VERDICTS}, but is "suported"; did you mean supported?',
+    ),
+    ("    because", "    becuase", "11:5: claims.becuase is unknown; did you mean because?"),
+    (
+        "kind: difference",
+        "kind: diference",
+        '8:20: claims.effect must be one of 8 kinds, but is "diference"; did you mean difference?',
+    ),
+    ("metric: loss", "metrc: loss", "8:58: claims.effect.of.metrc is unknown; did you mean metric?"),
+    (
+        "[mlm, clm]",
+        "[mlm, cln]",
+        "7:25: no effect of claim both-sides-help uses cln; did you mean clm, as in claims.effect?",
+    ),
+    ("[mlm, clm]", "[mlm]", "8:78: claims.effect uses clm, which is not in claims.needs.arms; add it there"),
+    ("[mlm, clm]", "[mlm, clm, mlm]", "7:19: claims.needs.arms must differ, but mlm is there 2 times"),
+    (
+        "[validation]",
+        "[validation, parsing]",
+        "7:54: no effect of claim both-sides-help uses parsing; take it out",
+    ),
+    (
+        "[validation]",
+        "[validatoin]",
+        "7:42: an entry of claims.needs.measures must be a measure of the table of results, but is "
+        '"validatoin"; did you mean validation?',
+    ),
+    (
+        "[validation]",
+        "[parsing]",
+        "7:42: no effect of claim both-sides-help uses parsing; take it out\n"
+        "8:46: claims.effect uses validation, which is not in claims.needs.measures; add it there",
+    ),
+    (
+        "    effect: {kind",
+        "    effects:\n      one: {kind",
+        "8:5: claims.effects must have two parts or more, but has only one; write a single one as `effect`",
+    ),
+    ("effect: {kind", "effcet: {kind", "8:5: claims.effcet is unknown; did you mean effect?"),
+    (
+        "minus: mlm}",
+        "minus: mlm, at_least: 1, at_most: 2}",
+        "8:13: claims.effect must have at_least or at_most, but has both",
+    ),
+    ("both-sides-help", "Both sides", f'3:11: claims.name must consist of {CHARACTERS}, but is "Both sides"'),
+    ("version: 1", "version: 2", "1:10: version must be 1, but is 2"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "sentence"), BAD, ids=[new or "missing" for _, new, _ in BAD])
+def test_every_problem_has_its_place_and_a_remedy(tmp_path, old, new, sentence):
+    path = write(tmp_path, GOOD.replace(old, new))
+    with pytest.raises(SpecProblems) as error:
+        claims_file.load(path)
+    assert str(error.value) == "\n".join(f"{path}:{line}" for line in sentence.splitlines())
+
+
+def test_neither_or_both_of_effect_and_effects_is_wrong(tmp_path):
+    line = next(line for line in GOOD.splitlines(keepends=True) if "effect:" in line)
+    with pytest.raises(
+        SpecProblems,
+        match=r":3:5: claim both-sides-help must have one effect, or effects where .* parts, but has neither$",
+    ):
+        claims_file.load(write(tmp_path, GOOD.replace(line, "")))
+    again = (
+        "    effects: {a: "
+        + line.split("effect: ")[1].strip()
+        + ", b: "
+        + line.split("effect: ")[1].strip()
+        + "}\n"
+    )
+    with pytest.raises(SpecProblems, match=r"but has both$"):
+        claims_file.load(write(tmp_path, GOOD.replace(line, line + again)))
+
+
+def test_all_problems_are_said_at_once(tmp_path):
+    text = GOOD.replace("expect: supported", "expect: yes").replace("metric: loss", "metrc: loss")
+    with pytest.raises(SpecProblems) as error:
+        claims_file.load(write(tmp_path, text))
+    assert [problem.line for problem in error.value.problems] == [8, 10]
+
+
+PARTS = """\
+    effects:
+      wrong-form: {kind: difference, of: {measure: validatoin, metric: loss}, arm: clm, mius: mlm}
+      wrong-arm: {kind: difference, of: {measure: validation, metric: los}, arm: n1, minus: mlm}
+"""
+
+
+def test_the_wrong_form_of_one_part_hides_nothing_of_another(tmp_path):
+    """Form, meaning, needs and names of one claim: all of them in one go."""
+    line = next(line for line in GOOD.splitlines(keepends=True) if "effect:" in line)
+    text = GOOD.replace(line, PARTS).replace("says: Seeing both sides helps.", "says: ''")
+    text = text.replace("smallest_effect: 0.1", "smallest_effect: -1") + GOOD.partition("claims:\n")[2]
+    path = write(tmp_path, text.replace(NEEDS, "measures: [validation], spec: gone.yaml}", 1))
+    with pytest.raises(SpecProblems) as error:
+        claims_file.load(path)
+    assert [str(problem).removeprefix(f"{path}:") for problem in error.value.problems] == [
+        "5:11: claims.says must not be empty",
+        f"7:61: claims.needs.spec names gone.yaml, but there is no file {tmp_path / 'gone.yaml'}; name a spec "
+        "beside the folder of claims, or leave it out",
+        "9:52: claims.effects.wrong-form.of.measure must be a measure of the table of results, but is "
+        '"validatoin"; did you mean validation?',
+        "9:89: claims.effects.wrong-form.mius is unknown; did you mean minus?",
+        '10:71: claims.effects.wrong-arm.of.metric must be a metric of validation, but is "los"; did you mean '
+        "loss?",
+        "10:82: claims.effects.wrong-arm uses n1, which is not in claims.needs.arms; add it there",
+        "11:22: claims.smallest_effect must be greater than 0, but is -1; raise it",
+        '15:11: claims has the name "both-sides-help" twice; each may be there once',
+        "16:13: claims has the number 6 twice; each may be there once",
+    ]
+
+
+def test_a_name_or_number_is_there_once(tmp_path):
+    twice = GOOD + GOOD.partition("claims:\n")[2]
+    path = write(tmp_path, twice)
+    with pytest.raises(SpecProblems) as error:
+        claims_file.load(path)
+    assert str(error.value).splitlines() == [
+        f'{path}:13:11: claims has the name "both-sides-help" twice; each may be there once',
+        f"{path}:14:13: claims has the number 6 twice; each may be there once",
+    ]
+    twice = GOOD + GOOD.partition("claims:\n")[2].replace("name: both-sides-help", "name: other")
+    with pytest.raises(SpecProblems, match=r":14:13: claims has the number 6 twice; each may be there once$"):
+        claims_file.load(write(tmp_path, twice))
+
+
+def spec(folder, claims="[first]"):
+    path = folder / "spec.yaml"
+    path.write_text(SPEC.replace("[first]", claims), encoding="utf-8")
+    return path
+
+
+def problems_of(path):
+    with pytest.raises(SpecError) as error:
+        load.load(path)
+    return str(error.value).splitlines()
+
+
+def test_a_spec_is_checked_with_the_claims_it_names(tmp_path):
+    write(tmp_path)
+    assert load.load(spec(tmp_path)).claims == ("first",)
+    wrong = write(tmp_path, GOOD.replace("expect: supported", "expect: surely"), "second")
+    assert problems_of(spec(tmp_path, "[first, second]")) == [
+        f'{wrong}:10:13: claims.expect must be supported, contradicted, equivalent or open, but is "surely"'
+    ]
+
+
+def test_a_wrong_spec_hides_no_problem_of_its_claims(tmp_path):
+    wrong = write(tmp_path, GOOD.replace("expect: supported", "expect: surely"))
+    path = spec(tmp_path, "[first, first, ../first, 3, gone]")
+    path.write_text(path.read_text().replace("seeds: [0]", "seeds: []"), encoding="utf-8")
+    assert [line.partition(": ")[0] for line in problems_of(path)] == [
+        f"{wrong}:10:13",
+        *(f"{path}:{place}" for place in ("6:8", "7:24", "7:34", "7:37")),
+    ]
+
+
+NEEDS = "measures: [validation]}"
+
+
+def test_an_experiment_that_a_claim_sends_its_readers_to_must_be_there(tmp_path):
+    path = write(tmp_path, GOOD.replace(NEEDS, "measures: [validation], spec: specc.yaml}"))
+    first = spec(tmp_path)
+    sentence = f"{path}:7:61: claims.needs.spec names specc.yaml, but there is no file {tmp_path / 'specc.yaml'}; "
+    assert problems_of(first) == [f"{sentence}did you mean spec.yaml?"]
+    with pytest.raises(SpecProblems) as error:
+        claims_file.load(path)
+    assert str(error.value) == f"{sentence}did you mean spec.yaml?"
+    first_text = first.read_text(encoding="utf-8")
+    first.rename(tmp_path / "other.yaml")
+    remedy = "name a spec beside the folder of claims, or leave it out"
+    assert problems_of(tmp_path / "other.yaml") == [f"{sentence}{remedy}"]
+    (tmp_path / "specc.yaml").write_text(first_text, encoding="utf-8")
+    assert load.load(tmp_path / "other.yaml").claims == ("first",)
+
+
+def test_a_copy_among_results_has_no_specs_beside_it(tmp_path):
+    """So that `ablate diff` reads it, and the verdicts."""
+    path = write(tmp_path, GOOD.replace(NEEDS, "measures: [validation], spec: gone.yaml}"))
+    assert len(problems_of(spec(tmp_path))) == 1
+    (tmp_path / "plan.json").touch()
+    assert claims_file.load(path).claims
+    assert load.load(spec(tmp_path)).claims == ("first",)
+
+
+def test_a_file_of_claims_that_is_missing_is_a_problem_of_the_spec(tmp_path):
+    write(tmp_path)
+    path = spec(tmp_path, "[firts]")
+    there = tmp_path / "claims" / "firts.yaml"
+    assert problems_of(path) == [
+        f"{path}:7:10: claims names firts, but there is no file {there}; did you mean first?"
+    ]
+
+
+def test_a_claim_in_two_files_is_a_problem_of_the_spec(tmp_path):
+    write(tmp_path)
+    write(tmp_path, name="second")
+    path = spec(tmp_path, "[first, second]")
+    assert problems_of(path) == [
+        f"{path}:7:17: claims names second and first, which both have a claim both-sides-help; rename one"
+    ]
+
+
+def test_the_hash_of_a_claim_is_of_what_it_means(tmp_path):
+    plain = claims_file.load(write(tmp_path))
+    commented = claims_file.load(
+        write(tmp_path, "# why\n" + GOOD.replace("{arms: [mlm, clm], ", "{arms: [mlm, clm],  "))
+    )
+    other = claims_file.load(write(tmp_path, GOOD.replace("smallest_effect: 0.1", "smallest_effect: 0.2")))
+    assert plain.digests == commented.digests
+    assert plain.sha256 != commented.sha256
+    assert plain.digests != other.digests
+
+
+def test_a_key_that_came_later_and_says_nothing_leaves_the_hash_as_it_was(tmp_path):
+    """So that experiments planned before it was there do not take every claim for changed."""
+    plain = claims_file.load(write(tmp_path))
+    spelt = claims_file.load(write(tmp_path, GOOD.replace("metric: loss", "metric: loss, or_groups: []")))
+    assert plain.digests == spelt.digests
+    given = claims_file.load(
+        write(tmp_path, GOOD.replace("metric: loss", "metric: loss, groups: [masked], or_groups: [kept]"))
+    )
+    assert plain.digests != given.digests
+    assert plain.digests["both-sides-help"] == ("264a24512143c753de52f17c3c266962f3d11dc2fcab98c718adff70fd5e2269")
+
+
+def test_until_the_first_run_a_plan_has_the_claims_of_today_and_then_those_of_that_day(tmp_path):
+    def planned(before, runs_started, at):
+        return claims_file.planned([claims_file.load(path)], before, runs_started=runs_started, at=at)
+
+    path = write(tmp_path)
+    first = planned([], 0, "monday")
+    assert first[0]["planned"] == "monday"
+    assert planned(first, 0, "tuesday") == first  # unchanged
+    path.write_text(GOOD.replace("0.1", "0.2"), encoding="utf-8")
+    second = planned(first, 0, "wednesday")
+    assert (second[0]["planned"], second[0]["runs_before"]) == ("wednesday", 0)
+    path.write_text(GOOD.replace("0.1", "0.3"), encoding="utf-8")
+    (late,) = planned(second, 3, "thursday")
+    assert late == second[0] | {"sha256": claims_file.load(path).sha256}
+    assert late["sha256"] != late["planned_sha256"]
+    assert planned([], 3, "friday")[0]["runs_before"] == 3
+    assert json.loads(json.dumps(second)) == second
+
+
+def test_the_folder_of_results_keeps_a_copy(tmp_path):
+    loaded = claims_file.load(write(tmp_path))
+    out = tmp_path / "out"
+    out.mkdir()
+    claims_file.keep([loaded], out)
+    assert (out / "claims" / "first.yaml").read_bytes() == Path(tmp_path / "claims" / "first.yaml").read_bytes()

@@ -1,0 +1,257 @@
+"""From a spec to its runs."""
+
+import dataclasses
+import itertools
+import json
+import subprocess
+import sys
+
+import pytest
+
+from ablations.errors import SpecError
+from ablations.spec import grid
+from ablations.spec.experiment import Experiment
+from lightning_modules.config import EncoderSettings, LanguageData, MaskedLMSettings, RunSettings, TrainingSettings
+
+
+def experiment(**spec):
+    spec = {
+        "name": "x",
+        "version": 1,
+        "data": {"kind": "language"},
+        "arms": {"mlm": {"objective": {"kind": "masked_lm"}}},
+        "seeds": [0],
+        **spec,
+    }
+    return Experiment.model_validate(spec)
+
+
+def settings(**spec):
+    """The settings of every arm, by name."""
+    return {run.arm: run.settings for run in grid.runs(experiment(**spec))}
+
+
+def varied(base="mlm", **spec):
+    return settings(grid={"base": base, **spec})
+
+
+def test_runs_are_arms_times_seeds_in_the_order_of_the_file():
+    arms = {name: {"objective": {"kind": "masked_lm"}} for name in ("z", "a", "m")}
+    runs = grid.runs(experiment(arms=arms, seeds=[3, 0], grid={"base": "a", "axes": {"encoder.norm": ["pre"]}}))
+    assert [(run.arm, run.seed) for run in runs] == list(itertools.product(["z", "a", "m", "a,norm=pre"], [3, 0]))
+    assert all(run.settings.seed == run.seed for run in runs)
+
+
+def test_a_run_has_everything_that_its_arm_and_the_defaults_say():
+    (run,) = grid.runs(experiment(seeds=[7], encoder={"hidden_size": 64}, training={"max_steps": 50}))
+    assert run.settings == RunSettings(
+        data=LanguageData(kind="language"),
+        encoder=EncoderSettings(hidden_size=64),
+        objective=MaskedLMSettings(kind="masked_lm"),
+        training=TrainingSettings(max_steps=50),
+        seed=7,
+    )
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        run.seed = 8
+
+
+def test_derived_defaults_follow_what_an_arm_overrides():
+    arms = {
+        "base": {},
+        "wide": {"encoder": {"hidden_size": 128}},
+        "long": {"training": {"max_steps": 1000}},
+        "untrained": {"training": {"max_steps": 0}},
+    }
+    found = settings(
+        arms=arms, objective={"kind": "masked_lm"}, encoder={"hidden_size": 64}, training={"max_steps": 100}
+    )
+    assert {arm: run.encoder.intermediate_size for arm, run in found.items()} == {
+        "base": 256, "wide": 512, "long": 256, "untrained": 256
+    }  # fmt: skip
+    assert {arm: (run.training.warmup_steps, run.training.validate_every) for arm, run in found.items()} == {
+        "base": (10, 20), "wide": (10, 20), "long": (100, 200), "untrained": (0, 1)
+    }  # fmt: skip
+
+
+def test_a_derived_default_that_is_written_stays():
+    arms = {"wide": {"objective": {"kind": "masked_lm"}, "encoder": {"hidden_size": 128}}}
+    found = settings(arms=arms, encoder={"hidden_size": 64, "intermediate_size": 100})
+    assert found["wide"].encoder.intermediate_size == 100
+
+
+def test_another_kind_starts_from_its_own_defaults():
+    arms = {"files": {"data": {"kind": "files", "train": "a.txt", "validation": ["b.txt"]}}}
+    found = settings(arms=arms, objective={"kind": "masked_lm"}, data={"kind": "language", "max_length": 32})
+    assert found["files"].data.max_length == 128
+    assert found["files"].data.train == ("a.txt",)
+
+
+def test_a_grid_adds_every_combination_named_after_what_it_varies():
+    found = varied(axes={"objective.masking.ratio": [0.05, 0.15, 0.4], "encoder.norm": ["post", "pre"]})
+    assert list(found) == ["mlm"] + [
+        f"mlm,ratio={ratio},norm={norm}" for ratio in ("0.05", "0.15", "0.4") for norm in ("post", "pre")
+    ]
+    for ratio, norm in itertools.product([0.05, 0.15, 0.4], ["post", "pre"]):
+        arm = found[f"mlm,ratio={ratio},norm={norm}"]
+        assert (arm.objective.masking.ratio, arm.encoder.norm) == (ratio, norm)
+    assert found["mlm,ratio=0.15,norm=post"] == found["mlm"]  # the base's own values: one run, two names
+
+
+def test_derived_defaults_follow_a_grid():
+    found = varied(axes={"encoder.hidden_size": [32, 64]})
+    assert found["mlm,hidden_size=32"].encoder.intermediate_size == 128
+    assert found["mlm,hidden_size=64"].encoder.intermediate_size == 256
+
+
+def test_a_grid_can_vary_the_kind_and_replaces_what_belongs_to_the_other():
+    arms = {"mlm": {"objective": {"kind": "masked_lm", "masking": {"ratio": 0.4}}}}
+    found = settings(arms=arms, grid={"base": "mlm", "axes": {"objective.kind": ["masked_lm", "causal_lm"]}})
+    assert found["mlm,kind=masked_lm"].objective.masking.ratio == 0.4
+    assert found["mlm,kind=causal_lm"].objective.model_dump() == {
+        "kind": "causal_lm",
+        "sees": "left_only",
+        "window": 2,
+        "token_dropout": 0.0,
+    }
+
+
+def test_zip_pairs_and_multiplies_with_the_axes():
+    found = varied(
+        axes={"encoder.norm": ["post", "pre"]},
+        zip={"encoder.hidden_size": [32, 64], "encoder.num_attention_heads": [2, 4]},
+    )
+    assert list(found)[1:] == [
+        f"mlm,norm={norm},hidden_size={width},num_attention_heads={heads}"
+        for norm in ("post", "pre")
+        for width, heads in ((32, 2), (64, 4))
+    ]
+
+
+def test_exclude_leaves_out_all_that_an_entry_matches():
+    axes = {"objective.masking.ratio": [0.05, 0.15], "encoder.norm": ["post", "pre"], "training.max_steps": [1, 2]}
+    found = varied(
+        axes=axes,
+        exclude=[
+            {"objective.masking.ratio": 0.05, "encoder.norm": "pre"},
+            {"training.max_steps": 2.0, "encoder.norm": "post"},  # 2.0 is 2
+        ],
+    )
+    assert list(found)[1:] == [
+        "mlm,ratio=0.05,norm=post,max_steps=1",
+        "mlm,ratio=0.15,norm=post,max_steps=1",
+        "mlm,ratio=0.15,norm=pre,max_steps=1",
+        "mlm,ratio=0.15,norm=pre,max_steps=2",
+    ]
+
+
+def test_settings_of_the_same_last_name_are_told_apart():
+    found = settings(
+        arms={"mt": {"objective": {"kind": "translation"}}},
+        grid={
+            "base": "mt",
+            "axes": {
+                "encoder.num_hidden_layers": [2],
+                "objective.decoder.num_hidden_layers": [1],
+                "encoder.norm": ["pre"],
+            },
+        },
+    )
+    assert list(found) == ["mt", "mt,encoder.num_hidden_layers=2,decoder.num_hidden_layers=1,norm=pre"]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "part"),
+    [
+        ("training.learning_rate", 1e-5, "learning_rate=1e-5"),
+        ("training.learning_rate", 0.0001, "learning_rate=0.0001"),
+        ("objective.masking.ratio", 1.0, "ratio=1"),
+        ("training.precision", "bf16-mixed", "precision=bf16-mixed"),
+        ("objective.masking", {"ratio": 0.4, "mask": 0.8}, "masking=ratio-0.4-mask-0.8"),
+    ],
+)
+def test_a_value_in_a_name_is_short_and_fits_a_folder(path, value, part):
+    assert list(varied(axes={path: [value]})) == ["mlm", f"mlm,{part}"]
+
+
+def test_paths_and_nothing_become_names_too():
+    data = {"kind": "files", "train": "a.txt", "validation": "b.txt"}
+    found = settings(
+        data=data,
+        grid={"base": "mlm", "axes": {"data.train": ["../x/a b.txt", ["c.txt", "d.txt"]], "data.target": [None]}},
+    )
+    assert list(found)[1:] == ["mlm,train=..-x-a-b.txt,target=null", "mlm,train=c.txt-d.txt,target=null"]
+
+
+def test_resolved_writes_out_every_default():
+    found = grid.resolved(
+        experiment(question="Which?", measures=["layer_change"], claims=["article"], seeds=[0, 2])
+    )
+    assert list(found) == ["name", "version", "question", "seeds", "match", "measures", "claims", "arms"]
+    assert found == {
+        "name": "x",
+        "version": 1,
+        "question": "Which?",
+        "arms": {
+            "mlm": {
+                "data": {
+                    "kind": "language", "seed": 0, "train": 100_000, "validation": 4000, "test": 4000,
+                    "vocab_size": 1024, "max_length": 64,
+                },
+                "encoder": {
+                    "num_hidden_layers": 6, "hidden_size": 256, "num_attention_heads": 4,
+                    "intermediate_size": 1024, "dropout": 0.1, "norm": "post", "positions": "learned",
+                },
+                "objective": {
+                    "kind": "masked_lm", "sees": "both_sides",
+                    "window": 2, "pair_loss": "none",
+                    "masking": {
+                        "ratio": 0.15, "schedule": None, "mask": 0.8, "random": 0.1, "keep": 0.1,
+                        "random_differs": False, "select": {"kind": "uniform"}, "count": "unbiased",
+                        "copies": None, "predict": None,
+                    },
+                },
+                "training": {
+                    "max_steps": 1000, "tokens_per_step": 8192, "sentences": None, "input_format": "sentences",
+                    "word_order": {"kind": "natural"}, "learning_rate": 5e-4, "warmup_steps": 100,
+                    "weight_decay": 0.01, "gradient_clip_val": 1.0, "precision": "32-true", "compile": False,
+                    "validate_every": 200, "keep_checkpoints": "all",
+                },
+            }
+        },
+        "seeds": [0, 2],
+        "match": "steps",
+        "measures": [
+            {"checkpoints": "last", "tokens": 50_000, "treebank": None, "kind": "layer_change", "groups": [],
+             "group_tokens": None},
+        ],
+        "claims": ["article"],
+    }  # fmt: skip
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_what_is_resolved_resolves_to_itself():
+    first = grid.resolved(experiment(grid={"base": "mlm", "axes": {"encoder.norm": ["pre"]}}))
+    assert grid.resolved(Experiment.model_validate(first)) == first
+
+
+def test_an_experiment_put_together_by_hand_is_refused_where_load_would_refuse_it():
+    with pytest.raises(SpecError) as caught:
+        grid.runs(experiment(training={"max_steps": -1}))
+    assert str(caught.value) == "x: training.max_steps must be at least 0, but is -1; raise it"
+    with pytest.raises(SpecError) as caught:
+        grid.resolved(experiment(grid={"base": "nlm"}))
+    assert str(caught.value) == 'x: grid.base must be the name of an arm, but is "nlm"; did you mean mlm?'
+
+
+def test_looking_at_a_spec_loads_nothing_heavy(tmp_path):
+    path = tmp_path / "spec.yaml"
+    path.write_text(
+        "name: x\nversion: 1\ndata: {kind: language}\narms: {a: {objective: {kind: causal_lm}}}\nseeds: [0]\n"
+    )
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom ablations import grid, schema, specfile\n"
+        f"grid.runs(specfile.load(Path({str(path)!r}))); schema.schema()\n"
+        "print({'torch', 'pandas', 'numpy', 'lightning', 'datasets', 'matplotlib'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "set()\n"

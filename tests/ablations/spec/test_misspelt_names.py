@@ -1,0 +1,358 @@
+"""Names that are misspelt: each is an error with its place and the nearest name, before anything runs."""
+
+from typing import get_args
+
+import pytest
+from click.testing import CliRunner
+
+from ablations.catalogue import METRICS, OF_TASKS, Measure
+from ablations.cli import main
+from ablations.errors import SpecError
+from ablations.measures.reading.sample import groups
+from ablations.metric_groups import GROUPS, PARADIGMS, groups_of
+from ablations.spec import claims as claims_file
+from ablations.spec import load
+from ablations.spec.claim import ClaimFile
+from ablations.spec.contrasts import Difference
+from ablations.spec.experiment import Experiment
+from ablations.spec.messages import kind_of, models_in
+from ablations.tasks.datasets import TASKS
+from ablations.wording import FEW, must_be, share
+from lightning_modules.config import RunSettings
+from lightning_modules.data.language import minimal_pairs
+from tests.ablations.measures.reading.test_groups import sample
+from tests.support.claim_files import GOOD, write
+
+# Numbers ----------------------------------------------------------------------------------------------
+
+
+def test_a_percentage_is_written_as_a_person_writes_it():
+    """By hand: the digits with the point two places further left."""
+    for hundredths in (*range(10, 400), *range(400, 10_001, 37)):
+        digits = f"{hundredths:05d}"
+        by_hand = f"{digits[:-4]}.{digits[-4:]}".rstrip("0").rstrip(".")
+        percentage = f"{hundredths // 100}.{hundredths % 100:02d}"
+        assert share(percentage) == share(float(percentage)) == by_hand
+
+
+SPEC = """\
+name: x
+version: 1
+data: {kind: language}
+objective: {kind: masked_lm, masking: {ratio: 0.15}}
+arms: {mlm: {}, clm: {}}
+seeds: [0]
+measures: [validation]
+claims: [first]
+"""
+RANGE = "must be greater than 0 and at most 1"
+NUMBERS = [
+    ("1.4", f"{RANGE}, but is 1.4; lower it (1.4% is written 0.014)"),
+    ("33.3", f"{RANGE}, but is 33.3; lower it (33.3% is written 0.333)"),
+    ("15", f"{RANGE}, but is 15; lower it (15% is written 0.15)"),
+    ("100", f"{RANGE}, but is 100; lower it (100% is written 1)"),
+    ("140", f"{RANGE}, but is 140; lower it"),
+    ("-15", f"{RANGE}, but is -15; raise it"),
+    ("0.7%", 'must be a number, but is the text "0.7%"; write 0.007'),
+    ("15 %", 'must be a number, but is the text "15 %"; write 0.15'),
+    ("0%", 'must be a number, but is the text "0%"; it must be greater than 0 and at most 1'),
+    ("140%", 'must be a number, but is the text "140%"; it must be greater than 0 and at most 1'),
+    ("'0.2'", 'must be a number, but is the text "0.2"; write 0.2'),
+    (
+        "'15'",
+        'must be a number, but is the text "15"; it must be greater than 0 and at most 1 (15% is written 0.15)',
+    ),
+    ("-0.2%", 'must be a number, but is the text "-0.2%"'),
+]
+
+
+def sentences(folder, spec=SPEC, claims=GOOD):
+    write(folder, claims)
+    path = folder / "spec.yaml"
+    path.write_text(spec, encoding="utf-8")
+    with pytest.raises(SpecError) as error:
+        load.load(path)
+    return str(error.value).replace(f"{folder}/", "").splitlines()
+
+
+@pytest.mark.parametrize(("written", "sentence"), NUMBERS, ids=[written for written, _ in NUMBERS])
+def test_a_share_that_is_none_is_answered_with_what_to_write(tmp_path, written, sentence):
+    spec = SPEC.replace("0.15", written)
+    assert sentences(tmp_path, spec) == [f"spec.yaml:4:47: objective.masking.ratio {sentence}"]
+
+
+# Words and kinds --------------------------------------------------------------------------------------
+
+
+def test_few_names_are_listed_and_of_many_the_nearest_alone():
+    few, many = ["alpha", "beta"], ["alpha", *(f"name{i}" for i in range(FEW))]
+    assert must_be("alpa", few, one="x") == 'must be alpha or beta, but is "alpa"; did you mean alpha?'
+    assert must_be("alpa", many, one="a letter") == 'must be a letter, but is "alpa"; did you mean alpha?'
+    listed = "must be alpha, name0, name1, name2, name3 or name4"
+    assert must_be("zzz", many, one="a letter") == f'{listed}, but is "zzz"'
+    assert must_be(3, many, one="a letter") == f"{listed}, but is 3"
+
+
+def unions(model, seen=()):
+    """Every union of models that are told apart by their kind, wherever a file may have one."""
+    for field in model.model_fields.values():
+        for annotation in (field.annotation, *get_args(field.annotation)):
+            members = models_in(annotation)
+            if len(members) > 1 and all(map(kind_of, members)):
+                yield tuple(map(kind_of, members))
+            for member in members:
+                if member not in seen:
+                    yield from unions(member, (*seen, member))
+
+
+KINDS = sorted({kinds for model in (Experiment, RunSettings, ClaimFile) for kinds in unions(model)})
+
+
+def test_the_unions_of_every_file_are_seen():
+    first = {kinds[0] for kinds in KINDS}
+    assert {"masked_lm", "language", "uniform", "natural", "difference"} <= first
+
+
+@pytest.mark.parametrize("kinds", KINDS, ids=lambda kinds: kinds[0])
+def test_a_kind_that_lacks_a_letter_is_answered_with_the_kind_first(kinds):
+    for kind in kinds:
+        sentence = must_be(kind[:-1], kinds, one=f"one of {len(kinds)} kinds", prefix="of kind ")
+        assert sentence.endswith(f"; did you mean {kind}?")
+        assert len(kinds) <= FEW or sum(other in sentence for other in kinds if other not in kind) == 0
+
+
+MEASURES = [kind for kind in map(kind_of, models_in(get_args(Measure)[0])) if kind]
+
+
+@pytest.mark.parametrize("kind", MEASURES)
+def test_an_unknown_measure_is_answered_with_the_nearest_and_nothing_else(tmp_path, kind):
+    (sentence,) = sentences(tmp_path, SPEC.replace("[validation]", f"[{kind[:-1]}]"))
+    assert sentence == (
+        f'spec.yaml:7:12: an entry of measures must be one of 18 kinds, but is "{kind[:-1]}"; did you mean {kind}?'
+    )
+
+
+@pytest.mark.parametrize("task", sorted(TASKS))
+def test_an_unknown_task_is_answered_with_the_nearest(tmp_path, task):
+    wrong = task[:-1] + task[-1] * 2
+    (sentence,) = sentences(tmp_path, SPEC.replace("[validation]", f"[{{kind: baselines, tasks: [{wrong}]}}]"))
+    assert sentence.endswith(f'must be a task, but is "{wrong}"; did you mean {task}?')
+
+
+DIRECTION = 'claims.effect.direction must be higher or either, but is "{}"{}'
+EXCHANGE = "; to claim that it is lower, exchange arm and minus, or set at_most"
+
+
+@pytest.mark.parametrize("word", ["negative", "lower", "less", "falling", "hihger", "eiter"])
+def test_a_claim_of_less_is_told_how_it_is_written(tmp_path, word):
+    hint = {"hihger": "; did you mean higher?", "eiter": "; did you mean either?"}.get(word, EXCHANGE)
+    claims = GOOD.replace("minus: mlm}", f"minus: mlm, direction: {word}}}")
+    (sentence,) = sentences(tmp_path, claims=claims)
+    assert sentence == f"claims/first.yaml:8:106: {DIRECTION.format(word, hint)}"
+
+
+@pytest.mark.parametrize("direction", ["higher", "either"])
+def test_both_directions_are_good(direction):
+    effect = {"kind": "difference", "of": {"measure": "validation", "metric": "loss"}, "arm": "a", "minus": "b"}
+    assert Difference.model_validate(effect | {"direction": direction}).direction == direction
+
+
+# Arms -------------------------------------------------------------------------------------------------
+
+OTHER = "if another experiment has it, name that in claims.needs.spec"
+
+
+def test_a_misspelt_arm_is_said_at_every_place_with_the_nearest_name(tmp_path):
+    assert sentences(tmp_path, claims=GOOD.replace("mlm", "mlmm")) == [
+        'claims/first.yaml:7:20: claims.needs.arms names the arm "mlmm", but spec.yaml does not have it; did you '
+        f"mean mlm? ({OTHER})",
+        'claims/first.yaml:8:90: claims.effect names the arm "mlmm", but spec.yaml does not have it; did you mean '
+        f"mlm? ({OTHER})",
+    ]
+
+
+def test_an_arm_that_is_like_none_is_an_error_too(tmp_path):
+    first, _ = sentences(tmp_path, claims=GOOD.replace("mlm", "word2vec"))
+    assert first == (
+        'claims/first.yaml:7:20: claims.needs.arms names the arm "word2vec", but spec.yaml does not have it; its '
+        f"arms are mlm and clm ({OTHER})"
+    )
+
+
+def test_a_slip_in_one_place_alone_is_said_once(tmp_path):
+    (sentence,) = sentences(tmp_path, claims=GOOD.replace("[mlm, clm]", "[mlmm, clm]"))
+    assert sentence == (
+        "claims/first.yaml:7:20: no effect of claim both-sides-help uses mlmm; did you mean mlm, as in "
+        "claims.effect?"
+    )
+
+
+def test_other_problems_of_a_file_hide_no_misspelt_arm(tmp_path):
+    """And those of the spec neither, as long as its arms can be read."""
+    claims = GOOD.replace("mlm", "mlmm").replace("expect: supported", "expect: surely")
+    found = sentences(tmp_path, SPEC.replace("ratio: 0.15", "ratio: 15"), claims)
+    assert [sentence.partition(": ")[0] for sentence in found] == [
+        *(f"claims/first.yaml:{place}" for place in ("7:20", "8:90", "10:13")),
+        "spec.yaml:4:47",
+    ]
+
+
+WITH_SPEC = GOOD.replace("measures: [validation]}", "measures: [validation], spec: all.yaml}")
+
+
+def test_the_experiment_that_a_claim_names_has_its_arms(tmp_path):
+    """So a file of claims may be shared by a spec that has few of them."""
+    (tmp_path / "all.yaml").write_text(SPEC.replace("clm:", "word2vec:").replace("claims: [first]\n", ""))
+    claims = WITH_SPEC.replace("clm", "word2vec")
+    write(tmp_path, claims)
+    few = tmp_path / "spec.yaml"
+    few.write_text(SPEC.replace(", clm: {}", ""))
+    assert load.load(few).claims == ("first",)
+    found = sentences(tmp_path, claims=claims.replace("word2vec", "word3vec"))
+    assert found[0] == (
+        'claims/first.yaml:7:25: claims.needs.arms names the arm "word3vec", but claims.needs.spec is all.yaml, '
+        "which does not have it; did you mean word2vec?"
+    )
+    with pytest.raises(SpecError, match=r':7:25: claims.needs.arms names the arm "word3vec"'):
+        claims_file.load(tmp_path / "claims" / "first.yaml")  # also where no spec is at hand
+
+
+def test_of_a_spec_whose_arms_cannot_be_read_nothing_is_said(tmp_path):
+    """It has problems of its own, and no arm is taken for misspelt because of these."""
+    write(tmp_path, WITH_SPEC)
+    for text in ("", "arms: 3", "arms: {mlm: {}}\ngrid: {base: nlm, axes: {}}", "arms: ["):
+        (tmp_path / "all.yaml").write_text(text)
+        assert claims_file.load(tmp_path / "claims" / "first.yaml").claims
+
+
+def test_arms_that_a_grid_generates_are_there(tmp_path):
+    grid = "grid: {base: mlm, axes: {objective.masking.ratio: [0.4]}}\nclaims"
+    claims = GOOD.replace("clm", "'mlm,ratio=0.4'")
+    write(tmp_path, claims)
+    path = tmp_path / "spec.yaml"
+    path.write_text(SPEC.replace("claims", grid))
+    assert load.load(path).claims
+    assert (
+        "did you mean mlm,ratio=0.4?"
+        in sentences(tmp_path, SPEC.replace("claims", grid), GOOD.replace("clm", "'mlm,ratio=0.3'"))[0]
+    )
+
+
+def test_what_stands_beside_a_claim_and_the_arms_of_other_runs_are_looked_at(tmp_path):
+    distance = "of: {measure: run_distance, metric: pwcca, layers: top, groups: [clmm]}"
+    beside = f"    beside: {{far: {{kind: difference, {distance}, arm: mlm, at_least: 0.1}}}}\n    smallest_effect"
+    (sentence,) = sentences(tmp_path, claims=GOOD.replace("    smallest_effect", beside))
+    assert sentence.startswith("claims/first.yaml:9:")
+    assert 'claims.beside.far names the arm "clmm", but spec.yaml does not have it; did you mean clm?' in sentence
+
+
+# Groups -----------------------------------------------------------------------------------------------
+
+
+def group_problems(folder, measure, metric, groups, *, layers=""):
+    of = f"{{measure: {measure}, metric: {metric}{layers}, groups: {groups}}}"
+    effect = f"effect: {{kind: difference, of: {of}, arm: clm, minus: mlm}}"
+    lines = [f"    {effect}" if "effect: {" in line else line for line in GOOD.splitlines()]
+    path = write(folder, "\n".join(lines).replace("[validation]", f"[{measure}]"))
+    try:
+        claims_file.load(path)
+    except SpecError as error:
+        return [str(problem).partition("claims.effect.of.groups ")[2] for problem in error.problems]
+    return []
+
+
+TOP = ", layers: top"
+MISSPELT = [
+    ("fine_tuning", "score", "", "sst3", 'must be a group of fine_tuning, but is "sst3"; did you mean sst2?'),
+    ("fine_tuning", "score", "", "sst2@100", None),
+    ("fine_tuning", "score", "", "sst2@", "must be"),
+    ("fine_tuning", "score", "", "lang*", None),
+    ("fine_tuning", "score", "", "blimp", "must be"),
+    ("fine_tuning", "score", "", "lnag*", "must be"),
+    ("probing", "accuracy", TOP, "sst2@100", "must be"),
+    ("layer_change", "pwcca", TOP, "tag NUON", "must be a group of layer_change, but"),
+    ("layer_change", "pwcca", TOP, "rank 1-10", None),
+    ("layer_change", "pwcca", TOP, "rank 30001-41234", None),
+    ("layer_change", "pwcca", TOP, "rank 1-11", "must be"),
+    ("layer_change", "pwcca", TOP, "rank *", None),
+    ("influence", "pwcca", TOP, "tag *", None),
+    ("influence", "pwcca", TOP, "tags *", "must be"),
+    ("token_information", "cross_fitted", TOP, "previous", "must be a group of token_information, but"),
+    ("conditional_independence", "joint", "", "ratio=0.15", None),
+    ("conditional_independence", "joint", "", "ratio=0.150", "must be"),
+    ("conditional_independence", "joint", "", "ratio=15", "must be"),
+    ("conditional_independence", "joint", "", "'ratio=*'", None),
+    ("minimal_pairs", "accuracy", "", "language/agreement_simpl", "must be a group of minimal_pairs, but"),
+    ("minimal_pairs", "accuracy", "", "blimp/anything_at_all", None),
+    ("minimal_pairs", "accuracy", "", "language/*", None),
+    ("retrieval", "spearman", TOP, "stbs", 'must be a group of retrieval, but is "stbs"; did you mean stsb?'),
+    ("generation", "fluency", "", "iterations=4", None),
+    ("generation", "fluency", "", "iteration=4", "must be"),
+    ("validation", "loss", "", "maskd", 'must be a group of validation, but is "maskd"; did you mean masked?'),
+    ("validation", "loss", "", "'ngrams, n 3'", None),
+    ("validation", "pair_accuracy", "", "next_sentence", None),
+    ("parsing", "uuas", "", "my_treebank", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("measure", "metric", "layers", "group", "refusal"), MISSPELT)
+def test_a_group_that_no_measure_makes_is_an_error(tmp_path, measure, metric, layers, group, refusal):
+    written = group if group.startswith("'") else f'"{group}"'
+    found = group_problems(tmp_path, measure, metric, f"[{written}]", layers=layers)
+    assert len(found) == (refusal is not None)
+    assert all(sentence.startswith(refusal) for sentence in found)
+
+
+def test_a_metric_without_groups_takes_none(tmp_path):
+    of = "{measure: validation, metric: bleu, groups: [masked]}"
+    claims = GOOD.replace("{measure: validation, metric: loss}", of)
+    assert sentences(tmp_path, claims=claims) == [
+        "claims/first.yaml:8:72: claims.effect.of must have no groups, as validation bleu has none; take them out"
+    ]
+
+
+def test_groups_are_those_that_the_measures_make():
+    tokens = sample(range(20, 20 + 40_000))
+    ranks = [name for name, _ in groups(tokens, "frequency")]
+    assert len(ranks) == 12
+    assert all(GROUPS["layer_change"].has(name) for name in ranks)
+    assert tuple(minimal_pairs.PARADIGMS) == PARADIGMS
+    assert set(GROUPS) <= set(METRICS)
+    for measure in OF_TASKS:
+        assert not groups_of(measure, METRICS[measure][0]).whole
+
+
+# Claims that a spec cannot run ------------------------------------------------------------------------
+
+
+def test_claims_that_a_spec_does_not_run_are_named_with_the_reason(tmp_path):
+    """Whether arms or measures are missing; what a log says is there with `validation`."""
+    (tmp_path / "all.yaml").write_text(SPEC)
+    other = GOOD.partition("claims:\n")[2].replace("both-sides-help", "other").replace("number: 6", "number: 7")
+    logged = other.replace("other", "logged").replace("number: 7", "number: 8").replace("loss", "gain")
+    path = write(tmp_path, WITH_SPEC + other + logged.replace("validation", "learning"))
+    files = [claims_file.load(path)]
+
+    def not_run(arms, measures):
+        return list(claims_file.not_run(files, arms=arms, measures=measures))
+
+    elsewhere = "claims that are not run here, but in all.yaml: both-sides-help"
+    assert not_run(["mlm", "clm"], ["validation"]) == []
+    assert not_run(["mlm"], ["validation"]) == [elsewhere]
+    assert not_run(["mlm", "clm"], ["geometry"]) == [
+        "claim other is not run: it needs the measure validation",
+        "claim logged is not run: it needs the measure learning",
+        elsewhere,
+    ]
+
+
+def test_validate_names_them_below_the_spec(tmp_path):
+    (tmp_path / "all.yaml").write_text(SPEC)
+    write(tmp_path, WITH_SPEC)
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(SPEC.replace(", clm: {}", ""))
+    done = CliRunner().invoke(main, ["validate", str(spec)])
+    assert (done.exit_code, done.output) == (
+        0,
+        f"{spec}: good, 1 run\n  claims that are not run here, but in all.yaml: both-sides-help\n",
+    )

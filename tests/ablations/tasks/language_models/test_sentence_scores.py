@@ -1,0 +1,212 @@
+"""How probable a sentence is: against one forward pass for each piece, written out, and against the loss."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from ablations.tasks.language_models import sentence_scores as module
+from ablations.tasks.language_models.sentence_scores import Pieces, log_probabilities, pieces_of, sentence_scores
+from lightning_modules.model.attention import EVERYTHING
+from lightning_modules.objectives import build
+from lightning_modules.objectives.causal_lm import CausalLM
+from lightning_modules.objectives.masked_lm import MaskedLM
+from lightning_modules.objectives.mixture import Mixture
+from lightning_modules.training.evaluation import evaluate
+from lightning_modules.vocabulary import END, MASK, START
+from tests.support.tiny_text import sentences, settings
+
+SCORED = {"causal_lm": CausalLM, "masked_lm": MaskedLM, "mixture": Mixture}
+TEXTS = [*sentences(12, seed=5), "the dog", "the dog", "the cat", "", "a"]
+
+
+def objective_of(kind, *, vocab_size=320, **sections):
+    """One in float64 with all weights drawn, so that no piece is like another."""
+    made = SCORED[kind](settings(kind, **sections), vocab_size=vocab_size).double()
+    made.initialise()
+    rng = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=rng, dtype=torch.float64), alpha=0.3)
+    return made.eval()
+
+
+@torch.no_grad()
+def naive(objective, shown, place, label, *, rank=None):
+    """The log probability of one label at one place of one row."""
+    row = torch.tensor([shown])
+    sees = "left_only" if objective.run.objective.kind == "causal_lm" else objective.run.objective.sees
+    top = objective.encoder(row, sees=sees, window=objective.window, rank_BT=rank)[-1]
+    logits = objective.head(objective.encoder.head_input(top), objective.encoder.tokens.weight)[0, place]
+    return (logits[label] - logits.exp().sum().log()).item()
+
+
+def causal_naive(objective, ids):
+    """One row for each prefix."""
+    whole = [START, *ids, END]
+    total = 0.0
+    for i in range(1, len(whole)):
+        prefix = whole[:i]
+        position = torch.arange(i)[None]
+        rank = (position, position) if objective.run.objective.kind == "mixture" else None
+        total += naive(objective, prefix, i - 1, whole[i], rank=rank)
+    return total
+
+
+def masked_naive(objective, ids, words, *, within_word):
+    """One row for each piece; `words` says which pieces a word has."""
+    total = 0.0
+    for word in words:
+        for i, piece in enumerate(word):
+            shown = [START, *ids, END]
+            for hidden in word[i:] if within_word else [piece]:
+                shown[1 + hidden] = MASK
+            everything = torch.full((1, len(shown)), EVERYTHING)
+            rank = (torch.arange(len(shown))[None], everything)
+            ranks = rank if objective.run.objective.kind == "mixture" else None
+            total += naive(objective, shown, 1 + piece, ids[piece], rank=ranks)
+    return total
+
+
+def words_by_spans(tokenizer, text):
+    """The pieces of each word, found by characters."""
+    spans = [span for _, span in tokenizer.pre_tokenizer.pre_tokenize_str(text)]
+    offsets = tokenizer.encode(text, add_special_tokens=False).offsets
+    return [[i for i, (a, b) in enumerate(offsets) if start <= a and b <= stop] for start, stop in spans]
+
+
+@pytest.mark.parametrize("kind", ["causal_lm", "mixture"])
+def test_log_probability_is_the_sum_over_prefixes_and_the_end(kind, tokens):
+    objective, pieces = objective_of(kind), pieces_of(TEXTS, tokens.tokenizer)
+    expected = [causal_naive(objective, sentence.ids_P.tolist()) for sentence in pieces]
+    np.testing.assert_allclose(log_probabilities(objective, pieces), expected, rtol=1e-12)  # float64
+
+
+@pytest.mark.parametrize("kind", ["masked_lm", "mixture"])
+def test_pseudo_log_likelihood_hides_a_piece_or_also_the_rest_of_its_word(kind, tokens):
+    objective, pieces = objective_of(kind), pieces_of(TEXTS, tokens.tokenizer)
+    scores = sentence_scores(objective, pieces)
+    for i, text in enumerate(TEXTS):
+        ids, words = pieces[i].ids_P.tolist(), words_by_spans(tokens.tokenizer, text)
+        assert sorted(itertools.chain(*words)) == list(range(len(ids)))
+        for found, within in ((scores.main, False), (scores.within_word, True)):
+            expected = masked_naive(objective, ids, words, within_word=within)
+            assert found[i] == pytest.approx(expected, rel=1e-12)  # float64
+
+
+@pytest.mark.parametrize("sees", ["left_only", "window", "itself"])
+def test_masked_lm_reads_with_its_own_sight(sees, tokens):
+    objective, pieces = objective_of("masked_lm", objective={"sees": sees}), pieces_of(TEXTS[:3], tokens.tokenizer)
+    expected = [
+        masked_naive(objective, x.ids_P.tolist(), words_by_spans(tokens.tokenizer, text), within_word=False)
+        for x, text in zip(pieces, TEXTS, strict=False)
+    ]
+    found = sentence_scores(objective, pieces).main
+    np.testing.assert_allclose(found, expected, rtol=1e-12)  # float64
+    both_sides = sentence_scores(objective_of("masked_lm"), pieces).main
+    assert np.abs(found - both_sides).min() > 1e-3
+
+
+def test_what_a_mixture_has_is_what_its_parts_have(tokens):
+    """The same weights as a masked LM and as a causal LM."""
+    pieces = pieces_of(TEXTS, tokens.tokenizer)
+    mixed = sentence_scores(objective_of("mixture"), pieces)
+    masked, causal = (sentence_scores(objective_of(kind), pieces) for kind in ("masked_lm", "causal_lm"))
+    np.testing.assert_allclose(mixed.main, masked.main, rtol=1e-12)
+    np.testing.assert_allclose(mixed.within_word, masked.within_word, rtol=1e-12)
+    np.testing.assert_allclose(mixed.left_to_right, causal.main, rtol=1e-12)
+    assert (causal.within_word, causal.left_to_right, masked.left_to_right) == (None, None, None)
+
+
+def test_the_two_variants_agree_on_whole_words_and_on_no_split_one(tokens):
+    pieces = pieces_of(TEXTS[:12], tokens.tokenizer)
+    objective = objective_of("masked_lm")
+    assert all(np.diff(sentence.word_P).min() == 0 for sentence in pieces), "each has a word that is split"
+    plain, within, _ = sentence_scores(objective, pieces)
+    assert np.abs(plain - within).min() > 1e-6
+    apart = [sentence._replace(word_P=np.arange(len(sentence.ids_P))) for sentence in pieces]
+    whole_plain, whole_within, _ = sentence_scores(objective, apart)
+    np.testing.assert_array_equal(whole_plain, whole_within)
+    np.testing.assert_allclose(whole_plain, plain, rtol=1e-12)
+
+
+def test_the_probabilities_of_all_sentences_sum_to_one():
+    """Of those with at most two pieces, and of all that begin with three."""
+    V = 8
+    objective = objective_of("causal_lm", vocab_size=V)
+    with torch.no_grad():
+        objective.head.bias[END] += 2
+    alphabet = [i for i in range(V) if i != END]
+    short = [ids for P in range(3) for ids in itertools.product(alphabet, repeat=P)]
+    pieces = [Pieces(np.array(ids, dtype=np.int64), np.arange(len(ids))) for ids in short]
+    score = log_probabilities(objective, pieces)
+    rows = torch.tensor([[START, *ids] for ids in itertools.product(alphabet, repeat=3)])
+    with torch.no_grad():
+        top = objective.encoder(rows, sees="left_only", sequence_BT=torch.ones_like(rows))[-1]
+        share = objective.head(top, objective.encoder.tokens.weight).softmax(-1)
+    begin = share[:, :-1].gather(-1, rows[:, 1:, None]).prod(1).sum().item()
+    assert 0.05 < begin < 0.95
+    assert np.exp(score).sum() + begin == pytest.approx(1, abs=1e-12)
+
+
+def test_log_probabilities_add_up_to_the_loss(tokens):
+    objective = objective_of("causal_lm")
+    split = tokens.validation
+    inside = [split.sentence(i)[1:-1].astype(np.int64) for i in range(len(split))]
+    pieces = [Pieces(ids_P, np.arange(len(ids_P))) for ids_P in inside]
+    total, predictions = evaluate(objective, split)
+    assert predictions == sum(len(sentence.ids_P) + 1 for sentence in pieces)
+    assert -log_probabilities(objective, pieces).sum() == pytest.approx(total.item(), rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", SCORED)
+def test_neither_batches_nor_the_other_sentences_matter(kind, tokens, monkeypatch):
+    objective, pieces = objective_of(kind), pieces_of(TEXTS, tokens.tokenizer)
+    whole = np.stack([x for x in sentence_scores(objective, pieces) if x is not None])
+    monkeypatch.setattr(module, "TOKENS_AT_ONCE", {"cpu": 30})
+    small = np.stack([x for x in sentence_scores(objective, pieces) if x is not None])
+    np.testing.assert_allclose(small, whole, rtol=1e-12)
+    monkeypatch.setattr(module, "LOGITS_AT_ONCE", {"cpu": 1})
+    order = np.random.default_rng(0).permutation(len(pieces))[:7]
+    some = np.stack([x for x in sentence_scores(objective, [pieces[i] for i in order]) if x is not None])
+    np.testing.assert_allclose(some, whole[:, order], rtol=1e-12)
+
+
+def rows_read(objective, pieces, monkeypatch):
+    """How many rows go through the encoder."""
+    shown = []
+    encode = objective.encode
+
+    def counted(batch, **more):
+        shown.extend(map(tuple, batch["tokens_BT"].tolist()))
+        return encode(batch, **more)
+
+    monkeypatch.setattr(objective, "encode", counted)
+    sentence_scores(objective, pieces)
+    assert len(set(shown)) == len(shown)
+    return len(shown)
+
+
+def test_no_row_is_read_twice(tokens, monkeypatch):
+    """A pair that differs in one place has one masked row in common; a split word of n pieces adds n - 1 rows."""
+    pair = [Pieces(np.array(ids), np.arange(4)) for ids in ([10, 11, 12, 13], [10, 11, 20, 13])]
+    assert rows_read(objective_of("masked_lm"), [*pair, *pair], monkeypatch) == 4 + 4 - 1
+    split = Pieces(np.array([10, 11, 12, 13]), np.array([0, 1, 1, 1]))
+    assert rows_read(objective_of("masked_lm"), [split], monkeypatch) == 4 + 2
+    assert rows_read(objective_of("causal_lm"), [*pair, *pair], monkeypatch) == 2
+
+
+@pytest.mark.parametrize(
+    "kind", ["translation", "replaced_token", "permutation_lm", "naive_bidirectional_lm", "skip_gram"]
+)
+def test_the_others_have_no_probability_of_a_sentence(kind, tokens):
+    assert sentence_scores(build(settings(kind), tokens), pieces_of(TEXTS, tokens.tokenizer)) is None
+
+
+def test_punctuation_is_a_word_of_its_own(tokens):
+    """So a full stop is not hidden with the word before it."""
+    words = pieces_of(["the dog sees"], tokens.tokenizer)[0].word_P
+    assert len(np.unique(words)) == 3
+    stopped = pieces_of(["the dog's cat."], tokens.tokenizer)[0].word_P
+    assert len(np.unique(stopped)) == 5

@@ -1,0 +1,380 @@
+"""The tasks' texts and answers: from the built-in language, and from files."""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ablations.tasks import built_in as made_by
+from ablations.tasks.datasets import SPLITS, TASKS, chosen
+from ablations.tasks.examples import Answer, Examples, read_examples, subset
+from lightning_modules.data.language import Language
+from lightning_modules.data.language.minimal_pairs import PARADIGMS, minimal_pairs
+from lightning_modules.errors import DataError
+
+BUILT_IN = [task for task in TASKS.values() if task.built_in]
+TRAINED = [task for task in BUILT_IN if task.kind != "minimal_pairs"]
+NOWHERE = Path("nowhere")
+DATA = Path(__file__).parents[4] / "shared" / "data"
+
+
+def built_in(task, split, seed=0):
+    return read_examples(task, split, data_root=NOWHERE, language_seed=seed)
+
+
+SIZES = {"train": 120, "validation": 60, "test": 100}
+PAIRS = 12
+
+
+@pytest.fixture(autouse=True, scope="module")
+def smaller():
+    """Splits of another size, so that the tests are quick."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(made_by, "SIZES", SIZES)
+        patch.setattr(made_by, "PAIRS_OF_PARADIGM", PAIRS)
+        yield
+
+
+@pytest.fixture(scope="module")
+def made(smaller):
+    """Every built-in task that is trained on."""
+    return {task.name: {split: built_in(task, split) for split in SPLITS} for task in TRAINED}
+
+
+@pytest.mark.parametrize("task", TRAINED, ids=lambda task: task.name)
+def test_splits_of_built_in_tasks_are_whole_and_share_hardly_a_text(task, made):
+    splits = made[task.name]
+    texts = {}
+    for split, examples in splits.items():
+        assert len(examples) == len(examples.answers) == SIZES[split]
+        second = examples.second or examples.first
+        texts[split] = set(zip(examples.first, second, strict=True))
+        # Short sentences come twice by chance.
+        assert len(texts[split]) >= 0.99 * len(examples)
+    for a, b in [("train", "test"), ("validation", "test"), ("train", "validation")]:
+        assert len(texts[a] & texts[b]) <= 0.01 * len(texts[a])
+
+
+def test_acceptability_shows_one_half_of_pairs_that_no_other_split_and_no_measure_has(made):
+    """By the pair itself: of two splits with one pair, half would show the other half of it."""
+    paradigms = len(PARADIGMS)
+    each = {split: -(-size // paradigms) for split, size in SIZES.items()}
+    pairs = [list(minimal_pairs(Language(0), name, PAIRS + sum(each.values()))) for name in PARADIGMS]
+    task = made["language_acceptability"]
+    number = PAIRS
+    for split in SPLITS:
+        shown = zip(task[split].first, task[split].answers, strict=True)
+        for i, (text, label) in enumerate(shown):
+            pair = pairs[i % paradigms][number + i // paradigms]
+            assert text == " ".join(pair.grammatical if label == "1" else pair.ungrammatical)
+        number += each[split]
+    measured = built_in(TASKS["language_minimal_pairs"], "test")
+    assert measured.first[:PAIRS] == [" ".join(pair.grammatical) for pair in pairs[0][:PAIRS]]
+
+
+@pytest.mark.parametrize("name", ["acceptability", "same_document", "word_order"])
+def test_labels_drawn_by_a_coin_are_balanced(name, made):
+    for split, examples in made[f"language_{name}"].items():
+        counts = Counter(examples.answers)
+        assert len(counts) == 2
+        assert abs(max(counts.values()) / SIZES[split] - 0.5) < 4 * 0.5 / SIZES[split] ** 0.5  # standard errors
+
+
+@pytest.mark.parametrize("task", BUILT_IN, ids=lambda task: task.name)
+def test_a_built_in_task_depends_on_the_seed_of_the_language_alone(task, made):
+    first = made.get(task.name, {}).get("validation") or built_in(task, "test")
+    split = "test" if task.kind == "minimal_pairs" else "validation"
+    assert built_in(task, split) == first
+    assert built_in(task, split, seed=1).first != first.first
+
+
+def test_labels_are_those_of_the_grammar(made):
+    """Sentence for sentence: the language is asked again."""
+    language, task = Language(0), made["language_tense"]["test"]
+    sentences = [language.document("task: test", number)[0] for number in range(30)]
+    with_tense = [s for s in sentences if s.tense is not None]
+    assert task.first[: len(with_tense)] == [s.text for s in with_tense]
+    assert task.answers[: len(with_tense)] == [s.tense for s in with_tense]
+    speech = made["language_parts_of_speech"]["test"]
+    assert speech.answers[:30] == [list(s.tags) for s in sentences]
+    assert speech.words[:30] == [list(s.words) for s in sentences]
+    assert speech.first[:30] == [" ".join(s.words) for s in sentences]
+
+
+def test_swapped_words_are_two_neighbours(made):
+    language, task = Language(0), made["language_word_order"]["test"]
+    for number in range(60):
+        natural = language.document("task: test", number)[0].words
+        shown = task.first[number].split()
+        moved = [i for i, (a, b) in enumerate(zip(natural, shown, strict=True)) if a != b]
+        assert (len(moved) == 2) == (task.answers[number] == "swapped")
+        if moved:
+            assert moved[1] == moved[0] + 1
+            assert [shown[i] for i in moved] == [natural[i] for i in reversed(moved)]
+        else:
+            assert task.answers[number] == "natural"
+
+
+def test_a_second_sentence_follows_the_first_if_the_label_says_so(made):
+    language, task = Language(0), made["language_same_document"]["test"]
+    for number in range(40):
+        first, follows = language.document("task: test", 2 * number)[:2]
+        other = language.document("task: test", 2 * number + 1)[1]
+        assert task.first[number] == first.text
+        assert task.second[number] == (follows if task.answers[number] == "1" else other).text
+
+
+def test_the_answer_of_a_question_is_where_its_span_says_and_ends_in_the_subject(made):
+    language, task = Language(0), made["language_subject"]["test"]
+    for number in range(SIZES["test"]):
+        context, answer = task.second[number], task.answers[number]
+        said = context[answer.start : answer.stop].split()
+        sentence = language.document("task: test", number)[0]
+        root = sentence.heads.index(-1)
+        assert task.first[number] == sentence.words[root]
+        before = len(context[: answer.start].split())
+        assert sentence.words[before : before + len(said)] == tuple(said)
+        noun = before + len(said) - 1
+        assert (sentence.heads[noun], sentence.relations[noun]) == (root, "nsubj")
+
+
+def test_noun_phrases_are_spans_that_end_in_a_noun(made):
+    task, speech = made["language_noun_phrases"]["test"], made["language_parts_of_speech"]["test"]
+    for spans, tags in zip(task.answers[:200], speech.answers[:200], strict=True):
+        ends = [i for i, span in enumerate(spans) if span != "O" and [*spans, "O"][i + 1] != "I-NP"]
+        assert ends == [i for i, tag in enumerate(tags) if tag == "NOUN"]
+        assert not any(b == "I-NP" and a == "O" for a, b in zip(["O", *spans], spans, strict=False))
+
+
+def test_minimal_pairs_are_equally_many_of_each_paradigm():
+    examples = built_in(TASKS["language_minimal_pairs"], "test")
+    assert set(Counter(examples.groups).values()) == {PAIRS}
+    assert all(good != bad for good, bad in zip(examples.first, examples.second, strict=True))
+
+
+def test_a_built_in_task_needs_the_language():
+    with pytest.raises(DataError) as error:
+        read_examples(TASKS["language_tense"], "test", data_root=NOWHERE)
+    assert str(error.value) == "task language_tense: is made by the built-in language, but the data are files."
+
+
+# Files -----------------------------------------------------------------------------------------------
+
+
+def write(path, **columns):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+
+
+def test_classes_and_numbers_are_read_from_their_columns(tmp_path):
+    for split in SPLITS:
+        write(tmp_path / f"classification/sst2/{split}.parquet", sentence=["good", split], label=[1, 0])
+        write(
+            tmp_path / f"classification/stsb/{split}.parquet",
+            sentence1=["a", "b"],
+            sentence2=["c", "d"],
+            label=[2.5, 5],
+        )
+    sst2 = read_examples(TASKS["sst2"], "test", data_root=tmp_path)
+    assert sst2 == Examples(["good", "test"], None, None, ["1", "0"])
+    stsb = read_examples(TASKS["stsb"], "train", data_root=tmp_path)
+    assert stsb == Examples(["a", "b"], ["c", "d"], None, [2.5, 5.0])
+    assert TASKS["sst2"].problem(tmp_path) is None
+    (tmp_path / "classification/sst2/train.parquet").unlink()
+    assert TASKS["sst2"].problem(tmp_path) == f"classification/sst2/train.parquet is not in {tmp_path}"
+
+
+def test_one_file_may_hold_many_tasks(tmp_path):
+    write(
+        tmp_path / "probing/test.parquet",
+        task=["tree_depth", "bigram_shift", "tree_depth"],
+        label=["deep", "I", "shallow"],
+        sentence=["a b", "c d", "e f"],
+    )
+    read = read_examples(TASKS["tree_depth"], "test", data_root=tmp_path)
+    assert (read.first, read.answers) == (["a b", "e f"], ["deep", "shallow"])
+
+
+def test_tags_and_their_words(tmp_path):
+    tags = [["O", "I-LOC"], ["O"]]
+    write(tmp_path / "ner/wikigold/test.parquet", tokens=[["In", "Rome"], ["no"]], ner_tags=tags)
+    read = read_examples(TASKS["wikigold"], "test", data_root=tmp_path)
+    assert read == Examples(["In Rome", "no"], None, [["In", "Rome"], ["no"]], [["O", "I-LOC"], ["O"]])
+
+
+def test_of_a_paragraph_the_sentences_of_the_answer_are_kept(tmp_path):
+    context = "It was cold. Ada Byron (1815) wrote. She died in London! Then others came."
+    answers = ["Ada Byron", "wrote. She", "came."]
+    starts = [context.index(answer) for answer in answers]
+    titles = [title for title in map(str, range(40)) if _split_of_title(title) == "test"][:3]
+    write(
+        tmp_path / "qa_xquad/en.test.parquet",
+        question=["Who?", "What?", "When?"],
+        context=[context] * 3,
+        answer=answers,
+        answer_start=starts,
+        title=titles,
+    )
+    read = read_examples(TASKS["xquad"], "test", data_root=tmp_path)
+    assert read.second == [
+        "Ada Byron (1815) wrote.",
+        "Ada Byron (1815) wrote. She died in London!",
+        "Then others came.",
+    ]
+    assert [c[a.start : a.stop] for c, a in zip(read.second, read.answers, strict=True)] == answers
+    assert read.answers[0] == Answer(0, 9)
+
+
+def _split_of_title(title):
+    from ablations.tasks.examples import _split_of
+
+    return _split_of(title)
+
+
+def test_one_file_for_all_splits_is_divided_by_titles(tmp_path):
+    count = 300
+    questions = [f"{i} {part}" for i in range(count) for part in "ab"]
+    write(
+        tmp_path / "qa_xquad/en.test.parquet",
+        question=questions,
+        context=["He came."] * 2 * count,
+        answer=["He"] * 2 * count,
+        answer_start=[0] * 2 * count,
+        title=[str(i) for i in range(count) for _ in "ab"],
+    )
+    splits = [read_examples(TASKS["xquad"], split, data_root=tmp_path).first for split in SPLITS]
+    assert sorted(q for split in splits for q in split) == sorted(questions)
+    titles = [{q.split()[0] for q in split} for split in splits]
+    assert [2 * len(some) for some in titles] == [len(split) for split in splits]
+    for some, share in zip(titles, (0.7, 0.15, 0.15), strict=True):
+        assert abs(len(some) - share * count) < 4 * (share * (1 - share) * count) ** 0.5  # standard errors
+
+
+def error_of(task, tmp_path, split="test"):
+    with pytest.raises(DataError) as error:
+        read_examples(task, split, data_root=tmp_path)
+    return str(error.value)
+
+
+def test_a_file_that_is_missing_or_damaged_or_lacks_something_is_named(tmp_path):
+    place = tmp_path / "classification/sst2/test.parquet"
+    assert error_of(TASKS["sst2"], tmp_path) == (
+        f"task sst2: {place} is not there; check --data-root, or leave the task out."
+    )
+    write(place, text=["a"], label=[1])
+    assert error_of(TASKS["sst2"], tmp_path) == (
+        f"task sst2: {place} has no column 'sentence', only 'text', 'label'; copy the file again, or leave the "
+        f"task out."
+    )
+    write(place, sentence=["a", None], label=[1, 0])
+    assert error_of(TASKS["sst2"], tmp_path) == (
+        f"task sst2: {place}, row 2: sentence is empty, expected a value; remove the row."
+    )
+    place.write_bytes(b"PAR1 and nothing else")
+    said = error_of(TASKS["sst2"], tmp_path)
+    assert said.startswith(f"task sst2: {place} cannot be read as parquet: ")
+    assert said.endswith("; copy it again.")
+
+
+@pytest.mark.parametrize(
+    ("task", "columns", "said"),
+    [
+        ("sst2", {"sentence": [1, 2], "label": [1, 0]}, "row 1: sentence is 1, expected text"),
+        (
+            "stsb",
+            {"sentence1": ["a", "b"], "sentence2": ["a", "b"], "label": ["4.5", "n/a"]},
+            'row 2: label is "n/a", expected a number',
+        ),
+        (
+            "stsb",
+            {"sentence1": ["a", "b"], "sentence2": ["a", "b"], "label": [4.5, float("inf")]},
+            "row 2: label is inf, expected a number",
+        ),
+        (
+            "wikigold",
+            {"tokens": ["In Rome"], "ner_tags": [["O", "O"]]},
+            'row 1: tokens is "In Rome", expected a list of words',
+        ),
+        (
+            "wikigold",
+            {"tokens": [["In", "Rome"]], "ner_tags": ["O O"]},
+            'row 1: ner_tags is "O O", expected a list of tags',
+        ),
+    ],
+)
+def test_a_column_of_another_type_is_refused_with_its_row(task, columns, said, tmp_path):
+    place = tmp_path / TASKS[task].files["test"]
+    write(place, **columns)
+    told = f"task {task}: {place}, {said}; correct or remove the row, or leave the task out."
+    assert error_of(TASKS[task], tmp_path) == told
+
+
+def test_answers_that_do_not_suit_their_text_are_refused(tmp_path):
+    write(tmp_path / "ner/wikigold/test.parquet", tokens=[["a"], ["In", "Rome"]], ner_tags=[["O"], ["O"]])
+    assert error_of(TASKS["wikigold"], tmp_path) == (
+        "task wikigold: example 2 has words and tags of the lengths 2 and 1, expected a tag for each word, and "
+        "a word at least; correct or remove it."
+    )
+    write(tmp_path / "ner/wikigold/test.parquet", tokens=[["a"], ["In", "Rome"]], ner_tags=[["O"], ["O", "LOC"]])
+    assert error_of(TASKS["wikigold"], tmp_path) == (
+        'task wikigold: example 2 has the tag "LOC", expected O or a tag of BIO, BIOES or BILOU such as B-LOC; '
+        "write the tags so, or give the task the metric accuracy."
+    )
+    write(
+        tmp_path / "qa_xquad/en.test.parquet",
+        question=["Who?"],
+        context=["She came."],
+        answer=["He"],
+        answer_start=[0],
+        title=["x"],
+    )
+    everywhere = replace(TASKS["xquad"], divided_by=None)
+    assert error_of(everywhere, tmp_path) == (
+        'task xquad: example 1: the answer "He" does not stand at character 0 of its context; correct or remove '
+        "it."
+    )
+
+
+# Subsets and the catalogue ---------------------------------------------------------------------------
+
+
+def test_a_subset_is_random_in_order_and_holds_the_smaller_ones():
+    examples = Examples([f"{i:04}" for i in range(1000)], None, None, list(range(1000)))
+    few, more = (subset(examples, count, seed=0) for count in (50, 400))
+    assert len(few) == 50
+    assert set(few.first) < set(more.first)
+    assert few.first == sorted(few.first)
+    assert [int(text) for text in few.first] == few.answers
+    assert abs(np.mean(more.answers) - 499.5) < 4 * 288.7 / 400**0.5  # standard errors of a uniform draw
+    assert subset(examples, 400, seed=0) == more
+    assert subset(examples, 400, seed=1).first != more.first
+    assert subset(examples, 1000, seed=0) is examples
+
+
+def test_some_examples_are_taken_with_all_that_is_theirs():
+    examples = Examples(list("abc"), list("xyz"), [["a"], ["b"], ["c"]], [1, 2, 3], [("g",), ("h",), ("i",)])
+    assert examples.take([2, 0]) == Examples(["c", "a"], ["z", "x"], [["c"], ["a"]], [3, 1], [("i",), ("g",)])
+
+
+def test_the_catalogue_says_which_tasks_suit():
+    assert all(name == task.name for name, task in TASKS.items())
+    tagging = chosen(lambda task: task.kind == "tagging", built_in=True)
+    assert tagging == ("language_parts_of_speech", "language_noun_phrases")
+    assert chosen(lambda task: task.kind == "span", built_in=False) == ("xquad",)
+    for task in TASKS.values():
+        assert bool(task.files) != task.built_in
+        assert (task.kind == "span") == (task.start is not None)
+        assert (task.metric == "f1") == (task.positive is not None)
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="needs the tasks of ../shared/data")
+@pytest.mark.slow
+@pytest.mark.parametrize("task", [task for task in TASKS.values() if task.files], ids=lambda task: task.name)
+def test_the_shipped_files_of_every_task_can_be_read(task):
+    assert task.problem(DATA) is None
+    splits = SPLITS if task.kind != "minimal_pairs" else ("test",)
+    assert all(len(read_examples(task, split, data_root=DATA)) > 100 for split in splits)

@@ -1,0 +1,233 @@
+"""Whatever is wrong with a path in a command line is told in a sentence, and nothing is lost."""
+
+import errno
+import os
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from ablations.cli import main
+from lightning_modules.errors import FilesError
+from lightning_modules.files import make_folder
+from lightning_modules.training.callbacks import StopRequest
+from lightning_modules.training.train import start
+from tests.support import fake_experiment, tiny_models
+from tests.support.spec_files import write_spec
+from tests.support.tiny_text import run_folder, sentences, settings
+from tests.support.unprivileged import permissions_hold
+
+NO_PATHS = {"nul": "a\0b", "no text": os.fsdecode(b"a\xff"), "empty": ""}
+NO_FILES = {
+    "not there": "nothing/there",
+    "folder": "folder",
+    "not readable": "secret.txt",
+    "in a folder that is not readable": "secret/a",
+    "below a file": "file/a",
+    "in /proc": "/proc/x",
+    "below nothing in /proc": "/proc/x/y",
+    "too long": "x" * 300,
+    "link to itself": "loop",
+}
+NO_FOLDERS = {
+    "file": "file",
+    "not readable": "secret",
+    "in a folder that is not readable": "secret/a",
+    "below a file": "file/a",
+    "in /proc": "/proc/x",
+    "below nothing in /proc": "/proc/x/y",
+    "too long": "x" * 300,
+    "link to itself": "loop",
+}
+NOT_WRITABLE = NO_FOLDERS | {"not writable": "shut", "in a folder that is not writable": "shut/a"}
+NOT_THERE = NO_FOLDERS | {"not there": "nothing/there"}
+
+GOOD = {
+    ("diff", "before"): "results/article-tiny",
+    ("diff", "after"): "results/article-tiny",
+    ("export", "run_dir"): "out/runs/run-s0-0000000000",
+    ("export", "folder"): "exported",
+    ("analyse", "folder"): "model",
+    ("analyse", "text"): "text.txt",
+    "spec": "spec.yaml",
+    "specs": "spec.yaml",
+    "data_root": "data",
+    "out": "out",
+}
+"""What the other paths of the same command are; an option that is not here is left out."""
+
+WRITE = ("run", "claims", "report", "export", "analyse", "doctor")
+READ_FOLDERS = {("export", "run_dir"): NOT_THERE, ("analyse", "folder"): NOT_THERE}
+
+
+def path_parameters():
+    """Every path that a command takes, and the places that are bad for it."""
+    for verb, command in main.commands.items():
+        for parameter in command.params:
+            if not isinstance(parameter.type, click.Path):
+                continue
+            if parameter.name == "data_root":
+                bad = NOT_THERE
+            elif parameter.name == "out" or (verb, parameter.name) == ("export", "folder"):
+                bad = NOT_WRITABLE if verb in WRITE else {}
+            else:
+                bad = READ_FOLDERS.get((verb, parameter.name), NO_FILES)
+            if verb == "doctor":  # which takes seconds to look around first
+                bad = {"not writable": "shut", "in /proc": "/proc/x"}
+            yield verb, parameter.name, NO_PATHS | bad
+
+
+def arguments(verb, name, place):
+    """The command line with one path that is bad; the others are good, or left out where that is possible."""
+    words = [verb]
+    for parameter in main.commands[verb].params:
+        path = place if parameter.name == name else GOOD.get((verb, parameter.name), GOOD.get(parameter.name))
+        if isinstance(parameter.type, click.Path) and path is not None:
+            words += [path] if isinstance(parameter, click.Argument) else [parameter.opts[0], path]
+    return words
+
+
+CLAIM = """
+version: 1
+claims:
+  - name: mlm-first
+    says: Masked LM has the lower loss.
+    source: nobody
+    needs: {arms: [mlm, mt], measures: [validation]}
+    effect: {kind: difference, of: {measure: validation, metric: loss}, arm: mt, minus: mlm, direction: higher}
+    smallest_effect: 0.1
+    expect: supported
+    because: it is made up
+    family: made-up
+"""
+
+
+@pytest.fixture(scope="module")
+def shared(data_root, tokens, tmp_path_factory):
+    """A spec with its text, a run without steps, a model, results, and what is in the way of a path."""
+    root = tmp_path_factory.mktemp("given")
+    directory = run_folder(settings(training={"max_steps": 0}), tokens, out=root / "out")
+    start(directory, data_root=data_root, accelerator="cpu", threads=1, stop=StopRequest())
+    (root / "data").symlink_to(data_root)
+    (root / "claims").mkdir()
+    (root / "claims" / "one.yaml").write_text(CLAIM)
+    write_spec(root, claims=["one"], seeds=[0, 1, 2])
+    fake_experiment.write(root / "results")
+    tiny_models.save(root / "model")
+    (root / "text.txt").write_text("\n".join(sentences(50, seed=0)))
+    (root / "file").write_text("one")
+    (root / "loop").symlink_to("loop")
+    for name in ("folder", "secret", "shut"):
+        (root / name).mkdir()
+    (root / "secret.txt").write_text("secret")
+    for name, mode in (("secret.txt", 0), ("secret", 0), ("shut", 0o555)):
+        (root / name).chmod(mode)
+    yield root
+    (root / "secret").chmod(0o700)
+
+
+@pytest.fixture
+def folder(shared, monkeypatch):
+    """It, as the folder in which commands run."""
+    monkeypatch.chdir(shared)
+    return shared
+
+
+def content(folder):
+    """Every file below a folder that can be read, with its size and when it was written."""
+    return {
+        path: (path.lstat().st_size, path.lstat().st_mtime_ns) for path in folder.rglob("*") if not path.is_dir()
+    }
+
+
+@pytest.mark.parametrize(
+    ("verb", "name", "bad"), [pytest.param(*case, id="-".join(case[:2])) for case in path_parameters()]
+)
+def test_a_bad_path_is_a_sentence_and_leaves_everything_as_it_was(verb, name, bad, folder):
+    before = content(folder)
+    for what, place in bad.items():
+        with permissions_hold():
+            result = CliRunner().invoke(main, arguments(verb, name, place))
+        assert isinstance(result.exception, SystemExit), (what, result.exception)
+        assert result.exit_code == 2, (what, result.output)
+        sentence = result.stderr.strip().splitlines()[-1]
+        assert "expected" in sentence if what == "empty" else ascii(place)[1:-1] in sentence, (what, sentence)
+    assert content(folder) == before
+
+
+def test_a_file_of_claims_that_may_not_be_read_is_a_sentence(folder):
+    (folder / "claims").chmod(0)
+    try:
+        with permissions_hold():
+            result = CliRunner().invoke(main, ["plan", "spec.yaml", "--data-root", "data"])
+    finally:
+        (folder / "claims").chmod(0o700)
+    assert result.exit_code == 2
+    assert result.stderr.strip() == (
+        f"{Path('claims/one.yaml')}: permission is denied; change the permissions or choose another folder."
+    )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FileNotFoundError(errno.ENOENT, "No such file or directory", "out/tried/plan.json"),
+        PermissionError(errno.EACCES, "Permission denied", "/elsewhere/x"),
+        OSError("not about a file"),
+        ValueError("a bug"),
+    ],
+    ids=repr,
+)
+def test_a_bug_keeps_its_traceback(error, folder, monkeypatch):
+    def fail(path):
+        raise error
+
+    monkeypatch.setattr("ablations.spec.load.load", fail)
+    result = CliRunner().invoke(main, ["plan", "spec.yaml", "--data-root", "data"])
+    assert result.exception is error
+
+
+def test_a_folder_that_is_to_be_written_to_is_tried_before_there_is_anything_to_write(tmp_path):
+    make_folder(tmp_path / "a" / "b")
+    make_folder(tmp_path / "a" / "b")
+    assert list((tmp_path / "a" / "b").iterdir()) == []
+    (tmp_path / "a").chmod(0o555)
+    with permissions_hold(), pytest.raises(FilesError) as caught:
+        make_folder(tmp_path / "a")
+    assert str(caught.value) == (
+        f"{tmp_path / 'a'} cannot be written: permission is denied; change the permissions or choose another "
+        f"folder, then start again."
+    )
+
+
+def test_validate_finds_all_files_of_a_spec_that_may_not_be_read(folder):
+    (folder / "locked").mkdir()
+    for name in ("t.tsv", "words.txt", "bank.conllu"):
+        (folder / "locked" / name).write_text("text\nthe dog\n")
+    arms = {
+        "mlm": {},
+        "file": {"objective": {"masking": {"select": {"kind": "cloze", "file": "locked/words.txt"}}}},
+    }
+    spec = write_spec(
+        folder / "folder",
+        data={"kind": "files", "train": "locked/t.tsv", "validation": "a" * 300 + ".tsv"},
+        objective={"kind": "masked_lm"},
+        arms=arms,
+        measures=[{"kind": "layer_change", "treebank": "locked/bank.conllu"}],
+    )
+    try:
+        (folder / "locked").chmod(0)
+        with permissions_hold():
+            result = CliRunner().invoke(main, ["validate", str(spec), "--data-root", "."])
+    finally:
+        (folder / "locked").chmod(0o700)
+        spec.unlink()
+    denied = "Permission denied; correct the path."
+    assert {line.partition(": ")[2] for line in result.stderr.splitlines()} == {
+        f"{folder}/locked/t.tsv cannot be read (data.train): {denied}",
+        f"{folder}/{'a' * 300}.tsv cannot be read (data.validation): File name too long; correct the path.",
+        f"arm file: {folder}/locked/words.txt cannot be read (objective.masking.select.file): {denied}",
+        f"measure layer_change: {folder}/locked/bank.conllu cannot be read: {denied}",
+    }
+    assert result.exit_code == 2

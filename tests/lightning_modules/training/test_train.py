@@ -1,0 +1,315 @@
+"""One run: what it writes, that it resumes bit for bit, and how it ends."""
+
+import json
+import math
+import time
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from lightning_modules.config import operations_per_token
+from lightning_modules.errors import CheckpointError
+from lightning_modules.objectives import build
+from lightning_modules.training import speed
+from lightning_modules.training.callbacks import Interrupted, StopRequest
+from lightning_modules.training.checkpoint import read_checkpoint
+from lightning_modules.training.run_directory import RunBusyError
+from lightning_modules.training.speed import matrix_rate
+from lightning_modules.training.train import DONE, INTERRUPTED, NOT_FINITE, WRONG_DATA, start, train
+from tests.support.tiny_text import settings
+
+
+class StopAfter(StopRequest):
+    """As if SIGTERM came during a step."""
+
+    def __init__(self, step):
+        super().__init__()
+        self.step = step
+
+    def on_line(self, step, line):
+        self.received |= step >= self.step
+
+
+def run_to(directory, tokens, step=None):
+    """Train in this process; stopped after a step, where one is given."""
+    stop = StopAfter(step if step is not None else 10**9)
+    directory.checkpoints.mkdir(exist_ok=True)
+    train(directory, tokens, threads=1, accelerator="cpu", stop=stop, on_line=stop.on_line)
+
+
+def contents(directory, name="last.ckpt"):
+    return read_checkpoint(directory.checkpoints / name)
+
+
+def same(x, y):
+    """Whether two nested structures of tensors and plain values hold the same bits."""
+    if isinstance(x, torch.Tensor):
+        return torch.equal(x, y)
+    if isinstance(x, dict):
+        return x.keys() == y.keys() and all(same(x[key], y[key]) for key in x)
+    if isinstance(x, list | tuple):
+        return len(x) == len(y) and all(map(same, x, y))
+    return x == y
+
+
+def metrics(directory):
+    lines = [json.loads(line) for line in directory.metrics.read_text().splitlines()]
+    return [{k: v for k, v in line.items() if k != "time" and not k.startswith("perf/")} for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("kind", "precision"),
+    [
+        ("masked_lm", "32-true"),
+        ("causal_lm", "32-true"),
+        ("translation", "32-true"),
+        ("masked_lm", "bf16-mixed"),
+        ("translation", "bf16-mixed"),
+        ("mixture", "32-true"),
+        ("replaced_token", "32-true"),
+        ("permutation_lm", "32-true"),
+        ("naive_bidirectional_lm", "32-true"),
+        ("skip_gram", "32-true"),
+    ],
+)
+def test_a_resumed_run_ends_with_the_same_bits(kind, precision, make_run, tokens):
+    run = settings(kind, training={"precision": precision})  # with dropout
+    whole, pieces = make_run(run, "whole-s0-0000000000"), make_run(run, "pieces-s0-0000000000")
+    run_to(whole, tokens)
+    for step in (1, 4, 5, 11):
+        with pytest.raises(Interrupted):
+            run_to(pieces, tokens, step)
+        assert contents(pieces)["global_step"] == step
+    run_to(pieces, tokens)
+    a, b = contents(whole), contents(pieces)
+    assert a["global_step"] == b["global_step"] == 12
+    for part in ("state_dict", "optimizer_states", "lr_schedulers"):
+        assert same(a[part], b[part]), part
+    assert metrics(whole) == metrics(pieces)
+    assert whole.last_weights.read_bytes() == pieces.last_weights.read_bytes()
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+@pytest.mark.parametrize("kind", ["masked_lm", "translation"])
+def test_the_bare_loop_takes_the_trainers_steps_to_the_bit(kind, precision, make_run, tokens, monkeypatch):
+    run = settings(kind, encoder={"dropout": 0}, training={"precision": precision})
+    directory = make_run(run)
+    run_to(directory, tokens)
+    objective = build(run, tokens)
+    monkeypatch.setattr(speed, "build", lambda *_: objective)
+    step = speed.bare_step(run, tokens)
+    for _ in range(run.training.max_steps):
+        step()
+    assert same(dict(objective.state_dict()), dict(contents(directory)["state_dict"]))
+
+
+def test_a_resumed_run_of_pairs_spans_and_other_words_ends_with_the_same_bits(make_run, tokens):
+    masking = {"select": "span", "schedule": {"kind": "linear", "to": 0.5}, "copies": 2}
+    run = settings(
+        objective={"masking": masking, "pair_loss": "sentence_order"},
+        training={"input_format": "segment_pair", "word_order": {"kind": "blocks", "length": 64}, "max_steps": 40},
+    )
+    whole, pieces = make_run(run, "whole-s0-0000000000"), make_run(run, "pieces-s0-0000000000")
+    run_to(whole, tokens)
+    with pytest.raises(Interrupted):
+        run_to(pieces, tokens, 27)
+    run_to(pieces, tokens)
+    assert same(contents(whole)["state_dict"], contents(pieces)["state_dict"])
+    assert metrics(whole) == metrics(pieces)
+    manifest = json.loads((whole.path / "word_order.json").read_text())
+    assert manifest == json.loads((pieces.path / "word_order.json").read_text())
+    assert manifest["order"] == {"kind": "blocks", "unit": "words", "length": 64}
+    rates = [line["corruption/hidden"] for line in metrics(whole) if "corruption/hidden" in line]
+    assert sum(rates[-10:]) > 1.3 * sum(rates[:10])  # the ratio rises from 0.19 to 0.46, of a few spans a step
+    parts = {"train/sentence_order", "train/sentence_order_accuracy"}
+    assert parts <= metrics(whole)[0].keys()
+
+
+def test_steps_that_a_kill_took_back_are_in_no_log(make_run, tokens):
+    directory = make_run(settings())
+    a_second = 1.1  # TensorBoard reads its files in the order of their names, which hold the second they are of
+    with pytest.raises(Interrupted):
+        run_to(directory, tokens, 4)
+    kept = directory.last_checkpoint.read_bytes()
+    time.sleep(a_second)
+    with pytest.raises(Interrupted):
+        run_to(directory, tokens, 9)
+    directory.last_checkpoint.write_bytes(kept)  # as if killed at step 9, before it was saved
+    time.sleep(a_second)
+    run_to(directory, tokens)
+    shown = EventAccumulator(str(directory.path / "tensorboard"))
+    shown.Reload()
+    assert [event.step for event in shown.Scalars("train/loss")] == list(range(1, 13))
+    assert [line["step"] for line in metrics(directory) if "train/loss" in line] == list(range(1, 13))
+
+
+def test_a_run_writes_what_it_promises(make_run, tokens):
+    directory = make_run(settings())
+    assert start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest()) == DONE
+    names = sorted(path.name for path in directory.checkpoints.iterdir())
+    steps = [f"step={step:07d}.ckpt" for step in (0, 1, 2, 4, 8, 12)]
+    assert names == ["last.ckpt", "last.safetensors", *steps]
+    state, provenance = directory.state(), directory.provenance()
+    assert state["state"] == "done"
+    assert state["step"] == 12
+    assert provenance["threads"] == 1
+    assert provenance["versions"]["torch"] == torch.__version__
+    lines = metrics(directory)
+    assert [line["step"] for line in lines if "train/loss" in line] == list(range(1, 13))
+    assert [line["step"] for line in lines if "val/loss" in line] == [6, 12]
+    last = [line for line in lines if "train/loss" in line][-1]
+    assert last["train/tokens"] == state["tokens_seen"]
+    assert last["train/predicted"] == state["tokens_predicted"]
+    assert 0.9 * 12 * 128 < state["tokens_seen"] <= 12 * 128
+    timed = [json.loads(line) for line in directory.metrics.read_text().splitlines()]
+    started = [line["perf/first_step_sec"] for line in timed if "perf/first_step_sec" in line]
+    assert started == [state["first_step_seconds"]]
+    shares = {line["perf/tokens_per_sec"] / line["perf/mfu"] for line in timed if "train/loss" in line}
+    assert max(shares) == pytest.approx(min(shares))  # one yardstick: what is best over what a token takes
+    best = matrix_rate(torch.device("cpu"), torch.float32)
+    assert max(shares) == pytest.approx(best / operations_per_token(settings()))
+    assert state["mfu"] == pytest.approx(state["tokens_per_second"] / max(shares))
+    checkpoint = contents(directory)
+    encoder = [name for name in checkpoint["state_dict"] if name.startswith("encoder.")]
+    assert len(encoder) == 4 + 2 * 12
+    assert any((directory.path / "tensorboard").iterdir())
+    before = directory.last_checkpoint.stat().st_mtime_ns
+    assert start(directory, data_root=directory.path, accelerator="cpu", stop=StopRequest()) == DONE
+    assert directory.last_checkpoint.stat().st_mtime_ns == before  # done is done
+
+
+def test_an_untrained_run_writes_its_initial_weights(make_run, tokens):
+    directory = make_run(settings(training={"max_steps": 0}))
+    assert start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest()) == DONE
+    assert sorted(p.name for p in directory.checkpoints.iterdir()) == [
+        "last.ckpt",
+        "last.safetensors",
+        "step=0000000.ckpt",
+    ]
+    first, last = contents(directory, "step=0000000.ckpt"), contents(directory)
+    assert same(first["state_dict"], last["state_dict"])
+    assert directory.state()["step"] == 0
+
+
+def test_only_the_newest_step_files_are_kept_when_asked(make_run, tokens):
+    directory = make_run(settings(training={"keep_checkpoints": 2}))
+    run_to(directory, tokens)
+    assert sorted(p.name for p in directory.checkpoints.glob("step=*")) == [
+        "step=0000008.ckpt",
+        "step=0000012.ckpt",
+    ]
+
+
+def test_training_learns(make_run, tokens):
+    directory = make_run(settings("causal_lm", training={"max_steps": 80, "learning_rate": 1e-2}))
+    run_to(directory, tokens)
+    losses = [line["val/loss"] for line in metrics(directory) if "val/loss" in line]
+    assert losses[-1] < losses[0] - 0.5  # nats; a model that stood still would gain nothing
+
+
+def test_a_loss_that_is_no_number_ends_the_run_with_a_sentence(make_run, tokens, capsys, monkeypatch):
+    from lightning_modules.objectives import objective
+
+    directory = make_run(settings())
+    honest = objective.global_mean
+    calls = []
+
+    def poisoned(loss_sum, count):
+        calls.append(1)
+        return honest(loss_sum, count) * (math.nan if len(calls) == 6 else 1)
+
+    monkeypatch.setattr(objective, "global_mean", poisoned)
+    code = start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    assert code == NOT_FINITE
+    sentence = (
+        "step 6: the norm of the gradient is nan, and the last checkpoint is from before; lower "
+        "training.learning_rate or training.gradient_clip_val, or lengthen the warm-up."
+    )
+    assert sentence in capsys.readouterr().err
+    assert directory.state()["state"] == "failed"
+    assert directory.state()["message"] == sentence
+    newest = sorted(directory.checkpoints.glob("step=*"))[-1]
+    assert newest.name == "step=0000004.ckpt"
+    assert all(tensor.isfinite().all() for tensor in read_checkpoint(newest)["state_dict"].values())
+
+
+def test_interrupting_is_not_failing(make_run, tokens):
+    directory, stop = make_run(settings()), StopRequest()
+    stop.received = True
+    assert start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=stop) == INTERRUPTED
+    assert directory.state()["state"] == "interrupted"
+
+
+def test_too_little_text_is_wrong_data(make_run, tokens, capsys):
+    directory = make_run(settings(training={"tokens_per_step": 10**6}))
+    assert start(directory, data_root=directory.path, accelerator="cpu", stop=StopRequest()) == WRONG_DATA
+    assert "fewer than one step" in capsys.readouterr().err
+
+
+def test_two_processes_cannot_train_one_run(make_run, tokens):
+    directory = make_run(settings())
+    with directory.lock(), pytest.raises(RunBusyError) as error:
+        start(directory, data_root=directory.path, stop=StopRequest())
+    assert str(error.value) == (
+        f"{directory.path}: another process is training this run; wait for it, or end it first."
+    )
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.3, 0.9, 0.999])
+def test_a_checkpoint_that_was_cut_short_is_a_sentence(make_run, tokens, keep):
+    directory = make_run(settings(training={"max_steps": 1}))
+    run_to(directory, tokens)
+    whole = directory.last_checkpoint.read_bytes()
+    directory.last_checkpoint.write_bytes(whole[: int(len(whole) * keep)])
+    with pytest.raises(CheckpointError) as error:
+        read_checkpoint(directory.last_checkpoint)
+    assert str(error.value) == (
+        f"{directory.last_checkpoint}: the checkpoint is damaged or was cut short; delete it, and the run starts "
+        f"again from the beginning."
+    )
+
+
+class Payload:
+    def __reduce__(self):
+        return (print, ("executed",))
+
+
+def test_a_checkpoint_never_executes_anything(tmp_path, capsys):
+    torch.save({"state_dict": Payload()}, tmp_path / "last.ckpt")
+    with pytest.raises(CheckpointError) as error:
+        read_checkpoint(tmp_path / "last.ckpt")
+    assert str(error.value) == (
+        f"{tmp_path / 'last.ckpt'}: holds something else than tensors and plain values and was not opened; "
+        f"use only checkpoints that this project wrote."
+    )
+    assert "executed" not in capsys.readouterr().out
+
+
+def test_what_a_killed_writer_left_is_cleared_away(make_run, tokens):
+    directory = make_run(settings(training={"max_steps": 1}))
+    directory.checkpoints.mkdir()
+    left = directory.checkpoints / ".last.ckpt.deadbeef.tmp"
+    left.write_bytes(b"half a checkpoint")
+    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    assert not left.exists()
+
+
+def test_a_done_run_whose_checkpoint_was_cut_short_is_not_done(make_run, tokens):
+    directory = make_run(settings(training={"max_steps": 1}))
+    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    assert directory.is_done()
+    directory.last_checkpoint.write_bytes(directory.last_checkpoint.read_bytes()[:-100])
+    assert not directory.is_done()
+
+
+def test_no_checkpoint_is_opened_where_the_environment_lets_it_execute_code(tmp_path, monkeypatch, capsys):
+    torch.save({"state_dict": Payload()}, tmp_path / "last.ckpt")
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    with pytest.raises(CheckpointError) as error:
+        read_checkpoint(tmp_path / "last.ckpt")
+    assert str(error.value) == (
+        f"{tmp_path / 'last.ckpt'}: TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set, which lets a checkpoint "
+        f"execute code; unset it."
+    )
+    assert "executed" not in capsys.readouterr().out

@@ -1,0 +1,410 @@
+"""Effects, computed from small tables by hand."""
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter
+
+from ablations import results
+from ablations.spec.contrasts import Effect
+from reports.claims.contrasts import effects
+from reports.claims.select import NotMeasured, Rows
+
+SCORE = {"measure": "fine_tuning", "metric": "score"}
+
+
+def effect(**fields):
+    return TypeAdapter(Effect).validate_python(fields)
+
+
+def run(arm, seed):
+    return {"run_id": f"{arm}{seed}", "arm": arm, "seed": seed, "step": 8}
+
+
+def rows(numbers, **more):
+    """A row for each arm and seed: `numbers` has a list of seeds' values by arm."""
+    shared = SCORE | more
+    return [
+        run(arm, seed) | shared | {"value": value}
+        for arm, own in numbers.items()
+        for seed, value in enumerate(own)
+    ]
+
+
+def found(effect, *parts):
+    return effects(effect, Rows(results.table([row for part in parts for row in part])))
+
+
+def values(effect, *parts):
+    made = found(effect, *parts)
+    assert list(made) == [""]
+    return made[""].values.tolist()
+
+
+def test_difference_is_paired_by_seed_and_not_by_order():
+    a = rows({"mlm": [3.0, 5.0, 8.0]})
+    b = rows({"clm": [1.0, 1.5, 2.0]})[::-1]
+    assert values(effect(kind="difference", of=SCORE, arm="mlm", minus="clm"), a, b) == [2.0, 3.5, 6.0]
+    assert values(effect(kind="difference", of=SCORE, arm="clm", minus="mlm"), a, b) == [-2.0, -3.5, -6.0]
+    assert values(effect(kind="difference", of=SCORE, arm="mlm", at_least=4.0), a) == [-1.0, 1.0, 4.0]
+    assert values(effect(kind="difference", of=SCORE, arm="mlm", at_most=4.0), a) == [1.0, -1.0, -4.0]
+
+
+def test_against_a_bound_what_was_measured_stands_beside_it():
+    a = rows({"mlm": [3.0, 5.0, 8.0]})
+    (low,) = found(effect(kind="difference", of=SCORE, arm="mlm", at_least=4.0), a).values()
+    (high,) = found(effect(kind="difference", of=SCORE, arm="mlm", at_most=4.0), a).values()
+    assert dict(low.beside) == {"measured": pytest.approx(16 / 3), "at_least": 4.0}
+    assert dict(high.beside) == {"measured": pytest.approx(16 / 3), "at_most": 4.0}
+    (free,) = found(effect(kind="difference", of=SCORE, arm="mlm", at_least=0.0), a).values()
+    assert dict(free.beside) == {}
+
+
+def test_a_seed_that_one_arm_lacks_is_left_out_and_said():
+    made = found(
+        effect(kind="difference", of=SCORE, arm="mlm", minus="clm"),
+        rows({"mlm": [1.0, 2.0, 3.0], "clm": [0.0, 0.0]}),
+    )[""]
+    assert (made.seeds, made.values.tolist()) == ((0, 1), [1.0, 2.0])
+    assert made.left_out == ("seed 2: not in every arm",)
+
+
+def test_groups_are_averaged_within_the_seed_and_a_seed_that_lacks_one_is_left_out():
+    grouped = {**SCORE, "groups": ["*"], "without": ["other"]}
+    table = [
+        *rows({"mlm": [1.0, 2.0]}, group="sst2"),
+        *rows({"mlm": [3.0]}, group="mrpc"),
+        *rows({"mlm": [100.0, 100.0]}, group="other"),
+        *rows({"mlm": [100.0, 100.0]}, group="sst2@50"),
+        *rows({"mlm": [100.0, 100.0]}, group="blimp/island"),
+        *rows({"mlm": [100.0, 100.0]}),
+    ]
+    made = found(effect(kind="difference", of=grouped, arm="mlm"), table)[""]
+    assert (made.seeds, made.values.tolist()) == ((0,), [2.0])
+    assert made.left_out == ("seed 1: arm mlm is not measured whole",)
+
+
+def test_numbers_are_read_at_the_last_step_and_against_their_floor():
+    table = [row | {"floor": 8.0} for row in rows({"mlm": [2.0, 4.0]})]
+    early = [row | {"step": 4, "value": 99.0} for row in table]
+    for read, expected in (
+        ("value", [2, 4]),
+        ("floor", [8, 8]),
+        ("gain", [6, 4]),
+        ("share_of_floor", [0.25, 0.5]),
+    ):
+        assert values(effect(kind="difference", of=SCORE | {"read": read}, arm="mlm"), early, table) == expected
+
+
+def curve(arm, *seeds, to_next=False, measure="token_information"):
+    """Rows over layers, a list of values for each seed; from layer 0, or from the step 0 -> 1."""
+    shared = {"measure": measure, "metric": "m"}
+    return [
+        run(arm, seed) | shared | {"layer": layer, "layer_to": layer + 1 if to_next else None, "value": value}
+        for seed, own in enumerate(seeds)
+        for layer, value in enumerate(own)
+    ]
+
+
+OVER_LAYERS = {"measure": "token_information", "metric": "m"}
+
+
+@pytest.mark.parametrize(
+    ("layers", "expected"), [("top", 7.0), ("bottom", 5.0), ("mean", 5.0), ("sum", 15.0), ("drop", -2.0)]
+)
+def test_layers_come_to_one_number(layers, expected):
+    of = OVER_LAYERS | {"layers": layers}
+    assert values(effect(kind="difference", of=of, arm="mlm"), curve("mlm", [5.0, 3.0, 7.0])) == [expected]
+
+
+@pytest.mark.parametrize("way", [{"layers": name} for name in ("top", "bottom", "mean", "sum")] + [{"layer": 1}])
+def test_the_one_step_of_an_encoder_of_two_layers_is_a_number(way):
+    table = curve("mlm", [100.0, 3.0], to_next=True)
+    assert values(effect(kind="difference", of=OVER_LAYERS | way, arm="mlm"), table) == [3.0]
+
+
+def test_over_one_step_nothing_drops_and_nothing_rises():
+    table = curve("mlm", [100.0, 3.0], to_next=True)
+    drop = {"kind": "difference", "of": OVER_LAYERS | {"layers": "drop"}, "arm": "mlm"}
+    rise = {"kind": "trend", "of": OVER_LAYERS, "arms": ["mlm"], "over": "layers"}
+    for fields in (drop, rise):
+        with pytest.raises(NotMeasured, match=r"^token_information m has a single one of the layers that "):
+            found(effect(**fields), table)
+
+
+def test_of_steps_between_layers_those_from_layer_1_on_count():
+    of = OVER_LAYERS | {"layers": "sum"}
+    table = curve("mlm", [100.0, 3.0, 7.0], to_next=True)
+    far = [table[0] | {"layer": 0, "layer_to": 3, "value": 100.0}]
+    assert values(effect(kind="difference", of=of, arm="mlm"), table, far) == [10.0]
+    of = OVER_LAYERS | {"layer": 2}
+    assert values(effect(kind="difference", of=of, arm="mlm"), table) == [7.0]
+
+
+def test_the_area_under_a_learning_curve_is_its_mean_up_to_a_share():
+    table = [
+        run("mlm", 0) | SCORE | {"step": step, "value": value} for step, value in ((0, 0.0), (50, 1.0), (100, 1.0))
+    ]
+    assert values(effect(kind="difference", of=SCORE | {"steps": "area"}, arm="mlm"), table) == [0.75]
+    half = SCORE | {"steps": "area", "until": 0.25}
+    assert values(effect(kind="difference", of=half, arm="mlm"), table) == [0.25]
+
+
+def test_the_area_is_of_each_arms_own_course_however_long_it_is():
+    """Both have a mean of 0.75; up to step 100, which both have, that of the long one is 0.25."""
+
+    def learning(arm, seed, steps):
+        return [
+            run(arm, seed) | SCORE | {"step": step, "value": v}
+            for step, v in zip(steps, (0.0, 1.0, 1.0), strict=True)
+        ]
+
+    of = SCORE | {"steps": "area"}
+    both = learning("mlm", 0, (0, 200, 400)), learning("clm", 0, (0, 50, 100))
+    [difference] = values(effect(kind="difference", of=of, arm="mlm", minus="clm"), *both)
+    assert difference == 0.0
+
+
+def test_the_way_is_each_arms_own_whatever_its_height():
+    """At a quarter of training one has made 3 of its 4 nats, the other 10 of its 40."""
+    of = SCORE | {"steps": "way", "until": 0.25}
+
+    def learning(arm, own):
+        return [
+            run(arm, 0) | SCORE | {"step": step, "value": v} for step, v in zip((0, 50, 200), own, strict=True)
+        ]
+
+    table = learning("clm", [1.0, 4.0, 5.0]), learning("mlm", [-20.0, -10.0, 20.0])
+    assert values(effect(kind="difference", of=of, arm="clm", minus="mlm"), *table) == [0.75 - 0.25]
+    flat = learning("clm", [1.0, 1.0, 1.0])
+    assert not np.isfinite(values(effect(kind="difference", of=of, arm="clm"), flat)).any()
+
+
+REAL_OR_NOT = {**SCORE, "groups": ["sst2", "trec"], "or_groups": ["language_topic"]}
+
+
+def test_a_named_set_of_tasks_is_read_whole_or_another_in_its_place():
+    difference = effect(kind="difference", of=REAL_OR_NOT, arm="mlm")
+    real = [*rows({"mlm": [1.0]}, group="sst2"), *rows({"mlm": [3.0]}, group="trec")]
+    built_in = rows({"mlm": [100.0]}, group="language_topic")
+    for table, expected, groups in (
+        (real, 2.0, ("sst2", "trec")),
+        ([*real, *built_in], 2.0, ("sst2", "trec")),
+        ([*built_in, real[0]], 100.0, ("language_topic",)),
+    ):
+        made = found(difference, table)[""]
+        assert (made.values.tolist(), made.groups) == ([expected], groups)
+    with pytest.raises(NotMeasured) as error:
+        found(difference, real[:1])
+    assert str(error.value) == (
+        "fine_tuning score has no rows of trec, or else of language_topic, which the claim names"
+    )
+
+
+def test_effects_against_a_bound_say_so_and_differences_do_not():
+    table = rows({"mlm": [1.0, 2.0, 3.0], "clm": [1.0, 1.0, 2.0], "corpus": [0.0, 0.0, 1.0]})
+    arms = {"kind": "difference", "of": SCORE, "arm": "mlm"}
+    for fields, bounded in (
+        (arms, False),
+        (arms | {"minus": "clm"}, False),
+        (arms | {"at_most": 0}, False),  # none of what is measured
+        (arms | {"at_most": 0.1}, True),
+        (arms | {"minus": "clm", "at_least": -0.01}, True),
+    ):
+        assert found(effect(**fields), table)[""].bounded == bounded
+    share = {"kind": "share", "of": SCORE, "kept_by": "clm", "whole": "mlm", "none": "corpus", "smallest_gain": 1}
+    assert found(effect(**share, at_least=0.6), table)[""].bounded
+    assert not found(effect(**share), table)[""].bounded
+    layers = curve("mlm", [1.0, 2.0, 3.0], [1.0, 2.0, 4.0])
+    shapes = {"kind": "shape", "of": OVER_LAYERS, "arm": "mlm"}
+    assert not found(effect(**shapes, form="rise_to_top"), layers)[""].bounded
+    assert found(effect(**shapes, form="top_over_lowest", at_least=1.2), layers)[""].bounded
+
+
+def test_a_shape_comes_with_what_each_layer_shows_and_less_another_arms():
+    curves = np.random.default_rng(0).normal(size=(2, 3, 5))
+    table = [row for arm, own in zip("ab", curves, strict=True) for row in curve(arm, *own.tolist())]
+    shapes = {"kind": "shape", "of": OVER_LAYERS, "arm": "a"}
+    for form, one, two in (("rise_to_top", (3, 1), (3, 3)), ("top_is_lowest", (1, 4), (4, 4))):
+        assert found(effect(**shapes, form=form), table)[""].at_layers_LMS.shape == (*one, 3)
+        assert found(effect(**shapes, form=form, minus="b"), table)[""].at_layers_LMS.shape == (*two, 3)
+    each = found(effect(**shapes, form="rise_to_top", minus="b"), table)[""].at_layers_LMS
+    expected = (curves[0][:, 4] - curves[0][:, 1]) - (curves[1][:, 4] - curves[1][:, 3])
+    assert each[0, 2] == pytest.approx(expected)
+
+
+def test_trend_over_arms_in_their_order_and_over_layers():
+    table = rows({"a": [1.0, 1.0], "b": [2.0, 4.0], "c": [5.0, 1.0]})
+    made = found(effect(kind="trend", of=SCORE, arms=["a", "b", "c"]), table)[""]
+    assert made.values.tolist() == pytest.approx([4.0, 0.0])
+    assert 0 < made.page < 1
+    falling = effect(kind="trend", of=OVER_LAYERS, arms=["mt"], over="layers", direction="falling")
+    assert values(falling, curve("mt", [3.0, 2.0, 1.0], [1.0, 2.0, 3.0])) == [2.0, -2.0]
+
+
+def test_trend_over_groups_goes_by_their_numbers():
+    of = {**SCORE, "groups": ["ratio=*"]}
+    table = [
+        row for r, v in ((0.8, 9.0), (0.15, 1.0), (0.4, 5.0)) for row in rows({"mlm": [v, v]}, group=f"ratio={r}")
+    ]
+    assert values(effect(kind="trend", of=of, arms=["mlm"], over="groups"), table) == [8.0, 8.0]
+
+
+def test_shape_is_judged_at_the_layer_of_the_other_seeds_and_names_it():
+    table = curve("mlm", [9.0, 0.0, 5.0, 9.0], [9.0, 5.0, 1.0, 9.0], [9.0, 5.0, 1.0, 9.0])
+    made = found(effect(kind="shape", of=OVER_LAYERS, arm="mlm", form="rise_to_top"), table)[""]
+    assert (made.values.tolist(), made.chosen) == ([4.0, 4.0, 4.0], (2, 1, 1))
+    flat = curve("clm", *[[1.0, 1.0, 1.0, 2.0]] * 3)
+    less = effect(kind="shape", of=OVER_LAYERS, arm="mlm", minus="clm", form="rise_to_top")
+    assert values(less, table, flat) == [3.0, 3.0, 3.0]
+
+
+def test_one_seed_has_nobody_to_choose_its_layer():
+    made = found(
+        effect(kind="shape", of=OVER_LAYERS, arm="mlm", form="rise_to_top"), curve("mlm", [3.0, 1.0, 2.0])
+    )
+    assert np.isnan(made[""].values).all()
+
+
+SHARE = {"kind": "share", "of": SCORE, "kept_by": "n1", "whole": "mlm", "none": "corpus", "smallest_gain": 0.1}
+
+
+def test_share_is_of_means_and_comes_with_the_gain_it_is_of():
+    table = rows({"mlm": [1.0, 2.0, 3.0], "corpus": [0.0, 0.0, 1.0], "n1": [0.7, 1.5, 2.3]})
+    made = found(effect(**SHARE, at_least=0.6), table)
+    assert list(made) == ["", "gain"]
+    assert made[""].values.mean() == pytest.approx(3.5 / 5 - 0.6)
+    assert made["gain"].values == pytest.approx(np.array([0.9, 1.9, 1.9]))
+    assert (made["gain"].smallest, made["gain"].condition) == (0.1, True)
+    assert made[""].beside["share"] == pytest.approx(0.7)
+
+
+def test_shares_on_two_kinds_of_tasks_are_compared():
+    here = rows({"mlm": [1.0, 1.1, 0.9], "corpus": [0.0, 0.1, 0.0], "n1": [0.8, 0.9, 0.75]})
+    there = rows(
+        {"mlm": [1.0, 1.0, 1.0], "corpus": [0.5, 0.5, 0.5], "n1": [0.6, 0.6, 0.6]}, measure="minimal_pairs"
+    )
+    of = {"measure": "minimal_pairs", "metric": "score"}
+    made = found(effect(**SHARE, at_least=0.2, than_of=of), here, there)
+    assert list(made) == ["", "gain", "gain-elsewhere"]
+    assert made[""].values.mean() == pytest.approx(2.35 / 2.9 - 0.2 - 0.2, abs=1e-3)  # the jackknife's correction
+    assert made[""].beside["share_elsewhere"] == pytest.approx(0.2)
+
+
+def test_no_gain_at_all_is_no_number():
+    made = found(effect(**SHARE), rows({"mlm": [1.0, 1.0], "corpus": [1.0, 1.0], "n1": [0.5, 0.6]}))
+    assert not np.isfinite(made[""].values).any()
+
+
+@pytest.mark.parametrize(("which", "expected"), [("rows", 1.5), ("columns", 3.5), ("interaction", 3.0)])
+def test_two_by_two(which, expected):
+    table = rows({"a": [1.0], "b": [3.0], "c": [1.0], "d": [6.0]})
+    arms = [["a", "b"], ["c", "d"]]
+    assert values(effect(kind="two_by_two", of=SCORE, arms=arms, effect=which), table) == [expected]
+
+
+def test_optimum_is_the_distance_of_the_top_from_its_bounds():
+    places = {"a": 0.0, "b": 1.0, "c": 2.0, "d": 4.0}
+    table = rows({arm: [-((x - 1.5) ** 2), 7 - 2 * (x - 1.5) ** 2] for arm, x in places.items()})
+    made = found(effect(kind="optimum", of=SCORE, arms=places, above=1.0, below=3.0, smallest_bend=0.1), table)
+    assert made["above"].values.mean() == pytest.approx(0.5)
+    assert made["below"].values.mean() == pytest.approx(1.5)
+    assert made["peak"].values.tolist() == pytest.approx([4.0, 8.0])
+    assert made["peak"].beside["top"] == pytest.approx(1.5)
+
+
+def test_an_optimum_in_log_odds_is_shown_as_a_share():
+    shares = {"a": 0.05, "b": 0.15, "c": 0.4, "d": 0.8}
+    logit = {arm: np.log(share / (1 - share)) for arm, share in shares.items()}
+    table = rows({arm: [-((x - np.log(0.25)) ** 2)] * 2 for arm, x in logit.items()})  # odds of a quarter: 20%
+    scale = {"scale": "log_odds", "above": 0.1, "below": 0.3}
+    made = found(effect(kind="optimum", of=SCORE, arms=shares, smallest_bend=0.1, **scale), table)
+    assert made["peak"].beside["top"] == pytest.approx(0.2)
+    assert made["below"].values.tolist() == pytest.approx([np.log(3 / 7) - np.log(0.25)] * 2)
+
+
+def test_a_valley_has_no_peak():
+    places = {"a": 0.0, "b": 1.0, "c": 2.0, "d": 3.0}
+    table = rows({arm: [(x - 1.5) ** 2] * 2 for arm, x in places.items()})
+    made = found(effect(kind="optimum", of=SCORE, arms=places, above=1.0, below=2.0, smallest_bend=0.1), table)
+    assert (made["peak"].values < 0).all()
+    assert made["peak"].beside == {}
+
+
+def test_crossing_is_a_share_of_training():
+    def learning(arm, own):
+        return [
+            run(arm, 0) | SCORE | {"step": step, "value": v} for step, v in zip((0, 10, 100), own, strict=True)
+        ]
+
+    early = effect(kind="crossing", of=SCORE, arm="mlm", over="clm", before=0.1)
+    assert values(early, learning("mlm", [0.0, 3.0, 5.0]), learning("clm", [1.0, 2.0, 2.0])) == pytest.approx(
+        [0.05]
+    )
+    assert values(early, learning("mlm", [0.0, 3.0, 1.0]), learning("clm", [1.0, 2.0, 2.0])) == pytest.approx(
+        [-0.9]
+    )
+
+
+def pairs(distance_of, *, seeds=3, layers=2):
+    arms = ("a", "b")
+    for arm in arms:
+        for seed in range(seeds):
+            yield run(arm, seed) | SCORE | {"value": 0.0}
+            others = [("b", seed)] * (arm == "a") + [(arm, other) for other in range(seed + 1, seeds)]
+            for other, other_seed in others:
+                for layer in range(layers):
+                    value = distance_of(arm, seed, other, other_seed, layer)
+                    pair = {"measure": "run_distance", "metric": "pwcca", "group": other, "layer": layer}
+                    yield run(arm, seed) | pair | {"other_run_id": f"{other}{other_seed}", "value": value}
+
+
+def test_apart_is_the_distance_of_arms_minus_that_of_seeds_at_every_layer():
+    table = list(pairs(lambda arm, seed, other, other_seed, layer: 5.0 + seed if arm != other else 2.0 + layer))
+    made = found(effect(kind="apart", metric="pwcca", pairs=[["a", "b"]], from_layer=0), table)
+    assert list(made) == ["layer-0", "layer-1"]
+    assert made["layer-0"].values.tolist() == pytest.approx([3.0, 4.0, 5.0])
+    assert made["layer-1"].values.tolist() == pytest.approx([2.0, 3.0, 4.0])
+
+
+def test_apart_reads_a_pair_from_either_side():
+    table = list(pairs(lambda arm, seed, other, other_seed, layer: 5.0 + seed if arm != other else 2.0))
+    made = [
+        found(effect(kind="apart", metric="pwcca", pairs=[pair]), table)["layer-1"].values.tolist()
+        for pair in (["a", "b"], ["b", "a"])
+    ]
+    assert made[0] == made[1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"kind": "difference", "of": SCORE, "arm": "mt"}, "fine_tuning score has no rows of arm mt"),
+        (
+            {"kind": "difference", "of": SCORE | {"groups": ["sst2", "x"]}, "arm": "mlm"},
+            "fine_tuning score has no rows of arm mlm in sst2, x",
+        ),
+        (
+            {"kind": "difference", "of": SCORE | {"layers": "top"}, "arm": "mlm"},
+            "fine_tuning score has no rows of arm mlm by layer",
+        ),
+        (
+            {"kind": "crossing", "of": SCORE, "arm": "mlm", "over": "clm", "before": 0.1},
+            "fine_tuning score has 1 step in common, and a learning curve takes 3",
+        ),
+        (
+            {"kind": "apart", "metric": "pwcca", "pairs": [["mlm", "clm"]]},
+            "run_distance pwcca has no rows of mlm and clm at every seed",
+        ),
+        (
+            {"kind": "shape", "of": {"measure": "a", "metric": "b"}, "arm": "mlm", "form": "rise_to_top"},
+            "a b has two layers, and none is inside",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_not_there_is_a_sentence(fields, sentence):
+    table = rows({"mlm": [1.0, 2.0], "clm": [1.0, 2.0]})
+    two_layers = [row | {"measure": "a", "metric": "b"} for row in curve("mlm", [1.0, 2.0], [1.0, 2.0])]
+    with pytest.raises(NotMeasured) as error:
+        found(effect(**fields), table, two_layers)
+    assert str(error.value) == sentence

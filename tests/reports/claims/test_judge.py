@@ -1,0 +1,378 @@
+"""From a table and a file of claims to verdicts, for the page and for the command line."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from ablations import results
+from ablations.cli import main
+from ablations.spec import claims as claims_file
+from reports import folder as experiment_folder
+from reports.claims import judge
+from reports.claims.judge import as_expected, changes, judge_claims, measured
+from reports.claims.select import Rows
+from reports.page import content
+from reports.page.entries import claim_entries
+from reports.page.terminal import claims_table
+from tests.support.claim_files import GOOD
+from tests.support.claim_tables import frame, shipped
+from tests.support.fake_experiment import write
+from tests.support.judged import SEEDS, TEXT, by_name, made
+
+
+def test_each_claim_gets_its_verdict_from_the_table(tmp_path):
+    entries = by_name(judge_claims(made(tmp_path)).entries)
+    assert {name: entry["verdict"] for name, entry in entries.items()} == {
+        "more": "supported",
+        "less": "contradicted",
+        "faster": "contradicted",
+        "same": "equivalent",
+        "other": "not run",
+    }
+    assert {name: entry["as_expected"] for name, entry in entries.items()} == {
+        "more": True,
+        "less": False,
+        "faster": True,
+        "same": True,
+        "other": None,
+    }
+    assert entries["other"]["rule"] == "the experiment has no arm n1; there are no results of parsing"
+
+
+def test_the_effect_is_that_of_the_table(tmp_path):
+    experiment = made(tmp_path)
+    table = experiment.table
+    steps = table[(table.measure == "layer_change") & (table.metric == "pwcca") & (table.layer >= 1)]
+    steps = steps[steps.layer_to == steps.layer + 1]
+    sums = steps.groupby(["arm", "seed"])["value"].sum()
+    entry = by_name(judge_claims(experiment).entries)["more"]
+    assert entry["effect"] == pytest.approx((sums["mlm"] - sums["clm"]).mean())
+    assert entry["parts"][0]["values"] == pytest.approx((sums["mlm"] - sums["clm"]).tolist())
+    assert entry["low"] < entry["effect"] < entry["high"]
+    assert (entry["n"], entry["smallest_effect"]) == (8, 0.01)
+    assert entry["smallest_seen"] > 0
+    assert entry["parts"][0]["p_sign_flips"] == 2 / 2**8
+
+
+def test_the_level_is_shared_within_the_family_alone(tmp_path):
+    """Four claims of one family were tested: by Holm the clearest at a fourth of 5%, the last at all of it."""
+    entries = by_name(judge_claims(made(tmp_path)).entries)
+    levels = sorted(entry["level"] for entry in entries.values() if entry["family"] == "layers")
+    assert levels == pytest.approx([0.05 / 4, 0.05 / 3, 0.05 / 2, 0.05])
+    assert entries["more"]["confidence"] == 1 - entries["more"]["level"]
+
+
+def test_two_seeds_are_insufficient_and_one_is_shown_all_the_same(tmp_path):
+    entries = by_name(judge_claims(made(tmp_path, seeds=(0, 1))).entries)
+    assert entries["more"]["verdict"] == "insufficient evidence"
+    assert entries["more"]["rule"] == "2 seeds, and 3 are the least"
+    assert np.isfinite(entries["more"]["effect"])
+    assert entries["more"]["as_expected"] is None
+
+
+def test_before_anything_is_measured_nothing_is_run(tmp_path):
+    experiment = made(tmp_path, table_rows=[])
+    assert {entry["verdict"] for entry in judge_claims(experiment).entries} == {"not run"}
+    rule = by_name(judge_claims(experiment).entries)["more"]["rule"]
+    assert rule == "there are no results of layer_change yet; `ablate run` computes them"
+
+
+def test_a_claim_that_changes_after_the_runs_is_marked(tmp_path):
+    changed = TEXT.replace("smallest_effect: 5", "smallest_effect: 6").replace("name: other", "name: another")
+    experiment = made(tmp_path, text=changed, planned=TEXT)
+    assert {entry["name"]: entry["changed"] for entry in judge_claims(experiment).entries} == {
+        "more": None,
+        "less": None,
+        "faster": None,
+        "same": "changed",
+        "another": "added",
+    }
+    (file,) = judge_claims(experiment).files
+    assert file["changed"]
+    assert changes(file) == ["changed since it was planned: changed same; added another; removed other"]
+    page = content.content(judge_claims(experiment), [])
+    assert page["provenance"]["claim_files"] == [file]
+    assert page["notices"][-1] == {
+        "kind": "claims",
+        "group": "wrong",
+        "text": f"claims layers: {changes(file)[0]}",
+    }
+
+
+def test_an_unchanged_file_is_not_marked_and_one_that_came_late_is(tmp_path):
+    experiment = made(tmp_path)
+    (file,) = judge_claims(experiment).files
+    assert changes(file) == []
+    assert changes(file | {"runs_before": 3}) == ["first planned when 3 runs had started: no prediction for those"]
+    only_words = made(tmp_path / "words", text="# why\n" + TEXT, planned=TEXT)
+    assert changes(judge_claims(only_words).files[0]) == ["changed since it was planned: in its words only"]
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        (
+            "absent",
+            "the file of claims is not in the experiment's folder; `ablate claims` on the spec puts it there",
+        ),
+        ("../plan", "this is no name of a file of claims"),
+    ],
+)
+def test_a_file_that_is_not_there_is_an_entry_that_says_so(tmp_path, name, rule):
+    folder = write(tmp_path, plan_changes={"claims": [name]})
+    assert judge_claims(experiment_folder.read(folder)).entries == [
+        {"file": name, "name": name, "verdict": "not run", "rule": rule}
+    ]
+
+
+def test_the_file_of_verdicts_is_strict_json_and_what_the_page_has(tmp_path):
+    experiment = made(tmp_path)
+    written = judge.write(judge_claims(experiment), experiment.folder)
+    read = json.loads((experiment.folder / "claims.json").read_text(), parse_constant=lambda text: 1 / 0)
+    assert read == written
+    assert list(read) == ["format", "experiment", "alpha", "files", "claims"]
+    on_the_page = content.content(judge_claims(experiment), [])["claims"]
+    assert [entry["verdict"] for entry in read["claims"]] == [entry["verdict"] for entry in on_the_page]
+
+
+def test_claims_are_loaded_and_judged_once_for_their_file_and_the_page(tmp_path, monkeypatch):
+    experiment, loaded, load = made(tmp_path), [], claims_file.load
+    monkeypatch.setattr(claims_file, "load", lambda path: loaded.append(path.name) or load(path))
+    judged = judge_claims(experiment)
+    assert len(loaded) == len(judged.files) == 1
+    monkeypatch.setattr(judge, "judge", None)
+    judge.write(judged, tmp_path)
+    said = content.content(judged, [])
+    assert [entry["name"] for entry in claim_entries(judged.claims, said)] == [e["name"] for e in judged.entries]
+    assert len(loaded) == 1
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ([("supported", True), ("not run", None)], True),
+        ([("supported", True), ("undecided", False)], False),
+        ([("undecided", None)], True),
+        ([("not run", None), ("insufficient evidence", None)], False),
+        ([], False),
+    ],
+)
+def test_strict_asks_that_something_was_judged_and_nothing_came_out_otherwise(answers, expected):
+    assert as_expected({"verdict": verdict, "as_expected": met} for verdict, met in answers) is expected
+
+
+# The command ----------------------------------------------------------------------------------------
+
+
+def ablate(*arguments):
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+SPEC = """\
+name: tried
+version: 1
+data: {kind: language}
+objective: {kind: masked_lm}
+arms: {mlm: {}, clm: {objective: {kind: causal_lm}}}
+seeds: [0, 1, 2]
+measures: [validation]
+claims: [first]
+"""
+
+
+@pytest.fixture
+def spec(tmp_path):
+    (tmp_path / "claims").mkdir()
+    (tmp_path / "claims" / "first.yaml").write_text(GOOD)
+    path = tmp_path / "spec.yaml"
+    path.write_text(SPEC)
+    return path
+
+
+def test_claims_are_shown_with_reasons_before_any_run_and_strict_wants_more(spec, tmp_path):
+    out = tmp_path / "out"
+    result = ablate("claims", spec, "--out", out)
+    assert result.exit_code == 0
+    assert "6. both-sides-help: not run: there are no results of validation" in result.stdout
+    assert ablate("claims", spec, "--out", out, "--strict").exit_code == 1
+    as_json = ablate("claims", spec, "--out", out, "--json")
+    assert json.loads(as_json.stdout) == json.loads((out / "tried" / "claims.json").read_text())
+
+
+def test_the_plan_has_the_hash_of_the_claims(spec, tmp_path):
+    ablate("claims", spec, "--out", tmp_path / "out")
+    plan = json.loads((tmp_path / "out" / "tried" / "plan.json").read_text())
+    (entry,) = plan["claim_files"]
+    assert plan["claims"] == ["first"]
+    assert entry["planned_sha256"] == claims_file.load(spec.parent / "claims" / "first.yaml").sha256
+    assert entry["runs_before"] == 0
+
+
+@pytest.mark.parametrize("command", ["validate", "plan", "run", "claims"])
+def test_a_wrong_file_of_claims_stops_every_command_before_the_first_run(spec, tmp_path, command):
+    path = spec.parent / "claims" / "first.yaml"
+    path.write_text(GOOD.replace("expect: supported", "expect: maybe"))
+    more = [] if command == "validate" else ["--out", tmp_path / "out"]
+    result = ablate(command, spec, *more)
+    assert result.exit_code == 2
+    assert result.stderr.strip() == (
+        f'{path}:10:13: claims.expect must be supported, contradicted, equivalent or open, but is "maybe"'
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_of_claims_is_validated_by_itself(spec):
+    path = spec.parent / "claims" / "first.yaml"
+    assert ablate("validate", path).stdout == f"{path}: good, 1 claim\n"
+    path.write_text("version: 1\n")
+    result = ablate("validate", path)
+    assert (result.exit_code, result.stderr) == (2, f"{path}:1:1: claims is missing (what is claimed)\n")
+
+
+def test_a_spec_without_claims_says_how_to_name_them(spec, tmp_path):
+    spec.write_text(SPEC.replace("claims: [first]\n", ""))
+    result = ablate("claims", spec, "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    assert (
+        result.stderr
+        == f"{spec}: the spec names no claims; add them, as in `claims: [article]`, or begin with --new.\n"
+    )
+
+
+def test_what_stands_beside_a_claim_is_shown_where_it_is_measured_and_missed_by_nobody(tmp_path):
+    more = "{kind: difference, of: {measure: %s, metric: %s}, arm: mlm, minus: clm}"
+    trees = more % ("parsing", 'uuas, groups: ["*"]')
+    beside = f"beside: {{loss: {more % ('validation', 'loss')}, trees: {trees}}}, smallest_effect"
+    text = TEXT.replace("smallest_effect", beside, 1)
+    entry = by_name(judge_claims(made(tmp_path, text=text)).entries)["more"]
+    assert entry["verdict"] == "supported"
+    assert [part["name"] for part in entry["beside"]] == ["loss"]
+
+
+def open_part(wanted, **more):
+    told = {"verdict": "undecided", "condition": False, "high": 0.1, "smallest_seen": 0.2}
+    return told | {"seeds_to_decide": wanted} | more
+
+
+@pytest.mark.parametrize(
+    ("verdict", "wanted", "parts", "shown"),
+    [
+        ("undecided", 77, [open_part(12), open_part(77)], "77"),
+        ("undecided", None, [open_part(12), open_part(None)], "> 1,000"),
+        ("undecided", None, [open_part(12), open_part(None, smallest_seen=None)], ""),  # not known
+        ("undecided", None, [open_part(3, condition=True, high=-0.1)], "none"),
+        ("undecided", 9, [open_part(9, high=-0.1)], "9"),
+        ("contradicted", 9, [open_part(9), open_part(3, verdict="contradicted")], ""),
+    ],
+)
+def test_the_table_says_which_seeds_would_decide_every_part(capsys, verdict, wanted, parts, shown):
+    claim = {
+        **{
+            "name": "it",
+            "verdict": verdict,
+            "rule": "so",
+            "deciding": "it",
+            "effect": 0.1,
+            "low": 0.0,
+            "high": 0.2,
+        },
+        **{"unit": "", "n": 6, "smallest_seen": 0.2, "seeds_to_decide": wanted, "expect": "open", "parts": parts},
+    }
+    claims_table({"experiment": "x", "claims": [claim], "files": []})
+    table = capsys.readouterr().out
+    (line,) = [line for line in table.splitlines() if line.split()[:1] == ["it"]]
+    assert line.partition(" 0.2 ")[2].strip().removesuffix("open").strip() == shown
+    assert "in every part that is open" in " ".join(table.split())
+
+
+def test_a_claim_that_changes_makes_the_page_stale_even_after_the_runs(spec, tmp_path):
+    """The page's digest is over plan.json, so the plan has today's hash beside that of the day of planning."""
+    path = spec.parent / "claims" / "first.yaml"
+    plan = tmp_path / "out" / "tried" / "plan.json"
+    ablate("claims", spec, "--out", tmp_path / "out")
+    before = json.loads(plan.read_text())
+    run = tmp_path / "out" / "runs" / before["runs"][0]["folder"]
+    run.mkdir(parents=True)
+    (run / "state.json").write_text(json.dumps({"state": "running"}))
+    path.write_text(GOOD.replace("smallest_effect: 0.1", "smallest_effect: 0.2"))
+    ablate("claims", spec, "--out", tmp_path / "out")
+    (entry,) = json.loads(plan.read_text())["claim_files"]
+    assert entry["planned_sha256"] == before["claim_files"][0]["sha256"] != entry["sha256"]
+    told = json.loads((plan.parent / "claims.json").read_text())
+    assert told["claims"][0]["changed"] == "changed"
+
+
+SCORES = "{measure: fine_tuning, metric: score, groups: [sst2, trec]}"
+PROVIDED = """\
+version: 1
+claims:
+  - name: better
+    says: It is better.
+    source: here
+    needs: {arms: [mlm, clm], measures: [fine_tuning, layer_change]}
+    provided:
+      has-learned: {kind: difference, of: %s, arm: mlm, at_least: %s}
+    effect: {kind: difference, of: {measure: layer_change, metric: pwcca, layers: sum}, arm: clm, minus: mlm}
+    smallest_effect: 0.01
+    expect: supported
+    because: so
+    family: one
+"""
+
+
+@pytest.mark.parametrize(("least", "verdict"), [(0.5, "contradicted"), (0.99, "undecided")])
+def test_a_claim_is_open_where_what_it_is_provided_with_is_not_there(tmp_path, least, verdict):
+    """And the groups that were read are said."""
+    tasks = [
+        {"run_id": f"{arm}-s{seed}", "arm": arm, "seed": seed, "step": 500, "measure": "fine_tuning"}
+        | {"metric": "score", "group": task, "value": 0.9 + seed / 1000}
+        for arm in ("mlm", "clm")
+        for seed in SEEDS
+        for task in ("sst2", "trec")
+    ]
+    experiment = made(tmp_path, text=PROVIDED % (SCORES, least))
+    table = pd.concat([experiment.table, results.table(row | {"experiment": "x"} for row in tasks)])
+    (entry,) = judge_claims(experiment._replace(table=table)).entries
+    assert entry["verdict"] == verdict
+    condition, part = entry["parts"]
+    assert (condition["name"], condition["condition"], part["condition"]) == ("has-learned", True, False)
+    assert condition["groups"] == ["sst2", "trec"]
+    assert condition["numbers"] == {
+        "measured": pytest.approx(0.9 + np.mean(SEEDS) / 1000),
+        "at_least": least,
+        "groups_read": 2,
+    }
+    assert (part["groups"], part["verdict"]) == ([], "contradicted")
+    if verdict == "undecided":
+        assert entry["deciding"] == "has-learned"
+        assert entry["rule"].startswith("nothing can be said, as has-learned is not borne out: the 95% interval ")
+        assert entry["as_expected"] is False
+
+
+def test_a_task_that_the_claim_names_and_nobody_measured_is_the_reason_for_not_run(tmp_path):
+    sst2 = {"run_id": "mlm-s0", "arm": "mlm", "seed": 0, "step": 500, "measure": "fine_tuning", "metric": "score"}
+    experiment = made(tmp_path, text=PROVIDED % (SCORES, 0.5))
+    table = pd.concat(
+        [experiment.table, results.table([sst2 | {"group": "sst2", "value": 1.0, "experiment": "x"}])]
+    )
+    (entry,) = judge_claims(experiment._replace(table=table)).entries
+    assert (entry["verdict"], entry["rule"]) == (
+        "not run",
+        "fine_tuning score has no rows of trec, which the claim names",
+    )
+
+
+def test_a_claim_that_cannot_be_judged_here_says_which_experiment_has_what_it_needs():
+    claim = shipped()[8]
+    found = measured(claim, Rows(frame(claim, 3)), arms=("mlm",))
+    assert found.missing[0] == "needs unmasking.yaml, as the experiment has no arm n1, corpus"
+
+
+def test_what_is_asked_for_and_not_there_yet_is_no_reason_to_go_elsewhere():
+    claim = shipped()[8]
+    rows = Rows(frame(shipped()[26], 3))
+    found = measured(claim, rows, arms=claim.needs.arms, measures=("fine_tuning", "layer_change"))
+    assert found.missing[0] == "there are no results of fine_tuning yet; `ablate run` computes them"

@@ -1,0 +1,352 @@
+"""The rule, on effects that are known."""
+
+import numpy as np
+import pytest
+
+from reports.claims.verdicts import decide, judge, probability
+from reports.claims.words import claim_rule, part_rule
+from reports.statistics.power import power
+from reports.statistics.seed_tests import SeedEffects, t_interval
+
+FIVE = np.array([1.0, 1.1, 0.9, 1.2, 0.8])
+
+
+def seeds(values, **more):
+    values = np.asarray(values, float)
+    return SeedEffects(tuple(range(len(values))), values, **more)
+
+
+def one(values, *, smallest=0.1, level=0.05, **more):
+    """The single part of a claim."""
+    judged = judge({"it": seeds(values, **more)}, {"it": smallest}, level=level)
+    assert judged.verdict == judged.parts["it"].verdict
+    direction = more.get("direction", "higher")
+    assert claim_rule(judged, {"it": direction}) == part_rule(judged.parts["it"], direction, ways=1)
+    return judged.parts["it"]
+
+
+def words(judged):
+    """The rule that decided a claim whose parts all say which is more."""
+    return claim_rule(judged, dict.fromkeys(judged.parts, "higher"))
+
+
+@pytest.mark.parametrize(
+    ("values", "smallest", "verdict", "rule"),
+    [
+        (FIVE, 0.1, "supported", "the 95% interval lies above 0, all of it at least the 0.1 that matters"),
+        (FIVE, 0.99, "supported", "the 95% interval lies above 0, though not all of it at the 0.99 that matters"),
+        (-FIVE, 0.1, "contradicted", "the 95% interval lies below 0"),
+        (FIVE, 2.0, "equivalent", "TOST places the effect within ±2, too small to matter (p < 0.001)"),
+        (-FIVE, 2.0, "equivalent", "TOST places the effect within ±2, too small to matter (p < 0.001)"),
+        (FIVE - 1, 0.2, "equivalent", "TOST places the effect within ±0.2, too small to matter (p = 0.024)"),
+        (FIVE - 1, 0.1, "undecided", "the 95% interval holds 0, and reaches beyond ±0.1"),
+        (FIVE[:2], 0.1, "insufficient evidence", "2 seeds, and 3 are the least"),
+        ([], 0.1, "insufficient evidence", "0 seeds, and 3 are the least"),
+        ([0.0] * 9, 0.1, "undecided", "every seed shows exactly 0, which decides nothing"),
+        (
+            [1.0, 1.0, 1.0],
+            0.1,
+            "undecided",
+            "all 3 seeds show the same number, and so few may do so by chance (sign flips, one-sided p = 0.125)",
+        ),
+        (
+            [1.0] * 6,
+            0.1,
+            "supported",
+            "all 6 seeds show the same number above 0 (sign flips, one-sided p = 0.016)",
+        ),
+        (
+            [-0.9] * 6,
+            0.1,
+            "contradicted",
+            "all 6 seeds show the same number below 0 (sign flips, one-sided p = 0.016)",
+        ),
+        (
+            [0.01] * 6,
+            0.1,
+            "equivalent",
+            "all 6 seeds show the same number within ±0.1, too small to matter (sign flips, one-sided p = 0.016)",
+        ),
+        ([1.0, np.inf, 1.0], 0.1, "undecided", "the effect is no finite number in every seed"),
+    ],
+)
+def test_each_verdict_says_which_rule_fired(values, smallest, verdict, rule):
+    part = one(values, smallest=smallest)
+    assert (part.verdict, part_rule(part, "higher", ways=1)) == (verdict, rule)
+
+
+def test_a_part_has_its_interval_its_seeds_and_what_they_could_see():
+    part = one(FIVE)
+    assert (part.effect, part.low, part.high) == pytest.approx(t_interval(FIVE, confidence=0.95))
+    assert (part.seeds, part.values) == ((0, 1, 2, 3, 4), tuple(FIVE))
+    assert power(part.smallest_seen, sd=FIVE.std(ddof=1), seeds=5, level=0.05) == pytest.approx(0.8)
+    assert part.seeds_to_decide > 5  # 0.1 is less than five seeds can see
+    assert part.p_sign_flips is None
+
+
+def test_sign_flips_stand_beside_it_from_six_seeds_on():
+    assert one([*FIVE, 1.05]).p_sign_flips == 2 / 2**6
+
+
+def test_a_stricter_level_takes_more():
+    weak = [0.5, 1.5, 0.2, 1.1, 0.9]
+    assert one(weak).verdict == "supported"
+    assert one(weak, level=0.001).verdict == "undecided"
+    assert one(weak, level=0.001).confidence == 0.999
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict", "rule"),
+    [
+        (FIVE - 0.93, "undecided", "the 95% interval holds 0"),
+        (FIVE, "supported", "the 95% interval lies above 0, all of it at least the 0.1 that matters"),
+        (-FIVE, "contradicted", "the 95% interval lies below 0"),
+    ],
+)
+def test_close_to_a_bound_nothing_is_too_small_to_matter(values, verdict, rule):
+    """A share of 0.57 is as close to 0.6 as one of 0.63, and neither says that nothing is kept."""
+    assert one(FIVE - 0.93, smallest=0.3).verdict == "equivalent"  # the counter-example, without a bound
+    found = one(values, bounded=True)
+    assert (found.verdict, part_rule(found, "higher", ways=1)) == (verdict, rule)
+    assert np.isnan(found.p_equivalent)
+    assert one(FIVE - 0.93, smallest=0.3, bounded=True).verdict == "undecided"
+
+
+def test_against_a_bound_fewer_seeds_decide_as_no_absence_is_to_be_found():
+    spread = FIVE - 0.93
+    wanted = [one(spread, smallest=0.1, bounded=bounded).seeds_to_decide for bounded in (True, False)]
+    sd = spread.std(ddof=1)
+    assert (
+        power(0.1, sd=sd, seeds=wanted[0], level=0.05) >= 0.8 > power(0.1, sd=sd, seeds=wanted[0] - 1, level=0.05)
+    )
+    assert wanted[0] < wanted[1]
+
+
+def test_seeds_that_agree_exactly_need_as_many_as_the_level_asks():
+    """2^-n against half of the level, and where one of several parts is refuted against its share of that."""
+    assert one([1.0] * 5).verdict == "undecided"
+    assert one([1.0] * 6, level=0.03).verdict == "undecided"
+    assert one([1.0] * 7, level=0.03).verdict == "supported"
+    assert (one([1.0] * 5).seeds_to_decide, one([1.0] * 5, level=0.03).seeds_to_decide) == (6, 7)
+    assert several(a=[-1.0] * 6, b=FIVE).verdict == "undecided"
+    assert several(a=[-1.0] * 7, b=FIVE).verdict == "contradicted"
+    assert one([1.0] * 6).p == 2 / 2**6 == one([1.0] * 6).p_sign_flips
+
+
+def test_a_condition_that_is_not_borne_out_leaves_the_claim_open_whatever_its_parts_say():
+    def judged(condition, part):
+        parts = {"knows-its-task": seeds(condition, condition=True), "it": seeds(part)}
+        return judge(parts, dict.fromkeys(parts, 0.1), level=0.05)
+
+    for part in (FIVE, -FIVE, np.array([0.01, -0.01, 0.02, 0.0, -0.02])):
+        for condition in (-FIVE, FIVE - 1):
+            found = judged(condition, part)
+            assert (found.verdict, found.deciding) == ("undecided", "knows-its-task")
+    assert words(judged(-FIVE, FIVE)) == (
+        "nothing can be said, as knows-its-task is not borne out: the 95% interval lies below 0"
+    )
+    assert judged(FIVE[:2], -FIVE).verdict == "insufficient evidence"
+    assert judged(FIVE, FIVE).verdict == "supported"
+    assert judged(FIVE, -FIVE).verdict == "contradicted"
+
+
+def test_conditions_are_not_counted_among_the_parts():
+    parts = {"given": seeds(FIVE - 0.4, condition=True), "it": seeds(-FIVE)}
+    assert words(judge(parts, dict.fromkeys(parts, 0.001), level=0.05)) == "the 95% interval lies below 0"
+    parts |= {"it": seeds(FIVE), "more": seeds(FIVE + 5)}
+    found = judge(parts, dict.fromkeys(parts, 0.001), level=0.05)
+    assert found.deciding == "it"  # though the condition holds less clearly
+    assert words(found).startswith("all 2 parts hold; the weakest is it: ")
+
+
+def test_a_condition_takes_nothing_from_the_level_at_which_parts_refute():
+    weak = np.array([-0.2, -1.2, -0.1, -0.9, -0.6])  # below 0 at 95%, not at 97.5%
+    parts = {"given": seeds(FIVE, condition=True), "it": seeds(weak)}
+    assert decide(parts, dict.fromkeys(parts, 0.1), level=0.05)[0] == "contradicted"
+    parts["given"] = seeds(FIVE)
+    assert decide(parts, dict.fromkeys(parts, 0.1), level=0.05)[0] == "undecided"
+
+
+def test_a_trend_must_hold_for_page_too():
+    assert one(FIVE, page=0.01).verdict == "supported"
+    found = one(FIVE, page=0.2)
+    assert found.verdict == "undecided"
+    said = part_rule(found, "higher", ways=1)
+    assert said == "the 95% interval lies above 0, but the steps do not agree (Page's test, p = 0.200)"
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_where_no_side_is_claimed_either_will_do_beyond_what_matters(sign):
+    found = one(sign * FIVE, smallest=0.5, direction="either")
+    assert found.verdict == "supported"
+    assert part_rule(found, "either", ways=1) == "the 95% interval lies beyond 0.5 on one side"
+    unsure = one(sign * FIVE, smallest=0.9, direction="either")
+    assert unsure.verdict == "undecided"
+    assert part_rule(unsure, "either", ways=1) == "the 95% interval lies neither within ±0.9 nor beyond it"
+    assert one(sign * FIVE, smallest=2.0, direction="either").verdict == "equivalent"
+
+
+def several(**parts):
+    return judge({n: seeds(v) for n, v in parts.items()}, dict.fromkeys(parts, 0.1), level=0.05)
+
+
+def test_a_claim_with_parts_holds_if_all_do_and_the_weakest_speaks():
+    found = several(a=FIVE, b=FIVE + 5)
+    assert (found.verdict, found.deciding) == ("supported", "a")
+    assert words(found) == (
+        "all 2 parts hold; the weakest is a: the 95% interval lies above 0, all of it at least the 0.1 that "
+        "matters"
+    )
+
+
+def test_one_part_refutes_it_whatever_the_others_say():
+    found = several(a=FIVE, b=-FIVE, c=FIVE[:2], d=FIVE - 1)
+    assert (found.verdict, found.deciding) == ("contradicted", "b")
+    assert words(found) == "1 of 4 parts hold; b is contradicted: the 98.75% interval lies below 0"
+
+
+def test_one_part_that_makes_no_difference_is_enough_to_say_so():
+    small = np.array([0.01, -0.01, 0.02, 0.0, -0.02])
+    found = several(a=FIVE, b=small, c=FIVE - 1)
+    assert (found.verdict, found.deciding) == ("equivalent", "b")
+
+
+def test_one_part_that_is_open_leaves_the_claim_open():
+    found = several(a=FIVE, b=FIVE - 1, c=FIVE - 1.01)
+    assert found.verdict == "undecided"
+    assert words(found).startswith("1 of 3 parts hold; b (and 1 more) is undecided: ")
+    assert several(a=FIVE, b=FIVE[:2]).verdict == "insufficient evidence"
+
+
+def test_to_refute_takes_a_level_that_is_shared_among_the_parts():
+    """Every part has its own chance to look refuted by noise."""
+    weak = np.array([-0.2, -1.2, -0.1, -0.9, -0.6])  # below 0 at 95%, not at 99%
+    assert one(weak).verdict == "contradicted"
+    found = several(a=weak, **dict.fromkeys("bcdef", FIVE))
+    assert found.verdict == "undecided"
+    said = part_rule(found.parts["a"], "higher", ways=6)
+    assert said == "the 95% interval lies below 0, but to refute one of 6 parts takes 99.17%"
+
+
+def test_the_probability_of_a_claim_decides_with_its_level():
+    """What Holm sorts by: at a level just below it the claim is open, just above it is not."""
+    rng = np.random.default_rng(0)
+    verdicts = set()
+    for _ in range(300):
+        parts = {name: seeds(rng.normal(rng.normal(), 0.7, 5)) for name in "ab"[: rng.integers(1, 3)]}
+        parts["given"] = seeds(rng.normal(1.0, 0.3, 5), condition=True)
+        smallest = dict.fromkeys(parts, 0.8)
+        p = probability(parts, smallest)
+        if p < 0.99:
+            assert decide(parts, smallest, level=p * 0.999)[0] == "undecided"
+            verdicts.add(decide(parts, smallest, level=p * 1.001)[0])
+    assert verdicts == {"supported", "contradicted", "equivalent"}
+
+
+def test_without_evidence_there_is_no_probability():
+    assert probability({"a": seeds(FIVE[:2])}, {"a": 0.1}) is None
+    assert probability({"a": seeds([0.0, 0.0, 0.0])}, {"a": 0.1}) is None
+    assert probability({"a": seeds([1.0, 1.0, 1.0])}, {"a": 0.1}) == 2 / 2**3
+
+
+@pytest.mark.parametrize(("effect", "smallest"), [(0.0, 0.5), (0.5, 0.5), (-0.5, 0.5)])
+def test_false_verdicts_are_as_rare_as_the_level_says(effect, smallest):
+    """2,000 experiments with a known effect: supported although it is not above 0, contradicted although it is not
+    below, equivalent although it is no smaller than what matters."""
+    drawn = np.random.default_rng(1).normal(effect, 0.4, (2000, 5))
+    found = [decide({"a": seeds(values)}, {"a": smallest}, level=0.05)[0] for values in drawn]
+    false = {"supported": effect <= 0, "contradicted": effect >= 0, "equivalent": abs(effect) >= smallest}
+    wrong = np.mean([false.get(verdict, False) for verdict in found])
+    assert wrong <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 2000)  # three standard errors
+
+
+def test_an_effect_is_borne_out_as_often_as_its_power_says():
+    expected = power(1.0, sd=0.8, seeds=6, level=0.05)
+    drawn = np.random.default_rng(2).normal(1.0, 0.8, (3000, 6))
+    found = np.mean([decide({"a": seeds(v)}, {"a": 0.01}, level=0.05)[0] == "supported" for v in drawn])
+    assert found == pytest.approx(expected, abs=3 * np.sqrt(expected * (1 - expected) / 3000))  # standard errors
+
+
+def test_an_effect_over_chosen_layers_with_an_infinite_seed_is_no_verdict():
+    assert one([np.nan, np.nan, np.nan], chosen=(1, 1, 1)).verdict == "undecided"
+
+
+# What would change a verdict --------------------------------------------------------------------------
+
+SPREAD = np.random.default_rng(3).normal(0, 1, 8)
+SPREAD -= SPREAD.mean()
+LAYERS = SPREAD + np.array([[-0.4], [0.3], [0.1]]) + np.random.default_rng(4).normal(0, 0.3, (3, 8))
+"""What each seed shows at three layers."""
+
+
+def part(mean, *, spread=SPREAD, **more):
+    return seeds(spread + mean, **more)
+
+
+def over_layers(mean):
+    """An effect at a chosen layer: what is seen at each layer moves with its mean."""
+    return part(mean, chosen=(2,) * 8, at_layers_LMS=(LAYERS + mean)[:, None])
+
+
+def judged(*, smallest=0.01, **parts):
+    return judge(parts, dict.fromkeys(parts, smallest), level=0.05)
+
+
+def bounds(found):
+    return found.supported_above, found.contradicted_below, found.equivalent_above, found.equivalent_below
+
+
+@pytest.mark.parametrize("of", [part, over_layers])
+@pytest.mark.parametrize("ways", [1, 3])
+@pytest.mark.parametrize("smallest", [0.01, 1.4, 4])
+def test_a_mean_beyond_a_bound_has_another_verdict_and_one_before_it_has_not(of, ways, smallest):
+    def verdict(mean):
+        return judged(smallest=smallest, **{f"part-{i}": of(mean) for i in range(ways)}).verdict
+
+    supported, contradicted, low, high = bounds(
+        judged(smallest=smallest, **{f"part-{i}": of(0.1) for i in range(ways)}).parts["part-0"]
+    )
+    assert contradicted < 0 < supported
+    step = 1e-6
+    assert verdict(supported + step) == "supported" != verdict(supported - step)
+    assert verdict(contradicted - step) == "contradicted" != verdict(contradicted + step)
+    if np.isfinite(low):
+        assert (verdict(low + step), verdict(high - step)) == ("equivalent", "equivalent")
+        assert "equivalent" not in (verdict(low - step), verdict(high + step))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_where_no_side_is_claimed_the_bound_holds_on_either_side_and_nothing_contradicts(sign):
+    found = judged(smallest=1, it=part(4, direction="either")).parts["it"]
+    assert np.isnan(found.contradicted_below)
+    for share, verdict in ((1.001, "supported"), (0.999, "undecided")):
+        mean = sign * share * found.supported_above
+        assert judged(smallest=1, it=part(mean, direction="either")).verdict == verdict
+
+
+def test_a_layer_that_seeds_choose_asks_for_more():
+    alone, chosen = (judged(it=of(0.1)).parts["it"] for of in (part, over_layers))
+    assert (
+        chosen.supported_above > alone.supported_above > 0 > alone.contradicted_below > chosen.contradicted_below
+    )
+
+
+def test_seeds_without_a_spread_have_no_bounds():
+    assert np.isnan(bounds(judged(it=part(1, spread=np.zeros(8))).parts["it"])).all()
+
+
+def test_to_decide_all_open_parts_takes_the_most_seeds_of_any():
+    found = judged(smallest=0.4, holds=part(9), wide=part(0.1), narrow=part(0.05, spread=SPREAD / 2))
+    each = {name: own.seeds_to_decide for name, own in found.parts.items()}
+    assert 8 < each["narrow"] < each["wide"] == found.seeds_to_decide
+    assert judged(smallest=0.4, holds=part(9)).seeds_to_decide is None
+    more_than_anybody_trains = judged(smallest=0.001, wide=part(0.1), narrow=part(0.0))
+    assert more_than_anybody_trains.seeds_to_decide is None
+
+
+def test_a_condition_that_surely_fails_is_not_mended_by_more_seeds():
+    def with_condition(mean):
+        return judged(smallest=0.4, learned=part(mean, condition=True, bounded=True), it=part(9))
+
+    assert with_condition(-9).seeds_to_decide is None
+    assert with_condition(0.2).seeds_to_decide > 8

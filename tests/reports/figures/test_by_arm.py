@@ -1,0 +1,411 @@
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from scipy import stats
+
+from ablations import results
+from ablations.errors import ResultsError
+from reports.figures.by_arm import arm_lines, geometry, layer_change, learning, neighbours, token_information
+from reports.figures.curves import choose
+from reports.figures.lines import written_above
+from reports.figures.style import FIXED_STYLES, arm_styles
+from reports.page import figures
+from tests.support.fake_experiment import ARMS, GAIN, LAYERS, rows
+from tests.support.figures import information
+
+DRAWINGS = [
+    (layer_change, "layer_change", "pwcca"),
+    (layer_change, "layer_change", "debiased_cka"),
+    (token_information, "token_information", "cross_fitted"),
+    (token_information, "token_information", "plug_in"),
+]
+
+
+@pytest.fixture(scope="module")
+def table():
+    return results.table(rows())
+
+
+def axes():
+    return Figure().subplots()
+
+
+def means(ax):
+    """The curve of each arm: colour -> line."""
+    return {to_hex(line.get_color()).upper(): line for line in ax.lines if line.get_gid() == "mean"}
+
+
+def floors(ax):
+    return [line for line in ax.lines if line.get_gid() == "floor"]
+
+
+def seed_lines(ax):
+    return [line for line in ax.lines if line.get_gid() == "seed"]
+
+
+def bands(ax):
+    return [part for part in ax.collections if part.get_gid() == "band"]
+
+
+def legend(ax):
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+@pytest.mark.parametrize(("draw", "measure", "metric"), DRAWINGS)
+def test_draws_mean_interval_seeds_and_floor_of_each_arm(table, draw, measure, metric):
+    ax = axes()
+    assert draw(table, ax=ax, metric=metric) is ax
+    picked = table[(table["measure"] == measure) & (table["metric"] == metric)]
+    if measure == "layer_change":
+        picked = picked[picked["layer_to"] == picked["layer"] + 1]
+    drawn, layers = means(ax), range(LAYERS + (measure == "token_information"))
+    assert len(drawn) == len(bands(ax)) == len(floors(ax)) == len(ARMS)
+    assert len(seed_lines(ax)) == 3 * len(ARMS)
+    for arm, band in zip(ARMS, bands(ax), strict=True):
+        values = picked[picked["arm"] == arm].pivot(index="layer", columns="seed", values="value").to_numpy()
+        line = drawn[FIXED_STYLES[arm].colour]
+        np.testing.assert_array_equal(line.get_xdata(), layers)
+        np.testing.assert_allclose(line.get_ydata(), values.mean(1), rtol=1e-12)  # float64 algebra
+        low, high = stats.t.interval(0.95, 2, values.mean(1), stats.sem(values, axis=1))
+        corners = band.get_paths()[0].vertices
+        for layer in layers:
+            edge = corners[corners[:, 0] == layer, 1]
+            assert (edge.min(), edge.max()) == pytest.approx((low[layer], high[layer]))
+    for line, arm in zip(floors(ax), ARMS, strict=True):
+        assert line.get_linestyle() == "--"
+        expected = picked[picked["arm"] == arm].groupby("layer")["floor"].mean()
+        np.testing.assert_allclose(line.get_ydata(), expected, rtol=1e-12)  # float64 algebra
+
+
+def test_layer_axes_say_where_the_embeddings_are(table):
+    change, information = layer_change(table, ax=axes()), token_information(table, ax=axes())
+    assert [label.get_text() for label in change.get_xticklabels()] == ["0→1", "1→2", "2→3", "3→4", "4→5", "5→6"]
+    assert change.get_xlabel() == "layer → next layer (0 = embeddings)"
+    assert change.get_ylabel() == "1 \N{MINUS SIGN} PWCCA"
+    np.testing.assert_array_equal(information.get_xticks(), range(7))
+    assert information.get_xlabel() == "layer (0 = embeddings)"
+    assert information.get_ylabel() == "cross-fitted information (nats)"
+
+
+def test_deep_encoders_get_fewer_labels_and_still_whole_layers():
+    deep = token_information(information([range(49)]), ax=axes())
+    np.testing.assert_array_equal(deep.get_xticks(), range(0, 49, 4))
+
+
+def test_the_legend_states_seeds_and_what_each_model_learned():
+    ax = token_information(results.table(rows(gain=GAIN | {"clm": 0.2, "mt": -0.7})), ax=axes())
+    mlm, clm, mt, untrained = legend(ax)
+    assert mlm == "mlm (n = 3, gain 1.82 nats)"
+    assert clm.replace("\n", " ") == "clm (n = 3, gain 0.20 nats, gains too little to interpret)"
+    assert mt.replace("\n", " ") == "mt (n = 3, gain \N{MINUS SIGN}0.70 nats, gains too little to interpret)"
+    assert untrained == "untrained (n = 3)"
+
+
+def test_an_arm_measured_at_step_0_is_called_untrained_whatever_its_name():
+    assert legend(token_information(information([[5, 4]], arm="random", step=0), ax=axes())) == [
+        "random (n = 1, untrained)"
+    ]
+
+
+def test_a_single_seed_has_neither_band_nor_thin_line():
+    ax = token_information(information([[5.0, 4.0, 3.0]]), ax=axes())
+    assert legend(ax) == ["mlm (n = 1)"]
+    assert not bands(ax)
+    assert not seed_lines(ax)
+    np.testing.assert_array_equal(ax.lines[-1].get_ydata(), [5, 4, 3])
+
+
+def test_two_seeds_keep_their_curves_in_sight_of_a_band_of_thirteen_errors():
+    ax = token_information(information([[5.0, 4.0], [5.2, 4.3]]), ax=axes())
+    low, high = ax.get_ylim()
+    assert 2.8 < low < 4.0  # the band alone reaches down to 2.2
+    assert 5.2 < high < 6.4
+
+
+def test_a_single_seed_has_the_band_of_its_text_where_its_error_is_known():
+    table = information([[5.0, 4.0, 3.0]]).assign(standard_error=[0.5, np.nan, 0.1])
+    (band,) = bands(token_information(table, ax=axes()))
+    corners = np.concatenate([path.vertices for path in band.get_paths()])
+    edges = {x: (edge.min(), edge.max()) for x in (0, 2) if len(edge := corners[corners[:, 0] == x, 1])}
+    assert edges == {0: pytest.approx((4.02, 5.98)), 2: pytest.approx((2.804, 3.196))}
+    unsure = token_information(table.assign(standard_error=10.0), ax=axes())
+    assert unsure.get_ylim()[0] < 3 - 19.6 < 5 + 19.6 < unsure.get_ylim()[1]  # not a band that fills the panel
+    several = information([[5.0, 4.0], [5.1, 4.2]])
+    limits = [token_information(t, ax=axes()).get_ylim() for t in (several, several.assign(standard_error=9.0))]
+    assert limits[0] == limits[1]
+
+
+def test_a_missing_number_is_a_gap_and_leaves_the_other_seeds():
+    ax = token_information(information([[5.0, np.nan, 3.0], [4.0, np.nan, 2.0]]), ax=axes())
+    np.testing.assert_array_equal(means(ax)["#0072B2"].get_ydata(), [4.5, np.nan, 2.5])
+    ax = token_information(information([[5.0, np.nan, 3.0], [4.0, 3.0, 2.0]]), ax=axes())
+    np.testing.assert_array_equal(means(ax)["#0072B2"].get_ydata(), [4.5, 3.0, 2.5])
+    nothing = token_information(information([[np.nan, np.nan]]), ax=axes())
+    assert legend(nothing) == ["mlm (n = 0)"]
+
+
+def test_a_missing_layer_is_a_gap():
+    table = information([[5.0, 4.0, 3.0]])
+    ax = token_information(table[table["layer"] != 1], ax=axes())
+    np.testing.assert_array_equal(ax.lines[-1].get_ydata(), [5, np.nan, 3])
+
+
+def test_a_small_floor_is_written_with_a_digit_that_tells():
+    ax = token_information(information([[2.0, 1.9]], floor=0.0042), ax=axes())
+    assert written_above(ax) == ["chance floor (labels shuffled): 0.004 ↓"]
+
+
+def test_values_below_zero_are_inside_the_axes():
+    ax = token_information(information([[0.5, -0.25], [0.4, -0.35]]), ax=axes())
+    assert ax.get_ylim()[0] < -0.35
+
+
+def test_a_floor_near_the_curves_is_in_the_axes_and_in_the_legend():
+    ax = token_information(information([[2.0, 1.0]], floor=0.8), ax=axes())
+    assert ax.get_ylim()[0] < 0.8
+    assert legend(ax)[-1] == "chance floor (labels shuffled)"
+    assert not written_above(ax)
+
+
+@pytest.mark.parametrize(("floor", "text"), [(-30, "\N{MINUS SIGN}30.00 ↓"), (99, "99.00 ↑")])
+def test_a_floor_far_off_is_written_out_and_does_not_flatten_the_curves(floor, text):
+    ax = token_information(information([[2.0, 1.0]], floor=floor), ax=axes())
+    np.testing.assert_allclose(ax.get_ylim(), [0.94, 2.06])  # the curve and a margin of 6%
+    assert written_above(ax) == [f"chance floor (labels shuffled): {text}"]
+    assert legend(ax) == ["mlm (n = 1)"]
+
+
+def test_without_floors_none_are_drawn_or_spoken_of():
+    ax = token_information(information([[2.0, 1.0]]).drop(columns="floor"), ax=axes())
+    assert not floors(ax)
+    assert legend(ax) == ["mlm (n = 1)"]
+
+
+def test_only_the_columns_of_the_curve_are_needed():
+    needed = ["arm", "seed", "measure", "metric", "layer", "value"]
+    ax = token_information(pd.DataFrame(information([[2.0, 1.0]])[needed]), ax=axes())
+    np.testing.assert_array_equal(ax.lines[-1].get_ydata(), [2, 1])
+    with pytest.raises(ResultsError) as error:
+        token_information(information([[2.0, 1.0]])[needed[1:]], ax=axes())
+    assert str(error.value) == (
+        "a figure needs the columns arm, seed, measure, metric, layer, value, but the table lacks arm."
+    )
+
+
+def test_rows_of_other_steps_groups_and_runs_are_not_drawn():
+    whole = information([[2.0, 1.0]])
+    others = [
+        information([[9.0, 9.0]], step=4),
+        information([[9.0, 9.0]], group="verb"),
+        information([[9.0, 9.0]], other_run_id="mlm1"),
+    ]
+    ax = token_information(results.concat([*others, whole]), ax=axes())
+    np.testing.assert_array_equal(ax.lines[-1].get_ydata(), [2, 1])
+
+
+def test_another_token_has_its_own_rows_and_says_so():
+    both = results.concat([information([[5.0, 4.0]]), information([[1.0, 2.0]], group="next token")])
+    ax = token_information(both, ax=axes(), about="next token")
+    np.testing.assert_array_equal(means(ax)["#0072B2"].get_ydata(), [1, 2])
+    assert ax.get_ylabel() == "next token, cross-fitted (nats)"
+    with pytest.raises(ResultsError) as error:
+        token_information(both, ax=axes(), about="shown token")
+    assert str(error.value) == (
+        "the table has no rows of token_information cross_fitted (shown token) by layer; it has token_information "
+        "cross_fitted."
+    )
+
+
+@pytest.mark.parametrize(
+    ("draw", "metric", "label", "floor"),
+    [
+        (neighbours, "same_token", "share with the same token", "neighbours at random"),
+        (neighbours, "position_distance", "difference of positions (tokens)", "neighbours at random"),
+        (geometry, "effective_rank", "effective rank (dimensions)", "columns shuffled"),
+        (geometry, "self_similarity", "mean cosine less anisotropy", "tokens shuffled"),
+    ],
+)
+def test_axes_of_neighbours_and_geometry_say_what_and_in_which_unit(draw, metric, label, floor):
+    table = information([[0.9, 0.8]], floor=0.7, measure=draw.__name__, metric=metric)
+    ax = draw(table, ax=axes(), metric=metric)
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("layer (0 = embeddings)", label)
+    assert legend(ax)[-1] == f"chance floor ({floor})"
+
+
+def test_an_update_leads_from_a_layer_to_the_next():
+    table = information([[0.9, 0.8]], measure="geometry", metric="update_norm")
+    ax = geometry(table.assign(layer_to=table["layer"] + 1), ax=axes(), metric="update_norm")
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["0→1", "1→2"]
+
+
+def test_a_metric_without_a_name_here_is_drawn_under_its_own():
+    ax = geometry(information([[0.9, 0.8]], measure="geometry", metric="spread"), ax=axes(), metric="spread")
+    assert ax.get_ylabel() == "spread"
+
+
+def test_a_model_whose_steps_are_unknown_has_its_curve():
+    ax = token_information(information([[2.0, 1.0]], step=None), ax=axes())
+    np.testing.assert_array_equal(means(ax)["#0072B2"].get_ydata(), [2, 1])
+    assert legend(ax) == ["mlm (n = 1)"]
+
+
+def test_change_from_the_embeddings_to_a_later_layer_is_not_a_consecutive_change(table):
+    chosen = choose(table, measure="layer_change", metric="pwcca")
+    assert (chosen["layer_to"] - chosen["layer"] == 1).all()
+    assert len(chosen) == len(ARMS) * 3 * LAYERS
+
+
+def test_what_the_table_lacks_is_a_sentence(table):
+    with pytest.raises(ResultsError) as error:
+        layer_change(table[table["measure"] == "layer_change"], ax=axes(), metric="rsa")
+    assert str(error.value) == (
+        "the table has no rows of layer_change rsa by layer; it has layer_change debiased_cka, layer_change pwcca."
+    )
+    with pytest.raises(ResultsError, match=r"it has no rows at all\.$"):
+        layer_change(results.table([]), ax=axes())
+
+
+def test_two_experiments_in_one_table_are_not_averaged():
+    both = results.concat([information([[2.0, 1.0]], experiment=name) for name in ("first", "second")])
+    with pytest.raises(
+        ResultsError, match=r"^a mean over seeds needs one value a seed, but seed 0 has several for"
+    ):
+        token_information(both, ax=axes())
+
+
+def test_an_arm_keeps_its_look_in_every_figure_and_without_its_neighbours(table):
+    arms = ["small", "mlm", "large"]
+    renamed = table.assign(arm=table["arm"].replace({"clm": "small", "mt": "large"}))
+    whole = layer_change(renamed, ax=axes(), arms=arms)
+    part = token_information(renamed[renamed["arm"] != "small"], ax=axes(), arms=arms)
+    styles = arm_styles([*arms, "untrained"])
+    for arm in ("mlm", "large"):
+        assert styles[arm].colour in means(whole)
+        assert styles[arm].colour in means(part)
+    assert styles["small"].colour not in means(part)
+
+
+def test_known_arms_look_the_same_in_every_experiment():
+    for arms in (["mlm"], ["a", "b", "mt", "clm"], ["untrained", "mlm"]):
+        styles = arm_styles(arms)
+        assert all(styles[arm] == FIXED_STYLES[arm] for arm in arms if arm in FIXED_STYLES)
+
+
+@pytest.mark.parametrize(
+    "arms", [[str(i) for i in range(40)], ["mlm", "clm", "mt", "untrained", *map(str, range(20))]]
+)
+def test_no_two_arms_look_alike_and_none_like_a_floor(arms):
+    styles = arm_styles(arms)
+    assert list(styles) == arms
+    assert len({(style.colour, style.marker, str(style.line)) for style in styles.values()}) == len(arms)
+    assert not {"--", "dashed"} & {style.line for style in styles.values() if isinstance(style.line, str)}
+
+
+def test_names_of_arms_are_text_not_formulas_or_hidden():
+    table = information([[2.0, 1.0]], arm="_a$b$_c")
+    figure = Figure()
+    ax = token_information(table, ax=figure.subplots())
+    figure.canvas.draw()  # a formula would be parsed, and fail, here
+    assert legend(ax)[0].removeprefix("\N{WORD JOINER}") == r"_a\$b\$_c (n = 1)"
+
+
+def test_curves_know_their_sample(table):
+    facts = {curve.arm: curve for curve in arm_lines(table, measure="token_information", metric="plug_in").curves}
+    assert list(facts) == list(ARMS)
+    assert (facts["mlm"].n, facts["mlm"].d, facts["mlm"].seeds) == (38_112, 1000, 3)
+    assert facts["mlm"].tokens_per_dimension == pytest.approx(38.112)
+    assert facts["mlm"].remarks == []  # the rule is about dimensions; these are clusters
+    assert facts["untrained"].remarks == ["untrained"]
+    change = arm_lines(table, measure="layer_change", metric="pwcca").curves
+    assert [curve.remarks for curve in change] == [[], [], [], ["untrained"]]
+
+
+@pytest.mark.parametrize(("n", "marked"), [(149 * 64, True), (150 * 64, False)])
+@pytest.mark.parametrize("measure", ["layer_change", "influence", "run_distance"])
+def test_the_mark_begins_below_150_tokens_a_dimension(n, marked, measure):
+    change = information([[1.0]] * 2, n=n, d=64).assign(measure=measure, metric="pwcca")
+    change["layer_to"] = change["layer"] + 1
+    (curve,) = arm_lines(change, measure=measure, metric="pwcca").curves
+    assert ("n/d below 150" in curve.remarks) is marked
+
+
+def test_what_knows_no_dimensions_to_correlate_has_no_such_mark():
+    table = information([[1.0]] * 2, n=640, d=64, measure="geometry", metric="effective_rank")
+    (curve,) = arm_lines(table, measure="geometry", metric="effective_rank").curves
+    assert curve.remarks == ["gain not measured"]
+
+
+def test_one_seed_is_remarked_with_what_its_band_is():
+    table = information([[1.0, 2.0]])
+    for error, remark in ((None, "one seed, so no interval"), (0.1, "one seed: its band is over text")):
+        (curve,) = arm_lines(
+            table.assign(standard_error=error), measure="token_information", metric="cross_fitted"
+        ).curves
+        assert curve.remarks == ["gain not measured", remark]
+
+
+@pytest.mark.parametrize(("gain", "doubt"), [(0.49, "gains too little to interpret"), (0.5, "")])
+def test_half_a_nat_is_enough(gain, doubt):
+    loss = {"measure": "validation", "metric": "loss", "layer": None, "value": 4 - gain, "floor": 4.0}
+    table = results.concat([information([[1.0], [1.0]]), information([[1.0], [1.0]], **loss)])
+    (curve,) = arm_lines(table, measure="token_information", metric="cross_fitted").curves
+    assert curve.gain == pytest.approx(gain)
+    assert curve.doubt == doubt
+
+
+def test_learning_curves_run_along_the_steps_that_were_validated():
+    gains = {
+        ("mlm", 0): [0.5, 1.0, 1.5],
+        ("mlm", 1): [0.7, 1.2, 1.9],
+        ("clm", 0): [0.9, 1.1],
+        ("clm", 1): [1.1, 1.3],
+    }
+    table = results.table(
+        {"run_id": f"{arm}{seed}", "arm": arm, "seed": seed, "step": 100 * (i + 1), "measure": "learning"}
+        | {"metric": "gain", "value": gain, "floor": 0.0, "unit": "nats", "n": 500}
+        for (arm, seed), values in gains.items()
+        for i, gain in enumerate(values)
+    )
+    ax = axes()
+    assert learning(table, ax=ax, arms=["mlm", "clm"]) is ax
+    drawn = means(ax)
+    mlm, clm = (drawn[FIXED_STYLES[arm].colour] for arm in ("mlm", "clm"))
+    assert mlm.get_xdata().tolist() == [100, 200, 300]
+    np.testing.assert_allclose(mlm.get_ydata(), [0.6, 1.1, 1.7])
+    assert clm.get_xdata().tolist() == [100, 200]  # a shorter run ends where it ends, without a gap in between
+    np.testing.assert_allclose(clm.get_ydata(), [1.0, 1.2])
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("step", "gain over no context (nats)")
+    with pytest.raises(ResultsError) as error:
+        learning(table, ax=axes(), metric="loss")
+    assert str(error.value) == "the table has no rows of learning loss by step; it has learning gain."
+
+
+def test_axes_of_steps_have_whole_numbers():
+    table = results.table(
+        {"run_id": "mlm0", "arm": "mlm", "seed": 0, "step": step, "measure": "learning", "metric": "gain"}
+        | {"value": 0.1 * step, "floor": 0.0, "unit": "nats", "n": 500}
+        for step in (1, 2)
+    )
+    ax = learning(table, ax=axes())
+    assert {tick % 1 for tick in ax.get_xticks()} == {0}
+
+
+@pytest.mark.parametrize("many", [1, 8, 30])
+def test_the_legend_below_a_panel_is_whole_whatever_the_number_of_arms(many, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(figures.svg, "render", lambda figure, **_: drawn.append(figure) or "")
+    arms = [f"arm-{i}-of-which-the-name-is-long-and-has-no-space-at-all" for i in range(many)]
+    table = pd.concat([information([[1, 2, 3], [2, 3, 5]], arm=arm) for arm in arms])
+    panel = {"id": "f1a", "kind": "arms", "title": "t", "description": "d", "arms": None}
+    panel |= {"measure": "token_information", "metric": "cross_fitted", "group": None, "axis": None}
+    figures.draw(table, panel, arms=arms)
+    (figure,) = drawn
+    figure.draw_without_rendering()
+    (ax,) = figure.axes
+    (below,) = figure.legends
+    assert len(below.get_texts()) == many
+    assert 0 <= below.get_window_extent().y0 < below.get_window_extent().y1 < ax.get_window_extent().y0
+    assert below.get_window_extent().x1 <= figure.bbox.x1
+    assert 2.5 < ax.get_window_extent().height / figure.dpi < 3.2

@@ -1,0 +1,103 @@
+"""Panels of figures: each selects its rows once, and its picture, its data and its entry show the same."""
+
+import io
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from ablations import results
+from reports.figures import by_arm, groups, lines, pairs
+from reports.page.figures import draw
+from reports.page.figures import figures as page_figures
+from tests.support.fake_layers import layer_rows
+
+ARMS = ("mlm", "clm")
+KEPT = ("pwcca", "self_similarity", "gain", "loss")
+
+
+@pytest.fixture(scope="module")
+def table():
+    made = layer_rows(ARMS, (0, 1), steps=(0, 8, 500))
+    return results.table(
+        [row for row in made if row["metric"] in KEPT and not (row.get("group") or "").startswith("tag ")]
+    )
+
+
+@pytest.fixture(scope="module")
+def panels(table):
+    return [panel for figure in page_figures(table, arms=ARMS) for panel in figure.panels]
+
+
+def drawn(panel):
+    ax = Figure().subplots()
+    draw_one = {"arms": by_arm.draw_arms, "pairs": pairs.draw_pairs, "groups": groups.draw_groups}[panel.kind]
+    return draw_one(panel.content, ax=ax)
+
+
+def test_lines_go_through_the_points_of_the_entry(panels):
+    kinds = set()
+    for panel in panels:
+        if panel.kind not in ("arms", "pairs", "groups"):
+            continue
+        key = {"arms": "arm", "pairs": "pair", "groups": "group"}[panel.kind]
+        points = panel.entry()["points"]
+        curves = [line for line in drawn(panel).lines if line.get_gid() == "mean"]
+        names = list(dict.fromkeys(point[key] for point in points))
+        assert len(curves) == len(names) > 0
+        for name, line in zip(names, curves, strict=True):
+            means = [point["mean"] for point in points if point[key] == name]
+            np.testing.assert_array_equal(line.get_ydata(), means)
+            kinds.add(panel.kind)
+    assert kinds == {"arms", "pairs", "groups"}
+
+
+def test_the_data_are_the_rows_behind_the_points(panels):
+    """Derived again from the CSV: the mean over seeds of each arm and layer."""
+    (panel,) = [one for one in panels if (one.kind, one.measure, one.metric) == ("arms", "layer_change", "pwcca")]
+    rows = pd.read_csv(io.StringIO(panel.csv_text()))
+    means = rows.groupby(["arm", "layer"])["value"].mean()
+    assert len(means) == len(panel.points)
+    for point in panel.points:
+        assert point["mean"] == pytest.approx(
+            means[point["arm"], point["layer"]], rel=1e-12
+        )  # float64, written out
+
+
+def test_the_cells_of_a_map_are_its_points(panels):
+    maps = [panel for panel in panels if panel.kind == "maps"]
+    assert maps
+    for panel in maps:
+        cells = panel.content.means
+        assert panel.points == [
+            point | {"mean": cells.loc[point["layer"], point["step"]]} for point in panel.points
+        ]
+        assert cells.size == len(panel.points)
+
+
+def test_a_figure_selects_its_rows_and_computes_its_bands_once_a_panel(table, monkeypatch):
+    counts = {"choose": 0, "bands": 0}
+
+    def counted(module, name):
+        original = getattr(module, name)
+
+        def call(*arguments, **named):
+            counts[name] += 1
+            return original(*arguments, **named)
+
+        monkeypatch.setattr(module, name, call)
+
+    counted(by_arm, "choose")
+    counted(by_arm, "bands")
+    only = table[(table["measure"] == "layer_change") & table["group"].isna() & (table["step"] == 500)]
+    (figure,) = page_figures(only, arms=ARMS)
+    for panel in figure.panels:
+        draw(panel)
+    assert counts == {"choose": len(figure.panels), "bands": len(figure.panels)}
+    assert not hasattr(lines, "bands")
+
+
+def test_a_panel_does_not_change(panels):
+    with pytest.raises(AttributeError):
+        panels[0].title = "another"

@@ -1,0 +1,179 @@
+"""Arms told apart: by colour, marker and line together, in every figure, on white and on a dark page."""
+
+import itertools
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
+
+from ablations import results
+from reports.figures.by_arm import token_information
+from reports.figures.by_setting import SettingMarks, by_setting
+from reports.figures.style import (
+    COLOURS,
+    FIXED_STYLES,
+    LINES,
+    TAGS,
+    arm_styles,
+    group_styles,
+    mark_points,
+    pair_style,
+    seeds_style,
+)
+from reports.figures.svg import swatch_classes, swatch_style
+from tests.support.figures import information
+
+MANY = (12, 24, 40)
+
+SEEN = {
+    "everybody": np.eye(3),
+    "protanopes": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deuteranopes": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+    "tritanopes": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.303900],
+    ],
+}
+"""What is seen of linear red, green and blue: Machado, Oliveira and Fernandes 2009, table 1, severity 1."""
+
+
+def experiments(number):
+    """Arms of experiments with so many, with each set of the fixed ones."""
+    for size in range(len(FIXED_STYLES) + 1):
+        for fixed in itertools.combinations(FIXED_STYLES, size):
+            yield [*fixed, *map(str, range(number - size))]
+
+
+def linear(colour):
+    encoded = np.array(to_rgb(colour))
+    return np.where(encoded <= 0.04045, encoded / 12.92, ((encoded + 0.055) / 1.055) ** 2.4)
+
+
+def contrast(colour, paper):
+    """WCAG 2.2."""
+    bright, dim = sorted((linear(one) @ (0.2126, 0.7152, 0.0722) + 0.05 for one in (colour, paper)), reverse=True)
+    return bright / dim
+
+
+def lab(colour, seen):
+    """CIELAB of what is seen, for a white of D65."""
+    to_xyz = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    xyz = np.array(to_xyz) @ np.clip(np.array(seen) @ linear(colour), 0, 1) / (0.9505, 1, 1.089)
+    f = np.where(xyz > (6 / 29) ** 3, np.cbrt(xyz), xyz * (29 / 6) ** 2 / 3 + 4 / 29)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+PAPER = "#16181c"
+"""The page in the dark."""
+
+HALF_TURN = [[-0.574, 1.430, 0.144], [0.426, 0.430, 0.144], [0.426, 1.430, -0.856]]
+"""The matrix of `hue-rotate(180deg)`: Filter Effects Module Level 1, section 9.4."""
+
+
+def in_the_dark(colour):
+    """What the filter of the page makes of a colour: inverted, the hue turned back."""
+    return tuple((np.array(HALF_TURN) @ (1 - np.array(to_rgb(colour)))).clip(0, 1))
+
+
+def nearest(colours):
+    """The smallest distance of two of the colours to any eyes."""
+    return min(
+        np.linalg.norm(lab(one, seen) - lab(other, seen))
+        for seen in SEEN.values()
+        for one, other in itertools.combinations(colours, 2)
+    )
+
+
+@pytest.mark.parametrize("number", MANY)
+def test_no_two_arms_share_colour_marker_and_line_nor_what_a_dot_shows_of_them(number):
+    for arms in experiments(number):
+        styles = arm_styles(arms)
+        assert list(styles) == arms
+        assert len({(style.colour, style.marker, str(style.line)) for style in styles.values()}) == number
+        assert len({(style.colour, style.marker) for style in styles.values()}) == number
+        assert all(styles[arm] == style for arm, style in FIXED_STYLES.items() if arm in arms)
+
+
+def test_arms_of_one_colour_differ_in_marker_and_line_as_long_as_there_are_lines():
+    styles = [arm_styles([str(i) for i in range(len(COLOURS) * len(LINES))])[str(i)] for i in range(28)]
+    for colour in COLOURS:
+        own = [style for style in styles if style.colour == colour]
+        assert len(own) == len({style.marker for style in own}) == len({str(style.line) for style in own}) == 4
+
+
+@pytest.mark.parametrize("number", MANY)
+def test_lines_and_legends_show_them_all(number):
+    arms = [*FIXED_STYLES, *(f"arm{i}" for i in range(number - len(FIXED_STYLES)))]
+    table = results.concat([information([[2.0, 1.0]], arm=arm) for arm in arms])
+    ax = token_information(table, ax=Figure().subplots(), arms=arms)
+    drawn = [line for line in ax.lines if line.get_gid() == "mean"]
+    kept = [line for line in ax.get_legend().legend_handles if line.get_marker() not in ("None", "")]
+    for lines in (drawn, kept):
+        looks = {(line.get_color(), line.get_marker(), str(line._unscaled_dash_pattern)) for line in lines}
+        assert len(looks) == len(lines) == number
+
+
+@pytest.mark.parametrize("number", MANY)
+def test_dots_show_them_all(number):
+    arms = [*FIXED_STYLES, *(f"arm{i}" for i in range(number - len(FIXED_STYLES)))]
+    point = {"line": "", "mean": 1.0, "low": None, "high": None, "floor": np.nan}
+    along = {"numeric": True, "logarithmic": False, "places": list(range(number)), "reference": None, "label": "x"}
+    marks = SettingMarks(
+        axis_label="y",
+        floor="",
+        along=along | {"values": list(map(str, range(number)))},
+        points=[point | {"arm": arm, "x": place} for place, arm in enumerate(arms)],
+        runs=[{"arm": arm, "value": 1.0} for arm in arms],
+        styles=arm_styles(arms),
+    )
+    ax = by_setting(marks, ax=Figure().subplots())
+    dots = [line for line in ax.lines if line.get_gid() == "mean"]
+    assert len({(to_hex(dot.get_color()), dot.get_marker()) for dot in dots}) == len(dots) == number
+    assert all(dot.get_markersize() == mark_points(dot.get_marker()) for dot in dots)
+
+
+@pytest.mark.parametrize("number", MANY)
+def test_swatches_show_them_all(number):
+    arms = [*FIXED_STYLES, *map(str, range(number - len(FIXED_STYLES)))]
+    rules = swatch_style(arms).splitlines()
+    assert [rule.split(" ")[0] for rule in rules] == [f".{name}" for name in swatch_classes(arms).values()]
+    assert len({rule.partition("url(")[2] for rule in rules}) == number
+
+
+@pytest.mark.parametrize("number", [12, 24])
+def test_pairs_with_one_arm_and_seeds_of_arms_are_told_apart(number):
+    first, *others = arm_styles(list(map(str, range(number)))).values()
+    looks = [pair_style(first, other) for other in others] + [seeds_style(arm) for arm in (first, *others)]
+    assert len(set(map(str, looks))) == len(looks)
+
+
+def test_every_line_has_contrast_on_white_and_on_a_dark_page():
+    groups = [[f"rank {i}-{i}" for i in range(1, number)] for number in (2, 6, 20)]
+    styles = [*arm_styles([*FIXED_STYLES, *map(str, range(20))]).values()]
+    styles += [
+        style for names in [*groups, [f"tag {tag}" for tag in TAGS]] for style in group_styles(names).values()
+    ]
+    for colour in {style.colour for style in styles}:
+        assert contrast(colour, "white") >= 3, colour  # WCAG 2.2, 1.4.11
+        assert contrast(in_the_dark(colour), PAPER) >= 3, colour
+
+
+def test_colours_of_arms_are_safe_for_colour_blind_readers():
+    """Each two are as far apart as Okabe and Ito's blue and green, whoever looks. The filter of the dark page
+    leaves half of that: there readers without red take indigo and wine for related colours, and markers and lines
+    tell them apart. The counter-example is a red beside a green as dark."""
+    every = [*COLOURS, "#000000"]
+    theirs = nearest(("#0072B2", "#009E73"))
+    assert nearest(every) == theirs
+    assert nearest([in_the_dark(colour) for colour in every]) > 0.5 * theirs
+    assert nearest(["#b02020", "#5f7a1e"]) < 0.3 * theirs

@@ -1,0 +1,176 @@
+"""Scores by a setting, on the page: the figure, its tables and its data."""
+
+import io
+import itertools
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ablations import results
+from reports.folder import read
+from reports.page import page
+from reports.scores.runs import RUN_SCORES, joined
+from tests.support.fake_experiment import ARMS, folder_name, rows, settings, write
+from tests.support.fake_scores import score_rows
+from tests.support.html_page import Page, strict_json
+
+RATIOS = {"clm": 0.05, "mlm": 0.15, "mt": 0.8, "untrained": 0.15}
+NAME = "by_objective_masking_ratio"
+TITLE = "Scores by masking ratio"
+
+
+def made(out, *, change, arms=ARMS, table_rows=None):
+    """The experiment of other tests, its arms masked LM that differ in what `change` makes of their settings."""
+    folder = write(
+        out, arms=arms, table_rows=[*rows(arms), *score_rows(arms)] if table_rows is None else table_rows
+    )
+    for arm, seed in itertools.product(arms, (0, 1, 2)):
+        path = out / "runs" / folder_name(arm, seed) / "run.json"
+        own = settings(arm, seed)
+        own["objective"] = {"kind": "masked_lm"}
+        change(arm, own)
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"settings": own}), encoding="utf-8")
+    return folder
+
+
+def by_ratio(arm, own):
+    own["objective"]["masking"] = {"ratio": RATIOS[arm]}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = made(tmp_path_factory.mktemp("ratio"), change=by_ratio)
+    page.write(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shown(folder):
+    return Page(folder / "report.html")
+
+
+@pytest.fixture(scope="module")
+def figure(folder):
+    (figure,) = [f for f in strict_json(folder / "report.json")["figures"] if f["kind"] == "settings"]
+    return figure
+
+
+def test_the_figure_has_a_panel_for_every_score_and_stands_among_the_layers(figure, folder):
+    assert (figure["name"], figure["title"], figure["section"]) == (NAME, TITLE, "layers")
+    assert [panel["title"] for panel in figure["panels"]] == [score.title for score in RUN_SCORES]
+    assert (figure["setting"], figure["arms"]) == ("objective.masking.ratio", ["clm", "mlm", "mt"])
+    names = [f["name"] for f in strict_json(folder / "report.json")["figures"]]
+    assert names.index("token_information") < names.index(NAME) < names.index("probes")
+
+
+def test_every_score_is_that_of_the_table_of_runs(figure, folder):
+    """Read on another way for the table that joins everything, whose means are over the tasks of all four arms."""
+    told = strict_json(folder / "report.json")
+    table = joined(read(folder).table, told["runs"])
+    names = ("gain", "change", "information_top", "minimal_pairs", "fine_tuning", "frozen_features", "probing")
+    for panel, name in zip(figure["panels"], names, strict=True):
+        for run in panel["runs"]:
+            (row,) = [row for row in table["rows"] if (row["arm"], row["seed"]) == (run["arm"], run["seed"])]
+            assert run["value"] == pytest.approx(row[name], rel=1e-12)  # float64 algebra
+
+
+def test_the_floor_of_a_sum_is_the_sum_of_floors(figure, folder):
+    table = results.read(folder / "results.parquet")
+    own = table[(table["measure"] == "layer_change") & (table["metric"] == "pwcca") & (table["layer"] >= 1)]
+    expected = own.groupby(["arm", "seed"])["floor"].sum()
+    change = figure["panels"][1]
+    for run in change["runs"]:
+        assert run["floor"] == pytest.approx(expected[run["arm"], run["seed"]])
+    tasks = table[(table["measure"] == "fine_tuning") & (table["metric"] == "score") & (table["arm"] == "mlm")]
+    tasks = tasks[~tasks["group"].str.contains("[@/]") & (tasks["seed"] == 0)]
+    (run,) = [run for run in figure["panels"][4]["runs"] if (run["arm"], run["seed"]) == ("mlm", 0)]
+    assert run["floor"] == pytest.approx(tasks["floor"].mean())
+    assert run["n"] == tasks["n"].min()
+
+
+def test_the_table_has_a_row_an_arm_along_the_setting(shown, figure):
+    header, body = shown.table(f"{TITLE}: mean over seeds")
+    assert header[:4] == ["Arm", "Masking ratio", "Seeds", "a. Gain over no context (nats)"]
+    assert [row[:3] for row in body] == [
+        ["clm", "0.05", "3"],
+        ["mlm", "0.15", "3"],
+        ["mt", "0.8", "3"],
+        ["untrained", "untrained", "3"],
+    ]
+    values = [run["value"] for run in figure["panels"][0]["runs"] if run["arm"] == "mt"]
+    assert body[2][3].startswith(f"{np.mean(values):.3f} ± ")
+    assert body[3][3] == "\N{EN DASH}"  # what training brings is no question without training
+
+
+def test_the_numbers_of_a_panel_stand_by_their_value(shown):
+    header, body = shown.table("Change of layers, sum: mean over seeds")
+    assert header == ["Arm", "Masking ratio", "Mean", "Chance floor", "Seeds"]
+    assert [row[1] for row in body] == ["0.05", "0.15", "0.8", "untrained"]
+
+
+def test_the_data_are_beside_the_figure(folder, figure):
+    for panel in figure["panels"]:
+        data = pd.read_csv(io.StringIO((folder / panel["csv"]).read_text(encoding="utf-8")))
+        assert len(data) == len(panel["runs"])
+        assert panel["csv"] == f"figures/{panel['measure']}-{panel['metric']}-{NAME}.csv"
+        assert set(data["setting"]) == {"objective.masking.ratio"}
+
+
+def test_it_says_what_is_compared_and_over_which_tasks(shown, figure):
+    assert "Arms that are compared here differ in one setting (masking ratio) and in nothing else." in shown.text
+    assert "The broad pale line marks mlm, the first of these arms in the spec." in shown.text
+    assert "Minimal pairs: over blimp and lm_syneval." in figure["notes"]
+    assert any(note.startswith("Fine-tuning: over cola, ") for note in figure["notes"])
+    assert figure["caption"].startswith("Small dots are seeds, marks beside them their means")
+
+
+def test_an_arm_without_a_score_is_named(figure):
+    assert {panel["measure"]: panel["without_rows"] for panel in figure["panels"]}["minimal_pairs"] == ["mt"]
+
+
+def test_markdown_says_every_mean(folder, figure):
+    text = (folder / "report.md").read_text(encoding="utf-8")
+    assert f"{TITLE}." in text
+    assert f"{figure['panels'][0]['description']}" in text
+
+
+def test_arms_that_differ_in_more_have_no_such_figure(tmp_path):
+    def two(arm, own):
+        by_ratio(arm, own)
+        own["encoder"]["num_hidden_layers"] = ARMS.index(arm) + 1
+
+    folder = made(tmp_path, change=two)
+    page.write(folder)
+    assert all(figure["kind"] != "settings" for figure in strict_json(folder / "report.json")["figures"])
+
+
+def test_later_figures_say_only_what_is_new(tmp_path):
+    def two(arm, own):
+        own["training"]["max_steps"] = 500
+        own["encoder"]["num_hidden_layers"] = 2 if arm == "clm" else 6
+        own["encoder"]["norm"] = "pre" if arm == "mt" else "post"
+
+    three = ("mlm", "clm", "mt")
+    folder = made(tmp_path, change=two, arms=three, table_rows=rows(three))
+    page.write(folder)
+    drawn = [f for f in strict_json(folder / "report.json")["figures"] if f["kind"] == "settings"]
+    assert [f["setting"] for f in drawn] == ["encoder.num_hidden_layers", "encoder.norm"]
+    assert drawn[1]["how_to_read"] == [
+        "Arms that are compared here differ in one setting (place of the layer norm) and in nothing else. "
+        "Read it as the scores by number of layers."
+    ]
+
+
+def test_hostile_settings_are_text(tmp_path):
+    def hostile(arm, own):
+        own["training"]["<b>&../../x"] = "<script>alert(1)</script>$\\x$" if arm == "mt" else "plain"
+
+    folder = made(tmp_path, change=hostile, arms=("mlm", "mt"), table_rows=[*rows(("mlm", "mt"))])
+    source = page.write(folder).read_text(encoding="utf-8")
+    assert "<b>" not in source
+    assert "<script>alert" not in source
+    (figure,) = [f for f in strict_json(folder / "report.json")["figures"] if f["kind"] == "settings"]
+    assert figure["name"] == "by_training_b_x"
+    assert all((folder / panel["svg"]).parent == folder / "figures" for panel in figure["panels"])

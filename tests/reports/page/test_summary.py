@@ -1,0 +1,186 @@
+"""What the page says is incomplete: measures that were asked for and are not there."""
+
+import itertools
+import json
+
+import pytest
+
+from reports import folder as experiment_folder
+from reports.page.summary import grouped, notices, summary
+from tests.support.fake_experiment import rows, write
+
+
+def told(folder):
+    return [notice["text"] for notice in notices(experiment_folder.read(folder), [])]
+
+
+def asking(folder, *measures):
+    """The experiment as if its spec asked for these."""
+    text = (folder / "spec.yaml").read_text()
+    (folder / "spec.yaml").write_text(text.partition("measures:")[0] + f"measures: [{', '.join(measures)}]\n")
+    return folder
+
+
+def test_a_measure_without_rows_is_named_with_the_command_that_computes_it(tmp_path):
+    kinds = ("layer_change", "token_information", "validation")
+    folder = asking(write(tmp_path), *kinds, "{kind: run_distance, arms: [mlm, clm]}", "geometry")
+    assert told(folder) == [
+        "Asked for, but without rows: run_distance; `ablate run` computes them.",
+        "Asked for, but without rows: geometry; `ablate run` computes them.",
+    ]
+    assert told(asking(folder, *kinds)) == []
+
+
+def test_runs_that_lack_a_measure_are_named(tmp_path):
+    kept = [row for row in rows() if (row["arm"], row["seed"], row["measure"]) != ("clm", 1, "validation")]
+    assert told(write(tmp_path, table_rows=kept)) == [
+        "Asked for, but without rows: validation of clm (seed 1); `ablate run` computes them."
+    ]
+
+
+WHY = "task mrpc: mrpc/test.parquet cannot be read as parquet: it is cut off. Copy it again."
+
+
+def planned(folder, **lacks):
+    """The experiment as if its plan said what runs lack, by arm."""
+    plan = json.loads((folder / "plan.json").read_text())
+    for run in plan["runs"]:
+        run |= {"not_measured": [], "refused": {}} | lacks.get(run["arm"], {})
+    (folder / "plan.json").write_text(json.dumps(plan | {"pairs_to_compare": 0}))
+    return folder
+
+
+def test_a_measure_that_was_refused_is_said_with_the_reason_and_no_command_is_promised(tmp_path):
+    lacks = {"not_measured": ["baselines mrpc"], "refused": {"baselines mrpc": WHY}}
+    folder = planned(asking(write(tmp_path, arms=("mlm", "clm"), seeds=(0,)), "baselines"), mlm=lacks, clm=lacks)
+    assert told(folder) == [f"Asked for, but refused: baselines mrpc: {WHY}"]
+    assert "all trained and none measured to the end" in summary(experiment_folder.read(folder))
+    one = planned(folder, mlm=lacks)
+    assert told(one) == [f"Asked for, but refused: baselines mrpc of mlm (seed 0): {WHY}"]
+    assert "all trained and 1 measured to the end" in summary(experiment_folder.read(folder))
+
+
+def test_what_a_plan_says_is_missing_counts_task_by_task_and_no_table(tmp_path):
+    folder = asking(write(tmp_path, arms=("mlm", "clm"), seeds=(0,)), "probing", "run_distance", "geometry")
+    lacks = {"not_measured": ["geometry", "probing tree_depth", "probing ud_pos"]}
+    assert told(planned(folder, mlm=lacks)) == [
+        "Asked for, but without rows: probing (tree_depth, ud_pos) of mlm (seed 0); `ablate run` computes them.",
+        "Asked for, but without rows: geometry of mlm (seed 0); `ablate run` computes them.",
+    ]
+    # None of the three has rows here: what has no file is no part of the plan, and no two runs compare.
+    assert told(planned(folder)) == []
+    assert "all done" in summary(experiment_folder.read(folder))
+
+
+def test_a_run_of_which_everything_was_refused_is_not_told_to_be_measured_again(tmp_path):
+    folder = asking(write(tmp_path, arms=("mlm", "clm"), seeds=(0,), table_rows=rows(("clm",), (0,))), "baselines")
+    lacks = {"not_measured": ["baselines mrpc"], "refused": {"baselines mrpc": WHY}}
+    assert told(planned(folder, mlm=lacks)) == [f"Asked for, but refused: baselines mrpc of mlm (seed 0): {WHY}"]
+
+
+@pytest.mark.parametrize(
+    ("notice", "said"),
+    [
+        ("validation: not run for mt: translation has none.", []),
+        ("validation: not run for mt-large: translation has none.", ["mt (seed 0), mt (seed 1) and mt (seed 2)"]),
+    ],
+)
+def test_what_the_plan_says_of_an_arm_is_not_said_again(notice, said, tmp_path):
+    kept = [row for row in rows() if (row["arm"], row["measure"]) != ("mt", "validation")]
+    folder = write(tmp_path, table_rows=kept, plan_changes={"notices": [notice]})
+    assert told(folder) == [
+        *(f"Asked for, but without rows: validation of {runs}; `ablate run` computes them." for runs in said),
+        notice,
+    ]
+
+
+def test_of_distances_each_run_needs_no_rows_of_its_own(tmp_path):
+    between = [
+        row | {"measure": "run_distance", "other_run_id": "x", "group": "clm"}
+        for row in rows(("mlm",), (0,))
+        if row["measure"] == "layer_change"
+    ]
+    folder = write(tmp_path, table_rows=[*rows(), *between])
+    assert told(asking(folder, "layer_change", "run_distance")) == []
+
+
+def test_one_run_alone_has_no_distances(tmp_path):
+    folder = write(tmp_path, arms=("mlm",), seeds=(0,))
+    assert told(asking(folder, "layer_change", "run_distance")) == []
+
+
+def test_an_analysis_advises_its_own_command(tmp_path):
+    folder = asking(
+        write(tmp_path, arms=("mlm", "clm"), seeds=(0,), table_rows=rows(("mlm",), (0,))), "validation"
+    )
+    plan = json.loads((folder / "plan.json").read_text())
+    for run in plan["runs"]:
+        run["analysed"] = {}
+    (folder / "plan.json").write_text(json.dumps(plan))
+    assert told(folder) == [
+        "Done, but without a row in results.parquet: clm (seed 0); `ablate analyse` adds them."
+    ]
+
+
+@pytest.mark.parametrize("spec", ["# nothing\n", "measures: 3\n", "measures: {a: 1}\n", "{", "measures: [3]\n"])
+def test_a_spec_that_cannot_be_read_asks_for_nothing(spec, tmp_path):
+    folder = write(tmp_path)
+    (folder / "spec.yaml").write_text(spec)
+    assert told(folder) == []
+
+
+def encoders(folder, *changes):
+    """The experiment as if its runs had such encoders, in turn."""
+    for path, change in zip(sorted((folder.parent / "runs").glob("*/run.json")), itertools.cycle(changes)):
+        record = json.loads(path.read_text())
+        record["settings"]["encoder"] |= change
+        path.write_text(json.dumps(record))
+    return next(
+        sentence for sentence in summary(experiment_folder.read(folder)).split(". ") if "ncoder" in sentence
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ([{}], "The encoder has 6 layers of width 64 with 4 heads"),
+        ([{"num_hidden_layers": 1, "num_attention_heads": 1}], "The encoder has 1 layer of width 64 with 1 head"),
+        (
+            [{"num_hidden_layers": layers} for layers in (6, 1, 2)],
+            "Encoders have 1, 2 or 6 layers of width 64 with 4 heads",
+        ),
+        ([{}, {"hidden_size": 1280}], "Encoders have 6 layers of width 64 or 1,280 with 4 heads"),
+    ],
+    ids=["one", "the smallest", "three depths", "two widths"],
+)
+def test_encoders_that_differ_are_several(changes, said, tmp_path):
+    assert encoders(write(tmp_path), *changes) == said
+
+
+@pytest.mark.parametrize(("asked", "group"), [(("layer_change",), "by design"), (("validation",), "wrong")])
+def test_what_nobody_asked_for_is_missing_by_design(asked, group, tmp_path):
+    folder = asking(write(tmp_path), *asked)
+    arms = [{"arm": "mlm", "training": "unknown"}]
+    told = grouped(notices(experiment_folder.read(folder), arms))
+    sentence = "Whether mlm is trained enough to interpret is unknown: it has no validation loss."
+    assert [(notice["group"], notice["text"]) for notice in told] == [(group, sentence)]
+
+
+def test_wrong_comes_first_and_each_group_keeps_its_order():
+    kinds = ["measures", "run", "measures", "claims", "results", "training"]
+    told = grouped({"kind": kind, "text": str(i)} for i, kind in enumerate(kinds))
+    assert [notice["text"] for notice in told] == ["1", "3", "4", "5", "0", "2"]
+    assert [notice["group"] for notice in told] == ["wrong"] * 4 + ["by design"] * 2
+
+
+def test_arms_that_read_another_text_than_the_described_one_are_named(tmp_path):
+    folder = write(tmp_path, arms=("mlm", "clm", "mt"), seeds=(0,))
+    described = "1,024 sub-words in the vocabulary."
+    assert "another text" not in summary(experiment_folder.read(folder))
+    for path in (tmp_path / "runs").glob("mt-*/run.json"):
+        run = json.loads(path.read_text())
+        path.write_text(json.dumps(run | {"tokens": "0123456789"}))
+    assert (
+        f"{described} That is the text of mlm; mt reads another text, or the same one in other tokens, so that "
+        "their losses do not compare."
+    ) in summary(experiment_folder.read(folder))

@@ -1,0 +1,241 @@
+"""The figure of a score by a setting, on its artists."""
+
+import io
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from scipy import stats
+
+from ablations import results
+from reports.figures.by_setting import by_setting
+from reports.figures.lines import written_above
+from reports.figures.style import FIXED_STYLES, arm_styles
+from reports.scores.by_setting import FIGURES_IN_SIGHT, MOST_LINES, setting_figures
+from reports.scores.factors import Factor, Level
+
+ARMS = ("mlm", "clm", "mt", "untrained")
+PLACES = {"clm": 0.05, "mlm": 0.15, "mt": 0.8}
+GAIN = {"mlm": 1.8, "clm": 1.2, "mt": 1.5, "untrained": -2.0}
+TOP = {"mlm": 3.3, "clm": 1.6, "mt": 4.5, "untrained": 2.5}
+NOISE = (-0.1, 0.0, 0.2)
+
+
+def rows(*, gain=GAIN, top=TOP, seeds=NOISE, asked=None):
+    """Validation and information of arms; `asked` are other numbers of predictions than 1,000."""
+    for arm in ARMS:
+        for seed, noise in enumerate(seeds):
+            run = {"run_id": f"{arm}{seed}", "arm": arm, "seed": seed, "step": 0 if arm == "untrained" else 500}
+            n = (asked or {}).get(arm, 1000)
+            loss = {
+                "measure": "validation",
+                "metric": "loss",
+                "value": 5.0 - gain[arm] - noise,
+                "floor": 5.0,
+                "n": n,
+            }
+            yield run | loss
+            knows = {
+                "measure": "token_information",
+                "metric": "cross_fitted",
+                "floor": 0.01,
+                "n": 20_000,
+                "d": 300,
+            }
+            yield run | knows | {"layer": 0, "value": 5.0}
+            yield run | knows | {"layer": 1, "value": top[arm] + noise}
+
+
+def factor(places=PLACES, *, lines=("",), of=None, **changes):
+    numeric = not any(isinstance(value, str) for value in places.values())
+    levels = [
+        Level(arm, (of or {}).get(arm, 0), float(place) if numeric else float(i), str(place))
+        for i, (arm, place) in enumerate(places.items())
+    ]
+    made = Factor(
+        setting="objective.masking.ratio",
+        title="masking ratio",
+        label="masking ratio",
+        numeric=numeric,
+        logarithmic=False,
+        lines=lines,
+        levels=tuple(levels),
+        reference="mlm",
+        untrained="untrained",
+    )
+    return made._replace(**changes)
+
+
+def panels(*, chosen=None, **changed):
+    table = results.table(rows(**changed))
+    return [panel for figure in setting_figures(table, [chosen or factor()], arms=ARMS) for panel in figure.panels]
+
+
+def drawn(panel):
+    figure = Figure()
+    return by_setting(panel.content, ax=figure.subplots())
+
+
+def artists(ax, gid):
+    return [line for line in ax.lines if line.get_gid() == gid]
+
+
+def test_each_arm_has_its_mean_interval_and_seeds_at_its_value():
+    gain, _ = panels()
+    ax = drawn(gain)
+    by_colour = {to_hex(mark.get_color()).upper(): mark for mark in artists(ax, "mean")}
+    assert len(by_colour) == len(artists(ax, "interval")) == len(artists(ax, "seed")) == 3
+    for bar, dots, (arm, place) in zip(artists(ax, "interval"), artists(ax, "seed"), PLACES.items(), strict=True):
+        values = np.array([GAIN[arm] + noise for noise in NOISE])
+        mark = by_colour[FIXED_STYLES[arm].colour]
+        assert mark.get_marker() == FIXED_STYLES[arm].marker
+        assert (mark.get_xdata()[0], mark.get_ydata()[0]) == (place, pytest.approx(values.mean()))
+        interval = stats.t.interval(0.95, 2, values.mean(), stats.sem(values))
+        assert tuple(bar.get_ydata()) == pytest.approx(interval)
+        np.testing.assert_allclose(sorted(dots.get_ydata()), sorted(values), rtol=1e-12)  # float64 algebra
+        assert set(dots.get_xdata()) == set(bar.get_xdata()) == {place}
+
+
+def test_seeds_stand_right_of_their_mark_on_the_page_and_at_its_value_in_the_data():
+    ax = drawn(panels()[0])
+    mark, dots = artists(ax, "mean")[0], artists(ax, "seed")[0]
+    shown = [line.get_transform().transform(line.get_xydata())[0, 0] for line in (mark, dots)]
+    assert shown[1] - shown[0] == pytest.approx(5.5 / 72 * ax.get_figure().dpi)
+
+
+def test_numbers_are_joined_and_names_of_one_line_are_not():
+    (join,) = artists(drawn(panels()[0]), "join")
+    assert list(join.get_xdata()) == [0.05, 0.15, 0.8]
+    names = panels(chosen=factor({"mlm": "natural", "clm": "ngrams", "mt": "corpus"}))[0]
+    ax = drawn(names)
+    assert not artists(ax, "join")
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["natural", "ngrams", "corpus"]
+    assert [mark.get_xdata()[0] for mark in artists(ax, "mean")] == [0, 1, 2]
+
+
+def test_the_axis_marks_the_reference_and_is_labelled():
+    ax = drawn(panels()[0])
+    (line,) = artists(ax, "reference")
+    assert set(line.get_xdata()) == {0.15}
+    assert ax.get_xlabel() == "masking ratio"
+    assert ax.get_ylabel() == "gain over no context (nats)"
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["0.05", "0.15", "0.8"]
+
+
+def test_labels_without_room_are_left_out_and_the_reference_keeps_its_own():
+    close = factor({"clm": 0.149, "mlm": 0.15, "mt": 0.8})
+    assert [label.get_text() for label in drawn(panels(chosen=close)[0]).get_xticklabels()] == ["0.15", "0.8"]
+
+
+def test_long_names_lean():
+    long = factor({"mlm": "natural", "clm": "a_name_that_is_long", "mt": "corpus"})
+    assert {label.get_rotation() for label in drawn(panels(chosen=long)[0]).get_xticklabels()} == {35.0}
+    ax = drawn(panels(chosen=factor({"mlm": "natural", "clm": "sentences in pairs", "mt": "corpus"}))[0])
+    assert ax.get_xticklabels()[1].get_text() == "sentences in\npairs"
+    assert {label.get_rotation() for label in ax.get_xticklabels()} == {0.0}
+
+
+def test_a_floor_and_the_untrained_are_lines_where_they_leave_the_arms_readable():
+    ax = drawn(panels()[1])
+    (floor,) = artists(ax, "floor")
+    np.testing.assert_allclose(floor.get_ydata(), 0.01)
+    (untrained,) = artists(ax, "untrained")
+    np.testing.assert_allclose(untrained.get_ydata(), 2.5 + np.mean(NOISE))
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [
+        "chance floor (labels shuffled)",
+        "untrained",
+    ]
+    near = {"mlm": 4.01, "clm": 4.0, "mt": 4.02, "untrained": 2.5}
+    ax = drawn(panels(top=near, seeds=(0.0, 0.001))[1])
+    assert not artists(ax, "floor") + artists(ax, "untrained")
+    assert written_above(ax) == ["chance floor (labels shuffled): 0.01 ↓", "untrained: 2.50 ↓"]
+
+
+def test_a_gain_is_drawn_with_its_floor_and_not_with_the_untrained():
+    (floor,) = artists(drawn(panels()[0]), "floor")
+    assert set(floor.get_ydata()) == {0.0}
+    assert all(point["arm"] != "untrained" for point in panels()[0].points)
+
+
+def test_one_seed_is_a_mark_alone():
+    ax = drawn(panels(seeds=(0.0,))[0])
+    assert len(artists(ax, "mean")) == 3
+    assert not artists(ax, "interval") + artists(ax, "seed")
+
+
+def test_lines_are_told_apart_by_dashes_and_stand_beside_each_other():
+    places = {"mlm": "none", "clm": "next", "mt": "none"}
+    two = factor(places, lines=("pairs", "segments"), of={"mt": 1})
+    levels = (*two.levels[:2], two.levels[2]._replace(at=0.0), Level("untrained", 1, 1.0, "next"))
+    panel = panels(chosen=two._replace(levels=levels, untrained=None))[0]
+    ax = drawn(panel)
+    first, second = artists(ax, "join")
+    assert first.get_linestyle() != second.get_linestyle()
+    left, right = (line.get_transform().transform((0, 0))[0] for line in (first, second))
+    assert right - left == pytest.approx(13 / 72 * ax.get_figure().dpi)
+    assert [text.get_text() for text in ax.get_legend().get_texts()][:2] == ["pairs", "segments"]
+
+
+def test_gains_of_other_predictions_have_a_panel_of_their_own_or_none():
+    apart = panels(asked={"clm": 7, "mt": 7}, chosen=factor(untrained=None))
+    assert [panel.title for panel in apart[:1]] == ["Gain over no context"]
+    assert [point["arm"] for point in apart[0].points] == ["clm", "mt"]
+    assert "Without a gain here, as nothing else predicts the same: mlm." in apart[0].notes
+    assert apart[0].content.along["reference"] is None
+    assert [point["arm"] for point in apart[1].points] == ["clm", "mlm", "mt"]  # of layers all compare
+    assert [panel.metric for panel in panels(asked={"clm": 7, "mt": 8})] == ["cross_fitted"]
+
+
+def test_the_text_alternative_says_every_mean():
+    _, top = panels()
+    assert top.description == (
+        "Mean over seeds by masking ratio. 0.05 1.633, 0.15 3.333, 0.8 4.533. Chance floor 0.010. Untrained 2.533."
+    )
+
+
+def test_the_data_are_a_row_a_run():
+    data = pd.read_csv(io.StringIO(panels()[1].csv_text()), dtype={"at": str}, keep_default_na=False)
+    assert list(data) == ["setting", "at", "line", "score", "arm", "seed", "run_id", "value", "floor", "n"]
+    assert len(data) == 4 * 3
+    one = data[(data["arm"] == "mt") & (data["seed"] == 2)].iloc[0]
+    assert (one["at"], one["value"], one["n"]) == ("0.8", pytest.approx(4.7), 20_000)
+    assert set(data["setting"]) == {"objective.masking.ratio"}
+
+
+def test_an_arm_looks_as_in_every_other_figure():
+    panel = panels(chosen=factor({"mlm": 1, "clm": 2}))[0]
+    styles = arm_styles(ARMS)
+    assert [to_hex(mark.get_color()).upper() for mark in artists(drawn(panel), "mean")] == [
+        styles[arm].colour for arm in ("mlm", "clm")
+    ]
+
+
+def test_settings_beyond_a_handful_are_opened_on_demand():
+    every = [factor(setting=f"training.number_{i}", title=f"number {i}") for i in range(FIGURES_IN_SIGHT + 2)]
+    made = setting_figures(results.table(rows()), every)
+    folded = [{(panel.folded, panel.part) for panel in figure.panels} for figure in made]
+    assert folded == [{(False, "")}] * FIGURES_IN_SIGHT + [{(True, "By number 4")}, {(True, "By number 5")}]
+
+
+def test_settings_with_the_same_letters_have_names_of_their_own():
+    alike = [factor(setting="training.a_b"), factor(setting="training.a.b")]
+    first, second = setting_figures(results.table(rows()), alike)
+    assert (first.text.name, second.text.name) == ("by_training_a_b", "by_training_a_b_2")
+    assert not {panel.csv for panel in first.panels} & {panel.csv for panel in second.panels}
+
+
+def test_lines_beyond_what_a_panel_has_room_for_are_named():
+    names = tuple(f"line {i}" for i in range(MOST_LINES + 1))
+    levels = [Level(arm, 0, i, str(i)) for i, arm in enumerate(("mlm", "clm"))]
+    levels += [Level(f"far{i}", MOST_LINES, i, str(i)) for i in range(2)]
+    (figure,) = setting_figures(results.table(rows()), [factor(lines=names, levels=tuple(levels))])
+    expected = f"Only the first {MOST_LINES} lines are drawn; in results.parquet alone: far0 and far1."
+    assert expected in figure.panels[0].notes
+
+
+def test_a_setting_without_scores_has_no_figure():
+    assert setting_figures(results.table([]), [factor()]) == []
+    lone = [row for row in rows() if row["arm"] == "mlm"]
+    assert setting_figures(results.table(lone), [factor()]) == []

@@ -1,0 +1,309 @@
+"""
+
+What seeds say of an effect: no side more often than its level, whatever was chosen by the seeds themselves.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from reports.statistics import curve_shapes
+from reports.statistics.seed_tests import (
+    MOST_FLIPPED,
+    SeedEffects,
+    above,
+    below,
+    holm_levels,
+    interval,
+    one_sided,
+    page_trend,
+    shared_level,
+    sign_flips,
+    standard_error,
+    t_interval,
+)
+
+FORMS = {
+    "rise_to_top": curve_shapes.rise_to_top,
+    "fall_to_inner": curve_shapes.fall_to_inner,
+    "top_is_lowest": curve_shapes.top_is_lowest,
+    "top_over_lowest": lambda curves: curve_shapes.top_over_lowest(curves, ratio=1.0),
+    "rise_after_inner": lambda curves: curve_shapes.rise_after_inner(curves, ratio=1.0),
+}
+SIDE = 0.025
+
+
+def plain(values):
+    values = np.asarray(values, float)
+    return SeedEffects(tuple(range(len(values))), values)
+
+
+def with_layers(form):
+    at = form.at_layers_LS[:, None] if form.extreme == "largest" else form.at_layers_LS[None]
+    return plain(form.values_S)._replace(at_layers_LMS=at)
+
+
+def less(first, second):
+    """The form of one arm's curves minus that of another's, of the forms that are the largest over layers."""
+    at = first.at_layers_LS[:, None] - second.at_layers_LS[None]
+    return plain(first.values_S - second.values_S)._replace(at_layers_LMS=at)
+
+
+def test_without_layers_and_with_a_spread_it_is_the_t_test():
+    values = [0.4, 1.1, -0.2, 0.9]
+    found = plain(values)
+    expected = stats.ttest_1samp(values, 0.3, alternative="greater").pvalue
+    assert above(found, against=0.3) == pytest.approx(expected)
+    assert below(found, against=0.3) == pytest.approx(1 - expected)
+    assert interval(found, confidence=0.9) == t_interval(values, confidence=0.9)
+    assert shared_level(found, 0.05) == 0.05
+
+
+@pytest.mark.parametrize("n", [3, 6, 9])
+def test_seeds_that_agree_have_the_sign_flip_test(n):
+    found = plain([0.7] * n)
+    assert above(found) == 0.5**n == sign_flips(found.values, rng=np.random.default_rng(0)) / 2
+    assert (below(found), above(found, against=0.7), above(found, against=1.0)) == (1.0, 1.0, 1.0)
+    assert below(found, against=1.0) == 0.5**n
+
+
+def test_the_interval_is_what_neither_side_refuses():
+    """With chosen layers too: at its ends a probability is half of 1 - confidence, and inside larger."""
+    rng = np.random.default_rng(4)
+    for form in FORMS.values():
+        effects = with_layers(form(rng.normal(5, 1, (6, 7))))
+        found = interval(effects, confidence=0.95)
+        assert above(effects, against=found.low) == pytest.approx(SIDE)
+        assert below(effects, against=found.high) == pytest.approx(SIDE)
+        own = t_interval(effects.values, confidence=0.95)
+        assert found.low <= own.low
+        assert found.high >= own.high
+        assert found.mean == own.mean
+
+
+def test_a_single_layer_is_no_choice():
+    curves = np.random.default_rng(5).normal(size=(6, 3))
+    effects = with_layers(curve_shapes.rise_to_top(curves))
+    assert interval(effects, confidence=0.95) == pytest.approx(t_interval(effects.values, confidence=0.95))
+    assert shared_level(effects, 0.05) == 0.05
+
+
+def test_a_clear_form_at_one_layer_is_seen_though_the_others_lack_it():
+    rng = np.random.default_rng(6)
+    curve = np.array([5.0, 5.0, 5.0, 3.0, 5.0, 5.0, 5.0])
+    effects = with_layers(curve_shapes.rise_to_top(curve + 0.3 * rng.normal(size=(6, 7))))
+    assert above(effects) <= 0.05 / 20
+    none = with_layers(curve_shapes.rise_to_top(-curve + 0.3 * rng.normal(size=(6, 7))))
+    assert below(none) > 2 * SIDE  # most layers are as high as the top, so that it is not below all
+    falling = with_layers(curve_shapes.rise_to_top(-2 * np.arange(7.0) + 0.3 * rng.normal(size=(6, 7))))
+    assert below(falling) <= 0.05 / 20
+
+
+def curves_of_noise(kind, *, size, rng):
+    """Flat curves: of independent layers, of layers that have to do with their neighbours, of uneven spread."""
+    drawn = rng.normal(size=size)
+    if kind == "walk":
+        return drawn.cumsum(-1)
+    return drawn * (1 + np.arange(size[-1]) % 3 * 2) if kind == "uneven" else drawn
+
+
+def rates(form, kind, n, *, tables, layers=7, seed=0):
+    """How often each side is found at 2.5%: by what is shipped, and by the t test of the seeds alone."""
+    rng = np.random.default_rng([seed, n])
+    shipped, alone = np.zeros(2), np.zeros(2)
+    for _ in range(tables):
+        made = FORMS[form](curves_of_noise(kind, size=(n, layers), rng=rng))
+        effects, p = with_layers(made), float(one_sided(made.values_S))
+        shipped += above(effects) <= SIDE, below(effects) <= SIDE
+        alone += p <= SIDE, 1 - p <= SIDE
+    return shipped / tables, alone / tables
+
+
+def most(tables):
+    """2.5% and three standard errors."""
+    return SIDE + 3 * np.sqrt(SIDE * (1 - SIDE) / tables)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("n", [3, 10])
+def test_flat_curves_have_no_form(form, n):
+    shipped, _ = rates(form, "flat", n, tables=1000)
+    assert shipped.max() <= most(1000)
+
+
+def test_the_seeds_alone_would_find_forms_in_noise_and_the_more_of_them_the_more():
+    """Why the layers are asked one by one."""
+    alone = [rates("rise_after_inner", "flat", n, tables=1500)[1] for n in (3, 20)]
+    assert alone[1].min() > 2 * SIDE
+    assert alone[1].sum() > alone[0].sum()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["flat", "walk", "uneven"])
+@pytest.mark.parametrize("n", [3, 5, 6, 10, 20])
+@pytest.mark.parametrize("form", FORMS)
+def test_curves_of_noise_have_no_form_in_6000_tables(form, n, kind):
+    shipped, _ = rates(form, kind, n, tables=6000, seed=1)
+    assert shipped.max() <= most(6000)
+
+
+@pytest.mark.parametrize("n", [3, 6, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("form", ["rise_to_top", "fall_to_inner"])
+def test_two_arms_of_noise_differ_in_no_form(form, n):
+    rng = np.random.default_rng([2, n])
+    found = np.zeros(2)
+    for _ in range(1000):
+        both = less(*(FORMS[form](rng.normal(size=(n, 7))) for _ in range(2)))
+        found += above(both) <= SIDE, below(both) <= SIDE
+    assert (found / 1000).max() <= most(1000)
+
+
+@pytest.mark.parametrize(("n", "expected"), [(5, 0.0), (6, 1 / 64)])
+def test_where_all_or_nothing_is_a_toss_seeds_that_agree_decide_as_rarely_as_they_agree(n, expected):
+    """Curves that are ahead from the start or never, by chance: 2^-n on either side, no more than 2.5%."""
+    tossed = np.random.default_rng(7).choice([-0.9, 0.9], size=(4000, n))
+    agree = tossed[np.ptp(tossed, axis=1) == 0.0]
+    found = sum(above(plain(values)) <= SIDE for values in agree) / 4000
+    assert found == pytest.approx(expected, abs=3 * np.sqrt(SIDE * (1 - SIDE) / 4000))  # standard errors
+
+
+FIVE = np.array([0.3, -0.1, 0.2, 0.25, 0.05])
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 10])
+def test_the_95_percent_interval_holds_the_truth_in_93_to_97_of_100(seeds):
+    """10,000 experiments: one standard error of the coverage is 0.2%."""
+    drawn = rng(seeds).normal(0.4, 1.3, (10_000, seeds))
+    found = [t_interval(values, confidence=0.95) for values in drawn]
+    assert 0.93 <= np.mean([low <= 0.4 <= high for _, low, high in found]) <= 0.97
+
+
+def test_interval_and_test_are_scipys():
+    low, high = stats.t.interval(0.9, 4, FIVE.mean(), stats.sem(FIVE))
+    assert t_interval(FIVE, confidence=0.9) == pytest.approx((FIVE.mean(), low, high))
+    assert standard_error(FIVE) == pytest.approx(stats.sem(FIVE))
+    assert t_interval(FIVE, confidence=0.9)[1:] == pytest.approx(
+        stats.ttest_1samp(FIVE, 0).confidence_interval(0.9)
+    )
+    for against in (0, 0.5):
+        expected = stats.ttest_1samp(FIVE, against, alternative="greater").pvalue
+        assert one_sided(FIVE, against=against) == pytest.approx(expected)
+
+
+def test_the_paired_test_is_that_of_the_differences():
+    a, b = rng().normal(size=(2, 6))
+    assert one_sided(a - b) == pytest.approx(stats.ttest_rel(a, b, alternative="greater").pvalue)
+
+
+def equivalence(values, *, margin):
+    """The larger probability of the two one-sided tests that the mean lies beyond -margin or margin."""
+    values = np.asarray(values)
+    return np.maximum(one_sided(values, against=-margin), one_sided(-values, against=-margin))
+
+
+def test_below_two_seeds_there_is_no_interval():
+    mean, low, high = t_interval([2.5], confidence=0.95)
+    assert mean == 2.5
+    assert np.isnan([low, high]).all()
+    assert np.isnan(t_interval([], confidence=0.95)).all()
+
+
+def test_equivalence_is_the_interval_of_twice_the_level_inside_the_margin():
+    """TOST at 5% says yes exactly if the 90% interval lies within the margin."""
+    inside = 0
+    for values in rng(1).normal(0.1, 0.5, (300, 5)):
+        _, low, high = t_interval(values, confidence=0.90)
+        assert (equivalence(values, margin=0.6) <= 0.05) == (low > -0.6 and high < 0.6)
+        inside += low > -0.6 and high < 0.6
+    assert 30 < inside < 270  # both happen
+
+
+def test_equivalence_is_that_of_statsmodels():
+    """ttost_paired(FIVE, zeros, -0.4, 0.4) of statsmodels 0.15.0."""
+    assert equivalence(FIVE, margin=0.4) == pytest.approx(0.011849767325905829, rel=1e-9)
+
+
+def test_equivalence_at_its_margin_is_found_in_5_of_100():
+    """The truth is exactly the margin, the hardest case; 4,000 experiments."""
+    found = np.mean(equivalence(rng(2).normal(1.0, 0.4, (4000, 5)), margin=1.0) <= 0.05)
+    assert found == pytest.approx(0.05, abs=3 * np.sqrt(0.05 * 0.95 / 4000))  # three standard errors
+
+
+def test_sign_flips_are_scipys_permutation_test():
+    values = rng(3).normal(0.5, 1.0, 8)
+    expected = stats.permutation_test(
+        (values,), np.mean, permutation_type="samples", n_resamples=np.inf, alternative="two-sided"
+    )
+    assert sign_flips(values, rng=rng()) == pytest.approx(expected.pvalue)
+
+
+def test_sums_that_differ_by_rounding_alone_are_ties():
+    """Scores in hundredths, whose sums are counted in whole numbers here."""
+    for hundredths in rng(7).integers(-25, 30, (50, 7)):
+        sums = [abs(np.dot(signs, hundredths)) for signs in itertools.product([-1, 1], repeat=7)]
+        expected = np.mean(np.array(sums) >= abs(hundredths.sum()))
+        assert sign_flips(hundredths / 100, rng=rng()) == expected
+
+
+def test_seeds_that_agree_reach_the_smallest_probability():
+    assert sign_flips(np.arange(1.0, 7.0), rng=rng()) == 2 / 2**6
+    assert sign_flips([1.0, -1.0, 1.0, -1.0, 1.0, -1.0], rng=rng()) == 1.0
+
+
+def test_many_seeds_are_flipped_at_random_by_the_given_generator():
+    values = rng(4).normal(0.2, 1.0, MOST_FLIPPED + 4)
+    first, again, other = (sign_flips(values, rng=rng(seed)) for seed in (0, 0, 1))
+    assert first == again
+    assert first == pytest.approx(other, abs=6 * np.sqrt(first * (1 - first) / 2**MOST_FLIPPED))  # of a difference
+    assert first == pytest.approx(
+        stats.ttest_1samp(values, 0).pvalue, abs=0.05
+    )  # normal values: the t test's, nearly
+
+
+def test_page_counts_all_rankings():
+    """Three seeds of three settings: L over all 6^3 ways to rank."""
+    values = np.array([[1.0, 2.0, 3.0], [1.0, 3.0, 2.0], [1.0, 2.0, 5.0]])
+    ranks = stats.rankdata(values, axis=1)
+    seen = (ranks @ [1, 2, 3]).sum()
+    orders = [np.dot(order, [1, 2, 3]) for order in itertools.permutations([1, 2, 3])]
+    sums = [sum(three) for three in itertools.product(orders, repeat=3)]
+    assert page_trend(values) == pytest.approx(np.mean(np.array(sums) >= seen))
+
+
+def test_page_sees_ranks_within_a_seed_alone_and_one_direction():
+    values = rng(5).normal(size=(4, 5)) + np.arange(5)
+    assert page_trend(values) < 0.01
+    assert page_trend(values * [[1], [2], [9], [0.1]] + [[0], [5], [-7], [3]]) == page_trend(values)
+    assert page_trend(-values) > 0.99
+
+
+def test_holm_is_that_of_statsmodels():
+    """multipletests([0.01, 0.04, 0.03, 0.005], method="holm") of statsmodels 0.15.0 rejects the first and the
+    last."""
+    p = {"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.005}
+    levels = holm_levels(p, alpha=0.05)
+    assert levels == pytest.approx({"d": 0.05 / 4, "a": 0.05 / 3, "c": 0.05 / 2, "b": 0.05 / 2})
+    assert [name for name in p if p[name] <= levels[name]] == ["a", "d"]
+    assert holm_levels({"alone": 0.2}, alpha=0.05) == {"alone": 0.05}
+
+
+def test_after_the_first_failure_nothing_passes():
+    """c would pass at alpha / 1, the level of the last, but the one before it has failed."""
+    p = {"a": 0.001, "b": 0.03, "c": 0.04}
+    assert [name for name, level in holm_levels(p, alpha=0.05).items() if p[name] <= level] == ["a"]
+
+
+def test_a_family_errs_at_most_at_alpha():
+    """Of 2,000 families of five tests of nothing, Holm finds something in at most 5% and three standard errors;
+    five tests at 5% each would in 23%."""
+    tests = rng(6).uniform(size=(2000, 5))
+    families = [dict(zip("abcde", p, strict=True)) for p in tests]
+    found = [any(p[name] <= level for name, level in holm_levels(p, alpha=0.05).items()) for p in families]
+    assert np.mean(found) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 2000)
+    assert (tests.min(1) <= 0.05).mean() > 0.2

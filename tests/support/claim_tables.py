@@ -1,0 +1,175 @@
+"""Tables with every row that the shipped claims read: of nothing but noise, and as the literature has them."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ablations import results
+from ablations.spec import claims as claims_file
+
+ROOT = Path(__file__).parents[2]
+CLAIMS = ROOT / "experiments" / "claims"
+FILES = sorted(CLAIMS.glob("*.yaml"))
+LAYERS = 6
+LAST, STEPS = 500, (0, 16, 32, 64, 128, 256, 500)
+TASKS = ("sst2", "trec", "subj", "mrpc", "rte", "sick", "stsb", "sick_relatedness", "wnut17", "wikigold")
+
+
+def shipped():
+    """Every claim we ship, by its number."""
+    claims = [claim for path in FILES for claim in claims_file.load(path).claims]
+    return {claim.number: claim for claim in sorted(claims, key=lambda claim: claim.number)}
+
+
+GROUPED = {
+    ("frozen_features", "score"): (*TASKS, "ud_pos"),
+    ("validation", "pair_accuracy"): ("next_sentence", "sentence_order"),
+    ("minimal_pairs", "accuracy"): ("blimp", "lm_syneval"),
+    ("probing", "accuracy"): ("bigram_shift", "coordination_inversion"),
+    ("conditional_independence", "joint_minus_chain"): ("ratio=0.15", "ratio=0.4", "ratio=0.8"),
+    ("parsing", "uuas"): ("sweeps=250", "ud_en_ewt"),
+    ("parsing", "uuas_adjacent"): ("ud_en_ewt",),
+}
+SINGLE = (
+    *(("validation", name) for name in ("loss", "bleu")),
+    *(("validation", name) for name in ("observed_clean", "observed_replaced", "recovered_replaced")),
+    ("corruption", "collision_rate"),
+)
+
+
+def _places(steps):
+    """Measure, metric, group, layer, layer_to and step of every row of a run."""
+    for layer in range(LAYERS + 1):
+        yield "token_information", "cross_fitted", None, layer, None, LAST
+    for layer in range(LAYERS):
+        yield "layer_change", "pwcca", None, layer, layer + 1, LAST
+    for step in steps:
+        yield "learning", "gain", None, None, None, step
+        yield from (("fine_tuning", "score", task, None, None, step) for task in TASKS)
+    for named, groups in GROUPED.items():
+        yield from ((*named, group, None, None, LAST) for group in groups)
+    yield from ((*named, None, None, None, LAST) for named in SINGLE)
+
+
+def _run(arm, seed):
+    return {"run_id": f"{arm}-{seed}", "arm": arm, "seed": seed}
+
+
+def frame(claim, seeds):
+    """The rows that a claim needs, of so many seeds; `value` is still 1, as every `floor` is."""
+    names = claim.needs.arms
+    kinds = {effect.kind for effect in claim.parts.values()}
+    courses = [
+        effect for effect in claim.parts.values() if effect.kind == "difference" and effect.of.steps != "last"
+    ]
+    steps = STEPS if "crossing" in kinds or courses else (LAST,)
+    rows = []
+    for arm in names:
+        for seed in range(seeds):
+            for measure, metric, group, layer, layer_to, step in _places(steps):
+                here = {"measure": measure, "metric": metric, "group": group, "layer": layer, "layer_to": layer_to}
+                rows.append(_run(arm, seed) | here | {"step": step})
+            others = [(other, seed) for other in names if other > arm]
+            others += [(arm, other) for other in range(seed + 1, seeds)]
+            for other, other_seed in others:
+                for layer in range(LAYERS + 1):
+                    pair = {"measure": "run_distance", "metric": "pwcca", "group": other, "layer": layer}
+                    compared = {"other_run_id": f"{other}-{other_seed}", "step": LAST}
+                    rows.append(_run(arm, seed) | pair | compared)
+    kept = [row for row in rows if row["measure"] in ("validation", *claim.needs.measures)]  # every run has some
+    return results.table(row | {"experiment": "noise", "value": 1.0, "floor": 1.0} for row in kept)
+
+
+def noise(table, *, rng, centre, spread, alike=0.0, bleu=100.0):
+    """The same rows with normal numbers: independent, or those of one run, measure and metric as correlated as
+    `alike` says, and half of that across the arms of a seed. BLEU is noise around a number of its own, by default
+    one that meets every condition: a claim that is undecided for its condition is no test of its other parts."""
+    own = rng.normal(0, 1, len(table))
+    if alike:
+        for keys, share in ((("arm", "seed"), 0.5), (("seed",), 0.5)):
+            group = table.groupby([*keys, "measure", "metric"]).ngroup().to_numpy()
+            shared = rng.normal(0, 1, group.max() + 1)[group]
+            own = own + shared * np.sqrt(share * alike / (1 - alike))
+        own = own * np.sqrt(1 - alike)
+    centres = np.where(table["metric"] == "bleu", bleu, centre)
+    return table.assign(value=pd.Series(centres + spread * own, index=table.index))
+
+
+# Numbers as the literature has them, where it has any; otherwise such as its authors would expect ----------------
+
+SCORES = {
+    "mlm": 0.86, "clm": 0.82, "mlm-left": 0.83, "mlm-itself": 0.70, "100-0-0": 0.861, "untrained": 0.60,
+    "n4": 0.85, "n3": 0.845, "n2": 0.84, "n1": 0.83, "blocks": 0.77, "corpus": 0.70,
+    "ratio-5": 0.84, "ratio-30": 0.872, "ratio-40": 0.872, "ratio-60": 0.865, "ratio-80": 0.84,
+    "cloze": 0.90, "generic": 0.855,
+    "quarter-steps": 0.80, "half-steps": 0.83, "half-depth": 0.83, "half-width": 0.82,
+    "segments": 0.85, "segments-nsp": 0.855, "pairs": 0.83, "pairs-nsp": 0.82,
+}  # fmt: skip
+FROZEN = {"mlm": 0.949, "100-0-0": 0.940, "n1": 0.80, "word2vec": 0.70}
+INFORMATION = {
+    "mlm": (5.22, 5.22, 5.18, 5.05, 4.93, 4.99, 5.10),
+    "clm": (5.30, 5.285, 5.22, 5.05, 4.80, 4.47, 3.97),
+    "mt": (5.21, 5.21, 5.20, 5.10, 4.94, 4.76, 4.47),
+    "100-0-0": (5.22, 5.22, 5.18, 5.05, 4.93, 4.90, 4.90),
+}
+CHANGE = {
+    "mlm": (0.2, 0.0896, 0.0772, 0.0625, 0.0656, 0.1107),
+    "clm": (0.2, 0.0747, 0.0668, 0.0649, 0.0791, 0.0704),
+    "mt": (0.2, 0.0642, 0.0642, 0.0533, 0.049, 0.0389),
+}
+DISTANCE = {
+    frozenset({"mt", "mlm"}): (0.4, 0.424, 0.430, 0.437, 0.454, 0.470, 0.535),
+    frozenset({"clm", "mt"}): (0.4, 0.452, 0.475, 0.497, 0.520, 0.557, 0.603),
+    frozenset({"clm", "mlm"}): (0.4, 0.408, 0.439, 0.463, 0.488, 0.523, 0.604),
+    frozenset({"mt"}): (0.3, 0.302, 0.305, 0.310, 0.315, 0.312, 0.309),
+    frozenset({"clm"}): (0.3, 0.332, 0.335, 0.337, 0.345, 0.359, 0.370),
+    frozenset({"mlm"}): (0.3, 0.257, 0.275, 0.291, 0.302, 0.322, 0.370),
+}
+BY_ARM = {
+    "loss": {"mlm": 0.4, "mlm-itself": 0.9, "naive-1": 0.42, "naive-2": 0.015},
+    "bleu": {"mt": 25.0},
+    "observed_clean": {"mlm": 0.9, "80-20-0": 0.99, "80-0-20": 0.03},
+    "observed_replaced": {"mlm": 0.3, "80-20-0": 0.9},
+    "recovered_replaced": {"mlm": 0.4, "80-20-0": 0.1},
+    "accuracy": {"mlm": 0.80, "corpus": 0.50, "n1": 0.56},
+    "uuas": {"mlm": 0.588, "n1": 0.50},
+    "uuas_adjacent": {"mlm": 0.541, "n1": 0.541},
+    "pair_accuracy": {
+        "segments-nsp": {"sentence_order": 0.52, "next_sentence": 0.905},
+        "segments-sop": {"next_sentence": 0.789, "sentence_order": 0.865},
+    },
+}
+JOINT_MINUS_CHAIN = {"ratio=0.15": -0.1, "ratio=0.4": -0.2, "ratio=0.8": -0.4}
+
+
+def _expected(row):
+    """The number that the literature predicts in a row."""
+    arm, group = row["arm"], row["group"]
+    match row["measure"], row["metric"]:
+        case "fine_tuning", _:
+            late = min(1.0, 0.6 + row["step"] / 1250)
+            behind = 0.05 if arm == "mlm" and row["step"] < 32 else 0.0  # overtaken before a tenth of 500 steps
+            return SCORES[arm] * late - behind
+        case "learning", _:  # masked LM has a quarter of its gain at a quarter of the steps, causal LM half
+            return {"mlm": 0.5, "clm": 1.0}[arm] * (row["step"] / LAST) ** {"mlm": 1.0, "clm": 0.5}[arm]
+        case "frozen_features", _:
+            return FROZEN[arm]
+        case "token_information", _:
+            return INFORMATION[arm][row["layer"]]
+        case "layer_change", _:
+            return CHANGE[arm][row["layer"]]
+        case "run_distance", _:
+            return DISTANCE[frozenset({arm, group})][row["layer"]]
+        case "conditional_independence", _:
+            return JOINT_MINUS_CHAIN[group]
+        case _, "pair_accuracy":
+            return BY_ARM["pair_accuracy"].get(arm, {}).get(group, 0.5)
+        case _, metric:
+            return BY_ARM.get(metric, {}).get(arm, 1.0)
+
+
+def literature(table, *, rng, spread=0.0015):
+    """The rows of `frame` with the numbers of the literature and a little noise between seeds."""
+    expected = [_expected(row) for row in table.to_dict("records")]
+    return table.assign(value=pd.Series(rng.normal(expected, spread), index=table.index))

@@ -1,0 +1,164 @@
+"""A training step written plainly: one sentence at a time, every logit at once, nothing fused; in float64."""
+
+import math
+from functools import partial
+
+import torch
+
+from lightning_modules.model.cross_entropy import IGNORED
+from lightning_modules.objectives import build
+from lightning_modules.training.data_module import RunData
+from tests.support.tiny_text import settings
+
+TOLERANCE = 1e-9
+EPSILON = 1e-12
+
+
+def linear(x, module):
+    return x @ module.weight.T + module.bias
+
+
+def normalised(x, module):
+    centred = x - x.mean(-1, keepdim=True)
+    return centred / (centred.square().mean(-1, keepdim=True) + EPSILON).sqrt() * module.weight + module.bias
+
+
+def gelu(x):
+    return x * (1 + torch.erf(x / math.sqrt(2))) / 2
+
+
+def softmax(x):
+    weight = (x - x.max(-1, keepdim=True).values).exp()
+    return weight / weight.sum(-1, keepdim=True)
+
+
+def attended(query_UD, key_TD, value_TD, heads, *, causal):
+    width, mixed = query_UD.shape[1] // heads, []
+    for head in range(heads):
+        part = slice(head * width, (head + 1) * width)
+        scores_UT = query_UD[:, part] @ key_TD[:, part].T / math.sqrt(width)
+        if causal:
+            scores_UT = scores_UT + torch.full_like(scores_UT, -math.inf).triu(1)
+        mixed.append(softmax(scores_UT) @ value_TD[:, part])
+    return torch.cat(mixed, 1)
+
+
+def self_attention(x, module, *, causal):
+    query, key, value = linear(x, module.query_key_value).split(x.shape[1], 1)
+    return linear(attended(query, key, value, module.heads, causal=causal), module.output)
+
+
+def source_attention(x, source, module):
+    key, value = linear(source, module.key_value).split(x.shape[1], 1)
+    mixed = attended(linear(x, module.query), key, value, module.heads, causal=False)
+    return linear(mixed, module.output)
+
+
+def through(x, pre, *steps):
+    """Residual sums of (norm, sub-layer), the norm before or after."""
+    for norm, sublayer in steps:
+        x = x + sublayer(normalised(x, norm)) if pre else normalised(x + sublayer(x), norm)
+    return x
+
+
+def feed_forward(x, module):
+    return linear(gelu(linear(x, module.expand)), module.contract)
+
+
+def embedded(stack, ids, pre):
+    hidden = stack.tokens.weight[ids] + stack.positions.weight[: len(ids)]
+    return hidden if pre else normalised(hidden, stack.norm)
+
+
+def stacked(stack, ids, *, pre, causal, source=None):
+    """The top of an encoder, or of a decoder that reads `source`."""
+    hidden = embedded(stack, ids, pre)
+    for block in stack.blocks:
+        steps = [(block.attention_norm, partial(self_attention, module=block.attention, causal=causal))]
+        if source is not None:
+            reads = partial(source_attention, source=source, module=block.source_attention)
+            steps.append((block.source_attention_norm, reads))
+        steps.append((block.feed_forward_norm, partial(feed_forward, module=block.feed_forward)))
+        hidden = through(hidden, pre, *steps)
+    return normalised(hidden, stack.norm) if pre else hidden
+
+
+def encoded(objective, ids):
+    """What a head reads of one sentence."""
+    causal = objective.run.objective.kind == "causal_lm"
+    return stacked(objective.encoder, ids, pre=objective.run.encoder.norm == "pre", causal=causal)
+
+
+def decoded(objective, ids, source):
+    """What predicts the next token of one translation."""
+    pre = objective.run.encoder.norm == "pre"
+    return stacked(objective.decoder, ids, pre=pre, causal=True, source=source)
+
+
+def logits(objective, state):
+    if objective.run.objective.kind == "translation":
+        return state @ objective.decoder.tokens.weight.T
+    head = objective.head
+    features = normalised(gelu(linear(state, head.transform)), head.norm)
+    return features @ objective.encoder.tokens.weight.T + head.bias
+
+
+def sentences(tokens, numbers):
+    """Of each sentence of a batch: its place (row, number in the row), its ids and their flat places."""
+    for row in range(len(tokens)):
+        for number in range(1, int(numbers[row].max()) + 1):
+            column = torch.nonzero(numbers[row] == number)[:, 0]
+            yield (row, number), tokens[row, column], (row * tokens.shape[1] + column).tolist()
+
+
+def plain_loss(objective, batch):
+    """Mean of -log softmax(logits)[label] over what the batch asks for."""
+    translation = objective.run.objective.kind == "translation"
+    real = batch["label_N"] != IGNORED
+    asked = dict(zip(batch["predict_N"][real].tolist(), batch["label_N"][real].tolist(), strict=True))
+    assert len(asked) == int(real.sum())  # no place is asked for twice
+    state = {
+        place: (encoded(objective, ids), flat)
+        for place, ids, flat in sentences(batch["tokens_BT"], batch["sequence_BT"])
+    }
+    if translation:
+        state = {
+            place: (decoded(objective, ids, state[place][0]), flat)
+            for place, ids, flat in sentences(batch["target_tokens_BU"], batch["target_sequence_BU"])
+        }
+    losses = []
+    for hidden, flat in state.values():
+        for i, place in enumerate(flat):
+            if place in asked:
+                losses.append(-softmax(logits(objective, hidden[i]))[asked[place]].log())
+    assert len(losses) == len(asked)
+    return torch.stack(losses).mean()
+
+
+def with_gradients(objective, loss):
+    found = torch.autograd.grad(loss, list(objective.parameters()), allow_unused=True)
+    names = (name for name, _ in objective.named_parameters())
+    return loss.detach(), dict(zip(names, found, strict=True))
+
+
+def problem(tokens, kind, norm, step=0, **training):
+    """A module in float64 with weights far from their initial ones, and a batch of its training."""
+    run = settings(kind, encoder={"norm": norm, "dropout": 0.0}, training=training)
+    objective = build(run, tokens).double().train()
+    rng = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in objective.parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=rng, dtype=torch.float64)
+    return objective, RunData(objective, tokens).batch(step)
+
+
+def require_equal(objective, batch):
+    fast, fast_gradients = with_gradients(objective, objective.training_step(batch, 0)["loss"])
+    plain, gradients = with_gradients(objective, plain_loss(objective, batch))
+    assert abs(float(fast - plain)) <= TOLERANCE * float(plain)
+    assert sum(gradient is not None for gradient in gradients.values()) >= len(gradients) - 1
+    for name, gradient in gradients.items():
+        assert (gradient is None) == (fast_gradients[name] is None), name
+        if gradient is not None:
+            assert float(gradient.norm()) > 1e-6, name
+            assert float((fast_gradients[name] - gradient).norm()) <= TOLERANCE * float(gradient.norm()), name

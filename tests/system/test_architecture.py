@@ -1,0 +1,166 @@
+"""The tree is what docs/layout.md says, the pages hold together, and imports point one way."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from ablations.spec import load
+from tests.support.layout import HEAD, layout
+
+ROOT = Path(__file__).parents[2]
+OURS = ("ablations", "lightning_modules", "reports")
+MAY_IMPORT = {
+    "lightning_modules": {"lightning_modules"},
+    "ablations": {"lightning_modules", "ablations"},
+    "reports": {"ablations", "reports"},
+}
+COMPOSES_EVERYTHING = Path("ablations/cli.py")
+HEAVY = {
+    "lightning": {"lightning_modules"},
+    "matplotlib": {"reports"},
+    "seaborn": {"reports"},
+    "jinja2": {"reports"},
+    "torch": {"lightning_modules", "ablations"},
+}
+FILES = sorted(path.relative_to(ROOT) for name in OURS for path in (ROOT / name).rglob("*.py"))
+
+
+def imports(path):
+    """Top-level names of all modules that a file imports, also inside functions."""
+    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            yield (node.module or "").split(".")[0]
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_imports_point_one_way(path):
+    package, found = path.parts[0], set(imports(path))
+    if path != COMPOSES_EVERYTHING:
+        assert found & set(OURS) <= MAY_IMPORT[package]
+    for library, owners in HEAVY.items():
+        assert library not in found or package in owners, f"{library} belongs to {owners}"
+
+
+SECOND_SENTENCE = re.compile(r"[.!?] [A-Z{]")
+
+
+def error_texts(source):
+    """The texts in calls of errors, with {} for what is filled in."""
+    for call in ast.walk(ast.parse(source)):
+        if not isinstance(call, ast.Call) or not ast.unparse(call.func).endswith("Error"):
+            continue
+        for node in ast.walk(call):
+            if isinstance(node, ast.JoinedStr):
+                yield "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+
+
+def test_an_error_is_one_sentence():
+    """As far as its text stands in the call; what is put together elsewhere is left to the tests of each error."""
+    texts = {(path, text) for path in FILES for text in error_texts((ROOT / path).read_text(encoding="utf-8"))}
+    assert len(texts) > 200
+    assert [(path, text) for path, text in texts if SECOND_SENTENCE.search(text)] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ('raise DataError("a is empty; give text.")', False),
+        ('raise DataError(f"{path}.txt is of v1.5; give {rows} rows.") from error', False),
+        ('say("Done. Next.")', False),
+        ('raise DataError("a is empty. Give text.")', True),
+        ('raise DataError(f"{path} is empty. " f"{remedy}.")', True),
+        ('problem = errors.DataError("a is " + ("empty. Give text." if empty else "there."))', True),
+    ],
+)
+def test_a_second_sentence_is_found(code, found):
+    assert any(map(SECOND_SENTENCE.search, error_texts(code))) is found
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["--help"], ["validate", "experiments/smoke.yaml"], ["plan", "experiments/article-tiny.yaml"]],
+    ids=lambda command: command[0],
+)
+def test_looking_does_not_load_torch(command, tmp_path):
+    code = (
+        "import sys\n"
+        "from ablations.cli import main\n"
+        "try:\n"
+        f"    main({command + (['--out', str(tmp_path)] if command[0] == 'plan' else [])!r})\n"
+        "except SystemExit as done:\n"
+        "    assert not done.code\n"
+        "heavy = {'torch', 'lightning', 'matplotlib', 'jinja2'} & set(sys.modules)\n"
+        "sys.exit(str(heavy) if heavy else 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=ROOT)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_no_other_distribution_provides_our_names(name):
+    """``reports`` also exists on the package index; installed next to an editable checkout, it would win."""
+    assert set(packages_distributions().get(name, ())) <= {"pretraining-ablations"}
+
+
+def test_the_layout_is_the_tree():
+    """After a wanted change: ``REWRITE_LAYOUT=1 pytest tests -k layout``."""
+    page, written = ROOT / "docs" / "layout.md", layout(ROOT)
+    if os.environ.get("REWRITE_LAYOUT"):
+        page.write_text(written, encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == written
+    assert all(f"- `{path.name}`" in written for path in FILES if path.name != "__init__.py")
+
+
+def test_a_layout_has_a_heading_a_folder_and_the_first_sentence_of_each_module(tmp_path):
+    inner = tmp_path / "ablations" / "inner"
+    for folder in (tmp_path / "lightning_modules", inner, tmp_path / "reports" / "__pycache__"):
+        folder.mkdir(parents=True)
+    (tmp_path / "lightning_modules" / "__init__.py").write_text('"""How a model learns. No grids."""')
+    (tmp_path / "lightning_modules" / "a.py").write_text('"""Return a: as in 5.1, e.g. the\nfirst. And more."""')
+    (inner / "page.css").write_text("p {}")
+    assert layout(tmp_path).removeprefix(HEAD) == (
+        "\n## lightning_modules\n\nHow a model learns.\n\n- `a.py`: Return a: as in 5.1, e.g. the first.\n"
+        "\n## ablations/inner\n\n- `page.css`\n"
+    )
+    (inner / "b.py").write_text("x = 1")
+    with pytest.raises(ValueError, match="the module has no docstring; say in its first line what it is"):
+        layout(tmp_path)
+
+
+PAGES = [
+    page for folder in ("*", "docs/*", "experiments/*", "benchmarks/**/*") for page in ROOT.glob(f"{folder}.md")
+]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    for link in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
+        assert link.startswith("https://") or (page.parent / link).exists(), link
+
+
+def test_the_readme_is_read_in_three_minutes():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 1400
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/guide.md"])
+def test_specs_in_the_pages_are_valid(page, tmp_path):
+    blocks = re.findall(r"```yaml\n(name:.+?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        spec = tmp_path / "my-text.yaml"
+        spec.write_text(block, encoding="utf-8")
+        assert load.load(spec).arms
+
+
+def test_no_file_is_named_after_nothing():
+    assert not [path for path in FILES if path.stem in {"utils", "util", "helpers", "common", "misc"}]

@@ -1,0 +1,129 @@
+"""Laws of every experiment, tried on random specs: whatever is valid has one resolved form, runs that keep their
+identity, and a table that can be read whichever measures are there; and it ends in a page."""
+
+import json
+import random
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from hypothesis import HealthCheck, Phase, given, note, settings
+from hypothesis import strategies as st
+
+from ablations.catalogue import METRICS, OF_LAYERS, for_run
+from ablations.cli import main
+from ablations.runs import identity
+from ablations.runs import rows as run_rows
+from ablations.runs.workspace import Workspace
+from ablations.spec import grid, load
+from reports import folder as experiment_folder
+from reports.page.summary import summary
+from tests.support.random_specs import specs
+
+quickly = settings(derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def written(folder, spec):
+    path = Path(folder) / "drawn.yaml"
+    path.write_text(json.dumps(spec), encoding="utf-8")
+    return path
+
+
+def identities(experiment, folder):
+    return [
+        (run.run.arm, run.run.seed, run.run_id)
+        for run in identity.place(grid.runs(experiment), out=folder / "out", data_root=folder)
+    ]
+
+
+@settings(quickly, max_examples=300)
+@given(spec=specs())
+def test_the_resolved_form_of_a_valid_spec_is_itself_and_has_the_same_runs(spec, data_root):
+    with TemporaryDirectory() as folder:
+        experiment = load.load(written(folder, spec))
+        resolved = grid.resolved(experiment)
+        again = load.load(written(folder, resolved))
+    assert grid.resolved(again) == resolved
+    assert identities(again, data_root) == identities(experiment, data_root)
+
+
+def fabricated(settings, layers, rng):
+    """Rows as the measure writes them, with invented numbers and only the columns that it has something for."""
+    rows = []
+    for metric in METRICS[settings.kind]:
+        row = {"metric": metric, "value": rng.random(), "unit": "1", "n": rng.randrange(1, 900)}
+        if settings.kind in OF_LAYERS:
+            rows += [row | {"layer": layer, "floor": 0.0, "standard_error": 0.1} for layer in range(layers)]
+        elif getattr(settings, "tasks", None):
+            rows.append(row | {"group": settings.tasks[0], "floor": 0.5})
+        else:
+            rows.append(row | {"floor": 5.0})
+    return pd.DataFrame(rows)
+
+
+def fabricate(item, measures, rng):
+    """A run's folder as after its training, with some of its measures; returns how many there are."""
+    identity.create(item)
+    steps = item.run.settings.training.max_steps
+    item.directory.checkpoints.mkdir()
+    item.directory.last_checkpoint.write_bytes(b"weights")
+    item.directory.write_state("done", step=steps, max_steps=steps, last_checkpoint_bytes=len(b"weights"))
+    with item.directory.metrics.open("w") as log:
+        log.write(json.dumps({"step": steps, "val/loss": 3.0, "val/predicted": 70}) + "\n")
+    some = rng.sample(measures, rng.randint(0, len(measures)))
+    for one in some:
+        rows = fabricated(one, item.run.settings.encoder.num_hidden_layers, rng)
+        about = {"measure": one.kind, "step": steps, "key": run_rows.key(one), "sample": None, "files": None}
+        run_rows.put(item.directory.path, rows.assign(**about))
+    return some
+
+
+@settings(quickly, max_examples=300)
+@given(spec=specs(most_arms=2), drawn=st.integers(0, 10**6))
+def test_any_measures_of_any_runs_make_a_table_that_is_read_and_agrees_with_what_is_missing(
+    spec, drawn, data_root
+):
+    rng = random.Random(drawn)
+    with TemporaryDirectory() as folder:
+        out = Path(folder) / "out"
+        workspace = Workspace.open(written(folder, spec), out=out, data_root=data_root)
+        items = list({item.run_id: item for item in workspace.planned}.values())
+        there = {}
+        for item in rng.sample(items, rng.randint(1, min(2, len(items)))):
+            asked = list(for_run(workspace.experiment.measures, item.run.settings, data_root=data_root))
+            there[item.run_id] = fabricate(item, asked, rng)
+        lacks = workspace.lacking()
+        assert {run_id: one.asked - len(one.names) for run_id, one in lacks.items()} == {
+            run_id: len(some) for run_id, some in there.items()
+        }
+        workspace.write_plan()
+        workspace.write_table()
+        read = experiment_folder.read(workspace.folder)
+        assert summary(read)
+    of_validation = {run_id for run_id, some in there.items() if any(one.kind == "validation" for one in some)}
+    assert set(read.table.loc[read.table["measure"] == "learning", "run_id"]) == of_validation
+    for run_id, rows in read.table.groupby("run_id"):
+        assert set(rows["measure"]) - {"learning"} == {one.kind for one in there[run_id]}
+
+
+@pytest.mark.slow
+@settings(quickly, max_examples=40, phases=[Phase.generate])  # to look for a smaller example takes an hour
+@given(spec=specs(steps=st.sampled_from((0, 2, 2, 2)), most_arms=2, most_measures=2, efforts=("quick",)))
+def test_whatever_is_valid_ends_in_a_page(spec, data_root):
+    """Training for two steps, measuring and drawing end well; or a sentence says before what the text lacks."""
+    with TemporaryDirectory() as folder:
+        path = written(folder, spec | {"seeds": spec["seeds"][:1]})
+        out = Path(folder) / "out"
+        done = CliRunner().invoke(main, ["run", str(path), "--out", str(out), "--data-root", str(data_root)])
+        note(done.output)
+        if done.exit_code == 2:
+            assert done.stderr.startswith(f"{path}:")
+            assert done.stderr.count("\n") == 1
+            assert not (out / "runs").exists()
+            return
+        assert done.exit_code == 0
+        assert (out / "drawn" / "report.html").stat().st_size
+        again = CliRunner().invoke(main, ["run", str(path), "--out", str(out), "--data-root", str(data_root)])
+        assert (again.exit_code, "nothing to do" in again.output) == (0, True)

@@ -1,0 +1,132 @@
+"""Every claim we ship: it loads, it is one of the article's, and noise does not bear it out."""
+
+import re
+
+import numpy as np
+import pytest
+
+from ablations.catalogue import LOGGED
+from ablations.spec import claims as claims_file
+from ablations.spec import grid, load
+from reports.claims.judge import measured
+from reports.claims.select import Rows
+from reports.claims.verdicts import ALPHA, decide
+from tests.support.claim_tables import FILES, ROOT, frame, literature, noise, shipped
+
+CLAIMS = shipped()
+NUMBERS = sorted(CLAIMS)
+AT_THE_FLOOR, AT_ZERO = 1.0, 0.0
+SEEDS = (3, 5, 10)
+NOT_AT_ZERO = {17}
+"""Claims for which 0 is no noise: of collisions, chance makes as many as there are in the floor."""
+
+
+def test_all_claims_of_the_article_are_there():
+    assert list(range(1, 29)) == NUMBERS
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_names_are_unique_over_all_files_so_one_experiment_may_have_all(path):
+    others = {claim.name for other in FILES if other != path for claim in claims_file.load(other).claims}
+    assert not others & {claim.name for claim in claims_file.load(path).claims}
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_says_one_sentence_with_its_source_and_what_the_literature_expects(number):
+    claim = CLAIMS[number]
+    assert re.fullmatch(r"[A-Z].*[^.]\.", claim.says)
+    assert claim.source
+    assert claim.because
+    assert len(claim.says) < 250
+
+
+def test_the_article_is_expected_to_be_wrong_where_its_sources_say_so():
+    wrong = {number for number, claim in CLAIMS.items() if claim.expect in ("contradicted", "equivalent")}
+    assert wrong == {5, 11, 12, 17}
+
+
+def test_arms_are_called_as_the_shipped_specs_call_them():
+    """So that no claim waits for an arm that a slip of the pen invented."""
+    specs = [load.load(path) for path in (ROOT / "experiments").glob("*.yaml")]
+    known = {run.arm for spec in specs for run in grid.runs(spec)}
+    assert {arm for claim in CLAIMS.values() for arm in claim.needs.arms} <= known
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_the_experiment_that_is_said_to_have_what_a_claim_needs_has_it(number):
+    claim = CLAIMS[number]
+    spec = load.load(ROOT / "experiments" / claim.needs.spec)
+    arms = {run.arm for run in grid.runs(spec)}
+    assert set(claim.needs.arms) <= arms
+    assert set(claim.needs.measures) <= {*LOGGED, *(measure.kind for measure in spec.measures)}
+    for effect in claim.beside.values():  # which nobody would miss if it were never measured
+        assert set(effect.arms_needed()) <= arms
+
+
+def verdict(claim, table):
+    found = measured(claim, Rows(table))
+    assert found.missing == ()
+    smallest = {name: part.smallest or claim.smallest_effect for name, part in found.parts.items()}
+    return decide(found.parts, smallest, level=ALPHA)[0], found.parts
+
+
+def supported(number, *, tables, seeds, centre, spread=0.3, alike=0.0):
+    """How many of so many tables of noise bear out a claim that is judged alone: more than in a family."""
+    rows = frame(CLAIMS[number], seeds)
+    rng = np.random.default_rng([number, seeds])
+    tables_of_noise = (noise(rows, rng=rng, centre=centre, spread=spread, alike=alike) for _ in range(tables))
+    return sum(verdict(CLAIMS[number], table)[0] == "supported" for table in tables_of_noise)
+
+
+def most(tables):
+    """5% and three standard errors."""
+    return tables * ALPHA + 3 * np.sqrt(tables * ALPHA * (1 - ALPHA))
+
+
+def test_noise_supports_no_claim():
+    """40 tables each: together 1,120, of which at most 5% and three standard errors."""
+    found = {number: supported(number, tables=40, seeds=5, centre=AT_THE_FLOOR) for number in NUMBERS}
+    assert sum(found.values()) <= most(40 * len(found))
+    assert max(found.values()) <= 40 * ALPHA + 4 * np.sqrt(40 * ALPHA * (1 - ALPHA))  # the worst of 28: four
+
+
+def test_noise_that_runs_and_seeds_share_supports_no_claim():
+    """Tasks, layers and steps of one run are alike, and so are the arms of a seed. 20 tables each."""
+    found = {n: supported(n, tables=20, seeds=5, centre=AT_THE_FLOOR, alike=0.5) for n in NUMBERS}
+    assert sum(found.values()) <= most(20 * len(found))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alike", [0.0, 0.5])
+@pytest.mark.parametrize("seeds", SEEDS)
+@pytest.mark.parametrize("number", NUMBERS)
+def test_noise_supports_no_claim_in_2000_tables(number, seeds, alike):
+    """Around 0, where bounds that are shares or ratios say least."""
+    centre = AT_THE_FLOOR if number in NOT_AT_ZERO else AT_ZERO
+    assert supported(number, tables=2000, seeds=seeds, centre=centre, alike=alike) <= most(2000)
+
+
+@pytest.mark.parametrize("number", sorted(set(NUMBERS) - NOT_AT_ZERO))
+def test_every_effect_can_come_out_on_either_side(number):
+    """Around 0, where no bound of a claim lies far away: no part is always positive or always negative."""
+    rows = frame(CLAIMS[number], 3)
+    rng = np.random.default_rng(number)
+    signs = {}
+    for _ in range(200):  # of 600 seeds one in 16 has a crossing early enough; others are as often on either side
+        _, parts = verdict(CLAIMS[number], noise(rows, rng=rng, centre=AT_ZERO, spread=3.0, bleu=10.0))
+        for name, part in parts.items():
+            signs.setdefault(name, set()).update(np.sign(part.values).tolist())
+        if all({-1.0, 1.0} <= found for found in signs.values()):
+            return
+    raise AssertionError(f"always on one side: {signs}")
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_the_numbers_of_the_literature_give_the_verdict_that_is_expected(number):
+    """So that no claim is neutral on noise because it is neutral on everything."""
+    claim = CLAIMS[number]
+    found, _ = verdict(claim, literature(frame(claim, 6), rng=np.random.default_rng(number)))
+    if claim.expect == "open":
+        assert found in ("supported", "contradicted", "equivalent")
+    else:
+        assert found == claim.expect
