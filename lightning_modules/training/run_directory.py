@@ -6,57 +6,23 @@ provenance.json   commit, versions, machine, devices, threads
 metrics.jsonl     one line a logged step
 tensorboard/      the same for TensorBoard
 checkpoints/      last.ckpt, step=0000512.ckpt ..., last.safetensors
-
-An append-only log: one JSON object a line, readable while the run goes on.
 """
 
 import fcntl
 import json
-import math
 import os
 import shutil
 import time
-from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from lightning.pytorch.loggers.logger import Logger
-from lightning.pytorch.utilities.rank_zero import rank_zero_only
 from pydantic import ValidationError
 
 from lightning_modules.config import RunSettings
 from lightning_modules.errors import AblationsError
 from lightning_modules.files import atomic, explained, write_json
-
-
-class JsonLinesLogger(Logger):
-    """Appends `{"step": ..., "time": ..., metrics}` to a file; numbers that are none become null."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.path = path
-
-    @property
-    def name(self) -> str:
-        return "metrics"
-
-    @property
-    def version(self) -> str:
-        return ""
-
-    @rank_zero_only
-    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        finite = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-        line = json.dumps({"step": step, "time": round(time.time(), 3), **finite})
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
-
-    @rank_zero_only
-    def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
-        """Nothing: run.json holds the settings."""
-
 
 OF_A_TRAINING = (
     *("measures.parquet", "refused.json", "metrics.jsonl", "tensorboard", "checkpoints"),

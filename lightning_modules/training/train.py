@@ -35,6 +35,7 @@ from lightning_modules.objectives import build
 from lightning_modules.provenance import now, provenance
 from lightning_modules.training.callbacks import (
     Interrupted,
+    JsonLinesLogger,
     Meter,
     OnLine,
     Saver,
@@ -45,7 +46,7 @@ from lightning_modules.training.callbacks import (
 from lightning_modules.training.checkpoint import AtomicCheckpoints, read_checkpoint
 from lightning_modules.training.data_module import GPU_WORKERS, RunData
 from lightning_modules.training.ranks import RANK_VARIABLE, run_ranks, stop_when_orphaned
-from lightning_modules.training.run_directory import JsonLinesLogger, RunDirectory, RunDirectoryError
+from lightning_modules.training.run_directory import RunDirectory, RunDirectoryError
 from lightning_modules.training.speed import compile_blocks
 
 SECONDS_BETWEEN_LINES = 5.0

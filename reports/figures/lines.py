@@ -183,6 +183,7 @@ def write_above(ax: Axes, text: str) -> None:
     above = ax.secondary_xaxis("top")
     above.set_xticks([])
     above.spines["top"].set_visible(False)
+    above.patch.set_visible(False)
     above.set_xlabel(text, loc="right", size="small", color="0.35")
 
 

@@ -1,26 +1,27 @@
 """Laws of every experiment, tried on random specs: whatever is valid has one resolved form, runs that keep their
 identity, and a table that can be read whichever measures are there; and it ends in a page."""
 
+import functools
 import json
+import math
 import random
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pandas as pd
 import pytest
+from ablations.experiment import Workspace
+from ablations.measurable import for_run
+from ablations.produced import METRICS, OF_LAYERS
 from click.testing import CliRunner
-from hypothesis import HealthCheck, Phase, given, note, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from reports.summary import summary
 
-from ablations.catalogue import METRICS, OF_LAYERS, for_run
+from ablations import grid, measured, runs, specfile
 from ablations.cli import main
-from ablations.runs import identity
-from ablations.runs import rows as run_rows
-from ablations.runs.workspace import Workspace
-from ablations.spec import grid, load
 from reports import folder as experiment_folder
-from reports.page.summary import summary
-from tests.support.random_specs import specs
+from tests.random_specs import specs
 
 quickly = settings(derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -34,7 +35,7 @@ def written(folder, spec):
 def identities(experiment, folder):
     return [
         (run.run.arm, run.run.seed, run.run_id)
-        for run in identity.place(grid.runs(experiment), out=folder / "out", data_root=folder)
+        for run in runs.place(grid.runs(experiment), out=folder / "out", data_root=folder)
     ]
 
 
@@ -42,9 +43,9 @@ def identities(experiment, folder):
 @given(spec=specs())
 def test_the_resolved_form_of_a_valid_spec_is_itself_and_has_the_same_runs(spec, data_root):
     with TemporaryDirectory() as folder:
-        experiment = load.load(written(folder, spec))
+        experiment = specfile.load(written(folder, spec))
         resolved = grid.resolved(experiment)
-        again = load.load(written(folder, resolved))
+        again = specfile.load(written(folder, resolved))
     assert grid.resolved(again) == resolved
     assert identities(again, data_root) == identities(experiment, data_root)
 
@@ -65,7 +66,7 @@ def fabricated(settings, layers, rng):
 
 def fabricate(item, measures, rng):
     """A run's folder as after its training, with some of its measures; returns how many there are."""
-    identity.create(item)
+    runs.create(item)
     steps = item.run.settings.training.max_steps
     item.directory.checkpoints.mkdir()
     item.directory.last_checkpoint.write_bytes(b"weights")
@@ -75,8 +76,8 @@ def fabricate(item, measures, rng):
     some = rng.sample(measures, rng.randint(0, len(measures)))
     for one in some:
         rows = fabricated(one, item.run.settings.encoder.num_hidden_layers, rng)
-        about = {"measure": one.kind, "step": steps, "key": run_rows.key(one), "sample": None, "files": None}
-        run_rows.put(item.directory.path, rows.assign(**about))
+        about = {"measure": one.kind, "step": steps, "key": measured.key(one), "sample": None, "files": None}
+        measured.put(item.directory.path, rows.assign(**about))
     return some
 
 
@@ -108,22 +109,43 @@ def test_any_measures_of_any_runs_make_a_table_that_is_read_and_agrees_with_what
         assert set(rows["measure"]) - {"learning"} == {one.kind for one in there[run_id]}
 
 
-@pytest.mark.slow
-@settings(quickly, max_examples=40, phases=[Phase.generate])  # to look for a smaller example takes an hour
-@given(spec=specs(steps=st.sampled_from((0, 2, 2, 2)), most_arms=2, most_measures=2, efforts=("quick",)))
-def test_whatever_is_valid_ends_in_a_page(spec, data_root):
-    """Training for two steps, measuring and drawing end well; or a sentence says before what the text lacks."""
-    with TemporaryDirectory() as folder:
-        path = written(folder, spec | {"seeds": spec["seeds"][:1]})
-        out = Path(folder) / "out"
-        done = CliRunner().invoke(main, ["run", str(path), "--out", str(out), "--data-root", str(data_root)])
-        note(done.output)
-        if done.exit_code == 2:
-            assert done.stderr.startswith(f"{path}:")
-            assert done.stderr.count("\n") == 1
-            assert not (out / "runs").exists()
+TRAINED = 40
+
+
+@functools.cache
+def different_specs():
+    """Specs of up to three runs of two steps, no two with the same objectives and measures."""
+    found = {}
+
+    @settings(quickly, max_examples=20 * TRAINED, phases=[Phase.generate])
+    @given(spec=specs(steps=st.sampled_from((0, 2, 2, 2)), most_arms=2, most_measures=2, efforts=("quick",)))
+    def collect(spec):
+        kinds = [arm["objective"]["kind"] for arm in spec["arms"].values()]
+        asked = [one if isinstance(one, str) else one["kind"] for one in spec["measures"]]
+        generated = spec.get("grid", {})
+        paired = max((len(values) for values in generated.get("zip", {}).values()), default=1)
+        if len(kinds) + paired * math.prod(map(len, generated.get("axes", {}).values())) * bool(generated) > 3:
             return
-        assert done.exit_code == 0
-        assert (out / "drawn" / "report.html").stat().st_size
-        again = CliRunner().invoke(main, ["run", str(path), "--out", str(out), "--data-root", str(data_root)])
-        assert (again.exit_code, "nothing to do" in again.output) == (0, True)
+        found.setdefault((*sorted(kinds), *sorted(asked)), spec | {"seeds": spec["seeds"][:1]})
+
+    collect()
+    every = len(found) // TRAINED  # the first ones are simple
+    return list(found.values())[::every][:TRAINED]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(TRAINED))
+def test_whatever_is_valid_ends_in_a_page(number, data_root, tmp_path):
+    """Training for two steps, measuring and drawing end well; or a sentence says before what the text lacks."""
+    path, out = written(tmp_path, different_specs()[number]), tmp_path / "out"
+    command = ["run", str(path), "--out", str(out), "--data-root", str(data_root)]
+    done = CliRunner().invoke(main, command)
+    if done.exit_code == 2:
+        assert done.stderr.startswith(f"{path}:")
+        assert done.stderr.count("\n") == 1
+        assert not (out / "runs").exists()
+        return
+    assert done.exit_code == 0, done.output
+    assert (out / "drawn" / "report.html").stat().st_size
+    again = CliRunner().invoke(main, command)
+    assert (again.exit_code, "nothing to do" in again.output) == (0, True)
