@@ -1,4 +1,4 @@
-"""A tiny text, its tokens and run folders on it, shared by the tests."""
+"""Fixtures of all tests: a tiny text, its tokens and run folders on it."""
 
 import os
 from collections.abc import Callable
@@ -7,9 +7,32 @@ from typing import Any
 
 import pytest
 
-from tests.support.tiny_text import run_folder
+from tests.support.tiny_text import run_folder, settings, write_pairs
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+@pytest.fixture(scope="session")
+def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with train.tsv (600 pairs) and validation.tsv (80)."""
+    root = tmp_path_factory.mktemp("data")
+    write_pairs(root / "train.tsv", 600, seed=0)
+    write_pairs(root / "validation.tsv", 80, seed=1)
+    return root
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where token stores of the session lie."""
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture(scope="session")
+def tokens(data_root: Path, store: Path) -> Any:
+    """The tiny text as tokens."""
+    from lightning_modules.data.token_store import prepare
+
+    return prepare(settings().data, data_root=data_root, store=store)
 
 
 @pytest.fixture

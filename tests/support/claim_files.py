@@ -1,4 +1,4 @@
-"""Shared by tests: GOOD, write."""
+"""A good file of claims, and how to write one."""
 
 GOOD = """\
 version: 1

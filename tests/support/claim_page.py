@@ -1,4 +1,4 @@
-"""Shared by tests: made, VERDICTS."""
+"""An experiment whose page shows claims."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Shared by tests: information."""
+"""Rows of token information for figures."""
 
 from ablations import results
 

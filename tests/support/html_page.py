@@ -1,4 +1,4 @@
-"""Shared by tests: HOSTILE, NONE, Page, strict_json."""
+"""A page of results, read as HTML."""
 
 import base64
 import json

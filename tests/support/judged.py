@@ -1,4 +1,4 @@
-"""Shared by tests: by_name, made."""
+"""An experiment with judged claims."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Shared by tests: plain_block, plain_embedding, plain_logits."""
+"""A Transformer block in plain formulas."""
 
 import math
 

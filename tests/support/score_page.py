@@ -1,4 +1,4 @@
-"""Shared by tests: made."""
+"""An experiment whose page shows scores."""
 
 from tests.support.fake_experiment import rows, write
 from tests.support.fake_scores import TASKS, score_rows

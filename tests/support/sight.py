@@ -1,4 +1,4 @@
-"""Shared by tests: KINDS, asking_for_nothing, first_batch, spread, influence, reach, check_packing."""
+"""Who sees whom: first batches, influence and packing of any objective."""
 
 from typing import get_args
 

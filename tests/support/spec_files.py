@@ -1,4 +1,4 @@
-"""Shared by tests: write_spec."""
+"""A tiny spec file."""
 
 import json
 

@@ -1,11 +1,10 @@
-"""Shared by tests: WORDS, SECTIONS, sentences, write_pairs, settings, run_folder."""
+"""A tiny text, settings of runs on it, and run folders."""
 
 import csv
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 WORDS = ("the a dog cat bird fish tree house sees likes hears small old green often here " * 2).split()
 
@@ -36,15 +35,6 @@ def write_pairs(path: Path, count: int, *, seed: int) -> None:
         writer.writerows((text, " ".join(reversed(text.split()))) for text in sentences(count, seed=seed))
 
 
-@pytest.fixture(scope="session")
-def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with train.tsv (600 pairs) and validation.tsv (80)."""
-    root = tmp_path_factory.mktemp("data")
-    write_pairs(root / "train.tsv", 600, seed=0)
-    write_pairs(root / "validation.tsv", 80, seed=1)
-    return root
-
-
 def settings(kind: str = "masked_lm", *, seed: int = 0, **sections: Any) -> Any:
     """RunSettings on the tiny text; sections are laid over the tiny defaults."""
     from lightning_modules.config import RunSettings
@@ -62,20 +52,6 @@ def settings(kind: str = "masked_lm", *, seed: int = 0, **sections: Any) -> Any:
             "seed": seed,
         }
     )
-
-
-@pytest.fixture(scope="session")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where token stores of the session lie."""
-    return tmp_path_factory.mktemp("store")
-
-
-@pytest.fixture(scope="session")
-def tokens(data_root: Path, store: Path) -> Any:
-    """The tiny text as tokens."""
-    from lightning_modules.data.token_store import prepare
-
-    return prepare(settings().data, data_root=data_root, store=store)
 
 
 def run_folder(run: Any, tokens: Any, *, out: Path, name: str = "run-s0-0000000000") -> Any:
