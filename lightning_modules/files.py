@@ -70,9 +70,29 @@ def make_folder(path: Path) -> None:
     Raises:
         FilesError: the folder cannot be made, or not be written to.
     """
-    try:
+    with _refused_folder(path):
         path.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=path).close()
+
+
+def require_writable(path: Path) -> None:
+    """Try whether a folder could be made and written to; nothing is left behind.
+
+    Raises:
+        FilesError: as `make_folder`.
+    """
+    with _refused_folder(path):
+        there = path.absolute()
+        while not (there.exists() or there.is_symlink()):
+            there = there.parent
+        tempfile.TemporaryFile(dir=there).close()
+
+
+@contextmanager
+def _refused_folder(path: Path) -> Iterator[None]:
+    """What goes wrong in the block is said of the folder."""
+    try:
+        yield
     except OSError as error:
         remedies = {errno.ENOENT: ("no folder can be made there", "choose another folder")} | _REMEDIES
         reason, remedy = remedies.get(error.errno or 0, (str(error), "choose another folder"))

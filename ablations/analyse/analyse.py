@@ -35,7 +35,7 @@ from ablations.measures.similarity.cca import REFUSED_BELOW
 from ablations.measures.token_information import information_rows
 from ablations.wording import listed, several
 from lightning_modules.data.treebank import LabelledSentence, read_treebank
-from lightning_modules.files import make_folder
+from lightning_modules.files import require_writable
 
 Row = dict[str, Any]
 
@@ -155,7 +155,7 @@ def analyse(
     say(f"loading {folder}")
     model = load(folder)
     analyse_folder.require_own(target, model)
-    make_folder(target)  # before anything is measured that could not be kept
+    require_writable(target)  # before anything is measured that could not be kept
     if tokens is None:
         tokens = analyse_measures.usual_tokens(width=model.width, layers=model.layers + 1)
     read = _read(model, text, gold=gold, column=column, tokens=tokens, say=say)

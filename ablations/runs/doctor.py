@@ -42,7 +42,7 @@ from ablations.runs.workspace import Workspace
 from lightning_modules.config import RunSettings, operations_per_token
 from lightning_modules.config.data import LanguageData
 from lightning_modules.data.token_store import Split, Tokens, prepare
-from lightning_modules.files import make_folder
+from lightning_modules.files import require_writable
 from lightning_modules.model.numerics import keep_freed_memory
 from lightning_modules.objectives import build
 from lightning_modules.objectives.translation import Translation
@@ -364,7 +364,7 @@ def calibrate(out: Path) -> Iterator[tuple[str, str]]:
     """
     from ablations.runs.calibration import Calibration
 
-    make_folder(out)  # not after minutes
+    require_writable(out)  # not after minutes
     cores = available_cores()
     for threads in sorted({1, cores}) if DEVICE == "cpu" else [cores]:
         rates = []

@@ -20,7 +20,7 @@ from ablations.runs.plan import validation_text
 from ablations.runs.terminal import duration
 from ablations.runs.workspace import Workspace
 from lightning_modules.errors import FilesError
-from lightning_modules.files import make_folder
+from lightning_modules.files import require_writable
 
 SECONDS_BETWEEN_LOOKS = 0.5
 SECONDS_BETWEEN_LINES = 30.0  # where the output is no terminal
@@ -40,7 +40,7 @@ def carry_out(
         DataError: the text is unfit; found before the first run starts.
         FilesError: the output root cannot be written to.
     """
-    make_folder(workspace.out)  # before anything is started that would have nowhere to write
+    require_writable(workspace.out)  # before anything is started that would have nowhere to write
     console = Console()
     # The longest first: then no slot waits in the end for a run that another began late.
     todo = {item.run_id: item for item in sorted(items, key=lambda item: -cost.flops(item.run.settings))}

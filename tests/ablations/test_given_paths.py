@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from ablations.cli import main
 from lightning_modules.errors import FilesError
-from lightning_modules.files import make_folder
+from lightning_modules.files import make_folder, require_writable
 from lightning_modules.training.callbacks import StopRequest
 from lightning_modules.training.train import start
 from tests.support import fake_experiment, tiny_models
@@ -189,12 +189,17 @@ def test_a_bug_keeps_its_traceback(error, folder, monkeypatch):
 
 
 def test_a_folder_that_is_to_be_written_to_is_tried_before_there_is_anything_to_write(tmp_path):
+    require_writable(tmp_path / "a" / "b")
+    assert list(tmp_path.iterdir()) == []
     make_folder(tmp_path / "a" / "b")
     make_folder(tmp_path / "a" / "b")
     assert list((tmp_path / "a" / "b").iterdir()) == []
     (tmp_path / "a").chmod(0o555)
     with permissions_hold(), pytest.raises(FilesError) as caught:
         make_folder(tmp_path / "a")
+    with permissions_hold(), pytest.raises(FilesError) as tried:
+        require_writable(tmp_path / "a" / "new" / "er")
+    assert str(tried.value) == str(caught.value).replace("/a cannot", "/a/new/er cannot")
     assert str(caught.value) == (
         f"{tmp_path / 'a'} cannot be written: permission is denied; change the permissions or choose another "
         f"folder, then start again."

@@ -42,10 +42,10 @@ import sys
 from pathlib import Path
 import torch
 import torch.distributed as dist
-from lightning_modules.data.module import RunData
-from lightning_modules.data.tokens import load
+from lightning_modules.training.data_module import RunData
+from lightning_modules.data.token_store import load
 from lightning_modules.objectives import build
-from lightning_modules.run_directory import RunDirectory
+from lightning_modules.training.run_directory import RunDirectory
 
 runs, store, target = map(Path, sys.argv[1:4])
 rank, ranks = int(sys.argv[4]), int(sys.argv[5])

@@ -10,18 +10,19 @@ from tempfile import TemporaryDirectory
 
 import pandas as pd
 import pytest
-from ablations.experiment import Workspace
-from ablations.measurable import for_run
-from ablations.produced import METRICS, OF_LAYERS
 from click.testing import CliRunner
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from reports.summary import summary
 
-from ablations import grid, measured, runs, specfile
+from ablations.catalogue import METRICS, OF_LAYERS, for_run
 from ablations.cli import main
+from ablations.runs import identity
+from ablations.runs import rows as run_rows
+from ablations.runs.workspace import Workspace
+from ablations.spec import grid, load
 from reports import folder as experiment_folder
-from tests.random_specs import specs
+from reports.page.summary import summary
+from tests.support.random_specs import specs
 
 quickly = settings(derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -35,7 +36,7 @@ def written(folder, spec):
 def identities(experiment, folder):
     return [
         (run.run.arm, run.run.seed, run.run_id)
-        for run in runs.place(grid.runs(experiment), out=folder / "out", data_root=folder)
+        for run in identity.place(grid.runs(experiment), out=folder / "out", data_root=folder)
     ]
 
 
@@ -43,9 +44,9 @@ def identities(experiment, folder):
 @given(spec=specs())
 def test_the_resolved_form_of_a_valid_spec_is_itself_and_has_the_same_runs(spec, data_root):
     with TemporaryDirectory() as folder:
-        experiment = specfile.load(written(folder, spec))
+        experiment = load.load(written(folder, spec))
         resolved = grid.resolved(experiment)
-        again = specfile.load(written(folder, resolved))
+        again = load.load(written(folder, resolved))
     assert grid.resolved(again) == resolved
     assert identities(again, data_root) == identities(experiment, data_root)
 
@@ -66,7 +67,7 @@ def fabricated(settings, layers, rng):
 
 def fabricate(item, measures, rng):
     """A run's folder as after its training, with some of its measures; returns how many there are."""
-    runs.create(item)
+    identity.create(item)
     steps = item.run.settings.training.max_steps
     item.directory.checkpoints.mkdir()
     item.directory.last_checkpoint.write_bytes(b"weights")
@@ -76,8 +77,8 @@ def fabricate(item, measures, rng):
     some = rng.sample(measures, rng.randint(0, len(measures)))
     for one in some:
         rows = fabricated(one, item.run.settings.encoder.num_hidden_layers, rng)
-        about = {"measure": one.kind, "step": steps, "key": measured.key(one), "sample": None, "files": None}
-        measured.put(item.directory.path, rows.assign(**about))
+        about = {"measure": one.kind, "step": steps, "key": run_rows.key(one), "sample": None, "files": None}
+        run_rows.put(item.directory.path, rows.assign(**about))
     return some
 
 

@@ -37,7 +37,7 @@ def test_the_smoke_spec_becomes_a_table_and_a_page(tmp_path):
     assert set(table.loc[table["metric"] == "pair_accuracy", "arm"]) == {"nsp"}
     assert set(table.loc[table["metric"] == "bleu", "arm"]) == {"mt"}
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert page.count('role="img"') == 5 + 3  # by layer and step, and of n1 beside mlm by word order
+    assert page.count('src="data:image/svg+xml') == 5 + 3  # by layer and step, and of n1 beside mlm by word order
     assert "gains too little to interpret" in page  # thirty steps are no evidence, and the page says so
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))

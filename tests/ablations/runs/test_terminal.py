@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from ablations.runs.terminal import STATE_STYLES, duration, plan_table, status_table
+from ablations.runs.terminal import STATE_STYLES, duration, plan_table, state_in_words, status_table
 from reports.page.terminal import NARROWEST_CLAIM, claims_table
 
 ARMS = ("mlm", "untrained", "clm-dropout-0.15", "naive-2", "full-sentences", "mt", "objective.masking.ratio=0.4")
@@ -65,7 +65,7 @@ def test_a_row_is_whole_in_80_columns(show, capsys, monkeypatch):
         whole = run["arm"] if len(run["arm"]) <= LONGEST_IN_80 else run["arm"][:LONGEST_IN_80]
         (line,) = [line for line in text.splitlines() if line.startswith(whole)]
         assert "0123456789" in line
-        assert f" {run['state']} " in line
+        assert f" {state_in_words(run)} " in line
         assert line.endswith("99:59:59")
     rest = ARMS[-1][LONGEST_IN_80:] if show is show_plan else ""
     assert rest in text  # a longer name goes on in the next line: nothing is left out

@@ -230,7 +230,7 @@ MAKE = """
 import os, signal, sys
 from pathlib import Path
 from lightning_modules.config import FilesData
-from lightning_modules.data.tokens import prepare
+from lightning_modules.data.token_store import prepare
 settings = FilesData.model_validate_json(sys.argv[1])
 def progress(sentence):
     print(sentence, flush=True)

@@ -24,7 +24,7 @@ from tests.support.tiny_text import settings
 SCRIPT = """
 import resource, sys
 import torch
-from lightning_modules.allocator import keep_freed_memory
+from lightning_modules.model.numerics import keep_freed_memory
 if sys.argv[1] == "keep":
     assert keep_freed_memory()
 faults = []

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -398,9 +400,8 @@ def test_the_legend_below_a_panel_is_whole_whatever_the_number_of_arms(many, mon
     monkeypatch.setattr(figures.svg, "render", lambda figure, **_: drawn.append(figure) or "")
     arms = [f"arm-{i}-of-which-the-name-is-long-and-has-no-space-at-all" for i in range(many)]
     table = pd.concat([information([[1, 2, 3], [2, 3, 5]], arm=arm) for arm in arms])
-    panel = {"id": "f1a", "kind": "arms", "title": "t", "description": "d", "arms": None}
-    panel |= {"measure": "token_information", "metric": "cross_fitted", "group": None, "axis": None}
-    figures.draw(table, panel, arms=arms)
+    lines = arm_lines(table, measure="token_information", metric="cross_fitted", arms=arms)
+    figures.draw(SimpleNamespace(id="f1a", title="t", content=lines, csv_text=str))
     (figure,) = drawn
     figure.draw_without_rendering()
     (ax,) = figure.axes

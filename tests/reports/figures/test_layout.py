@@ -10,7 +10,7 @@ from reports.figures.by_arm import token_information
 from reports.figures.by_setting import by_setting
 from reports.figures.groups import by_group
 from reports.figures.lines import written_above
-from tests.reports.scores.test_by_setting import ARMS, panels
+from tests.reports.scores.test_by_setting import panels
 from tests.support.fake_experiment import rows
 from tests.support.fake_layers import layer_rows
 
@@ -57,7 +57,7 @@ def of_groups(ax, table, layers):
 
 def of_a_setting(ax, table, layers):
     near = {"mlm": 4.01, "clm": 4.0, "mt": 4.02, "untrained": 2.5}
-    return by_setting(panels(top=near, seeds=(0.0, 0.001))[1], ax=ax, arms=ARMS)  # its note has two lines
+    return by_setting(panels(top=near, seeds=(0.0, 0.001))[1].content, ax=ax)  # its note has two lines
 
 
 @pytest.mark.parametrize("loc", ["left", "center", "right"])

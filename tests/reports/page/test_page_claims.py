@@ -361,8 +361,9 @@ def test_a_claim_we_ship_of_which_a_measure_is_missing_is_shown_as_not_run(numbe
     for measure in whole.table["measure"].unique():
         lacking = whole._replace(table=whole.table[whole.table["measure"] != measure])
         for experiment in (lacking, lacking._replace(measures=tuple(lacking.table["measure"].unique()))):
-            claims, entries = judge_claims(experiment)[2:]
-            claim_entries(claims, {"claims": entries, "figures": [], "tasks": [], "corruptions": []})
+            judged = judge_claims(experiment)
+            entries = judged.entries
+            claim_entries(judged.claims, {"claims": entries, "figures": [], "tasks": [], "corruptions": []})
             if measure in shipped()[number].needs.measures:
                 assert [entry["verdict"] for entry in entries] == ["not run"]
 
@@ -383,8 +384,9 @@ def test_every_spec_we_ship_has_all_its_claims_on_its_page(path, tmp_path):
     experiment = Experiment(
         plan=plan, spec="", runs=[], table=table, foreign_rows=0, folder=tmp_path, measures=kinds
     )
-    claims, entries = judge_claims(experiment)[2:]
-    claim_entries(claims, {"claims": entries, "figures": [], "tasks": [], "corruptions": []})
+    judged = judge_claims(experiment)
+    entries = judged.entries
+    claim_entries(judged.claims, {"claims": entries, "figures": [], "tasks": [], "corruptions": []})
     assert [entry["number"] for entry in entries] == sorted(claim.number for claim in claims)
     assert any(entry["verdict"] != "not run" for entry in entries)
 
