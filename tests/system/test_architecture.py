@@ -164,3 +164,13 @@ def test_specs_in_the_pages_are_valid(page, tmp_path):
 
 def test_no_file_is_named_after_nothing():
     assert not [path for path in FILES if path.stem in {"utils", "util", "helpers", "common", "misc"}]
+
+
+def test_no_test_module_imports_another():
+    for path in (ROOT / "tests").rglob("*.py"):
+        imported = [
+            node.module or ""
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, ast.ImportFrom)
+        ]
+        assert not [name for name in imported if re.match(r"tests\..*\btest_", name)], path

@@ -16,7 +16,7 @@ from ablations.spec.claim import Claim, Needs
 from ablations.spec.contrasts import Contrast, Effect, Quantity
 from ablations.spec.messages import kind_of
 from reports.claims.words import VERDICTS
-from tests.ablations.spec.test_claim_skeleton import verdict
+from tests.support.skeleton_verdict import verdict
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")

@@ -5,7 +5,7 @@ import json
 from ablations.runs import identity
 from ablations.runs.workspace import Workspace
 from lightning_modules.files import write_json
-from tests.ablations.runs.test_plan import SPEC
+from tests.support.planned_spec import SPEC
 
 
 def opened(folder, **changes):

@@ -16,7 +16,7 @@ from ablations.runs.rows import key
 from ablations.spec.experiment import Experiment, Run
 from lightning_modules.training.run_directory import OF_A_TRAINING
 from lightning_modules.training.train import DONE, INTERRUPTED, start
-from tests.lightning_modules.training.test_train import StopAfter
+from tests.support.stop_after import StopAfter
 from tests.support.tiny_text import settings
 
 DISTANCE = RunDistanceSettings(kind="run_distance", tokens=400)

@@ -12,6 +12,7 @@ from ablations.runs.launch import threads_per_process
 from ablations.runs.workspace import Workspace
 from lightning_modules.data.token_store import prepare
 from lightning_modules.files import read_json
+from tests.support.planned_spec import SPEC
 
 
 @pytest.mark.parametrize(("runs", "kept"), [(("a", "b"), True), (("a", "c"), False), (("a",), False)])
@@ -28,18 +29,6 @@ def test_what_was_known_of_text_that_is_gone_stays_with_the_same_runs_alone(tmp_
     assert write(("a", "b"), known) == known
     assert write(runs, {}) == (known if kept else {})
     assert write(("a", "b"), {"address": "y"}) == {"address": "y"}
-
-
-SPEC = {
-    "name": "it",
-    "version": 1,
-    "data": {"kind": "language", "train": 300, "validation": 100, "test": 10, "vocab_size": 256},
-    "encoder": {"num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 2},
-    "objective": {"kind": "masked_lm"},
-    "training": {"max_steps": 4, "tokens_per_step": 128},
-    "arms": {"a": {}, "b": {"training": {"max_steps": 2}}},
-    "seeds": [0, 1],
-}
 
 
 def planned(folder, *measures):

@@ -4,18 +4,14 @@ import re
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from ablations import results
-from ablations.catalogue import METRICS, OF_LAYERS, PARTLY_OF_LAYERS
+from ablations.catalogue import METRICS
 from ablations.cli import main
-from ablations.metric_groups import groups_of
 from ablations.spec import claim_skeleton, grid, load
 from ablations.spec import claims as claims_file
-from reports.claims.judge import judgements, measured
-from reports.claims.select import Rows
+from tests.support.skeleton_verdict import verdict
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 SHIPPED = sorted(EXPERIMENTS.glob("*.yaml"))
@@ -39,37 +35,6 @@ def write(folder, text=SPEC, name="mine"):
     path = folder / f"{name}.yaml"
     path.write_text(text, encoding="utf-8")
     return path
-
-
-def rows_of(claim, seeds=3):
-    """Noise wherever the effects of a claim look."""
-    rng = np.random.default_rng(0)
-    arms = claim.needs.arms
-    for of in [of for effect in claim.parts.values() for of in effect.quantities()]:
-        has_layers = of.measure in OF_LAYERS or (of.measure in PARTLY_OF_LAYERS and of.layers != "none")
-        there = groups_of(of.measure, of.metric)
-        group = next(iter((*there.names, *there.examples, "any"))) if of.groups else None
-        for arm in arms:
-            for seed in range(seeds):
-                for layer in range(4) if has_layers else [None]:
-                    row = {"run_id": f"{arm}-{seed}", "arm": arm, "seed": seed, "step": 100, "layer": layer}
-                    row |= {"measure": of.measure, "metric": of.metric, "experiment": "x", "group": group}
-                    to = layer + 1 if of.measure == "layer_change" else None
-                    if of.measure != "run_distance":
-                        yield row | {"layer_to": to, "value": rng.normal(), "floor": rng.normal()}
-                        continue
-                    others = [(other, seed) for other in arms if other > arm]
-                    others += [(arm, other) for other in range(seed + 1, seeds)]
-                    for other, other_seed in others:
-                        pair = {"group": other, "other_run_id": f"{other}-{other_seed}"}
-                        yield row | pair | {"value": rng.normal(), "floor": 1.0}
-
-
-def verdict(claim):
-    found = measured(claim, Rows(results.table(rows_of(claim))))
-    assert found.missing == ()
-    ((judgement, _),) = judgements([found]).values()
-    return judgement.verdict
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)

@@ -20,8 +20,8 @@ from ablations.tasks.datasets import TASKS
 from ablations.wording import FEW, must_be, share
 from lightning_modules.config import RunSettings
 from lightning_modules.data.language import minimal_pairs
-from tests.ablations.measures.reading.test_groups import sample
 from tests.support.claim_files import GOOD, write
+from tests.support.grouped_sample import sample
 
 # Numbers ----------------------------------------------------------------------------------------------
 

@@ -17,18 +17,8 @@ from lightning_modules.training.checkpoint import read_checkpoint
 from lightning_modules.training.run_directory import RunBusyError
 from lightning_modules.training.speed import matrix_rate
 from lightning_modules.training.train import DONE, INTERRUPTED, NOT_FINITE, WRONG_DATA, start, train
+from tests.support.stop_after import StopAfter
 from tests.support.tiny_text import settings
-
-
-class StopAfter(StopRequest):
-    """As if SIGTERM came during a step."""
-
-    def __init__(self, step):
-        super().__init__()
-        self.step = step
-
-    def on_line(self, step, line):
-        self.received |= step >= self.step
 
 
 def run_to(directory, tokens, step=None):

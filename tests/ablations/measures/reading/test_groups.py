@@ -2,15 +2,9 @@
 
 import numpy as np
 
-from ablations.measures.reading.sample import NO_LABEL, equal_parts, groups, ranks, whole_sentences
+from ablations.measures.reading.sample import NO_LABEL, equal_parts, groups, ranks
 from ablations.measures.settings import RANK_BOUNDS
-
-
-def sample(ids, labels=None, names=None):
-    ids = np.asarray(ids)
-    offsets = np.arange(0, len(ids) + 1, 10)
-    everything = np.ones(len(ids), bool)
-    return whole_sentences(ids, offsets, everything, len(ids), labels=labels, names=names)
+from tests.support.grouped_sample import sample
 
 
 def test_ranks_count_from_the_most_frequent_and_ties_go_to_the_lower_id():
