@@ -321,13 +321,16 @@ def claims(spec: Path, out: Path, data_root: Path, as_json: bool, strict: bool, 
     "--publish",
     "published",
     metavar="FOLDER",
-    type=click.Path(path_type=Path),
+    type=FOLDER,
     help="Also copy what a repository keeps to FOLDER/NAME: report.md, figures, results, verdicts, spec.",
 )
 def report(spec: Path, out: Path, data_root: Path, published: Path | None) -> None:
     """Write the page again from what is there; needs neither torch nor a network."""
     from ablations.runs.workspace import Workspace
+    from lightning_modules.files import require_writable
 
+    if published is not None:
+        require_writable(published)  # before anything is written
     page = write_page(Workspace.open(spec, out=out, data_root=data_root), again=True)
     click.echo(f"page: {page}")
     if published is not None:

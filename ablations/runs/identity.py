@@ -8,6 +8,7 @@ OUT/tokens/<10 hex>/ token ids, shared by all runs on the same text
 import functools
 import hashlib
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,7 +82,7 @@ def self_contained(run: Run, data_root: Path) -> Run:
     if masking is None or masking.select.kind not in ("cloze", "generic"):
         return run
     places = [data_root / path for path in (masking.select.file, masking.select.treebank) if path]
-    versions = tuple(file_version(place) for place in places if place.is_file())
+    versions = tuple(file_version(place) for place in places if os.path.isfile(place))
     masking = masking.model_copy(update={"select": _lexicon(masking.select, settings.data, data_root, versions)})
     objective = settings.objective.model_copy(update={"masking": masking})
     return replace(run, settings=settings.model_copy(update={"objective": objective}))

@@ -69,7 +69,7 @@ def path_parameters():
                 continue
             if parameter.name == "data_root":
                 bad = NOT_THERE
-            elif parameter.name == "out" or (verb, parameter.name) == ("export", "folder"):
+            elif parameter.name in ("out", "published") or (verb, parameter.name) == ("export", "folder"):
                 bad = NOT_WRITABLE if verb in WRITE else {}
             else:
                 bad = READ_FOLDERS.get((verb, parameter.name), NO_FILES)
