@@ -154,10 +154,11 @@ def plan(spec: Path, out: Path, data_root: Path, devices: int, slots: int, resol
         return
     workspace = Workspace.open(spec, out=out, data_root=data_root)
     content = workspace.plan(slots=slots, devices=devices)
-    content["notes"] = workspace.earlier_runs() + content["notes"]
+    content = content.model_copy(update={"notes": workspace.earlier_runs() + content.notes})
     if as_json:
+        written = content.model_dump(mode="json", exclude_unset=True)
         keys = ("experiment", "runs", "pairs_to_compare", "left_out", "seconds", "notes")
-        click.echo(json.dumps({key: content[key] for key in keys}, indent=2))
+        click.echo(json.dumps({key: written[key] for key in keys}, indent=2))
     else:
         plan_table(content)
 
@@ -190,7 +191,7 @@ def run(
     selected = workspace.select(arms, seeds)
     if dry_run:
         content = workspace.plan(selected, slots=slots, devices=devices)
-        plan_table(content | {"notes": workspace.earlier_runs() + content["notes"]})
+        plan_table(content.model_copy(update={"notes": workspace.earlier_runs() + content.notes}))
         return
     todo = workspace.todo(selected)
     interrupted, failed = False, False
@@ -200,7 +201,7 @@ def run(
         again = {item.run_id for item in todo}
         for sentence in (
             *workspace.earlier_runs(),
-            *checkpoint_sentences([run for run in workspace.states() if run["run_id"] in again]),
+            *checkpoint_sentences([run for run, _ in workspace.statuses() if run.run_id in again]),
         ):
             click.echo(sentence)
         interrupted, outcomes = carry_out(workspace, todo, devices=devices, slots=slots)
@@ -224,19 +225,19 @@ def status(spec: Path | None, out: Path, data_root: Path, as_json: bool) -> None
     """Show the state of every run: of a spec, or of the whole output root."""
     from ablations.runs.standing import checkpoint_sentences
     from ablations.runs.terminal import status_table
-    from ablations.runs.workspace import Workspace, all_states
+    from ablations.runs.workspace import Workspace, all_statuses
 
     notes: list[str] = []
     if spec:
         workspace = Workspace.open(spec, out=out, data_root=data_root)
-        states = workspace.states()
-        notes = workspace.earlier_runs() + checkpoint_sentences(states)
+        statuses = workspace.statuses()
+        notes = workspace.earlier_runs() + checkpoint_sentences([run for run, _ in statuses])
     else:
-        states = all_states(out)
+        statuses = all_statuses(out)
     if as_json:
-        click.echo(json.dumps({"runs": states, "notes": notes}, indent=2))
+        click.echo(json.dumps({"runs": [status.fields() for status in statuses], "notes": notes}, indent=2))
     else:
-        status_table(states, notes)
+        status_table(statuses, notes)
 
 
 @main.command()
@@ -431,7 +432,7 @@ def analyse(
 @main.command()
 @out_option
 def doctor(out: Path) -> None:
-    """Show versions, devices, disk and known-bad packages, and, for minutes, time what runs do, for `plan`."""
+    """Show versions, devices, disk and known-bad packages, and time steps of training, for `plan`."""
     from ablations.runs.doctor import calibrate, findings
 
     bad = False
@@ -439,7 +440,7 @@ def doctor(out: Path) -> None:
         click.echo(f"{name:<24}{value}{'  <- ' + problem if problem else ''}")
         bad |= bool(problem)
     for name, value in calibrate(out):
-        click.echo(f"{name:<40}{value}")
+        click.echo(f"{name:<24}{value}")
     sys.exit(FAILED if bad else GOOD)
 
 

@@ -10,148 +10,19 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from ablations import results
 from ablations.errors import ResultsError, SpecError
+from ablations.runs.records import Plan, Provenance, RunRecord, RunSettingsRecord, RunState
 from ablations.spec import yamlfile
-
-
-class Record(BaseModel):
-    """Base of what is read: what a writer adds later is ignored, what it leaves out is None."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
-
-
-class DataRecord(Record):
-    """Which text an experiment trains on."""
-
-    address: str | None = None
-    content_sha256: str | None = None
-    description: str | None = None
-    train_sentences: int | None = None
-    validation_sentences: int | None = None
-    train_tokens: int | None = None
-    vocab_size: int | None = None
-    cut_sentences: int | None = None
-    """Sentences longer than the settings allow, of which the rest was dropped."""
-
-
-class PlannedRun(Record):
-    """One run as planned."""
-
-    run_id: str
-    folder: str
-    """Name of its folder under OUT/runs; its arm's name there may be that of another experiment."""
-    arm: str
-    seed: int
-    max_steps: int | None = None
-    tokens: int | None = None
-    parameters: int | None = None
-    flops: float | None = None
-    seconds: float | None = None
-    not_measured: list[str] | None = None
-    """Of a trained run, the measures that it lacks, as ``baselines mrpc``; None where the plan does not say."""
-    refused: dict[str, str] = {}
-    """Why those of them were refused that were tried."""
-    analysed: "Analysed | None" = None
-
-
-class PlannedClaims(Record):
-    """A file of claims as the plan knows it."""
-
-    name: str
-    """Without its ending."""
-    planned: str | None = None
-    """When it was first planned with this experiment."""
-    planned_sha256: str | None = None
-    """Of the file as it was then,"""
-    planned_claims: dict[str, str] = {}
-    """and of each of its claims."""
-    runs_before: int | None = None
-    """Runs of the experiment that had started by then: what was claimed after them is no prediction."""
-
-
-class Plan(Record):
-    """plan.json"""
-
-    experiment: str
-    question: str | None = None
-    spec_sha256: str | None = None
-    created: str | None = None
-    claims: list[str] = []
-    claim_files: list[PlannedClaims] = []
-    arms: list[str]
-    data: DataRecord = DataRecord()
-    runs: list[PlannedRun]
-    pairs_to_compare: int | None = None
-    """Pairs of runs whose distance is asked for and not there; None where the plan does not say."""
-    seconds: float | None = None
-    notices: list[str] = []
-    """What a reader must know beside what the files say: measures that were refused."""
-
-
-class State(Record):
-    """state.json of a run; without the file a run is planned."""
-
-    state: str = "planned"
-    step: int | None = None
-    max_steps: int | None = None
-    tokens_seen: int | None = None
-    tokens_predicted: int | None = None
-    flops: float | None = None
-    """Useful operations of training so far."""
-    seconds: float | None = None
-    tokens_per_second: float | None = None
-    mfu: float | None = None
-    """Useful operations over those of a large matrix product in the same time."""
-    first_step_seconds: float | None = None
-    """From the start of the run to the end of its first step, at its last start."""
-    message: str | None = None
-
-
-class Machine(Record):
-    """What a run ran on."""
-
-    platform: str | None = None
-    cpu: str | None = None
-    cores: int | None = None
-    gpus: list[str] = []
-
-
-class Provenance(Record):
-    """provenance.json of a run."""
-
-    commit: str | None = None
-    dirty: bool | None = None
-    versions: dict[str, str | None] = {}
-    machine: Machine = Machine()
-    devices: Any = None
-    threads: Any = None
-    started: str | None = None
-    finished: str | None = None
-
-
-class Analysed(Record):
-    """In place of a run's folder: a model that was trained elsewhere, measured by `ablate analyse`."""
-
-    settings: dict[str, Any] = {}
-    provenance: Provenance = Provenance()
-
-
-class RunSettingsRecord(Record):
-    """run.json of a run, of which a page needs the settings and the text."""
-
-    settings: dict[str, Any] = {}
-    tokens: str | None = None
-    """Address of the token store that the run reads."""
 
 
 class Run(NamedTuple):
     """One planned run and what became of it."""
 
-    plan: PlannedRun
-    state: State
+    plan: RunRecord
+    state: RunState
     provenance: Provenance
     settings: dict[str, Any]
     tokens: str | None = None
@@ -180,7 +51,7 @@ class Experiment(NamedTuple):
     """Those of them that take a part of everything (`effort: quick`), which is no evidence."""
 
 
-Some = TypeVar("Some", bound=Record)
+Some = TypeVar("Some", bound=BaseModel)
 
 
 def read(folder: Path) -> Experiment:
@@ -239,14 +110,14 @@ def _measures(spec: Path) -> list[tuple[str, Any]]:
     return [(kind, record.get("effort")) for record in records if isinstance(kind := record.get("kind"), str)]
 
 
-def _run(folder: Path, planned: PlannedRun) -> Run:
+def _run(folder: Path, planned: RunRecord) -> Run:
     if (model := planned.analysed) is not None:
-        state = State(state="done", step=planned.max_steps, max_steps=planned.max_steps)
+        state = RunState(state="done", step=planned.max_steps, max_steps=planned.max_steps)
         return Run(planned, state, model.provenance, model.settings)
     about = _record(folder / "run.json", RunSettingsRecord)
     return Run(
         plan=planned,
-        state=_record(folder / "state.json", State),
+        state=_record(folder / "state.json", RunState),
         provenance=_record(folder / "provenance.json", Provenance),
         settings=about.settings,
         tokens=about.tokens,

@@ -33,6 +33,7 @@ from ablations.measures.settings import (
 )
 from ablations.measures.similarity.cca import REFUSED_BELOW
 from ablations.measures.token_information import information_rows
+from ablations.runs.records import DataRecord, RunRecord
 from ablations.wording import listed, several
 from lightning_modules.data.treebank import LabelledSentence, read_treebank
 from lightning_modules.files import require_writable
@@ -92,7 +93,7 @@ class Read(NamedTuple):
 class Arm(NamedTuple):
     """The results of a model."""
 
-    plan: dict[str, Any]
+    plan: RunRecord
     """Its entry among the runs of plan.json."""
     rows: list[Row]
     doubts: list[str]
@@ -109,7 +110,7 @@ class Analysis:
     measures: Sequence[StateMeasure]
     told: dict[str, Any]
     """What was asked for."""
-    data: dict[str, Any]
+    data: DataRecord
     """What the plan says of the text."""
     origin: dict[str, Any]
     say: Say
@@ -221,14 +222,15 @@ def _measured(model: HuggingFaceModel, analysis: Analysis, *, arm: str) -> Arm:
     require_finite(layers_LND, folder=model.folder)
     about: Row = {"experiment": analysis.target.name, "run_id": model.run_id}
     about |= {"arm": arm, "seed": SEED, "step": model.step}
-    plan = analyse_folder.run(model, arm=arm, seed=SEED, origin=analysis.origin)
-    measured = Arm(plan, [], [])
+    measured_rows: list[Row] = []
+    all_doubts: list[str] = []
     for settings in analysis.measures:
         say(f"{arm}: measuring {settings.kind}")
         rows, doubts = rows_of(layers_LND, sample, settings)
-        measured.rows.extend(about | {"measure": settings.kind} | row for row in rows)
-        measured.doubts.extend(dict.fromkeys(doubts))
-    return measured
+        measured_rows.extend(about | {"measure": settings.kind} | row for row in rows)
+        all_doubts.extend(dict.fromkeys(doubts))
+    plan = analyse_folder.run(model, arm=arm, seed=SEED, origin=analysis.origin)
+    return Arm(plan, measured_rows, all_doubts)
 
 
 def _write(analysis: Analysis, arms: Sequence[Arm]) -> list[str]:
@@ -265,7 +267,7 @@ def _doubts(arms: Sequence[Arm]) -> list[str]:
     """What was refused or doubted, each once, with the arms that it is about."""
     sentences = dict.fromkeys(sentence for arm in arms for sentence in arm.doubts)
     return [
-        f"{listed([arm.plan['arm'] for arm in arms if sentence in arm.doubts], 'and')}: {sentence}"
+        f"{listed([arm.plan.arm for arm in arms if sentence in arm.doubts], 'and')}: {sentence}"
         for sentence in sentences
     ]
 

@@ -15,6 +15,7 @@ from ablations import results
 from ablations.analyse.model import HuggingFaceModel
 from ablations.errors import MeasureError
 from ablations.measures.settings import StateSettings
+from ablations.runs.records import Analysed, DataRecord, Plan, Provenance, RunRecord
 from ablations.wording import several
 from lightning_modules.files import atomic, make_folder, read_json, sha256, write_json
 from lightning_modules.provenance import now, provenance
@@ -46,7 +47,7 @@ def place(out: Path, name: str) -> Path:
             f"start with a letter or a digit, and not runs or tokens."
         )
     plan = out / name / "plan.json"
-    if plan.exists() and not all("analysed" in run for run in read_json(plan).get("runs", [])):
+    if plan.exists() and not all(run.get("analysed") for run in read_json(plan).get("runs", [])):
         raise MeasureError(f"{out / name} holds an experiment; choose another --name for the results.")
     return out / name
 
@@ -82,34 +83,36 @@ def origin() -> dict[str, Any]:
     return found
 
 
-def run(model: HuggingFaceModel, *, arm: str, seed: int, origin: dict[str, Any]) -> dict[str, Any]:
-    """Return the plan's record of a model, which has no run's folder."""
+def run(model: HuggingFaceModel, *, arm: str, seed: int, origin: Mapping[str, Any]) -> RunRecord:
+    """Return the plan's record of a model whose measures have just ended; it has no run's folder."""
     encoder = {
         "num_hidden_layers": model.layers,
         "hidden_size": model.width,
         "num_attention_heads": model.heads,
         "final_norm": model.final_norm is not None,
     }
-    return {
-        "run_id": model.run_id,
-        "folder": f"{arm}-s{seed}-{model.run_id}",
-        "arm": arm,
-        "seed": seed,
-        "max_steps": model.step,
-        "parameters": model.parameters,
-        "state": "done",
-        "analysed": {"settings": {"encoder": encoder}, "provenance": origin},
-    }
+    return RunRecord(
+        run_id=model.run_id,
+        folder=f"{arm}-s{seed}-{model.run_id}",
+        arm=arm,
+        seed=seed,
+        max_steps=model.step,
+        parameters=model.parameters,
+        state="done",
+        analysed=Analysed(
+            settings={"encoder": encoder}, provenance=Provenance.model_validate({**origin, "finished": now()})
+        ),
+    )
 
 
-def data_record(text: Path, *, sentences: int, cut: int, ids: int) -> dict[str, Any]:
-    """What the plan says of the text."""
-    return {
-        "content_sha256": sha256(text),
-        "description": f"the first {several(sentences, 'sentence')} of {text.name}",
-        "vocab_size": ids,
-        "cut_sentences": cut,
-    }
+def data_record(text: Path, *, sentences: int, cut: int, ids: int) -> DataRecord:
+    """Describe the text for the plan."""
+    return DataRecord(
+        content_sha256=sha256(text),
+        description=f"the first {several(sentences, 'sentence')} of {text.name}",
+        vocab_size=ids,
+        cut_sentences=cut,
+    )
 
 
 def write(
@@ -118,9 +121,9 @@ def write(
     table: pd.DataFrame,
     told: Mapping[str, Any],
     measures: Sequence[StateSettings],
-    runs: list[dict[str, Any]],
+    runs: Sequence[RunRecord],
     notices: list[str],
-    data: dict[str, Any],
+    data: DataRecord,
 ) -> None:
     """Put spec.yaml, plan.json and results.parquet into the folder.
 
@@ -132,22 +135,18 @@ def write(
     with atomic(target / "spec.yaml") as temporary:
         temporary.write_bytes(spec)
     results.write(table, target / "results.parquet")
-    for run in runs:
-        run["analysed"]["provenance"]["finished"] = now()
-    write_json(
-        target / "plan.json",
-        {
-            "experiment": target.name,
-            "question": f"What does each layer of {runs[0]['arm']} change, keep and lose?",
-            "spec_sha256": hashlib.sha256(spec).hexdigest(),
-            "created": runs[0]["analysed"]["provenance"]["started"],
-            "claims": [],
-            "arms": [run["arm"] for run in runs],
-            "data": data,
-            "runs": runs,
-            "notices": notices,
-        },
+    plan = Plan(
+        experiment=target.name,
+        question=f"What does each layer of {runs[0].arm} change, keep and lose?",
+        spec_sha256=hashlib.sha256(spec).hexdigest(),
+        created=None if runs[0].analysed is None else runs[0].analysed.provenance.started,
+        claims=[],
+        arms=[run.arm for run in runs],
+        data=data,
+        runs=list(runs),
+        notices=notices,
     )
+    write_json(target / "plan.json", plan.model_dump(mode="json", exclude_unset=True))
 
 
 def _spec(told: Mapping[str, Any], measures: Sequence[StateSettings]) -> bytes:

@@ -4,7 +4,7 @@ OUT/<experiment>/comparisons.parquet has the columns of the table, and the key o
 computed with, the digest of the sample it read and when the training of either run started."""
 
 import itertools
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +13,6 @@ import pandas as pd
 
 from ablations.catalogue import Measure
 from ablations.measures.settings import RunDistanceSettings
-from ablations.runs.cost import measured_checkpoints
 from ablations.runs.identity import PlannedRun
 from ablations.runs.rows import checkpoints, key
 from ablations.wording import several
@@ -138,22 +137,19 @@ def to_train_again(
 
 def still_open(
     folder: Path, planned: Sequence[PlannedRun], settings: RunDistanceSettings, *, to_train: Collection[str]
-) -> list[tuple[Pair, int]]:
-    """The pairs that have no rows for these settings, of runs that are trained or will be, each with the number of
-    checkpoints at which it is compared.
+) -> list[Pair]:
+    """Return the pairs that have no rows for these settings, of runs that are trained or will be.
 
     Args:
         to_train: identities of the runs that will be trained.
     """
-    there = missing(folder, planned, settings).values()
-    times = Counter((first.run_id, second.run_id) for found in there for first, second in found)
-    for first, second in planned_pairs(planned, settings.arms):
-        if not {first.run_id, second.run_id}.isdisjoint(to_train):
-            times[first.run_id, second.run_id] = min(
-                measured_checkpoints(settings, item.run.settings) for item in (first, second)
-            )
-    by_id = {item.run_id: item for item in planned}
-    return [(Pair(by_id[first], by_id[second]), count) for (first, second), count in times.items()]
+    unmeasured = itertools.chain.from_iterable(missing(folder, planned, settings).values())
+    to_come = (pair for pair in planned_pairs(planned, settings.arms) if {*map(_id, pair)} & {*to_train})
+    return list({(_id(pair.first), _id(pair.second)): pair for pair in (*unmeasured, *to_come)}.values())
+
+
+def _id(item: PlannedRun) -> str:
+    return item.run_id
 
 
 def compare(

@@ -16,11 +16,11 @@ from ablations.runs import cost
 from ablations.runs.calibration import Calibration
 from ablations.runs.identity import PlannedRun, create
 from ablations.runs.launch import DONE, INTERRUPTED, Outcome, Pool, threads_per_process, visible_gpus
-from ablations.runs.plan import validation_text
 from ablations.runs.terminal import duration
 from ablations.runs.workspace import Workspace
 from lightning_modules.errors import FilesError
 from lightning_modules.files import require_writable
+from lightning_modules.training.run_directory import RunState
 
 SECONDS_BETWEEN_LOOKS = 0.5
 SECONDS_BETWEEN_LINES = 30.0  # where the output is no terminal
@@ -77,23 +77,21 @@ def _through(
 
     Returns whether a signal came, and how the runs ended.
     """
-    fresh = {run_id for run_id, item in todo.items() if item.directory.state()["state"] == "planned"}
+    fresh = {run_id for run_id, item in todo.items() if item.directory.state().state == "planned"}
     by_path = {item.directory.path: item for item in todo.values()}
     with stopped_by_signals(pool) as signalled, display(list(todo.values()), console) as show_end:
 
         def ended(outcome: Outcome) -> None:
             item = by_path[outcome.run_dir]
             if outcome.code == DONE and item.run_id in fresh:
-                settings = item.run.settings
                 with suppress(FilesError):  # an estimate that cannot be kept is no reason to stop
                     Calibration(workspace.out).note_run(
-                        settings,
+                        item,
                         workspace.experiment.measures,
                         threads=None
                         if pool.gpus
                         else pool.devices * threads_per_process(pool.slots * pool.devices),
-                        validation=validation_text(workspace.out, item.tokens, settings.data),
-                        training_seconds=item.directory.state().get("seconds", 0.0),
+                        training_seconds=item.directory.state().seconds or 0.0,
                         wall_seconds=outcome.seconds,
                     )
             show_end(item, outcome)
@@ -176,20 +174,20 @@ class _Watch:
         self.console, self.started = console, time.monotonic()
         self.count, self.open = len(items), {item.run_id: item for item in items}
 
-    def at_work(self) -> Iterator[tuple[PlannedRun, dict[str, Any], str]]:
+    def at_work(self) -> Iterator[tuple[PlannedRun, RunState, str]]:
         """Runs that some process is training or measuring now, with their state, and how it goes in words."""
         for item in list(self.open.values()):
             state = item.directory.state()
-            if state["state"] == "running":
+            if state.state == "running":
                 yield item, state, _speed(state)
-            elif state["state"] == "done" and item.directory.is_locked():
+            elif state.state == "done" and item.directory.is_locked():
                 yield item, state, _measured_now(item.directory.path / "log.txt")
 
     def ended(self, item: PlannedRun, outcome: Outcome) -> None:
         """Say how a run ended."""
         self.open.pop(item.run_id)
         word = {DONE: "done", INTERRUPTED: "interrupted"}.get(outcome.code, "failed")
-        seconds = duration(item.directory.state().get("seconds"))
+        seconds = duration(item.directory.state().seconds)
         self.console.print(
             f"{duration(time.monotonic() - self.started)}  {word:<11} {item.directory.path.name}  "
             f"trained {seconds}  ({self.count - len(self.open)} of {self.count})",
@@ -204,13 +202,13 @@ class _Watch:
         """Stop showing."""
 
 
-def _speed(state: dict[str, Any]) -> str:
+def _speed(state: RunState) -> str:
     """How fast a run trains, from its state."""
-    told = [f"{state.get('tokens_per_second') or 0:,.0f} tokens/s"]
-    if state.get("mfu"):
-        told.append(f"{state['mfu']:.0%} MFU")
-    if state.get("first_step_seconds"):
-        told.append(f"first step after {state['first_step_seconds']:.1f} s")
+    told = [f"{state.tokens_per_second or 0:,.0f} tokens/s"]
+    if state.mfu:
+        told.append(f"{state.mfu:.0%} MFU")
+    if state.first_step_seconds:
+        told.append(f"first step after {state.first_step_seconds:.1f} s")
     return ", ".join(told)
 
 
@@ -237,7 +235,7 @@ class _Lines(_Watch):
         for item, state, how in self.at_work():
             self.console.print(
                 f"{duration(self.last - self.started)}  at work     {item.directory.path.name}  "
-                f"step {state.get('step') or 0}/{state['max_steps']}  {how}",
+                f"step {state.step or 0}/{state.max_steps}  {how}",
                 highlight=False,
                 soft_wrap=True,
             )
@@ -262,8 +260,8 @@ class _Bars(_Watch):
         for item, state, how in self.at_work():
             if item.run_id not in self.tasks:
                 name = item.directory.path.name
-                self.tasks[item.run_id] = self.bar.add_task(name, total=state["max_steps"], how="")
-            self.bar.update(self.tasks[item.run_id], completed=state.get("step") or 0, how=how)
+                self.tasks[item.run_id] = self.bar.add_task(name, total=state.max_steps, how="")
+            self.bar.update(self.tasks[item.run_id], completed=state.step or 0, how=how)
 
     def ended(self, item: PlannedRun, outcome: Outcome) -> None:
         super().ended(item, outcome)

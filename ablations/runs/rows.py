@@ -104,7 +104,7 @@ def open_checkpoints(
 
 def _open(run_dir: Path, settings: RunMeasure, there: pd.DataFrame, data_root: Path) -> dict[int | None, Path]:
     steps = set(of_these(there, {key(settings): files_now(settings, data_root)})["step"])
-    if steps and (settings.checkpoints == "last" or RunDirectory(run_dir).state()["step"] in steps):
+    if steps and (settings.checkpoints == "last" or RunDirectory(run_dir).state().step in steps):
         steps.add(None)
     return {step: path for step, path in checkpoints(run_dir, settings).items() if step not in steps}
 

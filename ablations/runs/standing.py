@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ablations.catalogue import RunMeasure, for_run
 from ablations.runs.identity import PlannedRun, description
+from ablations.runs.records import RunRecord
 from ablations.spec.changes import differing
 from ablations.spec.experiment import Experiment
 from ablations.wording import by_kind, listed, several, shown
@@ -39,7 +40,7 @@ def sentences(folder: Path, planned: Sequence[PlannedRun], *, out: Path) -> list
         (run["arm"], run["seed"], directory)
         for run in before
         if run["run_id"] not in now
-        and (directory := RunDirectory(out / "runs" / run["folder"])).state()["state"] != "planned"
+        and (directory := RunDirectory(out / "runs" / run["folder"])).state().state != "planned"
     ]
     if not earlier:
         return []
@@ -114,7 +115,7 @@ class Lacking(NamedTuple):
         return bool(self.names) and self.checkpoint != "whole"
 
     def fields(self) -> dict[str, Any]:
-        """Return what `plan` and `status` say of the run, ready for JSON."""
+        """Return the fields of `RunRecord` that say so."""
         return {
             "measures": self.asked,
             "not_measured": list(self.names),
@@ -159,13 +160,7 @@ def _of_run(experiment: Experiment, item: PlannedRun, *, data_root: Path) -> Lac
     return Lacking(len(asked), tuple(missing), names, refused, item.directory.checkpoint())
 
 
-def is_to_train(run: Mapping[str, Any]) -> bool:
-    """Return whether a run of a plan or a status will be trained: it never was, or it was and lacks both a measure
-    and its checkpoint."""
-    return "not_measured" not in run or bool(run["not_measured"] and run["checkpoint"] != "whole")
-
-
-def checkpoint_sentences(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+def checkpoint_sentences(runs: Sequence[RunRecord]) -> list[str]:
     """Return what `ablate run` will do with trained runs whose last checkpoint is gone or damaged, a sentence for
     each group of runs that lack the same.
 
@@ -174,9 +169,9 @@ def checkpoint_sentences(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     """
     groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for run in runs:
-        if run.get("checkpoint", "whole") != "whole":
-            group = run["checkpoint"], tuple(run.get("not_measured", ()))
-            groups.setdefault(group, []).append(f"{run['arm']} (seed {run['seed']})")
+        if run.checkpoint not in (None, "whole"):
+            group = run.checkpoint, tuple(run.not_measured or ())
+            groups.setdefault(group, []).append(run.label)
     sentences = []
     for (state, names), labels in groups.items():
         of = run_labels(labels)

@@ -1,15 +1,13 @@
 """What the commands print about runs."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ablations.runs.plan import is_open
-from ablations.runs.standing import is_to_train
+from ablations.runs.records import Plan, RunRecord, RunStatus
 from ablations.wording import by_kind, several
 
 WIDTH = 150
@@ -19,61 +17,61 @@ STATE_STYLES = {"done": "green", "running": "cyan", "failed": "red", "interrupte
 STATE_STYLES |= {"trained": "green", "train again": "red"}
 
 
-def plan_table(content: dict[str, Any]) -> None:
+def plan_table(plan: Plan) -> None:
     """The runs of a plan with their cost, what to know about these numbers, and the sum."""
-    table = _table(f"{content['experiment']}: {content['question']}".rstrip(": "))
+    table = _table(f"{plan.experiment}: {plan.question or ''}".rstrip(": "))
     table.add_column("arm", overflow="fold")
     for name in ("seed", "run", "state"):
         table.add_column(name, no_wrap=True)
     for name in ("steps", "tokens", "params", "FLOPs", "time"):
         table.add_column(name, justify="right", no_wrap=True)
-    for run in content["runs"]:
+    for run in plan.runs:
         _add_row(
             table,
-            run["arm"],
-            str(run["seed"]),
-            run["run_id"],
+            run.arm,
+            str(run.seed),
+            run.run_id,
             _styled(state_in_words(run)),
-            f"{run['max_steps']:,}",
-            compact(run["tokens"]),
-            compact(run["parameters"]),
-            compact(run["flops"]),
-            duration(run["seconds"]),
+            f"{run.max_steps or 0:,}",
+            compact(run.tokens or 0),
+            compact(run.parameters or 0),
+            compact(run.flops or 0),
+            duration(run.seconds),
         )
     console = console_for_tables()
     console.print(table)
-    for note in content["notes"]:
+    for note in plan.notes:
         console.print(note, highlight=False, markup=False, soft_wrap=True)
-    todo = [several(len(content["runs"]), "run"), f"{sum(map(is_open, content['runs']))} to do"]
-    if content["pairs_to_compare"]:
-        todo.append(f"{several(content['pairs_to_compare'], 'pair')} to compare")
-    console.print(f"{', '.join(todo)}; time left: {_time_left(content)}", highlight=False)
+    todo = [several(len(plan.runs), "run"), f"{sum(run.is_open for run in plan.runs)} to do"]
+    if plan.pairs_to_compare:
+        todo.append(f"{several(plan.pairs_to_compare, 'pair')} to compare")
+    console.print(f"{', '.join(todo)}; time left: {_time_left(plan)}", highlight=False)
 
 
-def _time_left(content: dict[str, Any]) -> str:
-    if content["seconds"] is not None:
-        return ("at least " if content["left_out"] else "") + duration(content["seconds"])
-    trained = not any(map(is_to_train, content["runs"]))
+def _time_left(plan: Plan) -> str:
+    if plan.seconds is not None:
+        return ("at least " if plan.left_out else "") + duration(plan.seconds)
+    trained = not any(run.is_to_train for run in plan.runs)
     return "unknown" if trained else "unknown; `ablate doctor` calibrates this machine"
 
 
-def state_in_words(run: Mapping[str, Any]) -> str:
+def state_in_words(run: RunRecord) -> str:
     """Return the state of a run as `plan` and `status` show it.
 
     Of a trained run that is how many of its measures are there, or that it must be trained again; ``trained``
     where nobody says which measures are asked for.
     """
-    if run["state"] != "done":
-        return str(run["state"])
-    if "not_measured" not in run:
+    if run.state != "done":
+        return run.state
+    if run.not_measured is None or run.measures is None:
         return "trained"
-    if run["not_measured"]:
-        measured = f"{run['measures'] - len(run['not_measured'])}/{run['measures']} measured"
-        return "train again" if is_to_train(run) else measured
+    if run.not_measured:
+        measured = f"{run.measures - len(run.not_measured)}/{run.measures} measured"
+        return "train again" if run.is_to_train else measured
     return "done"
 
 
-def status_table(states: list[dict[str, Any]], notes: Sequence[str] = ()) -> None:
+def status_table(statuses: Sequence[RunStatus], notes: Sequence[str] = ()) -> None:
     """State and progress of runs; below, what failed ones said, which measures are missing, and the notes."""
     table = _table(None)
     table.add_column("arm", overflow="fold")
@@ -81,25 +79,25 @@ def status_table(states: list[dict[str, Any]], notes: Sequence[str] = ()) -> Non
         table.add_column(name, no_wrap=True)
     for name in ("step", "tokens/s", "time"):
         table.add_column(name, justify="right", no_wrap=True)
-    for run in states:
-        speed = run.get("tokens_per_second")
+    for run, state in statuses:
+        speed = state.tokens_per_second
         _add_row(
             table,
-            run["arm"],
-            str(run["seed"]),
-            run["run_id"],
+            run.arm,
+            str(run.seed),
+            run.run_id,
             _styled(state_in_words(run)),
-            f"{run.get('step') or 0:,}/{run['max_steps']:,}" if "max_steps" in run else "-",
+            f"{state.step or 0:,}/{state.max_steps:,}" if state.max_steps is not None else "-",
             f"{speed:,.0f}" if speed else "-",
-            duration(run.get("seconds")),
+            duration(state.seconds),
         )
     console = console_for_tables()
     console.print(table)
-    for run in states:
-        unmeasured = [f"not measured: {by_kind(run['not_measured'])}"] if run.get("not_measured") else []
-        refused = [f"{name} was refused: {why}" for name, why in run.get("refused", {}).items()]
-        for said in [run["message"]] if run.get("message") else unmeasured + refused:
-            console.print(f"{run['folder']}: {said}", highlight=False, markup=False, soft_wrap=True)
+    for run, state in statuses:
+        unmeasured = [f"not measured: {by_kind(run.not_measured)}"] if run.not_measured else []
+        refused = [f"{name} was refused: {why}" for name, why in run.refused.items()]
+        for sentence in [state.message] if state.message else unmeasured + refused:
+            console.print(f"{run.folder}: {sentence}", highlight=False, markup=False, soft_wrap=True)
     for note in notes:
         console.print(note, highlight=False, markup=False, soft_wrap=True)
 

@@ -91,7 +91,7 @@ def _train_and_measure(
         stop=stop,
     )
     if code != DONE:
-        return code, directory.state().get("message")
+        return code, directory.state().message
     asked = MEASURES.validate_python(order["measures"])
     measures = list(for_run(asked, directory.settings(), data_root=data_root))
 

@@ -13,6 +13,7 @@ from ablations.catalogue import caveats, files_now, for_run
 from ablations.errors import SpecError
 from ablations.runs import identity, plan, standing
 from ablations.runs.identity import PlannedRun
+from ablations.runs.records import DataRecord, Plan, RunRecord, RunStatus
 from ablations.runs.standing import Lacking, lacking
 from ablations.spec import claims as claims_file
 from ablations.spec import grid, load, matching
@@ -155,10 +156,8 @@ class Workspace:
             return 0
         return sum(map(len, measure_pairs.missing(self.folder, self.planned, settings, again=again).values()))
 
-    def plan(
-        self, selected: Sequence[PlannedRun] | None = None, *, slots: int = 1, devices: int = 1
-    ) -> dict[str, Any]:
-        """Runs, state and cost; of the selected runs, or of all."""
+    def plan(self, selected: Sequence[PlannedRun] | None = None, *, slots: int = 1, devices: int = 1) -> Plan:
+        """Return the plan of the selected runs, or of all."""
         return plan.plan(
             self.experiment,
             list(self.planned if selected is None else selected),
@@ -183,28 +182,28 @@ class Workspace:
             is_there=lambda settings: run_rows.key(settings) in there,
         )
         claims = claims_file.load_named(self.experiment.claims, spec=self.spec)
-        content = self.plan() | {"notices": notices}
+        content = self.plan().model_copy(update={"notices": notices})
         plan.write(content, self.folder, spec=self.spec, claims=claims, data=self._describe_data())
 
-    def _describe_data(self) -> dict[str, Any]:
-        """What the page says about the text (of the first arm); empty before its tokens are made."""
+    def _describe_data(self) -> DataRecord:
+        """Describe the text of the first arm; nothing is known of it before its tokens are made."""
         path = self.out / "tokens" / self.planned[0].tokens / "tokens.json"
         if not path.exists():
-            return {}
+            return DataRecord()
         report = read_json(path)
         sides = [
             split[side] for split in report["splits"].values() for side in ("source", "target") if split.get(side)
         ]
-        return {
-            "address": report["address"],
-            "content_sha256": report["content_sha256"],
-            "description": _in_words(self.planned[0].run.settings.data),
-            "train_sentences": report["splits"]["train"]["sentences"],
-            "validation_sentences": report["splits"]["validation"]["sentences"],
-            "train_tokens": report["splits"]["train"]["source"]["tokens"],
-            "vocab_size": report["vocab_size"],
-            "cut_sentences": sum(side["cut"] for side in sides),
-        }
+        return DataRecord(
+            address=report["address"],
+            content_sha256=report["content_sha256"],
+            description=_in_words(self.planned[0].run.settings.data),
+            train_sentences=report["splits"]["train"]["sentences"],
+            validation_sentences=report["splits"]["validation"]["sentences"],
+            train_tokens=report["splits"]["train"]["source"]["tokens"],
+            vocab_size=report["vocab_size"],
+            cut_sentences=sum(side["cut"] for side in sides),
+        )
 
     def write_table(self) -> None:
         """Gather the rows of the runs into results.parquet."""
@@ -218,15 +217,16 @@ class Workspace:
         table = gather.gather(self.experiment.name, self.planned, keys=keys, compared=compared)
         gather.write(table, self.folder)
 
-    def states(self) -> list[dict[str, Any]]:
-        """State of every run of the spec; of one that is done, also which measures are not, as in a plan."""
-        lacks, states = self.lacking(), []
+    def statuses(self) -> list[RunStatus]:
+        """Return the status of every run of the spec; of one that is done, also which measures it lacks, as in a
+        plan."""
+        lacks, statuses = self.lacking(), []
         for item in self.planned:
-            state = _state(item.directory, item.run.arm, item.run.seed, item.run_id)
-            if state["state"] == "done" and item.run_id in lacks:
-                state |= lacks[item.run_id].fields()
-            states.append(state)
-        return states
+            record, state = _status(item.directory, item.run.arm, item.run.seed, item.run_id)
+            if state.state == "done" and item.run_id in lacks:
+                record = RunRecord(**record.model_dump(exclude_unset=True), **lacks[item.run_id].fields())
+            statuses.append(RunStatus(record, state))
+        return statuses
 
     def earlier_runs(self) -> list[str]:
         """Return a sentence about runs of an earlier version of the spec, if there are any."""
@@ -248,14 +248,16 @@ def _in_words(data: Data) -> str:
             return f"{data.path} {data.name or ''}".strip()
 
 
-def all_states(out: Path) -> list[dict[str, Any]]:
-    """State of every run folder of an output root."""
-    states = []
+def all_statuses(out: Path) -> list[RunStatus]:
+    """Return the status of every run folder of an output root."""
+    statuses = []
     for path in sorted((out / "runs").glob("*/run.json")):
-        told = read_json(path)
-        states.append(_state(RunDirectory(path.parent), told["arm"], told["seed"], told["run_id"]))
-    return states
+        run = read_json(path)
+        statuses.append(_status(RunDirectory(path.parent), run["arm"], run["seed"], run["run_id"]))
+    return statuses
 
 
-def _state(directory: RunDirectory, arm: str, seed: int, run_id: str) -> dict[str, Any]:
-    return {"run_id": run_id, "arm": arm, "seed": seed, "folder": directory.path.name} | directory.state()
+def _status(directory: RunDirectory, arm: str, seed: int, run_id: str) -> RunStatus:
+    state = directory.state()
+    record = RunRecord(run_id=run_id, arm=arm, seed=seed, folder=directory.path.name, state=state.state)
+    return RunStatus(record, state)

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lightning_modules.config import RunSettings
 from lightning_modules.errors import AblationsError
@@ -32,7 +32,37 @@ OF_A_TRAINING = (
 last what says that the run was trained. A kill between two of them leaves no table with rows of two trainings."""
 
 Checkpoint = Literal["whole", "damaged", "gone"]
-State = Literal["planned", "running", "done", "failed", "interrupted"]
+StateName = Literal["planned", "running", "done", "failed", "interrupted"]
+
+
+class RunState(BaseModel):
+    """state.json of a run. Keys of a later version are ignored; one that is left out is None."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+
+    state: StateName = "planned"
+    step: int | None = None
+    max_steps: int | None = None
+    saved_step: int | None = None
+    """Step of the last checkpoint, from which an interrupted run goes on."""
+    last_checkpoint_bytes: int | None = None
+    """Size of the last checkpoint of a run that is done."""
+    tokens_seen: int | None = None
+    tokens_predicted: int | None = None
+    flops: float | None = None
+    """Useful operations of training so far."""
+    seconds: float | None = None
+    tokens_per_second: float | None = None
+    mfu: float | None = None
+    """Useful operations over those of a large matrix product in the same time."""
+    matrix_operations_per_second: float | None = None
+    """Operations a second of that matrix product."""
+    first_step_seconds: float | None = None
+    """From the start of the run to the end of its first step, at its last start."""
+    pid: int | None = None
+    """Process that trains the run, or trained it last."""
+    message: str | None = None
+    """Reason why the run failed."""
 
 
 class RunDirectoryError(AblationsError, RuntimeError):
@@ -75,33 +105,35 @@ class RunDirectory:
                 f"the file was changed by hand or by another version, plan the run again."
             ) from error
 
-    def state(self) -> dict[str, Any]:
-        """state.json; a run nobody started is planned, one whose process is gone interrupted at its last save."""
+    def state(self) -> RunState:
+        """Read state.json. A run that nobody started is planned; one whose process is gone is interrupted at its
+        last checkpoint."""
         try:
-            state = json.loads((self.path / "state.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {"state": "planned", "step": 0}
-        if state["state"] == "running" and not self.is_locked():
-            state |= {"state": "interrupted", "step": state.get("saved_step", 0)}
+            state = RunState.model_validate_json((self.path / "state.json").read_bytes())
+        except (OSError, ValidationError):
+            return RunState(state="planned", step=0)
+        if state.state == "running" and not self.is_locked():
+            state = state.model_copy(update={"state": "interrupted", "step": state.saved_step or 0})
         return state
 
-    def write_state(self, state: State, **fields: Any) -> None:
+    def write_state(self, state: StateName, **fields: Any) -> None:
         """Replace state.json; fields not given keep their value."""
         try:
             before = json.loads((self.path / "state.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             before = {}
-        write_json(self.path / "state.json", before | {"message": None} | fields | {"state": state})
+        written = RunState.model_validate(before | {"message": None} | fields | {"state": state})
+        write_json(self.path / "state.json", written.model_dump(mode="json", exclude_unset=True))
 
     def is_trained(self) -> bool:
         """Return whether training ended, as state.json says; the checkpoints may have been deleted since."""
-        return self.state()["state"] == "done"
+        return self.state().state == "done"
 
     def checkpoint(self) -> Checkpoint:
         """Return what became of the last checkpoint of a trained run: damaged means of another size."""
         if not self.last_checkpoint.is_file():
             return "gone"
-        same = self.last_checkpoint.stat().st_size == self.state().get("last_checkpoint_bytes")
+        same = self.last_checkpoint.stat().st_size == self.state().last_checkpoint_bytes
         return "whole" if same else "damaged"
 
     def is_done(self) -> bool:

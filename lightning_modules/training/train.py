@@ -256,7 +256,7 @@ def _settle(directory: RunDirectory, code: int, message: str | None = None) -> i
         if not directory.is_trained():  # else it was interrupted before it was to be trained again
             directory.write_state("interrupted")
     elif code != DONE:
-        known = message or directory.state().get("message") or f"training ended with exit code {code}"
+        known = message or directory.state().message or f"training ended with exit code {code}"
         directory.write_state("failed", message=known)
     return code
 

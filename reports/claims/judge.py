@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ablations.results import write_whole
+from ablations.runs.records import PlannedClaims
 from ablations.spec import claims as claims_file
 from ablations.spec.claim import Claim
 from ablations.spec.claims import Claims
@@ -16,7 +17,7 @@ from reports.claims.contrasts import effects
 from reports.claims.select import NotMeasured, Rows
 from reports.claims.verdicts import ALPHA, Judgement, Part, judge, probability, ways_to_fail
 from reports.claims.words import claim_rule, part_rule
-from reports.folder import Experiment, PlannedClaims
+from reports.folder import Experiment
 from reports.statistics.seed_tests import SeedEffects, holm_levels
 
 FORMAT = 1

@@ -15,9 +15,11 @@ from click.testing import CliRunner
 from ablations.cli import main
 from ablations.measures.information.cross_fitted import halves
 from ablations.measures.reading.sample import first_tokens
+from ablations.runs import cost
 from ablations.runs.calibration import Calibration
 from lightning_modules.data.token_store import load
 from tests.support.spec_files import write_spec
+from tests.support.tiny_text import settings
 
 ROOT = Path(__file__).parents[2]
 UNTRAINED = {"objective": {"kind": "masked_lm"}, "training": {"max_steps": 0}}
@@ -252,10 +254,9 @@ def test_a_measure_that_is_missing_is_to_do_and_why_it_was_refused_is_said_every
     assert f"\n{not_run}\n" in planned
     assert ablate("validate", spec, "--data-root", root).stdout == f"{spec}: good, 1 run\n  {not_run}\n"
     assert ablate("validate", spec, "--no-files").stdout == f"{spec}: good, 1 run\n"
-    assert "\nThe time leaves out geometry, which `ablate doctor` times.\n" in planned
     assert (
-        "\nThe time leaves out baselines, of which nothing is known until a run of the kind was trained and "
-        "measured here in one go.\n"
+        "\nThe time does not count baselines and geometry: how long a measure takes is known once a run of the "
+        "same kind was trained and measured here in one go.\n"
     ) in planned
     assert planned.endswith("\n1 run, 1 to do; time left: unknown\n")
 
@@ -362,23 +363,17 @@ def test_a_dry_run_does_nothing(tmp_path, data_root):
 
 
 def test_doctor_finds_nothing_wrong_here_and_a_dangerous_environment(tmp_path, monkeypatch):
-    rates = [
-        ("training/masked_lm/bf16-mixed", 64, 1.8e11),
-        ("other/layer_change", 256, 5e4),
-        ("other/text", 1, 1.2e4),
-        ("other/start_and_end", 1, 0.2),
-    ]
-    monkeypatch.setattr("ablations.runs.doctor.reference_rates", lambda threads: iter(rates))
+    rates = [("32-true", 64, 1.2e11), ("bf16-mixed", 64, 1.8e11)]
+    monkeypatch.setattr("ablations.runs.doctor.step_rates", lambda threads: iter(rates))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     result = ablate("doctor", "--out", tmp_path)
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[-4:] == [
-        "training/masked_lm/bf16-mixed           180 GFLOP/s at width 64, threads: 1",
-        "other/layer_change                      5e+04 tokens x layers a second at width 256, threads: 1",
-        "other/text                              12,000 sentences a second, threads: 1",
-        "other/start_and_end                     5.0 s, threads: 1",
+    assert result.stdout.splitlines()[-2:] == [
+        "training, 32-true       120 GFLOP/s at width 64, threads: 1",
+        "training, bf16-mixed    180 GFLOP/s at width 64, threads: 1",
     ]
-    assert Calibration(tmp_path).start_and_end_seconds() == 5
+    run = settings(training={"precision": "bf16-mixed"})
+    assert Calibration(tmp_path).training_seconds(run, threads=1) == cost.flops(run) / 1.8e11
     monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
     result = ablate("doctor", "--out", tmp_path)
     assert result.exit_code == 1

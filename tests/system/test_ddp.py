@@ -161,7 +161,7 @@ def test_sigterm_to_one_or_all_saves_within_a_step_and_resumes(who, make_run):
     target = process.pid if who == "launcher" else ranks_of(process)[1]
     os.kill(target, signal.SIGTERM)
     assert process.wait(LIMIT) == 75
-    assert directory.state()["state"] == "interrupted"
+    assert directory.state().state == "interrupted"
     saved = read_checkpoint(directory.last_checkpoint)["global_step"]
     logged = max(json.loads(line)["step"] for line in directory.metrics.read_text().splitlines())
     assert 0 <= saved - logged < 1000  # the log has a line every fifty steps
@@ -179,4 +179,4 @@ def test_a_killed_process_takes_the_others_with_it(who, make_run):
     assert code != 0
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in ranks.values()))
     assert not directory.is_locked()
-    assert directory.state()["state"] in ("interrupted", "failed")
+    assert directory.state().state in ("interrupted", "failed")

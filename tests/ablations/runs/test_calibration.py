@@ -1,47 +1,42 @@
-"""How long runs take: from runs that ended, else from a calibration, else unknown."""
+"""How long runs take: from runs that ended, else from timed steps, else unknown."""
 
 import json
-from typing import get_args
+from pathlib import Path
 
 import pytest
 import torch
 
-from ablations.measures.settings import LayerChangeSettings, PicturesSettings, ValidationSettings
+from ablations.measures.settings import LayerChangeSettings
 from ablations.runs import calibration, cost, doctor
-from ablations.runs.calibration import COMPARED, TIMED, TIMED_BESIDES, Calibration, Estimate, makespan
-from ablations.runs.cost import ValidationText
-from ablations.runs.doctor import UNITS
-from ablations.tasks.settings import FineTuningSettings
+from ablations.runs.calibration import Calibration, makespan
+from ablations.runs.identity import PlannedRun
+from ablations.spec.experiment import Run
 from lightning_modules.config import operations_per_token
-from lightning_modules.config.data import LanguageData
-from lightning_modules.config.objectives import Objective
-from lightning_modules.provenance import available_cores
+from lightning_modules.training.run_directory import RunDirectory
 from lightning_modules.training.speed import bare_step
 from tests.support.tiny_text import settings
+
+CHANGE = LayerChangeSettings(kind="layer_change", tokens=1000)
+
+
+def planned(run, text="0123456789"):
+    return PlannedRun(Run("mlm", run.seed, run), "0123456789", text, RunDirectory(Path("nowhere")))
 
 
 def noted(out, run, *training, threads=1, other=0.0, measures=()):
     for seconds in training:
         Calibration(out).note_run(
-            run,
-            measures,
-            threads=threads,
-            validation=TEXT,
-            training_seconds=seconds,
-            wall_seconds=seconds + other,
+            planned(run), measures, threads=threads, training_seconds=seconds, wall_seconds=seconds + other
         )
     return Calibration(out)
 
 
-TEXT = ValidationText(tokens=6000, sentences=500)
+def note_steps(out, rate, *, width=16, threads=1):
+    Calibration(out).note_steps([("32-true", width, rate)], threads=threads)
 
 
-def around_steps(known, run, measures=(), *, threads=1):
-    return known.around_steps(run, measures, asked=measures, threads=threads, validation=TEXT)
-
-
-def other_seconds(known, run, measures=(), *, threads=1):
-    return around_steps(known, run, measures, threads=threads).seconds
+def other_seconds(known, run, measures=(), **text):
+    return known.other_seconds(planned(run, **text), measures)
 
 
 def test_a_run_of_the_kind_tells_how_long_the_next_one_takes(tmp_path):
@@ -52,24 +47,21 @@ def test_a_run_of_the_kind_tells_how_long_the_next_one_takes(tmp_path):
     known = noted(tmp_path / "new", short, 4.0, 5.0, 60.0, other=2.0)
     assert known.training_seconds(long, threads=1) == pytest.approx(15)
     assert other_seconds(known, long) == pytest.approx(2)
-    assert other_seconds(known, long, [ValidationSettings(kind="validation")]) == 0  # of which nothing is known
+    assert other_seconds(known, long, [CHANGE]) is None
     assert known.training_seconds(settings("causal_lm"), threads=1) is None
-    assert other_seconds(known, settings("causal_lm")) == 0
+    assert other_seconds(known, settings("causal_lm")) is None
 
 
-def test_what_is_around_the_steps_is_known_only_of_as_many_evaluations_and_the_same_measures(tmp_path):
+def test_what_is_around_the_steps_is_known_of_as_many_evaluations_the_same_text_and_measures_alone(tmp_path):
     run = settings(training={"max_steps": 10, "validate_every": 5})
-    change = LayerChangeSettings(kind="layer_change", tokens=1000)
-    known = noted(tmp_path, run, 4.0, other=2.0, measures=[change])
-    assert other_seconds(known, run, [change]) == pytest.approx(2)
+    known = noted(tmp_path, run, 4.0, other=2.0, measures=[CHANGE])
+    assert other_seconds(known, run, [CHANGE]) == pytest.approx(2)
     more_steps = settings(training={"max_steps": 30, "validate_every": 5})
     assert known.training_seconds(more_steps, threads=1) == pytest.approx(12)
-    assert other_seconds(known, more_steps, [change]) == 0  # of which nothing is known
+    assert other_seconds(known, more_steps, [CHANGE]) is None
     for settled in ({"tokens": 2000}, {"checkpoints": "all"}):
-        assert other_seconds(known, run, [change.model_copy(update=settled)]) == 0
-    longer = TEXT._replace(tokens=2 * TEXT.tokens)
-    told = known.around_steps(run, [change], asked=[change], threads=1, validation=longer)
-    assert told == (0, ("layer_change",))
+        assert other_seconds(known, run, [CHANGE.model_copy(update=settled)]) is None
+    assert other_seconds(known, run, [CHANGE], text="another") is None
 
 
 def test_the_same_number_of_threads_counts_and_others_are_scaled(tmp_path):
@@ -94,68 +86,26 @@ def test_a_run_without_steps_takes_what_is_around_them(tmp_path):
     assert (known.training_seconds(run, threads=1), other_seconds(known, run)) == (0, pytest.approx(7))
 
 
-def test_the_calibration_is_read_between_its_widths_and_held_beyond_them(tmp_path):
-    rates = [("training/masked_lm/32-true", 8, 1e6), ("training/masked_lm/32-true", 32, 16e6)]
-    Calibration(tmp_path).note_reference(rates, threads=1)
+def test_steps_that_were_timed_at_the_nearest_width_count_until_a_run_has_ended(tmp_path):
+    rates = [("32-true", 8, 1e6), ("32-true", 32, 16e6)]
+    Calibration(tmp_path).note_steps(rates, threads=1)
     known = Calibration(tmp_path)
-    for width, rate in ((4, 1e6), (8, 1e6), (16, 4e6), (32, 16e6), (64, 16e6)):
+    for width, rate in ((4, 1e6), (8, 1e6), (12, 1e6), (24, 16e6), (32, 16e6), (64, 16e6)):
         run = settings(encoder={"hidden_size": width})
         assert known.training_seconds(run, threads=1) == pytest.approx(cost.flops(run) / rate)
-    assert known.training_seconds(settings("causal_lm"), threads=1) is None
     assert known.training_seconds(settings(training={"precision": "bf16-mixed"}), threads=1) is None
     assert noted(tmp_path, settings(), 3.0).training_seconds(settings(), threads=1) == pytest.approx(3)
 
 
-def test_what_no_run_has_told_of_evaluations_and_measures_comes_from_the_calibration(tmp_path):
-    run = settings(training={"max_steps": 10, "validate_every": 10})
-    measures = [LayerChangeSettings(kind="layer_change", tokens=1000)]
-    rates = [("other/evaluation", 16, 1e9), ("other/layer_change", 16, 500.0), ("other/set_up", 1, 4.0)]
-    Calibration(tmp_path).note_reference(rates, threads=2)
-    known = Calibration(tmp_path)
-    evaluation = cost.evaluation_work(run, tokens=6000) / 1e9
-    change = 1000 * (run.encoder.num_hidden_layers + 1) / 500
-    assert other_seconds(known, run, threads=2) == pytest.approx(0.25 + evaluation)
-    assert other_seconds(known, run, measures, threads=2) == pytest.approx(0.25 + evaluation + change)
-    assert other_seconds(known, run, measures, threads=1) == pytest.approx(0.25 + 2 * (evaluation + change))
-
-
-def test_a_command_that_trains_takes_time_before_and_after_its_runs(tmp_path):
-    Calibration(tmp_path).note_reference([("other/start_and_end", 1, 0.125)], threads=2)
-    assert Calibration(tmp_path).start_and_end_seconds() == pytest.approx(8)
-    assert Calibration(tmp_path / "none").start_and_end_seconds() == 0
-
-
-def test_making_the_built_in_language_takes_time_and_of_other_text_nothing_is_known(tmp_path):
-    Calibration(tmp_path).note_reference([("other/text", 1, 1000.0)], threads=available_cores())
-    known = Calibration(tmp_path)
-    language = LanguageData(kind="language", train=9_000, validation=600, test=400)
-    assert known.text_seconds(language) == pytest.approx(10)
-    assert known.text_seconds(settings().data) == 0
-    assert Calibration(tmp_path / "none").text_seconds(language) == 0
-
-
-def test_an_objective_timed_at_one_width_is_as_much_slower_at_others(tmp_path):
-    rates = [
-        ("training/masked_lm/32-true", 64, 8e6),
-        ("training/masked_lm/32-true", 256, 20e6),
-        ("training/masked_lm/bf16-mixed", 64, 10e6),
-        ("training/permutation_lm/32-true", 64, 2e6),
-    ]
-    Calibration(tmp_path).note_reference(rates, threads=1)
-    known = Calibration(tmp_path)
-
-    def rate(objective, width, precision):
-        run = settings(objective, encoder={"hidden_size": width}, training={"precision": precision})
-        return cost.flops(run) / known.training_seconds(run, threads=1)
-
-    assert rate("permutation_lm", 64, "32-true") == pytest.approx(2e6)
-    assert rate("permutation_lm", 256, "32-true") == pytest.approx(5e6)
-    assert rate("permutation_lm", 64, "bf16-mixed") == pytest.approx(2.5e6)
-    assert rate("replaced_token", 256, "32-true") == pytest.approx(20e6)  # of which nothing is known
+def test_the_rate_of_the_steps_is_that_of_every_objective_each_with_its_own_operations(tmp_path):
+    note_steps(tmp_path, 1e6)
+    for kind in ("causal_lm", "translation"):
+        run = settings(kind)
+        assert Calibration(tmp_path).training_seconds(run, threads=1) == pytest.approx(cost.flops(run) / 1e6)
 
 
 def test_a_gpu_is_as_fast_with_any_number_of_threads(tmp_path):
-    Calibration(tmp_path).note_reference([("training/masked_lm/32-true", 16, 1e6)], threads=None)
+    note_steps(tmp_path, 1e6, threads=None)
     run = settings()
     for threads in (1, 8):
         assert Calibration(tmp_path).training_seconds(run, threads=threads) == pytest.approx(cost.flops(run) / 1e6)
@@ -165,7 +115,7 @@ def test_a_gpu_is_as_fast_with_any_number_of_threads(tmp_path):
 
 def test_where_there_is_a_gpu_its_rates_count_and_not_those_of_the_processor(tmp_path):
     for threads, rate in ((2, 1e6), (None, 1e9)):
-        Calibration(tmp_path).note_reference([("training/masked_lm/32-true", 16, rate)], threads=threads)
+        note_steps(tmp_path, rate, threads=threads)
     run = settings()
     assert Calibration(tmp_path).training_seconds(run, threads=2) == pytest.approx(cost.flops(run) / 1e9)
     noted(tmp_path, run, 1000.0, threads=2)
@@ -177,7 +127,7 @@ def test_what_several_processes_note_at_once_is_all_kept(tmp_path):
     first, second = Calibration(tmp_path), Calibration(tmp_path)  # both read before either writes
     for known, width in ((first, 16), (second, 32)):
         run = settings(encoder={"hidden_size": width})
-        known.note_run(run, [], threads=1, validation=TEXT, training_seconds=width, wall_seconds=width)
+        known.note_run(planned(run), [], threads=1, training_seconds=width, wall_seconds=width)
     for width in (16, 32):
         run = settings(encoder={"hidden_size": width})
         assert Calibration(tmp_path).training_seconds(run, threads=1) == pytest.approx(width)
@@ -194,28 +144,9 @@ def test_machines_that_share_an_output_root_keep_what_each_has_timed(tmp_path, m
     assert Calibration(tmp_path).training_seconds(run, threads=1) == pytest.approx(8)
 
 
-def test_measures_of_which_nothing_is_known_are_named_and_not_counted(tmp_path):
-    run = settings(training={"max_steps": 10, "validate_every": 10})
-    change = LayerChangeSettings(kind="layer_change", tokens=1000)
-    tuned = [FineTuningSettings(kind="fine_tuning", tasks=(name,)) for name in ("rte", "mrpc")]
-    seen = PicturesSettings(kind="pictures", words=("a",))
-    asked = [change, *tuned, seen]
-    assert around_steps(Calibration(tmp_path), run, asked) == (0, ("layer_change", "fine_tuning", "pictures"))
-    Calibration(tmp_path).note_reference([("other/layer_change", 16, 500.0)], threads=1)
-    known = Calibration(tmp_path)
-    change_alone = 1000 * (run.encoder.num_hidden_layers + 1) / 500
-    assert around_steps(known, run, asked) == (pytest.approx(change_alone), ("fine_tuning", "pictures"))
-    assert known.measuring(run, tuned, threads=1, validation=TEXT) == Estimate(0, ("fine_tuning",))
-    assert known.comparing_seconds(run, 5000.0, threads=1) == pytest.approx(10)
-    assert Calibration(tmp_path / "none").comparing_seconds(run, 5000.0, threads=1) is None
-    # A run that was asked for the same tells of all of it.
-    told = noted(tmp_path, run, 5.0, other=70.0, measures=asked)
-    assert around_steps(told, run, asked) == (pytest.approx(70), ())
-
-
 def test_a_new_calibration_takes_the_place_of_the_old_one_with_as_many_threads(tmp_path):
     for threads, rate in ((1, 1e6), (2, 5e6), (1, 2e6)):
-        Calibration(tmp_path).note_reference([("training/masked_lm/32-true", 16, rate)], threads=threads)
+        note_steps(tmp_path, rate, threads=threads)
     run, known = settings(), Calibration(tmp_path)
     assert known.training_seconds(run, threads=1) == pytest.approx(cost.flops(run) / 2e6)
     assert known.training_seconds(run, threads=2) == pytest.approx(cost.flops(run) / 5e6)
@@ -224,16 +155,16 @@ def test_a_new_calibration_takes_the_place_of_the_old_one_with_as_many_threads(t
 @pytest.mark.parametrize(
     "damaged",
     [
-        *("", "{", "[]", '{"version": 3, "machines": 1}', '{"machines": {}}', '{"masked_lm/6x64": [1.0]}'),
-        '{"version": 2, "runs": {}, "reference": {}}',
+        *("", "{", "[]", '{"version": 4, "machines": 1}', '{"machines": {}}', '{"masked_lm/6x64": [1.0]}'),
+        '{"version": 3, "machines": {"a machine": {"runs": {}, "steps": {}}}}',
         *(
-            json.dumps({"version": 3, "machines": {"a machine": machine}})
+            json.dumps({"version": 4, "machines": {"a machine": machine}})
             for machine in (
-                {"runs": [], "reference": {}},
-                {"runs": {}, "reference": None},
-                {"runs": {}, "reference": {"other/set_up": [{"threads": 1, "width": 1}]}},
-                {"runs": {}, "reference": {"other/set_up": [{"threads": 0, "width": 1, "rate": 1.0}]}},
-                {"runs": {}, "reference": {"other/set_up": [{"threads": 1, "width": 1, "rate": "fast"}]}},
+                {"runs": [], "steps": {}},
+                {"runs": {}, "steps": None},
+                {"runs": {}, "steps": {"32-true": [{"threads": 1, "width": 1}]}},
+                {"runs": {}, "steps": {"32-true": [{"threads": 0, "width": 1, "rate": 1.0}]}},
+                {"runs": {}, "steps": {"32-true": [{"threads": 1, "width": 1, "rate": "fast"}]}},
             )
         ),
     ],
@@ -243,7 +174,6 @@ def test_a_damaged_or_older_file_is_as_good_as_none(tmp_path, monkeypatch, damag
     (tmp_path / "calibration.json").write_text(damaged)
     known = Calibration(tmp_path)
     assert known.training_seconds(settings(), threads=1) is None
-    assert known.start_and_end_seconds() == 0
     assert noted(tmp_path, settings(), 4.0).training_seconds(settings(), threads=1) == pytest.approx(4)
 
 
@@ -266,51 +196,37 @@ def test_the_bare_loop_takes_the_steps_of_a_run(tokens):
 
 def test_what_a_run_took_tells_nothing_of_a_compiled_one(tmp_path):
     plain, compiled = settings(), settings(training={"compile": True})
-    known = Calibration(tmp_path)
-    known.note_run(plain, [], threads=1, validation=TEXT, training_seconds=10, wall_seconds=10)
+    known = noted(tmp_path, plain, 10.0)
     assert known.training_seconds(plain, threads=1) == pytest.approx(10)
     assert known.training_seconds(compiled, threads=1) is None
 
 
 @pytest.mark.parametrize("device", doctor.SHAPES_BY_DEVICE)
-def test_what_is_timed_on_a_device_are_runs_of_all_widths_that_plans_ask_for(device, monkeypatch):
+def test_all_that_is_timed_are_runs(device, monkeypatch):
     shapes = doctor.SHAPES_BY_DEVICE[device]
     monkeypatch.setattr(doctor, "SHAPES", shapes)
-    assert {calibration.COMPARED_WIDTH, *doctor.MEASURED_WIDTHS} <= set(shapes)
     for width, shape in shapes.items():
-        for kind in TIMED + COMPARED:
-            assert doctor._run(kind, "bf16-mixed", width).training.tokens_per_step == shape.tokens_per_step
+        for precision in doctor.PRECISIONS:
+            assert doctor._run(precision, width).training.tokens_per_step == shape.tokens_per_step
 
 
-def test_reference_rates_are_of_every_objective_and_of_all_that_is_no_training(monkeypatch):
-    monkeypatch.setattr(doctor, "SHAPES", {32: doctor.Shape(512, 512, 1)})
-    monkeypatch.setattr(doctor, "MEASURED_WIDTHS", (32,))
-    monkeypatch.setattr(doctor, "COMPARED_WIDTH", 32)
-    monkeypatch.setattr(doctor, "TEXT", LanguageData(kind="language", train=500, validation=50, test=50))
-    monkeypatch.setattr(doctor, "CLUSTERS", 20)
-    monkeypatch.setattr(doctor, "_rate", lambda run, text: operations_per_token(run))
+def test_steps_are_timed_at_each_width_in_each_precision(monkeypatch):
+    monkeypatch.setattr(doctor, "SHAPES", {32: doctor.Shape(512, 512, 1), 64: doctor.Shape(512, 512, 2)})
     before = torch.get_num_threads()
-    rates = list(doctor.reference_rates(available_cores()))
+    rates = list(doctor.step_rates(1))
     assert torch.get_num_threads() == before
-    trained = [(what, width) for what, width, _ in rates[:6]]
-    assert trained == [
-        (f"training/{objective}/{precision}", 32) for precision in ("32-true", "bf16-mixed") for objective in TIMED
-    ]
-    compared, others = rates[6:11], rates[11:]
-    assert [(what, width) for what, width, _ in compared] == [
-        (f"training/{kind}/32-true", 32) for kind in COMPARED
-    ]
-    kinds = [get_args(kind.model_fields["kind"].annotation)[0] for kind in get_args(get_args(Objective)[0])]
-    assert sorted([*TIMED, *COMPARED]) == sorted(kinds)
-    assert len({rate for _, _, rate in rates[:11]}) == 8  # no objective costs what another does
-    measures = ("layer_change", "token_information", "neighbours", "geometry", "influence")
-    kinds = ("evaluation", "translation", *measures)
-    assert kinds == TIMED_BESIDES
-    assert set(UNITS) == {f"other/{kind}" for kind in kinds[1:]}  # all but evaluation, which is operations
-    assert [(what, width) for what, width, _ in others] == [
-        *((f"other/{kind}", 32) for kind in kinds),
-        ("other/text", 1),
-        ("other/set_up", 1),
-        ("other/start_and_end", 1),
+    assert [(precision, width) for precision, width, _ in rates] == [
+        (precision, width) for width in (32, 64) for precision in ("32-true", "bf16-mixed")
     ]
     assert all(rate > 0 for _, _, rate in rates)
+
+
+def test_the_rate_of_steps_is_operations_a_second(monkeypatch):
+    """Counter-check of the rate with a clock that stands still but for a second a step."""
+    shape = doctor.Shape(512, 512, 4)
+    monkeypatch.setattr(doctor, "SHAPES", {32: shape})
+    seconds = iter((10.0, 14.0))
+    monkeypatch.setattr(doctor.time, "perf_counter", lambda: next(seconds))
+    monkeypatch.setattr(doctor, "bare_step", lambda run, text, device: lambda: 500)
+    run = doctor._run("32-true", 32)
+    assert doctor._rate(run, doctor.made_up_text(shape)) == pytest.approx(500 * operations_per_token(run))

@@ -9,6 +9,7 @@ from ablations.runs.identity import create, identity, place, self_contained
 from ablations.spec.experiment import Run
 from lightning_modules import provenance
 from lightning_modules.data import token_store
+from lightning_modules.training.run_directory import RunState
 from tests.support.tiny_text import settings
 
 
@@ -84,7 +85,7 @@ def test_a_run_that_is_there_keeps_its_folder_whatever_its_arm_is_called(data_ro
     )
     assert again.directory.path == first.directory.path == tmp_path / "runs" / f"mlm-s0-{first.run_id}"
     assert new.directory.path.name == f"baseline-s1-{new.run_id}"
-    assert new.directory.state() == {"state": "planned", "step": 0}
+    assert new.directory.state() == RunState(state="planned", step=0)
     assert again.directory.settings() == settings()
 
 
@@ -93,9 +94,9 @@ def test_a_run_whose_process_is_gone_stands_at_its_last_save(data_root, tmp_path
     create(first)
     first.directory.write_state("running", step=4, saved_step=4)
     first.directory.write_state("running", step=9)  # and then it is killed
-    assert (first.directory.state()["state"], first.directory.state()["step"]) == ("interrupted", 4)
+    assert (first.directory.state().state, first.directory.state().step) == ("interrupted", 4)
     with first.directory.lock():
-        assert (first.directory.state()["state"], first.directory.state()["step"]) == ("running", 9)
+        assert (first.directory.state().state, first.directory.state().step) == ("running", 9)
 
 
 def test_two_arms_with_the_same_settings_share_a_run(data_root, tmp_path):

@@ -12,6 +12,7 @@ from ablations.runs import rows as run_rows
 from ablations.runs.gather import gather
 from ablations.runs.identity import PlannedRun
 from ablations.runs.measure import measure
+from ablations.runs.records import RunRecord
 from ablations.runs.rows import key
 from ablations.spec.experiment import Experiment, Run
 from lightning_modules.training.run_directory import OF_A_TRAINING
@@ -101,8 +102,8 @@ def test_a_training_that_starts_again_leaves_nothing_of_the_one_before(gone, add
     else:
         directory.last_checkpoint.write_bytes(b"cut short")
     assert train(directory, StopAfter(3)) == INTERRUPTED
-    assert directory.state()["state"] == "interrupted"
-    assert directory.state()["step"] < 12
+    assert directory.state().state == "interrupted"
+    assert directory.state().step < 12
     assert run_rows.rows(directory.path).empty
     assert run_rows.refusals(directory.path) == {}
     steps = [json.loads(line)["step"] for line in directory.metrics.read_text().splitlines()]
@@ -174,7 +175,7 @@ def test_a_run_that_is_trained_again_takes_those_along_that_it_was_compared_with
 
 
 def run_of(arm, names, checkpoint="gone"):
-    return {"arm": arm, "seed": 0, "not_measured": names, "checkpoint": checkpoint}
+    return RunRecord(run_id=arm, folder=arm, arm=arm, seed=0, not_measured=names, checkpoint=checkpoint)
 
 
 def test_what_is_gone_and_what_is_done_about_it_are_sentences():

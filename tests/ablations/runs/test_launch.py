@@ -215,4 +215,4 @@ def test_a_stopped_pool_starts_nothing(make_run):
     pool = Pool(slots=1, devices=1, data_root=directory.path, measures=[])
     pool._stop()
     assert pool.run([directory.path], ended=lambda _: None) == []
-    assert directory.state()["state"] == "planned"
+    assert directory.state().state == "planned"

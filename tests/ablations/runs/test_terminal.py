@@ -4,24 +4,32 @@ import re
 
 import pytest
 
-from ablations.runs.terminal import STATE_STYLES, duration, plan_table, state_in_words, status_table
+from ablations.runs.records import Plan, RunRecord, RunStatus
+from ablations.runs.terminal import duration, plan_table, state_in_words, status_table
+from lightning_modules.training.run_directory import RunState
 from reports.page.terminal import NARROWEST_CLAIM, claims_table
 
 ARMS = ("mlm", "untrained", "clm-dropout-0.15", "naive-2", "full-sentences", "mt", "objective.masking.ratio=0.4")
-LONGEST_IN_80 = 15
+LONGEST_IN_80 = 14
 """Letters of an arm's name that every table has room for, with the largest numbers of a plan."""
 
 
-def run(arm, state):
-    return {
-        "arm": arm, "seed": 10, "run_id": "0123456789", "state": state, "folder": f"{arm}-s10-0123456789",
-        "max_steps": 999_999, "tokens": 1.02e9, "parameters": 1.23e8, "flops": 1.23e18, "seconds": 359_999.0,
-        "step": 99_999, "tokens_per_second": 123_456.0,
-    }  # fmt: skip
+def run(arm, state, **fields):
+    return RunRecord(
+        arm=arm, seed=10, run_id="0123456789", state=state, folder=f"{arm}-s10-0123456789",
+        max_steps=999_999, tokens=1_020_000_000, parameters=123_000_000, flops=1.23e18, seconds=359_999.0,
+        **fields,
+    )  # fmt: skip
 
 
-RUNS = [run(arm, state) for arm, state in zip(ARMS, STATE_STYLES, strict=True)]
-PLAN = {"experiment": "tried", "question": "", "notes": [], "pairs_to_compare": 0, "seconds": 1.0, "left_out": []}
+STATES = ("done", "running", "failed", "interrupted", "planned")
+LACKING = [
+    {"measures": 3, "not_measured": ["geometry"], "checkpoint": "whole"},
+    {"measures": 3, "not_measured": ["geometry"], "checkpoint": "gone"},
+]
+RUNS = [run(arm, state) for arm, state in zip(ARMS, STATES, strict=False)]
+RUNS += [run(arm, "done", **fields) for arm, fields in zip(ARMS[len(STATES) :], LACKING, strict=True)]
+PLAN = Plan(experiment="tried", question="", arms=list(ARMS), runs=RUNS, pairs_to_compare=0, seconds=1.0)
 
 
 def claim(name, verdict, **fields):
@@ -40,11 +48,12 @@ CLAIMS = {
 
 
 def show_plan():
-    plan_table(PLAN | {"runs": RUNS})
+    plan_table(PLAN)
 
 
 def show_status():
-    status_table([run | {"max_steps": 100_000} for run in RUNS])
+    progress = RunState(step=99_999, max_steps=100_000, tokens_per_second=123_456.0, seconds=359_999.0)
+    status_table([RunStatus(run, progress) for run in RUNS])
 
 
 def printed(show, capsys, monkeypatch, *, columns=None):
@@ -62,9 +71,8 @@ def test_a_row_is_whole_in_80_columns(show, capsys, monkeypatch):
     assert "…" not in text
     assert all(len(line) <= 80 for line in text.splitlines())
     for run in RUNS:
-        whole = run["arm"] if len(run["arm"]) <= LONGEST_IN_80 else run["arm"][:LONGEST_IN_80]
-        (line,) = [line for line in text.splitlines() if line.startswith(whole)]
-        assert "0123456789" in line
+        whole = run.arm if len(run.arm) <= LONGEST_IN_80 else run.arm[:LONGEST_IN_80]
+        (line,) = [line for line in text.splitlines() if line.startswith(whole) and " 0123456789 " in line]
         assert f" {state_in_words(run)} " in line
         assert line.endswith("99:59:59")
     rest = ARMS[-1][LONGEST_IN_80:] if show is show_plan else ""

@@ -5,13 +5,14 @@ devices, and what would make the program wait for a number.
 """
 
 import json
+from typing import get_args
 
 import pytest
 import torch
 from torch._dynamo.utils import counters
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
-from ablations.runs.calibration import COMPARED, TIMED
+from lightning_modules.config.objectives import OBJECTIVES
 from lightning_modules.objectives import build
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.training.data_module import RunData
@@ -20,6 +21,7 @@ from lightning_modules.training.train import train
 from tests.support.plain_step import problem, require_equal
 from tests.support.tiny_text import settings
 
+KINDS = [get_args(each.model_fields["kind"].annotation)[0] for each in OBJECTIVES]
 ELSEWHERE = "meta"  # a device whose tensors hold nothing; like a GPU it is not the CPU
 
 
@@ -44,7 +46,7 @@ def fake_step(monkeypatch):
     return step
 
 
-@pytest.mark.parametrize("kind", TIMED + COMPARED)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_step_stays_on_its_device_and_waits_for_no_number(kind, fake_step, tokens):
     assert fake_step(kind, tokens).device.type == ELSEWHERE
 

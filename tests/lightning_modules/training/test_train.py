@@ -179,7 +179,7 @@ def test_an_untrained_run_writes_its_initial_weights(make_run, tokens):
     ]
     first, last = contents(directory, "step=0000000.ckpt"), contents(directory)
     assert same(first["state_dict"], last["state_dict"])
-    assert directory.state()["step"] == 0
+    assert directory.state().step == 0
 
 
 def test_only_the_newest_step_files_are_kept_when_asked(make_run, tokens):
@@ -217,8 +217,8 @@ def test_a_loss_that_is_no_number_ends_the_run_with_a_sentence(make_run, tokens,
         "training.learning_rate or training.gradient_clip_val, or lengthen the warm-up."
     )
     assert sentence in capsys.readouterr().err
-    assert directory.state()["state"] == "failed"
-    assert directory.state()["message"] == sentence
+    assert directory.state().state == "failed"
+    assert directory.state().message == sentence
     newest = sorted(directory.checkpoints.glob("step=*"))[-1]
     assert newest.name == "step=0000004.ckpt"
     assert all(tensor.isfinite().all() for tensor in read_checkpoint(newest)["state_dict"].values())
@@ -228,7 +228,7 @@ def test_interrupting_is_not_failing(make_run, tokens):
     directory, stop = make_run(settings()), StopRequest()
     stop.received = True
     assert start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=stop) == INTERRUPTED
-    assert directory.state()["state"] == "interrupted"
+    assert directory.state().state == "interrupted"
 
 
 def test_too_little_text_is_wrong_data(make_run, tokens, capsys):

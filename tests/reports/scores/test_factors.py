@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from ablations.runs.records import Plan, Provenance, RunRecord
 from ablations.spec import grid, load
 from lightning_modules.config import EncoderSettings, RunSettings, TrainingSettings
-from reports.folder import Experiment, Plan, PlannedRun, Provenance, Run, State
+from lightning_modules.training.run_directory import RunState
+from reports.folder import Experiment, Run
 from reports.scores.factors import decisions, factors
 from reports.words import SPLIT, words
 
@@ -50,9 +52,9 @@ def steps_of(own):
 def experiment(arms, *, folder=None):
     """One of these arms and their settings."""
     planned = [
-        PlannedRun(run_id=arm, folder=arm, arm=arm, seed=0, max_steps=steps_of(own)) for arm, own in arms.items()
+        RunRecord(run_id=arm, folder=arm, arm=arm, seed=0, max_steps=steps_of(own)) for arm, own in arms.items()
     ]
-    runs = [Run(plan, State(), Provenance(), own) for plan, own in zip(planned, arms.values(), strict=True)]
+    runs = [Run(plan, RunState(), Provenance(), own) for plan, own in zip(planned, arms.values(), strict=True)]
     return Experiment(Plan(experiment="it", arms=list(arms), runs=planned), "", runs, None, 0, folder)
 
 

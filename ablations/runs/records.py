@@ -1,0 +1,156 @@
+"""Records of plan.json and of the files of runs, as they are written and as they are read. No torch."""
+
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+from lightning_modules.training.run_directory import Checkpoint
+from lightning_modules.training.run_directory import RunState as RunState  # for reports
+
+
+class Record(BaseModel):
+    """Base of the records: a key that a later version adds is ignored, and one that is left out is None."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+
+
+class DataRecord(Record):
+    """The text that an experiment trains on."""
+
+    address: str | None = None
+    content_sha256: str | None = None
+    description: str | None = None
+    train_sentences: int | None = None
+    validation_sentences: int | None = None
+    train_tokens: int | None = None
+    vocab_size: int | None = None
+    cut_sentences: int | None = None
+    """Sentences longer than the settings allow, of which the rest was dropped."""
+
+
+class Machine(Record):
+    """The machine that a run ran on."""
+
+    platform: str | None = None
+    cpu: str | None = None
+    cores: int | None = None
+    gpus: list[str] = []
+
+
+class Provenance(Record):
+    """provenance.json of a run."""
+
+    commit: str | None = None
+    dirty: bool | None = None
+    versions: dict[str, str | None] = {}
+    machine: Machine = Machine()
+    devices: Any = None
+    threads: Any = None
+    started: str | None = None
+    finished: str | None = None
+
+
+class RunSettingsRecord(Record):
+    """run.json of a run, as far as a page needs it."""
+
+    settings: dict[str, Any] = {}
+    tokens: str | None = None
+    """Address of the token store that the run reads."""
+
+
+class Analysed(Record):
+    """A model that was trained elsewhere and measured by `ablate analyse`, in place of a run's folder."""
+
+    settings: dict[str, Any] = {}
+    provenance: Provenance = Provenance()
+
+
+class RunRecord(Record):
+    """A run of a plan, with its state and cost."""
+
+    run_id: str
+    folder: str
+    """Name of its folder under OUT/runs; its arm's name there may be that of another experiment."""
+    arm: str
+    seed: int
+    state: str = "planned"
+    measures: int | None = None
+    """Of a trained run, the number of measures that are asked for; those of tasks count once a task."""
+    not_measured: list[str] | None = None
+    """Of a trained run, the measures that it lacks, as ``baselines mrpc``; None where the plan does not say."""
+    refused: dict[str, str] = {}
+    """Reasons why measures that it lacks were refused when they were tried, by name."""
+    checkpoint: Checkpoint | None = None
+    """Of a trained run, the state of its last checkpoint."""
+    max_steps: int | None = None
+    tokens: int | None = None
+    parameters: int | None = None
+    flops: float | None = None
+    seconds: float | None = None
+    """Estimated seconds of what is to be done: training, and all the rest where that is known; None if unknown."""
+    analysed: Analysed | None = None
+
+    @property
+    def is_to_train(self) -> bool:
+        """Whether the run will be trained: it never was, or it was and lacks both a measure and its checkpoint."""
+        return self.not_measured is None or bool(self.not_measured and self.checkpoint != "whole")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the run is still to be trained or measured."""
+        return self.not_measured is None or bool(self.not_measured)
+
+    @property
+    def label(self) -> str:
+        """The run in a sentence."""
+        return f"{self.arm} (seed {self.seed})"
+
+
+class RunStatus(NamedTuple):
+    """A run with how far its training is."""
+
+    record: RunRecord
+    progress: RunState
+
+    def fields(self) -> dict[str, Any]:
+        """Return both as one object, ready for JSON."""
+        return self.record.model_dump(exclude_unset=True) | self.progress.model_dump(exclude_unset=True)
+
+
+class PlannedClaims(Record):
+    """A file of claims as the plan knows it."""
+
+    name: str
+    """Name of the file without its ending."""
+    planned: str | None = None
+    """Time when it was first planned with this experiment."""
+    planned_sha256: str | None = None
+    """Hash of the file as it was then."""
+    planned_claims: dict[str, str] = {}
+    """Hash of each of its claims as it was then."""
+    runs_before: int | None = None
+    """Runs of the experiment that had started by then: what was claimed after them is no prediction."""
+
+
+class Plan(Record):
+    """plan.json: the runs of an experiment, their state and their cost."""
+
+    experiment: str
+    question: str | None = None
+    spec_sha256: str | None = None
+    created: str | None = None
+    claims: list[str] = []
+    claim_files: list[PlannedClaims] = []
+    arms: list[str]
+    data: DataRecord = DataRecord()
+    runs: list[RunRecord]
+    pairs_to_compare: int | None = None
+    """Pairs of runs whose distance is asked for and not measured; None where the plan does not say."""
+    left_out: list[str] = []
+    """Kinds of measures whose time is unknown and not in the seconds."""
+    notes: list[str] = []
+    """Sentences about the numbers of the plan."""
+    notices: list[str] = []
+    """Sentences that a reader of the page must know: measures that are not run, and why."""
+    seconds: float | None = None
+    """Estimated seconds until all that is to be done has ended; None if unknown."""
