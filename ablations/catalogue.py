@@ -1,19 +1,14 @@
-"""All that a spec may ask to be measured, and what of it suits a run. No torch.
+"""Cards of all measures that a spec may ask for, and which of them suit a run. No torch.
 
-What measures read beside the text, the files of their tasks and treebanks: which, and with what content. No
-torch.
-
-Which numbers a table of results can hold: metrics of each measure, and whether they are of layers. No torch.
-
-For what is asked of a table before there is one, as in a file of claims. A measure that gets a new metric says so
-here; a test compares the list with the measures and with the metrics that a page names.
+A card holds the facts of a measure: its metrics, what it needs of an objective, and the functions that compute its
+rows. A test compares the metrics with those that a page names.
 """
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
@@ -66,72 +61,6 @@ def files_now(settings: MeasureSettings, data_root: Path) -> str | None:
     return hashlib.sha256("".join(map(sha256, places)).encode()).hexdigest()[:16]
 
 
-_RANKED = ("recall_at_1", "recall_at_20", "reciprocal_rank", "spearman")
-_OF_TEXT = ("copied", "distinct_1", "distinct_2", "fluency", "length")
-_OF_TASKS = ("score", "accuracy", "spearman", "exact_match", "shuffled_score")
-
-METRICS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "layer_change": ("pwcca", "debiased_cka"),
-        "token_information": ("cross_fitted", "plug_in"),
-        "run_distance": ("pwcca", "debiased_cka"),
-        "neighbours": (
-            *("same_token", "position_distance", "same_left", "same_right", "same_sense"),
-            *("same_relation", "same_left_part", "same_right_part"),
-        ),
-        "geometry": (*("anisotropy", "self_similarity", "effective_rank", "participation_ratio", "update_norm"),),
-        "influence": ("pwcca",),
-        "pictures": ("x", "y"),
-        "structural_probe": ("uuas",),
-        "probing": ("accuracy", "selectivity", "code_length", "compression", "mix_weight"),
-        "retrieval": (
-            *(metric + of for of in ("", "_centred", "_tfidf") for metric in _RANKED),
-            "recall_at_1_reranked",
-        ),
-        "validation": (
-            *("loss", "perplexity", "objective_loss", "bleu", "chrf", "pair_accuracy"),
-            *("observed_clean", "observed_replaced", "recovered_replaced"),
-        ),
-        "minimal_pairs": (
-            *("accuracy", "accuracy_within_word", "accuracy_left_to_right", "accuracy_whole_words"),
-            *("covered", "whole_words"),
-        ),
-        "frozen_features": _OF_TASKS,
-        "fine_tuning": _OF_TASKS,
-        "baselines": (
-            *("majority", "tfidf", "word", "word_window", "place", "beside_question"),
-            *("probed_majority", "probed_word", "probed_word_window"),
-        ),
-        "parsing": ("uuas", "uuas_adjacent", "uuas_random", "uuas_minus_adjacent", "conditional_information"),
-        "conditional_independence": ("joint_minus_chain", "joint", "chain"),
-        "generation": (*_OF_TEXT, *(f"{metric}_of_text" for metric in _OF_TEXT)),
-        "learning": ("gain", "loss"),
-        "corruption": ("collision_rate", "hidden", "masked", "kept", "random"),
-    }
-)
-"""By measure."""
-
-LOGGED: Final = ("learning", "corruption")
-"""Measures that no spec asks for: they are read of a run's log where `validation` is measured."""
-
-OF_LAYERS: Final = frozenset(
-    {
-        *("layer_change", "token_information", "run_distance", "neighbours", "geometry", "influence"),
-        *("pictures", "structural_probe"),
-    }
-)
-"""Measures whose every number is of a layer, or of two."""
-
-PARTLY_OF_LAYERS: Final = frozenset(("probing", "retrieval"))
-"""Measures that have numbers of layers and others."""
-
-OF_TASKS: Final = frozenset(("minimal_pairs", "probing", "frozen_features", "fine_tuning", "baselines"))
-"""Measures whose every number is of a task of the catalogue, or of a part of one."""
-
-OF_TREEBANKS: Final = frozenset(("structural_probe", "parsing"))
-"""Measures whose every number is of a treebank."""
-
-
 RunMeasure = (
     LayerChangeSettings
     | TokenInformationSettings
@@ -160,31 +89,198 @@ Measure = Annotated[
 
 
 class Need(NamedTuple):
-    """What a measure needs of an objective."""
+    """A property of an objective that a measure needs."""
 
     is_met: Callable[[ObjectiveSettings], bool]
     lack: str
-    """What is said of an objective that does not have it."""
+    """Words for an objective that does not have it."""
+    applies: Callable[[Any], bool] = lambda settings: True
+    """Whether a measure with these settings needs it."""
 
 
 HAS_PROBABILITY = Need(lambda objective: objective.output is not None, "has no probability of a sentence")
 PREDICTS_HIDDEN = Need(lambda objective: objective.output == "hidden", "does not predict hidden words")
-NEEDS = {
-    "minimal_pairs": HAS_PROBABILITY,
-    "generation": HAS_PROBABILITY,
-    "parsing": PREDICTS_HIDDEN,
-    "conditional_independence": PREDICTS_HIDDEN,
-    "layer_change": Need(lambda objective: objective.has_layers, "has one layer, which changes into no other"),
-    "influence": Need(
-        lambda objective: objective.has_one_attention, "has no layers of one attention to hide a token from"
-    ),
-}
-"""What measures need of an objective, by kind; the others suit all objectives."""
 
-HAS_OUTPUT = Need(
-    lambda objective: objective.output is not None, "predicts no output that belongs to a token it reads"
+
+class Card(NamedTuple):
+    """All facts of a measure besides its settings, which are named by its kind."""
+
+    rows: str
+    """``module:function`` that computes the rows of a run: ``rows(readings, settings, say)``. Of `run_distance`
+    none, as its rows are of two runs (`runs.measure_pairs`)."""
+    metrics: tuple[str, ...]
+    layers: Literal["all", "some", "none"] = "none"
+    """Which of its numbers are of a layer, or of two."""
+    groups: Literal["tasks", "treebanks"] | None = None
+    """Whether each of its numbers is of a task of the catalogue (or of a part of one) or of a treebank."""
+    need: Need | None = None
+    """Property of an objective that it needs; without one it suits all objectives."""
+    require: str = ""
+    """``module:function`` that refuses before training what measuring would refuse after it:
+    ``require(settings, texts, run)`` raises a `MeasureError`. Empty where nothing can be known by then."""
+    version: int = 3
+    """Raised when the rows come out otherwise from the same settings: rows of this kind, and no others, are then
+    computed again."""
+
+
+_RANKED = ("recall_at_1", "recall_at_20", "reciprocal_rank", "spearman")
+_OF_TEXT = ("copied", "distinct_1", "distinct_2", "fluency", "length")
+_OF_TASKS = ("score", "accuracy", "spearman", "exact_match", "shuffled_score")
+
+CARDS: Final[Mapping[str, Card]] = MappingProxyType(
+    {
+        "layer_change": Card(
+            rows="ablations.measures.layer_change:rows",
+            require="ablations.measures.layer_change:require",
+            metrics=("pwcca", "debiased_cka"),
+            layers="all",
+            need=Need(lambda objective: objective.has_layers, "has one layer, which changes into no other"),
+        ),
+        "token_information": Card(
+            rows="ablations.measures.token_information:rows",
+            require="ablations.measures.token_information:require",
+            metrics=("cross_fitted", "plug_in"),
+            layers="all",
+            need=Need(
+                lambda objective: objective.output is not None,
+                "predicts no output that belongs to a token it reads",
+                applies=lambda settings: set(settings.about) == {"output"},
+            ),
+            version=6,
+        ),
+        "run_distance": Card(
+            rows="",
+            require="ablations.measures.layer_change:require",
+            metrics=("pwcca", "debiased_cka"),
+            layers="all",
+            version=4,
+        ),
+        "neighbours": Card(
+            rows="ablations.measures.neighbours:rows",
+            require="ablations.measures.neighbours:require",
+            metrics=(
+                *("same_token", "position_distance", "same_left", "same_right", "same_sense"),
+                *("same_relation", "same_left_part", "same_right_part"),
+            ),
+            layers="all",
+        ),
+        "geometry": Card(
+            rows="ablations.measures.geometry:rows",
+            metrics=("anisotropy", "self_similarity", "effective_rank", "participation_ratio", "update_norm"),
+            layers="all",
+        ),
+        "influence": Card(
+            rows="ablations.measures.influence:rows",
+            require="ablations.measures.influence:require",
+            metrics=("pwcca",),
+            layers="all",
+            need=Need(
+                lambda objective: objective.has_one_attention,
+                "has no layers of one attention to hide a token from",
+            ),
+        ),
+        "pictures": Card(
+            rows="ablations.measures.pictures:rows",
+            require="ablations.measures.pictures:require",
+            metrics=("x", "y"),
+            layers="all",
+        ),
+        "structural_probe": Card(
+            rows="ablations.tasks.probing.structural_probe:rows",
+            metrics=("uuas",),
+            layers="all",
+            groups="treebanks",
+        ),
+        "probing": Card(
+            rows="ablations.tasks.probing.probing:rows",
+            metrics=("accuracy", "selectivity", "code_length", "compression", "mix_weight"),
+            layers="some",
+            groups="tasks",
+            version=5,
+        ),
+        "retrieval": Card(
+            rows="ablations.tasks.transfer.retrieval:rows",
+            require="ablations.tasks.transfer.retrieval:require",
+            metrics=(
+                *(metric + of for of in ("", "_centred", "_tfidf") for metric in _RANKED),
+                "recall_at_1_reranked",
+            ),
+            layers="some",
+            version=4,
+        ),
+        "validation": Card(
+            rows="ablations.measures.validation:rows",
+            metrics=(
+                *("loss", "perplexity", "objective_loss", "bleu", "chrf", "pair_accuracy"),
+                *("observed_clean", "observed_replaced", "recovered_replaced"),
+            ),
+        ),
+        "minimal_pairs": Card(
+            rows="ablations.tasks.language_models.minimal_pairs:rows",
+            metrics=(
+                *("accuracy", "accuracy_within_word", "accuracy_left_to_right", "accuracy_whole_words"),
+                *("covered", "whole_words"),
+            ),
+            groups="tasks",
+            need=HAS_PROBABILITY,
+            version=4,
+        ),
+        "frozen_features": Card(
+            rows="ablations.tasks.transfer.transfer:rows", metrics=_OF_TASKS, groups="tasks", version=5
+        ),
+        "fine_tuning": Card(
+            rows="ablations.tasks.transfer.transfer:rows", metrics=_OF_TASKS, groups="tasks", version=6
+        ),
+        "baselines": Card(
+            rows="ablations.tasks.baselines:rows",
+            metrics=(
+                *("majority", "tfidf", "word", "word_window", "place", "beside_question"),
+                *("probed_majority", "probed_word", "probed_word_window"),
+            ),
+            groups="tasks",
+            version=4,
+        ),
+        "parsing": Card(
+            rows="ablations.tasks.language_models.parsing:rows",
+            metrics=("uuas", "uuas_adjacent", "uuas_random", "uuas_minus_adjacent", "conditional_information"),
+            groups="treebanks",
+            need=PREDICTS_HIDDEN,
+            version=4,
+        ),
+        "conditional_independence": Card(
+            rows="ablations.tasks.language_models.conditional_independence:rows",
+            metrics=("joint_minus_chain", "joint", "chain"),
+            need=PREDICTS_HIDDEN,
+        ),
+        "generation": Card(
+            rows="ablations.tasks.language_models.generation:rows",
+            metrics=(*_OF_TEXT, *(f"{metric}_of_text" for metric in _OF_TEXT)),
+            need=HAS_PROBABILITY,
+            version=4,
+        ),
+    }
 )
-"""What `token_information` needs of an objective when it is about the output alone."""
+"""Cards by kind."""
+
+LOGGED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {"learning": ("gain", "loss"), "corruption": ("collision_rate", "hidden", "masked", "kept", "random")}
+)
+"""Metrics of measures that no spec asks for: they are read from a run's log where `validation` is measured."""
+
+METRICS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {**{kind: card.metrics for kind, card in CARDS.items()}, **LOGGED}
+)
+"""Metrics that a table of results can hold, by measure."""
+
+
+def _kinds(fits: Callable[[Card], bool]) -> frozenset[str]:
+    return frozenset(kind for kind, card in CARDS.items() if fits(card))
+
+
+OF_LAYERS: Final = _kinds(lambda card: card.layers == "all")
+PARTLY_OF_LAYERS: Final = _kinds(lambda card: card.layers == "some")
+OF_TASKS: Final = _kinds(lambda card: card.groups == "tasks")
+OF_TREEBANKS: Final = _kinds(lambda card: card.groups == "treebanks")
 
 
 def for_run(
@@ -309,6 +405,5 @@ def suits(settings: RunMeasure | RunDistanceSettings, run: RunSettings) -> bool:
 
 def _need(settings: RunMeasure | RunDistanceSettings) -> Need | None:
     """Return what a measure needs of an objective; None if it suits all."""
-    if isinstance(settings, TokenInformationSettings) and set(settings.about) == {"output"}:
-        return HAS_OUTPUT
-    return NEEDS.get(settings.kind)
+    need = CARDS[settings.kind].need
+    return need if need is not None and need.applies(settings) else None

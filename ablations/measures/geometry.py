@@ -28,6 +28,7 @@ from ablations.errors import MeasureError
 from ablations.measures.jackknife import sentence_blocks, standard_error
 from ablations.measures.nearest import directions
 from ablations.measures.reading.sample import Sample
+from ablations.measures.reading.texts import Readings, Say
 from ablations.measures.settings import GeometrySettings
 from ablations.measures.similarity.dimension import effective_rank, participation_ratio
 from ablations.measures.similarity.moments import Moments
@@ -119,6 +120,12 @@ class Found(NamedTuple):
     """The value without block 0, without block 1, ..."""
     n: int
     unit: str = ""
+
+
+def rows(readings: Readings, settings: GeometrySettings, say: Say) -> Iterator[dict[str, Any]]:
+    """Compute the rows of `geometry` of a run from its validation text."""
+    reading = readings.texts.validation(settings)
+    return geometry(readings.states(reading), reading.sample, settings)
 
 
 def geometry(

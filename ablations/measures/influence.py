@@ -18,10 +18,12 @@ from torch import Tensor
 from ablations.errors import MeasureError
 from ablations.measures.jackknife import sentence_blocks, standard_error
 from ablations.measures.reading.sample import Sample, groups, is_text_token
+from ablations.measures.reading.texts import Readings, Say, Texts
 from ablations.measures.settings import Grouping, InfluenceSettings
 from ablations.measures.similarity import pwcca
 from ablations.measures.similarity.cca import REFUSED_BELOW, require_tokens
 from ablations.measures.similarity.moments import Moments
+from lightning_modules.config import RunSettings
 from lightning_modules.data.token_store import Split
 from lightning_modules.model.attention import score_mask, visible_in
 from lightning_modules.objectives.objective import Objective
@@ -36,6 +38,29 @@ class Chosen(NamedTuple):
 
     sentence_S: NDArray[np.int64]
     position_S: NDArray[np.int64]
+
+
+def rows(readings: Readings, settings: InfluenceSettings, say: Say) -> Iterator[dict[str, Any]]:
+    """Compute the rows of `influence` of a run from its validation text; those of parts of speech, from the
+    treebank if one is named."""
+    reading = readings.texts.validation(settings)
+    yield from influence(readings.objective, reading.split, reading.sample, settings)
+    if settings.treebank is not None and "part_of_speech" in settings.groups:
+        split, sample = readings.texts.treebank(settings.treebank, settings)
+        count = settings.sentences
+        yield from group_influence(readings.objective, split, sample, "part_of_speech", sentences=count)
+
+
+def require(settings: InfluenceSettings, texts: Texts, run: RunSettings) -> None:
+    """Refuse a text with too few sentences for a group.
+
+    Raises:
+        MeasureError: too few sentences.
+    """
+    sample = texts.validation(settings).sample
+    for by in settings.groups:
+        if by == "frequency" or "tag" in sample.labels:
+            choices(sample, by, settings.sentences)
 
 
 def influence(

@@ -11,13 +11,36 @@ from numpy.typing import NDArray
 
 from ablations.measures.jackknife import sentence_blocks, standard_error
 from ablations.measures.reading.sample import Sample, equal_parts, groups
-from ablations.measures.settings import Grouping, LayerChangeSettings
+from ablations.measures.reading.texts import Readings, Say, Texts
+from ablations.measures.settings import Grouping, LayerChangeSettings, RunDistanceSettings
 from ablations.measures.similarity import debiased_cka, pwcca
 from ablations.measures.similarity.cca import REFUSED_BELOW, WARNED_BELOW, require_tokens
 from ablations.measures.similarity.moments import Moments
 from ablations.measures.similarity.sides import to_device
+from lightning_modules.config import RunSettings
 
 METRICS: dict[str, Callable[..., float]] = {"pwcca": pwcca, "debiased_cka": debiased_cka}
+
+
+def rows(readings: Readings, settings: LayerChangeSettings, say: Say) -> Iterator[dict[str, Any]]:
+    """Compute the rows of `layer_change` of a run from its validation text; those of parts of speech, from the
+    treebank if one is named."""
+    reading = readings.texts.validation(settings)
+    yield from layer_change(readings.states(reading), reading.sample, settings)
+    if settings.treebank is not None and "part_of_speech" in settings.groups:
+        labelled = readings.texts.treebank(settings.treebank, settings)
+        states_LND, wanted = readings.states(labelled), settings.group_tokens
+        yield from group_changes(states_LND, labelled.sample, "part_of_speech", wanted=wanted)
+
+
+def require(settings: LayerChangeSettings | RunDistanceSettings, texts: Texts, run: RunSettings) -> None:
+    """Refuse a text that is too short for the width of the run.
+
+    Raises:
+        MeasureError: too few tokens.
+    """
+    sample = texts.validation(settings).sample
+    require_tokens(len(sample), run.encoder.hidden_size, measure=settings.kind)
 
 
 def layer_change(

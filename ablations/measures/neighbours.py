@@ -21,8 +21,10 @@ from ablations.errors import MeasureError
 from ablations.measures.jackknife import sentence_blocks, standard_error
 from ablations.measures.nearest import nearest_of_group, nearest_others
 from ablations.measures.reading.sample import NO_LABEL, Sample
+from ablations.measures.reading.texts import Readings, Say, Texts
 from ablations.measures.settings import NeighboursSettings
 from ablations.measures.similarity.sides import to_device
+from lightning_modules.config import RunSettings
 from lightning_modules.randomness import derive, uniforms
 
 OTHERS = 2
@@ -45,6 +47,26 @@ class Pool(NamedTuple):
     """How many of the nearest."""
     asked: Mapping[str, NDArray[np.int64]]
     """What is compared, by metric: a value for each occurrence."""
+
+
+def rows(readings: Readings, settings: NeighboursSettings, say: Say) -> Iterator[dict[str, Any]]:
+    """Compute the rows of `neighbours` of a run from its validation text; those of syntax, from the treebank if
+    one is named."""
+    reading = readings.texts.validation(settings)
+    yield from neighbours(readings.states(reading), reading.sample, settings)
+    if settings.treebank is not None:
+        labelled = readings.texts.treebank(settings.treebank, settings)
+        of_treebank = neighbours(readings.states(labelled), labelled.sample, settings)
+        yield from (row for row in of_treebank if row["metric"] in SYNTAX)
+
+
+def require(settings: NeighboursSettings, texts: Texts, run: RunSettings) -> None:
+    """Refuse a text with too few occurrences of its frequent tokens.
+
+    Raises:
+        MeasureError: too few occurrences.
+    """
+    require_occurrences(texts.validation(settings).sample, settings)
 
 
 def require_occurrences(sample: Sample, settings: NeighboursSettings) -> None:

@@ -15,11 +15,28 @@ from tokenizers import Tokenizer
 
 from ablations.errors import MeasureError
 from ablations.measures.reading.sample import NO_LABEL, Sample
+from ablations.measures.reading.texts import Readings, Say, Texts
 from ablations.measures.settings import PicturesSettings
+from lightning_modules.config import RunSettings
 from lightning_modules.randomness import derive
 
 FEWEST = 5
 """Occurrences of a word below which there is no picture of it."""
+
+
+def rows(readings: Readings, settings: PicturesSettings, say: Say) -> Iterator[dict[str, Any]]:
+    """Compute the rows of `pictures` of a run from its validation text."""
+    reading = readings.texts.validation(settings)
+    return pictures(readings.states(reading), reading.sample, settings, readings.tokens.tokenizer)
+
+
+def require(settings: PicturesSettings, texts: Texts, run: RunSettings) -> None:
+    """Refuse a text in which a word occurs too rarely.
+
+    Raises:
+        MeasureError: too few occurrences of a word.
+    """
+    occurrences(texts.validation(settings).sample, settings, texts.tokens.tokenizer)
 
 
 def pictures(

@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from ablations.errors import MeasureError
 from ablations.measures.information.estimate import most_frequent, require_fitting, smaller_half, token_information
 from ablations.measures.reading.sample import Sample, is_text_token
+from ablations.measures.reading.texts import Readings, Say, Texts
 from ablations.measures.settings import TokenInformationSettings
 from ablations.measures.similarity.sides import to_device
+from lightning_modules.config import RunSettings
 from lightning_modules.config.objectives import Output
 from lightning_modules.randomness import derive, uniforms
 
@@ -53,6 +55,28 @@ class Hidden(NamedTuple):
     shown_N: NDArray[np.int64]
     reading_N: NDArray[np.int64]
     """In which reading of the text, from 0."""
+
+
+def rows(readings: Readings, settings: TokenInformationSettings, say: Say) -> Iterator[dict[str, Any]]:
+    """Compute the rows of `token_information` of a run from its validation text."""
+    reading = readings.texts.validation(settings)
+    return information_rows(
+        readings.states(reading),
+        reading.sample,
+        settings,
+        output=readings.objective.run.objective.output,
+        states_of=lambda shown_N: readings.shown(reading, shown_N),
+    )
+
+
+def require(settings: TokenInformationSettings, texts: Texts, run: RunSettings) -> None:
+    """Refuse a text with too few tokens for the clusters.
+
+    Raises:
+        MeasureError: too few tokens.
+    """
+    sample = texts.validation(settings).sample
+    require_enough(asked(sample, settings, run.objective.output), sample, settings)
 
 
 def information_rows(

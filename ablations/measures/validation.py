@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torchmetrics.text import CHRFScore, SacreBLEUScore
 
+from ablations.measures.reading.texts import Readings, Say
 from ablations.measures.settings import ValidationSettings
 from lightning_modules.config import InputFormat
 from lightning_modules.config.training import name_of
@@ -99,6 +100,11 @@ def _guesses(objective: MaskedLM, batch: dict[str, Tensor], place_N: Tensor) -> 
 
 
 SENTENCES_AT_ONCE = 128
+
+
+def rows(readings: Readings, settings: ValidationSettings, say: Say) -> Iterator[dict[str, Any]]:
+    """Compute the rows of `validation` of a run."""
+    return validation(readings.objective, readings.tokens, settings)
 
 
 def validation(objective: Objective, tokens: Tokens, settings: ValidationSettings) -> Iterator[dict[str, Any]]:

@@ -1,203 +1,26 @@
-"""From a run's checkpoints to its rows.
-
-From an encoder and the settings of one task to rows of scores.
-"""
+"""Measures of one run: from its checkpoints to its rows."""
 
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from copy import deepcopy
-from functools import lru_cache
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from pkgutil import resolve_name
+from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 
-from ablations.catalogue import RunMeasure, files_now
+from ablations.catalogue import CARDS, RunMeasure, files_now
 from ablations.errors import DataError, MeasureError
-from ablations.measures.geometry import geometry
-from ablations.measures.influence import group_influence, influence
-from ablations.measures.layer_change import group_changes, layer_change
-from ablations.measures.neighbours import neighbours
-from ablations.measures.pictures import pictures
-from ablations.measures.reading.texts import Readings
-from ablations.measures.settings import (
-    GeometrySettings,
-    InfluenceSettings,
-    LayerChangeSettings,
-    MeasureSettings,
-    NeighboursSettings,
-    PicturesSettings,
-    StateSettings,
-    TokenInformationSettings,
-    ValidationSettings,
-)
-from ablations.measures.token_information import information_rows
-from ablations.measures.validation import validation
+from ablations.measures.reading.texts import Readings, Say
+from ablations.measures.settings import StateSettings
 from ablations.runs.rows import called, key, missing, note_refusals, open_checkpoints, put
-from ablations.tasks.baselines import baseline_rows
-from ablations.tasks.datasets import SPLITS, TASKS, Split
-from ablations.tasks.examples import Examples, read_examples
-from ablations.tasks.language_models.conditional_independence import independence_rows
-from ablations.tasks.language_models.generation import generation_rows
-from ablations.tasks.language_models.minimal_pairs import minimal_pairs_rows
-from ablations.tasks.language_models.parsing import parsing_rows
-from ablations.tasks.probing.probing import probing_rows
-from ablations.tasks.probing.structural_probe import structural_probe_rows
-from ablations.tasks.settings import (
-    NEXT_SENTENCE,
-    BaselinesSettings,
-    ConditionalIndependenceSettings,
-    GenerationSettings,
-    MinimalPairsSettings,
-    ParsingSettings,
-    ProbingSettings,
-    RetrievalSettings,
-    StructuralProbeSettings,
-    TaskSettings,
-    TransferSettings,
-)
-from ablations.tasks.transfer.retrieval import next_sentence_rows, relatedness_rows
-from ablations.tasks.transfer.states import FrozenStates
-from ablations.tasks.transfer.transfer import transfer_rows
 from lightning_modules.data.token_store import Tokens
-from lightning_modules.data.treebank import LabelledSentence, language_sentences, read_treebank
 from lightning_modules.objectives import build
 from lightning_modules.objectives.objective import Objective
-from lightning_modules.randomness import derive, uniforms
 from lightning_modules.training.checkpoint import read_checkpoint
 from lightning_modules.training.run_directory import RunDirectory
 
 Row = dict[str, Any]
-Say = Callable[[str], None]
-
-TREES = {"train": 2000, "validation": 500, "test": 1000}
-"""Sentences of the built-in language with their trees."""
-
-DIVISION: dict[Split, float] = {"train": 0.8, "validation": 0.9, "test": 1.0}
-"""Up to which share of a treebank's sentences each split goes."""
-
-
-def scores(readings: Readings, settings: MeasureSettings, *, say: Say) -> Iterator[Row]:
-    """The rows of a measure on tasks; of `TaskSettings` and `RetrievalSettings`, those for one task.
-
-    Raises:
-        DataError: a file of the task is missing or damaged.
-        MeasureError: the task cannot be scored.
-    """
-    objective, tokenizer = readings.objective, readings.tokens.tokenizer
-    length = objective.run.data.max_length
-    match settings:
-        case ConditionalIndependenceSettings():
-            yield from independence_rows(objective, readings.tokens.validation, settings)
-        case ParsingSettings():
-            sentences = trees(readings, settings, "test")
-            yield from parsing_rows(objective, sentences, tokenizer, settings, max_length=length)
-        case StructuralProbeSettings():
-            splits = {split: trees(readings, settings, split) for split in SPLITS}
-            yield from structural_probe_rows(objective, splits, tokenizer, settings, max_length=length)
-        case RetrievalSettings():
-            yield from _retrieval(readings, settings, say)
-        case GenerationSettings():
-            yield from generation_rows(objective, readings.tokens, settings)
-        case BaselinesSettings():
-            yield from map(dict, _baselines(settings, _source(readings, settings)))
-        case TaskSettings():
-            yield from _of_task(readings, settings, say)
-        case _:
-            raise TypeError(f"{type(settings).__name__} is no measure of tasks")
-
-
-def _of_task(readings: Readings, settings: TaskSettings, say: Say) -> Iterator[Row]:
-    objective, tokenizer = readings.objective, readings.tokens.tokenizer
-    length = objective.run.data.max_length
-    wanted: tuple[Split, ...] = ("test",) if isinstance(settings, MinimalPairsSettings) else SPLITS
-    source = _source(readings, settings)
-    splits = {split: _examples(settings.task.name, split, source) for split in wanted}
-    match settings:
-        case MinimalPairsSettings():
-            counts_V = readings.tokens.source_counts_V
-            yield from minimal_pairs_rows(
-                objective, splits["test"], tokenizer, settings, max_length=length, counts_V=counts_V
-            )
-        case ProbingSettings():
-            yield from probing_rows(objective, tokenizer, splits, settings, max_length=length)
-        case TransferSettings():
-            frozen = readings.shared(settings.task.name, lambda: FrozenStates(objective))
-            yield from transfer_rows(
-                objective, tokenizer, splits, settings, max_length=length, say=say, frozen=frozen
-            )
-
-
-def _retrieval(readings: Readings, settings: RetrievalSettings, say: Say) -> Iterator[Row]:
-    objective, tokens = readings.objective, readings.tokens
-    length = objective.run.data.max_length
-    if settings.task == NEXT_SENTENCE:
-        yield from next_sentence_rows(objective, tokens, settings, max_length=length, say=say)
-    else:
-        examples = _examples(settings.task, "test", _source(readings, settings))
-        yield from relatedness_rows(objective, tokens, settings, examples, max_length=length)
-
-
-class Source(NamedTuple):
-    """What the examples of a task are made from."""
-
-    data_root: Path
-    language_seed: int | None
-    content: str | None
-    """Of its files: when they change, nothing that was kept is taken for them."""
-
-
-def _source(readings: Readings, settings: MeasureSettings) -> Source:
-    root = readings.texts.data_root
-    return Source(root, getattr(readings.objective.run.data, "seed", None), files_now(settings, root))
-
-
-@lru_cache
-def _baselines(settings: BaselinesSettings, source: Source) -> tuple[Row, ...]:
-    """Kept for the other runs of the process: no encoder enters."""
-    splits = {split: _examples(settings.task.name, split, source) for split in SPLITS}
-    return tuple(baseline_rows(settings, splits))
-
-
-def _examples(name: str, split: Split, source: Source) -> Examples:
-    """Return the examples in lists of the caller's own, which no other measure holds."""
-    return deepcopy(_kept_examples(name, split, source))
-
-
-@lru_cache(maxsize=len(SPLITS))
-def _kept_examples(name: str, split: Split, source: Source) -> Examples:
-    """Read the examples, which are kept until another task comes, as several measures ask for the same."""
-    return read_examples(TASKS[name], split, data_root=source.data_root, language_seed=source.language_seed)
-
-
-def trees(
-    readings: Readings, settings: ParsingSettings | StructuralProbeSettings, split: Split
-) -> list[LabelledSentence]:
-    """Sentences with their trees: of the built-in language, or of the treebank, which is divided among the splits
-    where there is something to train.
-
-    Raises:
-        DataError: the file is missing or damaged.
-    """
-    data = readings.objective.run.data
-    if settings.treebank is None:
-        seed = getattr(data, "seed", 0)
-        return language_sentences(seed, f"trees: {split}", TREES[split])
-    sentences = read_treebank(readings.texts.data_root / settings.treebank)
-    if isinstance(settings, ParsingSettings):
-        return sentences
-    share_S = uniforms(derive(0, "trees"), np.arange(len(sentences)))
-    return [sentence for sentence, share in zip(sentences, share_S, strict=True) if _split_at(share) == split]
-
-
-def _split_at(share: float) -> Split:
-    return next(split for split, below in DIVISION.items() if share < below)
-
-
-SYNTAX = ("same_relation", "same_left_part", "same_right_part")
-"""Metrics of `neighbours` that need a treebank where the text has no labels."""
 
 
 def measure(
@@ -270,72 +93,21 @@ def load_weights(objective: Objective, checkpoint: Path) -> int:
 def rows_of(
     readings: Readings, settings: RunMeasure, *, say: Say = lambda line: None
 ) -> tuple[list[Row], str | None]:
-    """The rows of one measure, and the digest of the text it read.
+    """Compute the rows of one measure; of `TaskSettings` and `RetrievalSettings`, those for one task.
+
+    Returns the rows, and the digest of the sample of tokens that they were read from, if there is one.
 
     Args:
-        say: what long work tells how far it is; it may raise, to stop it.
+        say: tells how far long work is; it may raise, to stop the work.
+
+    Raises:
+        DataError: a file that the measure reads is missing or damaged.
+        MeasureError: the run or its text does not allow the measure.
     """
-    if isinstance(settings, ValidationSettings):
-        return list(validation(readings.objective, readings.tokens, settings)), None
+    rows = list(resolve_name(CARDS[settings.kind].rows)(readings, settings, say))
     if not isinstance(settings, StateSettings):
-        return list(scores(readings, settings, say=say)), None
-    rows, digest = list(_rows(readings, settings)), readings.texts.validation(settings).sample.digest
+        return rows, None
+    digest = readings.texts.validation(settings).sample.digest
     if (path := getattr(settings, "treebank", None)) is not None:
-        rows += _labelled_rows(readings, settings)
         digest += readings.texts.treebank(path, settings).sample.digest
     return rows, digest
-
-
-def _rows(readings: Readings, settings: RunMeasure) -> Iterator[Row]:
-    """Of the validation text."""
-    assert isinstance(settings, StateSettings)
-    reading = readings.texts.validation(settings)
-    match settings:
-        case LayerChangeSettings():
-            return layer_change(readings.states(reading), reading.sample, settings)
-        case TokenInformationSettings():
-            return information_rows(
-                readings.states(reading),
-                reading.sample,
-                settings,
-                output=readings.objective.run.objective.output,
-                states_of=lambda shown_N: readings.shown(reading, shown_N),
-            )
-        case NeighboursSettings():
-            return neighbours(readings.states(reading), reading.sample, settings)
-        case GeometrySettings():
-            return geometry(readings.states(reading), reading.sample, settings)
-        case PicturesSettings():
-            states_LND = readings.states(reading)
-            return pictures(states_LND, reading.sample, settings, readings.tokens.tokenizer)
-        case InfluenceSettings():
-            return influence(readings.objective, reading.split, reading.sample, settings)
-        case _:
-            raise TypeError(f"{type(settings).__name__} is no measure of states")
-
-
-def _labelled_rows(readings: Readings, settings: RunMeasure) -> list[Row]:
-    """What the validation text has no labels for, of the treebank."""
-    assert isinstance(settings, LayerChangeSettings | NeighboursSettings | InfluenceSettings)
-    assert settings.treebank is not None
-    reading = readings.texts.treebank(settings.treebank, settings)
-    by_tag = isinstance(settings, NeighboursSettings) or "part_of_speech" in settings.groups
-    if not by_tag:
-        return []
-    match settings:
-        case LayerChangeSettings():
-            states_LND = readings.states(reading)
-            return list(group_changes(states_LND, reading.sample, "part_of_speech", wanted=settings.group_tokens))
-        case NeighboursSettings():
-            rows = neighbours(readings.states(reading), reading.sample, settings)
-            return [row for row in rows if row["metric"] in SYNTAX]
-        case InfluenceSettings():
-            return list(
-                group_influence(
-                    readings.objective,
-                    reading.split,
-                    reading.sample,
-                    "part_of_speech",
-                    sentences=settings.sentences,
-                )
-            )

@@ -1,44 +1,23 @@
-"""What is made and checked before the first run starts: tokens, and whether the text has what arms and measures
-need.
-
-Whether a text has enough tokens for a measure: asked before anything is trained.
-"""
+"""Preparation of runs before the first one starts: token stores, and whether the text has what arms and measures
+need."""
 
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pkgutil import resolve_name
 
 from rich.console import Console
 
-from ablations.catalogue import Measure, suits
+from ablations.catalogue import CARDS, Measure, suits
 from ablations.errors import MeasureError
-from ablations.measures.influence import choices
-from ablations.measures.neighbours import require_occurrences
-from ablations.measures.pictures import occurrences
-from ablations.measures.reading.sample import Sample
 from ablations.measures.reading.texts import Texts
-from ablations.measures.settings import (
-    InfluenceSettings,
-    LabelledSettings,
-    LayerChangeSettings,
-    MeasureSettings,
-    NeighboursSettings,
-    PicturesSettings,
-    RunDistanceSettings,
-    StateSettings,
-    TokenInformationSettings,
-)
-from ablations.measures.similarity.cca import require_tokens
-from ablations.measures.token_information import asked, require_enough
+from ablations.measures.settings import LabelledSettings
 from ablations.runs.identity import PlannedRun
 from ablations.runs.workspace import Workspace
 from ablations.spec import load
 from ablations.tasks.datasets import TASKS
-from ablations.tasks.settings import NEXT_SENTENCE, RetrievalSettings, TaskSettings, TreesSettings
-from ablations.tasks.transfer.cross_encoder import enough_followed
-from ablations.tasks.transfer.retrieval import FEWEST_PAIRS
+from ablations.tasks.settings import TaskSettings, TreesSettings
 from lightning_modules.config import RunSettings
-from lightning_modules.config.objectives import Output
 from lightning_modules.data import token_store
 from lightning_modules.data.negative_pairs import require_documents
 from lightning_modules.data.token_store import Tokens
@@ -47,29 +26,6 @@ from lightning_modules.data.word_order import require_words
 from lightning_modules.errors import DataError
 from lightning_modules.objectives.masking_units import Units
 from lightning_modules.objectives.predictions import require_predictions
-
-
-def require_enough_text(
-    settings: MeasureSettings, sample: Sample, tokens: Tokens, *, hidden_size: int, output: Output
-) -> None:
-    """Refuse what measuring would refuse after the training, as far as the text and the width decide it.
-
-    Raises:
-        MeasureError: too few tokens for the width or for the clusters, or too few occurrences of a token.
-    """
-    match settings:
-        case LayerChangeSettings() | RunDistanceSettings():
-            require_tokens(len(sample), hidden_size, measure=settings.kind)
-        case TokenInformationSettings():
-            require_enough(asked(sample, settings, output), sample, settings)
-        case NeighboursSettings():
-            require_occurrences(sample, settings)
-        case PicturesSettings():
-            occurrences(sample, settings, tokens.tokenizer)
-        case InfluenceSettings():
-            for by in settings.groups:
-                if by == "frequency" or "tag" in sample.labels:
-                    choices(sample, by, settings.sentences)
 
 
 def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Console) -> None:
@@ -148,23 +104,10 @@ def _require_for_measuring(run: RunSettings, texts: Texts, settings: Measure) ->
         read_treebank(texts.data_root / settings.treebank)
     if isinstance(settings, TaskSettings):
         _require_other_half(run, settings)
-    if isinstance(settings, RetrievalSettings):
-        _require_followed(run, texts, settings)
-    if not isinstance(settings, StateSettings):
-        return
-    width = run.encoder.hidden_size
-    _, sample = texts.validation(settings)
-    require_enough_text(settings, sample, texts.tokens, hidden_size=width, output=run.objective.output)
+    if require := CARDS[settings.kind].require:
+        resolve_name(require)(settings, texts, run)
     if isinstance(settings, LabelledSettings) and settings.treebank is not None:
         texts.treebank(settings.treebank, settings)
-
-
-def _require_followed(run: RunSettings, texts: Texts, settings: RetrievalSettings) -> None:
-    """Refuse text with too few sentences that follow each other, if it says at all which do."""
-    for part in settings.parts(built_in=run.data.kind == "language"):
-        if part.task == NEXT_SENTENCE and part.problem(run.data, texts.data_root) is None:
-            for split in ("validation", "train"):
-                enough_followed(texts.tokens, split, FEWEST_PAIRS, fewest=FEWEST_PAIRS)
 
 
 def _require_other_half(run: RunSettings, settings: TaskSettings) -> None:

@@ -14,14 +14,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from ablations.catalogue import Measure, RunMeasure, files_now
+from ablations.catalogue import CARDS, Measure, RunMeasure, files_now
 from ablations.measures.settings import MeasureSettings
 from ablations.results import COLUMNS
 from lightning_modules.files import atomic, read_json, write_json
 from lightning_modules.training.run_directory import RunDirectory
-
-FIRST_VERSION = 3
-"""Of the kinds of measures that `VERSIONS` does not name."""
 
 OWN_COLUMNS = ["key", "sample", "files"]
 """What is kept beside the columns of the table."""
@@ -34,19 +31,10 @@ ROW_COLUMNS = {
 
 NO_ROWS = pd.DataFrame(columns=list(ROW_COLUMNS)).astype(ROW_COLUMNS)
 
-VERSIONS = {
-    **{"token_information": 6, "run_distance": 4, "fine_tuning": 6, "parsing": 4},
-    **{"frozen_features": 5, "probing": 5, "baselines": 4, "minimal_pairs": 4},
-    **{"retrieval": 4, "generation": 4},
-}
-"""Raised, a kind at a time, when its rows come out otherwise from the same settings: rows of that kind, and no
-others, are then computed again."""
-
 
 def key(settings: Measure) -> str:
     """Ten hex digits of a measure's settings and of the version of its kind."""
-    version = VERSIONS.get(settings.kind, FIRST_VERSION)
-    text = json.dumps([version, settings.model_dump(mode="json")], sort_keys=True)
+    text = json.dumps([CARDS[settings.kind].version, settings.model_dump(mode="json")], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 

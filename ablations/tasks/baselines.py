@@ -8,6 +8,7 @@ are so many words at the same place of every context, or beside the words of the
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,13 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.svm import LinearSVC
 
 from ablations.errors import MeasureError
+from ablations.measures.reading.texts import Readings, Say
 from ablations.tasks.datasets import SPLITS, Split, Task
 from ablations.tasks.examples import Examples, part
 from ablations.tasks.linear import MOST_ITERATIONS, Part, best_classifier, best_ridge
 from ablations.tasks.metrics import BESIDE_QUESTION, PLACES, Rule, chance, constant, most_frequent, score
 from ablations.tasks.settings import BaselinesSettings
+from ablations.tasks.sources import Source, all_examples, source_of
 
 STRENGTHS = (1.0, 10.0, 100.0)
 """For features of at most 1 that are mostly 0; see `linear.STRENGTHS`."""
@@ -30,6 +33,17 @@ PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)
 
 WORD = r"\w+|[^\w\s]"
 """Punctuation counts as words."""
+
+
+def rows(readings: Readings, settings: BaselinesSettings, say: Say) -> Iterator[dict[str, Any]]:
+    """Compute the rows of `baselines` of one task, or return those that another run of this process has computed:
+    no encoder enters."""
+    yield from map(dict, _kept_rows(settings, source_of(readings, settings)))
+
+
+@lru_cache
+def _kept_rows(settings: BaselinesSettings, source: Source) -> tuple[dict[str, Any], ...]:
+    return tuple(baseline_rows(settings, all_examples(settings.task.name, source)))
 
 
 def baseline_rows(settings: BaselinesSettings, splits: Mapping[Split, Examples]) -> Iterator[dict[str, Any]]:

@@ -64,6 +64,9 @@ def states_in_batches(objective: Objective, split: Split, sample: Sample) -> Ite
         yield [layer_BTD.flatten(0, 1)[index].float().cpu() for layer_BTD in layers]
 
 
+Say = Callable[[str], None]
+"""Function that tells how far long work is; it may raise, to stop the work."""
+
 Shared = TypeVar("Shared")
 
 AMPLE = 1.5

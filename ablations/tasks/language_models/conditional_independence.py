@@ -31,6 +31,7 @@ from torch import Tensor
 
 from ablations.errors import MeasureError
 from ablations.measures.jackknife import sentence_blocks, standard_error
+from ablations.measures.reading.texts import Readings, Say
 from ablations.tasks.language_models.sentence_scores import LogProbabilities, masked_log_probabilities
 from ablations.tasks.settings import ConditionalIndependenceSettings
 from lightning_modules.data.token_store import Split
@@ -58,6 +59,11 @@ class PairScores(NamedTuple):
     """Both hidden."""
     chain: Tensor
     """One hidden, then the other shown; mean over both orders."""
+
+
+def rows(readings: Readings, settings: ConditionalIndependenceSettings, say: Say) -> Iterator[dict[str, Any]]:
+    """Compute the rows of `conditional_independence` of a run from its validation text."""
+    return independence_rows(readings.objective, readings.tokens.validation, settings)
 
 
 def independence_rows(

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablations.errors import MeasureError
+from ablations.measures.reading.texts import Readings, Say
 from ablations.tasks.errors import share_error, standard_error
 from ablations.tasks.language_models.judge import Judge
 from ablations.tasks.language_models.sampling import (
@@ -30,6 +31,11 @@ from lightning_modules.objectives.mixture import Mixture
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive, uniforms
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, START, UNKNOWN
+
+
+def rows(readings: Readings, settings: GenerationSettings, say: Say) -> Iterator[dict[str, Any]]:
+    """Compute the rows of `generation` of a run."""
+    return generation_rows(readings.objective, readings.tokens, settings)
 
 
 def generation_rows(

@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from ablations.errors import MeasureError
+from ablations.measures.reading.texts import Readings, Say
 from ablations.tasks.errors import share_error
 from ablations.tasks.examples import Examples
 from ablations.tasks.language_models.sentence_scores import Pieces, pieces_of, sentence_scores
 from ablations.tasks.settings import MinimalPairsSettings
+from ablations.tasks.sources import examples_of, source_of
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive, uniforms
 from lightning_modules.vocabulary import FIRST_WORD_ID
@@ -33,6 +35,18 @@ ROUNDING = 1e-6
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Word = tuple[int, ...]
+
+
+def rows(readings: Readings, settings: MinimalPairsSettings, say: Say) -> Iterator[dict[str, Any]]:
+    """Compute the rows of `minimal_pairs` of one task for a run."""
+    return minimal_pairs_rows(
+        readings.objective,
+        examples_of(settings.task.name, "test", source_of(readings, settings)),
+        readings.tokens.tokenizer,
+        settings,
+        max_length=readings.objective.run.data.max_length,
+        counts_V=readings.tokens.source_counts_V,
+    )
 
 
 def minimal_pairs_rows(

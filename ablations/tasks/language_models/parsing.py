@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from ablations.measures.reading.alignment import NO_WORD
+from ablations.measures.reading.texts import Readings, Say
 from ablations.tasks.language_models.conditional_information import conditional_information
 from ablations.tasks.language_models.sentence_scores import LogProbabilities, masked_log_probabilities
 from ablations.tasks.probing.trees import (
@@ -29,6 +30,7 @@ from ablations.tasks.probing.trees import (
     resampled,
 )
 from ablations.tasks.settings import ParsingSettings
+from ablations.tasks.sources import trees_of
 from lightning_modules.data.treebank import LabelledSentence
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive, uniforms
@@ -45,6 +47,12 @@ class Pairs(NamedTuple):
     sentence_P: NDArray[np.int64]
     place_P2: NDArray[np.int64]
     """In the sentence, the first one first."""
+
+
+def rows(readings: Readings, settings: ParsingSettings, say: Say) -> Iterator[dict[str, Any]]:
+    """Compute the rows of `parsing` of a run from the trees of its language or of a treebank."""
+    sentences, length = trees_of(readings, settings, "test"), readings.objective.run.data.max_length
+    return parsing_rows(readings.objective, sentences, readings.tokens.tokenizer, settings, max_length=length)
 
 
 def parsing_rows(

@@ -28,6 +28,7 @@ from sklearn.preprocessing import StandardScaler
 from tokenizers import Tokenizer
 
 from ablations.errors import MeasureError
+from ablations.measures.reading.texts import Readings, Say
 from ablations.tasks.datasets import SPLITS, Split, Task
 from ablations.tasks.encoding import encode_examples, pooled_states, word_states
 from ablations.tasks.errors import standard_error
@@ -36,6 +37,7 @@ from ablations.tasks.linear import STRENGTHS, Labels, Part, best_classifier, cla
 from ablations.tasks.probing.mix import learned_mix, mixed
 from ablations.tasks.probing.online_code import frequency_log_probabilities, linear_log_probabilities, online_code
 from ablations.tasks.settings import ProbingSettings
+from ablations.tasks.sources import all_examples, source_of
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive, uniforms
 
@@ -89,6 +91,13 @@ class Probed:
     """Of the control task."""
     sentence_N: NDArray[np.int64]
     """The sentence that each is from: examples of different ones are independent."""
+
+
+def rows(readings: Readings, settings: ProbingSettings, say: Say) -> Iterator[dict[str, Any]]:
+    """Compute the rows of `probing` of one task for a run."""
+    splits = all_examples(settings.task.name, source_of(readings, settings))
+    length = readings.objective.run.data.max_length
+    return probing_rows(readings.objective, readings.tokens.tokenizer, splits, settings, max_length=length)
 
 
 def probing_rows(

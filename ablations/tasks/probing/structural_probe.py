@@ -24,11 +24,13 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from ablations.measures.reading.alignment import NO_WORD
-from ablations.tasks.datasets import Split
+from ablations.measures.reading.texts import Readings, Say
+from ablations.tasks.datasets import SPLITS, Split
 from ablations.tasks.encoding import FIRST, SPECIAL, Row, Rows, encode_batch
 from ablations.tasks.errors import standard_error
 from ablations.tasks.probing.trees import Edge, GoldTree, adjacency_chain, gold_trees, maximum_spanning_tree
 from ablations.tasks.settings import StructuralProbeSettings
+from ablations.tasks.sources import trees_of
 from lightning_modules.data.treebank import LabelledSentence
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive
@@ -90,6 +92,14 @@ PATIENCE = 3
 """Epochs without a lower validation loss after which the learning rate is cut; after the last cut, the end."""
 CUTS = (1.0, 0.3, 0.1)
 """Of the learning rate."""
+
+
+def rows(readings: Readings, settings: StructuralProbeSettings, say: Say) -> Iterator[dict[str, Any]]:
+    """Compute the rows of `structural_probe` of a run from the trees of its language or of a treebank."""
+    splits = {split: trees_of(readings, settings, split) for split in SPLITS}
+    length = readings.objective.run.data.max_length
+    tokenizer = readings.tokens.tokenizer
+    return structural_probe_rows(readings.objective, splits, tokenizer, settings, max_length=length)
 
 
 def structural_probe_rows(

@@ -29,12 +29,15 @@ from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import TfidfTransformer
 
 from ablations.measures.reading.sample import is_text_token
+from ablations.measures.reading.texts import Readings, Texts
 from ablations.tasks.encoding import Rows, encode_texts, pooled_states
 from ablations.tasks.errors import share_error
 from ablations.tasks.examples import Examples, subset
 from ablations.tasks.settings import NEXT_SENTENCE, RetrievalSettings
+from ablations.tasks.sources import examples_of, source_of
 from ablations.tasks.transfer.cross_encoder import cross_encoder, enough_followed
 from ablations.tasks.transfer.training import Say
+from lightning_modules.config import RunSettings
 from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.objectives.objective import Objective
 
@@ -108,6 +111,29 @@ class Vectors(NamedTuple):
     """Of the names of the metrics."""
     first_PD: Features
     second_PD: Features
+
+
+def rows(readings: Readings, settings: RetrievalSettings, say: Say) -> Iterator[Row]:
+    """Compute the rows of `retrieval` of one task for a run."""
+    objective, tokens = readings.objective, readings.tokens
+    length = objective.run.data.max_length
+    if settings.task == NEXT_SENTENCE:
+        yield from next_sentence_rows(objective, tokens, settings, max_length=length, say=say)
+    else:
+        examples = examples_of(settings.task, "test", source_of(readings, settings))
+        yield from relatedness_rows(objective, tokens, settings, examples, max_length=length)
+
+
+def require(settings: RetrievalSettings, texts: Texts, run: RunSettings) -> None:
+    """Refuse a text with too few sentences that follow each other, if it says at all which do.
+
+    Raises:
+        MeasureError: too few of them.
+    """
+    for part in settings.parts(built_in=run.data.kind == "language"):
+        if part.task == NEXT_SENTENCE and part.problem(run.data, texts.data_root) is None:
+            for split in ("validation", "train"):
+                enough_followed(texts.tokens, split, FEWEST_PAIRS, fewest=FEWEST_PAIRS)
 
 
 def relatedness_rows(

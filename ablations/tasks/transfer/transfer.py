@@ -21,10 +21,12 @@ from tokenizers import Tokenizer
 
 from ablations.errors import MeasureError
 from ablations.measures.jackknife import standard_error
+from ablations.measures.reading.texts import Readings
 from ablations.tasks.datasets import SPLITS, Split, Task
 from ablations.tasks.examples import Examples, subset
 from ablations.tasks.metrics import chance, exact_match, score
 from ablations.tasks.settings import FineTuningSettings, TransferSettings
+from ablations.tasks.sources import all_examples, source_of
 from ablations.tasks.transfer.heads import Head, answers_of, right_answers, scale_of
 from ablations.tasks.transfer.states import FrozenStates, States, Texts, TunedStates, texts_of
 from ablations.tasks.transfer.training import Recipe, Say, Trained, Trainee, train
@@ -80,6 +82,20 @@ Said = Mapping[str, list[Any]]
 
 GROUPS = 20
 """Of test examples, one of which the jackknife leaves out at a time."""
+
+
+def rows(readings: Readings, settings: TransferSettings, say: Say) -> Iterator[Row]:
+    """Compute the rows of `frozen_features` or of `fine_tuning` of one task for a run."""
+    name = settings.task.name
+    return transfer_rows(
+        readings.objective,
+        readings.tokens.tokenizer,
+        all_examples(name, source_of(readings, settings)),
+        settings,
+        max_length=readings.objective.run.data.max_length,
+        say=say,
+        frozen=readings.shared(name, lambda: FrozenStates(readings.objective)),
+    )
 
 
 def transfer_rows(

@@ -8,11 +8,11 @@ from pydantic import TypeAdapter
 from ablations.catalogue import Measure, caveats, for_run
 from ablations.measures.reading.texts import Readings
 from ablations.results import table
-from ablations.runs import measure as run_measure
 from ablations.runs import rows as run_rows
 from ablations.runs.measure import measure, rows_of
 from ablations.tasks.datasets import TASKS
 from ablations.tasks.examples import read_examples
+from ablations.tasks.sources import Source, examples_of
 from ablations.tasks.transfer.states import FrozenStates
 from lightning_modules.config import RunSettings
 from lightning_modules.data import token_store
@@ -40,12 +40,12 @@ FILES = TypeAdapter(list[Measure]).validate_python(
 
 
 def test_no_measure_hands_another_what_it_has_changed(tmp_path):
-    source = run_measure.Source(tmp_path, 0, None)
-    first = run_measure._examples("language_parts_of_speech", "test", source)
-    expected = run_measure._examples("language_parts_of_speech", "test", source)
+    source = Source(tmp_path, 0, None)
+    first = examples_of("language_parts_of_speech", "test", source)
+    expected = examples_of("language_parts_of_speech", "test", source)
     first.words[0].clear()
     first.answers.clear()
-    assert run_measure._examples("language_parts_of_speech", "test", source) == expected
+    assert examples_of("language_parts_of_speech", "test", source) == expected
     assert expected.answers
 
 
