@@ -19,7 +19,7 @@ ROWS_AT_ONCE = 1000
 
 
 def local_folder(settings: HubData, data_root: Path) -> Path | None:
-    """The folder that `data.path` names, or None where it names a data set on the hub.
+    """Return the folder that `data.path` names, or None where it names a data set on the hub.
 
     Raises:
         DataError: neither a folder nor a name that the hub could know, or no commit for the hub.
@@ -68,7 +68,7 @@ def check_splits(settings: HubData, folder: Path) -> None:
 
 
 def split_source(settings: HubData, folder: Path | None, split: str) -> Source:
-    """The rows of one split.
+    """Return the rows of one split as a source.
 
     A data set of the hub is kept in Hugging Face's cache; a folder is streamed, without a copy, unless only a
     part of a split is asked for, which `datasets` cannot stream.
@@ -108,7 +108,8 @@ def _rows(dataset: Any, columns: Columns, where: str) -> Iterator[Cells]:
 
 @contextmanager
 def _explained(settings: HubData) -> Iterator[None]:
-    """`datasets` has no error of its own for most of what can be wrong; all of them end up here."""
+    """Turn errors of `datasets` into DataErrors; for most of what can be wrong `datasets` has no error of its
+    own."""
     from datasets.exceptions import DatasetsError
 
     try:

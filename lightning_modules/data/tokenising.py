@@ -97,8 +97,8 @@ def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 class _KeptRows:
-    """The rows of a corpus, kept on disk while they are read more than once: generating the built-in language
-    and parsing text cost more than all the rest."""
+    """Rows of a corpus, kept on disk while they are read more than once: generating the built-in language and
+    parsing text cost more than all the rest."""
 
     SCHEMA = pa.schema({"text": pa.large_string(), "target": pa.large_string(), "document": pa.int64()})
 
@@ -119,7 +119,8 @@ class _KeptRows:
 
 
 def _remarks(split: SplitName, report: dict[str, Any], max_length: int) -> Iterator[str]:
-    """What nobody would see in the tokens: sentences left out, sentences cut, text unknown."""
+    """Yield remarks on a split that nobody would see in the tokens: sentences left out, sentences cut, text
+    unknown."""
     sentences = report["sentences"]
     yield (
         f"data.{split}: {_several(sentences, 'sentence')}, {_several(report['source']['tokens'], 'token')}, "
@@ -199,7 +200,8 @@ class _Side:
 
 
 def _percentiles(lengths: Counter[int]) -> dict[str, int]:
-    """The smallest length that at least p percent of the sentences do not exceed, for each p; before cutting."""
+    """Return for each p the smallest length, before cutting, that at least p percent of the sentences do not
+    exceed."""
     values = sorted(lengths)
     cumulated = np.cumsum([lengths[value] for value in values])
     places = np.searchsorted(cumulated * 100, np.array(PERCENTILES) * cumulated[-1])

@@ -22,7 +22,7 @@ LOGITS_AT_ONCE = {"cpu": 2**22, "cuda": 2**27}
 def summed_cross_entropy(
     hidden_ND: Tensor, embeddings_VD: Tensor, bias_V: Tensor | None, label_N: Tensor
 ) -> Tensor:
-    """Sum over N of -log softmax(hidden E' + bias)[label], nats, float64.
+    """Return the sum over N of -log softmax(hidden E' + bias)[label], nats, float64.
 
     Products in autocast's type where that is on and in the type of `hidden_ND` otherwise; the softmax in fp32 or
     wider, and the sum in float64. Rows whose label is IGNORED add nothing. Gradients flow to all but the labels,
@@ -98,6 +98,6 @@ class _SummedCrossEntropy(torch.autograd.Function):
 
 
 def slice_rows(predictions: int, vocabulary: int, device: str) -> list[slice]:
-    """Slices of equal height, but for the last, of at most so many logits as are held at once."""
+    """Return slices of equal height, except the last, of at most as many logits as are held at once."""
     height = max(1, LOGITS_AT_ONCE.get(device, LOGITS_AT_ONCE["cuda"]) // vocabulary)
     return [slice(start, min(start + height, predictions)) for start in range(0, predictions, height)]

@@ -11,7 +11,8 @@ from lightning_modules.objectives.objective import Batch, Objective, padded_pred
 
 
 class CausalLM(Objective):
-    """The state of each token but a sequence's last predicts the token after it; the last one is END."""
+    """Causal language model. The state of each token but a sequence's last predicts the token after it; the last
+    one is END."""
 
     def __init__(self, run: RunSettings, *, vocab_size: int) -> None:
         super().__init__(run, vocab_size=vocab_size)

@@ -26,7 +26,7 @@ EVALUATED = MaskingSettings()
 
 
 class Masker:
-    """The corruption of a run: settings, and what they depend on in the text."""
+    """The corruption of a run: its settings, and what they need to know of the text."""
 
     def __init__(self, masking: MaskingSettings, *, vocab_size: int, max_steps: int) -> None:
         self.masking, self._vocab_size, self._max_steps = masking, vocab_size, max_steps
@@ -41,7 +41,8 @@ class Masker:
         self._units = Units(self.masking.select, tokens, split)
 
     def corrupt(self, packed: PackedStep, *, seed: int, where_N: NDArray[np.bool_] | None = None) -> Corrupted:
-        """The corruption of a training step; depends on (seed, epoch, sentence), and on the step by its ratio.
+        """Return the corruption of a training step; it depends on (seed, epoch, sentence), and on the step by its
+        ratio.
 
         Args:
             where_N: which sentences are corrupted at all, told of each token; all unless given.
@@ -63,7 +64,7 @@ class Masker:
         )
 
     def evaluation(self, packed: PackedStep) -> Corrupted:
-        """The frozen corruption of evaluation, the same for all arms and seeds."""
+        """Return the frozen corruption of evaluation, which is the same for all arms and seeds."""
         return self._mask(packed, EVALUATED, EVALUATION_SEED)
 
     def _mask(self, packed: PackedStep, masking: MaskingSettings, seed: int, **more: Any) -> Corrupted:
@@ -81,7 +82,7 @@ class Masker:
 
 
 class MaskedLM(Objective):
-    """Selected tokens are hidden; their originals are predicted, and only they."""
+    """Masked language model. Selected tokens are hidden; their originals are predicted, and only these."""
 
     vocabulary_parts = (VocabularyPart("loss", "label_N", shown=("tokens_BT", "predict_N")),)
     counted = COUNTED

@@ -22,8 +22,9 @@ from lightning_modules.vocabulary import END, UNKNOWN
 
 
 class Mixture(Objective):
-    """A share of the sequences, drawn anew each epoch, is causal: uncorrupted, each token predicted from those
-    before it. The others are masked, and see both sides. One encoder, one head; two means, weighted by the share.
+    """Mixture of masked and causal LM. A share of the sequences, drawn anew each epoch, is causal: uncorrupted,
+    each token predicted from those before it. The others are masked, and see both sides. One encoder, one head;
+    two means, weighted by the share.
 
     An evaluation goes through the text in both ways: the loss is masked LM's, causal LM's stands beside it.
     """

@@ -86,8 +86,8 @@ class PermutationLM(Objective):
 
 
 def _order(source: Rows, seed: int, share: float) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Rank of each token in the order of its sequence, and whether it is predicted; depends on (seed, epoch,
-    sentence)."""
+    """Return the rank of each token in the order of its sequence, and whether it is predicted; depends on (seed,
+    epoch, sentence)."""
     key = derive(seed, "permutation")
     is_text_N = source.ids_N >= FIRST_WORD_ID
     draw_N = uniforms(key, source.epoch_N, source.sentence_N, source.offset_N)

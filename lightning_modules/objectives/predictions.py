@@ -1,4 +1,4 @@
-"""How many tokens a run predicts, expected from its settings and counted in its text. No torch.
+"""Numbers of predictions of a run, expected from its settings and counted in its text. No torch.
 
 Letters: S sentences of an epoch, Q sequences, N tokens, V vocabulary.
 """
@@ -24,7 +24,7 @@ SCHEDULE_PLACES = 65
 
 
 class Epoch(NamedTuple):
-    """What is counted of one epoch of a run."""
+    """Counts of one epoch of a run."""
 
     tokens: int
     """Real source tokens, special ones included."""
@@ -32,11 +32,11 @@ class Epoch(NamedTuple):
     text_S: NDArray[np.int64]
     """Tokens of each sentence, as far as it is read, that are not special."""
     allowed_S: NDArray[np.int64]
-    """Those of them that a lexicon allows to be hidden; all without one."""
+    """Tokens of `text_S` that a lexicon allows to be hidden; all without one."""
 
 
 def counted(run: RunSettings, tokens: Tokens) -> Epoch:
-    """What an epoch of a run has to predict from."""
+    """Return the counts of an epoch of a run."""
     split, _ = training_text(run, tokens)
     training, max_length = run.training, run.data.max_length
     epoch = epochs(split, training.input_format, max_length=max_length, seed=run.seed)(0)
@@ -59,7 +59,8 @@ def counted(run: RunSettings, tokens: Tokens) -> Epoch:
 
 
 def asked_share(masking: MaskingSettings, epoch: Epoch, *, step: int, max_steps: int) -> float:
-    """Predicted tokens for each token of an epoch, expected, with the ratio and the showings of a step."""
+    """Return the expected number of predicted tokens for each token of an epoch, with ratio and repetitions of a
+    step."""
     ratio = masking.ratio_at(step, max_steps)
     asked_S = (ratio if masking.predict is None else masking.predict) * epoch.text_S
     if masking.count == "fixed":
@@ -69,7 +70,8 @@ def asked_share(masking: MaskingSettings, epoch: Epoch, *, step: int, max_steps:
 
 
 def mean_asked_share(masking: MaskingSettings, epoch: Epoch, *, max_steps: int) -> float:
-    """The mean of `asked_share` over steps: all of them, or of a ratio that slides `SCHEDULE_PLACES`."""
+    """Return the mean of `asked_share` over steps: all of them, or `SCHEDULE_PLACES` of them if the ratio
+    slides."""
     if masking.schedule is None:
         return asked_share(masking, epoch, step=0, max_steps=max_steps)
     if masking.schedule.kind == "steps":
@@ -82,7 +84,7 @@ def mean_asked_share(masking: MaskingSettings, epoch: Epoch, *, max_steps: int) 
 
 
 def predictions_per_token(run: RunSettings, tokens: Tokens) -> float:
-    """Predicted tokens for each real source token, expected over chance; of skip-gram, pairs of words.
+    """Return the predicted tokens for each real source token, expected over chance; for skip-gram, pairs of words.
 
     Counted sentence by sentence, so that a lexicon with too few words in a sentence, a fixed count and the special
     tokens of an input format are all in it.

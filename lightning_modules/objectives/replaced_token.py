@@ -89,8 +89,8 @@ class ReplacedToken(Objective):
         }
 
     def chance(self, part: str, means: Mapping[str, float], unigram: Mapping[str, float]) -> float:
-        """Of a guess that knows how many tokens are replaced; where originals are asked for, it guesses what is
-        shown unless that is replaced, and then as the generator's floor does."""
+        """Return the loss of a guess that knows how many tokens are replaced. If originals are predicted, it
+        guesses the shown token unless that is replaced, and then as the generator's floor does."""
         share = means["replaced"]
         detected = -sum(p * math.log(p) for p in (share, 1 - share) if p > 0)
         return detected if self.detects else detected + share * unigram["generator"]
@@ -130,7 +130,7 @@ class Generator(nn.Module):
         self.head = PredictionHead(shape.hidden_size, vocab_size=vocab_size, embedding_width=encoder.hidden_size)
 
     def forward(self, embedded_BTD: Tensor, score_mask_BHTT: Tensor | None, place_N: Tensor) -> Tensor:
-        """The top state as a head reads it, at some places of the flattened rows, shape NG."""
+        """Return the top state as a head reads it, at some places of the flattened rows, shape NG."""
         hidden = self.project(embedded_BTD)
         *lower, top = self.blocks
         for block in lower:
@@ -140,8 +140,8 @@ class Generator(nn.Module):
 
     @torch.no_grad()
     def draw(self, guess_NG: Tensor, embeddings_VD: Tensor, uniform_N: Tensor) -> Tensor:
-        """A token that stands for text for each place, from the generator's distribution: the first at which the
-        cumulated probability exceeds a uniform number. Shape N."""
+        """Draw a token that stands for text for each place, from the generator's distribution: the first at which
+        the cumulated probability exceeds a uniform number. Shape N."""
         rows = max(1, LOGITS_AT_ONCE // len(embeddings_VD))
         return torch.cat(
             [

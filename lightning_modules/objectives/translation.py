@@ -17,7 +17,8 @@ from lightning_modules.vocabulary import END, PAD, START
 
 
 class Translation(Objective):
-    """The decoder predicts each token of the translation from those before it and the whole source."""
+    """Translation model. The decoder predicts each token of the translation from those before it and the whole
+    source."""
 
     needs_targets = True
 
@@ -64,7 +65,7 @@ class Translation(Objective):
 
     @torch.no_grad()
     def translate(self, tokens_BT: Tensor, *, max_length: int) -> list[list[int]]:
-        """Greedy translations of one sentence a row (PAD on the right), each without START and END.
+        """Return greedy translations of one sentence a row (PAD on the right), each without START and END.
 
         Decoding a row ends at END or at `max_length` tokens, START and END included.
         """
