@@ -82,10 +82,10 @@ def require_writable(path: Path) -> None:
         FilesError: as `make_folder`.
     """
     with _refused_folder(path):
-        there = path.absolute()
-        while not (there.exists() or there.is_symlink()):
-            there = there.parent
-        tempfile.TemporaryFile(dir=there).close()
+        existing = path.absolute()
+        while not (existing.exists() or existing.is_symlink()):
+            existing = existing.parent
+        tempfile.TemporaryFile(dir=existing).close()
 
 
 @contextmanager
@@ -188,11 +188,11 @@ def refusal(error: OSError) -> tuple[str, str] | None:
 def _refused(error: BaseException | None, paths: tuple[Path, ...]) -> tuple[str, str] | None:
     """Return reason and remedy, from the error or from one that it was raised over."""
     while error is not None and not isinstance(error, FilesError):
-        if isinstance(error, OSError) and (found := refusal(error)):
+        if isinstance(error, OSError) and (reason := refusal(error)):
             ours = error.filename is None or any(
                 Path(os.fsdecode(error.filename)).is_relative_to(p) for p in paths
             )
-            return found if ours else None
+            return reason if ours else None
         error = error.__cause__ or error.__context__
     return None
 

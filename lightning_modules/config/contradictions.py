@@ -26,9 +26,9 @@ Contradiction = tuple[tuple[str, ...], str]
 
 def contradictions(run: RunSettings) -> list[Contradiction]:
     """Return every contradiction between settings as (path, sentence); empty when there is none."""
-    found = [*_text(run), *_word_order(run), *_input_format(run), *_objective(run)]
+    pairs = [*_text(run), *_word_order(run), *_input_format(run), *_objective(run)]
     masking = getattr(run.objective, "masking", None)
-    return [*found, *_masking(run, masking)] if masking else found
+    return [*pairs, *_masking(run, masking)] if masking else pairs
 
 
 def _text(run: RunSettings) -> Iterator[Contradiction]:

@@ -230,14 +230,14 @@ class MaskingSettings(Settings):
         later = () if schedule is None else schedule.ratios if isinstance(schedule, Steps) else (schedule.to,)
         return min((self.ratio, *later))
 
-    def showings_at(self, step: int, max_steps: int) -> int:
+    def repeats_at(self, step: int, max_steps: int) -> int:
         """Return the number of times that a sentence is shown in a step, counted from 0."""
         if self.predict is None:
             return 1
         return max(1, math.ceil(self.predict / self.ratio_at(step, max_steps) - 1e-9))
 
-    def mean_showings(self, max_steps: int) -> float:
+    def mean_repeats(self, max_steps: int) -> float:
         """Return the mean number of times that a sentence is shown in a step, over all steps."""
         if self.schedule is None or not max_steps:
-            return self.showings_at(0, max_steps)
-        return math.fsum(self.showings_at(step, max_steps) for step in range(max_steps)) / max_steps
+            return self.repeats_at(0, max_steps)
+        return math.fsum(self.repeats_at(step, max_steps) for step in range(max_steps)) / max_steps

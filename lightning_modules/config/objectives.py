@@ -97,7 +97,7 @@ class MaskedLMSettings(ObjectiveSettings):
         self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
     ) -> float:
         predicted = self.masking.mean_predicted(max_steps)
-        blocks = encoder_weights(encoder, read=self.masking.mean_showings(max_steps), predicted=predicted)
+        blocks = encoder_weights(encoder, read=self.masking.mean_repeats(max_steps), predicted=predicted)
         return blocks + predicted * vocabulary_weights(encoder, vocab_size)
 
     def own_parameters(self, encoder: EncoderSettings, *, vocab_size: int, max_length: int) -> int:

@@ -115,8 +115,8 @@ def _sentence(value: Any, column: str, where: str) -> str:
     """Return a cell's text as one line with single spaces."""
     if isinstance(value, str):
         return " ".join(value.split())
-    found = "nothing (null)" if value is None else f"{value!r:.40} ({type(value).__name__})"
-    raise DataError(f"{where}: column {column!r} holds {found}, expected text; correct or remove the row.")
+    content = "nothing (null)" if value is None else f"{value!r:.40} ({type(value).__name__})"
+    raise DataError(f"{where}: column {column!r} holds {content}, expected text; correct or remove the row.")
 
 
 def _label_word(value: Any, words: tuple[str, ...], where: str) -> str:
@@ -205,29 +205,29 @@ def check(settings: Data, data_root: Path) -> None:
     Raises:
         DataError: one sentence a problem, one problem a line.
     """
-    found = [problem for _, problem in problems(settings, data_root)]
-    if found:
-        raise DataError("\n".join(found))
+    sentences = [problem for _, problem in problems(settings, data_root)]
+    if sentences:
+        raise DataError("\n".join(sentences))
 
 
 def problems(settings: Data, data_root: Path) -> list[tuple[str, str]]:
     """Return every problem that `check` reports, as (name of the setting, sentence)."""
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     if isinstance(settings, FilesData):
         for split in SPLITS:
             for name in getattr(settings, split):
                 try:
                     _check_file(settings, split, data_root / name)
                 except DataError as error:
-                    found.append((split, str(error)))
+                    pairs.append((split, str(error)))
     elif isinstance(settings, HubData):
         try:
             folder = hub.local_folder(settings, data_root)
             if folder is not None:
                 hub.check_splits(settings, folder)
         except DataError as error:
-            found.append(("path", str(error)))
-    return found
+            pairs.append(("path", str(error)))
+    return pairs
 
 
 def _check_file(settings: FilesData, split: SplitName, path: Path) -> None:

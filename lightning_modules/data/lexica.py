@@ -94,15 +94,15 @@ def frequent_ngrams(
 
     Ends before the first length that has none, at the latest after `longest`.
     """
-    found: list[NGrams] = []
+    by_length: list[NGrams] = []
     place, key = np.arange(len(type_W)), type_W.astype(np.int64)
     for n in range(1, longest + 1):
         if n > 1:
             # An n-gram occurs no more often than its parts, so that those with a rare part need no counting.
-            before = found[-1].at_W
+            before = by_length[-1].at_W
             both = (before[:-1] >= 0) & (before[1:] >= 0) & (sentence_W[:-1] == sentence_W[1:])
             place = np.flatnonzero(both)
-            key = before[place] * np.int64(len(found[-1].first_G)) + before[place + 1]
+            key = before[place] * np.int64(len(by_length[-1].first_G)) + before[place + 1]
         _, first, number, count = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
         often = count >= least_count
         if not often.any():
@@ -111,22 +111,22 @@ def frequent_ngrams(
         renumbered = np.where(often, np.cumsum(often) - 1, -1).astype(np.int32)
         at_W = np.full(len(type_W), -1, np.int32)
         at_W[place] = renumbered[number]
-        found.append(NGrams(at_W, place[first[often]], np.log(count[often] / places)))
-    return found
+        by_length.append(NGrams(at_W, place[first[often]], np.log(count[often] / places)))
+    return by_length
 
 
 def pmi(by_length: list[NGrams]) -> list[NDArray[np.float64]]:
     """Return PMI_n of every n-gram, in nats, rounded; minus infinity for the single words that come first."""
     likeliest = [by_length[0].log_p_G]  # by length: sum of log p over the parts of the best cut, or of no cut
-    found = [np.full(len(by_length[0].first_G), -np.inf)]
+    pmi_by_length = [np.full(len(by_length[0].first_G), -np.inf)]
     for n, ngrams in enumerate(by_length[1:], start=2):
         cut_G = np.full(len(ngrams.first_G), -np.inf)
         for k in range(1, n):
             left, right = by_length[k - 1].at_W[ngrams.first_G], by_length[n - k - 1].at_W[ngrams.first_G + k]
             cut_G = np.maximum(cut_G, by_length[k - 1].log_p_G[left] + likeliest[n - k - 1][right])
-        found.append(np.round(ngrams.log_p_G - cut_G, DECIMALS))
+        pmi_by_length.append(np.round(ngrams.log_p_G - cut_G, DECIMALS))
         likeliest.append(np.maximum(ngrams.log_p_G, cut_G))
-    return found
+    return pmi_by_length
 
 
 def _ranks(pmi_by_length: list[NDArray[np.float64]], by_length: list[NGrams]) -> list[NDArray[np.int64]]:
@@ -292,11 +292,11 @@ def _words_of_tags(settings: Cloze | Generic, data: Data, data_root: Path) -> se
             f"{WHERE}.part_of_speech needs a treebank, since data of kind {data.kind} has no parts of speech; set "
             f"{WHERE}.treebank to a CoNLL-U file, or a parquet file with the columns tokens and upos."
         )
-    there = set(tag_by_word.values())
+    tags = set(tag_by_word.values())
     for tag in settings.part_of_speech:
-        if tag not in there:
-            known = ", ".join(sorted(there))
-            instead = f"only {known}; name one of these" if there else "as none has a tag; name another treebank"
+        if tag not in tags:
+            listed = ", ".join(sorted(tags))
+            instead = f"only {listed}; name one of these" if tags else "as none has a tag; name another treebank"
             raise DataError(f"{WHERE}.part_of_speech: no word of {source} is most often {tag!r}, {instead}.")
     return {word for word, tag in tag_by_word.items() if tag in settings.part_of_speech}
 

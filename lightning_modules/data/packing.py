@@ -232,19 +232,19 @@ def level(
     source_B, target_B = np.bincount(row_Q, source_Q), np.bincount(row_Q, target_Q)
     while True:
         fullest = int(target_B.argmax())
-        here, there = np.flatnonzero(row_Q == fullest), np.flatnonzero(row_Q != fullest)
-        if not len(there):
+        here, elsewhere = np.flatnonzero(row_Q == fullest), np.flatnonzero(row_Q != fullest)
+        if not len(elsewhere):
             return row_Q
-        other = row_Q[there]
-        less_source = source_Q[here][:, None] - source_Q[there]
-        less_target = target_Q[here][:, None] - target_Q[there]
+        other = row_Q[elsewhere]
+        less_source = source_Q[here][:, None] - source_Q[elsewhere]
+        less_target = target_Q[here][:, None] - target_Q[elsewhere]
         fits = (source_B[other] + less_source <= capacity) & (source_B[fullest] - less_source <= capacity)
         longer = np.maximum(target_B[fullest] - less_target, target_B[other] + less_target)
         longer[~fits] = target_B[fullest]
         i, j = np.unravel_index(longer.argmin(), longer.shape)
         if longer[i, j] >= target_B[fullest]:
             return row_Q
-        row_Q[here[i]], row_Q[there[j]] = other[j], fullest
+        row_Q[here[i]], row_Q[elsewhere[j]] = other[j], fullest
         for load_B, less in ((source_B, less_source[i, j]), (target_B, less_target[i, j])):
             load_B[fullest] -= less
             load_B[other[j]] += less

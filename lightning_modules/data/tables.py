@@ -110,9 +110,9 @@ def column_error(where: str, setting: str, name: str, names: Sequence[str]) -> D
         return DataError(f"{where} has no column {name!r} (data.{setting}), nor any other; add it.")
     lower = {n.lower(): n for n in names}
     near = difflib.get_close_matches(name.lower(), lower, n=1)
-    there = ", ".join(map(repr, names))
+    columns = ", ".join(map(repr, names))
     advice = f"did you mean {lower[near[0]]!r}?" if near else f"set data.{setting} to one that is there."
-    return DataError(f"{where} has no column {name!r} (data.{setting}), only {there}; {advice}")
+    return DataError(f"{where} has no column {name!r} (data.{setting}), only {columns}; {advice}")
 
 
 def cell(row: dict[str, Any], setting: str, name: str | None, where: str) -> Any:
@@ -194,7 +194,7 @@ def _txt(path: Path, columns: Columns) -> Iterator[Cells]:
 
 
 def _jsonl(path: Path, columns: Columns) -> Iterator[Cells]:
-    wanted = list(columns._asdict().items())
+    settings = list(columns._asdict().items())
     for number, line in numbered_lines(path):
         if not line.strip():
             continue
@@ -208,7 +208,7 @@ def _jsonl(path: Path, columns: Columns) -> Iterator[Cells]:
             raise DataError(f"{where}: no valid JSON ({reason}); write one object a line.") from error
         if not isinstance(row, dict):
             raise DataError(f"{where}: expected an object with columns, found {line.strip()[:40]}.")
-        yield Cells(number, *(cell(row, setting, name, where) for setting, name in wanted))
+        yield Cells(number, *(cell(row, setting, name, where) for setting, name in settings))
 
 
 def _csv(path: Path, columns: Columns, delimiter: str = ",") -> Iterator[Cells]:

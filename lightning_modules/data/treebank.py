@@ -83,8 +83,8 @@ def conllu_sentences(path: Path) -> Iterator[ConlluSentence]:
                 yield _sentence(path, text, lines)
             text, lines = "", []
         elif line.startswith("#"):
-            found = _TEXT.match(line)
-            text = found[1].strip() if found else text
+            match = _TEXT.match(line)
+            text = match[1].strip() if match else text
         else:
             columns = line.split("\t")
             if len(columns) != COLUMNS:
@@ -319,8 +319,8 @@ def _check_column(path: Path, where: str, name: str, names: Sequence[str], schem
     inner = kind.value_type if is_list else kind
     fits = pa.types.is_integer(inner) if name == "heads" else inner in _STRINGS
     if not fits or is_list != (name in lists):
-        wanted = "text" if name == "text" else f"lists of {'whole numbers' if name == 'heads' else 'text'}"
+        expected = "text" if name == "text" else f"lists of {'whole numbers' if name == 'heads' else 'text'}"
         entries = "a text" if name == "text" else f"a list of {_ENTRIES[name]}s"
         raise DataError(
-            f"{path}: column {name!r} holds {kind}{where}, expected {wanted}; write {entries} a sentence."
+            f"{path}: column {name!r} holds {kind}{where}, expected {expected}; write {entries} a sentence."
         )

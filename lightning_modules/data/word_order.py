@@ -70,9 +70,9 @@ def reordered(
         new_text, cut_sentences = _written(text, order, room=max_length - 2, key=derive(seed, "word order"))
         new = Split(new_text.ids_N, new_text.offsets, split.documents, split.target_ids, split.target_offsets)
         changed = _changed(text, new_text)
-    said = {"order": order.model_dump(mode="json"), "seed": seed, "sentences": len(new)}
-    said |= {"natural_tokens": len(split.ids), "tokens": len(new.ids)}
-    return new, said | changed | {"cut_sentences": cut_sentences}
+    manifest = {"order": order.model_dump(mode="json"), "seed": seed, "sentences": len(new)}
+    manifest |= {"natural_tokens": len(split.ids), "tokens": len(new.ids)}
+    return new, manifest | changed | {"cut_sentences": cut_sentences}
 
 
 # Units -----------------------------------------------------------------------------------------------
@@ -330,9 +330,9 @@ def _changed(natural: _Text, new: _Text) -> dict[str, Any]:
         pair_W = (sentence_W[1:] * len(type_W) + type_W[:-1]) * len(type_W) + type_W[1:]
         inside_W = units.index_W[1:] > 0
         old_pairs, new_pairs = np.sort(pair_W[inside_W & ~is_new_W[1:]]), pair_W[inside_W & is_new_W[1:]]
-        found = np.minimum(np.searchsorted(old_pairs, new_pairs), len(old_pairs) - 1)  # faster than np.isin
+        place = np.minimum(np.searchsorted(old_pairs, new_pairs), len(old_pairs) - 1)  # faster than np.isin
         pairs += len(new_pairs)
-        survived += int((old_pairs[found] == new_pairs).sum())
+        survived += int((old_pairs[place] == new_pairs).sum())
     return {
         "words": words,
         "moved_share": moved / words if words else 0.0,

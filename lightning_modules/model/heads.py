@@ -22,7 +22,7 @@ class LossSum(NamedTuple):
     """Number of predictions, float64."""
 
 
-def asked(label_N: Tensor) -> Tensor:
+def count_predictions(label_N: Tensor) -> Tensor:
     """Return the number of predictions in labels, float64; IGNORED labels do not count."""
     return (label_N != IGNORED).sum().double()
 
@@ -51,7 +51,7 @@ class PredictionHead(nn.Module):
     def loss(self, hidden_ND: Tensor, embeddings_VD: Tensor, label_N: Tensor) -> LossSum:
         """Return the cross-entropy over the vocabulary; IGNORED labels are left out."""
         total = summed_cross_entropy(self.features(hidden_ND), embeddings_VD, self.bias, label_N)
-        return LossSum(total, asked(label_N))
+        return LossSum(total, count_predictions(label_N))
 
 
 class BinaryHead(nn.Module):
@@ -75,10 +75,10 @@ class BinaryHead(nn.Module):
         wide_N = logit_N.to(torch.promote_types(logit_N.dtype, torch.float32))
         known_N = label_N != IGNORED
         loss_N = F.binary_cross_entropy_with_logits(wide_N, (label_N == 1).to(wide_N.dtype), reduction="none")
-        return LossSum((loss_N * known_N).sum(dtype=torch.float64), asked(label_N))
+        return LossSum((loss_N * known_N).sum(dtype=torch.float64), count_predictions(label_N))
 
     @torch.no_grad()
     def accuracy(self, hidden_ND: Tensor, label_N: Tensor) -> LossSum:
         """Return the number of labels that are predicted right, and their number; IGNORED ones are left out."""
         right_N = ((self.forward(hidden_ND) > 0) == (label_N == 1)) & (label_N != IGNORED)
-        return LossSum(right_N.sum().double(), asked(label_N))
+        return LossSum(right_N.sum().double(), count_predictions(label_N))

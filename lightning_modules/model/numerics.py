@@ -107,16 +107,16 @@ def cpu_multiplies_bf16() -> bool:
     return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-def bf16_products(device: str, *, wanted: bool = True) -> AbstractContextManager[object]:
+def bf16_products(device: str, *, enabled: bool = True) -> AbstractContextManager[object]:
     """Make products of bf16 matrices in the block, forward and backward, take hardly longer than in fp32.
 
     On a CPU without such products torch's take hundreds of times as long as in fp32 (benchmarks/LOG.md); there
-    `Bf16ByFp32` computes them. Nothing changes elsewhere, or where they are not `wanted`.
+    `Bf16ByFp32` computes them. Nothing changes elsewhere, or where this is not `enabled`.
 
     Args:
         device: the type of the device, "cpu" or "cuda".
     """
-    by_fp32 = wanted and device == "cpu" and not cpu_multiplies_bf16()
+    by_fp32 = enabled and device == "cpu" and not cpu_multiplies_bf16()
     return Bf16ByFp32() if by_fp32 else nullcontext()
 
 

@@ -104,18 +104,24 @@ def _chosen(
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Return the masks (hidden, predicted): a token is hidden if its point lies in the window of its
     repetition."""
-    wanted_N, asked_N = ratio * n_N, (ratio if masking.predict is None else masking.predict) * n_N
+    hidden_count_N, predicted_count_N = ratio * n_N, (ratio if masking.predict is None else masking.predict) * n_N
     if masking.count == "fixed":
         # Whole numbers: a window then has the same share of the points that a unit of even length may have as of
         # those of a unit of odd length, which lie half a token beside them.
-        wanted_N, asked_N = np.maximum(np.rint(wanted_N), 1), np.maximum(np.rint(asked_N), 1)
+        hidden_count_N, predicted_count_N = (
+            np.maximum(np.rint(hidden_count_N), 1),
+            np.maximum(np.rint(predicted_count_N), 1),
+        )
     # A lexicon loses as many tokens a sentence as no lexicon would, if it has them.
-    wanted_N, asked_N = np.minimum(wanted_N, allowed_count_N), np.minimum(asked_N, allowed_count_N)
-    first_N = 0.0 if showing_N is None else showing_N * wanted_N
-    hidden_N = (point_N - first_N) % np.maximum(allowed_count_N, 1) < wanted_N
+    hidden_count_N, predicted_count_N = (
+        np.minimum(hidden_count_N, allowed_count_N),
+        np.minimum(predicted_count_N, allowed_count_N),
+    )
+    first_N = 0.0 if showing_N is None else showing_N * hidden_count_N
+    hidden_N = (point_N - first_N) % np.maximum(allowed_count_N, 1) < hidden_count_N
     if masking.predict is None:
         return hidden_N, hidden_N
-    return hidden_N, hidden_N & (point_N >= first_N) & (point_N < asked_N)
+    return hidden_N, hidden_N & (point_N >= first_N) & (point_N < predicted_count_N)
 
 
 def _counts(

@@ -36,7 +36,7 @@ class NaiveBidirectionalLM(Objective):
         super().__init__(run, vocab_size=vocab_size)
         self.head = PredictionHead(run.encoder.hidden_size, vocab_size=vocab_size)
 
-    def view(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
+    def make_batch(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
         source = packed.source
         is_text_N = source.ids_N >= FIRST_WORD_ID
         return shared_inputs(packed, source.ids_N) | padded_predictions(

@@ -52,7 +52,7 @@ class VocabularyPart(NamedTuple):
 class Objective(L.LightningModule):
     """An encoder, something to learn with it, and how. One subclass an objective.
 
-    A subclass builds its heads, turns packed sequences into tensors (`view`, numpy, in the data workers)
+    A subclass builds its heads, turns packed sequences into tensors (`make_batch`, numpy, in the data workers)
     and tensors into a loss (`losses`).
     """
 
@@ -63,7 +63,7 @@ class Objective(L.LightningModule):
         self.encoder: Encoder = self.build_encoder()
 
     needs_targets = False
-    """Whether `view` reads the translations."""
+    """Whether `make_batch` reads the translations."""
     pair_loss: PairLoss = "none"
     """Kind of the negative examples of a loss on pairs."""
     parts: Mapping[str, float] = {"loss": 1.0}
@@ -83,28 +83,28 @@ class Objective(L.LightningModule):
             self.run.encoder, vocab_size=self.vocab_size, max_length=self.run.data.max_length, segments=segments
         )
 
-    def look_through(self, tokens: Tokens, split: Split) -> None:
-        """Learn what `view` has to know of the text it will be shown. Called once, before training.
+    def fit_to_text(self, tokens: Tokens, split: Split) -> None:
+        """Learn what `make_batch` has to know of the text it will be shown. Called once, before training.
 
         Raises:
             DataError: the text does not have what the settings ask for.
         """
 
-    def showings_at(self, step: int) -> int:
+    def repeats_at(self, step: int) -> int:
         """Return the number of times that each sequence is shown in a step, counted from 0."""
         return 1
 
-    def view(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
+    def make_batch(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
         """Return the arrays of a batch for `loss`: what is shown of packed sentences, and what is to be predicted.
 
         Any chance in it depends on (seed, epoch, sentence) alone.
         """
         raise TypeError(f"{type(self).__name__} must say what it shows")
 
-    def evaluation_view(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:
+    def make_evaluation_batch(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:
         """Return the arrays of a batch for evaluation, whose corruption is the same for all training settings and
         seeds."""
-        return self.view(packed, seed=EVALUATION_SEED)
+        return self.make_batch(packed, seed=EVALUATION_SEED)
 
     def losses(self, batch: Batch) -> dict[str, LossSum]:
         """Return each part of the loss, summed over the predictions of the batch, and their number."""
@@ -181,8 +181,8 @@ class Objective(L.LightningModule):
         losses = len(self.parts)
         pairs = zip(totals[1 : 2 * losses : 2], totals[2 : 2 * losses + 1 : 2], strict=True)
         parts = dict(zip(self.parts, pairs, strict=True))
-        # What was asked nothing has no loss, rather than one of 0.
-        line = {f"train/{name}": total / asked for name, (total, asked) in parts.items() if asked}
+        # A part without predictions has no loss, rather than one of 0.
+        line = {f"train/{name}": total / count for name, (total, count) in parts.items() if count}
         counts = dict(zip(self.counted, totals[2 * losses + 1 :], strict=True))
         for whole in self.counted[:1]:
             line[f"corruption/{whole}"] = counts[whole]

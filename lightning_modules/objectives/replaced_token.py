@@ -20,7 +20,7 @@ from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.model.attention import score_mask, visible_in
 from lightning_modules.model.cross_entropy import IGNORED
 from lightning_modules.model.encoder import LAYER_NORM_EPSILON, EncoderBlock
-from lightning_modules.model.heads import BinaryHead, LossSum, PredictionHead, asked
+from lightning_modules.model.heads import BinaryHead, LossSum, PredictionHead, count_predictions
 from lightning_modules.objectives.masked_lm import Masker
 from lightning_modules.objectives.masking import COUNTED, Corrupted
 from lightning_modules.objectives.objective import (
@@ -60,13 +60,13 @@ class ReplacedToken(Objective):
             else PredictionHead(width, vocab_size=vocab_size)
         )
 
-    def look_through(self, tokens: Tokens, split: Split) -> None:
-        self.masker.look_through(tokens, split)
+    def fit_to_text(self, tokens: Tokens, split: Split) -> None:
+        self.masker.fit_to_text(tokens, split)
 
-    def view(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
+    def make_batch(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
         return self._shown(packed, self.masker.corrupt(packed, seed=seed), seed)
 
-    def evaluation_view(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:
+    def make_evaluation_batch(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:
         return self._shown(packed, self.masker.evaluation(packed), EVALUATION_SEED)
 
     def _shown(self, packed: PackedStep, corrupted: Corrupted, seed: int) -> dict[str, NDArray[np.int64]]:
@@ -114,7 +114,7 @@ class ReplacedToken(Objective):
             loss = self.head.loss(judged_ND, torch.where(known_N, replaced_N.long(), IGNORED))
         else:
             loss = self.head.loss(judged_ND, embeddings_VD, original_N)
-        replaced = LossSum(replaced_N.sum().double(), asked(original_N))
+        replaced = LossSum(replaced_N.sum().double(), count_predictions(original_N))
         return {"loss": loss, "generator": generator_loss, "replaced": replaced}
 
 

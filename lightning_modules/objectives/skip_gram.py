@@ -86,7 +86,7 @@ class SkipGram(Objective):
         # No encoder, but all of one that is used here and by measures: tokens, and a call that returns the layers.
         return cast(Encoder, WordVectors(self.run.encoder.hidden_size, vocab_size=self.vocab_size))
 
-    def view(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
+    def make_batch(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
         source, key = packed.source, derive(seed, "skip-gram")
         ids_N = source.ids_N
         kept = np.flatnonzero((ids_N >= FIRST_WORD_ID) & (_draw(key, source, 0) < self._kept_V[ids_N]))

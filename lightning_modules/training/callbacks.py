@@ -168,12 +168,12 @@ class Meter(Callback):
         """Write one line: means over the steps since the last one."""
         assert isinstance(module, Objective)
         assert self._sums is not None
-        seen, predicted, told = module.explain(self._sums.tolist())
+        seen, predicted, metrics = module.explain(self._sums.tolist())
         self.tokens_predicted += predicted
         self.tokens_seen += seen
         now = time.perf_counter()
         speed = (seen - self._seen_before) / (now - self._line_since)
-        line: dict[str, Any] = told | {
+        line: dict[str, Any] = metrics | {
             "train/lr": module.learning_rate(trainer.global_step - 1),
             "train/grad_norm": module.gradient_norm.item(),
             "train/tokens": self.tokens_seen,

@@ -44,7 +44,7 @@ class RunData(L.LightningDataModule):
         self.seed = derive(seed, "data")
         if training.max_steps:
             require_documents(self.split, objective.pair_loss, training.input_format)
-            objective.look_through(tokens, self.split)
+            objective.fit_to_text(tokens, self.split)
 
     def train_dataloader(self) -> DataLoader[Batch]:
         trainer = self.trainer
@@ -64,7 +64,7 @@ class RunData(L.LightningDataModule):
 
     def rows_at(self, step: int) -> int:
         """Return the least number of rows of a step over all devices."""
-        showings = self.objective.showings_at(step)
+        showings = self.objective.repeats_at(step)
         return -(-self.objective.run.training.tokens_per_step * showings // self.row_length)
 
     def batch(self, step: int) -> Batch:
@@ -77,12 +77,12 @@ class RunData(L.LightningDataModule):
             row_length=self.row_length,
             rows=self.rows_at(step),
             targets=self.objective.needs_targets,
-            showings=self.objective.showings_at(step),
+            showings=self.objective.repeats_at(step),
             number=step,
             rank=rank,
             ranks=ranks,
         )
-        return as_tensors(self.objective.view(packed, seed=self.seed))
+        return as_tensors(self.objective.make_batch(packed, seed=self.seed))
 
 
 def evaluation_batches(
@@ -104,7 +104,7 @@ def evaluation_batches(
     length = row_length(split, int(sequences.lengths_Q.max()))
     for step in consecutive(sequences, tokens_per_step=tokens_per_step):
         packed = pack(split, step, row_length=length, targets=objective.needs_targets, rank=rank, ranks=ranks)
-        yield as_tensors(objective.evaluation_view(packed))
+        yield as_tensors(objective.make_evaluation_batch(packed))
 
 
 def row_length(split: Split, longest: int | None = None) -> int:

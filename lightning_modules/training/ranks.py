@@ -60,11 +60,11 @@ def run_ranks(run_dir: Path, *, devices: int, accelerator: str, lock: int, stop:
 
 def _wait(ranks: list[subprocess.Popen[bytes]], stop: StopRequest) -> int:
     """Wait for all ranks; pass a request to stop on; end the others when one is lost."""
-    asked, deadline = False, float("inf")
+    stopping, deadline = False, float("inf")
     while any(rank.poll() is None for rank in ranks):
         lost = any(rank.returncode not in (None, 0) for rank in ranks)
-        if (stop.received or lost) and not asked:
-            asked = True
+        if (stop.received or lost) and not stopping:
+            stopping = True
             deadline = time.monotonic() + SECONDS_TO_END if lost else float("inf")
             for rank in ranks:
                 rank.send_signal(signal.SIGTERM)

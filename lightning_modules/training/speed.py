@@ -71,7 +71,7 @@ def _measured(device: torch.device, dtype: torch.dtype, threads: int) -> float:
     left, right = (torch.randn(size, size, generator=rng, device=device).to(dtype) for _ in range(2))
     seconds: list[float] = []
     begin = time.perf_counter()
-    with bf16_products(device.type, wanted=dtype == torch.bfloat16):
+    with bf16_products(device.type, enabled=dtype == torch.bfloat16):
         while len(seconds) < FEWEST_TRIES or time.perf_counter() - begin < SECONDS_OF_TRIES:
             wait(device)
             start = time.perf_counter()
@@ -105,7 +105,7 @@ def bare_step(run: RunSettings, tokens: Tokens, *, device: str = "cpu") -> Calla
         batch = next(batches)
         tokens_in_it = int(batch["source_tokens"])
         batch = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
-        with bf16_products(device, wanted=mixed):
+        with bf16_products(device, enabled=mixed):
             with torch.autocast(device, dtype=torch.bfloat16, enabled=mixed):
                 loss = objective.training_step(batch, 0)["loss"]
             loss.backward()

@@ -98,7 +98,7 @@ def train(
                 write_json(directory.path / "word_order.json", data.word_order)
         device = trainer.strategy.root_device.type
         compile_blocks(objective, device)
-        with bf16_products(device, wanted=run.training.precision == "bf16-mixed"):
+        with bf16_products(device, enabled=run.training.precision == "bf16-mixed"):
             trainer.fit(objective, data, ckpt_path=resume, weights_only=True)
         saver.finish(trainer, objective)
     if trainer.is_global_zero:
@@ -257,8 +257,8 @@ def _settle(directory: RunDirectory, code: int, message: str | None = None) -> i
         if not directory.is_trained():  # else it was interrupted before it was to be trained again
             directory.write_state("interrupted")
     elif code != DONE:
-        known = message or directory.state().get("message") or f"training ended with exit code {code}"
-        directory.write_state("failed", message=known)
+        reason = message or directory.state().get("message") or f"training ended with exit code {code}"
+        directory.write_state("failed", message=reason)
     return code
 
 
@@ -351,11 +351,11 @@ def progress_display(directory: RunDirectory) -> Iterator[OnLine]:
         def plain(step: int, line: dict[str, float]) -> None:
             if step == steps or time.monotonic() - last[0] > SECONDS_BETWEEN_LINES:
                 last[0] = time.monotonic()
-                told = [f"step {step}/{steps}", f"loss {line.get('train/loss', math.nan):.3f}"]
-                told += [f"{line['perf/tokens_per_sec']:,.0f} tokens/s", f"{line['perf/mfu']:.0%} MFU"]
+                parts = [f"step {step}/{steps}", f"loss {line.get('train/loss', math.nan):.3f}"]
+                parts += [f"{line['perf/tokens_per_sec']:,.0f} tokens/s", f"{line['perf/mfu']:.0%} MFU"]
                 if "perf/first_step_sec" in line:
-                    told.append(f"first step after {line['perf/first_step_sec']:.1f} s")
-                click.echo("  ".join(told))
+                    parts.append(f"first step after {line['perf/first_step_sec']:.1f} s")
+                click.echo("  ".join(parts))
 
         yield plain
         return

@@ -97,7 +97,7 @@ def read_states(objective: Objective, texts: Texts, index_B: Integers, *, mixed:
     """
     batch = texts.rows.batch(index_B)
     device = objective.device.type
-    with bf16_products(device, wanted=mixed), torch.autocast(device, dtype=torch.bfloat16, enabled=mixed):
+    with bf16_products(device, enabled=mixed), torch.autocast(device, dtype=torch.bfloat16, enabled=mixed):
         top_BTD = encode_batch(objective, batch)[-1].float()
     if texts.places is None:
         features = pair_features if texts.rows.paired else text_features

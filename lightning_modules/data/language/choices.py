@@ -108,9 +108,9 @@ class TopicTables:
         lexicon, favouring = preferences.lexicon, preferences.favouring
 
         def of_kind(kind: str) -> dict[Lemma, float]:
-            own, general = lexicon.of_kind(kind, topic), lexicon.of_kind(kind)
-            share = GENERAL if own else 1.0
-            return mixture((1 - share, zipf(own)), (share, zipf(general)))
+            of_topic, general = lexicon.of_kind(kind, topic), lexicon.of_kind(kind)
+            share = GENERAL if of_topic else 1.0
+            return mixture((1 - share, zipf(of_topic)), (share, zipf(general)))
 
         def of_kinds(kinds: Mapping[str, float]) -> dict[Lemma, float]:
             return mixture(*((share, of_kind(kind)) for kind, share in kinds.items()))

@@ -64,14 +64,14 @@ def minimal_pairs(language: Language, paradigm: str, count: int) -> Iterator[Min
 
 def _pairs(language: Language, paradigm: str, count: int) -> Iterator[MinimalPair]:
     twins, values = PARADIGMS[paradigm]
-    made = document = 0
-    while made < count:
+    pairs = document = 0
+    while pairs < count:
         for sentence in language.document(f"minimal pairs: {paradigm}", document):
-            value = values[made % len(values)]
+            value = values[pairs % len(values)]
             words = next((twin.words for twin in twins(sentence, language.lexicon) if twin.value == value), None)
-            if words is not None and made < count:
+            if words is not None and pairs < count:
                 yield MinimalPair(paradigm, sentence, words, value)
-                made += 1
+                pairs += 1
         document += 1
 
 
@@ -150,10 +150,12 @@ def _finite_after_auxiliary(sentence: Sentence, lexicon: Lexicon) -> Iterator[Tw
 
 def _wrong_time(sentence: Sentence, lexicon: Lexicon) -> Iterator[Twin]:
     """Yield the sentence with the time adverb of the same rank in another tense."""
-    own, other = (lexicon.of_kind(f"time {tense}") for tense in (sentence.tense, OTHER_TENSE[sentence.tense]))
+    adverbs, other_adverbs = (
+        lexicon.of_kind(f"time {tense}") for tense in (sentence.tense, OTHER_TENSE[sentence.tense])
+    )
     position = sentence.relations.index("advmod:time")
-    rank = [lemma.forms["any"].form for lemma in own].index(sentence.words[position])
-    yield Twin(sentence.tense, _replaced(sentence, position, other[rank].forms["any"].form))
+    rank = [lemma.forms["any"].form for lemma in adverbs].index(sentence.words[position])
+    yield Twin(sentence.tense, _replaced(sentence, position, other_adverbs[rank].forms["any"].form))
 
 
 def _determiner_after_noun(sentence: Sentence, lexicon: Lexicon) -> Iterator[Twin]:
