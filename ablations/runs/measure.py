@@ -325,7 +325,7 @@ def _labelled_rows(readings: Readings, settings: RunMeasure) -> list[Row]:
     match settings:
         case LayerChangeSettings():
             states_LND = readings.states(reading)
-            return list(group_changes(states_LND, reading.sample, "part_of_speech", wanted=settings.group_tokens))
+            return list(group_changes(states_LND, reading.sample, "part_of_speech", size=settings.group_tokens))
         case NeighboursSettings():
             rows = neighbours(readings.states(reading), reading.sample, settings)
             return [row for row in rows if row["metric"] in SYNTAX]
