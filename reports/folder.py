@@ -1,6 +1,6 @@
-"""An experiment's folder as it lies on disk, read and checked, nothing computed.
+"""Reader of an experiment's folder as it lies on disk: read and checked, nothing computed.
 
-Whether a page still says what lies on disk, found out without drawing it again.
+`is_fresh` compares a page with what lies on disk, without drawing it again.
 """
 
 import hashlib
@@ -18,13 +18,13 @@ from ablations.spec import yamlfile
 
 
 class Record(BaseModel):
-    """Base of what is read: what a writer adds later is ignored, what it leaves out is None."""
+    """Base of the records: what a writer adds later is ignored, what it leaves out is None."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
 
 
 class DataRecord(Record):
-    """Which text an experiment trains on."""
+    """Text that an experiment trains on."""
 
     address: str | None = None
     content_sha256: str | None = None
@@ -51,29 +51,29 @@ class PlannedRun(Record):
     flops: float | None = None
     seconds: float | None = None
     not_measured: list[str] | None = None
-    """Of a trained run, the measures that it lacks, as ``baselines mrpc``; None where the plan does not say."""
+    """Measures that a trained run lacks, as ``baselines mrpc``; None where the plan does not say."""
     refused: dict[str, str] = {}
     """Why those of them were refused that were tried."""
     analysed: "Analysed | None" = None
 
 
 class PlannedClaims(Record):
-    """A file of claims as the plan knows it."""
+    """File of claims as the plan knows it."""
 
     name: str
-    """Without its ending."""
+    """Name of the file without its ending."""
     planned: str | None = None
-    """When it was first planned with this experiment."""
+    """Time when it was first planned with this experiment."""
     planned_sha256: str | None = None
-    """Of the file as it was then,"""
+    """SHA-256 of the file as it was then."""
     planned_claims: dict[str, str] = {}
-    """and of each of its claims."""
+    """SHA-256 of each of its claims as it was then."""
     runs_before: int | None = None
     """Runs of the experiment that had started by then: what was claimed after them is no prediction."""
 
 
 class Plan(Record):
-    """plan.json"""
+    """Content of plan.json."""
 
     experiment: str
     question: str | None = None
@@ -88,11 +88,11 @@ class Plan(Record):
     """Pairs of runs whose distance is asked for and not there; None where the plan does not say."""
     seconds: float | None = None
     notices: list[str] = []
-    """What a reader must know beside what the files say: measures that were refused."""
+    """Notices for readers beside what the files say: measures that were refused."""
 
 
 class State(Record):
-    """state.json of a run; without the file a run is planned."""
+    """Content of state.json of a run; without the file a run is planned."""
 
     state: str = "planned"
     step: int | None = None
@@ -106,12 +106,12 @@ class State(Record):
     mfu: float | None = None
     """Useful operations over those of a large matrix product in the same time."""
     first_step_seconds: float | None = None
-    """From the start of the run to the end of its first step, at its last start."""
+    """Seconds from the start of the run to the end of its first step, at its last start."""
     message: str | None = None
 
 
 class Machine(Record):
-    """What a run ran on."""
+    """Machine that a run ran on."""
 
     platform: str | None = None
     cpu: str | None = None
@@ -120,7 +120,7 @@ class Machine(Record):
 
 
 class Provenance(Record):
-    """provenance.json of a run."""
+    """Content of provenance.json of a run."""
 
     commit: str | None = None
     dirty: bool | None = None
@@ -133,14 +133,14 @@ class Provenance(Record):
 
 
 class Analysed(Record):
-    """In place of a run's folder: a model that was trained elsewhere, measured by `ablate analyse`."""
+    """Analysed model in place of a run's folder: it was trained elsewhere and measured by `ablate analyse`."""
 
     settings: dict[str, Any] = {}
     provenance: Provenance = Provenance()
 
 
 class RunSettingsRecord(Record):
-    """run.json of a run, of which a page needs the settings and the text."""
+    """Settings and text in run.json of a run, which a page needs."""
 
     settings: dict[str, Any] = {}
     tokens: str | None = None
@@ -148,7 +148,7 @@ class RunSettingsRecord(Record):
 
 
 class Run(NamedTuple):
-    """One planned run and what became of it."""
+    """Run that was planned, and its results."""
 
     plan: PlannedRun
     state: State
@@ -159,11 +159,11 @@ class Run(NamedTuple):
 
 
 QUICK = "Measured with effort quick, on a part of everything: no evidence."
-"""Said wherever numbers of such a measure stand."""
+"""Sentence wherever numbers of such a measure stand."""
 
 
 class Experiment(NamedTuple):
-    """Everything a page can say."""
+    """Experiment with everything that a page can say."""
 
     plan: Plan
     spec: str
@@ -173,18 +173,18 @@ class Experiment(NamedTuple):
     foreign_rows: int
     """Rows of results.parquet that belong to no run of the plan."""
     folder: Path | None = None
-    """Where it was read."""
+    """Folder that was read."""
     measures: tuple[str, ...] = ()
     """The kinds that its spec asks for."""
     quick: tuple[str, ...] = ()
-    """Those of them that take a part of everything (`effort: quick`), which is no evidence."""
+    """Kinds of measures that take a part of everything (`effort: quick`), which is no evidence."""
 
 
 Some = TypeVar("Some", bound=Record)
 
 
 def read(folder: Path) -> Experiment:
-    """The experiment in OUT/<experiment>, its runs found under OUT/runs.
+    """Read the experiment in OUT/<experiment>, its runs found under OUT/runs.
 
     A run without files is planned, an experiment without results has an empty table.
 
@@ -212,7 +212,7 @@ def read(folder: Path) -> Experiment:
 
 
 def read_plan(folder: Path) -> Plan:
-    """plan.json, every run's folder being a plain name.
+    """Read plan.json; every run's folder is a plain name.
 
     Raises:
         ResultsError: it is missing, damaged, or leads out of the runs.
@@ -228,8 +228,8 @@ def read_plan(folder: Path) -> Plan:
 
 
 def _measures(spec: Path) -> list[tuple[str, Any]]:
-    """The kinds of measures that a spec names, each with its effort; none where it cannot be read, as one of
-    another version."""
+    """Return the kinds of measures that a spec names, each with its effort; none where it cannot be read, as one
+    of another version."""
     try:
         named = yamlfile.read(spec).content.get("measures")
     except SpecError:
@@ -254,7 +254,7 @@ def _run(folder: Path, planned: PlannedRun) -> Run:
 
 
 def _record(path: Path, kind: type[Some]) -> Some:
-    """The file as such a record; an empty record where there is no file. Nulls count as left out."""
+    """Return the file as such a record; an empty record where there is no file. Nulls count as left out."""
     if not path.is_file():
         return kind()
     try:
@@ -270,7 +270,7 @@ def _record(path: Path, kind: type[Some]) -> Some:
 
 
 def _given(content: Any) -> Any:
-    """The content without nulls in its objects, every text made printable."""
+    """Return the content without nulls in its objects, every text made printable."""
     if isinstance(content, dict):
         return {printable(k): _given(v) for k, v in content.items() if v is not None}
     if isinstance(content, list):
@@ -279,8 +279,8 @@ def _given(content: Any) -> Any:
 
 
 def printable(text: str) -> str:
-    """The text with a replacement character for what neither HTML nor SVG may contain, and for signs that turn the
-    text after them around."""
+    """Return the text with a replacement character for what neither HTML nor SVG may contain, and for signs that
+    turn the text after them around."""
     refused = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
     return re.sub(refused, "\N{REPLACEMENT CHARACTER}", text)
 
@@ -289,7 +289,8 @@ HERE = Path(__file__).parent
 
 
 def digest(folder: Path) -> str:
-    """Hash of everything a page is made from: the experiment's files, those of its runs, and this package.
+    """Return the hash of everything a page is made from: the experiment's files, those of its runs, and this
+    package.
 
     Raises:
         ResultsError: plan.json is missing or damaged.
@@ -307,7 +308,7 @@ def digest(folder: Path) -> str:
 
 
 def is_fresh(folder: Path) -> bool:
-    """Whether page, twin and figures are there and were made from what is there now."""
+    """Return whether page, twin and figures exist and were made from the present files."""
     try:
         told = json.loads((folder / "report.json").read_bytes())
         panels = [panel for figure in told["figures"] for panel in figure["panels"]]

@@ -1,10 +1,8 @@
-"""Effects: what a claim's contrasts come to in a table, one number a seed, positive as the claim says.
+"""Effects of contrasts in a table of results, one number a seed, positive as the claim says.
 
 The seed is the unit: initial weights, order of data and corruption are paired across arms, so what differs between
 seeds and not between arms cancels. Nothing is clipped and no seed is chosen, so noise is as often below 0 as
 above.
-
-How far runs lie apart, layer by layer: arms from arms, arms from their own seeds.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,7 +31,7 @@ from reports.statistics.seed_tests import SeedEffects, page_trend
 
 
 def apart(effect: Apart, rows: Rows) -> dict[str, SeedEffects]:
-    """How much further apart some pairs of arms lie, at each layer on its own: all layers must hold.
+    """Return how much further apart some pairs of arms lie, at each layer on its own: all layers must hold.
 
     A pair of arms has one distance a seed. A pair of seeds belongs to two seeds, so the distances within an arm
     come in by the jackknife over seeds, and have no more weight than there are seeds.
@@ -64,7 +62,7 @@ def _seeds_of_all(rows: Rows, arms: set[str]) -> list[int]:
 
 
 def _between_arms(rows: Rows, metric: str, pair: tuple[str, str], seeds: list[int]) -> dict[int, Array]:
-    """By layer the distance of two arms at each seed; the mean where both directions were compared."""
+    """Return by layer the distance of two arms at each seed; the mean where both directions were compared."""
     found: dict[int, dict[int, list[float]]] = {}
     for first, second in (pair, pair[::-1]):
         for seed in seeds:
@@ -79,7 +77,7 @@ def _between_arms(rows: Rows, metric: str, pair: tuple[str, str], seeds: list[in
 
 
 def _between_seeds(rows: Rows, metric: str, arm: str, seeds: list[int], layer: int) -> Array:
-    """Pseudo-values of the mean distance between the seeds of an arm."""
+    """Return pseudo-values of the mean distance between the seeds of an arm."""
     place = {seed: index for index, seed in enumerate(seeds)}
     total = np.zeros((len(seeds), len(seeds)))
     count = np.zeros_like(total)
@@ -96,11 +94,11 @@ def _between_seeds(rows: Rows, metric: str, arm: str, seeds: list[int], layer: i
 
 
 SHOWN_CONFIDENCE = 0.95
-"""Of intervals that are shown beside an effect and decide nothing."""
+"""Confidence of intervals that are shown beside an effect and decide nothing."""
 
 
 def effects(effect: Effect, rows: Rows) -> dict[str, SeedEffects]:
-    """What an effect comes to: one number a seed, or several effects that must all hold, each with its name.
+    """Return an effect as one number a seed, or several effects that must all hold, each with its name.
 
     Raises:
         NotMeasured: the table has no rows that it needs.
@@ -116,7 +114,7 @@ def effects(effect: Effect, rows: Rows) -> dict[str, SeedEffects]:
 
 
 def difference(effect: Difference, rows: Rows) -> dict[str, SeedEffects]:
-    """Arm minus arm within each seed, or a number against a bound that the claim fixed beforehand.
+    """Return arm minus arm within each seed, or a number minus a bound that the claim fixed beforehand.
 
     Groups are averaged within the seed first: tasks of one run are no independent evidence.
     """
@@ -135,7 +133,7 @@ def difference(effect: Difference, rows: Rows) -> dict[str, SeedEffects]:
 
 
 def trend(effect: Trend, rows: Rows) -> dict[str, SeedEffects]:
-    """The rise of the straight line through each seed's values, from the first place to the last.
+    """Return the rise of the straight line through each seed's values, from the first place to the last.
 
     A line sees a rise that one step alone makes; Page's test, which sees ranks alone and so asks for steps that
     agree, must therefore hold too. A rank correlation as the effect would not do: in a clear trend it is the same
@@ -156,7 +154,7 @@ def trend(effect: Trend, rows: Rows) -> dict[str, SeedEffects]:
 
 
 def shape(effect: Shape, rows: Rows) -> dict[str, SeedEffects]:
-    """The form of the curve over layers, each seed judged at the layer that the other seeds choose.
+    """Return the form of the curve over layers, each seed judged at the layer that the other seeds choose.
 
     A seed's own numbers have no part in the choice of its layer, so without a form the mean effect is exactly 0.
     But the seeds choose for each other, which ties them together. `reports.statistics.seed_tests` says how, and
@@ -179,7 +177,8 @@ def shape(effect: Shape, rows: Rows) -> dict[str, SeedEffects]:
 
 
 def _at_layers(forms: list[Form]) -> Array:
-    """The form is the largest over L of the smallest over M; less another arm's, which is then the other way."""
+    """Return the form as the largest over L of the smallest over M; minus another arm's, which is then the other
+    way."""
     first = forms[0].at_layers_LS
     second = forms[1].at_layers_LS if len(forms) > 1 else np.zeros((1, first.shape[1]))
     if forms[0].extreme == "largest":
@@ -203,7 +202,8 @@ def _form(effect: Shape, curves_SK: Array) -> Form:
 
 
 def share(effect: Share, rows: Rows) -> dict[str, SeedEffects]:
-    """The share of a gain that is kept, minus the share that the claim asks for; and that there is a gain at all.
+    """Return the share of a gain that is kept, minus the share that the claim sets; and the condition that there
+    is a gain at all.
 
     A ratio of two noisy numbers has no mean, so the test is Fieller's: of kept - r gain, which is linear in each
     seed; divided by the mean gain, its mean is exactly the share minus r. Two shares are compared by the jackknife
@@ -259,8 +259,11 @@ def _shown(kept: Array, gain: Array) -> dict[str, float]:
 
 
 def two_by_two(effect: TwoByTwo, rows: Rows) -> dict[str, SeedEffects]:
-    """Main effect: mean over the other factor's settings, so that neither of them decides. Interaction: the
-    difference of the differences."""
+    """Return the main effect or the interaction of two factors.
+
+    Main effect: mean over the other factor's settings, so that neither of them decides. Interaction: the
+    difference of the differences.
+    """
     (a, b), (c, d) = effect.arms
     reading = read(rows, effect.of, (a, b, c, d))
     first, second, third, fourth = reading.values_ASK[..., 0]
@@ -273,7 +276,7 @@ def two_by_two(effect: TwoByTwo, rows: Rows) -> dict[str, SeedEffects]:
 
 
 def optimum(effect: Optimum, rows: Rows) -> dict[str, SeedEffects]:
-    """Whether the curve has a highest point, and how far it lies above one bound and below the other.
+    """Return the distances of the highest point of a curve from two bounds, and whether it has one.
 
     The arm that scored best is no estimate of an optimum: it has no interval, and among equal arms it is any of
     them. The top of a parabola is, but it is a ratio that has no mean in a single seed, least of all where the
@@ -326,7 +329,8 @@ def _odds_back(log_odds: Array) -> Array:
 
 
 def crossing(effect: Crossing, rows: Rows) -> dict[str, SeedEffects]:
-    """The share of training that the claim allows, minus the share at which the curves cross for the last time.
+    """Return the share of training that the claim allows, minus the share at which the curves cross for the last
+    time.
 
     A curve that is behind at the end counts as crossing there: later than that, nobody knows.
     """
@@ -337,8 +341,8 @@ def crossing(effect: Crossing, rows: Rows) -> dict[str, SeedEffects]:
 
 
 def _paired(readings: list[Reading]) -> tuple[tuple[int, ...], list[Array], tuple[str, ...]]:
-    """Numbers without an axis, for the seeds that all readings have: of each reading its arms x seeds, or its
-    seeds if it has one arm."""
+    """Return numbers without an axis, for the seeds that all readings have: of each reading its arms x seeds, or
+    its seeds if it has one arm."""
     seeds = tuple(seed for seed in readings[0].seeds if all(seed in reading.seeds for reading in readings))
     numbers = []
     for reading in readings:
@@ -355,7 +359,7 @@ def _paired(readings: list[Reading]) -> tuple[tuple[int, ...], list[Array], tupl
 
 
 def _without_number(reading: Reading) -> SeedEffects:
-    """Of too few seeds to make one."""
+    """Return the effect of too few seeds, without a number."""
     return SeedEffects(reading.seeds, np.full(len(reading.seeds), np.nan), left_out=reading.left_out)
 
 

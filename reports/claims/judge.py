@@ -1,4 +1,4 @@
-"""The verdicts on an experiment's claims, as plain data: for claims.json, for the page, for the command line."""
+"""Verdicts on an experiment's claims, as plain data: for claims.json, for the page, for the command line."""
 
 import json
 import math
@@ -23,23 +23,23 @@ FORMAT = 1
 """Version of claims.json."""
 
 NAME = claims_file.NAME
-"""Of a file of claims, as specs name it."""
+"""Pattern of the name of a file of claims, as specs write it."""
 
 
 class Measured(NamedTuple):
-    """What a claim's effects come to in a table."""
+    """Effects of a claim in a table of results."""
 
     claim: Claim
     parts: dict[str, SeedEffects]
     beside: dict[str, SeedEffects]
     missing: tuple[str, ...]
-    """What the experiment lacks, a reason each; not empty where a part is missing."""
+    """Reasons why parts are missing, one each; not empty where a part is missing."""
 
 
 def measured(
     claim: Claim, rows: Rows, *, arms: Collection[str] | None = None, measures: Collection[str] = ()
 ) -> Measured:
-    """The effects of a claim, as far as the table has them.
+    """Return the effects of a claim, as far as the table has them.
 
     Args:
         claim: what to compute.
@@ -81,8 +81,8 @@ def measured(
 
 
 def judgements(found: Iterable[Measured], *, alpha: float = ALPHA) -> dict[str, tuple[Judgement | None, float]]:
-    """By claim its judgement and the level it was judged at: alpha of its family, shared by Holm's rule among
-    those of its claims that have evidence. None for a claim of which a part is missing."""
+    """Return for each claim its judgement and the level it was judged at: alpha of its family, shared by Holm's
+    rule among those of its claims that have evidence. None for a claim of which a part is missing."""
     found = list(found)
     families: dict[str, dict[str, float]] = {}
     for item in found:
@@ -103,16 +103,16 @@ def _smallest(item: Measured, parts: Mapping[str, SeedEffects]) -> dict[str, flo
 
 
 class Judged(NamedTuple):
-    """An experiment whose files of claims are loaded and judged, which a command does once."""
+    """Experiment whose files of claims are loaded and judged, which a command does once."""
 
     experiment: Experiment
     files: list[dict[str, Any]]
-    """Each file of claims: its hash when it was planned and now, and what has changed since."""
+    """Files of claims: the hash of each when it was planned and now, and its changes since."""
     claims: dict[str, Claim]
     """The claims as their files have them, by name."""
     entries: list[dict[str, Any]]
-    """Every claim with its verdict as plain data, in the order of their numbers, those without a number last. A
-    file that is missing or wrong is one entry that says so."""
+    """Entry of every claim with its verdict as plain data, in the order of their numbers, those without a number
+    last. A file that is missing or wrong is one entry that says so."""
 
 
 def judge_claims(experiment: Experiment, *, alpha: float = ALPHA) -> Judged:
@@ -169,7 +169,7 @@ def _described(file: PlannedClaims, loaded: Claims | str) -> dict[str, Any]:
 
 
 def changes(file: Mapping[str, Any]) -> list[str]:
-    """What a reader must know of when a file of claims was written, a sentence each."""
+    """Return a sentence for each fact that a reader must know about when a file of claims was written."""
     said = []
     if file["runs_before"]:
         said.append(
@@ -186,7 +186,7 @@ def changes(file: Mapping[str, Any]) -> list[str]:
 
 
 def claim_notices(files: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return what `changes` says of every file, as notices of the page."""
+    """Return the sentences of `changes` for every file, as notices of the page."""
     return [
         {"kind": "claims", "text": f"claims {file['name']}: {sentence}"}
         for file in files
@@ -195,7 +195,7 @@ def claim_notices(files: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 
 def write(judged: Judged, folder: Path) -> dict[str, Any]:
-    """Put the verdicts into claims.json of the experiment's folder; returns its content."""
+    """Write the verdicts into claims.json of the experiment's folder; return its content."""
     content = _finite(
         {
             "format": FORMAT,
@@ -213,10 +213,10 @@ def write(judged: Judged, folder: Path) -> dict[str, Any]:
 
 
 def as_expected(entries: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether every claim that was judged came out as its file expects, and at least one was judged.
+    """Return whether every claim that was judged came out as its file expects, and at least one was judged.
 
-    Not judged is what is not run or has too few seeds; where the literature leaves a claim open, any verdict will
-    do.
+    Claims that are not run or have too few seeds are not judged; where the literature leaves a claim open, any
+    verdict will do.
     """
     answers = [entry.get("as_expected") for entry in entries if entry.get("verdict") not in NOT_JUDGED]
     return bool(answers) and all(answer is not False for answer in answers)
@@ -227,7 +227,7 @@ NOT_JUDGED = ("not run", "insufficient evidence")
 
 
 def _files(experiment: Experiment) -> Iterator[tuple[PlannedClaims, Claims | str]]:
-    """Each file that the plan names, loaded from the experiment's folder; a sentence where it cannot be."""
+    """Yield each file that the plan names, loaded from the experiment's folder; a sentence where it cannot be."""
     planned = {file.name: file for file in experiment.plan.claim_files}
     for name in experiment.plan.claims:
         file = planned.get(name, PlannedClaims(name=name))
@@ -248,7 +248,7 @@ def _files(experiment: Experiment) -> Iterator[tuple[PlannedClaims, Claims | str
 
 
 def _change(name: str, loaded: Claims | str, file: PlannedClaims) -> str | None:
-    """Whether a claim is as it was planned (None), `changed`, or `added` since."""
+    """Return whether a claim is as it was planned (None), `changed`, or `added` since."""
     if isinstance(loaded, str) or not file.planned_claims:
         return None
     if name not in file.planned_claims:
@@ -315,7 +315,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """The value with None for what JSON has no number for."""
+    """Return the value with None for numbers that JSON does not have."""
     if isinstance(value, dict):
         return {name: _finite(part) for name, part in value.items()}
     if isinstance(value, list | tuple):

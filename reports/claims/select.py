@@ -1,4 +1,4 @@
-"""What a claim reads of a table of results: arrays with a row a seed, the seeds being the same in every arm.
+"""Select a claim's numbers from a table of results: arrays with a row a seed, the same seeds in every arm.
 
 A = arms, S = seeds, K = positions: layers, steps or groups.
 """
@@ -24,23 +24,25 @@ FEWEST_STEPS = 3
 
 
 class NotMeasured(ResultsError):
-    """The table lacks what an effect needs; the message says what, and is shown as the reason for `not run`."""
+    """Error of a table that lacks what an effect needs; the message says what, and is shown as the reason for `not
+    run`."""
 
 
 class Reading(NamedTuple):
     """Numbers of some arms, paired by seed."""
 
     seeds: tuple[int, ...]
-    """Those that every arm has whole."""
+    """Seeds that every arm has whole."""
     values_ASK: Array
     positions: tuple[float, ...]
-    """What K counts: layers from the bottom, steps in order, numbers of groups; a single 0 without an axis."""
+    """Positions that K counts: layers from the bottom, steps in order, numbers of groups; a single 0 without an
+    axis."""
     left_out: tuple[str, ...]
     """Seeds that some arm has and another lacks, each with the reason."""
 
 
 class Cell(NamedTuple):
-    """One row of the table, cut down."""
+    """Cell of the table: one row, cut down."""
 
     group: str | None
     layer: int | None
@@ -52,14 +54,14 @@ class Cell(NamedTuple):
 
 
 class Rows:
-    """A table of results, looked up by arm, seed, measure and metric."""
+    """Table of results, looked up by arm, seed, measure and metric."""
 
     def __init__(self, table: DataFrame) -> None:
         self.cells: dict[tuple[str, int, str, str], list[Cell]] = {}
         self.measures: set[str] = set()
         self.seeds: dict[str, list[int]] = {}
         self.seed_of: dict[str, int] = {}
-        """By run."""
+        """Seed of each run."""
         self._last: dict[tuple[str, int, str], int] = {}
         names = ("arm", "seed", "measure", "metric", "group", "layer", "layer_to", "step", "value", "floor")
         columns = [_plain(table[name]) for name in (*names, "other_run_id", "run_id")]
@@ -79,21 +81,21 @@ class Rows:
                 self._last[here] = max(step, self._last.get(here, step))
 
     def last(self, arm: str, seed: int, measure: str, metric: str) -> list[Cell]:
-        """The cells of a run's last measured step."""
+        """Return the cells of a run's last measured step."""
         step = self._last.get((arm, seed, measure))
         return [cell for cell in self.cells.get((arm, seed, measure, metric), []) if cell.step in (step, None)]
 
     def every(self, arm: str, seed: int, measure: str, metric: str) -> list[Cell]:
-        """The cells of all its steps."""
+        """Return the cells of all steps of a run."""
         return self.cells.get((arm, seed, measure, metric), [])
 
     def seeds_of(self, arms: Iterable[str]) -> list[int]:
-        """Those that any of the arms has, in order."""
+        """Return the seeds that any of the arms has, in order."""
         return sorted({seed for arm in arms for seed in self.seeds.get(arm, [])})
 
 
 def read(rows: Rows, of: Quantity, arms: Sequence[str], *, axis: Axis = "none", fewest: int = 2) -> Reading:
-    """The quantity of each arm at each position, for the seeds that every arm has whole.
+    """Return the quantity of each arm at each position, for the seeds that every arm has whole.
 
     Groups that the quantity names are all there, or it is not measured: a mean over fewer tasks would be one of
     other tasks. With `axis="none"` a run comes to one number, as the quantity says: of its layers, or of its
@@ -144,7 +146,7 @@ def read(rows: Rows, of: Quantity, arms: Sequence[str], *, axis: Axis = "none", 
 
 
 def _reduced(whole: Reading, of: Quantity) -> Reading:
-    """One number of the layers, as the quantity says."""
+    """Return the quantity as one number of its layers."""
     values = whole.values_ASK
     if of.layer is not None:
         if of.layer not in whole.positions:
@@ -162,7 +164,8 @@ def _reduced(whole: Reading, of: Quantity) -> Reading:
 
 
 def _area(whole: Reading, of: Quantity) -> Reading:
-    """The mean of a learning curve over its course, straight lines between checkpoints, up to a share of it."""
+    """Return the mean of a learning curve over its course, straight lines between checkpoints, up to a share of
+    it."""
     steps = np.array(whole.positions)
     end = steps[0] + of.until * (steps[-1] - steps[0])
     inside = steps[steps <= end]
@@ -175,8 +178,8 @@ def _area(whole: Reading, of: Quantity) -> Reading:
 
 
 def _way(whole: Reading, of: Quantity) -> Reading:
-    """What of the way from the first checkpoint to the last is made at a share of the course; straight lines
-    between checkpoints. Not a number where there was no way."""
+    """Return the share of the way from the first checkpoint to the last that is made at a share of the course;
+    straight lines between checkpoints. Not a number where there was no way."""
     steps = np.array(whole.positions)
     place = steps[0] + of.until * (steps[-1] - steps[0])
     curves = [[np.interp(place, steps, curve) for curve in arm] for arm in whole.values_ASK]
@@ -188,7 +191,8 @@ def _way(whole: Reading, of: Quantity) -> Reading:
 
 
 def groups_read(rows: Rows, of: Quantity, arms: Iterable[str]) -> tuple[str, ...]:
-    """The tasks or other groups that a quantity of these arms is a mean over, in order; none without groups."""
+    """Return the tasks or other groups that a quantity of these arms is a mean over, in order; none without
+    groups."""
     if not of.groups:
         return ()
     arms = list(arms)
@@ -197,7 +201,8 @@ def groups_read(rows: Rows, of: Quantity, arms: Iterable[str]) -> tuple[str, ...
 
 
 def _with_groups(rows: Rows, of: Quantity, arms: Iterable[str]) -> Quantity:
-    """The quantity with those of its two lists of groups that were measured whole, the first if both were."""
+    """Return the quantity with those of its two lists of groups that were measured whole, the first if both
+    were."""
     there = _groups_there(rows, of, arms)
     if not of.groups or there <= {None}:  # no rows at all: for the caller to say
         return of
@@ -211,13 +216,13 @@ def _with_groups(rows: Rows, of: Quantity, arms: Iterable[str]) -> Quantity:
 
 
 def _groups_there(rows: Rows, of: Quantity, arms: Iterable[str]) -> set[str | None]:
-    """Those that any run of the arms has."""
+    """Return the groups that any run of the arms has."""
     runs = [(arm, seed) for arm in arms for seed in rows.seeds.get(arm, [])]
     return {cell.group for arm, seed in runs for cell in rows.every(arm, seed, of.measure, of.metric)}
 
 
 def _numbers(rows: Rows, of: Quantity, arm: str, seed: int, *, axis: Axis) -> dict[float, dict[str | None, float]]:
-    """A run's numbers by position and group."""
+    """Return a run's numbers by position and group."""
     take = rows.every if axis == "steps" else rows.last
     found: dict[float, dict[str | None, float]] = {}
     for cell in take(arm, seed, of.measure, of.metric):
@@ -229,7 +234,7 @@ def _numbers(rows: Rows, of: Quantity, arm: str, seed: int, *, axis: Axis) -> di
 
 
 def _position(cell: Cell, axis: Axis) -> float | None:
-    """Where on the axis a row lies; None if it does not."""
+    """Return the place of a row on the axis; None if it has none."""
     if axis == "layers":
         to_next = cell.layer_to is None or (cell.layer_to == (cell.layer or 0) + 1 and cell.layer != 0)
         return cell.layer if to_next else None
@@ -263,17 +268,17 @@ def _wanted(group: str | None, of: Quantity) -> bool:
 def _expected(
     found: dict[tuple[str, int], dict[float, dict[str | None, float]]], axis: Axis
 ) -> frozenset[str | None]:
-    """The groups that any run has: a mean over fewer would be one of other tasks."""
+    """Return the groups that any run has: a mean over fewer would be one of other tasks."""
     return frozenset(group for run in found.values() for cells in run.values() for group in cells)
 
 
 def _means(cells: dict[float, dict[str | None, float]], groups: frozenset[str | None]) -> dict[float, float]:
-    """The mean over groups at each position that has all of them."""
+    """Return the mean over groups at each position that has all of them."""
     return {place: float(np.mean(list(own.values()))) for place, own in cells.items() if own.keys() == groups}
 
 
 def _positions(runs: Iterable[dict[float, float]], axis: Axis) -> list[float]:
-    """Those that count, in order."""
+    """Return the positions that count, in order."""
     sets = [set(run) for run in runs if run]
     if not sets:
         return []
@@ -290,5 +295,5 @@ def _where(of: Quantity, axis: Axis) -> str:
 
 
 def _plain(column: Any) -> list[Any]:
-    """The values with None for what is absent."""
+    """Return the values with None for what is absent."""
     return list(column.to_numpy(dtype=object, na_value=None))

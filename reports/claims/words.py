@@ -1,4 +1,4 @@
-"""Claims in words: which rule fired, their effects as they are written, how the verdicts are counted."""
+"""Claims in words: the rule that decided, the effects as they are written, the counts of verdicts."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ MOST_DECIMALS = 8
 
 
 def significant(value: float | None, figures: int = 3) -> str:
-    """The number with so many figures, zeros at the end left out: ``0.05``, ``1,230``, ``2.1e−09``."""
+    """Return the number with so many figures, zeros at the end left out: ``0.05``, ``1,230``, ``2.1e−09``."""
     if is_absent(value):
         return ABSENT
     assert value is not None
@@ -40,8 +40,8 @@ def significant(value: float | None, figures: int = 3) -> str:
 
 
 def effect(part: Mapping[str, Any]) -> str:
-    """A mean with its interval and unit, no more decimals than two figures of half the width:
-    ``0.113 [0.027, 0.200] nats``."""
+    """Return a mean with its interval and unit, no more decimals than two figures of half the width: ``0.113
+    [0.027, 0.200] nats``."""
     mean, low, high = part["effect"], part["low"], part["high"]
     if is_absent(mean):
         return ABSENT
@@ -53,12 +53,12 @@ def effect(part: Mapping[str, Any]) -> str:
 
 
 def confidence(part: Mapping[str, Any]) -> str:
-    """Of the interval: ``99.17%``."""
+    """Return the confidence of the interval: ``99.17%``."""
     return f"{100 * part['confidence']:.4g}%"
 
 
 def probability(p: float | None) -> str:
-    """``0.013``, ``< 0.001``."""
+    """Return a probability in words: ``0.013``, ``< 0.001``."""
     if is_absent(p):
         return ABSENT
     assert p is not None
@@ -66,7 +66,7 @@ def probability(p: float | None) -> str:
 
 
 def layers(part: Mapping[str, Any]) -> str:
-    """Those that its seeds were judged at: one, where all chose the same, else one a seed."""
+    """Return the layers that a part's seeds were judged at: one, where all chose the same, else one a seed."""
     chosen = part["chosen_layers"]
     if not chosen:
         return ABSENT
@@ -74,7 +74,8 @@ def layers(part: Mapping[str, Any]) -> str:
 
 
 def seeds_wanted(part: Mapping[str, Any]) -> str:
-    """How many would decide; a dash where nothing is known of the spread, and where it is decided."""
+    """Return the number of seeds that would decide; a dash where nothing is known of the spread, and where it is
+    decided."""
     if part["verdict"] in DECIDED:
         return ABSENT
     if part["seeds_to_decide"] is not None:
@@ -83,7 +84,7 @@ def seeds_wanted(part: Mapping[str, Any]) -> str:
 
 
 def seeds_for_all(entry: Mapping[str, Any]) -> str:
-    """How many seeds would decide every part of an open claim: ``77``, ``> 1,000``, or ``none``.
+    """Return the number of seeds that would decide every part of an open claim: ``77``, ``> 1,000``, or ``none``.
 
     `none` is where a condition surely fails, which more seeds do not mend. Empty where the claim is decided, and
     where nothing is known of a spread.
@@ -100,7 +101,7 @@ def seeds_for_all(entry: Mapping[str, Any]) -> str:
 
 
 def counted(entries: Iterable[Mapping[str, Any]]) -> str:
-    """How many claims have which verdict, and how many came out as the literature predicts."""
+    """Return the numbers of claims with each verdict, and of those that came out as the literature predicts."""
     claims = [entry for entry in entries if entry.get("says")]  # the others are files that cannot be read
     if not claims:
         return "No claim could be read."
@@ -119,8 +120,8 @@ _OUTCOMES = {"met": "came out so", "not met": "came out otherwise", "left open":
 
 
 def expectation(entry: Mapping[str, Any]) -> str:
-    """Whether the verdict is the one that the literature predicts: `met`, `not met`, `left open` where the
-    seeds decide nothing; empty where it expects none, or nothing was judged."""
+    """Return whether the verdict is the one that the literature predicts: `met`, `not met`, `left open` where the
+    seeds decide nothing; empty where it predicts none, or nothing was judged."""
     if entry["as_expected"] is None:
         return ""
     if entry["as_expected"]:
@@ -129,7 +130,7 @@ def expectation(entry: Mapping[str, Any]) -> str:
 
 
 def described(entry: Mapping[str, Any]) -> str:
-    """The plot of a claim's effects, for a reader who does not see it."""
+    """Return a description of the plot of a claim's effects, for a reader who does not see it."""
     said = [
         *(_described_part(part) for part in entry["parts"]),
         *(_described_part(part, beside=True) for part in entry["beside"]),

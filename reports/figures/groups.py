@@ -19,7 +19,7 @@ FAMILIES = {"rank": "frequency rank", "tag": "part of speech"}
 
 
 def choose_groups(table: DataFrame, *, measure: str, metric: str, family: str) -> DataFrame:
-    """The rows of all groups of a family, at each run's last step, as `choose` gives those of all tokens.
+    """Return the rows of all groups of a family, at each run's last step, as `choose` gives those of all tokens.
 
     Raises:
         ResultsError: the table lacks a column, or has no such rows.
@@ -40,8 +40,8 @@ def by_group(
     metric: str = "pwcca",
     arms: Sequence[str] | None = None,
 ) -> Axes:
-    """The groups of one arm, a line each. The axis fits all of `arms`, unless given those of the table, so that
-    panels of several arms compare.
+    """Draw the groups of one arm, a line each. The axis fits all of `arms`, unless given those of the table, so
+    that panels of several arms compare.
 
     Raises:
         ResultsError: the arm has no such rows, the table lacks a column, or a seed has several values for a point.
@@ -53,7 +53,7 @@ def by_group(
 
 
 class GroupLines(NamedTuple):
-    """What a figure with a line a group of tokens draws of one arm."""
+    """Content of a figure with a line a group of tokens, of one arm."""
 
     family: str
     own: DataFrame
@@ -62,13 +62,13 @@ class GroupLines(NamedTuple):
     """The groups in the order of the legend, by what they are called in the column `line`."""
     curve: Curve
     rows: DataFrame
-    """Of all arms that the axis fits, each group of an arm being one `line`."""
+    """Rows of all arms that the axis fits, each group of an arm being one `line`."""
     summary: DataFrame
     """The `bands` of these rows, once for all arms."""
 
 
 def group_lines(rows: DataFrame, gains: Mapping[str, float], family: str) -> dict[str, GroupLines]:
-    """Return what is drawn of each arm; the axes of all of them are the same.
+    """Return the content of the figure of each arm; the axes of all of them are the same.
 
     Args:
         rows: those of `choose_groups`, of the arms that are to be compared.
@@ -87,7 +87,7 @@ def group_lines(rows: DataFrame, gains: Mapping[str, float], family: str) -> dic
 
 
 def draw_groups(drawn: GroupLines, *, ax: Axes) -> Axes:
-    """Draw what `group_lines` has of one arm."""
+    """Draw the content that `group_lines` has of one arm."""
     measure, metric = drawn.own[["measure", "metric"]].iloc[0]
     styles = group_styles(list(drawn.lines.values()))
     lines = [Line(line, shown_name(group_label(group)), styles[group]) for line, group in drawn.lines.items()]
@@ -105,12 +105,12 @@ def draw_groups(drawn: GroupLines, *, ax: Axes) -> Axes:
 
 
 def groups_in_order(groups: Sequence[str]) -> list[str]:
-    """Ranks from frequent to rare; parts of speech with related ones side by side."""
+    """Return ranks from frequent to rare; parts of speech with related ones side by side."""
     return list(group_styles(groups))
 
 
 def group_label(group: str) -> str:
-    """The name of a group without that of its family: ``1–10``, ``NOUN``."""
+    """Return the name of a group without that of its family: ``1–10``, ``NOUN``."""
     family, _, name = group.partition(" ")
     return name.replace("-", "\N{EN DASH}") if family == "rank" else name or group
 

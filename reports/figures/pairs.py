@@ -1,4 +1,4 @@
-"""The figure of how far runs lie apart at equal depth: pairs of arms, and the seeds of each arm."""
+"""Figure of the distance of runs at equal depth: pairs of arms, and the seeds of each arm."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -23,21 +23,21 @@ MOST_BESIDE_FIRST = 6
 
 
 class Pair(NamedTuple):
-    """Two arms, or twice the same for its seeds."""
+    """Pair of arms, or one arm twice for its seeds."""
 
     first: str
     second: str
 
     @property
     def name(self) -> str:
-        """``mlm – clm``, or ``mlm, between its seeds``."""
+        """Name of the pair: ``mlm – clm``, or ``mlm, between its seeds``."""
         if self.first == self.second:
             return f"{self.first}, between its seeds"
         return f"{self.first} \N{EN DASH} {self.second}"
 
 
 def choose_pairs(table: DataFrame, *, metric: str, arms: Sequence[str] | None = None) -> DataFrame:
-    """The rows of every pair of runs at the last step it was compared at, with further columns.
+    """Return the rows of every pair of runs at the last step it was compared at, with further columns.
 
     `x` is the layer; `line` names the two arms, in the order of `arms`; `overlapping` tells the seeds of one arm,
     whose pairs share runs.
@@ -49,8 +49,8 @@ def choose_pairs(table: DataFrame, *, metric: str, arms: Sequence[str] | None = 
 
 
 def pairs_over_training(table: DataFrame, *, metric: str, arms: Sequence[str] | None = None) -> DataFrame:
-    """A table in which each drawn pair is an arm, with its distance at every step it was compared at: what a map
-    of layers by steps takes. `seed` holds the unit of `one_a_unit`.
+    """Return a table in which each drawn pair is an arm, with its distance at every step it was compared at: what
+    a map of layers by steps takes. `seed` holds the unit of `one_a_unit`.
 
     Raises:
         ResultsError: the table lacks a column, or has no such rows.
@@ -67,7 +67,7 @@ def pairs_over_training(table: DataFrame, *, metric: str, arms: Sequence[str] | 
 
 
 def _named(table: DataFrame, *, metric: str, arms: Sequence[str] | None) -> DataFrame:
-    """The rows of every pair of runs at every step; see `choose_pairs`."""
+    """Return the rows of every pair of runs at every step; see `choose_pairs`."""
     rows = rows_of(table, measure="run_distance", metric=metric)
     rows = require(
         rows[rows["other_run_id"].notna() & rows["group"].notna()], table, f"run_distance {metric}", by="layer"
@@ -80,7 +80,7 @@ def _named(table: DataFrame, *, metric: str, arms: Sequence[str] | None) -> Data
 
 
 def one_a_unit(rows: DataFrame) -> DataFrame:
-    """Rows of `choose_pairs` with one value for each line, layer and unit, which is in `seed`.
+    """Return rows of `choose_pairs` with one value for each line, layer and unit, which is in `seed`.
 
     The unit is the seed where two arms are compared at equal seed, and the pair of runs where two seeds of an arm
     are. What was compared in both directions is averaged.
@@ -95,7 +95,7 @@ def one_a_unit(rows: DataFrame) -> DataFrame:
 
 
 def drawn_pairs(rows: DataFrame, arms: Sequence[str] | None = None) -> list[Pair]:
-    """The pairs that a panel has lines for: first those of two arms, then the seeds of each.
+    """Return the pairs that a panel has lines for: first those of two arms, then the seeds of each.
 
     All of them up to four arms; of more arms those with the first, and no more than six arms.
     """
@@ -110,7 +110,7 @@ def drawn_pairs(rows: DataFrame, arms: Sequence[str] | None = None) -> list[Pair
 
 
 def run_distance(table: DataFrame, *, ax: Axes, metric: str = "pwcca", arms: Sequence[str] | None = None) -> Axes:
-    """How differently runs see the same tokens in each layer: 1 - similarity, 0 = the same but for a map.
+    """Draw the distance of runs on the same tokens in each layer: 1 - similarity, 0 = the same but for a map.
 
     A line for each pair of arms, mean and interval over seeds, a bar; dotted and hollow, the seeds of one arm, a
     mean over pairs of them. Points of a layer stand side by side. With many arms only the pairs of `drawn_pairs`.
@@ -122,19 +122,19 @@ def run_distance(table: DataFrame, *, ax: Axes, metric: str = "pwcca", arms: Seq
 
 
 class PairLines(NamedTuple):
-    """What a figure with a line a pair of arms draws: one metric, selected once."""
+    """Content of a figure with a line a pair of arms: one metric, selected once."""
 
     metric: str
     pairs: list[Pair]
-    """Those that have a line."""
+    """Pairs that have a line."""
     rows: DataFrame
-    """Of all pairs, those of `choose_pairs`."""
+    """Rows of `choose_pairs`, of all pairs."""
     units: DataFrame
-    """Of the drawn pairs, one value a unit: `one_a_unit`."""
+    """Rows of `one_a_unit`, of the drawn pairs: one value a unit."""
     summary: DataFrame
     """The `bands` of the units."""
     styles: dict[str, Style]
-    """By arm."""
+    """Styles by arm."""
 
 
 def pair_lines(table: DataFrame, *, metric: str, arms: Sequence[str] | None = None) -> PairLines:
@@ -166,7 +166,7 @@ def draw_pairs(drawn: PairLines, *, ax: Axes) -> Axes:
 
 
 def _arms(rows: DataFrame, arms: Sequence[str] | None) -> list[str]:
-    """The arms on either side, first those of `arms` in that order."""
+    """Return the arms on either side, first those of `arms` in that order."""
     sides = pd.concat([rows["arm"], rows["group"]])
     return order(DataFrame({"arm": sides}), arms)
 

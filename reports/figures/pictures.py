@@ -1,4 +1,4 @@
-"""Figures of where single tokens lie in some layers of one run: a frame a layer, a point an occurrence."""
+"""Figures of single tokens in some layers of one run: a frame a layer, a point an occurrence."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from reports.figures.style import COLOURS, LIGHTEST, LINES, MARKERS, Style
 from reports.statistics.summaries import last_step
 
 FACTS = ("word", "position", "relation", "sense", "number")
-"""What the group of an occurrence says of it, in this order, between bars; `-` where it is not known."""
+"""Facts in the group of an occurrence, in this order, between bars; `-` where one is not known."""
 
 FRAMES = 4
 """Layers of a picture: the first, the last, and between them as evenly as may be."""
@@ -28,11 +28,11 @@ MOST_KINDS = 6
 OTHER = "other"
 
 RANGES = 5
-"""Of positions."""
+"""Number of ranges of positions."""
 
 
 def choose_picture(table: DataFrame, *, arm: str) -> DataFrame:
-    """The rows of the arm's first seed at its last step, in the layers that are shown.
+    """Return the rows of the arm's first seed at its last step, in the layers that are shown.
 
     Raises:
         ResultsError: the table lacks a column, or has no such rows.
@@ -48,7 +48,8 @@ def choose_picture(table: DataFrame, *, arm: str) -> DataFrame:
 
 
 def points(rows: DataFrame) -> DataFrame:
-    """Of the rows of one picture a row an occurrence and layer: `layer, x, y` and the facts, absent where unknown.
+    """Return the points of one picture, a row an occurrence and layer: `layer, x, y` and the facts, absent where
+    unknown.
 
     Raises:
         ResultsError: an occurrence has two places in one layer.
@@ -63,12 +64,13 @@ def points(rows: DataFrame) -> DataFrame:
 
 
 def known_facts(found: DataFrame) -> list[str]:
-    """The facts by which the points of a picture differ."""
+    """Return the facts by which the points of a picture differ."""
     return [fact for fact in FACTS[:-1] if found[fact].nunique() > 1]
 
 
 def picture(table: DataFrame, *, axes: Sequence[Axes], arm: str, by: str = "word") -> Sequence[Axes]:
-    """The tokens of the arm's first seed, in as many layers as there are axes, told apart by one of the facts.
+    """Draw the tokens of the arm's first seed, in as many layers as there are axes, told apart by one of the
+    facts.
 
     Raises:
         ResultsError: the arm has no such rows, or the table lacks a column.
@@ -77,13 +79,13 @@ def picture(table: DataFrame, *, axes: Sequence[Axes], arm: str, by: str = "word
 
 
 class Cloud(NamedTuple):
-    """What a picture draws."""
+    """Content of a picture."""
 
     arm: str
     by: str
     """The fact that tells its points apart."""
     points: DataFrame
-    """Those of `points`."""
+    """Rows of `points`."""
 
 
 def draw_picture(drawn: Cloud, *, axes: Sequence[Axes]) -> Sequence[Axes]:
@@ -113,8 +115,8 @@ def draw_picture(drawn: Cloud, *, axes: Sequence[Axes]) -> Sequence[Axes]:
 
 
 def kinds(facts: Series, *, ordered: bool) -> Series:
-    """Of each point the name of its kind, a category: the most frequent facts, the others together, unknown ones
-    absent; of numbers ranges that hold about as many each."""
+    """Return for each point the name of its kind, a category: the most frequent facts, the others together,
+    unknown ones absent; of numbers ranges that hold about as many each."""
     if ordered:
         whole = pd.to_numeric(facts)
         known = sorted(whole.dropna().astype(int))
@@ -130,7 +132,7 @@ def kinds(facts: Series, *, ordered: bool) -> Series:
 
 
 def kind_styles(names: Sequence[str], *, ordered: bool) -> dict[str, Style]:
-    """Colours and markers: a sequential palette for what has an order, grey for the rest of the others."""
+    """Return colours and markers: a sequential palette for what has an order, grey for the rest of the others."""
     shades = colormaps["viridis"]
     styles = {}
     for i, name in enumerate(names):

@@ -1,4 +1,4 @@
-"""What a page says, as plain data: the same for HTML and JSON."""
+"""Content of a page as plain data: the same for HTML and JSON."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -38,13 +38,13 @@ AVERAGED = (
 """Numbers of a run that the table of arms averages over seeds."""
 
 MEASURED = ("loss", "gain", "perplexity", "bleu", "chrf", "next_sentence", "sentence_order")
-"""Those of them that come from the table; the last two are accuracies of a head on pairs."""
+"""Averaged numbers that come from the table; the last two are accuracies of a head on pairs."""
 
 NO_MEAN = {"mean": None, "low": None, "high": None, "seeds": 0}
 
 
 def content(judged: Judged, shown: Sequence[PageFigure]) -> dict[str, Any]:
-    """Everything the page shows, in its order; absent numbers are None or NaN.
+    """Return everything the page shows, in its order; absent numbers are None or NaN.
 
     Args:
         judged: the experiment with its claims judged.
@@ -80,7 +80,7 @@ def page_figures(experiment: Experiment) -> list[PageFigure]:
 
 
 def _runs(experiment: Experiment) -> list[dict[str, Any]]:
-    """One row a planned run, in the order of the plan."""
+    """Return one row a planned run, in the order of the plan."""
     measured = _validation(experiment.table)
     rows = []
     for run in experiment.runs:
@@ -96,7 +96,7 @@ def _runs(experiment: Experiment) -> list[dict[str, Any]]:
 
 
 def _validation(table: DataFrame) -> dict[tuple[str, int], dict[str, float]]:
-    """The validation numbers of each (arm, seed) at its last step."""
+    """Return the validation numbers of each (arm, seed) at its last step."""
     rows = last_step(table[table["measure"] == "validation"])
     pairs = rows[rows["metric"] == "pair_accuracy"].groupby("group")
     own = rows[rows["group"].isna()].groupby("metric")
@@ -108,7 +108,7 @@ def _validation(table: DataFrame) -> dict[tuple[str, int], dict[str, float]]:
 
 
 def _arms(experiment: Experiment, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row an arm: the mean and 95% t interval over seeds of every number of its runs."""
+    """Return one row an arm: the mean and 95% t interval over seeds of every number of its runs."""
     numbers = DataFrame(
         [
             {"arm": run["arm"], "seed": run["seed"], "name": name, "value": run[name]}
@@ -131,7 +131,7 @@ def _arms(experiment: Experiment, runs: list[dict[str, Any]]) -> list[dict[str, 
 
 
 def _training(runs: list[Run], gained: dict[str, Any]) -> str:
-    """Whether an arm is trained enough to interpret: `yes`, `no`, `untrained` on purpose, or `unknown`."""
+    """Return whether an arm is trained enough to interpret: `yes`, `no`, `untrained` on purpose, or `unknown`."""
     if runs and all(run.plan.max_steps == 0 for run in runs):
         return "untrained"
     if is_absent(gained["mean"]):
@@ -140,7 +140,7 @@ def _training(runs: list[Run], gained: dict[str, Any]) -> str:
 
 
 def _provenance(experiment: Experiment, claim_files: list[dict[str, Any]]) -> dict[str, Any]:
-    """Where the numbers come from; lists hold every different value among the runs."""
+    """Return the provenance of the numbers; lists hold every different value among the runs."""
     plan, origins = experiment.plan, [run.provenance for run in experiment.runs]
     known = [origin for origin in origins if origin.dirty is not None]
     names = sorted({name for origin in origins for name in origin.versions})
@@ -163,7 +163,7 @@ def _provenance(experiment: Experiment, claim_files: list[dict[str, Any]]) -> di
 
 
 def _tokens_measured(table: DataFrame) -> dict[str, list[int]]:
-    """The different n of each measure by layer."""
+    """Return the different n of each measure by layer."""
     rows = table[table["layer"].notna() & table["group"].isna() & table["n"].notna()]
     return {str(measure): sorted({int(n) for n in part["n"]}) for measure, part in rows.groupby("measure")}
 
@@ -181,5 +181,5 @@ def _written(value: Any) -> str | None:
 
 
 def _different(values: Iterable[str | None]) -> list[str]:
-    """The different values in order of appearance, without what is absent."""
+    """Return the different values in order of appearance, without what is absent."""
     return [value for value in dict.fromkeys(values) if value is not None]

@@ -1,8 +1,7 @@
-"""The effects of a claim as a small plot: one row a part, its mean, interval and seeds against 0 and what matters.
+"""Entries of claims on the page, as plain data: each with its plot and the figures that show what it reads.
 
-What is drawn can be found again by its gid: `mean`, `interval`, `seed`, `margin` and `zero`.
-
-What the page says of each claim beyond its verdict, as plain data: its plot, and where it is shown.
+The plot shows the effects of a claim: one row a part, its mean, interval and seeds against 0 and what matters.
+Drawn artists can be found again by their gid: `mean`, `interval`, `seed`, `margin` and `zero`.
 """
 
 import re
@@ -28,7 +27,7 @@ from reports.scores.corruptions import SHOWN
 from reports.words import is_absent
 
 NO_CLAIM: dict[str, Any] = {"number": None, "says": None, "as_expected": None, "parts": [], "beside": []}
-"""What the entry of a file that cannot be read lacks."""
+"""Fields that the entry of a file that cannot be read lacks."""
 
 COLUMNS = (
     *("claim", "part", "decides", "seed", "value", "unit", "layer"),
@@ -37,7 +36,7 @@ COLUMNS = (
 
 
 def claim_entries(claims: Mapping[str, Claim], said: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The entries of the claims, each with further facts.
+    """Return the entries of the claims, each with further facts.
 
     `id` is its place on the page; `plot` the files of its plot, None where it is not judged; `shown_in` the
     figures and tables of what it reads.
@@ -66,7 +65,7 @@ def claim_entries(claims: Mapping[str, Claim], said: Mapping[str, Any]) -> list[
 
 
 def _printable(value: Any) -> Any:
-    """The value, every text in it fit for HTML and SVG: a file of claims may hold any character."""
+    """Return the value, every text in it fit for HTML and SVG: a file of claims may hold any character."""
     if isinstance(value, dict):
         return {name: _printable(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
@@ -75,7 +74,7 @@ def _printable(value: Any) -> Any:
 
 
 def claim_csv(entry: Mapping[str, Any]) -> str:
-    """The effects of a claim: a row a part and seed."""
+    """Return the effects of a claim as CSV: a row a part and seed."""
     rows = []
     for decides, parts in (("yes", entry["parts"]), ("no", entry["beside"])):
         for part in parts:
@@ -91,7 +90,7 @@ def claim_csv(entry: Mapping[str, Any]) -> str:
 
 
 def _along_steps(claim: Claim | None) -> bool:
-    """Whether the course of training is compared, not its end."""
+    """Return whether the course of training is compared, not its end."""
     parts = claim.parts.values() if claim else ()
     return any(
         isinstance(part, Crossing) or (isinstance(part, Difference) and part.of.steps == "area") for part in parts
@@ -99,7 +98,7 @@ def _along_steps(claim: Claim | None) -> bool:
 
 
 def _shown_in(entry: Mapping[str, Any], claim: Claim | None, said: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Of each measure the figure and the table that show it, where the page has them."""
+    """Return for each measure the figure and the table that show it, where the page has them."""
     found = []
     metrics = _metrics(claim)
     for measure in entry["needs"]["measures"]:
@@ -125,14 +124,15 @@ def _shown_in(entry: Mapping[str, Any], claim: Claim | None, said: Mapping[str, 
 
 
 def _metrics(claim: Claim | None) -> set[str]:
-    """What its parts read."""
+    """Return the metrics that the parts of a claim read."""
     parts = claim.parts.values() if claim else ()
     quantities = (getattr(part, "of", None) for part in parts)  # distances of runs have a measure of their own
     return {of.metric for of in quantities if of is not None and of.metric}
 
 
 def _by_setting(figure: Mapping[str, Any], needs: Mapping[str, Any], metrics: set[str]) -> bool:
-    """Whether a figure of arms that differ in a setting compares what a claim compares; a loss shows as a gain."""
+    """Return whether a figure of arms that differ in a setting compares what a claim compares; a loss shows as a
+    gain."""
     compared = set(figure["arms"]) & set(needs["arms"])
     drawn = metrics | ({"gain"} if "loss" in metrics else set())
     return len(compared) > 1 and any(
@@ -167,11 +167,12 @@ hollow."""
 HOLLOW = ("undecided", "insufficient evidence")
 
 MOST_BEYOND = 1.0
-"""How far an interval may widen the axis on either side, in widths of all seeds and 0; then it has an arrow."""
+"""Limit of how far an interval may widen the axis on either side, in widths of all seeds and 0; beyond it has an
+arrow."""
 
 
 def draw_claim(entry: Mapping[str, Any]) -> Drawing:
-    """The plot of a claim that is judged, and the numbers of its seeds.
+    """Draw the plot of a claim that is judged, and return it with the numbers of its seeds.
 
     Args:
         entry: as `claim_entries` describes it.
@@ -188,7 +189,7 @@ def draw_claim(entry: Mapping[str, Any]) -> Drawing:
 
 
 def effects(parts: Sequence[Mapping[str, Any]], *, ax: Axes, unit: str = "") -> Axes:
-    """Effects of one unit, a row each, the first at the top.
+    """Draw effects of one unit, a row each, the first at the top.
 
     Grey is what is too small to matter, the thin dots are seeds, and the marker of a mean says its verdict. An
     interval that would make everything else small is cut off, with an arrow.
@@ -257,7 +258,8 @@ def _draw_part(part: Mapping[str, Any], row: int, *, ax: Axes, limits: tuple[flo
 
 
 def _limits(parts: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-    """Of the axis: all seeds, 0 and what matters are on it, and intervals as far as they leave them readable."""
+    """Return the limits of the axis: all seeds, 0 and what matters are on it, and intervals as far as they leave
+    them readable."""
     seeds = np.array([value for part in parts for value in part["values"] if np.isfinite(value)] + [0.0])
     least, most = seeds.min(), seeds.max()
     margins = [part["smallest_effect"] for part in parts]
@@ -272,12 +274,13 @@ def _limits(parts: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
 
 
 def _short(name: str) -> str:
-    """On one line; the rest of a name that is too long stands in the text alternative and in the table."""
+    """Return a name on one line; the rest of a name that is too long stands in the text alternative and in the
+    table."""
     return shown_name(name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…")
 
 
 def _by_unit(parts: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    """The parts that can stand on one axis."""
+    """Return the parts that can stand on one axis, by unit."""
     shared: dict[str, list[Mapping[str, Any]]] = {}
     for part in parts:
         shared.setdefault(part["unit"], []).append(part)

@@ -1,8 +1,7 @@
-"""The page of an experiment: one HTML file that needs nothing else, and the same content as Markdown and JSON.
+"""Page of an experiment: one HTML file that needs nothing else, and the same content as Markdown and JSON.
 
-Its one script sorts and filters tables; without it everything is there.
-
-Tables of the page as CSV, the numbers as they are computed, not as they are rounded.
+Its one script sorts and filters tables; without it everything is there. Its tables are also CSV, the numbers as
+they are computed, not as they are rounded.
 """
 
 import base64
@@ -36,11 +35,11 @@ COLUMNS = (
     *("task", "part", "metric", "layer", "arm", "beside", "mean", "low", "high"),
     *("band", "seeds", "floor", "verdict", "n"),
 )
-"""Of scores: a row has an arm, or is about what stands beside them."""
+"""Columns of scores: a row has an arm, or is about what stands beside them."""
 
 
 def score_csv(table: dict[str, Any]) -> str:
-    """All rows of a table of scores, its folded ones too."""
+    """Return all rows of a table of scores as CSV, its folded ones too."""
     bodies = [("", table["rows"]), *((part["title"], part["rows"]) for part in table["folded"])]
     rows = []
     for title, body in bodies:
@@ -53,13 +52,13 @@ def score_csv(table: dict[str, Any]) -> str:
 
 
 def joined_csv(table: dict[str, Any]) -> str:
-    """A row a run."""
+    """Return the table of runs as CSV, a row a run."""
     names = ["arm", "seed", "run_id", *(column["name"] for column in table["columns"])]
     return _csv(DataFrame(table["rows"], columns=names))
 
 
 def tables_of(said: dict[str, Any]) -> dict[str, str]:
-    """The CSV of every table of the page's content, by its name."""
+    """Return the CSV of every table of the page's content, by its name."""
     found = {table["name"]: score_csv(table) for table in said["tasks"]}
     return found | ({"joined": joined_csv(said["joined"])} if said["joined"]["rows"] else {})
 
@@ -75,7 +74,7 @@ EMBEDDED_CSV_BYTES = 500_000
 
 
 def write(folder: Path, judged: Judged | None = None) -> Path:
-    """Write report.html, .md and .json and figures/ into the experiment's folder; returns the HTML's path.
+    """Write report.html, .md and .json and figures/ into the experiment's folder; return the HTML's path.
 
     Reads only what lies in `folder` and in the `runs` beside it. The same input gives the same bytes. Files of
     figures/ that a page before has written, and this one has not, are removed; other files stay.
@@ -115,7 +114,7 @@ def write(folder: Path, judged: Judged | None = None) -> Path:
 
 
 def _files_before(folder: Path) -> set[str]:
-    """What the page that lies there has in figures/, if it says so."""
+    """Return the files of the existing page in figures/, if it names them."""
     try:
         said = json.loads((folder / "report.json").read_bytes())
     except (OSError, ValueError):
@@ -126,7 +125,7 @@ def _files_before(folder: Path) -> set[str]:
 
 
 def html(said: dict[str, Any], drawn: dict[str, Drawing]) -> str:
-    """The page: `said` is the content, `drawn` its panels by name. Everything but the drawings is escaped."""
+    """Return the page as HTML. Everything but the drawings is escaped."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -154,36 +153,36 @@ def html(said: dict[str, Any], drawn: dict[str, Drawing]) -> str:
 
 
 def _sha256(text: str) -> str:
-    """As a policy of contents names what it allows."""
+    """Return the hash of a text as a content security policy names it."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _anywhere(rows: list[dict[str, Any]], name: str) -> bool:
-    """Whether any row of a table has a number of that name, alone or as a mean."""
+    """Return whether any row of a table has a number of that name, alone or as a mean."""
     values = [row[name]["mean"] if isinstance(row[name], dict) else row[name] for row in rows]
     return not all(words.is_absent(value) for value in values)
 
 
 def _breakable(name: str) -> Markup:
-    """A name that a narrow column may break after its commas, as those of the arms of a grid have them, and after
-    its underscores, as those of paradigms have them."""
+    """Return a name that a narrow column may break after its commas, as those of the arms of a grid have them, and
+    after its underscores, as those of paradigms have them."""
     return Markup("<wbr>").join(re.split("(?<=[,_])", name))
 
 
 def _verdicts(cells: dict[str, dict[str, Any]]) -> list[str]:
-    """Of a row of a table of scores."""
+    """Return the verdicts of a row of a table of scores."""
     return [cell["verdict"] for cell in cells.values()]
 
 
 def _csv_files(said: dict[str, Any], drawn: dict[str, Drawing]) -> dict[str, str]:
-    """By name, those of the claims first, which are small."""
+    """Return the CSV files by name, those of the claims first, which are small."""
     first = [entry["id"] for entry in said["claims"] if entry["plot"]]
     names = [*first, *(name for name in drawn if name not in first)]
     return {name: drawn[name].csv for name in names} | tables_of(said)
 
 
 def _embedded(files: Mapping[str, str]) -> dict[str, str]:
-    """The CSV of the first panels and tables, in base64, as far as there is room."""
+    """Return the CSV of the first panels and tables, in base64, as far as there is room."""
     found, room = {}, EMBEDDED_CSV_BYTES
     for name, text in files.items():
         room -= len(text)
@@ -194,12 +193,12 @@ def _embedded(files: Mapping[str, str]) -> dict[str, str]:
 
 
 def _table_numbers(said: dict[str, Any]) -> dict[str, int]:
-    """Of each table about tasks, in the order of the page."""
+    """Return the number of each table about tasks, in the order of the page."""
     return {name: number for number, name in enumerate(tables_of(said), start=1)}
 
 
 def _finite(value: Any) -> Any:
-    """The value with None for what JSON has no number for."""
+    """Return the value with None for numbers that JSON does not have."""
     if isinstance(value, dict):
         return {name: _finite(part) for name, part in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""What was run and what is incomplete, in sentences."""
+"""Summary of an experiment in sentences: what was run and what is incomplete."""
 
 import re
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ BETWEEN_RUNS = "run_distance"
 
 
 def summary(experiment: Experiment) -> str:
-    """One paragraph on what was run; what is not known is left out."""
+    """Return one paragraph on what was run; what is not known is left out."""
     runs = experiment.runs
     said = [_extent(experiment), _encoder(runs), _steps(experiment), _text(experiment)]
     seconds = [run.state.seconds for run in runs if run.state.seconds is not None]
@@ -32,7 +32,8 @@ def summary(experiment: Experiment) -> str:
 
 
 def notices(experiment: Experiment, arms: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """What is wrong, missing or left out by design, each with its kind and one sentence; empty when nothing is.
+    """Return what is wrong, missing or left out by design, each with its kind and one sentence; empty when nothing
+    is.
 
     `arms` are the rows of the table of arms.
     """
@@ -49,7 +50,7 @@ def notices(experiment: Experiment, arms: list[dict[str, Any]]) -> list[dict[str
 
 
 def grouped(told: Iterable[dict[str, str]]) -> list[dict[str, str]]:
-    """The notices, each with its `group`: first what is `wrong`, then what is `by design`."""
+    """Return the notices, each with its `group`: first what is `wrong`, then what is `by design`."""
     found = [notice | {"group": "by design" if notice["kind"] == AS_PLANNED else "wrong"} for notice in told]
     return sorted(found, key=lambda notice: notice["group"] == "by design")
 
@@ -104,7 +105,7 @@ def _result_notices(experiment: Experiment) -> Iterable[str]:
 
 
 def _unmeasured(experiment: Experiment) -> Iterable[str]:
-    """The measures that were asked for and have no rows: first those that were refused, with the reason."""
+    """Yield the measures of the spec that have no rows: first those that were refused, with the reason."""
     done = [run for run in experiment.runs if run.state.state == "done"]
     refused: dict[tuple[str, str], list[Run]] = {}
     lacking: dict[str, list[Run]] = {}
@@ -129,7 +130,7 @@ def _unmeasured(experiment: Experiment) -> Iterable[str]:
 
 
 def _kind(name: str) -> str:
-    """Of a measure that is called so, which may be of one task."""
+    """Return the kind of a measure by its name, which may be of one task."""
     return name.partition(" ")[0]
 
 
@@ -138,14 +139,14 @@ def _of(runs: list[Run], done: list[Run]) -> str:
 
 
 def _lacks_distances(experiment: Experiment, done: list[Run]) -> bool:
-    """Whether runs are to be compared and none was."""
+    """Return whether runs are to be compared and none was."""
     asked = BETWEEN_RUNS in experiment.measures and experiment.plan.pairs_to_compare != 0
     return asked and len(done) > 1 and BETWEEN_RUNS not in set(experiment.table["measure"])
 
 
 def _without_rows(experiment: Experiment) -> dict[str, list[Run]]:
-    """The kinds of measures without rows, and the runs that have others, where a plan does not say what runs lack:
-    apart from those that it says why it leaves out."""
+    """Return the kinds of measures without rows, and the runs that have others, where a plan does not say what
+    runs lack: apart from those that it says why it leaves out."""
     table = experiment.table
     has_rows = set(zip(table["arm"], table["seed"], strict=True))
     done = [run for run in experiment.runs if run.state.state == "done"]
@@ -166,7 +167,7 @@ def _names(notice: str, arm: str) -> bool:
 
 
 def _remedy(experiment: Experiment, command: str) -> str:
-    """The command that computes rows: this one, unless the models were trained elsewhere."""
+    """Return the command that computes rows: this one, unless the models were trained elsewhere."""
     analysed = experiment.runs and all(run.plan.analysed for run in experiment.runs)
     return f"`ablate {'analyse' if analysed else command}`"
 
@@ -189,7 +190,7 @@ def _planned_notices(experiment: Experiment, arms: list[dict[str, Any]]) -> Iter
 
 
 def _unknown_training(experiment: Experiment, arms: list[dict[str, Any]]) -> Iterable[str]:
-    """Arms without the loss that would tell; by design where the spec does not ask for it."""
+    """Yield arms without the loss that would tell; by design where the spec does not measure it."""
     measured = set(experiment.table["arm"])
     for arm in arms:
         if arm["training"] == "unknown" and arm["arm"] in measured:
@@ -266,7 +267,8 @@ def _text(experiment: Experiment) -> str:
 
 
 def _other_texts(experiment: Experiment) -> str:
-    """Which arms do not read the text of the first arm, the one that the plan describes."""
+    """Return a sentence on the arms that do not read the text of the first arm, the one that the plan
+    describes."""
     first = experiment.plan.arms[0]
     read = {run.plan.arm: run.tokens for run in experiment.runs if run.tokens is not None}
     described = read.get(first, experiment.plan.data.address)
@@ -283,11 +285,11 @@ def _other_texts(experiment: Experiment) -> str:
 
 
 def _different(values: Iterable[Any]) -> list[int]:
-    """The different numbers, smallest first."""
+    """Return the different numbers, smallest first."""
     return sorted({value for value in values if isinstance(value, int)})
 
 
 def _either(values: list[int], unit: str = "") -> str:
-    """``1 layer``, ``6 layers``, ``1, 2 or 6 layers``; without a unit the numbers alone."""
+    """Return ``1 layer``, ``6 layers``, ``1, 2 or 6 layers``; without a unit the numbers alone."""
     plural = "" if values == [1] else "s"
     return f"{alternatives([count(value) for value in values])} {unit}{plural if unit else ''}".rstrip()

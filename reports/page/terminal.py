@@ -1,7 +1,5 @@
-"""What `ablate diff` prints: claims, results and settings of two experiments, in 80 columns.
-
-What `ablate claims` prints: a line a claim, and below why claims are not run and what has changed.
-"""
+"""Tables on the terminal. `ablate diff` prints claims, results and settings of two experiments, in 80 columns.
+`ablate claims` prints a line a claim, and below why claims are not run and what has changed."""
 
 import json
 import textwrap
@@ -36,7 +34,7 @@ CLAIM_HEADS = ("verdict", "effect", "seeds", "can see", "would decide", "expecte
 
 
 def claims_table(content: Mapping[str, Any]) -> None:
-    """The content of claims.json for people; not narrower than its rows where nobody watches."""
+    """Print the content of claims.json for people; not narrower than its rows where nobody watches."""
     console = console_for_tables()
     if console.width < NARROWEST_CLAIM:
         _print_lines(console, content)
@@ -58,7 +56,7 @@ def claims_table(content: Mapping[str, Any]) -> None:
 
 
 def _print_lines(console: Console, content: Mapping[str, Any]) -> None:
-    """Under the name of each claim what the table has in a row."""
+    """Print under the name of each claim what the table has in a row."""
     console.print(content["experiment"], style="italic", highlight=False, markup=False)
     for claim in content["claims"]:
         _, name, verdict, *others = _cells(claim)
@@ -144,7 +142,7 @@ READING = (
 
 
 def diff_tables(content: Mapping[str, Any]) -> None:
-    """What `reports.page.diff.compare` found, for people; 80 columns wide where there is no terminal."""
+    """Print the result of `reports.page.diff.compare`, for people; 80 columns wide where there is no terminal."""
     console = Console()
     for side in SIDES:
         _say_whole(console, f"{side}: {content[side]['folder']}")
@@ -170,7 +168,7 @@ def _side(side: Mapping[str, Any]) -> str:
 
 
 def _claims(console: Console, claims: Sequence[Mapping[str, Any]]) -> None:
-    """The claims that were judged on a side, or are written otherwise; then the others by name."""
+    """Print the claims that were judged on a side, or are written otherwise; then the others by name."""
     if not claims:
         _print_plain(console, "\nNeither side has claims; a spec names them, as in `claims: [article]`.")
         return
@@ -188,7 +186,7 @@ def _claims(console: Console, claims: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _effects(console: Console, claims: Sequence[Mapping[str, Any]]) -> None:
-    """Under the name of each claim its rows, all in the same columns."""
+    """Print under the name of each claim its rows, all in the same columns."""
     rows = {_label(claim): list(_rows(claim)) for claim in claims}
     cells = [HEADS, *(row for own in rows.values() for row in own)]
     widths = [max(len(line) for row in cells for line in row[place].split("\n")) for place in range(1, len(HEADS))]
@@ -211,7 +209,7 @@ def _effects(console: Console, claims: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _rows(claim: Mapping[str, Any]) -> Iterator[Row]:
-    """Its verdicts, what is written otherwise, and the effects that decide on either side."""
+    """Yield the verdicts of a claim, what is written otherwise, and the effects that decide on either side."""
     before, after = (claim[side] or {} for side in SIDES)
     verdicts = (side.get("verdict", "no such claim") for side in (before, after))
     yield "  verdict", *verdicts, "another" if "verdict" in claim["changed"] else ""
@@ -231,7 +229,7 @@ def _rows(claim: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def _effect(part: Mapping[str, Any] | None) -> str:
-    """A mean and n, and below them the interval."""
+    """Return a mean and n, and below them the interval."""
     if part is None:
         return ABSENT
     mean, *interval = _mean_and_interval(part)
@@ -243,7 +241,7 @@ def _difference(found: Mapping[str, Any] | None) -> str:
 
 
 def _mean_and_interval(part: Mapping[str, Any]) -> list[str]:
-    """Without the unit; with exponents where decimals would be zeros alone."""
+    """Return mean and interval without the unit; with exponents where decimals would be zeros alone."""
     mean, low, high = (part[name] for name in ("effect", "low", "high"))
     if not any(map(is_absent, (mean, low, high))) and 0 < (high - low) / 2 < 10.0 ** (1 - MOST_DECIMALS):
         return [significant(mean), f"[{significant(low)}, {significant(high)}]"]
@@ -252,7 +250,7 @@ def _mean_and_interval(part: Mapping[str, Any]) -> list[str]:
 
 
 def _reasons(console: Console, claim: Mapping[str, Any]) -> None:
-    """Why a verdict is another one, or why a side that is not run is not."""
+    """Print why a verdict is another one, or why a side that is not run is not."""
     for side in SIDES:
         own = claim[side]
         if own and ("verdict" in claim["changed"] or own["verdict"] == NOT_RUN):
@@ -260,7 +258,7 @@ def _reasons(console: Console, claim: Mapping[str, Any]) -> None:
 
 
 def _files(console: Console, files: Sequence[Mapping[str, Any]]) -> None:
-    """Files of claims that are not the same, by their hashes."""
+    """Print files of claims that are not the same, by their hashes."""
     for file in files:
         if file["before"] != file["after"]:
             hashes = [(file[side] or "none")[:10] for side in SIDES]
@@ -341,7 +339,7 @@ def _table(*heads: str, title: str) -> Table:
 
 
 def _plain(text: str, style: str = "") -> Text:
-    """With the minus that other programs read, and without what a terminal would obey."""
+    """Return text with the minus that other programs read, and without what a terminal would obey."""
     return Text(printable(text).replace(MINUS, "-").replace(ABSENT, "-"), style)
 
 
@@ -350,5 +348,5 @@ def _print_plain(console: Console, sentence: str) -> None:
 
 
 def _say_whole(console: Console, sentence: str) -> None:
-    """In one line, so that a path in it stays whole."""
+    """Print a sentence in one line, so that a path in it stays whole."""
     console.print(_plain(sentence), soft_wrap=True)

@@ -1,7 +1,5 @@
-"""The figures of scores by the settings that arms vary: which there are, their panels and their table.
-
-How to read the figures of scores by a setting, and their panels in words.
-"""
+"""Figures of scores by the settings that arms vary: their panels, their table, how to read them, and the panels in
+words."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +19,7 @@ from reports.words import is_absent, listed, number
 
 
 def points_in_words(points: Sequence[Mapping[str, Any]], *, digits: int) -> str:
-    """Every mean of a panel, line by line, with the floor and the untrained encoder."""
+    """Return every mean of a panel in words, line by line, with the floor and the untrained encoder."""
     placed = [point for point in points if point["x"] is not None]
     sentences = [f"{of_seeds(placed)} by {placed[0]['setting']}."]
     for line in dict.fromkeys(point["line"] for point in placed):
@@ -35,14 +33,14 @@ def points_in_words(points: Sequence[Mapping[str, Any]], *, digits: int) -> str:
 
 
 def alone_note(arms: Sequence[str]) -> str:
-    """Which arms have no gain in any panel."""
+    """Return a note on the arms that have no gain in any panel."""
     if not arms:
         return ""
     return f"Without a gain here, as nothing else predicts the same: {listed(list(arms))}."
 
 
 def setting_notes(every: Factor, factor: Factor, panels: Sequence[Panel]) -> list[str]:
-    """What marks the reference and the untrained encoder, and which lines are left out."""
+    """Return notes on the marks of the reference and the untrained encoder, and on lines that are left out."""
     said = [f"The broad pale line marks {factor.reference}, the first of these arms in the spec."]
     if any(point["x"] is None for panel in panels for point in panel.points):
         said.append(f"Dotted: {factor.untrained}, the encoder before training, or its value above the panel.")
@@ -55,7 +53,7 @@ def setting_notes(every: Factor, factor: Factor, panels: Sequence[Panel]) -> lis
 
 
 def how_to_read(factor: Factor, scores: Sequence[str], *, first: Factor | None) -> tuple[str, ...]:
-    """Everything in the first such figure; in others what is new there."""
+    """Return how to read a figure: everything in the first such figure; in others what is new there."""
     lines = "" if len(factor.lines) == 1 else " Arms of different lines differ in what the legend says as well."
     alone = f"Arms that are compared here differ in one setting ({factor.title}) and in nothing else.{lines}"
     if first is not None:
@@ -79,11 +77,11 @@ OF_RUNS = ("arm", "seed", "run_id", "value", "floor", "n")
 """Columns of the runs of a panel."""
 
 FEWEST_ARMS = 2
-"""Of one line, or there is nothing to compare."""
+"""Least number of arms of one line, or there is nothing to compare."""
 
 
 class SettingFigure(NamedTuple):
-    """A figure before its panels have letters."""
+    """Figure by a setting before its panels have letters."""
 
     factor: Factor
     text: FigureText
@@ -93,7 +91,7 @@ class SettingFigure(NamedTuple):
 def setting_figures(
     table: DataFrame, factors: Sequence[Factor], *, arms: Sequence[str] = ()
 ) -> list[SettingFigure]:
-    """A figure for each setting that arms vary and that any score is known for.
+    """Return a figure for each setting that arms vary and that any score is known for.
 
     Args:
         table: the results.
@@ -122,7 +120,8 @@ def setting_figures(
 
 
 def _text(factor: Factor, *, folded: bool, taken: Sequence[str]) -> FigureText:
-    """The figure without what is said about it; its name is none of those taken, whatever a setting is called."""
+    """Return the figure without what is said about it; its name is none of those taken, whatever a setting is
+    called."""
     name = "by_" + re.sub(r"[^A-Za-z0-9]+", "_", factor.setting).strip("_")
     name += f"_{len(taken) + 1}" if name in taken else ""
     part = f"By {factor.title}" if folded else ""
@@ -139,7 +138,7 @@ def _text(factor: Factor, *, folded: bool, taken: Sequence[str]) -> FigureText:
 
 
 def _within(factor: Factor) -> Factor:
-    """The factor with no more lines than a panel has room for."""
+    """Return the factor with no more lines than a panel has room for."""
     levels = tuple(level for level in factor.levels if level.line < MOST_LINES)
     return factor._replace(levels=levels, lines=factor.lines[:MOST_LINES])
 
@@ -153,7 +152,7 @@ def _panels(
     gains: Mapping[str, float],
     arms: Sequence[str],
 ) -> Iterator[Panel]:
-    """The panel of a score; several where some arms were asked something else than others."""
+    """Yield the panel of a score; several where some arms predict something else than others."""
     own = table[table["arm"].isin(factor.arms)]
     known = score.rows(own)
     known = known[known["value"].notna()]
@@ -195,33 +194,34 @@ def _panels(
 
 
 def _has_line(levels: Sequence[Level]) -> bool:
-    """Whether some of the arms differ in nothing but the setting."""
+    """Return whether some of the arms differ in nothing but the setting."""
     lines = [level.line for level in levels]
     return any(lines.count(line) >= FEWEST_ARMS for line in lines)
 
 
 def _side_by_side(levels: Sequence[Level]) -> list[Level]:
-    """Names without gaps for those that only other panels have."""
+    """Return names without gaps for those that only other panels have."""
     places = sorted({level.at for level in levels})
     return [level._replace(at=float(places.index(level.at))) for level in levels]
 
 
 def _called(levels: Sequence[Level], factor: Factor) -> str:
-    """What arms of one panel are called where there are several panels of a score."""
+    """Return the name of the arms of one panel where there are several panels of a score."""
     names = dict.fromkeys(factor.lines[level.line] for level in levels)
     return listed([name for name in names if name]) or listed([level.arm for level in levels])
 
 
 def _untrained(table: DataFrame, score: Score, factor: Factor) -> DataFrame:
-    """The score of the encoder before its training. It has none where encoders differ in shape, and no gain: that
-    measures training against a guess, which the floor stands for."""
+    """Return the score of the encoder before its training. It has none where encoders differ in shape, and no
+    gain: that measures training against a guess, which the floor stands for."""
     rows = score.rows(table[table["arm"].isin([*factor.arms, factor.untrained])])
     suits = score.metric != "gain" and not factor.setting.startswith("encoder.")
     return rows[(rows["arm"] == factor.untrained) & rows["value"].notna() & suits]
 
 
 def _points(rows: DataFrame, levels: Sequence[Level], factor: Factor) -> list[dict[str, Any]]:
-    """The mean of each arm, its interval and its mean floor; last the untrained encoder, without a place."""
+    """Return the mean of each arm, its interval and its mean floor; last the untrained encoder, without a
+    place."""
     summary = mean_interval(rows, by=["arm"]).set_index("arm")
     floors = rows.groupby("arm")["floor"].mean()
     placed = [(level.arm, level.value, level.at, factor.lines[level.line]) for level in levels]
@@ -236,7 +236,7 @@ def _points(rows: DataFrame, levels: Sequence[Level], factor: Factor) -> list[di
 
 
 def _along(levels: Sequence[Level], factor: Factor) -> dict[str, Any]:
-    """The axis of the setting, and where on it the reference stands, if it is there."""
+    """Return the axis of the setting, and where on it the reference stands, if it is there."""
     places = {level.at: level.value for level in levels}
     return {
         "setting": factor.setting,
@@ -250,7 +250,8 @@ def _along(levels: Sequence[Level], factor: Factor) -> dict[str, Any]:
 
 
 def setting_rows(factor: Factor, panels: Sequence[Panel]) -> list[dict[str, Any]]:
-    """The table of a figure, a row an arm: its value of the setting, seeds, a cell a panel, and what to doubt."""
+    """Return the table of a figure, a row an arm: its value of the setting, seeds, a cell a panel, and what to
+    doubt."""
     arms: dict[str, dict[str, Any]] = {}
     for panel in panels:
         for point in panel.points:

@@ -1,9 +1,10 @@
-"""In which settings the arms of an experiment differ one at a time, read from the settings of their runs.
+"""Factors of an experiment: the settings in which its arms differ one at a time, read from the settings of their
+runs.
 
-A setting is worth a figure where two arms have another value of it and the same of everything else. What follows
-from it does not count: the warm-up of longer training, the wider inside of a wider encoder, or the steps where
-`match` decides them. Another objective, another text and untrained weights are no settings in this sense: other
-figures compare those arms, and under another text nothing is measured on the same tokens.
+A setting is worth a figure where two arms have another value of it and the same of everything else. Settings that
+follow from it do not count: the warm-up of longer training, the wider inside of a wider encoder, or the steps
+where `match` decides them. Another objective, another text and untrained weights are no settings in this sense:
+other figures compare those arms, and under another text nothing is measured on the same tokens.
 """
 
 import json
@@ -21,40 +22,41 @@ COMPARED = ("encoder", "objective", "training")
 """Sections whose settings may differ in a figure."""
 
 WITHOUT_EFFECT = ("training.validate_every", "training.keep_checkpoints")
-"""What is logged and kept of a run, not what it computes."""
+"""Settings of what is logged and kept of a run, not of what it computes."""
 
 LARGEST_STEP, LARGEST_SHARE = 4, 0.1
 """Numbers that differ by that many times or more stand on a logarithmic axis, unless they are shares: all at most
 1 and some of them more than that."""
 
 Decisions = dict[str, Any]
-"""What decides what a run computes, by path; a setting that is not given is not there."""
+"""Settings that decide what a run computes, by path; a setting that is not given is missing."""
 
 
 class Level(NamedTuple):
-    """An arm in a figure."""
+    """Level of a factor: an arm in a figure."""
 
     arm: str
     line: int
-    """Which of the lines it belongs to, from 0."""
+    """Number of the line that the arm belongs to, from 0."""
     at: float
-    """Its place on the axis: the number itself, or where its value stands among the names."""
+    """Place on the axis: the number itself, or where its value stands among the names."""
     value: str
     """In words."""
 
 
 class Factor(NamedTuple):
-    """A setting that arms vary."""
+    """Factor: a setting that arms vary."""
 
     setting: str
-    """Its path in a spec."""
+    """Path of the setting in a spec."""
     title: str
     label: str
     """Below an axis."""
     numeric: bool
     logarithmic: bool
     lines: tuple[str, ...]
-    """What tells the lines apart: arms of one line differ in nothing but the setting. Empty where there is one."""
+    """Names that tell the lines apart: arms of one line differ in nothing but the setting. Empty where there is
+    one."""
     levels: tuple[Level, ...]
     """Line by line, along the axis."""
     reference: str
@@ -64,12 +66,12 @@ class Factor(NamedTuple):
 
     @property
     def arms(self) -> list[str]:
-        """Of all lines, in their order."""
+        """Arms of all lines, in their order."""
         return [level.arm for level in self.levels]
 
 
 def factors(experiment: Experiment) -> list[Factor]:
-    """The settings that arms vary, those with the most arms first, then in the order of the experiment.
+    """Return the settings that arms vary, those with the most arms first, then in the order of the experiment.
 
     Arms without settings, as long as none of their runs has started, are left out.
     """
@@ -87,7 +89,7 @@ def factors(experiment: Experiment) -> list[Factor]:
 
 
 def decisions(settings: Mapping[str, Any], *, matched: bool = False) -> Decisions:
-    """What decides what a run computes, from its settings, without its seed and what follows from the rest.
+    """Return the settings that decide what a run computes, without its seed and what follows from the rest.
 
     Args:
         matched: whether the steps follow from the rest, too.
@@ -114,8 +116,8 @@ def decisions(settings: Mapping[str, Any], *, matched: bool = False) -> Decision
 
 
 def _leaves(value: Any, path: str, *, section: bool = False) -> Iterator[tuple[str, Any]]:
-    """The settings below a path; what has a kind of its own, as a word order has, is one value, unless it is all
-    of a section."""
+    """Yield the settings below a path; what has a kind of its own, as a word order has, is one value, unless it is
+    all of a section."""
     if not isinstance(value, Mapping) or ("kind" in value and not section):
         yield from [] if value is None else [(path, value)]
         return
@@ -124,7 +126,7 @@ def _leaves(value: Any, path: str, *, section: bool = False) -> Iterator[tuple[s
 
 
 def _settings(decided: Mapping[str, Decisions]) -> list[str]:
-    """The paths that may be worth a figure, as they come to differ in the order of the arms."""
+    """Return the paths that may be worth a figure, as they come to differ in the order of the arms."""
     every = list(dict.fromkeys(path for own in decided.values() for path in own))
     paths = [path for path in every if path.partition(".")[0] in COMPARED and path != "objective.kind"]
     first = next(iter(decided.values()), {})
@@ -137,7 +139,7 @@ def _key(value: Any) -> str:
 
 
 def _factor(setting: str, decided: Mapping[str, Decisions], untrained: Mapping[str, Decisions]) -> Factor | None:
-    """The setting with the arms that differ in it alone, if there are two."""
+    """Return the setting with the arms that differ in it alone, if there are two."""
     lines: dict[str, dict[str, str]] = {}  # everything else -> value -> the first arm that has it
     for arm, own in decided.items():
         rest = _key({path: value for path, value in own.items() if path != setting})
@@ -167,7 +169,7 @@ def _factor(setting: str, decided: Mapping[str, Decisions], untrained: Mapping[s
 
 
 def _value(setting: str, own: Decisions) -> Any:
-    """Its value; of what is predicted as it is hidden, how much is hidden."""
+    """Return the value of a setting; of what is predicted as it is hidden, how much is hidden."""
     value = own.get(setting)
     if value is None and setting == "objective.masking.predict":
         return own.get("objective.masking.ratio")
@@ -175,7 +177,7 @@ def _value(setting: str, own: Decisions) -> Any:
 
 
 def _ordered(arms: list[str], values: Mapping[str, Any]) -> list[str]:
-    """Arms in the order of their values: numbers by size, then names as the experiment has them."""
+    """Return arms in the order of their values: numbers by size, then names as the experiment has them."""
     numbers = [arm for arm in arms if _is_number(values[arm])]
     others = [arm for arm in arms if arm not in numbers]
     return [*sorted(numbers, key=lambda arm: float(values[arm])), *others]
@@ -191,7 +193,8 @@ def _is_logarithmic(values: Sequence[float]) -> bool:
 
 
 def _line_names(firsts: Sequence[str], decided: Mapping[str, Decisions], setting: str) -> tuple[str, ...]:
-    """What tells lines apart, each known by its first arm: the objective, and what differs under the same one."""
+    """Return the names of lines, each known by its first arm: the objective, and what differs under the same
+    one."""
     if len(firsts) == 1:
         return ("",)
     names = []
@@ -212,14 +215,14 @@ def _line_names(firsts: Sequence[str], decided: Mapping[str, Decisions], setting
 
 
 def _begins(untrained: Decisions, trained: Decisions) -> bool:
-    """Whether an arm is another without its training."""
+    """Return whether an arm is another without its training."""
     steps = ("training.max_steps", "training.warmup_steps")
     start, end = ({path: own[path] for path in own if path not in steps} for own in (untrained, trained))
     return _key(start) == _key(end)
 
 
 def _are_matched(experiment: Experiment) -> bool:
-    """Whether the spec has the steps of its arms follow from something else that is held equal."""
+    """Return whether the spec has the steps of its arms follow from something else that is held equal."""
     path = None if experiment.folder is None else experiment.folder / "spec.yaml"
     if path is None or not path.is_file():
         return False

@@ -1,10 +1,8 @@
-"""The tables of scores as data: which tasks and arms each has, every number, and where one is at chance.
+"""Tables of scores as data: the tasks and arms of each, every number, its rows in their order, and in words which
+arms are at chance.
 
-A score is judged by its own interval: over seeds, or of one run. At chance is what includes it.
-
-The rows of a table of scores in their order: whole tasks, and parts of them to be opened on demand.
-
-What a table of scores says in words: which arms are at chance on what.
+A score is judged by its own interval: over seeds, or of one run. At chance is what includes it. Whole tasks have
+rows, and parts of them are opened on demand.
 """
 
 import re
@@ -22,16 +20,16 @@ from reports.words import FIELDS, count, in_order, is_absent, known, listed, met
 
 
 class Entry(NamedTuple):
-    """A task, or a part of one."""
+    """Entry of a table: a task, or a part of one."""
 
     group: str | None
-    """As the table calls it."""
+    """Name of the entry in the table of results."""
     label: str
     indented: bool = False
 
 
 class Listing(NamedTuple):
-    """Rows under one head."""
+    """Listing of rows under one head."""
 
     title: str
     entries: list[Entry]
@@ -41,7 +39,7 @@ class Listing(NamedTuple):
 
 
 def listings(text: TableText, groups: Sequence[str | None]) -> list[Listing]:
-    """The table itself, then what is folded below it.
+    """Return the listing of the table itself, then those that are folded below it.
 
     An absent group is all there is. Numbers of training examples (``sst2@100``) are for a figure and left out.
     """
@@ -69,7 +67,7 @@ def listings(text: TableText, groups: Sequence[str | None]) -> list[Listing]:
 
 
 def _kind(task: str) -> str:
-    """What the parts of a task are called."""
+    """Return the name of the parts of a task."""
     found = known(task)
     return found.groups[-1] if found is not None and found.groups else "part"
 
@@ -80,7 +78,7 @@ def _has_fields(task: str) -> bool:
 
 
 def _series(text: TableText, groups: Sequence[str]) -> dict[str, str]:
-    """Groups such as ``sweeps=250`` by their numbers, and the numbers as words."""
+    """Return groups such as ``sweeps=250`` by their numbers, and the numbers as words."""
     if text.series is None:
         return {}
     found = {group: re.fullmatch(rf"{text.series.family}=(\d+)", group) for group in groups}
@@ -97,7 +95,8 @@ Row = Mapping[str, Any]
 def chance_sentences(
     rows: Sequence[Row], *, arms: Sequence[str], without: Sequence[str], text: TableText, counts: bool = False
 ) -> list[str]:
-    """Sentences for above a table: what is at chance, what below, what cannot be judged, who has no score.
+    """Return sentences for above a table: what is at chance, what below, what cannot be judged, which arms have no
+    score.
 
     Args:
         rows: of the table; those that decide are the main scores of their tasks.
@@ -129,7 +128,7 @@ def _of_main(rows: Sequence[Row], arms: Sequence[str], chance: str, *, counts: b
 
 
 def _of_others(rows: Sequence[Row], arms: Sequence[str], chance: str) -> list[str]:
-    """The same of the other rows, kind by kind, in brief."""
+    """Return sentences on the other rows, kind by kind, in brief."""
     said = []
     for kind in dict.fromkeys(row["scored"] for row in rows):
         found = _where([row for row in rows if row["scored"] == kind], arms, "at", "below", counts=False)
@@ -138,8 +137,8 @@ def _of_others(rows: Sequence[Row], arms: Sequence[str], chance: str) -> list[st
 
 
 def _where(rows: Sequence[Row], arms: Sequence[str], *verdicts: str, counts: bool) -> list[str]:
-    """The tasks with such a verdict, arms with the same ones together: ``untrained on all 9 tasks``, ``mlm and clm
-    on cola``."""
+    """Return the tasks with such a verdict, arms with the same ones together: ``untrained on all 9 tasks``, ``mlm
+    and clm on cola``."""
     together: dict[str, list[str]] = {}
     for arm in arms:
         scored = [row for row in rows if arm in row["arms"]]
@@ -156,14 +155,14 @@ def _where(rows: Sequence[Row], arms: Sequence[str], *verdicts: str, counts: boo
 
 
 def _named(some: Sequence[str], arms: Sequence[str]) -> str:
-    """The arms, or how many of all where there are many."""
+    """Return the arms, or their number where there are many."""
     if len(some) <= MOST_NAMED:
         return listed(list(some))
     return f"all {len(some)} arms" if len(some) == len(arms) else f"{len(some)} of {len(arms)} arms"
 
 
 def mark(verdict: str, chance: str) -> str:
-    """The words of a mark in a table: ``at chance``; empty without a mark."""
+    """Return the words of a mark in a table: ``at chance``; empty without a mark."""
     return f"{verdict} {chance}" if verdict in ("at", "below") else ""
 
 
@@ -175,10 +174,10 @@ Key = tuple[str | None, str, str]
 
 
 class Part(NamedTuple):
-    """The rows of one score of one task."""
+    """Part of a table: the rows of one score of one task."""
 
     cells: dict[str, Cell]
-    """By arm."""
+    """Cells by arm."""
     floor: float
     """The mean over runs."""
     n: list[int]
@@ -186,16 +185,16 @@ class Part(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What a table is made from."""
+    """Rows that a table is made from."""
 
     parts: dict[Key, Part]
     baselines: dict[Key, Part]
     arms: list[str]
-    """Those with a score, in order."""
+    """Arms with a score, in order."""
 
 
 def score_tables(table: DataFrame, *, arms: Sequence[str], quick: Collection[str] = ()) -> list[Table]:
-    """Every table that has rows, in the order of the page.
+    """Return every table that has rows, in the order of the page.
 
     Args:
         arms: the experiment's, in its order.
@@ -218,8 +217,8 @@ def score_tables(table: DataFrame, *, arms: Sequence[str], quick: Collection[str
 
 
 def _last_rows(table: DataFrame, measure: str) -> DataFrame:
-    """The rows of a measure at each run's last step, with a further column `place`: empty of what has no layer,
-    `top` of the top layer of each run. There are no others."""
+    """Return the rows of a measure at each run's last step, with a further column `place`: empty of what has no
+    layer, `top` of the top layer of each run. There are no others."""
     rows = with_columns(table)
     rows = last_step(rows[(rows["measure"] == measure) & rows["other_run_id"].isna()])
     top = (rows["layer"] == rows.groupby(["arm", "seed", "metric"])["layer"].transform("max")).fillna(False)
@@ -228,7 +227,7 @@ def _last_rows(table: DataFrame, measure: str) -> DataFrame:
 
 
 def split(rows: DataFrame) -> dict[Key, Part]:
-    """The scores of all tasks in rows of `_last_rows`: means, intervals and floors."""
+    """Return the scores of all tasks in rows of `_last_rows`: means, intervals and floors."""
     key = ["group", "metric", "place"]
     numbers = rows.groupby([*key, "arm"], dropna=False, sort=False).ngroup()
     summary = bands(rows.assign(line=numbers, x=0), line="line").set_index("line")
@@ -275,7 +274,7 @@ def _table(rows: Rows, text: TableText, *, arms: Sequence[str]) -> Table:
 
 
 def _listed(rows: Rows, text: TableText, listing: Listing) -> dict[str, Any]:
-    """A folded table of the same columns."""
+    """Return a folded table of the same columns."""
     body = list(_body(rows, text, listing))
     return {
         "title": listing.title,
@@ -286,7 +285,7 @@ def _listed(rows: Rows, text: TableText, listing: Listing) -> dict[str, Any]:
 
 
 def _heads(body: Sequence[Mapping[str, Any]], text: TableText) -> list[str]:
-    """The columns beside those of the arms that have a number."""
+    """Return the columns beside those of the arms that have a number."""
     heads = [text.floor] * bool(text.floor) + [beside.label for beside in text.beside]
     return [head for head in heads if any(not is_absent(row["beside"].get(head)) for row in body)]
 
@@ -327,20 +326,21 @@ def _body(rows: Rows, text: TableText, listing: Listing) -> Iterator[dict[str, A
 
 
 def _said_already(score: Score, entry: Entry, text: TableText) -> bool:
-    """Whether the row would repeat the task's own metric."""
+    """Return whether the row would repeat the task's own metric."""
     has_score = any(other.metric == "score" for other in text.scores)
     return has_score and score.metric == "accuracy" and metric_words(entry.group) == "accuracy"
 
 
 def _cell(cell: Cell, score: Score, *, judged: bool) -> Cell:
-    """A number with its verdict, without an interval where seeds cannot differ."""
+    """Return a number with its verdict, without an interval where seeds cannot differ."""
     if score.constant and cell["low"] == cell["high"]:
         cell = cell | {"low": float("nan"), "high": float("nan"), "band": ""}
     return cell | {"verdict": verdict(cell, cell["floor"]) if judged else ""}
 
 
 def verdict(cell: Cell, floor: float) -> str:
-    """`above`, `at` or `below` its floor, by the interval; empty where there is no interval or no floor.
+    """Return whether a score is `above`, `at` or `below` its floor, by the interval; empty where there is no
+    interval or no floor.
 
     Where nothing was right in any run, or all was, no run differs from another, which is no certainty: then by the
     error of as many right or wrong answers (`unanimous_error`).
@@ -366,14 +366,14 @@ def _beside(rows: Rows, text: TableText, part: Part, entry: Entry, score: Score)
 
 
 def _serves(beside: Beside, score: Score, text: TableText) -> bool:
-    """Whether a column has a number for such rows: baselines are scored as the task is, on natural text."""
+    """Return whether a column has a number for such rows: baselines are scored as the task is, on natural text."""
     if beside.measure == "baselines":
         return score == text.scores[0]
     return "{}" in beside.metrics[0] or score == text.scores[0]
 
 
 def _number(rows: Rows, beside: Beside, entry: Entry, score: Score) -> float:
-    """The mean over all arms, which do not differ in it."""
+    """Return the mean over all arms, which do not differ in it."""
     source = rows.baselines if beside.measure == "baselines" else rows.parts
     group = None if beside.of_all else entry.group
     plain = score.metric.removesuffix("_centred").removesuffix("_reranked")

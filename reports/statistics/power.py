@@ -1,4 +1,4 @@
-"""What a number of seeds can see: power of the paired t test, smallest effect, seeds that would decide."""
+"""Power of the paired t test: effects that a number of seeds can find, and seeds that would decide."""
 
 from functools import cache
 
@@ -6,16 +6,16 @@ import numpy as np
 from scipy import optimize, stats
 
 USUAL_POWER = 0.8
-"""How often an effect of that size is to be found."""
+"""Power: the probability with which an effect of that size is to be found."""
 
 MOST_SEEDS = 1000
-"""More seeds than anybody trains; beyond, nothing is said."""
+"""Limit of seeds that anybody trains; beyond, nothing is said."""
 
 _QUANTILES = (np.arange(400) + 0.5) / 400
 
 
 def power(effect: float, *, sd: float, seeds: int, level: float) -> float:
-    """How often a two-sided t test at `level` finds such an effect on its own side of 0.
+    """Return the probability with which a two-sided t test at `level` finds such an effect on its own side of 0.
 
     From the noncentral t distribution; `sd` is that of the effect between seeds.
     """
@@ -23,12 +23,12 @@ def power(effect: float, *, sd: float, seeds: int, level: float) -> float:
 
 
 def smallest_seen(*, sd: float, seeds: int, level: float, wanted: float = USUAL_POWER) -> float:
-    """The smallest effect that this many seeds find with the wanted power."""
+    """Return the smallest effect that this many seeds find with the given power."""
     return _noncentrality(seeds, level, wanted) * sd / float(np.sqrt(seeds))
 
 
 def equivalence_power(margin: float, *, sd: float, seeds: int, level: float) -> float:
-    """How often TOST at `level` finds an effect of exactly 0 to lie within `margin`.
+    """Return the probability with which TOST at `level` finds an effect of exactly 0 to lie within `margin`.
 
     Mean over the distribution of the standard deviation that the seeds happen to have (400 quantiles).
     """
@@ -46,8 +46,8 @@ def seeds_to_decide(
     wanted: float = USUAL_POWER,
     absent_level: float | None,
 ) -> int | None:
-    """The fewest seeds that, with the wanted power, find an effect of `smallest_effect` where there is one, and
-    find it absent where there is none. None beyond `MOST_SEEDS`.
+    """Return the fewest seeds that, with the given power, find an effect of `smallest_effect` where there is one,
+    and find it absent where there is none. None beyond `MOST_SEEDS`.
 
     The spread between seeds is taken to be the one that was seen, which is itself uncertain with few seeds.
 
@@ -73,7 +73,7 @@ def seeds_to_decide(
 
 @cache
 def _noncentrality(seeds: int, level: float, wanted: float) -> float:
-    """The effect in standard errors that is found with the wanted power."""
+    """Return the effect in standard errors that is found with the given power."""
     return float(optimize.brentq(lambda centre: _power(centre, seeds, level) - wanted, 0, 1e4))
 
 

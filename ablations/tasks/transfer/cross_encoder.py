@@ -74,8 +74,8 @@ def enough_followed(tokens: Tokens, split: Literal["train", "validation"], count
     if (number := len(pairs.first)) < fewest:
         raise MeasureError(
             f"data.{split} has {number} {'pair' if number == 1 else 'pairs'} of sentences that follow each other "
-            f"in a document and stand nowhere else, but needs {fewest}; give more text, or leave {NEXT_SENTENCE} out "
-            f"of the measure's tasks."
+            f"in a document and stand nowhere else, but needs {fewest}; give more text, or leave "
+            f"{NEXT_SENTENCE} out of the measure's tasks."
         )
     return pairs
 
