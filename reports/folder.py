@@ -193,11 +193,11 @@ def read(folder: Path) -> Experiment:
     """
     plan = read_plan(folder)
     runs = [_run(folder.parent / "runs" / planned.folder, planned) for planned in plan.runs]
-    spec, found = folder / "spec.yaml", folder / "results.parquet"
-    table = results.read(found) if found.exists() else results.table([])
+    spec, results_file = folder / "spec.yaml", folder / "results.parquet"
+    table = results.read(results_file) if results_file.exists() else results.table([])
     table["arm"] = table["arm"].map(printable)  # as in the plan
-    known = pd.MultiIndex.from_tuples([(run.run_id, run.arm) for run in plan.runs] or [("", "")])
-    ours = pd.MultiIndex.from_frame(table[["run_id", "arm"]]).isin(known)
+    planned_runs = pd.MultiIndex.from_tuples([(run.run_id, run.arm) for run in plan.runs] or [("", "")])
+    ours = pd.MultiIndex.from_frame(table[["run_id", "arm"]]).isin(planned_runs)
     measures = _measures(spec) if spec.is_file() else []
     return Experiment(
         plan=plan,
@@ -310,11 +310,11 @@ def digest(folder: Path) -> str:
 def is_fresh(folder: Path) -> bool:
     """Return whether page, twin and figures exist and were made from the present files."""
     try:
-        told = json.loads((folder / "report.json").read_bytes())
-        panels = [panel for figure in told["figures"] for panel in figure["panels"]]
-        made = ["report.html", "report.md", *(panel[kind] for panel in panels for kind in ("svg", "csv"))]
-        made += [table["csv"] for table in (*told["tasks"], told["joined"]) if table["rows"]]
-        made += [claim["plot"][kind] for claim in told["claims"] if claim["plot"] for kind in ("svg", "csv")]
-        return told["made_from"] == digest(folder) and all((folder / name).is_file() for name in made)
+        report = json.loads((folder / "report.json").read_bytes())
+        panels = [panel for figure in report["figures"] for panel in figure["panels"]]
+        names = ["report.html", "report.md", *(panel[kind] for panel in panels for kind in ("svg", "csv"))]
+        names += [table["csv"] for table in (*report["tasks"], report["joined"]) if table["rows"]]
+        names += [claim["plot"][kind] for claim in report["claims"] if claim["plot"] for kind in ("svg", "csv")]
+        return report["made_from"] == digest(folder) and all((folder / name).is_file() for name in names)
     except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -184,11 +184,11 @@ def _mapping(value: dict[str, Any], others: Sequence[dict[str, Any]]) -> str:
     numbers: list[str] = []
     names: list[str] = []
     for name in dict.fromkeys(name for other in same_kind for name in other if name != "kind"):
-        own = _word("", value.get(name))
+        word = _word("", value.get(name))
         shared = Counter(_word("", other.get(name)) for other in same_kind)
-        if 2 * shared[own] <= len(same_kind):
+        if 2 * shared[word] <= len(same_kind):
             is_name = isinstance(value.get(name), str)
-            (names if is_name else numbers).append(own if is_name else f"{name.replace('_', ' ')}={own}")
+            (names if is_name else numbers).append(word if is_name else f"{name.replace('_', ' ')}={word}")
     return " ".join([_word("", value.get("kind", "")), *numbers, *names])
 
 
@@ -209,7 +209,7 @@ FIELDS = ("morphology", "syntax", "syntax_semantics", "syntax/semantics", "seman
 _PLACES = {name: place for place, name in enumerate(TASKS)}
 
 
-def known(name: str | None) -> Task | None:
+def known_task(name: str | None) -> Task | None:
     """Return the catalogue's task of that name; minimal pairs of the built-in language are `language` in
     tables."""
     return None if name is None else TASKS.get(name) or TASKS.get(f"{name}_minimal_pairs")
@@ -217,14 +217,14 @@ def known(name: str | None) -> Task | None:
 
 def metric_words(name: str | None) -> str:
     """Return what `score` means for a task: ``Matthews correlation``."""
-    task = known(name)
+    task = known_task(name)
     return "score" if task is None else WORDS[task.metric]
 
 
 def in_order(names: Iterable[str]) -> list[str]:
     """Return the different names as in the catalogue, others after them as they appear."""
     different = list(dict.fromkeys(names))
-    place = {name: _PLACES.get(getattr(known(name), "name", ""), len(_PLACES)) for name in different}
+    place = {name: _PLACES.get(getattr(known_task(name), "name", ""), len(_PLACES)) for name in different}
     return sorted(different, key=place.__getitem__)
 
 

@@ -153,8 +153,8 @@ def sample_of(text: TokenisedText, *, tokens: int, source: Path) -> Sample:
     before_S = np.concatenate([[0], np.cumsum(text.is_text)])[text.offsets]
     if not before_S[before_S <= tokens].any():
         raise MeasureError(
-            f"{source}: the first sentence has {before_S[before_S > 0][0]:,} tokens, more than the {tokens:,} to be "
-            f"measured; raise --tokens."
+            f"{source}: the first sentence has {before_S[before_S > 0][0]:,} tokens, more than the {tokens:,} to "
+            f"be measured; raise --tokens."
         )
     return whole_sentences(text.codes, text.offsets, text.is_text, tokens)
 

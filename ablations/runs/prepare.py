@@ -29,7 +29,7 @@ from ablations.measures.settings import (
     TokenInformationSettings,
 )
 from ablations.measures.similarity.cca import require_tokens
-from ablations.measures.token_information import asked, require_enough
+from ablations.measures.token_information import questions_of, require_enough
 from ablations.runs.identity import PlannedRun
 from ablations.runs.workspace import Workspace
 from ablations.spec import load
@@ -61,7 +61,7 @@ def require_enough_text(
         case LayerChangeSettings() | RunDistanceSettings():
             require_tokens(len(sample), hidden_size, measure=settings.kind)
         case TokenInformationSettings():
-            require_enough(asked(sample, settings, output), sample, settings)
+            require_enough(questions_of(sample, settings, output), sample, settings)
         case NeighboursSettings():
             require_occurrences(sample, settings)
         case PicturesSettings():

@@ -43,7 +43,8 @@ def changes(before: Experiment, after: Experiment) -> list[Change]:
     The resolved specs are compared, so a default that is written out is no difference. Where a mapping is of
     another `kind`, settings that only one of the kinds has are left out.
 
-    Raises:\n    SpecError: as `grid.resolved` does.
+    Raises:
+        SpecError: as `grid.resolved` does.
     """
     sides = grid.resolved(before), grid.resolved(after)
     old, new = ({name: part for name, part in side.items() if name != "arms"} for side in sides)

@@ -96,9 +96,11 @@ def read_examples(task: Task, split: Split, *, data_root: Path, language_seed: i
     Of a span the context is the sentence of the paragraph that holds the answer, as the encoders here read
     sentences.
 
-    Args:\n    language_seed: of the built-in language, whose tasks are made from it.
+    Args:
+        language_seed: of the built-in language, whose tasks are made from it.
 
-    Raises:\n    DataError: a file is missing or damaged, or lacks a column; a built-in task without the language.
+    Raises:
+        DataError: a file is missing or damaged, or lacks a column; a built-in task without the language.
     """
     if task.built_in:
         if language_seed is None:

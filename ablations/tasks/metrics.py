@@ -98,7 +98,8 @@ Entity = tuple[int, int, int, str]
 def score(task: Task, answers: Sequence[Any], right: Sequence[Any]) -> float:
     """Return the task's main metric.
 
-    Args:\n    answers, right: aligned answers: classes, numbers, tags of a sentence, or texts of answers.
+    Args:
+        answers, right: aligned answers: classes, numbers, tags of a sentence, or texts of answers.
     """
     return _SCORERS[task.metric](task, answers, right)
 

@@ -39,7 +39,7 @@ def apart(effect: Apart, rows: Rows) -> dict[str, SeedEffects]:
     pairs = [*effect.pairs, *effect.than]
     seeds = _seeds_of_all(rows, {arm for pair in pairs for arm in pair})
     between = [_between_arms(rows, effect.metric, pair, seeds) for pair in pairs]
-    layers = sorted(set.intersection(*(set(found) for found in between)))
+    layers = sorted(set.intersection(*(set(by_layer) for by_layer in between)))
     layers = [layer for layer in layers if layer >= effect.from_layer]
     if not layers:
         raise NotMeasured(f"run_distance {effect.metric} has no layer from {effect.from_layer} on")
@@ -47,9 +47,9 @@ def apart(effect: Apart, rows: Rows) -> dict[str, SeedEffects]:
         return {"": SeedEffects(tuple(seeds), np.full(len(seeds), np.nan))}
     parts = {}
     for layer in layers:
-        far = np.mean([found[layer] for found in between[: len(effect.pairs)]], axis=0)
+        far = np.mean([by_layer[layer] for by_layer in between[: len(effect.pairs)]], axis=0)
         if effect.than:
-            near = np.mean([found[layer] for found in between[len(effect.pairs) :]], axis=0)
+            near = np.mean([by_layer[layer] for by_layer in between[len(effect.pairs) :]], axis=0)
         else:
             arms = dict.fromkeys(arm for pair in effect.pairs for arm in pair)
             near = np.mean([_between_seeds(rows, effect.metric, arm, seeds, layer) for arm in arms], axis=0)
@@ -63,17 +63,17 @@ def _seeds_of_all(rows: Rows, arms: set[str]) -> list[int]:
 
 def _between_arms(rows: Rows, metric: str, pair: tuple[str, str], seeds: list[int]) -> dict[int, Array]:
     """Return by layer the distance of two arms at each seed; the mean where both directions were compared."""
-    found: dict[int, dict[int, list[float]]] = {}
+    distances: dict[int, dict[int, list[float]]] = {}
     for first, second in (pair, pair[::-1]):
         for seed in seeds:
             for cell in rows.last(first, seed, "run_distance", metric):
                 same_seed = rows.seed_of.get(cell.other_run_id or "") == seed
                 if cell.group == second and same_seed and cell.layer is not None:
-                    found.setdefault(cell.layer, {}).setdefault(seed, []).append(cell.value)
-    whole = {layer: own for layer, own in found.items() if len(own) == len(seeds)}
+                    distances.setdefault(cell.layer, {}).setdefault(seed, []).append(cell.value)
+    whole = {layer: by_seed for layer, by_seed in distances.items() if len(by_seed) == len(seeds)}
     if not whole:
         raise NotMeasured(f"run_distance {metric} has no rows of {pair[0]} and {pair[1]} at every seed")
-    return {layer: np.array([np.mean(own[seed]) for seed in seeds]) for layer, own in whole.items()}
+    return {layer: np.array([np.mean(by_seed[seed]) for seed in seeds]) for layer, by_seed in whole.items()}
 
 
 def _between_seeds(rows: Rows, metric: str, arm: str, seeds: list[int], layer: int) -> Array:
@@ -103,13 +103,13 @@ def effects(effect: Effect, rows: Rows) -> dict[str, SeedEffects]:
     Raises:
         NotMeasured: the table has no rows that it needs.
     """
-    found = _CONTRASTS[type(effect)](effect, rows)
+    parts = _CONTRASTS[type(effect)](effect, rows)
     groups = tuple(
         dict.fromkeys(name for of in effect.quantities() for name in groups_read(rows, of, effect.arms_needed()))
     )
     return {
-        name: made._replace(smallest=made.smallest or effect.smallest_effect, unit=effect.unit, groups=groups)
-        for name, made in found.items()
+        name: part._replace(smallest=part.smallest or effect.smallest_effect, unit=effect.unit, groups=groups)
+        for name, part in parts.items()
     }
 
 
@@ -123,13 +123,13 @@ def difference(effect: Difference, rows: Rows) -> dict[str, SeedEffects]:
     if effect.minus is not None:
         readings.append(read(rows, effect.minus_of or effect.of, [effect.minus]))
     seeds, numbers, left_out = _paired(readings)
-    found = numbers[0] - numbers[1] if effect.minus is not None else numbers[0]
-    values = effect.at_most - found if effect.at_most is not None else found - (effect.at_least or 0.0)
+    numbers_S = numbers[0] - numbers[1] if effect.minus is not None else numbers[0]
+    values = effect.at_most - numbers_S if effect.at_most is not None else numbers_S - (effect.at_least or 0.0)
     bounds = {name: bound for name in ("at_least", "at_most") if (bound := getattr(effect, name))}
-    beside = {"measured": float(np.mean(found)), **bounds} if bounds else {}
+    beside = {"measured": float(np.mean(numbers_S)), **bounds} if bounds else {}
     # A bound of 0 is the absence of what is measured.
-    made = SeedEffects(seeds, values, direction=effect.direction, left_out=left_out, bounded=bool(bounds))
-    return {"": made._replace(beside=beside)}
+    part = SeedEffects(seeds, values, direction=effect.direction, left_out=left_out, bounded=bool(bounds))
+    return {"": part._replace(beside=beside)}
 
 
 def trend(effect: Trend, rows: Rows) -> dict[str, SeedEffects]:
@@ -172,8 +172,8 @@ def shape(effect: Shape, rows: Rows) -> dict[str, SeedEffects]:
     if effect.form in _DIFFERENCES:
         values, at_layers_LMS = values - effect.at_least, at_layers_LMS - effect.at_least
     chosen = tuple(int(reading.positions[place]) for place in forms[0].chosen_S)
-    made = SeedEffects(reading.seeds, values, left_out=reading.left_out, bounded=bool(effect.at_least))
-    return {"": made._replace(chosen=chosen, at_layers_LMS=at_layers_LMS)}
+    part = SeedEffects(reading.seeds, values, left_out=reading.left_out, bounded=bool(effect.at_least))
+    return {"": part._replace(chosen=chosen, at_layers_LMS=at_layers_LMS)}
 
 
 def _at_layers(forms: list[Form]) -> Array:
@@ -254,8 +254,8 @@ def _difference_of_shares(kept: list[Array], gain: list[Array], *, at_least: flo
 def _shown(kept: Array, gain: Array) -> dict[str, float]:
     if not len(gain) or gain.mean() == 0:
         return {}
-    found = curve_shapes.ratio_interval(kept, gain, confidence=SHOWN_CONFIDENCE)
-    return {"share": found.value, "share_low": found.low, "share_high": found.high}
+    ratio = curve_shapes.ratio_interval(kept, gain, confidence=SHOWN_CONFIDENCE)
+    return {"share": ratio.value, "share_low": ratio.low, "share_high": ratio.high}
 
 
 def two_by_two(effect: TwoByTwo, rows: Rows) -> dict[str, SeedEffects]:
@@ -302,7 +302,7 @@ def optimum(effect: Optimum, rows: Rows) -> dict[str, SeedEffects]:
         top = curve_shapes.ratio_interval(fit.slope_S, -2 * fit.bend_S, confidence=SHOWN_CONFIDENCE)
         names = ("top", "top_low", "top_high")
         beside = {name: float(back(np.array(place))) for name, place in zip(names, top, strict=True)}
-    made = {"peak": fall, "above": above, "below": below}
+    values_by_part = {"peak": fall, "above": above, "below": below}
     return {
         name: SeedEffects(
             reading.seeds,
@@ -312,7 +312,7 @@ def optimum(effect: Optimum, rows: Rows) -> dict[str, SeedEffects]:
             bounded=name != "peak",
             beside=beside,
         )
-        for name, values in made.items()
+        for name, values in values_by_part.items()
     }
 
 

@@ -47,9 +47,9 @@ def measured(
         arms: those that the experiment has, measured or not; those of the table, if not given.
         measures: kinds of those that it asks for, measured or not.
     """
-    there = set(rows.seeds if arms is None else arms)
+    existing = set(rows.seeds if arms is None else arms)
     missing = []
-    if lacking := [arm for arm in claim.needs.arms if arm not in there]:
+    if lacking := [arm for arm in claim.needs.arms if arm not in existing]:
         missing.append(f"the experiment has no arm {_listed(lacking)}")
     unmeasured = [name for name in claim.needs.measures if name not in rows.measures]
     if lacking := [name for name in unmeasured if name not in measures]:
@@ -61,37 +61,42 @@ def measured(
     parts: dict[str, SeedEffects] = {}
     for name, effect in (claim.provided | claim.parts).items():
         try:
-            made = effects(effect, rows)
+            more_parts = effects(effect, rows)
         except NotMeasured as error:
             if not missing:  # what is said above says why
                 missing.append(str(error))
             continue
-        made = {
-            more: part._replace(condition=part.condition or name in claim.provided) for more, part in made.items()
+        more_parts = {
+            more: part._replace(condition=part.condition or name in claim.provided)
+            for more, part in more_parts.items()
         }
-        parts |= {"-".join(filter(None, (name, more))): part for more, part in made.items()}
+        parts |= {"-".join(filter(None, (name, more))): part for more, part in more_parts.items()}
     beside: dict[str, SeedEffects] = {}
     for name, effect in claim.beside.items():
         try:
-            made = {more: part._replace(condition=False) for more, part in effects(effect, rows).items()}
-            beside |= {"-".join(filter(None, (name, more))): part for more, part in made.items()}
+            more_parts = {more: part._replace(condition=False) for more, part in effects(effect, rows).items()}
+            beside |= {"-".join(filter(None, (name, more))): part for more, part in more_parts.items()}
         except NotMeasured:
             continue
     return Measured(claim, parts, beside, tuple(missing))
 
 
-def judgements(found: Iterable[Measured], *, alpha: float = ALPHA) -> dict[str, tuple[Judgement | None, float]]:
+def judgements(items: Iterable[Measured], *, alpha: float = ALPHA) -> dict[str, tuple[Judgement | None, float]]:
     """Return for each claim its judgement and the level it was judged at: alpha of its family, shared by Holm's
     rule among those of its claims that have evidence. None for a claim of which a part is missing."""
-    found = list(found)
+    items = list(items)
     families: dict[str, dict[str, float]] = {}
-    for item in found:
+    for item in items:
         p = None if item.missing else probability(item.parts, _smallest(item, item.parts))
         if p is not None:
             families.setdefault(item.claim.family, {})[item.claim.name] = p
-    levels = {name: level for own in families.values() for name, level in holm_levels(own, alpha=alpha).items()}
+    levels = {
+        name: level
+        for p_by_claim in families.values()
+        for name, level in holm_levels(p_by_claim, alpha=alpha).items()
+    }
     judged: dict[str, tuple[Judgement | None, float]] = {}
-    for item in found:
+    for item in items:
         level = levels.get(item.claim.name, alpha)
         whole = None if item.missing else judge(item.parts, _smallest(item, item.parts), level=level)
         judged[item.claim.name] = (whole, level)
@@ -121,17 +126,17 @@ def judge_claims(experiment: Experiment, *, alpha: float = ALPHA) -> Judged:
     every = [claim for _, loaded in files if isinstance(loaded, Claims) for claim in loaded.claims]
     claims = {claim.name: claim for claim in every}
     rows = Rows(experiment.table)
-    found = {
+    by_name = {
         name: measured(claim, rows, arms=experiment.plan.arms, measures=experiment.measures)
         for name, claim in claims.items()
     }
-    entries = _entries(files, found, judgements(found.values(), alpha=alpha))
+    entries = _entries(files, by_name, judgements(by_name.values(), alpha=alpha))
     return Judged(experiment, [_described(*file) for file in files], claims, entries)
 
 
 def _entries(
     files: Sequence[tuple[PlannedClaims, Claims | str]],
-    found: Mapping[str, Measured],
+    effects_by_claim: Mapping[str, Measured],
     judged: Mapping[str, tuple[Judgement | None, float]],
 ) -> list[dict[str, Any]]:
     entries = []
@@ -142,7 +147,7 @@ def _entries(
         for claim in loaded.claims:
             changed = _change(claim.name, loaded, file)
             judgement, level = judged[claim.name]
-            entries.append(_entry(found[claim.name], judgement, level, file=file.name, changed=changed))
+            entries.append(_entry(effects_by_claim[claim.name], judgement, level, file=file.name, changed=changed))
     return sorted(entries, key=_number)
 
 
@@ -170,9 +175,9 @@ def _described(file: PlannedClaims, loaded: Claims | str) -> dict[str, Any]:
 
 def changes(file: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each fact that a reader must know about when a file of claims was written."""
-    said = []
+    sentences = []
     if file["runs_before"]:
-        said.append(
+        sentences.append(
             f"first planned when {several(file['runs_before'], 'run')} had started: no prediction for those"
         )
     if file["changed"]:
@@ -181,8 +186,8 @@ def changes(file: Mapping[str, Any]) -> list[str]:
             for what in ("changed", "added", "removed")
             if file[f"{what}_claims"]
         ]
-        said.append("changed since it was planned: " + ("; ".join(parts) or "in its words only"))
-    return said
+        sentences.append("changed since it was planned: " + ("; ".join(parts) or "in its words only"))
+    return sentences
 
 
 def claim_notices(files: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
@@ -266,19 +271,19 @@ def _entry(
     claim = item.claim
     written = claim.model_dump(mode="json", include={"number", "name", "says", "source", "published", "needs"})
     written |= claim.model_dump(mode="json", include={"family", "expect", "because"})
-    told: dict[str, Any] = {"file": file, **written, "changed": changed, "level": level}
+    entry: dict[str, Any] = {"file": file, **written, "changed": changed, "level": level}
     if judgement is None:
-        told |= {"verdict": "not run", "rule": "; ".join(item.missing), "as_expected": None, "deciding": None}
-        told |= dict.fromkeys((*OUTCOME, "seeds_to_decide", "n")) | {
+        entry |= {"verdict": "not run", "rule": "; ".join(item.missing), "as_expected": None, "deciding": None}
+        entry |= dict.fromkeys((*OUTCOME, "seeds_to_decide", "n")) | {
             "smallest_effect": claim.smallest_effect,
             "unit": "",
         }
     else:
-        told |= _outcome(item, judgement)
+        entry |= _outcome(item, judgement)
     parts = judge(item.parts, _smallest(item, item.parts), level=level).parts if item.parts else {}
     smallest = _smallest(item, item.beside)
     beside = {name: judge({name: part}, smallest, level=ALPHA).parts[name] for name, part in item.beside.items()}
-    return told | {
+    return entry | {
         "parts": [_part(name, part, item.parts[name], ways=ways_to_fail(parts)) for name, part in parts.items()],
         "beside": [_part(name, part, item.beside[name], ways=1) for name, part in beside.items()],
     }
@@ -300,9 +305,9 @@ def _outcome(item: Measured, judgement: Judgement) -> dict[str, Any]:
 
 
 def _part(name: str, part: Part, effects: SeedEffects, *, ways: int) -> dict[str, Any]:
-    told = {"name": name, "unit": effects.unit, "n": len(part.seeds), "verdict": part.verdict}
-    told |= {"rule": part_rule(part, effects.direction, ways=ways)} | part._asdict()
-    return told | {
+    entry = {"name": name, "unit": effects.unit, "n": len(part.seeds), "verdict": part.verdict}
+    entry |= {"rule": part_rule(part, effects.direction, ways=ways)} | part._asdict()
+    return entry | {
         "left_out": list(effects.left_out),
         "chosen_layers": list(effects.chosen) if effects.chosen else None,
         "groups": list(effects.groups),

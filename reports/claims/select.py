@@ -119,18 +119,18 @@ def read(rows: Rows, of: Quantity, arms: Sequence[str], *, axis: Axis = "none", 
     if axis == "none" and of.steps != "last":
         course = _area if of.steps == "area" else _way
         return course(read(rows, of, arms, axis="steps"), of)
-    found = {
+    cells_by_run = {
         (arm, seed): _numbers(rows, of, arm, seed, axis=axis) for arm in arms for seed in rows.seeds.get(arm, [])
     }
     for arm in arms:
-        if not any(found.get((arm, seed)) for seed in rows.seeds.get(arm, [])):
+        if not any(cells_by_run.get((arm, seed)) for seed in rows.seeds.get(arm, [])):
             raise NotMeasured(f"{_named(of)} has no rows of arm {arm}{_where(of, axis)}")
-    groups = _expected(found, axis)
-    numbers = {run: _means(cells, groups) for run, cells in found.items()}
+    groups = _expected(cells_by_run, axis)
+    numbers = {run: _means(cells, groups) for run, cells in cells_by_run.items()}
     positions = _positions(numbers.values(), axis)
     if axis == "steps" and len(positions) < FEWEST_STEPS:
-        there = several(len(positions), "step")
-        raise NotMeasured(f"{_named(of)} has {there} in common, and a learning curve takes {FEWEST_STEPS}")
+        number = several(len(positions), "step")
+        raise NotMeasured(f"{_named(of)} has {number} in common, and a learning curve takes {FEWEST_STEPS}")
     if axis in ("layers", "groups") and len(positions) < fewest:
         raise NotMeasured(f"{_named(of)} has a single one of the {axis} that the effect goes over")
     seeds, left_out = [], []
@@ -183,10 +183,10 @@ def _way(whole: Reading, of: Quantity) -> Reading:
     steps = np.array(whole.positions)
     place = steps[0] + of.until * (steps[-1] - steps[0])
     curves = [[np.interp(place, steps, curve) for curve in arm] for arm in whole.values_ASK]
-    there = np.array(curves, float).reshape(whole.values_ASK.shape[:2])
+    values_there = np.array(curves, float).reshape(whole.values_ASK.shape[:2])
     first, last = whole.values_ASK[..., 0], whole.values_ASK[..., -1]
     with np.errstate(divide="ignore", invalid="ignore"):
-        values = (there - first) / (last - first)
+        values = (values_there - first) / (last - first)
     return whole._replace(values_ASK=values[..., None], positions=(0,))
 
 
@@ -197,17 +197,19 @@ def groups_read(rows: Rows, of: Quantity, arms: Iterable[str]) -> tuple[str, ...
         return ()
     arms = list(arms)
     chosen = _with_groups(rows, of, arms)
-    return tuple(sorted(group for group in _groups_there(rows, of, arms) if group and _wanted(group, chosen)))
+    return tuple(sorted(group for group in _groups_there(rows, of, arms) if group and _is_selected(group, chosen)))
 
 
 def _with_groups(rows: Rows, of: Quantity, arms: Iterable[str]) -> Quantity:
     """Return the quantity with those of its two lists of groups that were measured whole, the first if both
     were."""
-    there = _groups_there(rows, of, arms)
-    if not of.groups or there <= {None}:  # no rows at all: for the caller to say
+    measured = _groups_there(rows, of, arms)
+    if not of.groups or measured <= {None}:  # no rows at all: for the caller to say
         return of
     lists = [groups for groups in (of.groups, of.or_groups) if groups]
-    lacking = [[name for name in own if not any(matches(group or "", name) for group in there)] for own in lists]
+    lacking = [
+        [name for name in names if not any(matches(group or "", name) for group in measured)] for names in lists
+    ]
     for groups, missing in zip(lists, lacking, strict=True):
         if not missing:
             return of.model_copy(update={"groups": groups, "or_groups": ()})
@@ -224,13 +226,13 @@ def _groups_there(rows: Rows, of: Quantity, arms: Iterable[str]) -> set[str | No
 def _numbers(rows: Rows, of: Quantity, arm: str, seed: int, *, axis: Axis) -> dict[float, dict[str | None, float]]:
     """Return a run's numbers by position and group."""
     take = rows.every if axis == "steps" else rows.last
-    found: dict[float, dict[str | None, float]] = {}
+    numbers: dict[float, dict[str | None, float]] = {}
     for cell in take(arm, seed, of.measure, of.metric):
         position = _position(cell, axis)
         value = _value(cell, of)
-        if position is not None and _wanted(cell.group, of) and np.isfinite(value):
-            found.setdefault(position, {})[None if axis == "groups" else cell.group] = value
-    return found
+        if position is not None and _is_selected(cell.group, of) and np.isfinite(value):
+            numbers.setdefault(position, {})[None if axis == "groups" else cell.group] = value
+    return numbers
 
 
 def _position(cell: Cell, axis: Axis) -> float | None:
@@ -257,7 +259,7 @@ def _value(cell: Cell, of: Quantity) -> float:
     return cell.value
 
 
-def _wanted(group: str | None, of: Quantity) -> bool:
+def _is_selected(group: str | None, of: Quantity) -> bool:
     if not of.groups:
         return group is None
     if group is None:
@@ -266,15 +268,19 @@ def _wanted(group: str | None, of: Quantity) -> bool:
 
 
 def _expected(
-    found: dict[tuple[str, int], dict[float, dict[str | None, float]]], axis: Axis
+    cells_by_run: dict[tuple[str, int], dict[float, dict[str | None, float]]], axis: Axis
 ) -> frozenset[str | None]:
     """Return the groups that any run has: a mean over fewer would be one of other tasks."""
-    return frozenset(group for run in found.values() for cells in run.values() for group in cells)
+    return frozenset(group for run in cells_by_run.values() for cells in run.values() for group in cells)
 
 
 def _means(cells: dict[float, dict[str | None, float]], groups: frozenset[str | None]) -> dict[float, float]:
     """Return the mean over groups at each position that has all of them."""
-    return {place: float(np.mean(list(own.values()))) for place, own in cells.items() if own.keys() == groups}
+    return {
+        place: float(np.mean(list(by_group.values())))
+        for place, by_group in cells.items()
+        if by_group.keys() == groups
+    }
 
 
 def _positions(runs: Iterable[dict[float, float]], axis: Axis) -> list[float]:

@@ -106,9 +106,9 @@ class Judgement(NamedTuple):
         help, as a condition surely fails.
         """
         open_parts = [part for part in self.parts.values() if part.verdict not in DECIDED or _fails(part)]
-        wanted = [None if _fails(part) else part.seeds_to_decide for part in open_parts]
-        known = [seeds for seeds in wanted if seeds is not None]
-        return max(known) if known and len(known) == len(wanted) else None
+        needed = [None if _fails(part) else part.seeds_to_decide for part in open_parts]
+        numbers = [seeds for seeds in needed if seeds is not None]
+        return max(numbers) if numbers and len(numbers) == len(needed) else None
 
 
 def has_evidence(effects: SeedEffects) -> bool:
@@ -122,13 +122,13 @@ def has_evidence(effects: SeedEffects) -> bool:
 def probability(parts: Mapping[str, SeedEffects], smallest: Mapping[str, float]) -> float | None:
     """Return the probability of the claim for Holm's rule: the smallest of those of its verdicts; None where no
     part has evidence."""
-    found = {name: _probabilities(part, smallest[name]) for name, part in parts.items() if has_evidence(part)}
-    deciding = [each for name, each in found.items() if not parts[name].condition]
+    by_part = {name: _probabilities(part, smallest[name]) for name, part in parts.items() if has_evidence(part)}
+    deciding = [each for name, each in by_part.items() if not parts[name].condition]
     if not deciding:
         return None
     ways = ways_to_fail(parts)
     conditions = [name for name, part in parts.items() if part.condition]
-    held = max((found[name].supported if name in found else 1.0 for name in conditions), default=0.0)
+    held = max((by_part[name].supported if name in by_part else 1.0 for name in conditions), default=0.0)
     whole = len(deciding) == ways
     one_sided = [
         max(each.supported for each in deciding) if whole else 1.0,
@@ -155,13 +155,13 @@ def decide(
         level: alpha of this claim.
     """
     ways = ways_to_fail(parts)
-    found = {name: _verdict(part, smallest[name], level=level, ways=ways) for name, part in parts.items()}
-    conditions = {verdict for name, verdict in found.items() if parts[name].condition}
+    verdicts = {name: _verdict(part, smallest[name], level=level, ways=ways) for name, part in parts.items()}
+    conditions = {verdict for name, verdict in verdicts.items() if parts[name].condition}
     if "insufficient evidence" in conditions:
-        return "insufficient evidence", found
+        return "insufficient evidence", verdicts
     if conditions - {"supported"}:
-        return "undecided", found
-    return next(verdict for verdict in _STRONGEST_FIRST if verdict in found.values()), found
+        return "undecided", verdicts
+    return next(verdict for verdict in _STRONGEST_FIRST if verdict in verdicts.values()), verdicts
 
 
 def judge(parts: Mapping[str, SeedEffects], smallest: Mapping[str, float], *, level: float) -> Judgement:
@@ -248,23 +248,23 @@ def _part(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> 
 def _other_means(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> dict[str, float]:
     """Return the means from which on the verdict would be another: the seeds, at every layer, are thought to move
     as one, so that each interval keeps its distance from the mean."""
-    found = dict.fromkeys(
+    means = dict.fromkeys(
         ("supported_above", "contradicted_below", "equivalent_above", "equivalent_below"), float("nan")
     )
     if not has_evidence(effects) or seed_tests.constant(effects.values):
-        return found
+        return means
     if effects.direction == "either":
-        found["supported_above"] = smallest + _down(effects, 1 - level)
+        means["supported_above"] = smallest + _down(effects, 1 - level)
     else:
-        found["supported_above"] = _down(effects, 1 - level)
-        found["contradicted_below"] = -_up(effects, 1 - level / ways)
+        means["supported_above"] = _down(effects, 1 - level)
+        means["contradicted_below"] = -_up(effects, 1 - level / ways)
     confidence = 1 - 2 * level / ways  # whose interval lies within the margin where TOST at level / ways says so
     low, high = _down(effects, confidence) - smallest, smallest - _up(effects, confidence)
     if _may_be_equivalent(effects) and low < high:  # and `equivalent` comes before the other verdicts
-        found |= {"equivalent_above": low, "equivalent_below": high}
-        found["supported_above"] = max(high, found["supported_above"])
-        found["contradicted_below"] = min(found["contradicted_below"], low)  # NaN stays where no side is claimed
-    return found
+        means |= {"equivalent_above": low, "equivalent_below": high}
+        means["supported_above"] = max(high, means["supported_above"])
+        means["contradicted_below"] = min(means["contradicted_below"], low)  # NaN stays where no side is claimed
+    return means
 
 
 def _down(effects: SeedEffects, confidence: float) -> float:
@@ -286,11 +286,11 @@ def _seeds_wanted(effects: SeedEffects, smallest: float, *, level: float, ways: 
     if seed_tests.constant(effects.values):
         agreeing = int(np.ceil(np.log2(2 * ways / level)))
         return {"smallest_seen": 0.0 if seeds >= agreeing else np.nan, "seeds_to_decide": agreeing}
-    sd, own = float(effects.values.std(ddof=1)), seed_tests.shared_level(effects, level)
-    absent_level = own / ways if _may_be_equivalent(effects) else None  # one part found absent is enough
+    sd, part_level = float(effects.values.std(ddof=1)), seed_tests.shared_level(effects, level)
+    absent_level = part_level / ways if _may_be_equivalent(effects) else None  # one part found absent is enough
     return {
-        "smallest_seen": smallest_seen(sd=sd, seeds=seeds, level=own),
-        "seeds_to_decide": seeds_to_decide(smallest, sd=sd, level=own, absent_level=absent_level),
+        "smallest_seen": smallest_seen(sd=sd, seeds=seeds, level=part_level),
+        "seeds_to_decide": seeds_to_decide(smallest, sd=sd, level=part_level, absent_level=absent_level),
     }
 
 
@@ -321,9 +321,9 @@ def _verdict(effects: SeedEffects, smallest: float, *, level: float, ways: int) 
         return "insufficient evidence"
     if not has_evidence(effects):
         return "undecided"
-    found = _probabilities(effects, smallest)
-    if ways * found.equivalent <= level:
+    p = _probabilities(effects, smallest)
+    if ways * p.equivalent <= level:
         return "equivalent"
-    if found.supported <= level:
+    if p.supported <= level:
         return "supported"
-    return "contradicted" if ways * found.contradicted <= level else "undecided"
+    return "contradicted" if ways * p.contradicted <= level else "undecided"

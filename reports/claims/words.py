@@ -105,15 +105,15 @@ def counted(entries: Iterable[Mapping[str, Any]]) -> str:
     claims = [entry for entry in entries if entry.get("says")]  # the others are files that cannot be read
     if not claims:
         return "No claim could be read."
-    found = Counter(claim["verdict"] for claim in claims)
-    words = listed([f"{count(found[verdict])} {verdict}" for verdict in VERDICTS if found[verdict]])
-    said = f"Of {several(len(claims), 'claim')}, {words}"
+    verdicts = Counter(claim["verdict"] for claim in claims)
+    words = listed([f"{count(verdicts[verdict])} {verdict}" for verdict in VERDICTS if verdicts[verdict]])
+    sentence = f"Of {several(len(claims), 'claim')}, {words}"
     met = Counter(expectation(claim) for claim in claims)
-    outcomes = [f"{count(met[word])} {told}" for word, told in _OUTCOMES.items() if met[word]]
+    outcomes = [f"{count(met[word])} {outcome}" for word, outcome in _OUTCOMES.items() if met[word]]
     if not outcomes:
-        return f"{said}."
+        return f"{sentence}."
     expected = sum(met[word] for word in _OUTCOMES)
-    return f"{said}. The literature predicts a verdict on {count(expected)} of them: {listed(outcomes)}."
+    return f"{sentence}. The literature predicts a verdict on {count(expected)} of them: {listed(outcomes)}."
 
 
 _OUTCOMES = {"met": "came out so", "not met": "came out otherwise", "left open": "stayed open"}
@@ -131,11 +131,13 @@ def expectation(entry: Mapping[str, Any]) -> str:
 
 def described(entry: Mapping[str, Any]) -> str:
     """Return a description of the plot of a claim's effects, for a reader who does not see it."""
-    said = [
+    sentences = [
         *(_described_part(part) for part in entry["parts"]),
         *(_described_part(part, beside=True) for part in entry["beside"]),
     ]
-    return "Mean effect over seeds with its interval, against 0 and the smallest that matters. " + " ".join(said)
+    return "Mean effect over seeds with its interval, against 0 and the smallest that matters. " + " ".join(
+        sentences
+    )
 
 
 def _described_part(part: Mapping[str, Any], *, beside: bool = False) -> str:
@@ -143,11 +145,11 @@ def _described_part(part: Mapping[str, Any], *, beside: bool = False) -> str:
     if is_absent(part["effect"]):
         return f"{name}: no number."
     seeds = _finite(part["values"])
-    said = f"{name}: {part['verdict']}, {effect(part)}"
+    words = f"{name}: {part['verdict']}, {effect(part)}"
     if not is_absent(part["low"]):
-        said += f" ({confidence(part)} interval)"
+        words += f" ({confidence(part)} interval)"
     of_seeds = f"{several(len(seeds), 'seed')} from {significant(min(seeds))} to {significant(max(seeds))}"
-    return f"{said}, smallest that matters {significant(part['smallest_effect'])}, {of_seeds}."
+    return f"{words}, smallest that matters {significant(part['smallest_effect'])}, {of_seeds}."
 
 
 def _finite(values: Sequence[float]) -> list[float]:

@@ -122,8 +122,8 @@ def arm_lines(
 
 def draw_arms(drawn: ArmLines, *, ax: Axes) -> Axes:
     """Draw what `arm_lines` selected."""
-    measure, metric, group, axis, rows, summary, known, styles = drawn
-    lines = [Line(curve.arm, arm_label(curve), styles[curve.arm]) for curve in known]
+    measure, metric, group, axis, rows, summary, curves, styles = drawn
+    lines = [Line(curve.arm, arm_label(curve), styles[curve.arm]) for curve in curves]
     along = axis or own_axis(measure)
     look = Look(named(measure, metric).floor, every=along == "layer")
     draw_lines(rows, summary, lines, ax=ax, look=look)

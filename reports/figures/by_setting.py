@@ -71,12 +71,12 @@ def by_setting(drawn: SettingMarks, *, ax: Axes) -> Axes:
     apart = LINE_POINTS[along["numeric"]]
     handles = []
     for i, line in enumerate(lines):
-        own, right = [point for point in points if point["line"] == line], (i - (len(lines) - 1) / 2) * apart
+        of_line, right = [point for point in points if point["line"] == line], (i - (len(lines) - 1) / 2) * apart
         if along["numeric"] or len(lines) > 1:
             handles += _join(
-                own, ax=ax, right=right, look=LINES[i % len(LINES)], label=line if len(lines) > 1 else ""
+                of_line, ax=ax, right=right, look=LINES[i % len(LINES)], label=line if len(lines) > 1 else ""
             )
-        for point in own:
+        for point in of_line:
             _draw_arm(point, drawn.runs, ax=ax, right=right, style=drawn.styles[point["arm"]])
     handles += _draw_levels(drawn, points, ax=ax)
     _label_places(along, ax=ax)
@@ -98,10 +98,10 @@ def _join(points: Sequence[Mapping[str, Any]], *, ax: Axes, right: float, look: 
 def _draw_arm(
     point: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], *, ax: Axes, right: float, style: Any
 ) -> None:
-    x, own = point["x"], [run["value"] for run in runs if run["arm"] == point["arm"]]
-    if len(own) > 1:
+    x, values = point["x"], [run["value"] for run in runs if run["arm"] == point["arm"]]
+    if len(values) > 1:
         ax.plot(
-            *([x] * len(own), own),
+            *([x] * len(values), values),
             linestyle="",
             marker="o",
             markersize=3.4,
@@ -154,8 +154,8 @@ def _draw_levels(marks: SettingMarks, points: Sequence[Mapping[str, Any]], *, ax
     }
     inside: list[str] = []
     for name, (_, numbers) in levels.items():
-        there = [number for kept in [*inside, name] for number in levels[kept][1]]
-        if numbers and fit_values(ax, values, bands, np.array(there)):
+        drawn_numbers = [number for kept in [*inside, name] for number in levels[kept][1]]
+        if numbers and fit_values(ax, values, bands, np.array(drawn_numbers)):
             inside.append(name)
     fit_values(ax, values, bands, np.array([number for name in inside for number in levels[name][1]], float))
     handles = []

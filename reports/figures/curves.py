@@ -55,16 +55,16 @@ def placed(rows: DataFrame, axis: Axis) -> DataFrame:
     if axis == "step":
         x = rows["step"].where(rows["layer"].isna())
     elif axis != "layer":
-        found = rows["group"].str.extract(GROUPS[axis])
-        about = found[0].where(found[0] != "")
-        x = pd.to_numeric(found[1]).astype("Float64" if axis == "ratio" else "Int64")
+        matches = rows["group"].str.extract(GROUPS[axis])
+        about = matches[0].where(matches[0] != "")
+        x = pd.to_numeric(matches[1]).astype("Float64" if axis == "ratio" else "Int64")
     return rows.assign(x=x, about=about)[x.notna()].sort_values("x", kind="stable")
 
 
 def is_about(rows: DataFrame, about: str | None) -> Series:
     """Return which of the placed rows are about such tokens or such a task; None means all tokens."""
-    wanted = rows["about"].isna() if about is None else (rows["about"] == about).fillna(False)
-    return wanted.astype(bool)
+    selected = rows["about"].isna() if about is None else (rows["about"] == about).fillna(False)
+    return selected.astype(bool)
 
 
 def common_steps(rows: DataFrame) -> DataFrame:
@@ -179,13 +179,14 @@ def rows_of(table: DataFrame, *, measure: str, metric: str, axis: Axis | None = 
 def require(rows: DataFrame, table: DataFrame, what: str, group: str | None = None, *, by: str) -> DataFrame:
     """Return the rows.
 
-    Raises:\n    ResultsError: there are none; the sentence says what was needed and what `table` has.
+    Raises:
+        ResultsError: there are none; the sentence says what was needed and what `table` has.
     """
     if rows.empty:
-        there = sorted({f"{a} {b}" for a, b in zip(table["measure"], table["metric"], strict=True)})
+        available = sorted({f"{a} {b}" for a, b in zip(table["measure"], table["metric"], strict=True)})
         raise ResultsError(
             f"the table has no rows of {what}{f' ({group})' if group else ''} by {by}; it has "
-            f"{', '.join(there) or 'no rows at all'}."
+            f"{', '.join(available) or 'no rows at all'}."
         )
     return rows
 
@@ -247,5 +248,5 @@ def curve(rows: DataFrame, gains: Mapping[str, float], *, band: str = "") -> Cur
 def order(table: DataFrame, arms: Sequence[str] | None) -> list[str]:
     """Return the table's arms: first those of `arms` in that order, then the others as they appear."""
     present = table["arm"].unique().tolist()
-    wanted = [arm for arm in dict.fromkeys(arms or ()) if arm in present]
-    return wanted + [arm for arm in present if arm not in wanted]
+    first = [arm for arm in dict.fromkeys(arms or ()) if arm in present]
+    return first + [arm for arm in present if arm not in first]

@@ -56,7 +56,7 @@ class GroupLines(NamedTuple):
     """Content of a figure with a line a group of tokens, of one arm."""
 
     family: str
-    own: DataFrame
+    arm_rows: DataFrame
     """The rows of the arm."""
     lines: dict[str, str]
     """The groups in the order of the legend, by what they are called in the column `line`."""
@@ -77,18 +77,18 @@ def group_lines(rows: DataFrame, gains: Mapping[str, float], family: str) -> dic
     """
     rows = rows.assign(line=[_line(*names) for names in zip(rows["arm"], rows["group"], strict=True)])
     summary = bands(rows, line="line")
-    found = {}
+    by_arm = {}
     for arm in rows["arm"].unique().tolist():
-        own = rows[rows["arm"] == arm]
-        lines = {_line(arm, group): group for group in groups_in_order(own["group"].unique().tolist())}
+        arm_rows = rows[rows["arm"] == arm]
+        lines = {_line(arm, group): group for group in groups_in_order(arm_rows["group"].unique().tolist())}
         band = str(summary.loc[summary["line"].isin(lines.keys()), "band"].max())
-        found[arm] = GroupLines(family, own, lines, curve(own, gains, band=band), rows, summary)
-    return found
+        by_arm[arm] = GroupLines(family, arm_rows, lines, curve(arm_rows, gains, band=band), rows, summary)
+    return by_arm
 
 
 def draw_groups(drawn: GroupLines, *, ax: Axes) -> Axes:
     """Draw the content that `group_lines` has of one arm."""
-    measure, metric = drawn.own[["measure", "metric"]].iloc[0]
+    measure, metric = drawn.arm_rows[["measure", "metric"]].iloc[0]
     styles = group_styles(list(drawn.lines.values()))
     lines = [Line(line, shown_name(group_label(group)), styles[group]) for line, group in drawn.lines.items()]
     # Shuffled rows are the same chance for all groups; the tokens beside those of a group are its own.
@@ -98,7 +98,7 @@ def draw_groups(drawn: GroupLines, *, ax: Axes) -> Axes:
     legend = ax.get_legend()
     assert legend is not None
     legend.set_title(FAMILIES.get(drawn.family, drawn.family), prop=FontProperties(size="small"))
-    label_layers(ax, drawn.own["x"].tolist(), leads=leads_on(measure, metric))
+    label_layers(ax, drawn.arm_rows["x"].tolist(), leads=leads_on(measure, metric))
     ax.set_ylabel(axis_label(measure, metric))
     ax.set_title(arm_label(drawn.curve), loc="left", fontsize="medium")
     return ax

@@ -73,13 +73,13 @@ def draw_lines(rows: DataFrame, summary: DataFrame, lines: Sequence[Line], *, ax
     handles = []
     beside = np.linspace(-ASIDE, ASIDE, len(lines)) if look.bars and len(lines) > 1 else np.zeros(len(lines))
     for line, aside in zip(lines, beside.tolist(), strict=True):
-        own = rows[rows["line"] == line.name]
+        line_rows = rows[rows["line"] == line.name]
         # A layer without a number is a gap; between two measured steps a line may run.
-        places = whole if look.every else sorted(own["x"].unique().tolist())
+        places = whole if look.every else sorted(line_rows["x"].unique().tolist())
         if look.own_floors:
-            _draw_floor(own, places, ax=ax, colour=line.style.colour)
+            _draw_floor(line_rows, places, ax=ax, colour=line.style.colour)
         if look.seeds:
-            _draw_seeds(own, places, ax=ax, colour=line.style.colour)
+            _draw_seeds(line_rows, places, ax=ax, colour=line.style.colour)
         handles.append(
             _draw_mean(summary[summary["line"] == line.name], places, ax=ax, line=line, look=look, aside=aside)
         )

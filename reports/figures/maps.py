@@ -40,8 +40,8 @@ def choose_steps(table: DataFrame, *, measure: str, metric: str, arm: str, group
         ResultsError: the table lacks a column.
     """
     rows = rows_of(table, measure=measure, metric=metric)
-    wanted = rows["group"].isna() if group is None else (rows["group"] == group).fillna(False)
-    rows = rows[wanted & rows["other_run_id"].isna() & rows["step"].notna() & (rows["arm"] == arm)]
+    of_group = rows["group"].isna() if group is None else (rows["group"] == group).fillna(False)
+    rows = rows[of_group & rows["other_run_id"].isna() & rows["step"].notna() & (rows["arm"] == arm)]
     seeds = rows.groupby("step")["seed"].nunique()
     return rows[rows["step"].isin(seeds.index[seeds == rows["seed"].nunique()])].sort_values(
         ["step", "x"], kind="stable"
@@ -129,11 +129,11 @@ def over_training(
 
 def draw_map(drawn: StepMap, *, ax: Axes) -> Axes:
     """Draw one of `step_maps`."""
-    measure, metric, own, ends = drawn.measure, drawn.metric, drawn.means, drawn.ends
+    measure, metric, means, ends = drawn.measure, drawn.metric, drawn.means, drawn.ends
     mesh = ax.pcolormesh(
-        np.arange(own.shape[1] + 1) - 0.5,
-        np.arange(own.shape[0] + 1) - 0.5,
-        np.ma.masked_invalid(own.to_numpy(float)),
+        np.arange(means.shape[1] + 1) - 0.5,
+        np.arange(means.shape[0] + 1) - 0.5,
+        np.ma.masked_invalid(means.to_numpy(float)),
         cmap=colormaps["cividis"].resampled(SHADES),
         vmin=ends[0],
         vmax=ends[1] if ends[1] > ends[0] else ends[0] + 1,
@@ -144,7 +144,7 @@ def draw_map(drawn: StepMap, *, ax: Axes) -> Axes:
         gid="map",
     )
     ax.set_facecolor("0.85")  # of cells without a number
-    _label(ax, own, leads=leads_on(measure, metric))
+    _label(ax, means, leads=leads_on(measure, metric))
     bar = ax.figure.colorbar(mesh, ax=ax, label=axis_label(measure, metric, drawn.group))
     bar.outline.set_visible(False)
     assert bar.solids is not None
@@ -153,9 +153,9 @@ def draw_map(drawn: StepMap, *, ax: Axes) -> Axes:
     return ax
 
 
-def _label(ax: Axes, own: DataFrame, *, leads: bool) -> None:
+def _label(ax: Axes, means: DataFrame, *, leads: bool) -> None:
     """Write ticks and labels of both axes; the last step has one, whatever is left out."""
-    steps, layers = [int(step) for step in own.columns], [int(layer) for layer in own.index]
+    steps, layers = [int(step) for step in means.columns], [int(layer) for layer in means.index]
     most = TICK_LETTERS // (len(count(steps[-1])) + 1)
     places = thinned(list(range(len(steps)))[::-1], most=most)[::-1]
     ax.set_xticks(places, [count(steps[place]) for place in places])

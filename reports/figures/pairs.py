@@ -60,10 +60,10 @@ def pairs_over_training(table: DataFrame, *, metric: str, arms: Sequence[str] | 
     steps = [
         one_a_unit(of_step).assign(step=step) for step, of_step in rows[rows["line"].isin(pairs)].groupby("step")
     ]
-    found = pd.concat(steps).rename(columns={"line": "arm", "x": "layer"})
+    distances = pd.concat(steps).rename(columns={"line": "arm", "x": "layer"})
     for column in ("experiment", "measure", "metric", "unit"):
-        found[column] = rows[column].iloc[0]
-    return found.set_index("arm").loc[pairs].reset_index().reindex(columns=table.columns)
+        distances[column] = rows[column].iloc[0]
+    return distances.set_index("arm").loc[pairs].reset_index().reindex(columns=table.columns)
 
 
 def _named(table: DataFrame, *, metric: str, arms: Sequence[str] | None) -> DataFrame:
@@ -105,8 +105,8 @@ def drawn_pairs(rows: DataFrame, arms: Sequence[str] | None = None) -> list[Pair
         two = [Pair(present[0], other) for other in present[1:]]
     else:
         two = [Pair(first, second) for i, first in enumerate(present) for second in present[i + 1 :]]
-    known = set(rows["line"])
-    return [pair for pair in [*two, *(Pair(arm, arm) for arm in present)] if pair.name in known]
+    lines = set(rows["line"])
+    return [pair for pair in [*two, *(Pair(arm, arm) for arm in present)] if pair.name in lines]
 
 
 def run_distance(table: DataFrame, *, ax: Axes, metric: str = "pwcca", arms: Sequence[str] | None = None) -> Axes:
@@ -172,7 +172,7 @@ def _arms(rows: DataFrame, arms: Sequence[str] | None) -> list[str]:
 
 
 def _counted(rows: DataFrame, pair: Pair) -> str:
-    own = rows[(rows["line"] == pair.name) & rows["value"].notna()]
-    units = int(own["seed"].nunique())
+    pair_rows = rows[(rows["line"] == pair.name) & rows["value"].notna()]
+    units = int(pair_rows["seed"].nunique())
     counted = several(units, "pair") if pair.first == pair.second else f"n = {units}"
     return counted.replace(" ", "\N{NO-BREAK SPACE}")

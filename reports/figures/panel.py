@@ -42,33 +42,33 @@ def caption(kind: str, bands: set[str], *, about_tasks: bool = False) -> str:
         cells = "means over seeds" if "seeds" in bands else "single runs"
         return f"Cells are {cells}; grey ones have no number. All arms of a metric share their colours."
     if kind == "settings":
-        said = (
+        sentence = (
             "Small dots are seeds, marks beside them their means in the look of their arm, bars the 95% Student t "
             "intervals over seeds."
         )
-        return f"{said if 'seeds' in bands else 'Marks are single runs in the look of their arm.'} {BEYOND}"
+        return f"{sentence if 'seeds' in bands else 'Marks are single runs in the look of their arm.'} {BEYOND}"
     if kind == "pictures":
         return "Each picture is one run, that of the arm's first seed, at its last step."
     thin = ", thin lines single seeds" if kind == "arms" else ""
     if kind == "pairs":
-        said = (
+        sentence = (
             "Lines are means, bars the 95% Student t intervals over seeds, side by side where they stand for the "
             "same layer. The pairs of one arm's seeds share runs, so their mean has no interval."
         )
         if "text" in bands:
-            said += f" Where there is one pair, its bar is {over}."
+            sentence += f" Where there is one pair, its bar is {over}."
     elif bands == {""}:
-        said = "Lines are single runs, without bands."
+        sentence = "Lines are single runs, without bands."
     elif "text" not in bands:
-        said = f"Lines are means over seeds, bands their 95% Student t intervals{thin}."
+        sentence = f"Lines are means over seeds, bands their 95% Student t intervals{thin}."
     elif bands <= {"text", ""}:
-        said = f"Lines are single runs. Each band is {over}."
+        sentence = f"Lines are single runs. Each band is {over}."
     else:
-        said = (
+        sentence = (
             f"Lines are means over seeds, bands their 95% Student t intervals{thin}; where an arm has one "
             f"seed, its band is {over}."
         )
-    return f"{said} {BEYOND}"
+    return f"{sentence} {BEYOND}"
 
 
 def place(point: dict[str, Any]) -> str:
@@ -110,20 +110,22 @@ def lines_in_words(points: Sequence[dict[str, Any]], *, line: str, digits: int) 
     by = AXES[axis_of(points[0])].head.lower() if points else "layer"
     sentences = []
     for name in dict.fromkeys(point[line] for point in points):
-        own = [point for point in points if point[line] == name and point["mean"] == point["mean"]]
-        if not own:
+        line_points = [point for point in points if point[line] == name and point["mean"] == point["mean"]]
+        if not line_points:
             sentences.append(f"{name}: no numbers.")
             continue
-        lowest, highest = (which(own, key=lambda point: round(point["mean"], digits)) for which in (min, max))
+        lowest, highest = (
+            which(line_points, key=lambda point: round(point["mean"], digits)) for which in (min, max)
+        )
         remarks = {} if lowest is highest else {id(lowest): " (lowest)", id(highest): " (highest)"}
-        named = {id(point): point for point in (own[0], own[-1], lowest, highest)}
-        said = [
-            f"{number(point['mean'], digits)} at {place(point)}{remarks.get(own_id, '')}"
-            for own_id, point in named.items()
+        named = {id(point): point for point in (line_points[0], line_points[-1], lowest, highest)}
+        values = [
+            f"{number(point['mean'], digits)} at {place(point)}{remarks.get(point_id, '')}"
+            for point_id, point in named.items()
         ]
-        mean_floor = sum(point["floor"] for point in own) / len(own)
+        mean_floor = sum(point["floor"] for point in line_points) / len(line_points)
         at_chance = "" if is_absent(mean_floor) else f"; chance floor {number(mean_floor, digits)}"
-        sentences.append(f"{name}: {listed(said)}{at_chance}.")
+        sentences.append(f"{name}: {listed(values)}{at_chance}.")
     return f"{of_seeds(points)} by {by}. " + " ".join(sentences)
 
 
@@ -133,8 +135,8 @@ def map_in_words(points: Sequence[dict[str, Any]], *, arm: str, seeds: int, digi
     of = "mean over seeds" if seeds > 1 else "one run"
     sentences = [f"{arm}: {of} by layer at {len(steps)} steps, {count(steps[0])} to {count(steps[-1])}."]
     for name in dict.fromkeys(place(point) for point in points):
-        own = [point for point in points if place(point) == name]
-        ends = " to ".join(number(point["mean"], digits) for point in (own[0], own[-1]))
+        layer_points = [point for point in points if place(point) == name]
+        ends = " to ".join(number(point["mean"], digits) for point in (layer_points[0], layer_points[-1]))
         sentences.append(f"Layer {name}: from {ends}.")
     return " ".join(sentences)
 
@@ -337,9 +339,9 @@ def _name(text: FigureText, shown: Shown, *, arm: str | None, place: int, metric
     about, kind = None if shown.each else shown.about, text.kind if text.kind == "maps" else ""
     parts = [shown.measure, shown.metric if metric else "", about, text.family, kind, shown.axis]
     name = "-".join(part.replace(" ", "_") for part in parts if part)
-    own = shown.about if shown.each else arm
-    if own is not None:  # by its place too, since two names may have the same letters and digits
-        name += f"-{place + 1}_{re.sub(r'[^A-Za-z0-9]+', '_', own)[:NAME_LETTERS].strip('_')}"
+    subject = shown.about if shown.each else arm
+    if subject is not None:  # by its place too, since two names may have the same letters and digits
+        name += f"-{place + 1}_{re.sub(r'[^A-Za-z0-9]+', '_', subject)[:NAME_LETTERS].strip('_')}"
     return name
 
 
@@ -371,15 +373,15 @@ def points_of(
     floors = rows.groupby(["line", "x"])["floor"].mean().to_dict()
     leads = leads_on(shown.measure, shown.metric)
     axis = shown.axis or own_axis(shown.measure)
-    found = []
+    points = []
     for line, name in names.items():
         for point in summary[summary["line"] == line].to_dict("records"):
             x = float(point["x"]) if axis == "ratio" else int(point["x"])
             at = {axis: x} | ({"layer_to": x + 1 if leads else None} if axis in ("layer", "step") else {})
             floor = float(floors[line, point["x"]])
-            found.append(
+            points.append(
                 {key: name, **at}
                 | {end: float(point[end]) for end in ("mean", "low", "high")}
                 | {"band": str(point["band"]), "seeds": int(point["seeds"]), "floor": floor}
             )
-    return found
+    return points

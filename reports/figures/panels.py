@@ -60,7 +60,7 @@ def group_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list
         yield Panel(
             **about,
             content=drawn,
-            rows=drawn.own,
+            rows=drawn.arm_rows,
             points=[{"arm": arm} | point for point in numbers],
             curves=[facts(drawn.curve)],
             description=f"{arm}. " + lines_in_words(numbers, line="group", digits=about["digits"]),
@@ -155,11 +155,13 @@ def arm_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[s
         return
     tasks = _tasks(rows, shown)
     for i, task in enumerate(tasks[:MOST_TASKS]):
-        own = shown._replace(about=task)
+        of_task = shown._replace(about=task)
         if not shown.folded and i >= TASKS_IN_SIGHT:
-            own = own._replace(folded=True, part=f"{shown.part}, further tasks" if shown.part else "Further tasks")
+            of_task = of_task._replace(
+                folded=True, part=f"{shown.part}, further tasks" if shown.part else "Further tasks"
+            )
         note = tasks_note(tasks, shown)
-        yield replace(_arm_panel(table, text, own, arms=arms, place=i, more=f", {task}"), notes=(note,))
+        yield replace(_arm_panel(table, text, of_task, arms=arms, place=i, more=f", {task}"), notes=(note,))
 
 
 def _by_depth(
@@ -215,8 +217,8 @@ def _arm_panel(
     compared = arms if some is None else some
     kept = table if some is None else table[table["arm"].isin(some)]
     drawn = arm_lines(kept, measure=measure, metric=metric, arms=arms, group=shown.about, axis=shown.axis)
-    known = {curve.arm: curve.arm for curve in drawn.curves}
-    points = points_of(drawn.rows, drawn.summary, shown, key="arm", names=known)
+    name_by_line = {curve.arm: curve.arm for curve in drawn.curves}
+    points = points_of(drawn.rows, drawn.summary, shown, key="arm", names=name_by_line)
     about = facts_of(text, shown, place=place, more=more, suffix=suffix)
     return Panel(
         **about,
@@ -225,7 +227,7 @@ def _arm_panel(
         points=points,
         curves=[facts(curve) for curve in drawn.curves],
         description=lines_in_words(points, line="arm", digits=about["digits"]),
-        without_rows=[arm for arm in compared if arm not in known],
+        without_rows=[arm for arm in compared if arm not in name_by_line],
         arms=some,
     )
 
@@ -274,7 +276,7 @@ def _pair_facts(
     rows: DataFrame, pair: Pair, doubts: dict[str, str], step: int | None, *, band: str
 ) -> dict[str, Any]:
     """Return the facts about a line; `step` is where its runs were compared if not at their last."""
-    known = Curve(
+    line = Curve(
         arm=pair.name,
         measure="run_distance",
         seeds=int(rows.loc[rows["value"].notna(), "seed"].nunique()),
@@ -286,7 +288,7 @@ def _pair_facts(
         judged=False,
     )
     remarks = [f"{arm}: {doubts[arm]}" for arm in dict.fromkeys(pair) if doubts.get(arm) not in (None, "", arm)]
-    return facts(known, *remarks, *([] if step is None else [f"compared at step {step}"]))
+    return facts(line, *remarks, *([] if step is None else [f"compared at step {step}"]))
 
 
 def _doubts(table: DataFrame) -> dict[str, str]:

@@ -63,9 +63,9 @@ def points(rows: DataFrame) -> DataFrame:
     return placed[["layer", "x", "y"]].join(facts.set_axis(FACTS, axis=1).replace("-", pd.NA))
 
 
-def known_facts(found: DataFrame) -> list[str]:
+def known_facts(points: DataFrame) -> list[str]:
     """Return the facts by which the points of a picture differ."""
-    return [fact for fact in FACTS[:-1] if found[fact].nunique() > 1]
+    return [fact for fact in FACTS[:-1] if points[fact].nunique() > 1]
 
 
 def picture(table: DataFrame, *, axes: Sequence[Axes], arm: str, by: str = "word") -> Sequence[Axes]:
@@ -90,12 +90,12 @@ class Cloud(NamedTuple):
 
 def draw_picture(drawn: Cloud, *, axes: Sequence[Axes]) -> Sequence[Axes]:
     """Draw a picture, a layer in each of the axes."""
-    found, by = drawn.points, drawn.by
-    kind = kinds(found[by], ordered=by == "position")
+    cloud_points, by = drawn.points, drawn.by
+    kind = kinds(cloud_points[by], ordered=by == "position")
     styles = kind_styles(kind.cat.categories.tolist(), ordered=by == "position")
-    for ax, layer in zip(axes, sorted(found["layer"].unique().tolist()), strict=False):
+    for ax, layer in zip(axes, sorted(cloud_points["layer"].unique().tolist()), strict=False):
         for name, style in styles.items():
-            here = found[(found["layer"] == layer) & (kind == name)]
+            here = cloud_points[(cloud_points["layer"] == layer) & (kind == name)]
             ax.plot(
                 here["x"].to_numpy(float),
                 here["y"].to_numpy(float),
@@ -119,8 +119,8 @@ def kinds(facts: Series, *, ordered: bool) -> Series:
     unknown ones absent; of numbers ranges that hold about as many each."""
     if ordered:
         whole = pd.to_numeric(facts)
-        known = sorted(whole.dropna().astype(int))
-        edges = sorted({known[max(0, len(known) * (i + 1) // RANGES - 1)] for i in range(RANGES)})
+        numbers = sorted(whole.dropna().astype(int))
+        edges = sorted({numbers[max(0, len(numbers) * (i + 1) // RANGES - 1)] for i in range(RANGES)})
         starts = [int(whole.min()), *(edge + 1 for edge in edges[:-1])]
         names = [f"{a}" if a == b else f"{a}\N{EN DASH}{b}" for a, b in zip(starts, edges, strict=True)]
         place = np.searchsorted(edges, whole.fillna(edges[-1]).to_numpy(float))

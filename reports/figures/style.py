@@ -109,5 +109,5 @@ def group_styles(groups: Sequence[str]) -> dict[str, Style]:
 
 def _first_rank(group: str) -> int:
     """Return the most frequent rank of a group of ranks; 0 for other groups."""
-    found = re.match(r"rank (\d+)", group)
-    return int(found[1]) if found else 0
+    match = re.match(r"rank (\d+)", group)
+    return int(match[1]) if match else 0

@@ -396,8 +396,8 @@ OVER_TRAINING = FigureText(
             for about in OTHER_TOKENS
         ),
         *(
-            Shown("neighbours", metric, f"Neighbours {said}", folded=True)
-            for metric, said in (
+            Shown("neighbours", metric, f"Neighbours {sentence}", folded=True)
+            for metric, sentence in (
                 ("same_token", "with the same token"),
                 ("position_distance", "and their distance of positions"),
                 ("same_left", "with the same token to the left"),

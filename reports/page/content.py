@@ -84,13 +84,13 @@ def _runs(experiment: Experiment) -> list[dict[str, Any]]:
     measured = _validation(experiment.table)
     rows = []
     for run in experiment.runs:
-        own = measured.get((run.plan.arm, run.plan.seed), {})
+        numbers = measured.get((run.plan.arm, run.plan.seed), {})
         state = run.state.model_dump()
         rows.append(
             {"arm": run.plan.arm, "seed": run.plan.seed, "run_id": run.plan.run_id}
             | state
             | {"max_steps": run.plan.max_steps if state["max_steps"] is None else state["max_steps"]}
-            | {name: own.get(name) for name in MEASURED}
+            | {name: numbers.get(name) for name in MEASURED}
         )
     return rows
 
@@ -99,12 +99,12 @@ def _validation(table: DataFrame) -> dict[tuple[str, int], dict[str, float]]:
     """Return the validation numbers of each (arm, seed) at its last step."""
     rows = last_step(table[table["measure"] == "validation"])
     pairs = rows[rows["metric"] == "pair_accuracy"].groupby("group")
-    own = rows[rows["group"].isna()].groupby("metric")
-    found: dict[tuple[str, int], dict[str, float]] = {}
-    for name, part in [*own, *pairs, ("gain", gain(table))]:
+    of_metrics = rows[rows["group"].isna()].groupby("metric")
+    by_run: dict[tuple[str, int], dict[str, float]] = {}
+    for name, part in [*of_metrics, *pairs, ("gain", gain(table))]:
         for arm, seed, value in zip(part["arm"], part["seed"], part["value"], strict=True):
-            found.setdefault((arm, int(seed)), {})[str(name)] = float(value)
-    return found
+            by_run.setdefault((arm, int(seed)), {})[str(name)] = float(value)
+    return by_run
 
 
 def _arms(experiment: Experiment, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -123,10 +123,14 @@ def _arms(experiment: Experiment, runs: list[dict[str, Any]]) -> list[dict[str, 
     }
     rows = []
     for arm in experiment.plan.arms:
-        own = [run for run in experiment.runs if run.plan.arm == arm]
-        row: dict[str, Any] = {"arm": arm, "runs": len(own), "done": sum(r.state.state == "done" for r in own)}
+        arm_runs = [run for run in experiment.runs if run.plan.arm == arm]
+        row: dict[str, Any] = {
+            "arm": arm,
+            "runs": len(arm_runs),
+            "done": sum(r.state.state == "done" for r in arm_runs),
+        }
         row |= {name: means.get((arm, name), NO_MEAN) for name in AVERAGED}
-        rows.append(row | {"training": _training(own, row["gain"])})
+        rows.append(row | {"training": _training(arm_runs, row["gain"])})
     return rows
 
 
@@ -142,7 +146,7 @@ def _training(runs: list[Run], gained: dict[str, Any]) -> str:
 def _provenance(experiment: Experiment, claim_files: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the provenance of the numbers; lists hold every different value among the runs."""
     plan, origins = experiment.plan, [run.provenance for run in experiment.runs]
-    known = [origin for origin in origins if origin.dirty is not None]
+    with_commit = [origin for origin in origins if origin.dirty is not None]
     names = sorted({name for origin in origins for name in origin.versions})
     return {
         "spec_sha256": plan.spec_sha256,
@@ -150,7 +154,7 @@ def _provenance(experiment: Experiment, claim_files: list[dict[str, Any]]) -> di
         "started": min((origin.started for origin in origins if origin.started), default=None),
         "finished": max((origin.finished for origin in origins if origin.finished), default=None),
         "commits": _different(origin.commit for origin in origins),
-        "dirty": any(origin.dirty for origin in known) if known else None,
+        "dirty": any(origin.dirty for origin in with_commit) if with_commit else None,
         "versions": {name: _different(origin.versions.get(name) for origin in origins) for name in names},
         "data": plan.data.model_dump(),
         "claim_files": claim_files,

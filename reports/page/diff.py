@@ -148,24 +148,24 @@ def _side(folder: Path) -> Side:
 
 def _claims(old: Side, new: Side) -> list[dict[str, Any]]:
     """Return every claim of either side, in the order of the files of `old`, then those of `new` alone."""
-    told = []
+    rows = []
     for name in dict.fromkeys((*old.entries, *new.entries)):
         before, after = old.entries.get(name), new.entries.get(name)
         was, now = old.written.get(name), new.written.get(name)
-        known = after or before or {}
+        either = after or before or {}
         changed = ["verdict"] if before and after and before["verdict"] != after["verdict"] else []
-        told.append(
+        rows.append(
             {
                 "name": name,
-                "number": known["number"],
-                "says": known["says"],
+                "number": either["number"],
+                "says": either["says"],
                 "changed": changed + _rewritten(was, now),
                 "before": _judged(before, was),
                 "after": _judged(after, now),
                 "parts": list(_parts(before or {}, after or {}, was, now)),
             }
         )
-    return told
+    return rows
 
 
 def _rewritten(was: Claim | None, now: Claim | None) -> list[str]:
@@ -179,8 +179,8 @@ def _judged(entry: Mapping[str, Any] | None, claim: Claim | None) -> dict[str, A
     """Return the judged entry of a claim. The smallest effect is the claim's; some parts have one of their own."""
     if entry is None or claim is None:
         return None
-    told = {name: entry[name] for name in ("file", "verdict", "rule", "deciding")}
-    return told | {"smallest_effect": claim.smallest_effect}
+    judged = {name: entry[name] for name in ("file", "verdict", "rule", "deciding")}
+    return judged | {"smallest_effect": claim.smallest_effect}
 
 
 def _parts(
@@ -249,12 +249,12 @@ def _validation(experiment: Experiment) -> dict[tuple[str, str], dict[int, float
     loss = last_step(
         table[(table["measure"] == "validation") & (table["metric"] == "loss") & table["group"].isna()]
     )
-    found: dict[tuple[str, str], dict[int, float]] = {}
+    by_arm: dict[tuple[str, str], dict[int, float]] = {}
     for name, rows in (("loss", loss), ("gain", gain(table))):
         rows = rows[rows["value"].notna()]
         for arm, seed, value in zip(rows["arm"], rows["seed"], rows["value"], strict=True):
-            found.setdefault((arm, name), {})[int(seed)] = float(value)
-    return found
+            by_arm.setdefault((arm, name), {})[int(seed)] = float(value)
+    return by_arm
 
 
 def _mean(values: Seeds) -> dict[str, Any] | None:
@@ -269,10 +269,10 @@ def _settings(before: Path, after: Path) -> dict[str, Any]:
     """Return the differences between the specs; why they are not compared, where one is missing or is no good spec
     today."""
     try:
-        found = changes(*(load.load(folder / "spec.yaml") for folder in (before, after)))
+        differences = changes(*(load.load(folder / "spec.yaml") for folder in (before, after)))
     except SpecError as error:
         return {"not_compared": str(error).partition("\n")[0], "changes": []}
-    return {"not_compared": None, "changes": [change._asdict() for change in found]}
+    return {"not_compared": None, "changes": [change._asdict() for change in differences]}
 
 
 def _described(side: Side) -> dict[str, Any]:

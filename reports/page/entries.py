@@ -35,7 +35,7 @@ COLUMNS = (
 )
 
 
-def claim_entries(claims: Mapping[str, Claim], said: Mapping[str, Any]) -> list[dict[str, Any]]:
+def claim_entries(claims: Mapping[str, Claim], page: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the entries of the claims, each with further facts.
 
     `id` is its place on the page; `plot` the files of its plot, None where it is not judged; `shown_in` the
@@ -43,24 +43,24 @@ def claim_entries(claims: Mapping[str, Claim], said: Mapping[str, Any]) -> list[
 
     Args:
         claims: as their files have them, by name.
-        said: the page's content, with the verdicts.
+        page: its content, with the verdicts.
     """
     names: set[str] = set()
     entries = []
-    for entry in _printable(said["claims"]):
+    for entry in _printable(page["claims"]):
         name = f"claim-{re.sub('[^a-z0-9._-]+', '_', entry['name'])}"
         while name in names:  # a file that is missing has any name, and names differ in what is left out here
             name += "_"
         names.add(name)
-        made = NO_CLAIM | entry | {"id": name, "plot": None, "shown_in": []}
+        with_facts = NO_CLAIM | entry | {"id": name, "plot": None, "shown_in": []}
         if "says" in entry:
-            made |= {"shown_in": _shown_in(entry, claims.get(entry["name"]), said)}
+            with_facts |= {"shown_in": _shown_in(entry, claims.get(entry["name"]), page)}
         if entry["verdict"] != "not run":
-            made["plot"] = {kind: f"figures/{name}.{kind}" for kind in ("svg", "csv")} | {
+            with_facts["plot"] = {kind: f"figures/{name}.{kind}" for kind in ("svg", "csv")} | {
                 "label": f"Effect of claim {entry['number'] or entry['name']}",
                 "description": described(entry),
             }
-        entries.append(made)
+        entries.append(with_facts)
     return entries
 
 
@@ -97,30 +97,30 @@ def _along_steps(claim: Claim | None) -> bool:
     )
 
 
-def _shown_in(entry: Mapping[str, Any], claim: Claim | None, said: Mapping[str, Any]) -> list[dict[str, str]]:
+def _shown_in(entry: Mapping[str, Any], claim: Claim | None, page: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return for each measure the figure and the table that show it, where the page has them."""
-    found = []
+    places = []
     metrics = _metrics(claim)
     for measure in entry["needs"]["measures"]:
-        for number, figure in enumerate(said["figures"], start=1):
+        for number, figure in enumerate(page["figures"], start=1):
             if any(_shows(panel, measure, along_steps=_along_steps(claim)) for panel in figure["panels"]):
-                found.append({"id": figure["name"], "title": f"Figure {number}. {figure['title']}"})
+                places.append({"id": figure["name"], "title": f"Figure {number}. {figure['title']}"})
                 break
-        found += [
+        places += [
             {"id": table["name"], "title": f"Table {number}. {table['title']}"}
-            for number, table in enumerate(said["tasks"], start=1)
+            for number, table in enumerate(page["tasks"], start=1)
             if table["measure"] == measure
         ]
-    found += [
+    places += [
         {"id": figure["name"], "title": f"Figure {number}. {figure['title']}"}
-        for number, figure in enumerate(said["figures"], start=1)
+        for number, figure in enumerate(page["figures"], start=1)
         if figure.get("kind") == "settings" and _by_setting(figure, entry["needs"], metrics)
     ]
-    if metrics & SHOWN and said["corruptions"]:
-        found.append({"id": "corruption-table", "title": "Masked LM and its tokens"})
+    if metrics & SHOWN and page["corruptions"]:
+        places.append({"id": "corruption-table", "title": "Masked LM and its tokens"})
     if "validation" in entry["needs"]["measures"] and metrics - SHOWN:
-        found.append({"id": "arm-table", "title": "Arms"})
-    return found
+        places.append({"id": "arm-table", "title": "Arms"})
+    return places
 
 
 def _metrics(claim: Claim | None) -> set[str]:

@@ -204,7 +204,7 @@ class PageFigure:
         """Return the figure as plain data, for the page and report.json."""
         text = self.text
         bands = {curve["band"] for panel in self.panels for curve in panel.curves}
-        told = {
+        facts = {
             "name": text.name,
             "title": text.title,
             "kind": text.kind,
@@ -218,9 +218,9 @@ class PageFigure:
             "samples": _samples(self.panels),
         }
         if self.factor is None:
-            return told
+            return facts
         rows = setting_rows(self.factor, self.panels)
-        return told | {"setting": self.factor.setting, "arms": self.factor.arms, "rows": rows}
+        return facts | {"setting": self.factor.setting, "arms": self.factor.arms, "rows": rows}
 
 
 def figures(
@@ -234,12 +234,12 @@ def figures(
         factors: the settings that its arms vary.
         quick: measures of which a figure says that they are no evidence.
     """
-    made: list[tuple[FigureText, list[Panel], Factor | None]]
-    made = [(text, _panels(table, text, arms=list(arms)), None) for text in FIGURES]
+    candidates: list[tuple[FigureText, list[Panel], Factor | None]]
+    candidates = [(text, _panels(table, text, arms=list(arms)), None) for text in FIGURES]
     place = FIGURES.index(OVER_TRAINING)
     by_setting = setting_figures(table, factors, arms=arms)
-    made[place:place] = [(figure.text, figure.panels, figure.factor) for figure in by_setting]
-    shown = [(text, panels, factor) for text, panels, factor in made if panels]
+    candidates[place:place] = [(figure.text, figure.panels, figure.factor) for figure in by_setting]
+    shown = [(text, panels, factor) for text, panels, factor in candidates if panels]
     return [
         _figure(text, panels, factor, number=number, quick=quick)
         for number, (text, panels, factor) in enumerate(shown, start=1)
@@ -271,10 +271,10 @@ def _quick_words(panels: Sequence[Panel], quick: Collection[str]) -> list[str]:
 
 def _samples(panels: Sequence[Panel]) -> list[dict[str, Any]]:
     """Return the curves behind panels, once for all panels that have the same: their letters, and the curves."""
-    found: list[dict[str, Any]] = []
+    samples: list[dict[str, Any]] = []
     for panel in panels:
-        same = next((sample for sample in found if sample["curves"] == panel.curves), None)
+        same = next((sample for sample in samples if sample["curves"] == panel.curves), None)
         if same is None:
-            found.append(same := {"panels": [], "curves": panel.curves})
+            samples.append(same := {"panels": [], "curves": panel.curves})
         same["panels"].append(panel.letter)
-    return found
+    return samples

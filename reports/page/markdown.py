@@ -31,7 +31,7 @@ class Written(str):
     """Text that is Markdown already."""
 
 
-def text(said: dict[str, Any]) -> str:
+def text(page: dict[str, Any]) -> str:
     """Return the content of a page as Markdown (with the tables of GitHub's). Whatever does not come from the
     template is escaped."""
     environment = Environment(
@@ -46,7 +46,7 @@ def text(said: dict[str, Any]) -> str:
     environment.filters |= {name: getattr(words, name) for name in ("duration", "share")}
     environment.filters |= {name: getattr(claim_words, name) for name in claim_words.FILTERS}
     environment.filters |= {"mark": mark, "known": lambda values: values or words.ABSENT, "code": _code}
-    return environment.get_template("report.md").render(said)
+    return environment.get_template("report.md").render(page)
 
 
 def escaped(value: Any) -> Any:
@@ -58,7 +58,7 @@ def escaped(value: Any) -> Any:
     line = "".join(
         part if _COMMAND.fullmatch(part) else _MARKUP.sub(r"\\\g<0>", part) for part in _COMMAND.split(line)
     )
-    return Written(_OPENING.sub(lambda found: _opened(found[1]), line))
+    return Written(_OPENING.sub(lambda match: _opened(match[1]), line))
 
 
 def _opened(start: str) -> str:

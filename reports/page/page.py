@@ -57,10 +57,10 @@ def joined_csv(table: dict[str, Any]) -> str:
     return _csv(DataFrame(table["rows"], columns=names))
 
 
-def tables_of(said: dict[str, Any]) -> dict[str, str]:
+def tables_of(page: dict[str, Any]) -> dict[str, str]:
     """Return the CSV of every table of the page's content, by its name."""
-    found = {table["name"]: score_csv(table) for table in said["tasks"]}
-    return found | ({"joined": joined_csv(said["joined"])} if said["joined"]["rows"] else {})
+    tables = {table["name"]: score_csv(table) for table in page["tasks"]}
+    return tables | ({"joined": joined_csv(page["joined"])} if page["joined"]["rows"] else {})
 
 
 def _csv(frame: DataFrame) -> str:
@@ -89,42 +89,42 @@ def write(folder: Path, judged: Judged | None = None) -> Path:
     """
     judged = judge_claims(experiment_folder.read(folder)) if judged is None else judged
     figures = page_figures(judged.experiment)
-    said = content(judged, figures) | {"made_from": digest(folder)}
-    said["claims"] = claim_entries(judged.claims, said)
+    page = content(judged, figures) | {"made_from": digest(folder)}
+    page["claims"] = claim_entries(judged.claims, page)
     drawn: dict[str, Drawing] = {}
     files: dict[str, str] = {}
     for panel in (panel for figure in figures for panel in figure.panels):
-        drawn[panel.name] = made = draw(panel)
-        files |= {panel.svg: made.svg, panel.csv: made.csv}
-    for entry in said["claims"]:
+        drawn[panel.name] = drawing = draw(panel)
+        files |= {panel.svg: drawing.svg, panel.csv: drawing.csv}
+    for entry in page["claims"]:
         if entry["plot"]:
-            drawn[entry["id"]] = made = draw_claim(entry)
-            files |= {entry["plot"]["svg"]: made.svg, entry["plot"]["csv"]: made.csv}
-    files |= {f"figures/{name}.csv": text for name, text in tables_of(said).items()}
+            drawn[entry["id"]] = drawing = draw_claim(entry)
+            files |= {entry["plot"]["svg"]: drawing.svg, entry["plot"]["csv"]: drawing.csv}
+    files |= {f"figures/{name}.csv": text for name, text in tables_of(page).items()}
     for name, text in files.items():
         write_whole(folder / name, text.encode())
     for name in _files_before(folder) - set(files):
         (folder / name).unlink(missing_ok=True)
-    said["files"] = sorted(files)
-    written = json.dumps(_finite(said), ensure_ascii=False, allow_nan=False, indent=1)
+    page["files"] = sorted(files)
+    written = json.dumps(_finite(page), ensure_ascii=False, allow_nan=False, indent=1)
     write_whole(folder / "report.json", written.encode())
-    write_whole(folder / "report.md", markdown.text(said).encode())
-    write_whole(folder / "report.html", html(said, drawn).encode())
+    write_whole(folder / "report.md", markdown.text(page).encode())
+    write_whole(folder / "report.html", html(page, drawn).encode())
     return folder / "report.html"
 
 
 def _files_before(folder: Path) -> set[str]:
     """Return the files of the existing page in figures/, if it names them."""
     try:
-        said = json.loads((folder / "report.json").read_bytes())
+        report = json.loads((folder / "report.json").read_bytes())
     except (OSError, ValueError):
         return set()
-    names = said.get("files") if isinstance(said, dict) else None
+    names = report.get("files") if isinstance(report, dict) else None
     listed = names if isinstance(names, list) else []
     return {name for name in listed if isinstance(name, str) and Path("figures", Path(name).name) == Path(name)}
 
 
-def html(said: dict[str, Any], drawn: dict[str, Drawing]) -> str:
+def html(page: dict[str, Any], drawn: dict[str, Drawing]) -> str:
     """Return the page as HTML. Everything but the drawings is escaped."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -140,14 +140,14 @@ def html(said: dict[str, Any], drawn: dict[str, Drawing]) -> str:
     environment.filters["breakable"] = _breakable
     environment.filters |= {name: getattr(claim_words, name) for name in claim_words.FILTERS}
     environment.filters["digest"] = _sha256
-    arms = [arm["arm"] for arm in said["arms"]]
+    arms = [arm["arm"] for arm in page["arms"]]
     return environment.get_template("page.html").render(
-        said,
+        page,
         style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8") + svg.swatch_style(arms)),
         script=Markup((TEMPLATES / "tables.js").read_text(encoding="utf-8")),
         image={name: svg.data_url(panel.svg) for name, panel in drawn.items()},
-        csv=_embedded(_csv_files(said, drawn)),
-        table_number=_table_numbers(said),
+        csv=_embedded(_csv_files(page, drawn)),
+        table_number=_table_numbers(page),
         swatch=svg.swatch_classes(arms),
     )
 
@@ -174,27 +174,27 @@ def _verdicts(cells: dict[str, dict[str, Any]]) -> list[str]:
     return [cell["verdict"] for cell in cells.values()]
 
 
-def _csv_files(said: dict[str, Any], drawn: dict[str, Drawing]) -> dict[str, str]:
+def _csv_files(page: dict[str, Any], drawn: dict[str, Drawing]) -> dict[str, str]:
     """Return the CSV files by name, those of the claims first, which are small."""
-    first = [entry["id"] for entry in said["claims"] if entry["plot"]]
+    first = [entry["id"] for entry in page["claims"] if entry["plot"]]
     names = [*first, *(name for name in drawn if name not in first)]
-    return {name: drawn[name].csv for name in names} | tables_of(said)
+    return {name: drawn[name].csv for name in names} | tables_of(page)
 
 
 def _embedded(files: Mapping[str, str]) -> dict[str, str]:
     """Return the CSV of the first panels and tables, in base64, as far as there is room."""
-    found, room = {}, EMBEDDED_CSV_BYTES
+    encoded, room = {}, EMBEDDED_CSV_BYTES
     for name, text in files.items():
         room -= len(text)
         if room < 0:
             break
-        found[name] = base64.b64encode(text.encode()).decode()
-    return found
+        encoded[name] = base64.b64encode(text.encode()).decode()
+    return encoded
 
 
-def _table_numbers(said: dict[str, Any]) -> dict[str, int]:
+def _table_numbers(page: dict[str, Any]) -> dict[str, int]:
     """Return the number of each table about tasks, in the order of the page."""
-    return {name: number for number, name in enumerate(tables_of(said), start=1)}
+    return {name: number for number, name in enumerate(tables_of(page), start=1)}
 
 
 def _finite(value: Any) -> Any:

@@ -62,8 +62,8 @@ def _print_lines(console: Console, content: Mapping[str, Any]) -> None:
         _, name, verdict, *others = _cells(claim)
         number = f"{claim['number']}. " if claim.get("number") else ""
         console.print(f"{number}{name}", style="bold", highlight=False, markup=False, soft_wrap=True)
-        said = [f"{head} {cell}" for head, cell in zip(CLAIM_HEADS[1:], others, strict=True) if cell]
-        console.print("  " + "; ".join([verdict, *said]), highlight=False, soft_wrap=True)
+        cells = [f"{head} {cell}" for head, cell in zip(CLAIM_HEADS[1:], others, strict=True) if cell]
+        console.print("  " + "; ".join([verdict, *cells]), highlight=False, soft_wrap=True)
 
 
 def _print_table(console: Console, content: Mapping[str, Any]) -> None:
@@ -158,10 +158,10 @@ def diff_tables(content: Mapping[str, Any]) -> None:
 
 
 def _side(side: Mapping[str, Any]) -> str:
-    said = [side["experiment"], several(side["runs"], "run"), several(len(side["seeds"]), "seed")]
-    said += [f"planned {moment(side['planned'])}"] * bool(side["planned"])
-    said += [f"commit {listed([commit[:7] for commit in side['commits']])}"] * bool(side["commits"])
-    return ", ".join(said)
+    facts = [side["experiment"], several(side["runs"], "run"), several(len(side["seeds"]), "seed")]
+    facts += [f"planned {moment(side['planned'])}"] * bool(side["planned"])
+    facts += [f"commit {listed([commit[:7] for commit in side['commits']])}"] * bool(side["commits"])
+    return ", ".join(facts)
 
 
 # Claims ----------------------------------------------------------------------------------------------
@@ -172,15 +172,15 @@ def _claims(console: Console, claims: Sequence[Mapping[str, Any]]) -> None:
     if not claims:
         _print_plain(console, "\nNeither side has claims; a spec names them, as in `claims: [article]`.")
         return
-    told = [claim for claim in claims if claim["changed"] or _is_judged(claim)]
-    if told:
-        _effects(console, told)
+    listed_claims = [claim for claim in claims if claim["changed"] or _is_judged(claim)]
+    if listed_claims:
+        _effects(console, listed_claims)
         _print_plain(console, READING)
-        for claim in told:
+        for claim in listed_claims:
             _reasons(console, claim)
-    untold = [claim for claim in claims if claim not in told]
+    other_claims = [claim for claim in claims if claim not in listed_claims]
     for where, here in WHERE.items():
-        names = [_label(claim) for claim in untold if tuple(side for side in SIDES if claim[side]) == here]
+        names = [_label(claim) for claim in other_claims if tuple(side for side in SIDES if claim[side]) == here]
         if names:
             _print_plain(console, f"Not run {where}: {', '.join(names)}.")
 
@@ -188,7 +188,7 @@ def _claims(console: Console, claims: Sequence[Mapping[str, Any]]) -> None:
 def _effects(console: Console, claims: Sequence[Mapping[str, Any]]) -> None:
     """Print under the name of each claim its rows, all in the same columns."""
     rows = {_label(claim): list(_rows(claim)) for claim in claims}
-    cells = [HEADS, *(row for own in rows.values() for row in own)]
+    cells = [HEADS, *(row for claim_rows in rows.values() for row in claim_rows)]
     widths = [max(len(line) for row in cells for line in row[place].split("\n")) for place in range(1, len(HEADS))]
     names = max(NARROWEST, console.width - sum(width + 2 for width in widths))
 
@@ -202,9 +202,9 @@ def _effects(console: Console, claims: Sequence[Mapping[str, Any]]) -> None:
 
     console.print()
     show(HEADS, style="bold")
-    for label, own in rows.items():
+    for label, claim_rows in rows.items():
         console.print(_plain(label))
-        for row in own:
+        for row in claim_rows:
             show(row)
 
 
@@ -236,8 +236,8 @@ def _effect(part: Mapping[str, Any] | None) -> str:
     return "\n".join([f"{mean}, n {part['n']}", *interval])
 
 
-def _difference(found: Mapping[str, Any] | None) -> str:
-    return "\n".join(_mean_and_interval({**found, "effect": found["mean"]})) if found else ABSENT
+def _difference(difference: Mapping[str, Any] | None) -> str:
+    return "\n".join(_mean_and_interval({**difference, "effect": difference["mean"]})) if difference else ABSENT
 
 
 def _mean_and_interval(part: Mapping[str, Any]) -> list[str]:
@@ -252,9 +252,9 @@ def _mean_and_interval(part: Mapping[str, Any]) -> list[str]:
 def _reasons(console: Console, claim: Mapping[str, Any]) -> None:
     """Print why a verdict is another one, or why a side that is not run is not."""
     for side in SIDES:
-        own = claim[side]
-        if own and ("verdict" in claim["changed"] or own["verdict"] == NOT_RUN):
-            _print_plain(console, f"{_label(claim)}, {side}: {own['verdict']}: {own['rule']}")
+        judged = claim[side]
+        if judged and ("verdict" in claim["changed"] or judged["verdict"] == NOT_RUN):
+            _print_plain(console, f"{_label(claim)}, {side}: {judged['verdict']}: {judged['rule']}")
 
 
 def _files(console: Console, files: Sequence[Mapping[str, Any]]) -> None:
@@ -295,11 +295,11 @@ def _results(console: Console, content: Mapping[str, Any]) -> None:
     _print_plain(console, f"± is half a 95% interval; gain: nats below the best guess without context.{other}")
 
 
-def _mean(found: Mapping[str, Any] | None) -> str:
-    if found is None:
+def _mean(mean: Mapping[str, Any] | None) -> str:
+    if mean is None:
         return ABSENT
-    n = f", n {found['n']}" if "n" in found else ""
-    return interval(dict(found), LOSS_DIGITS) + n
+    n = f", n {mean['n']}" if "n" in mean else ""
+    return interval(dict(mean), LOSS_DIGITS) + n
 
 
 def _settings(console: Console, settings: Mapping[str, Any]) -> None:

@@ -23,8 +23,8 @@ def points_in_words(points: Sequence[Mapping[str, Any]], *, digits: int) -> str:
     placed = [point for point in points if point["x"] is not None]
     sentences = [f"{of_seeds(placed)} by {placed[0]['setting']}."]
     for line in dict.fromkeys(point["line"] for point in placed):
-        said = [f"{point['at']} {number(point['mean'], digits)}" for point in placed if point["line"] == line]
-        sentences.append(f"{line}: {', '.join(said)}." if line else f"{', '.join(said)}.")
+        means = [f"{point['at']} {number(point['mean'], digits)}" for point in placed if point["line"] == line]
+        sentences.append(f"{line}: {', '.join(means)}." if line else f"{', '.join(means)}.")
     floors = [point["floor"] for point in placed if not is_absent(point["floor"])]
     if floors:
         sentences.append(f"Chance floor {number(sum(floors) / len(floors), digits)}.")
@@ -41,15 +41,15 @@ def alone_note(arms: Sequence[str]) -> str:
 
 def setting_notes(every: Factor, factor: Factor, panels: Sequence[Panel]) -> list[str]:
     """Return notes on the marks of the reference and the untrained encoder, and on lines that are left out."""
-    said = [f"The broad pale line marks {factor.reference}, the first of these arms in the spec."]
+    notes = [f"The broad pale line marks {factor.reference}, the first of these arms in the spec."]
     if any(point["x"] is None for panel in panels for point in panel.points):
-        said.append(f"Dotted: {factor.untrained}, the encoder before training, or its value above the panel.")
+        notes.append(f"Dotted: {factor.untrained}, the encoder before training, or its value above the panel.")
     left = [level.arm for level in every.levels if level.arm not in factor.arms]
     if left:
-        said.append(
+        notes.append(
             f"Only the first {len(factor.lines)} lines are drawn; in results.parquet alone: {listed(left)}."
         )
-    return said
+    return notes
 
 
 def how_to_read(factor: Factor, scores: Sequence[str], *, first: Factor | None) -> tuple[str, ...]:
@@ -98,12 +98,14 @@ def setting_figures(
         factors: the settings.
         arms: the experiment's, in its order, which decides how they look.
     """
-    found: list[SettingFigure] = []
+    figures: list[SettingFigure] = []
     explained: set[str] = set()
     gains = learned(table)
     for every in factors:
         factor = _within(every)
-        text = _text(factor, folded=len(found) >= FIGURES_IN_SIGHT, taken=[figure.text.name for figure in found])
+        text = _text(
+            factor, folded=len(figures) >= FIGURES_IN_SIGHT, taken=[figure.text.name for figure in figures]
+        )
         drawn = {
             score: list(_panels(table, text, shown, score, factor, gains, arms))
             for shown, score in zip(text.shown, RUN_SCORES, strict=True)
@@ -113,10 +115,10 @@ def setting_figures(
             continue
         new = [score.reads for score, some in drawn.items() if some and score.title not in explained]
         explained |= {score.title for score, some in drawn.items() if some}
-        read = how_to_read(factor, new, first=found[0].factor if found else None)
+        read = how_to_read(factor, new, first=figures[0].factor if figures else None)
         panels[0] = replace(panels[0], notes=(*setting_notes(every, factor, panels), *panels[0].notes))
-        found.append(SettingFigure(factor, text._replace(how_to_read=read), panels))
-    return found
+        figures.append(SettingFigure(factor, text._replace(how_to_read=read), panels))
+    return figures
 
 
 def _text(factor: Factor, *, folded: bool, taken: Sequence[str]) -> FigureText:
@@ -153,18 +155,21 @@ def _panels(
     arms: Sequence[str],
 ) -> Iterator[Panel]:
     """Yield the panel of a score; several where some arms predict something else than others."""
-    own = table[table["arm"].isin(factor.arms)]
-    known = score.rows(own)
-    known = known[known["value"].notna()]
-    asked = dict(zip(known["arm"], known["asked"] if "asked" in known else [""] * len(known), strict=True))
+    arm_rows = table[table["arm"].isin(factor.arms)]
+    scored = score.rows(arm_rows)
+    scored = scored[scored["value"].notna()]
+    prediction_by_arm = dict(
+        zip(scored["arm"], scored["asked"] if "asked" in scored else [""] * len(scored), strict=True)
+    )
     groups = [
-        [level for level in factor.levels if asked.get(level.arm) == one] for one in dict.fromkeys(asked.values())
+        [level for level in factor.levels if prediction_by_arm.get(level.arm) == one]
+        for one in dict.fromkeys(prediction_by_arm.values())
     ]
     compared = [levels for levels in groups if _has_line(levels)]
     alone = [level.arm for levels in groups if levels not in compared for level in levels]
     for i, levels in enumerate(compared):
         rows = concat(
-            [known[known["arm"].isin([level.arm for level in levels])], _untrained(table, score, factor)]
+            [scored[scored["arm"].isin([level.arm for level in levels])], _untrained(table, score, factor)]
         )
         placed = levels if factor.numeric else _side_by_side(levels)
         points = _points(rows, placed, factor)
@@ -188,8 +193,8 @@ def _panels(
                 for point in points
             ],
             description=points_in_words(points, digits=score.digits),
-            without_rows=[arm for arm in factor.arms if arm not in asked],
-            notes=(tasks_of(own, score), alone_note(alone)),
+            without_rows=[arm for arm in factor.arms if arm not in prediction_by_arm],
+            notes=(tasks_of(arm_rows, score), alone_note(alone)),
         )
 
 
@@ -258,7 +263,7 @@ def setting_rows(factor: Factor, panels: Sequence[Panel]) -> list[dict[str, Any]
             row = arms.setdefault(point["arm"], {"arm": point["arm"], "at": point["at"], "line": point["line"]})
             row["seeds"] = max(point["seeds"], row.get("seeds", 0))
             row.setdefault("cells", {})[panel.letter] = {name: point[name] for name in ("mean", "low", "high")}
-        for known in panel.curves:
-            arms[known["arm"]]["remarks"] = [remark for remark in known["remarks"] if remark != known["arm"]]
+        for drawn in panel.curves:
+            arms[drawn["arm"]]["remarks"] = [remark for remark in drawn["remarks"] if remark != drawn["arm"]]
     order = {arm: i for i, arm in enumerate(factor.arms)}
     return sorted(arms.values(), key=lambda row: order.get(row["arm"], len(order)))

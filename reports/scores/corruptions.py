@@ -25,17 +25,19 @@ def corruptions(table: DataFrame, *, arms: Sequence[str]) -> list[dict[str, Any]
     names of `RATES`, `OBSERVED` and `loss_` with one of `LOSSES`; of the last step."""
     last = last_step(table[table["measure"].isin(["corruption", "validation"])])
     by_treatment = (last["metric"] == "loss") & last["group"].isin(LOSSES)
-    own = last["group"].isna() & last["metric"].isin([*RATES, *OBSERVED])
-    chosen = last[by_treatment | own]
+    of_all_tokens = last["group"].isna() & last["metric"].isin([*RATES, *OBSERVED])
+    chosen = last[by_treatment | of_all_tokens]
     chosen = chosen.assign(name=chosen["metric"].where(chosen["group"].isna(), "loss_" + chosen["group"]))
     means = {
         (row["arm"], row["name"]): {name: row[name] for name in NO_MEAN}
         for row in mean_interval(chosen, by=["arm", "name"]).to_dict("records")
     }
     names = [*RATES, *(f"loss_{group}" for group in LOSSES), *OBSERVED]
-    there = {arm for arm, _ in means}
+    measured_arms = {arm for arm, _ in means}
     return [
-        {"arm": arm} | {name: means.get((arm, name), NO_MEAN) for name in names} for arm in arms if arm in there
+        {"arm": arm} | {name: means.get((arm, name), NO_MEAN) for name in names}
+        for arm in arms
+        if arm in measured_arms
     ]
 
 

@@ -82,10 +82,10 @@ def factors(experiment: Experiment) -> list[Factor]:
             decided[run.plan.arm] = decisions(run.settings, matched=matched)
     decided = {arm: decided[arm] for arm in experiment.plan.arms if arm in decided}
     untrained = {run.plan.arm for run in experiment.runs if run.plan.max_steps == 0}
-    trained = {arm: own for arm, own in decided.items() if arm not in untrained}
-    at_the_start = {arm: own for arm, own in decided.items() if arm in untrained}
-    found = [_factor(setting, trained, at_the_start) for setting in _settings(trained)]
-    return sorted((factor for factor in found if factor), key=lambda factor: -len(factor.levels))
+    trained = {arm: settings for arm, settings in decided.items() if arm not in untrained}
+    at_the_start = {arm: settings for arm, settings in decided.items() if arm in untrained}
+    candidates = [_factor(setting, trained, at_the_start) for setting in _settings(trained)]
+    return sorted((factor for factor in candidates if factor), key=lambda factor: -len(factor.levels))
 
 
 def decisions(settings: Mapping[str, Any], *, matched: bool = False) -> Decisions:
@@ -94,25 +94,25 @@ def decisions(settings: Mapping[str, Any], *, matched: bool = False) -> Decision
     Args:
         matched: whether the steps follow from the rest, too.
     """
-    found = {
+    decided = {
         path: value
         for name in (*COMPARED, "data")
         for path, value in _leaves(settings.get(name), name, section=True)
     }
     for path in following(settings):
-        found.pop(path, None)
+        decided.pop(path, None)
     if matched:
-        found.pop("training.warmup_steps", None)
-        if found.get("training.max_steps"):
-            del found["training.max_steps"]
-    if found.get("objective.sees") == "window" and "objective.window" in found:
-        found["objective.sees"] = f"window of {found['objective.window']}"
-    if found.get("objective.kind") != "skip_gram":  # elsewhere it says something of `sees: window` alone
-        found.pop("objective.window", None)
+        decided.pop("training.warmup_steps", None)
+        if decided.get("training.max_steps"):
+            del decided["training.max_steps"]
+    if decided.get("objective.sees") == "window" and "objective.window" in decided:
+        decided["objective.sees"] = f"window of {decided['objective.window']}"
+    if decided.get("objective.kind") != "skip_gram":  # elsewhere it says something of `sees: window` alone
+        decided.pop("objective.window", None)
     shares = [f"objective.masking.{name}" for name in ("mask", "keep", "random")]
-    if all(_is_number(found.get(path)) for path in shares):
-        found[SPLIT] = tuple(found.pop(path) for path in shares)
-    return {path: value for path, value in found.items() if path not in WITHOUT_EFFECT}
+    if all(_is_number(decided.get(path)) for path in shares):
+        decided[SPLIT] = tuple(decided.pop(path) for path in shares)
+    return {path: value for path, value in decided.items() if path not in WITHOUT_EFFECT}
 
 
 def _leaves(value: Any, path: str, *, section: bool = False) -> Iterator[tuple[str, Any]]:
@@ -127,10 +127,13 @@ def _leaves(value: Any, path: str, *, section: bool = False) -> Iterator[tuple[s
 
 def _settings(decided: Mapping[str, Decisions]) -> list[str]:
     """Return the paths that may be worth a figure, as they come to differ in the order of the arms."""
-    every = list(dict.fromkeys(path for own in decided.values() for path in own))
+    every = list(dict.fromkeys(path for decisions in decided.values() for path in decisions))
     paths = [path for path in every if path.partition(".")[0] in COMPARED and path != "objective.kind"]
     first = next(iter(decided.values()), {})
-    since = {path: [_key(own.get(path)) != _key(first.get(path)) for own in decided.values()] for path in paths}
+    since = {
+        path: [_key(decisions.get(path)) != _key(first.get(path)) for decisions in decided.values()]
+        for path in paths
+    }
     return sorted((path for path in paths if any(since[path])), key=lambda path: since[path].index(True))
 
 
@@ -141,9 +144,9 @@ def _key(value: Any) -> str:
 def _factor(setting: str, decided: Mapping[str, Decisions], untrained: Mapping[str, Decisions]) -> Factor | None:
     """Return the setting with the arms that differ in it alone, if there are two."""
     lines: dict[str, dict[str, str]] = {}  # everything else -> value -> the first arm that has it
-    for arm, own in decided.items():
-        rest = _key({path: value for path, value in own.items() if path != setting})
-        lines.setdefault(rest, {}).setdefault(_key(own.get(setting)), arm)
+    for arm, decisions in decided.items():
+        rest = _key({path: value for path, value in decisions.items() if path != setting})
+        lines.setdefault(rest, {}).setdefault(_key(decisions.get(setting)), arm)
     arms = [list(line.values()) for line in lines.values() if len(line) > 1]
     if not arms:
         return None
@@ -164,15 +167,17 @@ def _factor(setting: str, decided: Mapping[str, Decisions], untrained: Mapping[s
         lines=_line_names([line[0] for line in arms], decided, setting),
         levels=tuple(sorted(levels, key=lambda level: (level.line, level.at))),
         reference=order[0],
-        untrained=next((arm for arm, own in untrained.items() if _begins(own, decided[order[0]])), None),
+        untrained=next(
+            (arm for arm, decisions in untrained.items() if _begins(decisions, decided[order[0]])), None
+        ),
     )
 
 
-def _value(setting: str, own: Decisions) -> Any:
+def _value(setting: str, decisions: Decisions) -> Any:
     """Return the value of a setting; of what is predicted as it is hidden, how much is hidden."""
-    value = own.get(setting)
+    value = decisions.get(setting)
     if value is None and setting == "objective.masking.predict":
-        return own.get("objective.masking.ratio")
+        return decisions.get("objective.masking.ratio")
     return value
 
 
@@ -200,24 +205,26 @@ def _line_names(firsts: Sequence[str], decided: Mapping[str, Decisions], setting
     names = []
     kinds = {arm: decided[arm].get("objective.kind") for arm in firsts}
     for arm in firsts:
-        said = [str(kinds[arm])] if len(set(kinds.values())) > 1 else []
+        differences = [str(kinds[arm])] if len(set(kinds.values())) > 1 else []
         for path in dict.fromkeys(path for other in firsts for path in decided[other]):
             peers = [o for o in firsts if kinds[o] == kinds[arm] or not path.startswith("objective.")]
             if path in (setting, "objective.kind") or len({_key(decided[o].get(path)) for o in peers}) == 1:
                 continue
             if path.startswith("data."):
-                said.append(f"the text of {arm}")
+                differences.append(f"the text of {arm}")
             else:
                 in_words = words(path, [decided[o].get(path) for o in peers])[peers.index(arm)]
-                said.append(f"{name_of(path).title}: {in_words}")
-        names.append(", ".join(dict.fromkeys(said)))
+                differences.append(f"{name_of(path).title}: {in_words}")
+        names.append(", ".join(dict.fromkeys(differences)))
     return tuple(names)
 
 
 def _begins(untrained: Decisions, trained: Decisions) -> bool:
     """Return whether an arm is another without its training."""
     steps = ("training.max_steps", "training.warmup_steps")
-    start, end = ({path: own[path] for path in own if path not in steps} for own in (untrained, trained))
+    start, end = (
+        {path: decisions[path] for path in decisions if path not in steps} for decisions in (untrained, trained)
+    )
     return _key(start) == _key(end)
 
 

@@ -60,17 +60,21 @@ def joined(table: DataFrame, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
         runs: the rows of the page's table of runs, in order.
     """
     tasks = {column.name: on_common_tasks(task_scores(table, column.name)) for column in SCORES}
-    means = {name: _numbers_by_run(found.groupby(ARM_AND_SEED)["value"].mean()) for name, found in tasks.items()}
-    found: dict[str, Numbers] = {name: dict(numbers) for name, numbers in means.items()}
-    found |= {name: of(table) for name, of in _OF_LAYERS.items()}
+    means = {
+        name: _numbers_by_run(numbers_by_column.groupby(ARM_AND_SEED)["value"].mean())
+        for name, numbers_by_column in tasks.items()
+    }
+    numbers_by_column: dict[str, Numbers] = {name: dict(numbers) for name, numbers in means.items()}
+    numbers_by_column |= {name: of(table) for name, of in _OF_LAYERS.items()}
     columns = [
         column
         for column in (*MEASURED, *LAYERS, *SCORES)
-        if (column in MEASURED and any(not is_absent(run[column.name]) for run in runs)) or found.get(column.name)
+        if (column in MEASURED and any(not is_absent(run[column.name]) for run in runs))
+        or numbers_by_column.get(column.name)
     ]
     rows = [
         {"arm": run["arm"], "seed": run["seed"], "run_id": run["run_id"]}
-        | {column.name: _number(run, column, found) for column in columns}
+        | {column.name: _number(run, column, numbers_by_column) for column in columns}
         for run in runs
     ]
     scored = any(means.values())
@@ -84,11 +88,11 @@ def joined(table: DataFrame, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _number(run: dict[str, Any], column: Column, found: dict[str, Numbers]) -> float | None:
+def _number(run: dict[str, Any], column: Column, numbers_by_column: dict[str, Numbers]) -> float | None:
     if column in MEASURED:
         number: float | None = run[column.name]
         return number
-    return found[column.name].get((run["arm"], run["seed"]))
+    return numbers_by_column[column.name].get((run["arm"], run["seed"]))
 
 
 # Tasks -----------------------------------------------------------------------------------------------
@@ -112,7 +116,7 @@ def on_common_tasks(scores: DataFrame) -> DataFrame:
 
 def _notes(table: DataFrame, tasks: dict[str, DataFrame]) -> list[str]:
     """Return notes on the tasks that each mean is over."""
-    said = []
+    sentences = []
     for column in SCORES:
         every = task_scores(table, column.name)
         if every.empty:
@@ -121,8 +125,8 @@ def _notes(table: DataFrame, tasks: dict[str, DataFrame]) -> list[str]:
         left = in_order(group for group in every["group"].tolist() if group not in named)
         over = f"over {listed(named)}" if named else "none, as no task was scored in every run"
         some = f" (not {listed(left)}, which some run lacks)" if left and named else ""
-        said.append(f"{column.label}: {over}{some}.")
-    return said
+        sentences.append(f"{column.label}: {over}{some}.")
+    return sentences
 
 
 # Layers ----------------------------------------------------------------------------------------------
@@ -203,8 +207,8 @@ def gains(table: DataFrame) -> DataFrame:
     rows = rows.assign(value=rows["floor"] - rows["value"], least=0.0)
     rows = rows[np.isfinite(rows["value"].to_numpy(float))]
     guess = rows["floor"].round(6).astype("string")  # the last digits depend on how a text was cut into batches
-    asked = (rows["n"].astype("string").fillna("") + " " + guess).groupby(rows["arm"]).transform(_together)
-    return rows.assign(floor=rows["least"], asked=asked)[[*RUN, "value", "floor", "n", "asked"]]
+    predictions = (rows["n"].astype("string").fillna("") + " " + guess).groupby(rows["arm"]).transform(_together)
+    return rows.assign(floor=rows["least"], asked=predictions)[[*RUN, "value", "floor", "n", "asked"]]
 
 
 def _together(values: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from reports.figures.curves import order, with_columns
 from reports.folder import QUICK
 from reports.scores.texts import TABLES, Beside, Score, TableText
 from reports.statistics.summaries import NORMAL_95, ROUNDING, bands, last_step, unanimous_error
-from reports.words import FIELDS, count, in_order, is_absent, known, listed, metric_words, parts
+from reports.words import FIELDS, count, in_order, is_absent, known_task, listed, metric_words, parts
 
 
 class Entry(NamedTuple):
@@ -52,11 +52,11 @@ def listings(text: TableText, groups: Sequence[str | None]) -> list[Listing]:
     main = [Entry(None, text.of_all)] if len(named) < len(groups) else []
     folded = []
     for task in tasks:
-        own = [group for group in inner if parts(group)[0] == task]
-        fields = [f"{task}/{field}" for field in FIELDS if f"{task}/{field}" in own and _has_fields(task)]
+        of_task = [group for group in inner if parts(group)[0] == task]
+        fields = [f"{task}/{field}" for field in FIELDS if f"{task}/{field}" in of_task and _has_fields(task)]
         main += [Entry(task, task)] if task in whole else []
         main += [Entry(field, parts(field)[1], indented=True) for field in fields]
-        if rest := sorted(set(own) - set(fields)):
+        if rest := sorted(set(of_task) - set(fields)):
             entries = [Entry(group, parts(group)[1]) for group in rest]
             folded.append(Listing(f"{task}, by {_kind(task)}", entries, text.scores[:1]))
     if text.series and series:
@@ -68,21 +68,21 @@ def listings(text: TableText, groups: Sequence[str | None]) -> list[Listing]:
 
 def _kind(task: str) -> str:
     """Return the name of the parts of a task."""
-    found = known(task)
-    return found.groups[-1] if found is not None and found.groups else "part"
+    catalogued = known_task(task)
+    return catalogued.groups[-1] if catalogued is not None and catalogued.groups else "part"
 
 
 def _has_fields(task: str) -> bool:
-    found = known(task)
-    return found is not None and "field" in found.groups
+    catalogued = known_task(task)
+    return catalogued is not None and "field" in catalogued.groups
 
 
 def _series(text: TableText, groups: Sequence[str]) -> dict[str, str]:
     """Return groups such as ``sweeps=250`` by their numbers, and the numbers as words."""
     if text.series is None:
         return {}
-    found = {group: re.fullmatch(rf"{text.series.family}=(\d+)", group) for group in groups}
-    numbers = {group: int(match[1]) for group, match in found.items() if match}
+    matches = {group: re.fullmatch(rf"{text.series.family}=(\d+)", group) for group in groups}
+    numbers = {group: int(match[1]) for group, match in matches.items() if match}
     return {group: count(number) for group, number in sorted(numbers.items(), key=lambda item: item[1])}
 
 
@@ -105,35 +105,35 @@ def chance_sentences(
         counts: whether tasks are counted rather than named.
     """
     main = [row for row in rows if row["decides"]]
-    said = _of_main(main, arms, text.chance, counts=counts) if main else []
-    said += _of_others([row for row in rows if row["judged"] and not row["decides"]], arms, text.chance)
+    sentences = _of_main(main, arms, text.chance, counts=counts) if main else []
+    sentences += _of_others([row for row in rows if row["judged"] and not row["decides"]], arms, text.chance)
     if without:
-        said.append(f"No score: {_named(without, [*arms, *without])}.")
-    return said
+        sentences.append(f"No score: {_named(without, [*arms, *without])}.")
+    return sentences
 
 
 def _of_main(rows: Sequence[Row], arms: Sequence[str], chance: str, *, counts: bool) -> list[str]:
     at, below, unknown = (_where(rows, arms, verdict, counts=counts) for verdict in ("at", "below", ""))
-    said = []
+    sentences = []
     if at:
-        said.append(f"At {chance}, that is, with {chance} inside the interval: {'; '.join(at)}.")
+        sentences.append(f"At {chance}, that is, with {chance} inside the interval: {'; '.join(at)}.")
     if below:
-        said.append(f"Below {chance}: {'; '.join(below)}.")
+        sentences.append(f"Below {chance}: {'; '.join(below)}.")
     if unknown:
-        said.append(f"Not judged, for want of an interval: {'; '.join(unknown)}.")
+        sentences.append(f"Not judged, for want of an interval: {'; '.join(unknown)}.")
     if any(cell["verdict"] == "above" for row in rows for cell in row["arms"].values()):
-        every = "every other" if said else "every"
-        said.append(f"{every.capitalize()} main score is above {chance}.")
-    return said
+        every = "every other" if sentences else "every"
+        sentences.append(f"{every.capitalize()} main score is above {chance}.")
+    return sentences
 
 
 def _of_others(rows: Sequence[Row], arms: Sequence[str], chance: str) -> list[str]:
     """Return sentences on the other rows, kind by kind, in brief."""
-    said = []
+    phrases = []
     for kind in dict.fromkeys(row["scored"] for row in rows):
-        found = _where([row for row in rows if row["scored"] == kind], arms, "at", "below", counts=False)
-        said += [f"{kind} ({'; '.join(found)})"] if found else []
-    return [f"Of the other rows, not above {chance}: {listed(said)}."] if said else []
+        tasks = _where([row for row in rows if row["scored"] == kind], arms, "at", "below", counts=False)
+        phrases += [f"{kind} ({'; '.join(tasks)})"] if tasks else []
+    return [f"Of the other rows, not above {chance}: {listed(phrases)}."] if phrases else []
 
 
 def _where(rows: Sequence[Row], arms: Sequence[str], *verdicts: str, counts: bool) -> list[str]:
@@ -142,16 +142,16 @@ def _where(rows: Sequence[Row], arms: Sequence[str], *verdicts: str, counts: boo
     together: dict[str, list[str]] = {}
     for arm in arms:
         scored = [row for row in rows if arm in row["arms"]]
-        found = [row["task"] or row["label"] for row in scored if row["arms"][arm]["verdict"] in verdicts]
-        if not found:
+        tasks = [row["task"] or row["label"] for row in scored if row["arms"][arm]["verdict"] in verdicts]
+        if not tasks:
             continue
-        if len(found) == len(scored) and len(found) > 1:
-            where = "both tasks" if len(found) == 2 else f"all {len(found)} tasks"
+        if len(tasks) == len(scored) and len(tasks) > 1:
+            where = "both tasks" if len(tasks) == 2 else f"all {len(tasks)} tasks"
         else:
-            many = counts or len(found) > MOST_NAMED
-            where = f"{len(found)} of {len(scored)}" if many else listed(found)
+            many = counts or len(tasks) > MOST_NAMED
+            where = f"{len(tasks)} of {len(scored)}" if many else listed(tasks)
         together.setdefault(where, []).append(arm)
-    return [f"{_named(found, arms)} on {where}" for where, found in together.items()]
+    return [f"{_named(some, arms)} on {where}" for where, some in together.items()]
 
 
 def _named(some: Sequence[str], arms: Sequence[str]) -> str:
@@ -203,17 +203,17 @@ def score_tables(table: DataFrame, *, arms: Sequence[str], quick: Collection[str
     Raises:
         ResultsError: the table lacks a column, or has several values for one seed.
     """
-    found = []
+    tables = []
     baselines = split(_last_rows(table, "baselines"))
     for text in TABLES:
-        own = _last_rows(table, text.measure)
+        measure_rows = _last_rows(table, text.measure)
         metrics = {score.metric for score in text.scores if score.judged} or {s.metric for s in text.scores}
-        scored = own[own["metric"].isin(metrics) & own["value"].notna()]
+        scored = measure_rows[measure_rows["metric"].isin(metrics) & measure_rows["value"].notna()]
         if not scored.empty:
-            found.append(_table(Rows(split(own), baselines, order(scored, arms)), text, arms=arms))
-    for made in found:
-        made["says"][:0] = [QUICK] * (made["measure"] in quick)
-    return [made for made in found if made["rows"]]
+            tables.append(_table(Rows(split(measure_rows), baselines, order(scored, arms)), text, arms=arms))
+    for built in tables:
+        built["says"][:0] = [QUICK] * (built["measure"] in quick)
+    return [built for built in tables if built["rows"]]
 
 
 def _last_rows(table: DataFrame, measure: str) -> DataFrame:
@@ -232,27 +232,27 @@ def split(rows: DataFrame) -> dict[Key, Part]:
     numbers = rows.groupby([*key, "arm"], dropna=False, sort=False).ngroup()
     summary = bands(rows.assign(line=numbers, x=0), line="line").set_index("line")
     floors, sizes = rows.groupby(numbers)["floor"].mean(), rows.groupby(numbers)["n"].min().astype(float)
-    found: dict[Key, Part] = {}
+    scores: dict[Key, Part] = {}
     for (group, metric, place), part in rows.assign(line=numbers).groupby(key, dropna=False, sort=False):
         cells = {}
         for arm, line in part.drop_duplicates("arm").set_index("arm")["line"].items():
-            known = summary.loc[line]
-            if known["seeds"]:
-                cells[str(arm)] = {name: float(known[name]) for name in ("mean", "low", "high")} | {
-                    "band": str(known["band"]),
-                    "seeds": int(known["seeds"]),
+            summary_row = summary.loc[line]
+            if summary_row["seeds"]:
+                cells[str(arm)] = {name: float(summary_row[name]) for name in ("mean", "low", "high")} | {
+                    "band": str(summary_row["band"]),
+                    "seeds": int(summary_row["seeds"]),
                     "floor": float(floors[line]),
                     "examples": float(sizes[line]),
                 }
         n = sorted({int(n) for n in part["n"].dropna()})
         name = group if isinstance(group, str) else None
-        found[name, str(metric), str(place)] = Part(cells, float(part["floor"].mean()), n)
-    return found
+        scores[name, str(metric), str(place)] = Part(cells, float(part["floor"].mean()), n)
+    return scores
 
 
 def _table(rows: Rows, text: TableText, *, arms: Sequence[str]) -> Table:
     main, *folded = listings(text, list(dict.fromkeys(group for group, *_ in rows.parts)))
-    made = [_listed(rows, text, listing) for listing in folded]
+    folded_tables = [_listed(rows, text, listing) for listing in folded]
     body = list(_body(rows, text, main))
     without = [arm for arm in arms if arm not in rows.arms]
     return {
@@ -269,7 +269,7 @@ def _table(rows: Rows, text: TableText, *, arms: Sequence[str]) -> Table:
         "bands": sorted({cell["band"] for row in body for cell in row["arms"].values()} - {""}),
         "chance": text.chance,
         "rows": body,
-        "folded": [part for part in made if part["rows"]],
+        "folded": [part for part in folded_tables if part["rows"]],
     }
 
 
@@ -296,8 +296,8 @@ def _heads(body: Sequence[Mapping[str, Any]], text: TableText) -> list[str]:
 def _body(rows: Rows, text: TableText, listing: Listing) -> Iterator[dict[str, Any]]:
     arms = rows.arms
     if listing.arms_of:
-        own = [part.cells for (group, *_), part in rows.parts.items() if group in listing.arms_of]
-        arms = [arm for arm in arms if any(arm in cells for cells in own)]
+        cells_by_part = [part.cells for (group, *_), part in rows.parts.items() if group in listing.arms_of]
+        arms = [arm for arm in arms if any(arm in cells for cells in cells_by_part)]
     for entry in listing.entries:
         first, decided = True, False
         for score in listing.scores[:1] if entry.indented else listing.scores:
@@ -358,11 +358,11 @@ def verdict(cell: Cell, floor: float) -> str:
 
 
 def _beside(rows: Rows, text: TableText, part: Part, entry: Entry, score: Score) -> dict[str, float]:
-    found = {text.floor: part.floor} if text.floor else {}
+    numbers = {text.floor: part.floor} if text.floor else {}
     for beside in text.beside:
         if _serves(beside, score, text):
-            found[beside.label] = _number(rows, beside, entry, score)
-    return {head: float(value) for head, value in found.items() if np.isfinite(value)}
+            numbers[beside.label] = _number(rows, beside, entry, score)
+    return {head: float(value) for head, value in numbers.items() if np.isfinite(value)}
 
 
 def _serves(beside: Beside, score: Score, text: TableText) -> bool:

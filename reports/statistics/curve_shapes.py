@@ -160,15 +160,15 @@ def last_crossing(steps_K: Array, ahead_SK: Array) -> Array:
     crosses early and often.
     """
     shares = steps_K / steps_K[-1]
-    found = np.zeros(len(ahead_SK))
+    share_S = np.zeros(len(ahead_SK))
     for seed, ahead in enumerate(ahead_SK):
         behind = np.flatnonzero(ahead < 0)
         if not behind.size:
             continue
         last = behind[-1]
         if last == len(shares) - 1:
-            found[seed] = 1.0
+            share_S[seed] = 1.0
             continue
         part = -ahead[last] / (ahead[last + 1] - ahead[last])
-        found[seed] = shares[last] + part * (shares[last + 1] - shares[last])
-    return found
+        share_S[seed] = shares[last] + part * (shares[last + 1] - shares[last])
+    return share_S

@@ -22,9 +22,9 @@ def power(effect: float, *, sd: float, seeds: int, level: float) -> float:
     return _power(abs(effect) / sd * np.sqrt(seeds), seeds, level)
 
 
-def smallest_seen(*, sd: float, seeds: int, level: float, wanted: float = USUAL_POWER) -> float:
+def smallest_seen(*, sd: float, seeds: int, level: float, target_power: float = USUAL_POWER) -> float:
     """Return the smallest effect that this many seeds find with the given power."""
-    return _noncentrality(seeds, level, wanted) * sd / float(np.sqrt(seeds))
+    return _noncentrality(seeds, level, target_power) * sd / float(np.sqrt(seeds))
 
 
 def equivalence_power(margin: float, *, sd: float, seeds: int, level: float) -> float:
@@ -43,7 +43,7 @@ def seeds_to_decide(
     *,
     sd: float,
     level: float,
-    wanted: float = USUAL_POWER,
+    target_power: float = USUAL_POWER,
     absent_level: float | None,
 ) -> int | None:
     """Return the fewest seeds that, with the given power, find an effect of `smallest_effect` where there is one,
@@ -56,11 +56,11 @@ def seeds_to_decide(
     """
 
     def decides(seeds: int) -> bool:
-        if smallest_seen(sd=sd, seeds=seeds, level=level, wanted=wanted) > smallest_effect:
+        if smallest_seen(sd=sd, seeds=seeds, level=level, target_power=target_power) > smallest_effect:
             return False
         if absent_level is None:
             return True
-        return equivalence_power(smallest_effect, sd=sd, seeds=seeds, level=absent_level) >= wanted
+        return equivalence_power(smallest_effect, sd=sd, seeds=seeds, level=absent_level) >= target_power
 
     if not decides(MOST_SEEDS):
         return None
@@ -72,9 +72,9 @@ def seeds_to_decide(
 
 
 @cache
-def _noncentrality(seeds: int, level: float, wanted: float) -> float:
+def _noncentrality(seeds: int, level: float, target_power: float) -> float:
     """Return the effect in standard errors that is found with the given power."""
-    return float(optimize.brentq(lambda centre: _power(centre, seeds, level) - wanted, 0, 1e4))
+    return float(optimize.brentq(lambda centre: _power(centre, seeds, level) - target_power, 0, 1e4))
 
 
 def _power(noncentrality: float, seeds: int, level: float) -> float:

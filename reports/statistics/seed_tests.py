@@ -3,11 +3,8 @@
 Each number is a difference that is paired within its seed already, so every test is of one sample. All
 probabilities are two-sided unless a function says otherwise.
 
-An effect as the tests over seeds take it: one number a seed.
-
-What the seeds say about one effect: probabilities of one side, and the interval that agrees with them.
-
-The t test of the seeds decides, with two additions.
+`SeedEffects` is an effect as these tests take it. `above` and `below` give probabilities of one side, and
+`interval` the interval that agrees with them. The t test of the seeds decides, with two additions.
 
 *Seeds that all show the same number* have no spread, and so no t test. There the sign-flip test does: that n seeds
 lie on one side of a number which is their median happens once in 2^n. From six seeds on that is enough for a claim
@@ -197,12 +194,12 @@ def interval(effects: SeedEffects, *, confidence: float) -> Interval:
     The t interval; where layers were chosen, widened to what holds at whichever layers. Of seeds that all show
     the same number it has no width and says nothing. NaN on either side as in `seed_tests.t_interval`.
     """
-    own = t_interval(effects.values, confidence=confidence)
-    if effects.at_layers_LMS is None or np.isnan(own.low):
-        return own
-    low = min(own.low, _lowest(effects.at_layers_LMS, confidence=confidence))
-    high = max(own.high, -_lowest(_swapped(effects.at_layers_LMS), confidence=confidence))
-    return Interval(own.mean, low, high)
+    of_seeds = t_interval(effects.values, confidence=confidence)
+    if effects.at_layers_LMS is None or np.isnan(of_seeds.low):
+        return of_seeds
+    low = min(of_seeds.low, _lowest(effects.at_layers_LMS, confidence=confidence))
+    high = max(of_seeds.high, -_lowest(_swapped(effects.at_layers_LMS), confidence=confidence))
+    return Interval(of_seeds.mean, low, high)
 
 
 def shared_level(effects: SeedEffects, level: float) -> float:

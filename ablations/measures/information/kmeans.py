@@ -59,7 +59,8 @@ class Points:
 
         The median is subtracted, as a few huge states would move the mean far away from all others.
 
-        Raises:\n    MeasureError: they are no finite matrix.
+        Raises:
+            MeasureError: they are no finite matrix.
         """
         states_ND = as_matrix(states_ND, name="states", dtype=torch.float32)
         largest = max(states_ND.max().item(), -states_ND.min().item(), torch.finfo(torch.float32).tiny)

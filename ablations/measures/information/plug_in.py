@@ -98,7 +98,8 @@ def plug_in_estimate(tokens_N: Labels, clusters_N: Labels, *, blocks_N: np.ndarr
 
     The bias, which all of these numbers share, is in no error.
 
-    Raises:\n    MeasureError: as for `plug_in`.
+    Raises:
+        MeasureError: as for `plug_in`.
     """
     table = _table(tokens_N, clusters_N)
     require_equal_lengths(tokens=table.cell_N, blocks=blocks_N)

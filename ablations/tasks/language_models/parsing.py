@@ -146,7 +146,8 @@ def word_scores(information_TT: NDArray[np.float64], word_T: NDArray[np.int64]) 
     over the sub-words of the word that informs, then the mean over those of the word that is informed about; and
     its logarithm. Shape WW.
 
-    Args:\n    information_TT: information about the sub-word of each row from that of each column.
+    Args:
+        information_TT: information about the sub-word of each row from that of each column.
     """
     of_WT = word_T == np.arange(word_T.max() + 1)[:, None]
     largest_TW = np.stack([np.exp(information_TT[:, is_T]).max(axis=1) for is_T in of_WT], axis=1)

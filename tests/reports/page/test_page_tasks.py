@@ -19,7 +19,7 @@ from reports.page import page
 from reports.page.content import content
 from reports.scores.runs import joined
 from reports.scores.tables import score_tables, verdict
-from reports.words import in_order, known, metric_words
+from reports.words import in_order, known_task, metric_words
 from tests.support.fake_experiment import ARMS, LAYERS, figure_entries, plan, rows, write
 from tests.support.fake_scores import PAIRS, STEPS, TASKS, run_of, score_rows
 from tests.support.html_page import HOSTILE, MINUS, NONE, Page, strict_json
@@ -683,6 +683,6 @@ def test_tasks_of_the_catalogue_come_first_and_in_its_order():
     assert in_order(["elsewhere", "sst2", "blimp", "cola", "sst2", "another"]) == [
         *("cola", "sst2", "blimp", "elsewhere", "another"),
     ]
-    assert known("language").name == "language_minimal_pairs"
-    assert known("elsewhere") is None
-    assert known(None) is None
+    assert known_task("language").name == "language_minimal_pairs"
+    assert known_task("elsewhere") is None
+    assert known_task(None) is None
