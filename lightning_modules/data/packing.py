@@ -111,7 +111,7 @@ def consecutive(sequences: Sequences, *, tokens_per_step: int) -> list[Sequences
     return steps
 
 
-class Rows(NamedTuple):
+class PackedRows(NamedTuple):
     """Sequences of one step, or one device's share of it, placed in rows. N = their tokens, in order."""
 
     shape: tuple[int, int]
@@ -147,8 +147,8 @@ class Rows(NamedTuple):
 class PackedStep(NamedTuple):
     """One device's share of a step: its source rows and, where there are translations, the target rows."""
 
-    source: Rows
-    target: Rows | None
+    source: PackedRows
+    target: PackedRows | None
     number: int = 0
     """Number of the step, from 0."""
 
@@ -257,7 +257,7 @@ def _place(
     showing_Q: NDArray[np.int64],
     row_Q: NDArray[np.int64],
     shape: tuple[int, int],
-) -> Rows:
+) -> PackedRows:
     length_Q = step.lengths_Q
     order = np.argsort(row_Q, kind="stable")
     before = np.cumsum(length_Q[order]) - length_Q[order]
@@ -276,7 +276,7 @@ def _place(
     cut_S = step.closes_S & (step.pieces_S < length_S - 2)
     ids_N[end_S[cut_S] - 1] = END
     position_N = runs(np.zeros_like(length_Q), length_Q)
-    return Rows(
+    return PackedRows(
         shape=shape,
         ids_N=ids_N,
         epoch_N=np.repeat(step.epoch_S, tokens_S),

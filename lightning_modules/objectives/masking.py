@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightning_modules.config import MaskingSettings
-from lightning_modules.data.packing import Rows
+from lightning_modules.data.packing import PackedRows
 from lightning_modules.randomness import derive, uniforms
 from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
 
@@ -136,7 +136,7 @@ def _counts(
     return np.array([np.count_nonzero(allowed_N), len(hidden), len(masked), len(replaced), unchanged, kept])
 
 
-def replace_tokens(source: Rows, share: float, *, vocab_size: int, seed: int) -> NDArray[np.int64]:
+def replace_tokens(source: PackedRows, share: float, *, vocab_size: int, seed: int) -> NDArray[np.int64]:
     """Return the ids after token dropout: each that is not special is shown, with probability `share`, as a
     uniform draw from the non-special vocabulary (Voita et al. 2019). Depends on (seed, epoch, sentence)."""
     if not share:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from lightning_modules.config.masking import PMI, Cloze, Generic, LabelWord, Selection, Span, Uniform
 from lightning_modules.data.lexica import collocated, in_lexicon
-from lightning_modules.data.packing import Rows
+from lightning_modules.data.packing import PackedRows
 from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.data.tokenizer import is_punctuation, starts_word
 from lightning_modules.data.words import find_words, require_boundaries, word_types
@@ -45,7 +45,7 @@ class Units:
         """Mask of the tokens of the split that may be hidden, special ones apart; None for all."""
         return self._candidate
 
-    def candidates(self, source: Rows, *, epoch_N: NDArray[np.int64], seed: int) -> NDArray[np.bool_] | None:
+    def candidates(self, source: PackedRows, *, epoch_N: NDArray[np.int64], seed: int) -> NDArray[np.bool_] | None:
         """Return which tokens of a batch may be hidden, special ones apart; None for all. Shape N. Whether it is
         the label word of a sentence depends on (seed, epoch, sentence) alone."""
         if self._candidate is None:
@@ -56,7 +56,7 @@ class Units:
         chance_N = uniforms(derive(seed, "label word"), epoch_N, source.sentence_N)
         return allowed_N == (chance_N < self._select.probability)
 
-    def joined(self, source: Rows, *, epoch_N: NDArray[np.int64], seed: int) -> NDArray[np.bool_] | None:
+    def joined(self, source: PackedRows, *, epoch_N: NDArray[np.int64], seed: int) -> NDArray[np.bool_] | None:
         """Return which tokens of a batch are hidden together with the one before them, in the same sentence; None
         where each is hidden by itself. Shape N. Spans depend on (seed, epoch, sentence) and the sentence alone."""
         if self._joined is not None:
@@ -129,7 +129,7 @@ def _ngrams(select: PMI, split: Split, starts_V: NDArray[np.bool_]) -> NDArray[n
 
 
 def _span_starts(
-    source: Rows, word_W: NDArray[np.int64], span: Span, epoch_N: NDArray[np.int64], seed: int
+    source: PackedRows, word_W: NDArray[np.int64], span: Span, epoch_N: NDArray[np.int64], seed: int
 ) -> NDArray[np.bool_]:
     """Return which words of a batch begin a span: the first of each sentence, then the one after each span.
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightning_modules.config import PermutationLMSettings, RunSettings
-from lightning_modules.data.packing import PackedStep, Rows
+from lightning_modules.data.packing import PackedRows, PackedStep
 from lightning_modules.model.attention import EVERYTHING
 from lightning_modules.model.heads import LossSum, PredictionHead
 from lightning_modules.objectives.objective import (
@@ -85,7 +85,7 @@ class PermutationLM(Objective):
         return {"loss": self.head.loss(top_ND, self.encoder.tokens.weight, batch["label_N"])}
 
 
-def _order(source: Rows, seed: int, share: float) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _order(source: PackedRows, seed: int, share: float) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return the rank of each token in the order of its sequence, and whether it is predicted; depends on (seed,
     epoch, sentence)."""
     key = derive(seed, "permutation")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lightning_modules.config import RunSettings, SkipGramSettings
-from lightning_modules.data.packing import PackedStep, Rows
+from lightning_modules.data.packing import PackedRows, PackedStep
 from lightning_modules.data.token_store import Split
 from lightning_modules.model.encoder import Encoder
 from lightning_modules.model.heads import LossSum
@@ -139,7 +139,7 @@ class WordVectors(nn.Module):
         return top_BTD
 
 
-def _draw(key: int, source: Rows, purpose: int) -> NDArray[np.float64]:
+def _draw(key: int, source: PackedRows, purpose: int) -> NDArray[np.float64]:
     return uniforms(key, source.epoch_N, source.sentence_N, source.offset_N, np.array([purpose]))
 
 
