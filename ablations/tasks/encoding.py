@@ -47,7 +47,7 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rows:
+class EncodedTexts:
     """Examples as tokens, in their order."""
 
     rows: list[Row]
@@ -96,7 +96,7 @@ class Rows:
             first = last
 
 
-def encode_examples(task: Task, examples: Examples, tokenizer: Tokenizer, *, max_length: int) -> Rows:
+def encode_examples(task: Task, examples: Examples, tokenizer: Tokenizer, *, max_length: int) -> EncodedTexts:
     """Return the examples of a task, one row each."""
     if task.kind == "tagging":
         assert examples.words is not None
@@ -116,15 +116,15 @@ class _Pieces(NamedTuple):
     span_P2: Integers
 
 
-def encode_texts(texts: Sequence[str], tokenizer: Tokenizer, *, max_length: int) -> Rows:
+def encode_texts(texts: Sequence[str], tokenizer: Tokenizer, *, max_length: int) -> EncodedTexts:
     """Return a row a text."""
-    return Rows([_row([(pieces, FIRST)], max_length) for pieces in _pieces(texts, tokenizer)])
+    return EncodedTexts([_row([(pieces, FIRST)], max_length) for pieces in _pieces(texts, tokenizer)])
 
 
-def encode_masked(texts: Sequence[str], tokenizer: Tokenizer, *, max_length: int) -> Rows:
+def encode_masked(texts: Sequence[str], tokenizer: Tokenizer, *, max_length: int) -> EncodedTexts:
     """Return a row a text, with [MASK] behind it; what is too long loses pieces, never the mask."""
     rows = encode_texts(texts, tokenizer, max_length=max_length - 1).rows
-    return Rows([_with_mask(row) for row in rows])
+    return EncodedTexts([_with_mask(row) for row in rows])
 
 
 def _with_mask(row: Row) -> Row:
@@ -133,13 +133,15 @@ def _with_mask(row: Row) -> Row:
     return Row(ids_T, part_T, word_T, np.insert(row.span_T2, -1, 0, axis=0), row.cut)
 
 
-def encode_pairs(first: Sequence[str], second: Sequence[str], tokenizer: Tokenizer, *, max_length: int) -> Rows:
+def encode_pairs(
+    first: Sequence[str], second: Sequence[str], tokenizer: Tokenizer, *, max_length: int
+) -> EncodedTexts:
     """Return a row a pair."""
     pairs = zip(_pieces(first, tokenizer), _pieces(second, tokenizer), strict=True)
-    return Rows([_row([(a, FIRST), (b, SECOND)], max_length) for a, b in pairs], paired=True)
+    return EncodedTexts([_row([(a, FIRST), (b, SECOND)], max_length) for a, b in pairs], paired=True)
 
 
-def encode_words(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer, *, max_length: int) -> Rows:
+def encode_words(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer, *, max_length: int) -> EncodedTexts:
     """Return a row a sentence whose words are given; each is cut into pieces by itself, as if a space stood before
     it.
 
@@ -154,7 +156,7 @@ def encode_words(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer, *, ma
         numbered = [word._replace(word_P=np.where(word.word_P == 0, i, -1)) for i, word in enumerate(words)]
         joined = _Pieces(*(np.concatenate(parts) for parts in zip(*numbered, strict=True)))
         rows.append(_row([(joined, FIRST)], max_length))
-    return Rows(rows)
+    return EncodedTexts(rows)
 
 
 def _pieces(texts: Sequence[str], tokenizer: Tokenizer) -> Iterator[_Pieces]:
@@ -220,7 +222,7 @@ def mean_over(states_BTD: torch.Tensor, inside_BT: torch.Tensor) -> torch.Tensor
 
 
 @torch.no_grad()
-def pooled_states(objective: Objective, rows: Rows) -> NDArray[np.float32]:
+def pooled_states(objective: Objective, rows: EncodedTexts) -> NDArray[np.float32]:
     """Return the mean state of each text in every layer: shape LND, or LNF of pairs, with F = 4 D.
 
     A pair becomes (a, b, |a - b|, a * b) of its two texts' means, as is usual since InferSent (Conneau et al.
@@ -264,7 +266,7 @@ class WordStates(NamedTuple):
 
 
 @torch.no_grad()
-def word_states(objective: Objective, rows: Rows) -> WordStates:
+def word_states(objective: Objective, rows: EncodedTexts) -> WordStates:
     """Return the states of the words of tagged sentences in every layer, each by its first piece (Devlin et al.
     2019, section 5.3)."""
     objective.eval()

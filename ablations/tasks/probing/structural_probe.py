@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ablations.measures.reading.alignment import NO_WORD
 from ablations.tasks.datasets import Split
-from ablations.tasks.encoding import FIRST, SPECIAL, Row, Rows, encode_batch
+from ablations.tasks.encoding import FIRST, SPECIAL, EncodedTexts, Row, encode_batch
 from ablations.tasks.errors import standard_error
 from ablations.tasks.probing.trees import Edge, GoldTree, adjacency_chain, gold_trees, maximum_spanning_tree
 from ablations.tasks.settings import StructuralProbeSettings
@@ -44,7 +44,7 @@ class TreeStates(NamedTuple):
 def tree_states(objective: Objective, trees: Sequence[GoldTree]) -> list[TreeStates]:
     """Return the states of the words in every layer, sentence by sentence."""
     objective.eval()
-    rows = Rows([_row(tree) for tree in trees])
+    rows = EncodedTexts([_row(tree) for tree in trees])
     by_number: dict[int, TreeStates] = {}
     for index_B in rows.by_length():
         states_LBTD = torch.stack(encode_batch(objective, rows.batch(index_B))).float().cpu().numpy()

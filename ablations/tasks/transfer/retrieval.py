@@ -25,7 +25,7 @@ from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import TfidfTransformer
 
 from ablations.measures.reading.sample import is_text_token
-from ablations.tasks.encoding import Rows, encode_texts, pooled_states
+from ablations.tasks.encoding import EncodedTexts, encode_texts, pooled_states
 from ablations.tasks.errors import share_error
 from ablations.tasks.examples import Examples, subset
 from ablations.tasks.settings import NEXT_SENTENCE, RetrievalSettings
@@ -237,7 +237,7 @@ def _vectors(
     yield Vectors(None, "_tfidf", *_tfidf(tokens, rows)[place_2P])
 
 
-def _tfidf(tokens: Tokens, rows: Rows) -> NDArray[np.float32]:
+def _tfidf(tokens: Tokens, rows: EncodedTexts) -> NDArray[np.float32]:
     split = Split(
         ids=np.concatenate([row.ids_T for row in rows.rows]).astype(np.uint64),
         offsets=np.append(0, rows.lengths_N.cumsum()),

@@ -22,7 +22,15 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from ablations.tasks.datasets import Task
-from ablations.tasks.encoding import SECOND, Row, Rows, encode_batch, encode_examples, pair_features, text_features
+from ablations.tasks.encoding import (
+    SECOND,
+    EncodedTexts,
+    Row,
+    encode_batch,
+    encode_examples,
+    pair_features,
+    text_features,
+)
 from ablations.tasks.examples import Examples
 from lightning_modules.data.words import runs
 from lightning_modules.model.numerics import bf16_products
@@ -37,7 +45,7 @@ class Texts:
     """Texts of a split as a head reads them."""
 
     examples: Examples
-    rows: Rows
+    rows: EncodedTexts
     places: list[Integers] | None
     """Places of the items in each row; None where the mean of the text is the only item."""
 
