@@ -23,14 +23,14 @@ from ablations.spec.contrasts import (
     Trend,
     TwoByTwo,
 )
-from reports.claims.select import Array, NotMeasured, Reading, Rows, groups_read, read
+from reports.claims.select import Array, NotMeasured, Reading, SeedTable, groups_read, read
 from reports.statistics import curve_shapes
 from reports.statistics.curve_shapes import Form
 from reports.statistics.jackknife import distances_between_seeds, pseudo_values
 from reports.statistics.seed_tests import SeedEffects, page_trend
 
 
-def apart(effect: Apart, rows: Rows) -> dict[str, SeedEffects]:
+def apart(effect: Apart, rows: SeedTable) -> dict[str, SeedEffects]:
     """Return how much further apart some pairs of arms lie, at each layer on its own: all layers must hold.
 
     A pair of arms has one distance a seed. A pair of seeds belongs to two seeds, so the distances within an arm
@@ -57,11 +57,11 @@ def apart(effect: Apart, rows: Rows) -> dict[str, SeedEffects]:
     return parts
 
 
-def _seeds_of_all(rows: Rows, arms: set[str]) -> list[int]:
+def _seeds_of_all(rows: SeedTable, arms: set[str]) -> list[int]:
     return [seed for seed in rows.seeds_of(arms) if all(seed in rows.seeds.get(arm, []) for arm in arms)]
 
 
-def _between_arms(rows: Rows, metric: str, pair: tuple[str, str], seeds: list[int]) -> dict[int, Array]:
+def _between_arms(rows: SeedTable, metric: str, pair: tuple[str, str], seeds: list[int]) -> dict[int, Array]:
     """Return by layer the distance of two arms at each seed; the mean where both directions were compared."""
     distances: dict[int, dict[int, list[float]]] = {}
     for first, second in (pair, pair[::-1]):
@@ -76,7 +76,7 @@ def _between_arms(rows: Rows, metric: str, pair: tuple[str, str], seeds: list[in
     return {layer: np.array([np.mean(by_seed[seed]) for seed in seeds]) for layer, by_seed in whole.items()}
 
 
-def _between_seeds(rows: Rows, metric: str, arm: str, seeds: list[int], layer: int) -> Array:
+def _between_seeds(rows: SeedTable, metric: str, arm: str, seeds: list[int], layer: int) -> Array:
     """Return pseudo-values of the mean distance between the seeds of an arm."""
     place = {seed: index for index, seed in enumerate(seeds)}
     total = np.zeros((len(seeds), len(seeds)))
@@ -97,7 +97,7 @@ SHOWN_CONFIDENCE = 0.95
 """Confidence of intervals that are shown beside an effect and decide nothing."""
 
 
-def effects(effect: Effect, rows: Rows) -> dict[str, SeedEffects]:
+def effects(effect: Effect, rows: SeedTable) -> dict[str, SeedEffects]:
     """Return an effect as one number a seed, or several effects that must all hold, each with its name.
 
     Raises:
@@ -113,7 +113,7 @@ def effects(effect: Effect, rows: Rows) -> dict[str, SeedEffects]:
     }
 
 
-def difference(effect: Difference, rows: Rows) -> dict[str, SeedEffects]:
+def difference(effect: Difference, rows: SeedTable) -> dict[str, SeedEffects]:
     """Return arm minus arm within each seed, or a number minus a bound that the claim fixed beforehand.
 
     Groups are averaged within the seed first: tasks of one run are no independent evidence.
@@ -132,7 +132,7 @@ def difference(effect: Difference, rows: Rows) -> dict[str, SeedEffects]:
     return {"": part._replace(beside=beside)}
 
 
-def trend(effect: Trend, rows: Rows) -> dict[str, SeedEffects]:
+def trend(effect: Trend, rows: SeedTable) -> dict[str, SeedEffects]:
     """Return the rise of the straight line through each seed's values, from the first place to the last.
 
     A line sees a rise that one step alone makes; Page's test, which sees ranks alone and so asks for steps that
@@ -153,7 +153,7 @@ def trend(effect: Trend, rows: Rows) -> dict[str, SeedEffects]:
     return {"": SeedEffects(reading.seeds, values, left_out=reading.left_out, page=page)}
 
 
-def shape(effect: Shape, rows: Rows) -> dict[str, SeedEffects]:
+def shape(effect: Shape, rows: SeedTable) -> dict[str, SeedEffects]:
     """Return the form of the curve over layers, each seed judged at the layer that the other seeds choose.
 
     A seed's own numbers have no part in the choice of its layer, so without a form the mean effect is exactly 0.
@@ -201,7 +201,7 @@ def _form(effect: Shape, curves_SK: Array) -> Form:
     return _DIFFERENCES[effect.form](curves_SK)
 
 
-def share(effect: Share, rows: Rows) -> dict[str, SeedEffects]:
+def share(effect: Share, rows: SeedTable) -> dict[str, SeedEffects]:
     """Return the share of a gain that is kept, minus the share that the claim sets; and the condition that there
     is a gain at all.
 
@@ -258,7 +258,7 @@ def _shown(kept: Array, gain: Array) -> dict[str, float]:
     return {"share": ratio.value, "share_low": ratio.low, "share_high": ratio.high}
 
 
-def two_by_two(effect: TwoByTwo, rows: Rows) -> dict[str, SeedEffects]:
+def two_by_two(effect: TwoByTwo, rows: SeedTable) -> dict[str, SeedEffects]:
     """Return the main effect or the interaction of two factors.
 
     Main effect: mean over the other factor's settings, so that neither of them decides. Interaction: the
@@ -275,7 +275,7 @@ def two_by_two(effect: TwoByTwo, rows: Rows) -> dict[str, SeedEffects]:
     return {"": SeedEffects(reading.seeds, values, left_out=reading.left_out)}
 
 
-def optimum(effect: Optimum, rows: Rows) -> dict[str, SeedEffects]:
+def optimum(effect: Optimum, rows: SeedTable) -> dict[str, SeedEffects]:
     """Return the distances of the highest point of a curve from two bounds, and whether it has one.
 
     The arm that scored best is no estimate of an optimum: it has no interval, and among equal arms it is any of
@@ -328,7 +328,7 @@ def _odds_back(log_odds: Array) -> Array:
     return np.asarray(special.expit(log_odds))
 
 
-def crossing(effect: Crossing, rows: Rows) -> dict[str, SeedEffects]:
+def crossing(effect: Crossing, rows: SeedTable) -> dict[str, SeedEffects]:
     """Return the share of training that the claim allows, minus the share at which the curves cross for the last
     time.
 
@@ -363,7 +363,7 @@ def _without_number(reading: Reading) -> SeedEffects:
     return SeedEffects(reading.seeds, np.full(len(reading.seeds), np.nan), left_out=reading.left_out)
 
 
-_CONTRASTS: Mapping[type[Contrast], Callable[[Any, Rows], dict[str, SeedEffects]]] = {
+_CONTRASTS: Mapping[type[Contrast], Callable[[Any, SeedTable], dict[str, SeedEffects]]] = {
     Difference: difference,
     Trend: trend,
     Shape: shape,

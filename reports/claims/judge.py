@@ -13,7 +13,7 @@ from ablations.spec.claims import Claims
 from ablations.spec.problems import SpecProblems
 from ablations.wording import several
 from reports.claims.contrasts import effects
-from reports.claims.select import NotMeasured, Rows
+from reports.claims.select import NotMeasured, SeedTable
 from reports.claims.verdicts import ALPHA, Judgement, Part, judge, probability, ways_to_fail
 from reports.claims.words import claim_rule, part_rule
 from reports.folder import Experiment, PlannedClaims
@@ -37,7 +37,7 @@ class Measured(NamedTuple):
 
 
 def measured(
-    claim: Claim, rows: Rows, *, arms: Collection[str] | None = None, measures: Collection[str] = ()
+    claim: Claim, rows: SeedTable, *, arms: Collection[str] | None = None, measures: Collection[str] = ()
 ) -> Measured:
     """Return the effects of a claim, as far as the table has them.
 
@@ -125,7 +125,7 @@ def judge_claims(experiment: Experiment, *, alpha: float = ALPHA) -> Judged:
     files = list(_files(experiment))
     every = [claim for _, loaded in files if isinstance(loaded, Claims) for claim in loaded.claims]
     claims = {claim.name: claim for claim in every}
-    rows = Rows(experiment.table)
+    rows = SeedTable(experiment.table)
     by_name = {
         name: measured(claim, rows, arms=experiment.plan.arms, measures=experiment.measures)
         for name, claim in claims.items()

@@ -53,7 +53,7 @@ class Cell(NamedTuple):
     other_run_id: str | None
 
 
-class Rows:
+class SeedTable:
     """Table of results, looked up by arm, seed, measure and metric."""
 
     def __init__(self, table: DataFrame) -> None:
@@ -94,7 +94,7 @@ class Rows:
         return sorted({seed for arm in arms for seed in self.seeds.get(arm, [])})
 
 
-def read(rows: Rows, of: Quantity, arms: Sequence[str], *, axis: Axis = "none", fewest: int = 2) -> Reading:
+def read(rows: SeedTable, of: Quantity, arms: Sequence[str], *, axis: Axis = "none", fewest: int = 2) -> Reading:
     """Return the quantity of each arm at each position, for the seeds that every arm has whole.
 
     Groups that the quantity names are all there, or it is not measured: a mean over fewer tasks would be one of
@@ -190,7 +190,7 @@ def _way(whole: Reading, of: Quantity) -> Reading:
     return whole._replace(values_ASK=values[..., None], positions=(0,))
 
 
-def groups_read(rows: Rows, of: Quantity, arms: Iterable[str]) -> tuple[str, ...]:
+def groups_read(rows: SeedTable, of: Quantity, arms: Iterable[str]) -> tuple[str, ...]:
     """Return the tasks or other groups that a quantity of these arms is a mean over, in order; none without
     groups."""
     if not of.groups:
@@ -200,7 +200,7 @@ def groups_read(rows: Rows, of: Quantity, arms: Iterable[str]) -> tuple[str, ...
     return tuple(sorted(group for group in _groups_there(rows, of, arms) if group and _is_selected(group, chosen)))
 
 
-def _with_groups(rows: Rows, of: Quantity, arms: Iterable[str]) -> Quantity:
+def _with_groups(rows: SeedTable, of: Quantity, arms: Iterable[str]) -> Quantity:
     """Return the quantity with those of its two lists of groups that were measured whole, the first if both
     were."""
     measured = _groups_there(rows, of, arms)
@@ -217,13 +217,15 @@ def _with_groups(rows: Rows, of: Quantity, arms: Iterable[str]) -> Quantity:
     raise NotMeasured(f"{_named(of)} has no rows of {named}, which the claim names")
 
 
-def _groups_there(rows: Rows, of: Quantity, arms: Iterable[str]) -> set[str | None]:
+def _groups_there(rows: SeedTable, of: Quantity, arms: Iterable[str]) -> set[str | None]:
     """Return the groups that any run of the arms has."""
     runs = [(arm, seed) for arm in arms for seed in rows.seeds.get(arm, [])]
     return {cell.group for arm, seed in runs for cell in rows.every(arm, seed, of.measure, of.metric)}
 
 
-def _numbers(rows: Rows, of: Quantity, arm: str, seed: int, *, axis: Axis) -> dict[float, dict[str | None, float]]:
+def _numbers(
+    rows: SeedTable, of: Quantity, arm: str, seed: int, *, axis: Axis
+) -> dict[float, dict[str | None, float]]:
     """Return a run's numbers by position and group."""
     take = rows.every if axis == "steps" else rows.last
     numbers: dict[float, dict[str | None, float]] = {}
