@@ -184,7 +184,7 @@ class Part(NamedTuple):
     """The different ones."""
 
 
-class Rows(NamedTuple):
+class ScoreRows(NamedTuple):
     """Rows that a table is made from."""
 
     parts: dict[Key, Part]
@@ -210,7 +210,7 @@ def score_tables(table: DataFrame, *, arms: Sequence[str], quick: Collection[str
         metrics = {score.metric for score in text.scores if score.judged} or {s.metric for s in text.scores}
         scored = measure_rows[measure_rows["metric"].isin(metrics) & measure_rows["value"].notna()]
         if not scored.empty:
-            tables.append(_table(Rows(split(measure_rows), baselines, order(scored, arms)), text, arms=arms))
+            tables.append(_table(ScoreRows(split(measure_rows), baselines, order(scored, arms)), text, arms=arms))
     for built in tables:
         built["says"][:0] = [QUICK] * (built["measure"] in quick)
     return [built for built in tables if built["rows"]]
@@ -250,7 +250,7 @@ def split(rows: DataFrame) -> dict[Key, Part]:
     return scores
 
 
-def _table(rows: Rows, text: TableText, *, arms: Sequence[str]) -> Table:
+def _table(rows: ScoreRows, text: TableText, *, arms: Sequence[str]) -> Table:
     main, *folded = listings(text, list(dict.fromkeys(group for group, *_ in rows.parts)))
     folded_tables = [_listed(rows, text, listing) for listing in folded]
     body = list(_body(rows, text, main))
@@ -273,7 +273,7 @@ def _table(rows: Rows, text: TableText, *, arms: Sequence[str]) -> Table:
     }
 
 
-def _listed(rows: Rows, text: TableText, listing: Listing) -> dict[str, Any]:
+def _listed(rows: ScoreRows, text: TableText, listing: Listing) -> dict[str, Any]:
     """Return a folded table of the same columns."""
     body = list(_body(rows, text, listing))
     return {
@@ -293,7 +293,7 @@ def _heads(body: Sequence[Mapping[str, Any]], text: TableText) -> list[str]:
 # Rows ------------------------------------------------------------------------------------------------
 
 
-def _body(rows: Rows, text: TableText, listing: Listing) -> Iterator[dict[str, Any]]:
+def _body(rows: ScoreRows, text: TableText, listing: Listing) -> Iterator[dict[str, Any]]:
     arms = rows.arms
     if listing.arms_of:
         cells_by_part = [part.cells for (group, *_), part in rows.parts.items() if group in listing.arms_of]
@@ -357,7 +357,7 @@ def verdict(cell: Cell, floor: float) -> str:
     return "above" if low > floor else "below"
 
 
-def _beside(rows: Rows, text: TableText, part: Part, entry: Entry, score: Score) -> dict[str, float]:
+def _beside(rows: ScoreRows, text: TableText, part: Part, entry: Entry, score: Score) -> dict[str, float]:
     numbers = {text.floor: part.floor} if text.floor else {}
     for beside in text.beside:
         if _serves(beside, score, text):
@@ -372,7 +372,7 @@ def _serves(beside: Beside, score: Score, text: TableText) -> bool:
     return "{}" in beside.metrics[0] or score == text.scores[0]
 
 
-def _number(rows: Rows, beside: Beside, entry: Entry, score: Score) -> float:
+def _number(rows: ScoreRows, beside: Beside, entry: Entry, score: Score) -> float:
     """Return the mean over all arms, which do not differ in it."""
     source = rows.baselines if beside.measure == "baselines" else rows.parts
     group = None if beside.of_all else entry.group
