@@ -335,10 +335,10 @@ def _cell(cell: Cell, score: Score, *, judged: bool) -> Cell:
     """Return a number with its verdict, without an interval where seeds cannot differ."""
     if score.constant and cell["low"] == cell["high"]:
         cell = cell | {"low": float("nan"), "high": float("nan"), "band": ""}
-    return cell | {"verdict": verdict(cell, cell["floor"]) if judged else ""}
+    return cell | {"verdict": beside_chance(cell, cell["floor"]) if judged else ""}
 
 
-def verdict(cell: Cell, floor: float) -> str:
+def beside_chance(cell: Cell, floor: float) -> str:
     """Return whether a score is `above`, `at` or `below` its floor, by the interval; empty where there is no
     interval or no floor.
 
