@@ -53,7 +53,7 @@ class Row(NamedTuple):
     """Number of the document, from 0 in every split, rising by one with each new document."""
 
 
-class Rows:
+class Sentences:
     """The sentences of one split, in order, readable again and again."""
 
     def __init__(
@@ -138,9 +138,9 @@ class Corpus:
     """Splits of the text: train and validation always, test where it is given."""
     has_target: bool
     """Whether every sentence has a translation."""
-    _rows: dict[SplitName, Rows]
+    _rows: dict[SplitName, Sentences]
 
-    def rows(self, split: SplitName) -> Rows:
+    def rows(self, split: SplitName) -> Sentences:
         """Return the sentences of a split; nothing is read before they are iterated over."""
         return self._rows[split]
 
@@ -155,12 +155,12 @@ def open_corpus(settings: Data, *, data_root: Path) -> Corpus:
     columns = _columns(settings)
     splits = tuple(split for split in SPLITS if getattr(settings, split))
 
-    def rows(split: SplitName) -> Rows:
+    def rows(split: SplitName) -> Sentences:
         sources = _sources(settings, data_root, split, columns)
         if isinstance(settings, LanguageData):
-            return Rows(split, sources, columns)
+            return Sentences(split, sources, columns)
         half = settings.half if split == "train" else None
-        return Rows(split, sources, columns, half=half, label_words=settings.label_words)
+        return Sentences(split, sources, columns, half=half, label_words=settings.label_words)
 
     return Corpus(splits, columns.target is not None, {split: rows(split) for split in splits})
 

@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 
 from lightning_modules.config import Data
 from lightning_modules.data import tokenizer as subwords
-from lightning_modules.data.corpus import Corpus, Row, Rows, SplitName
+from lightning_modules.data.corpus import Corpus, Row, Sentences, SplitName
 from lightning_modules.files import synced
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, UNKNOWN
 
@@ -102,7 +102,7 @@ class _KeptRows:
 
     SCHEMA = pa.schema({"text": pa.large_string(), "target": pa.large_string(), "document": pa.int64()})
 
-    def __init__(self, rows: Rows, path: Path) -> None:
+    def __init__(self, rows: Sentences, path: Path) -> None:
         self._path = path
         with path.open("wb") as file, pa.ipc.new_stream(file, self.SCHEMA) as writer:
             for batch in _batches(rows):
