@@ -70,7 +70,11 @@ def write_tokens(folder: Path, settings: Data, corpus: Corpus, say: Callable[[st
 
 
 def _write_split(
-    folder: Path, split: SplitName, rows: "Sentences | _KeptRows", sides: dict[str, "_Side"], say: Callable[[str], None]
+    folder: Path,
+    split: SplitName,
+    rows: "Sentences | _KeptRows",
+    sides: dict[str, "_Side"],
+    say: Callable[[str], None],
 ) -> dict[str, Any]:
     documents, spoken = _GrowingArray(folder / f"{split}.documents.npy", np.int32), time.monotonic()
     for batch in _batches(rows):
