@@ -138,7 +138,7 @@ def their_learner(tokens: Tokens, seed: int) -> Learner:
 
 @torch.no_grad()
 def validation_loss(model: BertForMaskedLM, view: Objective, split: Split) -> float:
-    """Nats a hidden token of full blocks, hidden and asked for as `view` does in evaluation."""
+    """Nats a hidden token of full blocks, hidden and asked for as `make_batch` does in evaluation."""
     model.eval()
     total = predictions = 0.0
     for batch in evaluation_batches(view, split, tokens_per_step=TOKENS_AT_ONCE):

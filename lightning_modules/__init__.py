@@ -1,1 +1,1 @@
-"""How a model learns: encoder, objectives, corruption, data, training."""
+"""Learning: encoder, objectives, corruption, data and training of a model."""

@@ -40,7 +40,7 @@ _REMEDIES = {
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`: what the block writes there becomes `path` when the block ends well.
+    """Give a temporary path beside `path`: what the block writes there becomes `path` when the block ends well.
 
     After a block that fails, and after a kill at any moment, `path` is what it was before. The block creates
     the file. Writers that hide the operating system's error behind their own (`torch.save`) should be given
@@ -76,21 +76,21 @@ def make_folder(path: Path) -> None:
 
 
 def require_writable(path: Path) -> None:
-    """Try whether a folder could be made and written to; nothing is left behind.
+    """Check that a folder could be made and written to; nothing is left behind.
 
     Raises:
         FilesError: as `make_folder`.
     """
     with _refused_folder(path):
-        there = path.absolute()
-        while not (there.exists() or there.is_symlink()):
-            there = there.parent
-        tempfile.TemporaryFile(dir=there).close()
+        existing = path.absolute()
+        while not (existing.exists() or existing.is_symlink()):
+            existing = existing.parent
+        tempfile.TemporaryFile(dir=existing).close()
 
 
 @contextmanager
 def _refused_folder(path: Path) -> Iterator[None]:
-    """What goes wrong in the block is said of the folder."""
+    """Turn an OSError of the block into a FilesError about the folder."""
     try:
         yield
     except OSError as error:
@@ -118,7 +118,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file.
+    """Return the content of a JSON file.
 
     Raises:
         FilesError: the file is missing, not readable or no JSON.
@@ -180,18 +180,19 @@ def explained(path: Path, *aliases: Path) -> Iterator[None]:
 
 
 def refusal(error: OSError) -> tuple[str, str] | None:
-    """What the operating system refuses and what a user can do; None for what is no matter of disks and rights."""
+    """Return what the operating system refuses and what a user can do; None for an error that is not about disks
+    or rights."""
     return _REMEDIES.get(error.errno or 0)
 
 
 def _refused(error: BaseException | None, paths: tuple[Path, ...]) -> tuple[str, str] | None:
-    """Reason and remedy, from the error or from one that it was raised over."""
+    """Return reason and remedy, from the error or from one that it was raised over."""
     while error is not None and not isinstance(error, FilesError):
-        if isinstance(error, OSError) and (found := refusal(error)):
+        if isinstance(error, OSError) and (reason := refusal(error)):
             ours = error.filename is None or any(
                 Path(os.fsdecode(error.filename)).is_relative_to(p) for p in paths
             )
-            return found if ours else None
+            return reason if ours else None
         error = error.__cause__ or error.__context__
     return None
 

@@ -1,4 +1,4 @@
-"""On what a run ran: code, versions, machine."""
+"""Provenance of a run: code, versions and machine."""
 
 import os
 import platform
@@ -21,12 +21,12 @@ LIBRARIES = (
 
 
 def now() -> str:
-    """The time in ISO format, UTC, to the second."""
+    """Return the time in ISO format, UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def provenance() -> dict[str, Any]:
-    """Commit and whether the tree differs from it (null outside a checkout), versions, machine."""
+    """Return the commit and whether the tree differs from it (null outside a checkout), versions, machine."""
     import torch
 
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
@@ -43,7 +43,7 @@ def provenance() -> dict[str, Any]:
 
 
 def checkout() -> dict[str, Any]:
-    """commit and dirty of the checkout this code runs from; null where it is none."""
+    """Return `commit` and `dirty` of the checkout this code runs from; null where it is none."""
     here = Path(__file__).parent
 
     def git(*arguments: str) -> str | None:
@@ -68,12 +68,12 @@ def _version(name: str) -> str | None:
 
 
 def available_cores() -> int:
-    """How many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def processor() -> str:
-    """What the processor is called."""
+    """Return the name of the processor."""
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):

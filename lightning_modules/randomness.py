@@ -17,13 +17,13 @@ _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 def derive(seed: int, *purpose: str | int) -> int:
-    """A seed for one purpose: 63 bits of SHA-256 over the run's seed and the purpose's words."""
+    """Return a seed for one purpose: 63 bits of SHA-256 over the run's seed and the purpose's words."""
     text = "\x1f".join(str(part) for part in (seed, *purpose))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 def uniforms(key: int, *counters: NDArray[np.integer]) -> NDArray[np.float64]:
-    """Independent uniform numbers in [0, 1), one for each tuple of counters (broadcast together).
+    """Return independent uniform numbers in [0, 1), one for each tuple of counters (broadcast together).
 
     The same key and counters give the same number, always. 53 bits of the SplitMix64 finaliser
     (Steele, Lea and Flood 2014, figure 15), applied once a counter.
@@ -35,7 +35,7 @@ def uniforms(key: int, *counters: NDArray[np.integer]) -> NDArray[np.float64]:
 
 
 def _mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A bijection of 64 bits in which every input bit moves every output bit."""
+    """Apply a bijection of 64 bits in which every input bit moves every output bit."""
     x = (x ^ (x >> np.uint64(30))) * _FIRST
     x = (x ^ (x >> np.uint64(27))) * _SECOND
     return x ^ (x >> np.uint64(31))

@@ -1,4 +1,4 @@
-"""The special ids every part agrees on. They open every vocabulary, in this order."""
+"""Special ids that every part agrees on. They open every vocabulary, in this order."""
 
 PAD, UNKNOWN, START, END, MASK = range(5)
 

@@ -1,1 +1,1 @@
-"""What came out: statistics, figures, the page."""
+"""Results: statistics, figures and the page."""

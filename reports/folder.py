@@ -1,6 +1,6 @@
-"""An experiment's folder as it lies on disk, read and checked, nothing computed.
+"""Reader of an experiment's folder as it lies on disk: read and checked, nothing computed.
 
-Whether a page still says what lies on disk, found out without drawing it again.
+`is_fresh` compares a page with what lies on disk, without drawing it again.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from ablations.spec import yamlfile
 
 
 class Run(NamedTuple):
-    """One planned run and what became of it."""
+    """Run that was planned, and its results."""
 
     plan: RunRecord
     state: RunState
@@ -30,11 +30,11 @@ class Run(NamedTuple):
 
 
 QUICK = "Measured with effort quick, on a part of everything: no evidence."
-"""Said wherever numbers of such a measure stand."""
+"""Sentence wherever numbers of such a measure stand."""
 
 
 class Experiment(NamedTuple):
-    """Everything a page can say."""
+    """Experiment with everything that a page can say."""
 
     plan: Plan
     spec: str
@@ -44,18 +44,18 @@ class Experiment(NamedTuple):
     foreign_rows: int
     """Rows of results.parquet that belong to no run of the plan."""
     folder: Path | None = None
-    """Where it was read."""
+    """Folder that was read."""
     measures: tuple[str, ...] = ()
     """The kinds that its spec asks for."""
     quick: tuple[str, ...] = ()
-    """Those of them that take a part of everything (`effort: quick`), which is no evidence."""
+    """Kinds of measures that take a part of everything (`effort: quick`), which is no evidence."""
 
 
 Some = TypeVar("Some", bound=BaseModel)
 
 
 def read(folder: Path) -> Experiment:
-    """The experiment in OUT/<experiment>, its runs found under OUT/runs.
+    """Read the experiment in OUT/<experiment>, its runs found under OUT/runs.
 
     A run without files is planned, an experiment without results has an empty table.
 
@@ -64,11 +64,11 @@ def read(folder: Path) -> Experiment:
     """
     plan = read_plan(folder)
     runs = [_run(folder.parent / "runs" / planned.folder, planned) for planned in plan.runs]
-    spec, found = folder / "spec.yaml", folder / "results.parquet"
-    table = results.read(found) if found.exists() else results.table([])
+    spec, results_file = folder / "spec.yaml", folder / "results.parquet"
+    table = results.read(results_file) if results_file.exists() else results.table([])
     table["arm"] = table["arm"].map(printable)  # as in the plan
-    known = pd.MultiIndex.from_tuples([(run.run_id, run.arm) for run in plan.runs] or [("", "")])
-    ours = pd.MultiIndex.from_frame(table[["run_id", "arm"]]).isin(known)
+    planned_runs = pd.MultiIndex.from_tuples([(run.run_id, run.arm) for run in plan.runs] or [("", "")])
+    ours = pd.MultiIndex.from_frame(table[["run_id", "arm"]]).isin(planned_runs)
     measures = _measures(spec) if spec.is_file() else []
     return Experiment(
         plan=plan,
@@ -83,7 +83,7 @@ def read(folder: Path) -> Experiment:
 
 
 def read_plan(folder: Path) -> Plan:
-    """plan.json, every run's folder being a plain name.
+    """Read plan.json; every run's folder is a plain name.
 
     Raises:
         ResultsError: it is missing, damaged, or leads out of the runs.
@@ -99,8 +99,8 @@ def read_plan(folder: Path) -> Plan:
 
 
 def _measures(spec: Path) -> list[tuple[str, Any]]:
-    """The kinds of measures that a spec names, each with its effort; none where it cannot be read, as one of
-    another version."""
+    """Return the kinds of measures that a spec names, each with its effort; none where it cannot be read, as one
+    of another version."""
     try:
         named = yamlfile.read(spec).content.get("measures")
     except SpecError:
@@ -125,7 +125,7 @@ def _run(folder: Path, planned: RunRecord) -> Run:
 
 
 def _record(path: Path, kind: type[Some]) -> Some:
-    """The file as such a record; an empty record where there is no file. Nulls count as left out."""
+    """Return the file as such a record; an empty record where there is no file. Nulls count as left out."""
     if not path.is_file():
         return kind()
     try:
@@ -141,7 +141,7 @@ def _record(path: Path, kind: type[Some]) -> Some:
 
 
 def _given(content: Any) -> Any:
-    """The content without nulls in its objects, every text made printable."""
+    """Return the content without nulls in its objects, every text made printable."""
     if isinstance(content, dict):
         return {printable(k): _given(v) for k, v in content.items() if v is not None}
     if isinstance(content, list):
@@ -150,8 +150,8 @@ def _given(content: Any) -> Any:
 
 
 def printable(text: str) -> str:
-    """The text with a replacement character for what neither HTML nor SVG may contain, and for signs that turn the
-    text after them around."""
+    """Return the text with a replacement character for what neither HTML nor SVG may contain, and for signs that
+    turn the text after them around."""
     refused = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
     return re.sub(refused, "\N{REPLACEMENT CHARACTER}", text)
 
@@ -160,7 +160,8 @@ HERE = Path(__file__).parent
 
 
 def digest(folder: Path) -> str:
-    """Hash of everything a page is made from: the experiment's files, those of its runs, and this package.
+    """Return the hash of everything a page is made from: the experiment's files, those of its runs, and this
+    package.
 
     Raises:
         ResultsError: plan.json is missing or damaged.
@@ -178,13 +179,13 @@ def digest(folder: Path) -> str:
 
 
 def is_fresh(folder: Path) -> bool:
-    """Whether page, twin and figures are there and were made from what is there now."""
+    """Return whether page, twin and figures exist and were made from the present files."""
     try:
-        told = json.loads((folder / "report.json").read_bytes())
-        panels = [panel for figure in told["figures"] for panel in figure["panels"]]
-        made = ["report.html", "report.md", *(panel[kind] for panel in panels for kind in ("svg", "csv"))]
-        made += [table["csv"] for table in (*told["tasks"], told["joined"]) if table["rows"]]
-        made += [claim["plot"][kind] for claim in told["claims"] if claim["plot"] for kind in ("svg", "csv")]
-        return told["made_from"] == digest(folder) and all((folder / name).is_file() for name in made)
+        report = json.loads((folder / "report.json").read_bytes())
+        panels = [panel for figure in report["figures"] for panel in figure["panels"]]
+        names = ["report.html", "report.md", *(panel[kind] for panel in panels for kind in ("svg", "csv"))]
+        names += [table["csv"] for table in (*report["tasks"], report["joined"]) if table["rows"]]
+        names += [claim["plot"][kind] for claim in report["claims"] if claim["plot"] for kind in ("svg", "csv")]
+        return report["made_from"] == digest(folder) and all((folder / name).is_file() for name in names)
     except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -1,10 +1,8 @@
-"""What each metric is called on a page: its panel, its axis, its floor, and to how many digits it is written.
+"""Words of the page: names of metrics (panel, axis, floor, digits), of settings and their values, of tasks, and
+numbers as they are written.
 
-How numbers are written: no more digits than they carry, a true minus, an en dash for what is absent.
-
-Settings and their values in words, for axes and legends.
-
-Tasks in words and in order. What the catalogue does not know keeps its own name.
+Numbers have no more digits than they carry, a true minus, and an en dash for what is absent. Names that the
+catalogue does not know are kept.
 """
 
 import math
@@ -23,13 +21,13 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 
 
 def is_absent(value: Any) -> bool:
-    """Whether there is no number: null or NaN."""
+    """Return whether there is no number: null or NaN."""
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def number(value: float | None, digits: int = 2, scale: float = 1) -> str:
-    """The value times `scale` with that many decimals and commas between thousands, and no minus before a 0:
-    ``1,234.50``."""
+    """Return the value times `scale` with that many decimals and commas between thousands, and no minus before a
+    0: ``1,234.50``."""
     if is_absent(value):
         return ABSENT
     assert value is not None
@@ -41,18 +39,18 @@ def number(value: float | None, digits: int = 2, scale: float = 1) -> str:
 
 
 def count(value: float | None) -> str:
-    """A whole number with commas between thousands."""
+    """Return a whole number with commas between thousands."""
     return number(value, 0)
 
 
 def percent(value: float | None) -> str:
-    """A share as a whole number of hundredths."""
+    """Return a share as a whole number of hundredths."""
     return count(None if value is None else 100 * value)
 
 
 def interval(summary: dict[str, Any], digits: int = 2, scale: float = 1) -> str:
-    """A mean and half the width of its interval, times `scale`: ``1.82 ± 0.05``; the mean alone where there is no
-    interval."""
+    """Return a mean and half the width of its interval, times `scale`: ``1.82 ± 0.05``; the mean alone where there
+    is no interval."""
     if is_absent(summary["mean"]):
         return ABSENT
     mean = number(summary["mean"], digits, scale)
@@ -62,7 +60,7 @@ def interval(summary: dict[str, Any], digits: int = 2, scale: float = 1) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A time in the two largest units that matter: ``57 s``, ``3 min 12 s``, ``2 h 05 min``."""
+    """Return a time in the two largest units that matter: ``57 s``, ``3 min 12 s``, ``2 h 05 min``."""
     if seconds is None or not math.isfinite(seconds):
         return ABSENT
     if seconds < 10:
@@ -77,7 +75,7 @@ def duration(seconds: float | None) -> str:
 
 
 def moment(text: str | None) -> str:
-    """An ISO 8601 time to the minute, with its zone; text that is no such time stays as it is."""
+    """Return an ISO 8601 time to the minute, with its zone; text that is no such time stays as it is."""
     if not text:
         return ABSENT
     try:
@@ -88,17 +86,17 @@ def moment(text: str | None) -> str:
 
 
 def share(part: float | None, whole: float | None) -> str:
-    """``120 / 500``."""
+    """Return a part and a whole: ``120 / 500``."""
     return f"{count(part)} / {count(whole)}"
 
 
 def listed(words: list[str]) -> str:
-    """The words with commas and a last *and*."""
+    """Return the words with commas and a last *and*."""
     return ", ".join(words[:-1]) + " and " + words[-1] if len(words) > 1 else "".join(words)
 
 
 SPLIT = "objective.masking.{mask,keep,random}"
-"""Three settings that are one decision: they sum to 1."""
+"""Settings that are one decision: they sum to 1."""
 
 TITLES = {
     "encoder.hidden_size": "width",
@@ -126,13 +124,13 @@ TITLES = {
     "training.tokens_per_step": "tokens a step",
     "training.word_order": "word order",
 }
-"""Of the others, their own name."""
+"""Titles of settings; the others have their own name."""
 
 UNITS = {SPLIT: "mask/same/random, %"}
-"""What the values of a setting are, where its title does not say it."""
+"""Units of the values of a setting, where its title does not say it."""
 
 LETTERS = 30
-"""Of a value, on an axis and in a table; the spec has the rest of a longer one."""
+"""Limit of the letters of a value, on an axis and in a table; the spec has the rest of a longer one."""
 
 NOT_GIVEN = {
     "objective.masking.copies": "new ones each time",
@@ -140,11 +138,11 @@ NOT_GIVEN = {
     "objective.masking.schedule": "constant",
     "training.sentences": "all",
 }
-"""What it means that a setting is not given."""
+"""Meaning of a setting that is not given."""
 
 
 class Name(NamedTuple):
-    """A setting in words."""
+    """Name of a setting in words."""
 
     title: str
     """In the middle of a sentence."""
@@ -153,13 +151,13 @@ class Name(NamedTuple):
 
 
 def name_of(setting: str) -> Name:
-    """The setting in words; one that is not known keeps its own name."""
+    """Return the setting in words; one that is not known keeps its own name."""
     title = TITLES.get(setting) or setting.rpartition(".")[2].replace("_", " ")
     return Name(title, f"{title} ({UNITS[setting]})" if setting in UNITS else title)
 
 
 def words(setting: str, values: Sequence[Any]) -> list[str]:
-    """The values of a setting, one each.
+    """Return the values of a setting in words, one each.
 
     Of a value that has a kind and parameters, only those parameters are said that tell it from others of its kind;
     one that most of them share is left out.
@@ -186,11 +184,11 @@ def _mapping(value: dict[str, Any], others: Sequence[dict[str, Any]]) -> str:
     numbers: list[str] = []
     names: list[str] = []
     for name in dict.fromkeys(name for other in same_kind for name in other if name != "kind"):
-        own = _word("", value.get(name))
+        word = _word("", value.get(name))
         shared = Counter(_word("", other.get(name)) for other in same_kind)
-        if 2 * shared[own] <= len(same_kind):
+        if 2 * shared[word] <= len(same_kind):
             is_name = isinstance(value.get(name), str)
-            (names if is_name else numbers).append(own if is_name else f"{name.replace('_', ' ')}={own}")
+            (names if is_name else numbers).append(word if is_name else f"{name.replace('_', ' ')}={word}")
     return " ".join([_word("", value.get("kind", "")), *numbers, *names])
 
 
@@ -206,37 +204,39 @@ WORDS: dict[Metric, str] = {
 }
 
 FIELDS = ("morphology", "syntax", "syntax_semantics", "syntax/semantics", "semantics")
-"""Of BLiMP, each several paradigms."""
+"""Fields of BLiMP, each several paradigms."""
 
 _PLACES = {name: place for place, name in enumerate(TASKS)}
 
 
-def known(name: str | None) -> Task | None:
-    """The catalogue's task of that name; minimal pairs of the built-in language are `language` in tables."""
+def known_task(name: str | None) -> Task | None:
+    """Return the catalogue's task of that name; minimal pairs of the built-in language are `language` in
+    tables."""
     return None if name is None else TASKS.get(name) or TASKS.get(f"{name}_minimal_pairs")
 
 
 def metric_words(name: str | None) -> str:
-    """What `score` means for a task: ``Matthews correlation``."""
-    task = known(name)
+    """Return what `score` means for a task: ``Matthews correlation``."""
+    task = known_task(name)
     return "score" if task is None else WORDS[task.metric]
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """The different names as in the catalogue, others after them as they appear."""
+    """Return the different names as in the catalogue, others after them as they appear."""
     different = list(dict.fromkeys(names))
-    place = {name: _PLACES.get(getattr(known(name), "name", ""), len(_PLACES)) for name in different}
+    place = {name: _PLACES.get(getattr(known_task(name), "name", ""), len(_PLACES)) for name in different}
     return sorted(different, key=place.__getitem__)
 
 
 def parts(name: str) -> tuple[str, str]:
-    """A task and which part of it: ``("blimp", "adjunct_island")``; the part is empty of a whole task."""
+    """Return a task and which part of it: ``("blimp", "adjunct_island")``; the part is empty of a whole task."""
     task, _, part = name.partition("/")
     return task, part
 
 
 def are_whole(groups: Series) -> Series:
-    """Which groups are whole tasks, neither parts of one nor numbers of its examples; absent ones are none."""
+    """Return which groups are whole tasks, neither parts of one nor numbers of its examples; absent ones are
+    none."""
     return ~groups.fillna("/").str.contains("[/@]").astype(bool)
 
 
@@ -254,14 +254,14 @@ NEXT_LAYER_METRICS = ("layer_change", "update_norm")
 
 
 class MetricWords(NamedTuple):
-    """One way of measuring, in words."""
+    """Words of one metric."""
 
     title: str
-    """Of its panel."""
+    """Title of its panel."""
     axis: str
-    """Of the axis of values, with the unit."""
+    """Label of the axis of values, with the unit."""
     floor: str
-    """What the data of the chance floor are."""
+    """Data of the chance floor."""
     unit: str = "1"
     digits: int = 3
 
@@ -350,21 +350,21 @@ METRICS = {
 
 
 def named(measure: str, metric: str) -> MetricWords:
-    """The metric's names; its own for one that has no others."""
+    """Return the metric's names; its own for one that has no others."""
     return METRICS.get((measure, metric)) or MetricWords(metric, metric, "chance")
 
 
 def axis_label(measure: str, metric: str, about: str | None = None) -> str:
-    """The label of the axis of values; `about` is another token than the one that is read."""
+    """Return the label of the axis of values; `about` is another token than the one that is read."""
     label = named(measure, metric).axis
     return f"{about}, {label.replace(' information', '')}" if about else label
 
 
 def task_axis_label(measure: str, metric: str, task: str | None) -> str:
-    """The same for a panel about a task: what `score` is depends on it."""
+    """Return the label of the axis of values for a panel about a task: what `score` is depends on it."""
     return metric_words(task) if metric == "score" else axis_label(measure, metric)
 
 
 def leads_on(measure: str, metric: str) -> bool:
-    """Whether the metric compares a layer with the next."""
+    """Return whether the metric compares a layer with the next."""
     return bool({measure, metric} & set(NEXT_LAYER_METRICS))

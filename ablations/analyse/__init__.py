@@ -1,1 +1,1 @@
-"""Layer-wise measures of Hugging Face models."""
+"""Analysis of Hugging Face models: layer-wise measures of models from elsewhere."""

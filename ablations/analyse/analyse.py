@@ -1,8 +1,7 @@
-"""`ablate analyse`: a model from a Hugging Face folder, and the same architecture untrained, measured on a text.
+"""Analysis of one model: `ablate analyse` measures a model from a Hugging Face folder, and the same architecture
+untrained, on a text.
 
-What comes out is a table as an experiment's, of two arms with one seed.
-
-Computes the rows of a measure of the layers of a model from elsewhere.
+The result is a table like an experiment's, of two arms with one seed.
 """
 
 import warnings
@@ -82,7 +81,7 @@ UNFINISHED = f"The analysis has not ended, all of {UNTRAINED} still to come; run
 
 
 class Read(NamedTuple):
-    """A text as a model reads it, and the tokens of it that are measured."""
+    """Text as a model reads it, and the tokens of it that are measured."""
 
     text: TokenisedText
     sample: Sample
@@ -102,16 +101,16 @@ class Arm(NamedTuple):
 
 @dataclass(frozen=True)
 class Analysis:
-    """What is measured of both models, and where it goes."""
+    """Analysis of both models: what is measured, and where the results go."""
 
     target: Path
     read: Read
     width: int
     measures: Sequence[StateMeasure]
-    told: dict[str, Any]
-    """What was asked for."""
+    arguments: dict[str, Any]
+    """Arguments of the analysis."""
     data: DataRecord
-    """What the plan says of the text."""
+    """Entry of the text in the plan."""
     origin: dict[str, Any]
     say: Say
 
@@ -168,7 +167,7 @@ def analyse(
         read=read,
         width=model.width,
         measures=measures,
-        told={"analyse": folder, "text": text, "labels": labels, "column": column, "tokens": tokens},
+        arguments={"analyse": folder, "text": text, "labels": labels, "column": column, "tokens": tokens},
         data=analyse_folder.data_record(text, sentences=read.sample.sentences, cut=read.cut, ids=model.ids),
         origin=analyse_folder.origin(),
         say=say,
@@ -185,8 +184,8 @@ def analyse(
 
 
 def _gold(text: Path, *, labels: Path | None, column: str | None) -> list[LabelledSentence]:
-    """The sentences with their labels; none without labels. Before a model is read, which may take long, so that
-    what is wrong with either file comes at once."""
+    """Return the sentences with their labels; none without labels. Before a model is read, which may take long, so
+    that what is wrong with either file comes at once."""
     if labels is None:
         next(sentences(text, column=column))
         return []
@@ -243,7 +242,7 @@ def _write(analysis: Analysis, arms: Sequence[Arm]) -> list[str]:
     analyse_folder.write(
         analysis.target,
         table=results.table([row for arm in arms for row in arm.rows]),
-        told=analysis.told,
+        arguments=analysis.arguments,
         measures=analysis.measures,
         runs=[arm.plan for arm in arms],
         notices=notices,
@@ -253,7 +252,7 @@ def _write(analysis: Analysis, arms: Sequence[Arm]) -> list[str]:
 
 
 def _why_nothing(doubts: list[str], text: Path, sample: Sample, *, width: int) -> str:
-    """One sentence on why there is no row."""
+    """Return one sentence on why there is no row."""
     if len(doubts) == 1 or len(sample) >= REFUSED_BELOW * width:
         return doubts[0]
     counted = f"{len(sample):,} token{'s' * (len(sample) != 1)} in {sample.sentences:,} sentence"
@@ -264,7 +263,7 @@ def _why_nothing(doubts: list[str], text: Path, sample: Sample, *, width: int) -
 
 
 def _doubts(arms: Sequence[Arm]) -> list[str]:
-    """What was refused or doubted, each once, with the arms that it is about."""
+    """Return the refusals and doubts of all arms, each once, with the arms that it is about."""
     sentences = dict.fromkeys(sentence for arm in arms for sentence in arm.doubts)
     return [
         f"{listed([arm.plan.arm for arm in arms if sentence in arm.doubts], 'and')}: {sentence}"
@@ -273,7 +272,7 @@ def _doubts(arms: Sequence[Arm]) -> list[str]:
 
 
 def labelled(sample: Sample, tokenised: TokenisedText, gold: Sequence[LabelledSentence]) -> Sample:
-    """The sample with what is known of the words of its sentences, which `gold` has first.
+    """Return the sample with the labels of the words of its sentences, which `gold` has first.
 
     Raises:
         MeasureError: a sentence does not have the words of its text, or the tokenizer is not a fast one.
@@ -283,5 +282,5 @@ def labelled(sample: Sample, tokenised: TokenisedText, gold: Sequence[LabelledSe
             "the model's tokenizer does not say where its tokens stand in the text; give a model with a "
             "tokenizer.json, or leave --labels out."
         )
-    found = token_labels(gold[: sample.sentences], tokenised.text_spans()[: sample.sentences])
-    return replace(sample, labels=found.codes, names=found.names)
+    token_facts = token_labels(gold[: sample.sentences], tokenised.text_spans()[: sample.sentences])
+    return replace(sample, labels=token_facts.codes, names=token_facts.names)

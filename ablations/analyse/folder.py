@@ -1,4 +1,4 @@
-"""The folder of an analysis: named, and written so that a page can be made of it as of an experiment."""
+"""Folder of an analysis: named, and written so that a page can be made of it as of an experiment."""
 
 import hashlib
 import json
@@ -24,19 +24,19 @@ LONGEST_NAME = 200
 
 
 def arm_of(folder: Path) -> str:
-    """The folder's name as an arm's; never that of the untrained twin."""
+    """Return the folder's name as an arm's; never that of the untrained twin."""
     name = re.sub(r"[^A-Za-z0-9._+=,-]+", "-", folder.resolve().name).lstrip("._+=,-")[:LONGEST_NAME]
     return "model" if name in ("", "untrained") else name
 
 
 def name_of(folder: Path) -> str:
-    """The folder's name as an experiment's."""
+    """Return the folder's name as an experiment's."""
     name = re.sub(r"[^a-z0-9._-]+", "-", arm_of(folder).lower())
     return f"{name}-model" if name in ("runs", "tokens") else name
 
 
 def place(out: Path, name: str) -> Path:
-    """OUT/<name>, where the results go.
+    """Return OUT/<name>, where the results go.
 
     Raises:
         MeasureError: no name of a folder, or the folder is an experiment's.
@@ -61,26 +61,26 @@ def require_own(target: Path, model: HuggingFaceModel) -> None:
     plan = target / "plan.json"
     if not plan.exists():
         return
-    there = [run["run_id"] for run in read_json(plan).get("runs", [])]
-    if there and model.run_id not in there:
+    run_ids = [run["run_id"] for run in read_json(plan).get("runs", [])]
+    if run_ids and model.run_id not in run_ids:
         raise MeasureError(
-            f"{target} holds the analysis of another model: {there[0]}, and {model.folder} is {model.run_id}; "
+            f"{target} holds the analysis of another model: {run_ids[0]}, and {model.folder} is {model.run_id}; "
             f"choose another --name for the results, or remove that folder."
         )
 
 
 def is_whole(target: Path) -> bool:
-    """Whether the folder holds an analysis of both models that has ended."""
+    """Return whether the folder holds an analysis of both models that has ended."""
     plan = target / "plan.json"
     states = [run.get("state") for run in read_json(plan).get("runs", [])] if plan.exists() else []
     return states == ["done", "done"]
 
 
 def origin() -> dict[str, Any]:
-    """On what the models are measured, and since when."""
-    found = provenance() | {"devices": 1, "threads": torch.get_num_threads(), "started": now()}
-    found["versions"]["transformers"] = version("transformers")
-    return found
+    """Return the provenance of the models' measures: machine, versions and start."""
+    facts = provenance() | {"devices": 1, "threads": torch.get_num_threads(), "started": now()}
+    facts["versions"]["transformers"] = version("transformers")
+    return facts
 
 
 def run(model: HuggingFaceModel, *, arm: str, seed: int, origin: Mapping[str, Any]) -> RunRecord:
@@ -119,7 +119,7 @@ def write(
     target: Path,
     *,
     table: pd.DataFrame,
-    told: Mapping[str, Any],
+    arguments: Mapping[str, Any],
     measures: Sequence[StateSettings],
     runs: Sequence[RunRecord],
     notices: list[str],
@@ -131,7 +131,7 @@ def write(
         FilesError: it cannot be written to.
     """
     make_folder(target)
-    spec = _spec(told, measures)
+    spec = _spec(arguments, measures)
     with atomic(target / "spec.yaml") as temporary:
         temporary.write_bytes(spec)
     results.write(table, target / "results.parquet")
@@ -149,9 +149,9 @@ def write(
     write_json(target / "plan.json", plan.model_dump(mode="json", exclude_unset=True))
 
 
-def _spec(told: Mapping[str, Any], measures: Sequence[StateSettings]) -> bytes:
-    """What was asked for, as YAML, of which JSON is a part."""
+def _spec(arguments: Mapping[str, Any], measures: Sequence[StateSettings]) -> bytes:
+    """Return the arguments of the analysis as YAML, of which JSON is a part."""
     lines = ["# What `ablate analyse` was asked; not for `ablate run`."]
-    lines += [f"{key}: {json.dumps(value, default=str, ensure_ascii=False)}" for key, value in told.items()]
+    lines += [f"{key}: {json.dumps(value, default=str, ensure_ascii=False)}" for key, value in arguments.items()]
     lines += ["measures:", *(f"  - {json.dumps(settings.model_dump(mode='json'))}" for settings in measures)]
     return ("\n".join(lines) + "\n").encode()

@@ -1,4 +1,4 @@
-"""Which measures `ablate analyse` takes: those of a file, or all that read states, fitted to the text."""
+"""Choice of the measures of `ablate analyse`: those of a file, or all that read states, fitted to the text."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -28,16 +28,16 @@ from lightning_modules.config import Settings
 from lightning_modules.config.settings import from_name
 
 StateMeasure = LayerChangeSettings | TokenInformationSettings | NeighboursSettings | GeometrySettings
-"""What the states alone decide."""
+"""Measure that the states alone decide."""
 
 ENOUGH_TOKENS = 150
 """For each unit of the width: with fewer, chance moves a distance visibly."""
 
 FEWEST_TOKENS = 50_000
-"""That are read of any model if the text has them: information needs them whatever the width."""
+"""Number of tokens that are read of any model if the text has them: information needs them whatever the width."""
 
 STATES_BYTES = 6 * 2**30
-"""Of the states of all layers, beyond which more tokens must be asked for."""
+"""Limit of the bytes of the states of all layers; for more, the number of tokens must be given."""
 
 SAID_ELSEWHERE = {
     "checkpoints": "the folder holds one state of its model",
@@ -48,7 +48,7 @@ SAID_ELSEWHERE = {
 
 
 class MeasuresFile(Settings):
-    """What the file of `--measures` says: `measures`, as in a spec. Which text is read, the command says."""
+    """Content of the file of `--measures`: `measures`, as in a spec. The command names the text."""
 
     measures: Annotated[
         tuple[Annotated[Annotated[StateMeasure, Field(discriminator="kind")], BeforeValidator(from_name)], ...],
@@ -59,7 +59,7 @@ class MeasuresFile(Settings):
 
 
 def load(path: Path) -> tuple[StateMeasure, ...]:
-    """The measures of a file.
+    """Return the measures of a file.
 
     Raises:
         SpecProblems: anything is wrong with it; all of it, with line and column.
@@ -86,7 +86,7 @@ def load(path: Path) -> tuple[StateMeasure, ...]:
 
 
 def require_known(measures: Iterable[StateMeasure], *, labelled: bool) -> None:
-    """Refuse measures of what nothing is known of: before the model is read, which may take long.
+    """Refuse measures that need unknown labels or outputs before the model is read, which may take long.
 
     Raises:
         MeasureError: groups by part of speech without labels, or what a model from elsewhere is to predict.
@@ -106,7 +106,7 @@ def require_known(measures: Iterable[StateMeasure], *, labelled: bool) -> None:
 
 
 def usual_tokens(*, width: int, layers: int) -> int:
-    """As many as a distance needs, as far as their states fit into memory.
+    """Return the number of tokens that a distance needs, as far as their states fit into memory.
 
     Args:
         layers: states of a token.
@@ -115,7 +115,7 @@ def usual_tokens(*, width: int, layers: int) -> int:
 
 
 def usual_measures(tokens: int, *, labelled: bool) -> list[StateMeasure]:
-    """Every measure that reads states, with what needs labels if there are some."""
+    """Return every measure that reads states, with those that need labels if there are some."""
     groups = ["frequency", *["part_of_speech"] * labelled]
     about = ["input", "previous", "next"]
     return [
@@ -127,8 +127,8 @@ def usual_measures(tokens: int, *, labelled: bool) -> list[StateMeasure]:
 
 
 def fitted(settings: StateMeasure, sample: Sample) -> StateMeasure:
-    """The same with fewer clusters where the text is short; where it is too short for any, it is left to be
-    refused."""
+    """Return the settings with fewer clusters where the text is short; where it is too short for any, they stay
+    and are refused later."""
     if not isinstance(settings, TokenInformationSettings):
         return settings
     try:
@@ -138,7 +138,7 @@ def fitted(settings: StateMeasure, sample: Sample) -> StateMeasure:
 
 
 def caveats(measures: Iterable[StateMeasure], sample: Sample, *, width: int, remedy: str) -> Iterator[str]:
-    """What a reader must know of these measures of these tokens, a sentence each.
+    """Yield a sentence for each caveat of these measures on these tokens.
 
     Args:
         remedy: how more tokens can be had.
@@ -171,5 +171,5 @@ def caveats(measures: Iterable[StateMeasure], sample: Sample, *, width: int, rem
                     f"neighbours: {types:,} types and not {settings.types:,}, as the others occur fewer than "
                     f"{settings.occurrences:,} times; {remedy}."
                 )
-            case GeometrySettings() if said := doubt(n, width=width, remedy=remedy):
-                yield said
+            case GeometrySettings() if sentence := doubt(n, width=width, remedy=remedy):
+                yield sentence

@@ -150,13 +150,14 @@ def hidden_states(model: Any, inputs: Mapping[str, Tensor], *, final_norm: str |
 
 
 def _ready(whole: Any) -> Any:
-    """The encoder of an encoder-decoder, also of one that was saved without its decoder; else the model itself."""
+    """Return the encoder of an encoder-decoder, also of one that was saved without its decoder; else the model
+    itself."""
     model = whole.get_encoder() if whole.config.model_type in TWO_SIDED else whole
     return model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
 
 
 def _require_weights(model: Any, whole: Any, states: list[Tensor], loading: dict[str, Any], folder: Path) -> None:
-    """Refuse weights that lack what the states depend on; what they do not, such as a pooler, may be missing."""
+    """Refuse weights that lack what the states depend on; other weights, such as a pooler's, may be missing."""
     misfits = {name: f"{name} (there of shape {tuple(shape)})" for name, shape, _ in loading["mismatched_keys"]}
     lacking = {name: name for name in loading["missing_keys"]} | misfits
     parameters = {name: value for name, value in whole.named_parameters(remove_duplicate=False) if name in lacking}
@@ -174,7 +175,7 @@ def _require_weights(model: Any, whole: Any, states: list[Tensor], loading: dict
 
 
 def _max_length(config: Any, tokenizer: Any) -> int | None:
-    """The smaller of what the model's positions and its tokenizer allow."""
+    """Return the smaller of the limits of the model's positions and of its tokenizer."""
     positions = getattr(config, "max_position_embeddings", None)
     if config.model_type == "roberta":
         positions -= config.pad_token_id + 1  # it counts positions from there

@@ -26,7 +26,7 @@ SUPPORTED = ("bert", "roberta", "distilbert", "electra", "albert", "gpt2", "t5",
 """The model types whose layers are known: see `hugging_face`."""
 
 LOCAL = {"local_files_only": True, "trust_remote_code": False}
-"""How everything in a folder is read."""
+"""Arguments with which everything in a folder is read."""
 
 SAYS_NOTHING = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
 """Entries of config.json that do not decide what the model without its head computes."""
@@ -37,7 +37,7 @@ LONGEST_REASON = 300
 
 @contextmanager
 def library() -> Iterator[Any]:
-    """transformers, which keeps its reports and progress bars to itself while the block runs.
+    """Give transformers, which keeps its reports and progress bars to itself while the block runs.
 
     Raises:
         MeasureError: it is not installed.
@@ -103,7 +103,7 @@ def checked_config(folder: Path) -> dict[str, Any]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files that hold the weights: one, or the parts that an index names; none where there are none.
+    """Return the files that hold the weights: one, or the parts that an index names; none where there are none.
 
     Raises:
         MeasureError: the index is none.
@@ -122,7 +122,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def tokenizer_of(folder: Path) -> Any:
-    """The tokenizer in the folder.
+    """Return the tokenizer in the folder.
 
     Raises:
         MeasureError: there is none, or it cannot be loaded.
@@ -150,13 +150,14 @@ def tokenizer_of(folder: Path) -> Any:
 
 
 def _is_sentencepiece(folder: Path) -> bool:
-    """Whether the tokenizer can only be a sentencepiece model, as Marian's on the Hub."""
+    """Return whether the tokenizer can only be a sentencepiece model, as Marian's on the Hub."""
     models = [path for ending in ("spm", "model") for path in folder.glob(f"*.{ending}")]
     return bool(models) and not (folder / "tokenizer.json").is_file()
 
 
 def identity(config: dict[str, Any], weights: list[Path]) -> str:
-    """Ten hex digits of config.json, without what does not decide what is computed, and of the weights' bytes.
+    """Return ten hex digits of config.json, without what does not decide what is computed, and of the weights'
+    bytes.
 
     Raises:
         MeasureError: a part of the weights is missing.
@@ -173,7 +174,7 @@ def identity(config: dict[str, Any], weights: list[Path]) -> str:
 
 
 def saved_step(folder: Path) -> int | None:
-    """The step that transformers' Trainer has written beside the model; None where there is none."""
+    """Return the step that transformers' Trainer has written beside the model; None where there is none."""
     try:
         step = json.loads((folder / "trainer_state.json").read_bytes())["global_step"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -182,7 +183,7 @@ def saved_step(folder: Path) -> int | None:
 
 
 def reason(error: Exception) -> str:
-    """The first sentence of what was said, on one line and not too long, as part of another sentence."""
-    said = " ".join(str(error).split()) or type(error).__name__
-    first = re.split(r"\.(?: (?=[A-Z])|$)", said, maxsplit=1)[0]
+    """Return the first sentence of an error, on one line and not too long, as part of another sentence."""
+    message = " ".join(str(error).split()) or type(error).__name__
+    first = re.split(r"\.(?: (?=[A-Z])|$)", message, maxsplit=1)[0]
     return textwrap.shorten(first, LONGEST_REASON, placeholder=" ...")

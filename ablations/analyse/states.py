@@ -1,4 +1,4 @@
-"""The states of a text in the layers of a Hugging Face model.
+"""States of a text in the layers of a Hugging Face model.
 
 Sentences are read together only where they are equally long, so that no model sees padding.
 """
@@ -63,7 +63,8 @@ def _rows(layer_BTD: torch.Tensor, is_text_BT: NDArray[np.bool_]) -> NDArray[np.
 
 
 def _batches(text: TokenisedText, sentences: int, tokens_at_once: int) -> Iterator[NDArray[np.int64]]:
-    """Where the tokens of sentences of one length stand, a sentence a row; those without text are left out."""
+    """Yield the places of the tokens of sentences of one length, a sentence a row; those without text are left
+    out."""
     length_S = np.diff(text.offsets[: sentences + 1])
     before = np.concatenate([[0], np.cumsum(text.is_text)])
     has_text_S = before[text.offsets[1 : sentences + 1]] > before[text.offsets[:sentences]]

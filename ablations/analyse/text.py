@@ -1,6 +1,7 @@
-"""A text in the tokens of a Hugging Face model: each sentence on its own, the model's special tokens around it.
+"""Text in the tokens of a Hugging Face model: each sentence on its own, the model's special tokens around it. No
+torch.
 
-The sentences of a text that is not an experiment's: any format that data of kind files has. No torch.
+The text is not an experiment's: it has any format that data of kind files has.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,7 +24,8 @@ USUAL_COLUMN = "text"
 
 
 def sentences(path: Path, *, column: str | None = None) -> Iterator[str]:
-    """One line each, with single spaces, as a corpus reads them; rows without a sentence are left out.
+    """Yield the sentences of a file, one line each, with single spaces, as a corpus reads them; rows without a
+    sentence are left out.
 
     Args:
         column: of a table; without it the column `text`, or the only one with text.
@@ -43,7 +45,7 @@ def sentences(path: Path, *, column: str | None = None) -> Iterator[str]:
     if ending == ".txt" and column is not None:
         raise DataError(f"{path} is plain text, which has no columns; leave --column out.")
     name = USUAL_COLUMN if ending == ".txt" else _column(path, column)
-    source, found = file_source(path, Columns(name)), False
+    source, any_sentence = file_source(path, Columns(name)), False
     for cells in source.cells():
         if not isinstance(cells.text, str):
             raise DataError(
@@ -51,17 +53,17 @@ def sentences(path: Path, *, column: str | None = None) -> Iterator[str]:
                 f"correct or remove it."
             )
         if line := " ".join(cells.text.split()):
-            found = True
+            any_sentence = True
             yield line
-    if not found:
+    if not any_sentence:
         raise DataError(f"{path} has no sentence; give a file with text.")
 
 
-def _column(path: Path, wanted: str | None) -> str:
+def _column(path: Path, column: str | None) -> str:
     names = text_columns(path)
-    if wanted is None and USUAL_COLUMN not in names and len(names) == 1:
+    if column is None and USUAL_COLUMN not in names and len(names) == 1:
         return names[0]
-    name = USUAL_COLUMN if wanted is None else wanted
+    name = USUAL_COLUMN if column is None else column
     if name not in names:
         listed = ", ".join(map(repr, names)) or "none"
         raise DataError(f"{path} has no column {name!r} with text (with text: {listed}); name one with --column.")
@@ -76,14 +78,14 @@ class TokenisedText(NamedTuple):
     """Sentences as a model reads them, one after the other; sentence i is `[offsets[i]:offsets[i + 1]]`."""
 
     ids: NDArray[np.int64]
-    """As the tokenizer gives them."""
+    """Ids as the tokenizer gives them."""
     types: NDArray[np.int64] | None
-    """Which segment each token is of, where the model wants to know."""
+    """Segment of each token, where the model reads it."""
     is_text: NDArray[np.bool_]
     """Unknown pieces are, special tokens are not, nor is the mere space between two that a text spells out."""
     spans: NDArray[np.int64] | None
-    """Each token's first character in its sentence and the one after its last; (0, 0) for none. None for a slow
-    tokenizer, which does not say it."""
+    """Place of each token's first character in its sentence and of the one after its last; (0, 0) for none. None
+    for a slow tokenizer, which does not say it."""
     offsets: NDArray[np.int64]
     cut_S: NDArray[np.bool_]
     """Sentences longer than the model allows, of which the rest was dropped."""
@@ -93,7 +95,7 @@ class TokenisedText(NamedTuple):
 
     @property
     def codes(self) -> NDArray[np.int64]:
-        """The ids in our numbering, where words start at FIRST_WORD_ID, in their order; special tokens are START
+        """Ids in our numbering, where words start at FIRST_WORD_ID, in their order; special tokens are START
         before the text of a sentence and END behind it."""
         codes = np.empty_like(self.ids)
         codes[self.is_text] = np.unique(self.ids[self.is_text], return_inverse=True)[1] + FIRST_WORD_ID
@@ -110,17 +112,17 @@ class TokenisedText(NamedTuple):
 
 
 def tokenise(model: HuggingFaceModel, sentences: Iterable[str], *, tokens: int) -> TokenisedText:
-    """The first sentences, at least as many as hold `tokens` text tokens if there are so many.
+    """Tokenise the first sentences, at least as many as hold `tokens` text tokens if there are so many.
 
     Raises:
         MeasureError: the tokenizer is not the model's, or makes no token of the text.
     """
     parts: list[TokenisedText] = []
-    remaining, found = iter(sentences), 0
-    while found <= tokens and (some := list(islice(remaining, SENTENCES_AT_ONCE))):
+    remaining, text_tokens = iter(sentences), 0
+    while text_tokens <= tokens and (some := list(islice(remaining, SENTENCES_AT_ONCE))):
         parts.append(_tokenise(model, some))
-        found += int(parts[-1].is_text.sum())
-    if not found:
+        text_tokens += int(parts[-1].is_text.sum())
+    if not text_tokens:
         raise MeasureError(
             f"the tokenizer of {model.folder} makes no token of the text, special ones apart; give text in the "
             f"language of the model."
@@ -142,16 +144,17 @@ def tokenise(model: HuggingFaceModel, sentences: Iterable[str], *, tokens: int) 
 
 
 def sample_of(text: TokenisedText, *, tokens: int, source: Path) -> Sample:
-    """As many whole sentences as hold at most `tokens` text tokens; ids are `TokenisedText.codes`.
+    """Return the sample of as many whole sentences as hold at most `tokens` text tokens; ids are
+    `TokenisedText.codes`.
 
     Raises:
         MeasureError: not one sentence fits.
     """
-    found = np.concatenate([[0], np.cumsum(text.is_text)])[text.offsets]
-    if not found[found <= tokens].any():
+    before_S = np.concatenate([[0], np.cumsum(text.is_text)])[text.offsets]
+    if not before_S[before_S <= tokens].any():
         raise MeasureError(
-            f"{source}: the first sentence has {found[found > 0][0]:,} tokens, more than the {tokens:,} to be "
-            f"measured; raise --tokens."
+            f"{source}: the first sentence has {before_S[before_S > 0][0]:,} tokens, more than the {tokens:,} to "
+            f"be measured; raise --tokens."
         )
     return whole_sentences(text.codes, text.offsets, text.is_text, tokens)
 
@@ -171,10 +174,10 @@ def _tokenise(model: HuggingFaceModel, sentences: list[str]) -> TokenisedText:
     # What the text itself spells out. To GPT-2, whose mark of an end is its unknown token too, nothing is unknown.
     special = set(tokenizer.all_special_ids) - ({tokenizer.unk_token_id} - marks)
     is_text = (_flat(encoded["special_tokens_mask"]) == 0) & ~np.isin(ids, list(special))
-    wanted = "token_type_ids" in encoded and "token_type_ids" in model.accepts
+    reads_types = "token_type_ids" in encoded and "token_type_ids" in model.accepts
     return TokenisedText(
         ids=ids,
-        types=_flat(encoded["token_type_ids"]) if wanted else None,
+        types=_flat(encoded["token_type_ids"]) if reads_types else None,
         is_text=is_text & ~_space_alone(tokenizer, ids, is_text, offsets),
         spans=_flat(encoded["spans"]).reshape(-1, 2) if "spans" in encoded else None,
         offsets=offsets,
@@ -185,7 +188,7 @@ def _tokenise(model: HuggingFaceModel, sentences: list[str]) -> TokenisedText:
 def _space_alone(
     tokenizer: Any, ids: NDArray[np.int64], is_text: NDArray[np.bool_], offsets: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Which tokens stand between special ones, or the ends of a sentence, with no word beside them.
+    """Return which tokens stand between special ones, or the ends of a sentence, with no word beside them.
 
     A space before a word, of its own or on the word's first piece, is part of the text that the model reads; and a
     byte of a letter is nothing alone, but a letter with the others.
@@ -221,5 +224,5 @@ def _flat(lists: list[list[Any]]) -> NDArray[np.int64]:
 
 
 def _joined(parts: list[NDArray[np.int64] | None]) -> NDArray[np.int64] | None:
-    known = [part for part in parts if part is not None]
-    return np.concatenate(known) if len(known) == len(parts) else None
+    present = [part for part in parts if part is not None]
+    return np.concatenate(present) if len(present) == len(parts) else None

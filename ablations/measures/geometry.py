@@ -1,18 +1,15 @@
-"""The shape of the cloud of states: what direction they share, how many they spread over, how far a layer moves
-them.
+"""Geometry of the cloud of states: the direction they share, the number of dimensions they spread over, and how
+far a layer moves them.
 
 Anisotropy and self-similarity are those of Ethayarajh 2019, https://arxiv.org/abs/1909.00512, sections 3.3 and
 3.4; the paper draws pairs at random, ours are all there are. For the ranks see `dimension.py`.
 
-Shapes: N occurrences, D width, L + 1 layers.
+The mean cosine of all pairs of occurrences from different sentences is computed without forming a pair. With u the
+states at unit length, the cosines of all ordered pairs of some occurrences, each with itself included, sum to |sum
+of u|^2. Pairs within a sentence add to it the sum over sentences of the same expression.
 
-The mean cosine of all pairs of occurrences from different sentences, without looking at a single pair.
-
-With u the states at unit length, the cosines of all ordered pairs of some occurrences, each with itself included,
-sum to |sum of u|^2. What pairs within a sentence add to it is the sum over sentences of the same.
-
-Letters: N occurrences, D width, C cells (occurrences of a group in a sentence), P parts (those of a group in a
-block), T groups, G blocks.
+Letters: N occurrences, D width, L + 1 layers, C cells (occurrences of a group in a sentence), P parts (those of a
+group in a block), T groups, G blocks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,7 +37,7 @@ COLUMNS = 64
 
 
 class SentencePairs:
-    """All pairs of occurrences that are of one group and stand in different sentences.
+    """Pairs of occurrences that are of one group and stand in different sentences, all of them.
 
     Args:
         group_N: the group of each occurrence.
@@ -63,7 +60,7 @@ class SentencePairs:
         self._pairs_GT = self._added_up(np.ones((len(group_N), 1)))
 
     def mean_cosines(self, unit_ND: NDArray[np.floating]) -> NDArray[np.float64]:
-        """The mean over groups, each counting the same, of the mean cosine of their pairs; G + 1 numbers.
+        """Return the mean over groups, each counting the same, of the mean cosine of their pairs; G + 1 numbers.
 
         First that of all sentences, then those without block 0, without block 1, ... Groups without a pair do
         not count; NaN where none has any.
@@ -78,12 +75,12 @@ class SentencePairs:
 
     @property
     def occurrences(self) -> int:
-        """How many have a pair."""
+        """Number of occurrences that have a pair."""
         count_T = self._of_groups @ self._of_parts @ self._of_cells @ np.ones(self._of_cells.shape[1])
         return int(count_T[self._pairs_GT[0] > 0].sum())
 
     def _added_up(self, x_ND: NDArray[np.floating]) -> NDArray[np.float64]:
-        """The inner products of all ordered pairs, by group; then without each of the blocks; G + 1 x T."""
+        """Return the inner products of all ordered pairs, by group; then without each of the blocks; G + 1 x T."""
         all_T, change_P = np.zeros(self._of_groups.shape[0]), np.zeros(len(self._group_P))
         for start in range(0, x_ND.shape[1], COLUMNS):
             cell_CD = self._of_cells @ x_ND[:, start : start + COLUMNS].astype(np.float64)
@@ -99,7 +96,7 @@ class SentencePairs:
 
 
 def _members(label_N: NDArray[np.integer]) -> csr_array:
-    """A 1 where the column's item has the row's label: sums by label when multiplied."""
+    """Return a matrix with a 1 where the column's item has the row's label: it sums by label when multiplied."""
     ones = np.ones(len(label_N))
     return csr_array((ones, (label_N, np.arange(len(label_N)))), shape=(int(label_N.max()) + 1, len(label_N)))
 
@@ -111,7 +108,7 @@ participation ratio is 91% of the width, as it is 1 / (1 + D / N) of it."""
 RANKS = {"effective_rank": effective_rank, "participation_ratio": participation_ratio}
 
 
-class Found(NamedTuple):
+class LayerNumber(NamedTuple):
     """A number of a layer."""
 
     value: float
@@ -131,7 +128,8 @@ def rows(readings: Readings, settings: GeometrySettings, say: Say) -> Iterator[d
 def geometry(
     states_LND: list[NDArray[np.float32]], sample: Sample, settings: GeometrySettings
 ) -> Iterator[dict[str, Any]]:
-    """Rows by layer: `anisotropy`, `self_similarity`, `effective_rank`, `participation_ratio`, `update_norm`.
+    """Yield rows by layer: `anisotropy`, `self_similarity`, `effective_rank`, `participation_ratio`,
+    `update_norm`.
 
     `anisotropy`: mean cosine of two occurrences from different sentences. The floor is that of the states less
     their mean. It keeps all but the common direction, so value less floor is what that direction makes. It is
@@ -166,15 +164,16 @@ def geometry(
                 f"geometry is undefined: all {len(states_ND)} states of layer {layer} are equal; "
                 f"look for a collapsed run, or leave the measure out."
             )
-        for metric, found in (_cosines(states_ND, pairs) | _ranks(states_ND, block_N)).items():
-            yield _row(metric, found, width=states_ND.shape[1]) | {"layer": layer}
+        for metric, number in (_cosines(states_ND, pairs) | _ranks(states_ND, block_N)).items():
+            yield _row(metric, number, width=states_ND.shape[1]) | {"layer": layer}
         if layer + 1 < len(states_LND):
-            found = _update_norm(states_ND, states_LND[layer + 1], block_N)
-            yield _row("update_norm", found, width=states_ND.shape[1]) | {"layer": layer, "layer_to": layer + 1}
+            number = _update_norm(states_ND, states_LND[layer + 1], block_N)
+            yield _row("update_norm", number, width=states_ND.shape[1]) | {"layer": layer, "layer_to": layer + 1}
 
 
 def doubt(tokens: int, *, width: int, remedy: str) -> str | None:
-    """Why these numbers of so few tokens say little of the layers, in a sentence; None if they are enough.
+    """Return a sentence on why these numbers of so few tokens say little of the layers; None if the tokens are
+    enough.
 
     Args:
         remedy: how more tokens can be had.
@@ -188,20 +187,20 @@ def doubt(tokens: int, *, width: int, remedy: str) -> str | None:
     )
 
 
-def _row(metric: str, found: Found, *, width: int) -> dict[str, Any]:
+def _row(metric: str, number: LayerNumber, *, width: int) -> dict[str, Any]:
     return {
         "metric": metric,
-        "value": found.value,
-        "floor": found.floor,
-        "standard_error": standard_error(found.left_out),
-        "unit": found.unit,
-        "n": found.n,
+        "value": number.value,
+        "floor": number.floor,
+        "standard_error": standard_error(number.left_out),
+        "unit": number.unit,
+        "n": number.n,
         "d": width,
     }
 
 
 class _Pairs(NamedTuple):
-    """Which occurrences are compared."""
+    """Pairs of occurrences that are compared: of all, of types, and of shuffled types."""
 
     of_all: SentencePairs
     of_types: SentencePairs
@@ -214,22 +213,22 @@ class _Pairs(NamedTuple):
         return cls(*(SentencePairs(label_N, sample.sentence_N, block_N) for label_N in labels))
 
 
-def _cosines(states_ND: NDArray[np.float32], pairs: _Pairs) -> dict[str, Found]:
+def _cosines(states_ND: NDArray[np.float32], pairs: _Pairs) -> dict[str, LayerNumber]:
     unit_ND = directions(states_ND).numpy()
     # A state that equals the mean is left without a direction, and its cosines are 0.
     without_mean_ND = normalize(centred(rescaled(torch.from_numpy(states_ND))), dim=1).numpy()
     of_all, n = pairs.of_all.mean_cosines(unit_ND), len(unit_ND)
     floor = pairs.of_all.mean_cosines(without_mean_ND)[0]
-    found = {"anisotropy": Found(float(of_all[0]), float(floor), of_all[1:], n)}
+    numbers = {"anisotropy": LayerNumber(float(of_all[0]), float(floor), of_all[1:], n)}
     if pairs.of_types.occurrences:
         adjusted = pairs.of_types.mean_cosines(unit_ND) - of_all
         floor = pairs.of_shuffled_types.mean_cosines(unit_ND)[0] - of_all[0]
         n = pairs.of_types.occurrences
-        found["self_similarity"] = Found(float(adjusted[0]), float(floor), adjusted[1:], n)
-    return found
+        numbers["self_similarity"] = LayerNumber(float(adjusted[0]), float(floor), adjusted[1:], n)
+    return numbers
 
 
-def _ranks(states_ND: NDArray[np.float32], block_N: NDArray[np.int64]) -> dict[str, Found]:
+def _ranks(states_ND: NDArray[np.float32], block_N: NDArray[np.int64]) -> dict[str, LayerNumber]:
     parts: list[Moments] = []
     for block in range(int(block_N.max()) + 1):
         parts.append(Moments(pairs=(), origin=parts[0].origin if parts else None))
@@ -239,7 +238,7 @@ def _ranks(states_ND: NDArray[np.float32], block_N: NDArray[np.int64]) -> dict[s
     independent = Moments(pairs=(), origin=whole.origin)
     independent.add(to_device(_rng("columns").permuted(states_ND, axis=0)))
     return {
-        metric: Found(
+        metric: LayerNumber(
             value=rank(whole.side(0)),
             floor=rank(independent.side(0)),
             left_out=[rank(others.side(0)) if len(others) > 1 else np.nan for others in left_out],
@@ -252,11 +251,11 @@ def _ranks(states_ND: NDArray[np.float32], block_N: NDArray[np.int64]) -> dict[s
 
 def _update_norm(
     lower_ND: NDArray[np.float32], upper_ND: NDArray[np.float32], block_N: NDArray[np.int64]
-) -> Found:
+) -> LayerNumber:
     length_N = _lengths(lower_ND)
     update_N = _lengths(upper_ND - lower_ND) / length_N
     shuffled_ND = upper_ND[_rng("occurrences").permutation(len(upper_ND))]
-    return Found(
+    return LayerNumber(
         value=float(update_N.mean()),
         floor=float((_lengths(shuffled_ND - lower_ND) / length_N).mean()),
         left_out=[float(update_N[block_N != block].mean()) for block in np.unique(block_N)],

@@ -1,4 +1,4 @@
-"""How much a token matters to the others: Voita et al. 2019, section 5.3.
+"""Influence of a token on the others: Voita et al. 2019, section 5.3.
 
 In each of some sentences one token of a group is chosen. Layer l is computed twice from the same states below it:
 as always, and with the chosen token hidden from the attention of all others in this layer alone. The distance of
@@ -34,7 +34,7 @@ SENTENCES_AT_ONCE = 128
 
 
 class Chosen(NamedTuple):
-    """A token of each of some sentences."""
+    """A chosen token of each of some sentences."""
 
     sentence_S: NDArray[np.int64]
     position_S: NDArray[np.int64]
@@ -66,7 +66,7 @@ def require(settings: InfluenceSettings, texts: Texts, run: RunSettings) -> None
 def influence(
     objective: Objective, split: Split, sample: Sample, settings: InfluenceSettings
 ) -> Iterator[dict[str, Any]]:
-    """Rows of 1 - PWCCA by layer, from 1, and group, over equally many other tokens in each.
+    """Yield rows of 1 - PWCCA by layer, from 1, and group, over equally many other tokens in each.
 
     0 where nobody attends to the chosen tokens. The floor is the influence of a token drawn at random from the
     same sentences: a group above it matters more than the tokens around it. Special tokens are neither chosen nor
@@ -84,21 +84,21 @@ def influence(
 def group_influence(
     objective: Objective, split: Split, sample: Sample, by: Grouping, *, sentences: int
 ) -> Iterator[dict[str, Any]]:
-    """The rows of one kind of groups."""
+    """Yield the rows of one kind of groups."""
     if not objective.run.objective.has_one_attention:
         raise MeasureError(
             f"influence hides a token from attention, but {objective.run.objective.kind} has no layers of one "
             f"attention; leave the measure out, or give the arm a spec of its own."
         )
     chosen = choices(sample, by, sentences)
-    others = min(_others(split, found) for found in chosen.values())
+    others = min(_others(split, tokens) for tokens in chosen.values())
     width = objective.run.encoder.hidden_size
     require_tokens(others, width, measure="influence")
-    for name, found in chosen.items():
-        at_random = _beside(split, found, seed=derive(0, name))
-        own = distances(objective, split, found, others)
+    for name, tokens in chosen.items():
+        at_random = _beside(split, tokens, seed=derive(0, name))
+        of_group = distances(objective, split, tokens, others)
         random = distances(objective, split, at_random, others, jackknife=False)
-        for layer, (value, error) in enumerate(own, start=1):
+        for layer, (value, error) in enumerate(of_group, start=1):
             yield {
                 "metric": "pwcca",
                 "group": name,
@@ -113,13 +113,13 @@ def group_influence(
 
 
 def choices(sample: Sample, by: Grouping, sentences: int) -> dict[str, Chosen]:
-    """The chosen tokens of each group that occurs in enough sentences.
+    """Return the chosen tokens of each group that occurs in enough sentences.
 
     Raises:
         MeasureError: no group does.
     """
-    found = {name: choose(sample, place, sentences, name) for name, place in groups(sample, by)}
-    enough = {name: chosen for name, chosen in found.items() if chosen is not None}
+    by_group = {name: choose(sample, place, sentences, name) for name, place in groups(sample, by)}
+    enough = {name: chosen for name, chosen in by_group.items() if chosen is not None}
     if not enough:
         raise MeasureError(
             f"influence needs a group of tokens in {sentences} sentences of two words or more, but none by {by} "
@@ -129,7 +129,7 @@ def choices(sample: Sample, by: Grouping, sentences: int) -> dict[str, Chosen]:
 
 
 def choose(sample: Sample, place: NDArray[np.int64], sentences: int, name: str) -> Chosen | None:
-    """One of the occurrences at `place` in each of so many sentences of at least two text tokens, all at random
+    """Choose one of the occurrences at `place` in each of so many sentences of at least two text tokens, at random
     but decided by the sample and the name; None where there are not as many. Sentences ascend."""
     rng = np.random.default_rng(derive(0, "influence", name))
     shuffled = rng.permutation(place)
@@ -144,8 +144,8 @@ def choose(sample: Sample, place: NDArray[np.int64], sentences: int, name: str) 
 def distances(
     objective: Objective, split: Split, chosen: Chosen, others: int, *, jackknife: bool = True
 ) -> list[tuple[float, float]]:
-    """1 - PWCCA of the other tokens' states with and without the chosen ones in sight, over the first `others` of
-    them, and its standard error; for each layer from 1."""
+    """Return for each layer from 1 the distance 1 - PWCCA of the other tokens' states with and without the chosen
+    tokens in sight, over the first `others` of them, and its standard error."""
     layers = objective.run.encoder.num_hidden_layers
     block_S = sentence_blocks(np.arange(len(chosen.sentence_S)))
     parts: list[Moments] = []
@@ -164,16 +164,16 @@ def distances(
     without = [whole - part for part in parts] if jackknife else []
     if without and min(map(len, without)) < REFUSED_BELOW * objective.run.encoder.hidden_size:
         without = []
-    found = []
+    by_layer = []
     for layer in range(layers):
         value, *values = [1 - pwcca(m.side(layer), m.side(layers + layer)) for m in (whole, *without)]
-        found.append((value, standard_error(values)))
-    return found
+        by_layer.append((value, standard_error(values)))
+    return by_layer
 
 
 @torch.no_grad()
 def _both_versions(objective: Objective, split: Split, chosen: Chosen) -> list[Tensor]:
-    """The other tokens' states, ND, of layers 1 to L; then the same with the chosen tokens out of sight."""
+    """Return the other tokens' states, ND, of layers 1 to L; then those with the chosen tokens out of sight."""
     encoder, settings = objective.encoder.eval(), objective.run.objective
     tokens_BT = _rows(split, chosen.sentence_S).to(objective.device)
     hidden_BT = torch.zeros_like(tokens_BT, dtype=torch.bool)
@@ -200,12 +200,12 @@ def _rows(split: Split, sentence_S: NDArray[np.int64]) -> Tensor:
 
 
 def _others(split: Split, chosen: Chosen) -> int:
-    """How many text tokens there are besides the chosen ones."""
+    """Return the number of text tokens besides the chosen ones."""
     return sum(int(is_text_token(split.sentence(i)).sum()) - 1 for i in chosen.sentence_S.tolist())
 
 
 def _beside(split: Split, chosen: Chosen, *, seed: int) -> Chosen:
-    """Another text token of each sentence, at random."""
+    """Choose another text token of each sentence, at random."""
     rng = np.random.default_rng(seed)
     positions = []
     for sentence, position in zip(*map(np.ndarray.tolist, chosen), strict=True):

@@ -1,4 +1,5 @@
-"""How far a number would move if a run had been measured on another text of the same kind.
+"""Standard errors by the jackknife: how far a number would move if a run had been measured on another text of the
+same kind.
 
 Delete-a-group jackknife (Shao & Wu 1989, https://doi.org/10.1214/aos/1176347263): the number is computed again
 without each of a few blocks of the text. Blocks are runs of neighbouring sentences, since the tokens of a
@@ -18,8 +19,8 @@ BLOCKS = 10
 
 
 def sentence_blocks(sentence_N: NDArray[np.integer], count: int = BLOCKS) -> NDArray[np.int64]:
-    """The block, from 0, of each token: `count` runs of neighbouring whole sentences with about as many tokens
-    each.
+    """Return the block, from 0, of each token: `count` runs of neighbouring whole sentences with about as many
+    tokens each.
 
     Fewer blocks where there are fewer sentences.
 
@@ -34,10 +35,12 @@ def sentence_blocks(sentence_N: NDArray[np.integer], count: int = BLOCKS) -> NDA
 
 
 def standard_error(left_out: Sequence[float] | NDArray[np.float64]) -> float:
-    """Of a number, from what it is without block 0, without block 1, ...: root of (G - 1) / G sum (x_g - mean)^2.
+    """Return the standard error of a number from its values without block 0, without block 1, ...: root of (G - 1)
+    / G sum (x_g - mean)^2.
 
     For a mean over tokens and blocks of equal size it is the standard error of the mean of the blocks' means. NaN
-    for fewer than two blocks, or if a value is NaN."""
+    for fewer than two blocks, or if a value is NaN.
+    """
     values_G = np.asarray(left_out, dtype=np.float64)
     if len(values_G) < 2:
         return float("nan")

@@ -1,5 +1,5 @@
-"""How much a layer changes its tokens: Voita et al. 2019, section 5.1, with a second, independent similarity; and
-section 5.2, the same for tokens of different frequency and part of speech."""
+"""Change of tokens by a layer: Voita et al. 2019, section 5.1, with a second, independent similarity; and section
+5.2, by frequency and part of speech of the tokens."""
 
 import itertools
 import warnings
@@ -29,8 +29,8 @@ def rows(readings: Readings, settings: LayerChangeSettings, say: Say) -> Iterato
     yield from layer_change(readings.states(reading), reading.sample, settings)
     if settings.treebank is not None and "part_of_speech" in settings.groups:
         labelled = readings.texts.treebank(settings.treebank, settings)
-        states_LND, wanted = readings.states(labelled), settings.group_tokens
-        yield from group_changes(states_LND, labelled.sample, "part_of_speech", wanted=wanted)
+        states_LND, size = readings.states(labelled), settings.group_tokens
+        yield from group_changes(states_LND, labelled.sample, "part_of_speech", size=size)
 
 
 def require(settings: LayerChangeSettings | RunDistanceSettings, texts: Texts, run: RunSettings) -> None:
@@ -46,7 +46,8 @@ def require(settings: LayerChangeSettings | RunDistanceSettings, texts: Texts, r
 def layer_change(
     states_LND: list[NDArray[np.float32]], sample: Sample, settings: LayerChangeSettings
 ) -> Iterator[dict[str, Any]]:
-    """Rows of 1 - similarity for layers l -> l + 1, and for 0 -> l; l -> l + 1 also for each group asked for.
+    """Yield rows of 1 - similarity for layers l -> l + 1, and for 0 -> l; l -> l + 1 also for each group in the
+    settings.
 
     PWCCA's weights come from the lower layer. The floor is the same number after the tokens of the upper
     layer were shuffled, the chance level of these very matrices.
@@ -56,23 +57,23 @@ def layer_change(
     """
     yield from changes(states_LND, sample.sentence_N, from_embeddings=True)
     for by in settings.groups:
-        yield from group_changes(states_LND, sample, by, wanted=settings.group_tokens)
+        yield from group_changes(states_LND, sample, by, size=settings.group_tokens)
 
 
 def small_groups(sample: Sample, settings: LayerChangeSettings, *, width: int) -> dict[str, int]:
-    """The groups that have no rows, since they have too few tokens: how many each has."""
+    """Return the groups that have no rows, since they have too few tokens, and their numbers of tokens."""
     fewest = settings.group_tokens or WARNED_BELOW * width
-    found = (group for by in settings.groups for group in groups(sample, by))
-    return {name: len(place) for name, place in found if len(place) < max(fewest, REFUSED_BELOW * width)}
+    all_groups = (group for by in settings.groups for group in groups(sample, by))
+    return {name: len(place) for name, place in all_groups if len(place) < max(fewest, REFUSED_BELOW * width)}
 
 
 def group_changes(
-    states_LND: list[NDArray[np.float32]], sample: Sample, by: Grouping, *, wanted: int | None = None
+    states_LND: list[NDArray[np.float32]], sample: Sample, by: Grouping, *, size: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """The rows l -> l + 1 of each group that is large enough, of equally many tokens; see `equal_parts`."""
+    """Yield the rows l -> l + 1 of each group that is large enough, of equally many tokens; see `equal_parts`."""
     width = states_LND[0].shape[1]
-    wanted = None if wanted is None else max(wanted, REFUSED_BELOW * width)
-    for name, place in equal_parts(groups(sample, by), fewest=WARNED_BELOW * width, wanted=wanted, seed=0):
+    size = None if size is None else max(size, REFUSED_BELOW * width)
+    for name, place in equal_parts(groups(sample, by), fewest=WARNED_BELOW * width, size=size, seed=0):
         for row in changes([layer_ND[place] for layer_ND in states_LND], sample.sentence_N[place]):
             yield row | {"group": name}
 
@@ -80,7 +81,7 @@ def group_changes(
 def changes(
     states_LND: list[NDArray[np.float32]], sentence_N: NDArray[np.int64], *, from_embeddings: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """The rows of some tokens, with the error by the jackknife."""
+    """Yield the rows of some tokens, with the error by the jackknife."""
     n, width = states_LND[0].shape
     require_tokens(n, width, measure="layer_change")
     top = len(states_LND) - 1
@@ -119,7 +120,8 @@ def changes(
 def _moments(
     states_LND: list[NDArray[np.float32]], sentence_N: NDArray[np.int64], steps: list[tuple[int, int]]
 ) -> list[Moments]:
-    """The moments of each block of sentences. Sides 0 to L are the layers, L + 1 to 2 L layers 1 to L shuffled."""
+    """Return the moments of each block of sentences. Sides 0 to L are the layers, L + 1 to 2 L layers 1 to L
+    shuffled."""
     top = len(states_LND) - 1
     shuffled_N = np.random.default_rng(0).permutation(len(sentence_N))
     pairs = [*steps, *((lower, top + upper) for lower, upper in steps)]

@@ -32,7 +32,7 @@ def nearest_others(states_ND: Matrix, *, neighbours: int) -> NDArray[np.int64]:
 
 
 def nearest_of_group(states_ND: Matrix, group_N: NDArray[np.integer], *, neighbours: int) -> NDArray[np.int64]:
-    """`nearest_others` among the rows of the same group; the indices are those of all rows.
+    """Return `nearest_others` among the rows of the same group; the indices are those of all rows.
 
     Raises:
         MeasureError: as `nearest_others`, and for a group of fewer than K + 1 rows.
@@ -47,7 +47,7 @@ def nearest_of_group(states_ND: Matrix, group_N: NDArray[np.integer], *, neighbo
 
 
 def directions(states_ND: Matrix) -> Tensor:
-    """The rows at unit length; float32, on the device of the states.
+    """Return the rows at unit length; float32, on the device of the states.
 
     Raises:
         MeasureError: no finite matrix, or a row of zeros, which has no direction.

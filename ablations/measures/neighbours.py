@@ -1,14 +1,13 @@
-"""What the nearest states have in common with a state: token, position, the tokens beside it, syntax, sense.
+"""Nearest neighbours of a state and what they share with it: token, position, adjacent tokens, syntax, sense.
 
-Voita, Sennrich & Titov 2019, https://arxiv.org/abs/1909.01380, section 6. Near is what has a high cosine. Where
-the paper has CCG supertags and their halves, ours are a word's relation in universal dependencies and what it is
-linked with on its left and on its right; senses of homonyms are an addition.
+Source: Voita, Sennrich & Titov 2019, https://arxiv.org/abs/1909.01380, section 6. Near means a high cosine. Where
+the paper has CCG supertags and their halves, ours are a word's relation in universal dependencies and its links on
+its left and on its right; senses of homonyms are an addition.
 
-Letters: P occurrences of a pool, K neighbours, D width, L + 1 layers.
+The occurrences whose neighbours are looked up are the same in every layer and arm; the text alone decides them.
 
-Which occurrences are asked for their neighbours: the same in every layer and arm, decided by the text alone.
-
-Letters: N occurrences of the sample, P of a pool, V token types, C pairs of a type and a sense.
+Letters: N occurrences of the sample, P occurrences of a pool, K neighbours, D width, L + 1 layers, V token types,
+C pairs of a type and a sense.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,14 +38,14 @@ class Pool(NamedTuple):
     """Occurrences that are compared with their nearest others in the pool."""
 
     place_P: NDArray[np.int64]
-    """Which of the sample, in random order: of equal states those that come first are neighbours, and these must
+    """Places in the sample, in random order: of equal states those that come first are neighbours, and these must
     not be the start of the text."""
     token_P: NDArray[np.int64] | None
     """The token that neighbours must have as well; None: any."""
     neighbours: int
-    """How many of the nearest."""
-    asked: Mapping[str, NDArray[np.int64]]
-    """What is compared, by metric: a value for each occurrence."""
+    """Number of nearest neighbours."""
+    compared: Mapping[str, NDArray[np.int64]]
+    """Labels that are compared, by metric: a value for each occurrence."""
 
 
 def rows(readings: Readings, settings: NeighboursSettings, say: Say) -> Iterator[dict[str, Any]]:
@@ -85,42 +84,46 @@ def require_occurrences(sample: Sample, settings: NeighboursSettings) -> None:
 
 
 def types_within(sample: Sample, settings: NeighboursSettings) -> int:
-    """How many types the pool has: as many as are asked for, or all with enough occurrences."""
+    """Return the number of types of the pool: that of the settings, or of all types with enough occurrences."""
     return len(_types(sample, settings))
 
 
 def pools(sample: Sample, settings: NeighboursSettings) -> list[Pool]:
-    """The pools of all metrics for which the sample has enough text.
+    """Return the pools of all metrics for which the sample has enough text.
 
     Raises:
         MeasureError: as `require_occurrences`.
     """
     require_occurrences(sample, settings)
     place_P, k = _of_types(sample, settings), settings.neighbours_of_type
-    own = {"position_distance": sample.position_N, "same_left": sample.left_N, "same_right": sample.right_N}
-    found = [
+    within_types = {
+        "position_distance": sample.position_N,
+        "same_left": sample.left_N,
+        "same_right": sample.right_N,
+    }
+    candidates = [
         Pool(place_P, None, settings.neighbours, {"same_token": sample.token_N[place_P]}),
-        _within_types(sample, place_P, k, own),
+        _within_types(sample, place_P, k, within_types),
     ]
     for metric, label in SYNTAX.items():
         if label in sample.labels:
             label_N = sample.labels[label]
             known_P = place_P[label_N[place_P] != NO_LABEL]
-            found.append(_within_types(sample, known_P, k, {metric: label_N}))
+            candidates.append(_within_types(sample, known_P, k, {metric: label_N}))
     if "sense" in sample.labels:
         place_P = _of_senses(sample, settings)
-        found.append(_within_types(sample, place_P, k, {"same_sense": sample.labels["sense"]}))
-    return [pool for pool in found if len(pool.place_P)]
+        candidates.append(_within_types(sample, place_P, k, {"same_sense": sample.labels["sense"]}))
+    return [pool for pool in candidates if len(pool.place_P)]
 
 
 def size_of_own(label_N: NDArray[np.integer]) -> NDArray[np.int64]:
-    """How many have the label of each."""
+    """Return for each occurrence the number of occurrences with its label."""
     _, own_N, sizes = np.unique(label_N, return_inverse=True, return_counts=True)
     return sizes[own_N]
 
 
 def rank_in_own(label_N: NDArray[np.integer], by_N: NDArray[Any]) -> NDArray[np.int64]:
-    """The rank of each, from 0, among those of its label, by ascending values and then by place."""
+    """Return the rank of each, from 0, among those of its label, by ascending values and then by place."""
     order = np.lexsort((by_N, label_N))
     _, start, own_N = np.unique(label_N[order], return_index=True, return_inverse=True)
     rank_N = np.empty(len(order), np.int64)
@@ -129,16 +132,16 @@ def rank_in_own(label_N: NDArray[np.integer], by_N: NDArray[Any]) -> NDArray[np.
 
 
 def _within_types(
-    sample: Sample, place_P: NDArray[np.int64], neighbours: int, asked: Mapping[str, NDArray[np.int64]]
+    sample: Sample, place_P: NDArray[np.int64], neighbours: int, compared: Mapping[str, NDArray[np.int64]]
 ) -> Pool:
-    """The pool of those types that have enough occurrences at these places."""
+    """Return the pool of those types that have enough occurrences at these places."""
     place_P = place_P[size_of_own(sample.token_N[place_P]) > OTHERS * neighbours]
-    values = {metric: value_N[place_P] for metric, value_N in asked.items()}
+    values = {metric: value_N[place_P] for metric, value_N in compared.items()}
     return Pool(place_P, sample.token_N[place_P], neighbours, values)
 
 
 def _of_types(sample: Sample, settings: NeighboursSettings) -> NDArray[np.int64]:
-    """So many occurrences of each of the types, at random."""
+    """Draw so many occurrences of each of the types, at random."""
     chance_N = _chances(sample)
     drawn_N = rank_in_own(sample.token_N, chance_N) < settings.occurrences
     place_P = np.flatnonzero(drawn_N & np.isin(sample.token_N, _types(sample, settings)))
@@ -146,8 +149,8 @@ def _of_types(sample: Sample, settings: NeighboursSettings) -> NDArray[np.int64]
 
 
 def _of_senses(sample: Sample, settings: NeighboursSettings) -> NDArray[np.int64]:
-    """Of each type with two senses, equally many occurrences of its two most frequent ones, at random: more than
-    the neighbours wanted, and at most `occurrences` of either.
+    """Draw equally many occurrences of the two most frequent senses of each type with two senses: more than the
+    number of neighbours, and at most `occurrences` of either.
 
     As frequent as in the text, the common sense would be that of most neighbours wherever the states lie, and the
     mean would tell how uneven the senses are. With equally many, a share above chance means that they lie apart.
@@ -172,7 +175,8 @@ def _types(sample: Sample, settings: NeighboursSettings) -> NDArray[np.int64]:
 
 
 def _spread(token_V: NDArray[np.int64], sample: Sample, types: int) -> NDArray[np.int64]:
-    """At most so many of the types, evenly over their frequency ranks: the middle one of as many equal parts."""
+    """Return at most so many of the types, evenly over their frequency ranks: the middle one of as many equal
+    parts."""
     known_V, first = np.unique(sample.token_N, return_index=True)
     rank_V = sample.rank_N[first[np.searchsorted(known_V, token_V)]]
     parts = min(types, len(token_V))
@@ -180,14 +184,14 @@ def _spread(token_V: NDArray[np.int64], sample: Sample, types: int) -> NDArray[n
 
 
 def _chances(sample: Sample) -> NDArray[np.float64]:
-    """A random number for each occurrence, which depends on its place in the text alone."""
+    """Return a random number for each occurrence, which depends on its place in the text alone."""
     return uniforms(derive(0, "neighbours"), sample.sentence_N, sample.position_N)
 
 
 def neighbours(
     states_LND: list[NDArray[np.float32]], sample: Sample, settings: NeighboursSettings
 ) -> Iterator[dict[str, Any]]:
-    """Rows by layer: what an occurrence has in common with its nearest others, on average over a pool.
+    """Yield rows by layer: what an occurrence shares with its nearest others, on average over a pool.
 
     `same_token`: the share of the nearest in the whole pool that are of its type. The others look at the nearest
     of its own type: `position_distance`, in tokens, lower where the position is better kept; `same_left` and
@@ -217,7 +221,7 @@ def _rows(pool: Pool, states_PD: NDArray[np.float32], block_P: NDArray[np.int64]
     else:
         nearest_PK = nearest_of_group(to_device(states_PD), pool.token_P, neighbours=pool.neighbours)
     score_PK: NDArray[Any]
-    for metric, value_P in pool.asked.items():
+    for metric, value_P in pool.compared.items():
         if metric == "position_distance":
             score_PK, floor = distance_to(value_P, nearest_PK), chance_of_distance(value_P, pool.token_P)
         else:
@@ -234,12 +238,13 @@ def _rows(pool: Pool, states_PD: NDArray[np.float32], block_P: NDArray[np.int64]
 
 
 def same_as(label_P: NDArray[np.integer], nearest_PK: NDArray[np.integer]) -> NDArray[np.bool_]:
-    """Whether each neighbour has the label of the occurrence that asks; P x K."""
+    """Return whether each neighbour has the label of its occurrence; P x K."""
     return label_P[nearest_PK] == label_P[:, None]
 
 
 def chance_of_same(label_P: NDArray[np.integer], group_P: NDArray[np.integer] | None = None) -> float:
-    """Expected mean of `same_as` for neighbours drawn at random among all others, or those of the group.
+    """Return the expected mean of `same_as` for neighbours drawn at random among all others, or those of the
+    group.
 
     Each group must have two occurrences or more.
     """
@@ -250,12 +255,13 @@ def chance_of_same(label_P: NDArray[np.integer], group_P: NDArray[np.integer] | 
 
 
 def distance_to(position_P: NDArray[np.integer], nearest_PK: NDArray[np.integer]) -> NDArray[np.integer]:
-    """How far the position of each neighbour is from that of the occurrence that asks; P x K."""
+    """Return the distance between the positions of each neighbour and of its occurrence; P x K."""
     return np.abs(position_P[nearest_PK] - position_P[:, None])
 
 
 def chance_of_distance(position_P: NDArray[np.integer], group_P: NDArray[np.integer] | None = None) -> float:
-    """Expected mean of `distance_to` for neighbours drawn at random among all others, or those of the group.
+    """Return the expected mean of `distance_to` for neighbours drawn at random among all others, or those of the
+    group.
 
     Each group must have two occurrences or more.
     """
@@ -267,7 +273,7 @@ def chance_of_distance(position_P: NDArray[np.integer], group_P: NDArray[np.inte
 
 
 def _error_of_mean(score_PK: NDArray[Any], nearest_PK: NDArray[np.integer], block_P: NDArray[np.int64]) -> float:
-    """By the jackknife over the blocks of those that ask and of their neighbours."""
+    """Return the standard error by the jackknife over the blocks of the occurrences and of their neighbours."""
     left_out = []
     for block in np.unique(block_P):
         kept_P = block_P != block

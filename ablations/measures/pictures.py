@@ -1,9 +1,10 @@
-"""Where the occurrences of a few words lie in each layer: t-SNE in two dimensions, Voita et al. 2019, figures 1
+"""Pictures of the occurrences of a few words in each layer: t-SNE in two dimensions, Voita et al. 2019, figures 1
 and 9.
 
 A picture shows who is near whom, and nothing else: neither sizes of clusters nor distances between them mean
 anything (van der Maaten & Hinton 2008, https://jmlr.org/papers/v9/vandermaaten08a.html). Conclusions are for
-`neighbours`."""
+`neighbours`.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -42,7 +43,7 @@ def require(settings: PicturesSettings, texts: Texts, run: RunSettings) -> None:
 def pictures(
     states_LND: list[NDArray[np.float32]], sample: Sample, settings: PicturesSettings, tokenizer: Tokenizer
 ) -> Iterator[dict[str, Any]]:
-    """Rows `x` and `y` of each occurrence in each layer, whose group says which it is: word, position in its
+    """Yield rows `x` and `y` of each occurrence in each layer. Their group describes it: word, position in its
     sentence, dependency relation, sense and number, in this order, between bars; - where one is not known.
 
     The same occurrences in every layer and arm. Of each layer the coordinates have mean 0 and a largest absolute
@@ -75,7 +76,7 @@ def pictures(
 def occurrences(
     sample: Sample, settings: PicturesSettings, tokenizer: Tokenizer
 ) -> tuple[NDArray[np.int64], list[str]]:
-    """The occurrences in a picture, as places in the sample, and what is known of each."""
+    """Return the occurrences in a picture, as places in the sample, and the group name of each."""
     places, names = [], []
     for word in settings.words:
         ids = tokenizer.encode(word, add_special_tokens=False).ids
@@ -84,22 +85,22 @@ def occurrences(
                 f"pictures show words that are one sub-word, but {word!r} is {len(ids)} of them; choose a more "
                 f"frequent word."
             )
-        found = np.flatnonzero(sample.token_N == ids[0])
-        if len(found) < FEWEST:
+        place_P = np.flatnonzero(sample.token_N == ids[0])
+        if len(place_P) < FEWEST:
             raise MeasureError(
-                f"pictures need {FEWEST} occurrences of each word, but the validation text has {len(found)} of "
+                f"pictures need {FEWEST} occurrences of each word, but the validation text has {len(place_P)} of "
                 f"{word!r}; choose a more frequent word."
             )
         rng = np.random.default_rng(derive(0, "picture", word))
-        drawn = np.sort(rng.permutation(found)[: settings.occurrences])
+        drawn = np.sort(rng.permutation(place_P)[: settings.occurrences])
         places.append(drawn)
         names += [_called(sample, word, place, number) for number, place in enumerate(drawn.tolist())]
     return np.concatenate(places), names
 
 
 def _called(sample: Sample, word: str, place: int, number: int) -> str:
-    known = [word, str(sample.position_N[place])]
+    parts = [word, str(sample.position_N[place])]
     for label in ("relation", "sense"):
         code = sample.labels[label][place] if label in sample.labels else NO_LABEL
-        known.append("-" if code == NO_LABEL else sample.names[label][code])
-    return "|".join([*known, str(number)])
+        parts.append("-" if code == NO_LABEL else sample.names[label][code])
+    return "|".join([*parts, str(number)])

@@ -1,4 +1,4 @@
-"""How far two runs lie apart at equal depth: Voita et al. 2019, section 5.1, between objectives and between seeds.
+"""Distance of two runs at equal depth: Voita et al. 2019, section 5.1, between objectives and between seeds.
 
 All encoders go through the text side by side, and nothing is held but moments of their states.
 """
@@ -27,10 +27,10 @@ from lightning_modules.training.run_directory import RunDirectory
 from lightning_modules.training.train import load_tokens
 
 MOMENTS_BYTES = 2**30
-"""Of moments held at once; where all layers need more, the text is read several times."""
+"""Limit of the bytes of moments held at once; where all layers need more, the text is read several times."""
 
 _Sides = tuple[tuple[int, int], tuple[int, int]]
-"""Of a pair of runs, and of the first with the second's tokens shuffled."""
+"""Sides of a pair of runs, and of the first with the second's tokens shuffled."""
 
 
 def run_distance(
@@ -41,7 +41,7 @@ def run_distance(
     *,
     data_root: Path,
 ) -> Iterator[dict[str, Any]]:
-    """Rows of 1 - similarity of two runs in the same layer, from 0, for each pair of run ids.
+    """Yield rows of 1 - similarity of two runs in the same layer, from 0, for each pair of run ids.
 
     PWCCA's weights come from the first run. The floor is the same number with the tokens of the second run
     shuffled within the batches that they are encoded in. The standard error is by the jackknife over blocks of
@@ -64,8 +64,8 @@ def run_distance(
     for layers in portions:
         parts = _moments([one.objective for one in encoders], reading, layers, sides=sides, blocks=blocks)
         for layer in layers:
-            for ids, (own, _), found in zip(pairs, sides, _compared(parts[layer], sides), strict=True):
-                for metric, distance in found.items():
+            for ids, (side_pair, _), distances in zip(pairs, sides, _compared(parts[layer], sides), strict=True):
+                for metric, distance in distances.items():
                     yield distance._asdict() | {
                         "run_id": ids[0],
                         "other_run_id": ids[1],
@@ -74,7 +74,7 @@ def run_distance(
                         "layer": layer,
                         "unit": "distance",
                         "n": len(reading.sample),
-                        "d": max(widths[side] for side in own),
+                        "d": max(widths[side] for side in side_pair),
                         "sample": reading.sample.digest,
                     }
 
@@ -91,7 +91,7 @@ class _Distance(NamedTuple):
 
 
 def _encoder(directory: RunDirectory, tokens: Tokens, checkpoint: Path) -> _Encoder:
-    """A run as it was at a checkpoint, on the GPU if there is one."""
+    """Return a run as it was at a checkpoint, on the GPU if there is one."""
     objective = build(directory.settings(), tokens)
     read = read_checkpoint(checkpoint)
     objective.load_state_dict(read["state_dict"])
@@ -102,7 +102,8 @@ def _encoder(directory: RunDirectory, tokens: Tokens, checkpoint: Path) -> _Enco
 def _moments(
     encoders: Sequence[Objective], reading: Reading, layers: range, *, sides: Sequence[_Sides], blocks: int
 ) -> dict[int, list[Moments]]:
-    """The moments of some layers, of each block of sentences. Sides are the runs, then the same shuffled."""
+    """Return the moments of some layers, of each block of sentences. Sides are the runs, then the runs
+    shuffled."""
     split, sample = reading
     block_N = sentence_blocks(sample.sentence_N, blocks)
     compared = [two for both in sides for two in both]
@@ -125,16 +126,18 @@ def _moments(
 
 
 def _compared(parts: list[Moments], sides: Sequence[_Sides]) -> list[dict[str, _Distance]]:
-    """The distances of each pair, by metric."""
+    """Return the distances of each pair, by metric."""
     whole = sum(parts[1:], parts[0])
     left_out: dict[tuple[int, str], list[float]] = {}
     with warnings.catch_warnings():  # said once, of the whole
         warnings.simplefilter("ignore")
         for part in parts if len(parts) > 1 else ():
             others = whole - part
-            for (place, (own, _)), (metric, similarity) in itertools.product(enumerate(sides), METRICS.items()):
-                enough = len(others) >= REFUSED_BELOW * max(others.side(side).width for side in own)
-                value = 1 - similarity(*map(others.side, own)) if enough else float("nan")
+            for (place, (side_pair, _)), (metric, similarity) in itertools.product(
+                enumerate(sides), METRICS.items()
+            ):
+                enough = len(others) >= REFUSED_BELOW * max(others.side(side).width for side in side_pair)
+                value = 1 - similarity(*map(others.side, side_pair)) if enough else float("nan")
                 left_out.setdefault((place, metric), []).append(value)
         floors = [
             [1 - similarity(*map(whole.side, chance)) for similarity in METRICS.values()] for _, chance in sides
@@ -142,23 +145,25 @@ def _compared(parts: list[Moments], sides: Sequence[_Sides]) -> list[dict[str, _
     return [
         {
             metric: _Distance(
-                1 - similarity(*map(whole.side, own)), floor, standard_error(left_out.get((place, metric), []))
+                1 - similarity(*map(whole.side, side_pair)),
+                floor,
+                standard_error(left_out.get((place, metric), [])),
             )
             for (metric, similarity), floor in zip(METRICS.items(), floors[place], strict=True)
         }
-        for place, (own, _) in enumerate(sides)
+        for place, (side_pair, _) in enumerate(sides)
     ]
 
 
 def _sides(runs: Sequence[str], pairs: Sequence[tuple[str, str]]) -> list[_Sides]:
-    """The two sides of each pair, and the first with the second's shuffled twin."""
+    """Return the two sides of each pair, and the first with the second's shuffled twin."""
     place = {run_id: i for i, run_id in enumerate(runs)}
     return [((place[first], place[second]), (place[first], len(runs) + place[second])) for first, second in pairs]
 
 
 def _portions(layers: int, *, runs: int, pairs: int, width: int) -> tuple[list[range], int]:
-    """The layers in portions whose moments fit into the memory allowed, at least one each; and in how many blocks
-    of the text: one, without standard errors, where those of a single layer do not fit."""
+    """Return the layers in portions whose moments fit into the allowed memory, at least one each; and the number
+    of blocks of the text: one, without standard errors, where those of a single layer do not fit."""
     each = 8 * width**2 * (2 * runs + 2 * pairs)
     blocks = BLOCKS if (BLOCKS + 1) * each <= MOMENTS_BYTES else 1
     size = max(1, min(layers, MOMENTS_BYTES // (each * (blocks + (blocks > 1)))))

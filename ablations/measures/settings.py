@@ -1,4 +1,4 @@
-"""What a spec may say about its measures. No torch, no mathematics."""
+"""Settings of the measures. No torch, no mathematics."""
 
 from typing import Any, Literal
 
@@ -15,15 +15,15 @@ About = Literal["input", "previous", "next", "output"]
 
 
 class MeasureSettings(Settings):
-    """Base of what is computed from the checkpoints of one run."""
+    """Base of the measures of the checkpoints of one run."""
 
     checkpoints: Literal["last", "all"] = "last"
-    """From which of them: the last, or every one that was kept (`training.keep_checkpoints`)."""
+    """Checkpoints to measure: the last, or every one that was kept (`training.keep_checkpoints`)."""
 
     @field_validator("*")
     @classmethod
     def _each_once(cls, value: Any) -> Any:
-        """Of what is there twice the rows could not be told apart."""
+        """Refuse repeated entries: their rows could not be told apart."""
         if isinstance(value, tuple):
             # A number is written so in the name of its group.
             refuse_repeated(float(f"{one:g}") if isinstance(one, float) else one for one in value)
@@ -31,14 +31,15 @@ class MeasureSettings(Settings):
 
 
 class StateSettings(MeasureSettings):
-    """Base of what is computed from the states of tokens."""
+    """Base of the measures of the states of tokens."""
 
     tokens: int = Field(50_000, ge=100)
     """Token occurrences of the validation text, whole sentences from its start; fewer if it has fewer."""
 
 
 class LabelledSettings(StateSettings):
-    """Base of what may ask for parts of speech or syntax, which the built-in language knows of its own."""
+    """Base of the measures that may use parts of speech or syntax, which the built-in language has without a
+    treebank."""
 
     treebank: str | None = None
     """A treebank (CoNLL-U, or parquet with the columns text, tokens, upos, heads and deprels), for text of other
@@ -46,22 +47,22 @@ class LabelledSettings(StateSettings):
 
 
 class LayerChangeSettings(LabelledSettings):
-    """How much each layer changes its tokens: 1 - similarity of two layers of one encoder."""
+    """Change of tokens by each layer: 1 - similarity of two layers of one encoder."""
 
     kind: Literal["layer_change"]
     groups: tuple[Grouping, ...] = Field((), strict=False)
-    """Also apart for tokens of different frequency rank or part of speech, equally many of each."""
+    """Kinds of groups that also have rows: by frequency rank or part of speech, equally many tokens of each."""
     group_tokens: int | None = Field(None, ge=100)
-    """How many of each group; groups with fewer are left out. Unless given, as many as the smallest group has that
-    has ten for each unit of the encoder's width."""
+    """Number of tokens of each group; groups with fewer are left out. Unless given, the size of the smallest group
+    that has ten for each unit of the encoder's width."""
 
 
 class TokenInformationSettings(StateSettings):
-    """How much each layer still knows about a token: mutual information with k-means clusters."""
+    """Information of each layer about a token: mutual information with k-means clusters."""
 
     kind: Literal["token_information"]
     types: int = Field(1000, ge=2)
-    """Only occurrences of this many most frequent sub-words are used."""
+    """Number of the most frequent sub-words whose occurrences are used."""
     clusters: int = Field(1000, ge=2)
     """Clusters of each layer's states."""
     about: tuple[About, ...] = Field(("input",), min_length=1, strict=False)
@@ -71,7 +72,7 @@ class TokenInformationSettings(StateSettings):
 
 
 class NeighboursSettings(LabelledSettings):
-    """What the nearest states have in common: token, position, words beside it, syntax, sense."""
+    """Neighbours of a state and what they share with it: token, position, words beside it, syntax, sense."""
 
     kind: Literal["neighbours"]
     types: int = Field(100, ge=2)
@@ -98,13 +99,14 @@ class NeighboursSettings(LabelledSettings):
 
 
 class GeometrySettings(StateSettings):
-    """The shape of the cloud of states: its common direction, its dimensions, how far a layer moves it."""
+    """Geometry of the cloud of states: its common direction, its dimensions, how far a layer moves it."""
 
     kind: Literal["geometry"]
 
 
 class InfluenceSettings(LabelledSettings):
-    """How much the other tokens of a sentence change in a layer when none of them may attend to one token."""
+    """Influence of one token: the change of the other tokens' states in a layer when none of them may attend to
+    it."""
 
     kind: Literal["influence"]
     groups: tuple[Grouping, ...] = Field(("frequency",), min_length=1, strict=False)
@@ -114,7 +116,7 @@ class InfluenceSettings(LabelledSettings):
 
 
 class PicturesSettings(StateSettings):
-    """Where the occurrences of a few words lie in each layer, by t-SNE: for the eye."""
+    """Pictures of the occurrences of a few words in each layer, by t-SNE: for the eye."""
 
     kind: Literal["pictures"]
     words: tuple[str, ...] = Field(min_length=1, strict=False)
@@ -124,22 +126,22 @@ class PicturesSettings(StateSettings):
 
 
 class ValidationSettings(MeasureSettings):
-    """Loss and perplexity on the validation text under one frozen corruption; BLEU and chrF of translations;
-    accuracy of a head on pairs."""
+    """Validation loss and perplexity under one frozen corruption; BLEU and chrF of translations; accuracy of a
+    head on pairs."""
 
     kind: Literal["validation"]
     translations: int = Field(500, ge=1)
     """Sentences translated (greedily) for BLEU and chrF, from the start of the validation text."""
     word_orders: tuple[WordOrder, ...] = Field((), strict=False)
-    """Also the loss on copies of the validation text with its words in these orders."""
+    """Word orders of copies of the validation text on which the loss is measured too."""
     input_formats: tuple[InputFormat, ...] = Field((), strict=False)
-    """Also the loss where the validation text is read in these formats, instead of sentence by sentence."""
+    """Input formats in which the validation text is read too, besides sentence by sentence."""
 
 
 class RunDistanceSettings(StateSettings):
-    """How far two runs lie apart at equal depth: 1 - similarity of what they make of the same tokens. Between arms
-    at equal seed, and between the seeds of an arm; of encoders with equally many layers."""
+    """Distance of two runs at equal depth: 1 - similarity of their states of the same tokens. Pairs are arms at
+    equal seed, and seeds of an arm; their encoders have equally many layers."""
 
     kind: Literal["run_distance"]
     arms: tuple[str, ...] = Field((), strict=False)
-    """Only these; all unless given. The number of pairs grows with its square."""
+    """Arms to compare; all unless given. The number of pairs grows with the square of their number."""

@@ -1,5 +1,5 @@
-"""What each layer knows of the token it reads, of its neighbours and of what it is to predict: Voita et al. 2019,
-section 4.
+"""Information of each layer about the token it reads, about its neighbours and about what it predicts: Voita et
+al. 2019, section 4.
 
 Letters: N occurrences, D width, L + 1 layers.
 """
@@ -24,7 +24,7 @@ READINGS = 6
 """Readings of the text in which tokens are shown as others, each time others."""
 
 SEED = 0
-"""Of halves, clusters and shuffles."""
+"""Seed of halves, clusters and shuffles."""
 
 TOKENS_PER_CLUSTER = 10
 """In either half, where the text decides how many clusters there are: twice as many as are refused."""
@@ -36,12 +36,12 @@ StatesOf = Callable[[NDArray[np.int64]], list[NDArray[np.float32]]]
 """The states of all occurrences of a sample where these ids, one for each, are shown in their places."""
 
 
-class Asked(NamedTuple):
-    """What is asked of some occurrences."""
+class Question(NamedTuple):
+    """Question to a layer: labels of some occurrences."""
 
     group: str | None
     place_N: NDArray[np.int64]
-    """Which occurrences of the sample, ascending."""
+    """Places of the occurrences in the sample, ascending."""
     label_N: NDArray[np.int64]
     hidden: bool = False
     """Whether the states are those of a reading in which the occurrence is shown as another token."""
@@ -51,7 +51,7 @@ class Hidden(NamedTuple):
     """Occurrences that are shown as other tokens."""
 
     place_N: NDArray[np.int64]
-    """Which of the sample, ascending."""
+    """Places of the occurrences in the sample, ascending."""
     shown_N: NDArray[np.int64]
     reading_N: NDArray[np.int64]
     """In which reading of the text, from 0."""
@@ -76,7 +76,7 @@ def require(settings: TokenInformationSettings, texts: Texts, run: RunSettings) 
         MeasureError: too few tokens.
     """
     sample = texts.validation(settings).sample
-    require_enough(asked(sample, settings, run.objective.output), sample, settings)
+    require_enough(questions_of(sample, settings, run.objective.output), sample, settings)
 
 
 def information_rows(
@@ -87,7 +87,7 @@ def information_rows(
     output: Output = None,
     states_of: StatesOf | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Rows of the plug-in and the cross-fitted estimate, by layer, of what `settings.about` asks for.
+    """Yield rows of the plug-in and the cross-fitted estimate, by layer, for the labels in `settings.about`.
 
     No group is the input token; the others are `previous token`, `next token`, `output label` and `shown token`.
 
@@ -98,7 +98,7 @@ def information_rows(
     Raises:
         MeasureError: too few tokens for the clusters.
     """
-    questions = asked(sample, settings, output)
+    questions = questions_of(sample, settings, output)
     require_enough(questions, sample, settings)
     unseen_LND = None
     if any(question.hidden for question in questions):
@@ -128,24 +128,24 @@ def information_rows(
                 }
 
 
-def asked(sample: Sample, settings: TokenInformationSettings, output: Output) -> list[Asked]:
-    """What is asked of which occurrences: those of the `types` most frequent labels, equally many for each
+def questions_of(sample: Sample, settings: TokenInformationSettings, output: Output) -> list[Question]:
+    """Return the questions: labels of occurrences of the `types` most frequent ones, equally many for each
     question, from the start of the text.
 
     Raises:
         MeasureError: the output is asked for, and all tokens of the text are the same; or no token stands beside
             another.
     """
-    questions: list[Asked] = []
-    unseen: list[Asked] = []
+    questions: list[Question] = []
+    unseen: list[Question] = []
     if "output" in settings.about:
         place_N, shown_N, _ = hidden_tokens(sample, settings.types)
-        unseen.append(Asked("output label", place_N, sample.token_N[place_N], hidden=True))
-        unseen.append(Asked("shown token", place_N, shown_N, hidden=True))
+        unseen.append(Question("output label", place_N, sample.token_N[place_N], hidden=True))
+        unseen.append(Question("shown token", place_N, shown_N, hidden=True))
     for about in settings.about:
         match about, output:
             case "input", _:
-                questions.append(Asked(None, np.arange(len(sample)), sample.token_N))
+                questions.append(Question(None, np.arange(len(sample)), sample.token_N))
             case "previous", _:
                 questions.append(_beside("previous token", sample.left_N))
             case "next", _:
@@ -170,17 +170,17 @@ def asked(sample: Sample, settings: TokenInformationSettings, output: Output) ->
 
 
 def clusters_within(sample: Sample, settings: TokenInformationSettings, output: Output = None) -> int:
-    """As many clusters as leave ten tokens to each in either half of the sentences; at least 2, and at most those
-    of the settings.
+    """Return the number of clusters that leave ten tokens to each in either half of the sentences; at least 2, and
+    at most that of the settings.
 
     Raises:
         MeasureError: the text has no two sentences, or no token that is asked for.
     """
-    fewest = min(_smaller_halves(asked(sample, settings, output), sample))
+    fewest = min(_smaller_halves(questions_of(sample, settings, output), sample))
     return max(2, min(settings.clusters, fewest // TOKENS_PER_CLUSTER))
 
 
-def require_enough(questions: Sequence[Asked], sample: Sample, settings: TokenInformationSettings) -> None:
+def require_enough(questions: Sequence[Question], sample: Sample, settings: TokenInformationSettings) -> None:
     """Refuse texts that are too short for the clusters, before there are states.
 
     Halves differ from question to question; the one with the smallest is refused, so that the number of clusters
@@ -195,23 +195,23 @@ def require_enough(questions: Sequence[Asked], sample: Sample, settings: TokenIn
         require_fitting(sample.sentence_N[fewest.place_N], clusters=settings.clusters, seed=SEED)
 
 
-def _smaller_halves(questions: Sequence[Asked], sample: Sample) -> list[int]:
+def _smaller_halves(questions: Sequence[Question], sample: Sample) -> list[int]:
     return [smaller_half(sample.sentence_N[question.place_N], seed=SEED) for question in questions]
 
 
-def _frequent(question: Asked, types: int) -> NDArray[np.int64]:
-    """Which of its occurrences have one of the most frequent labels."""
+def _frequent(question: Question, types: int) -> NDArray[np.int64]:
+    """Return which of a question's occurrences have one of the most frequent labels."""
     return np.flatnonzero(most_frequent(question.label_N, types))
 
 
-def _beside(group: str, label_N: NDArray[np.int64]) -> Asked:
-    """A neighbour, where it stands for text."""
+def _beside(group: str, label_N: NDArray[np.int64]) -> Question:
+    """Return the question about a neighbour, where it stands for text."""
     place_N = np.flatnonzero(is_text_token(label_N))
-    return Asked(group, place_N, label_N[place_N])
+    return Question(group, place_N, label_N[place_N])
 
 
 def hidden_tokens(sample: Sample, types: int) -> Hidden:
-    """Occurrences of the most frequent types, each shown as another of these types in one of some readings.
+    """Choose occurrences of the most frequent types, each shown as another of these types in one of some readings.
 
     All other types are equally likely, so that the shown token has the entropy of a uniform choice, as in the
     paper's figure. [MASK] is never shown: of it there is nothing to forget. Which occurrences, as what and in
@@ -237,7 +237,7 @@ def hidden_tokens(sample: Sample, types: int) -> Hidden:
 
 
 def _hidden_states(hidden: Hidden, sample: Sample, states_of: StatesOf) -> list[NDArray[np.float32]]:
-    """As many states as the sample has occurrences, in every layer; those that are never hidden are 0."""
+    """Return as many states as the sample has occurrences, in every layer; those that are never hidden are 0."""
     layers: list[NDArray[np.float32]] = []
     for reading in range(READINGS):
         now = hidden.reading_N == reading

@@ -1,6 +1,6 @@
-"""How well an objective predicts text it has not seen, and how well a translation model translates it.
+"""Validation loss of an objective on text it has not seen, and quality of the translations of a translation model.
 
-What masked LM says of tokens that it sees: whether it copies them, as its corruption has taught it.
+Predictions of masked LM at visible tokens show whether it copies them, as its corruption has taught it.
 
 Letters: N tokens, V vocabulary.
 """
@@ -41,7 +41,7 @@ ROWS_AT_ONCE = 2048
 
 
 def observed(objective: MaskedLM, split: Split) -> Iterator[dict[str, Any]]:
-    """Rows, each the share of some visible tokens at which the first guess is a certain token.
+    """Yield rows, each the share of some visible tokens at which the first guess is a certain token.
 
     The text is that of evaluation: 15% are to be predicted, 80/10/10. `observed_clean`: of the tokens that are
     not to be predicted, all shown as they are, those guessed to be what is shown. `observed_replaced`: the same of
@@ -76,17 +76,17 @@ def observed(objective: MaskedLM, split: Split) -> Iterator[dict[str, Any]]:
         "observed_replaced": ("replaced", shown["replaced"]),
         "recovered_replaced": ("replaced", original),
     }
-    for metric, (kind, wanted) in right.items():
-        wanted_N, guessed_N = torch.cat(wanted), torch.cat(guessed[kind])
-        if len(wanted_N):
-            share = (guessed_N == wanted_N).double().mean().item()
-            floor = wanted_N.bincount().max().item() / len(wanted_N)
-            yield {"metric": metric, "value": share, "floor": floor, "unit": "", "n": len(wanted_N)}
+    for metric, (kind, right_tokens) in right.items():
+        right_N, guessed_N = torch.cat(right_tokens), torch.cat(guessed[kind])
+        if len(right_N):
+            share = (guessed_N == right_N).double().mean().item()
+            floor = right_N.bincount().max().item() / len(right_N)
+            yield {"metric": metric, "value": share, "floor": floor, "unit": "", "n": len(right_N)}
 
 
 @torch.no_grad()
 def _guesses(objective: MaskedLM, batch: dict[str, Tensor], place_N: Tensor) -> Tensor:
-    """The most probable token of text at each place."""
+    """Return the most probable token of text at each place."""
     if not len(place_N):
         return place_N
     top_ND = objective.encode_at(batch, place_N)
@@ -108,8 +108,8 @@ def rows(readings: Readings, settings: ValidationSettings, say: Say) -> Iterator
 
 
 def validation(objective: Objective, tokens: Tokens, settings: ValidationSettings) -> Iterator[dict[str, Any]]:
-    """Rows of loss (nats per prediction) and perplexity; for translation also BLEU and chrF (0 to 100), for a loss
-    on pairs its accuracy on both tasks, in the training's input format.
+    """Yield rows of loss (nats per prediction) and perplexity; for translation also BLEU and chrF (0 to 100), for
+    a loss on pairs its accuracy on both tasks, in the training's input format.
 
     Masked LM is asked at 15%, 80/10/10, with one corruption for all arms and seeds. `group` is null for the loss
     that an objective is named after, else the name of another part of it (`generator`, `causal_lm`), or of the
@@ -117,7 +117,8 @@ def validation(objective: Objective, tokens: Tokens, settings: ValidationSetting
     `objective_loss`. The floor of a loss over the vocabulary is that of a model that knows how frequent each token
     is in the training text and nothing else, on the same predictions; that of another loss, and of accuracy, is of
     a guess that knows the shares of the answers. That of BLEU and chrF is of the same translations with the
-    references shuffled. What masked LM says of tokens that it sees is explained in `observed`."""
+    references shuffled. What masked LM says of tokens that it sees is explained in `observed`.
+    """
     yield from _losses(objective, tokens, tokens.validation)
     yield from _by_treatment(objective, tokens.validation)
     if isinstance(objective, MaskedLM):
@@ -167,8 +168,8 @@ TREATMENTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def _by_treatment(objective: Objective, split: Split) -> Iterator[dict[str, Any]]:
-    """The loss of masked LM apart for what is shown as [MASK], as it was, and as another token: an arm that was
-    trained on one of these only has not met the others."""
+    """Yield the loss of masked LM apart for tokens shown as [MASK], as they were, and as another token: an arm
+    that was trained on one of these only has not met the others."""
     part = objective.vocabulary_parts[0] if objective.vocabulary_parts else None
     if part is None or part.shown is None or part.name != "loss":
         return
@@ -185,7 +186,7 @@ def _by_treatment(objective: Objective, split: Split) -> Iterator[dict[str, Any]
 
 
 def _in_format(objective: Objective, split: Split, input_format: InputFormat) -> Iterator[dict[str, Any]]:
-    """The loss where the text is read as another input format has it."""
+    """Yield the loss where the text is read in another input format."""
     length = objective.run.data.max_length
     document_S = split.documents.astype(np.int64)
     sequences = formatted(split, np.arange(len(split)), document_S, input_format, max_length=length)
@@ -198,18 +199,19 @@ def _row_of(loss: LossSum, *, group: str) -> Iterator[dict[str, Any]]:
 
 
 def unigram_loss(objective: Objective, tokens: Tokens) -> float:
-    """`unigram_losses` of the loss that the objective is named after, on the validation text."""
+    """Return `unigram_losses` of the loss that the objective is named after, on the validation text."""
     return unigram_losses(objective, tokens, tokens.validation)["loss"]
 
 
 def unigram_losses(objective: Objective, tokens: Tokens, split: Split) -> dict[str, float]:
-    """Mean loss, in nats, of the best guess without context on what is asked for in a split; for every part over a
-    vocabulary.
+    """Return the mean loss, in nats, of the best guess without context of the predictions in a split; for every
+    part over a vocabulary.
 
     The guess knows the training text's token frequencies p (each count plus one, among the ids that the objective
     may be asked for). Where masked LM asks at a token that is shown, it also knows how evaluation corrupts: of
     what was hidden and is shown as w, a share in proportion to p(w) keep was w, and to p(o) random / V was any
-    other o."""
+    other o.
+    """
     counts_V = tokens.target_counts_V if objective.needs_targets else tokens.source_counts_V
     assert counts_V is not None
     parts = objective.vocabulary_parts
@@ -217,12 +219,12 @@ def unigram_losses(objective: Objective, tokens: Tokens, split: Split) -> dict[s
     total, count = dict.fromkeys(share_V, 0.0), dict.fromkeys(share_V, 0)
     for batch in evaluation_batches(objective, split, tokens_per_step=TOKENS_AT_ONCE):
         for part in parts:
-            known = batch[part.labels] != IGNORED
-            label_N = batch[part.labels][known].numpy()
+            predicted = batch[part.labels] != IGNORED
+            label_N = batch[part.labels][predicted].numpy()
             nats_N = -np.log(share_V[part.name][label_N])
             if part.shown is not None:
                 shown_BT, place_N = (batch[name] for name in part.shown)
-                shown_N = shown_BT.flatten()[place_N[known]].numpy()
+                shown_N = shown_BT.flatten()[place_N[predicted]].numpy()
                 nats_N = np.where(shown_N == MASK, nats_N, _shown_nats(share_V[part.name], label_N, shown_N))
             total[part.name] += nats_N.sum()
             count[part.name] += len(label_N)
@@ -230,7 +232,7 @@ def unigram_losses(objective: Objective, tokens: Tokens, split: Split) -> dict[s
 
 
 def _shares(counts_V: NDArray[np.int64], special: tuple[int, ...]) -> NDArray[np.float64]:
-    """Probability of each id, 0 for those that are never asked for."""
+    """Return the probability of each id, 0 for those that are never predicted."""
     ids_V = np.arange(len(counts_V))
     smoothed_V = np.where((ids_V >= FIRST_WORD_ID) | np.isin(ids_V, special), counts_V + 1.0, 0.0)
     return smoothed_V / smoothed_V.sum()
@@ -239,14 +241,15 @@ def _shares(counts_V: NDArray[np.int64], special: tuple[int, ...]) -> NDArray[np
 def _shown_nats(
     share_V: NDArray[np.float64], label_N: NDArray[np.int64], shown_N: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Nats of the true token given the shown one, by Bayes' rule, under the corruption of evaluation."""
+    """Return the nats of the true token given the shown one, by Bayes' rule, under the corruption of
+    evaluation."""
     random = EVALUATED.random / (len(share_V) - FIRST_WORD_ID)
     kept_N = share_V[shown_N] * EVALUATED.keep
     return -np.log((share_V[label_N] * random + np.where(label_N == shown_N, kept_N, 0)) / (kept_N + random))
 
 
 def _pair_accuracies(objective: Objective, split: Split) -> Iterator[dict[str, Any]]:
-    """How often the head on pairs is right, whichever of the two tasks it was trained on."""
+    """Yield the accuracy of the head on pairs in both tasks, whichever of the two it was trained on."""
     document_S = split.documents.astype(np.int64)
     natural = formatted(
         split,
@@ -292,7 +295,7 @@ def _translation_scores(
 def translations(
     objective: Translation, tokens: Tokens, split: Split, sentences: int
 ) -> tuple[list[str], list[str]]:
-    """Greedy translations of a split's first sentences, and their references, as text.
+    """Return greedy translations of a split's first sentences, and their references, as text.
 
     Pairs as long as `max_length` on either side are left out: they may have been cut.
     """
@@ -319,10 +322,10 @@ def _padded(sentences: list[NDArray[np.integer]]) -> torch.Tensor:
 
 
 def bleu(hypotheses: list[str], references: list[str]) -> float:
-    """Corpus BLEU as sacreBLEU computes it (13a tokenisation, mixed case), 0 to 100."""
+    """Return corpus BLEU as sacreBLEU computes it (13a tokenisation, mixed case), 0 to 100."""
     return 100 * SacreBLEUScore(tokenize="13a")(hypotheses, [[r] for r in references]).item()
 
 
 def chrf(hypotheses: list[str], references: list[str]) -> float:
-    """chrF2 (character n-grams up to 6, no words), 0 to 100."""
+    """Return chrF2 (character n-grams up to 6, no words), 0 to 100."""
     return 100 * CHRFScore(n_word_order=0)(hypotheses, [[r] for r in references]).item()

@@ -1,4 +1,4 @@
-"""What differs between two specs, setting by setting, and which settings follow from others."""
+"""Differences between two specs, setting by setting, and settings that follow from others."""
 
 import functools
 import json
@@ -13,10 +13,10 @@ from lightning_modules.config import RunSettings
 
 
 class Change(NamedTuple):
-    """A setting that is not the same in two specs."""
+    """A setting that differs between two specs."""
 
     path: str
-    """As a grid writes it, `training.max_steps`; of a measure `measures.token_information.clusters`."""
+    """Path as a grid writes it, `training.max_steps`; of a measure `measures.token_information.clusters`."""
     arms: tuple[str, ...] | None
     """In which arms it is so; None where it is so in all that both specs have, or is no setting of arms."""
     before: Any
@@ -37,10 +37,11 @@ def differing(before: Any, after: Any, *path: str) -> Iterator[tuple[str, Any, A
 
 
 def changes(before: Experiment, after: Experiment) -> list[Change]:
-    """Every setting that differs: of arms that both have, of the experiments, of measures that both have.
+    """Return every setting that differs: of arms that both specs have, of the experiments, of measures that both
+    have.
 
-    What is compared is what the specs come to, so a default that is written out is no difference. Where a
-    mapping is of another `kind`, what only one of the kinds knows goes without saying and is left out.
+    The resolved specs are compared, so a default that is written out is no difference. Where a mapping is of
+    another `kind`, settings that only one of the kinds has are left out.
 
     Raises:
         SpecError: as `grid.resolved` does.
@@ -54,21 +55,21 @@ def changes(before: Experiment, after: Experiment) -> list[Change]:
 
 
 def _by_kind(written: Mapping[str, Any]) -> dict[str, Any]:
-    """With measures by their kind, and which there are."""
+    """Return a spec with its measures by their kind, and the list of these kinds."""
     measures = {measure["kind"]: measure for measure in written["measures"]}
     return {**written, "measures": {"": list(measures), **measures}}
 
 
 def _of_arms(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
-    """Of arms in both, each difference once with all the arms that have it."""
+    """Return each difference between arms that both specs have, once, with all the arms that have it."""
     both = [name for name in before if name in after]
-    found: dict[str, tuple[str, Any, Any, list[str]]] = {}
+    arms_by_change: dict[str, tuple[str, Any, Any, list[str]]] = {}
     for arm in both:
         for change in differing(before[arm], after[arm]):
-            found.setdefault(json.dumps(change), (*change, []))[-1].append(arm)
+            arms_by_change.setdefault(json.dumps(change), (*change, []))[-1].append(arm)
     return [
         Change(path, None if len(arms) == len(both) else tuple(arms), old, new)
-        for path, old, new, arms in found.values()
+        for path, old, new, arms in arms_by_change.values()
     ]
 
 

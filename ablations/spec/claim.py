@@ -1,7 +1,7 @@
-"""What a file of claims may say. A claim is written before the runs: what is compared, and what would matter.
+"""The form of a file of claims. A claim is written before the runs: what is compared, and what would matter.
 
-Here is the form alone; what its parts ask of each other (one effect or several, needs that are what the effects
-use, names that are there once) `ablations.spec.claim_checks` checks, also where the form of another part is wrong.
+Rules between the parts of a claim (one effect or several, needs that equal what the effects use, names that occur
+once) are in `ablations.spec.claim_checks`, which also checks them when the form of another part is wrong.
 """
 
 from typing import Annotated, Literal
@@ -16,7 +16,7 @@ Expected = Literal["supported", "contradicted", "equivalent", "open"]
 
 
 class Needs(Settings):
-    """What an experiment must have for the claim to be judged."""
+    """Requirements of a claim: what an experiment must have for it to be judged."""
 
     arms: tuple[ArmName, ...] = Field(min_length=1, strict=False)
     """Names of arms."""
@@ -27,25 +27,25 @@ class Needs(Settings):
 
 
 class Claim(Settings):
-    """One statement that runs can bear out or refute."""
+    """Claim: one statement that runs can support or refute."""
 
     name: SmallName
     """A short name, once in an experiment."""
     number: int | None = Field(None, ge=1)
-    """Where claims are counted."""
+    """Number of the claim in a source that numbers its claims."""
     says: str
     """The statement in one sentence."""
     source: str
-    """Who says so: paper or article, and the place in it."""
+    """Paper or article that says so, and the place in it."""
     published: str = ""
     """The number that was published, where there is one."""
     needs: Needs
     """Arms and measures without which it cannot be judged: those of the effects that decide and of their
     conditions, neither more nor less."""
     effect: Effect | None = None
-    """What is compared."""
+    """Contrast that decides the claim."""
     effects: dict[SmallName, Effect] | None = Field(None, json_schema_extra={"minProperties": 2})
-    """Where the statement has several parts: each by name. It holds only if all of them do."""
+    """Contrasts of a statement with several parts, by name. The claim holds only if all of them do."""
     provided: dict[SmallName, Effect] = Field({})
     """Conditions without which it means nothing, as that a model has learned its own task: where one is not borne
     out, the verdict is `undecided`, and none of them can refute the claim."""
@@ -64,7 +64,7 @@ class Claim(Settings):
 
     @property
     def parts(self) -> dict[str, Effect]:
-        """The effects that decide, by name; a single one has the name of the claim."""
+        """Effects that decide, by name; a single one has the name of the claim."""
         return {self.name: self.effect} if self.effect else dict(self.effects or {})
 
 
@@ -74,4 +74,4 @@ class ClaimFile(Settings):
     version: Literal[1]
     """The format of this file, always 1."""
     claims: Annotated[tuple[Claim, ...], Field(min_length=1, strict=False)]
-    """What is claimed."""
+    """Claims of the file."""

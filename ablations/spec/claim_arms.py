@@ -1,4 +1,4 @@
-"""Arms that a claim names and that its experiment does not have.
+"""Check of the arms that a claim names against the arms of its experiments.
 
 A file of claims may be shared: `sight.yaml` is named by specs that have all its arms and by one that has few of
 them, where some of its claims are not run. So an arm that a spec lacks may be meant for another experiment, or be
@@ -28,7 +28,7 @@ class Mention(NamedTuple):
 
     at: KeyPath
     subject: str
-    """Of the sentence: what names it."""
+    """Subject of the sentence: what names the arm."""
     arm: str
     about: Literal["key", "value"] = "value"
 
@@ -49,12 +49,12 @@ def faults(claims: Any, *, arms: Collection[str] | None, spec: str, arms_of: Arm
         elsewhere = needs.get("spec") or None
         if elsewhere is not None and not isinstance(elsewhere, str):
             continue
-        known = arms if elsewhere is None else arms_of(elsewhere)
-        if known is None:
+        allowed = arms if elsewhere is None else arms_of(elsewhere)
+        if allowed is None:
             continue
         for mention in _mentions(claim, needs, ("claims", index)):
-            if mention.arm not in known:
-                sentence = _sentence(mention, known, spec=spec, elsewhere=elsewhere)
+            if mention.arm not in allowed:
+                sentence = _sentence(mention, allowed, spec=spec, elsewhere=elsewhere)
                 yield Fault(mention.at, sentence, mention.about)
 
 
@@ -76,10 +76,10 @@ def _mentions(claim: Mapping[str, Any], needs: Mapping[str, Any], at: KeyPath) -
                         yield Mention((*written.at, *keys, "groups", place), written.name, group)
 
 
-def _sentence(mention: Mention, known: Collection[str], *, spec: str, elsewhere: str | None) -> str:
+def _sentence(mention: Mention, allowed: Collection[str], *, spec: str, elsewhere: str | None) -> str:
     named = f"{mention.subject} names the arm {shown(mention.arm)}"
-    few = f"; its arms are {listed(list(known), 'and')}" if len(known) <= FEW else ""
-    hint = guess(mention.arm, known) or few
+    few = f"; its arms are {listed(list(allowed), 'and')}" if len(allowed) <= FEW else ""
+    hint = guess(mention.arm, allowed) or few
     if elsewhere is not None:
         return f"{named}, but claims.needs.spec is {elsewhere}, which does not have it{hint}"
     other = "if another experiment has it, name that in claims.needs.spec"

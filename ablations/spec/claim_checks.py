@@ -1,11 +1,8 @@
-"""What in claims could never be judged, though each part is well formed: needs that are not what the effects use,
-names that are there twice, and what `ablations.spec.claim_checks` finds.
+"""Checks of claims that are well formed and could never be judged: needs that differ from what the effects use,
+names that occur twice, misspelt measures, arms minus themselves.
 
-Read from what was written and not from a whole `ClaimFile`, so that what is wrong with the form of one part hides
-nothing that is wrong with another: a file has all its problems at once.
-
-What in one effect of a claim could never be judged, though it is well formed: misspelt measures, arms less
-themselves.
+The checks read the file as it was written and not a whole `ClaimFile`. A fault in the form of one part hides no
+fault of another: a file has all its problems at once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +32,7 @@ from ablations.wording import must_be, nearest, shown
 
 
 def effect_faults(content: Any, effect: Contrast | None, at: KeyPath, *, name: str) -> Iterator[Fault]:
-    """All of them, in no order.
+    """Yield all faults of an effect, in no order.
 
     Args:
         content: the effect as it was written.
@@ -60,15 +57,15 @@ def effect_faults(content: Any, effect: Contrast | None, at: KeyPath, *, name: s
 
 
 def _of_nothing(effect: Difference) -> bool:
-    """Whether a number stands alone, as only a gain, which is a difference already, may."""
+    """Return whether a number stands alone. Only a gain may, which is a difference already."""
     alone = effect.minus is None and effect.at_least is None and effect.at_most is None
     return alone and effect.of.read != "gain"
 
 
-def twice(words: Sequence[str], at: KeyPath, wanted: str) -> Iterator[Fault]:
-    """Each word that is there more than once, where `wanted` says what is asked for instead."""
+def twice(words: Sequence[str], at: KeyPath, rule: str) -> Iterator[Fault]:
+    """Yield a fault for each word that occurs more than once; `rule` begins its sentence."""
     for word in dict.fromkeys(word for word in words if words.count(word) > 1):
-        yield Fault(at, f"{wanted}, but {word} is there {words.count(word)} times")
+        yield Fault(at, f"{rule}, but {word} is there {words.count(word)} times")
 
 
 def _quantity(content: Any) -> Quantity | None:
@@ -100,7 +97,7 @@ def _of_quantity(of: Quantity, effect: Contrast | None, at: KeyPath, *, name: st
 
 
 def _unknown_groups(of: Quantity, at: KeyPath, *, name: str) -> Iterator[Fault]:
-    """Groups that the metric never has, and those that are missing where every number is of a group."""
+    """Yield groups that the metric never has, and groups that are missing where every number is of a group."""
     groups = groups_of(of.measure, of.metric)
     if not of.groups and not groups.whole:
         kind = "task" if of.measure in OF_TASKS | OF_TREEBANKS else "group"
@@ -125,7 +122,7 @@ def _unknown_metric(metric: str, at: KeyPath, name: str, measure: str) -> Iterat
 
 
 def _repeated(effect: Contrast, at: KeyPath, *, name: str) -> Iterator[Fault]:
-    """Arms that are compared with themselves."""
+    """Yield arms that are compared with themselves."""
     match effect:
         case Difference() | Shape() if effect.minus == effect.arm and not _reads_another(effect):
             yield Fault((*at, "minus"), f"{name}.minus must be another arm than {effect.arm}, whose effect is 0")
@@ -145,13 +142,13 @@ def _repeated(effect: Contrast, at: KeyPath, *, name: str) -> Iterator[Fault]:
 
 
 def _reads_another(effect: Difference | Shape) -> bool:
-    """Whether something else is read of the second arm."""
+    """Return whether another quantity is read of the second arm."""
     return isinstance(effect, Difference) and effect.minus_of not in (None, effect.of)
 
 
 def _repeated_pairs(effect: Apart, at: KeyPath, *, name: str) -> Iterator[Fault]:
-    for key, own in (("pairs", effect.pairs), ("than", effect.than)):
-        for index, (first, second) in enumerate(own):
+    for key, listed in (("pairs", effect.pairs), ("than", effect.than)):
+        for index, (first, second) in enumerate(listed):
             if first == second:
                 yield Fault((*at, key, index), f"{name}.{key} must pair different arms, but has {first} twice")
     pairs = [frozenset(pair) for pair in (*effect.pairs, *effect.than)]
@@ -170,18 +167,18 @@ class Written(NamedTuple):
     """The key of the claim that holds it."""
     at: KeyPath
     name: str
-    """As sentences call it."""
+    """Name of the effect in sentences."""
     content: Any
     effect: Contrast | None
     """None where its form is wrong, which others say."""
 
 
 class Use(NamedTuple):
-    """Where an effect uses an arm or a measure."""
+    """Use of an arm or a measure by an effect."""
 
     at: KeyPath
     name: str
-    """Of the effect, as sentences call it."""
+    """Name of the effect in sentences."""
     about: Literal["key", "value"]
     """Whether the name is a key or a value there."""
     together: frozenset[str]
@@ -189,7 +186,7 @@ class Use(NamedTuple):
 
 
 def faults(claims: Any) -> Iterator[Fault]:
-    """All of them in the claims of a file, in no order, as far as these can be read."""
+    """Yield all faults in the claims of a file, in no order, as far as these can be read."""
     entries = [
         (("claims", index), claim) for index, claim in enumerate(claims if isinstance(claims, list) else ())
     ]
@@ -225,7 +222,7 @@ def _of_claim(claim: Mapping[str, Any], at: KeyPath) -> Iterator[Fault]:
 
 
 def _unknown_keys(claim: Mapping[str, Any]) -> set[str]:
-    """One of which may be meant where a key is missed."""
+    """Return the unknown keys of a claim; one of them may be a misspelt key that is missed."""
     return set(claim) - set(Claim.model_fields)
 
 
@@ -265,7 +262,8 @@ def _effect_or_effects(claim: Mapping[str, Any], at: KeyPath, *, called: str) ->
 def _of_needs(
     needs: Needs, effects: Sequence[Written], at: KeyPath, *, called: str, whole: bool
 ) -> Iterator[Fault]:
-    """That it needs the arms and measures of the effects that decide and of their conditions, and no others."""
+    """Yield a fault for each difference between the needs and the arms and measures of the deciding effects and
+    their conditions."""
     for index, name in enumerate(needs.measures):
         if name not in METRICS:
             sentence = must_be(name, METRICS, one="a measure of the table of results")
@@ -276,10 +274,10 @@ def _of_needs(
     beside = [one for one in effects if one.key == "beside"]
     arms = {name: index for index, name in enumerate(needs.arms)}
     measures = {meant: index for index, name in enumerate(needs.measures) if (meant := _meant(name))}
-    for what, said, uses in (("arms", arms, _arms), ("measures", measures, _measures)):
+    for what, needed, uses in (("arms", arms, _arms), ("measures", measures, _measures)):
         used, place = uses(deciding), (*at, what)
-        unused = [name for name in said if name not in used] if whole else []
-        lacking = [name for name in used if name not in said]
+        unused = [name for name in needed if name not in used] if whole else []
+        lacking = [name for name in used if name not in needed]
         for name in unused:
             if meant := nearest(name, lacking):
                 lacking.remove(meant)
@@ -288,39 +286,39 @@ def _of_needs(
                 sentence = f"only what stands beside {called} uses {name}; take it out, as nothing else needs it"
             else:
                 sentence = f"no effect of {called} uses {name}; take it out"
-            yield Fault((*place, said[name]), sentence)
+            yield Fault((*place, needed[name]), sentence)
         for name in lacking:
-            meant = nearest(name, [other for other in said if other not in used[name].together])
+            meant = nearest(name, [other for other in needed if other not in used[name].together])
             remedy = f"write {meant}, or add it there" if meant else "add it there"
             sentence = f"{used[name].name} uses {name}, which is not in claims.needs.{what}; {remedy}"
             yield Fault(used[name].at, sentence, used[name].about)
 
 
 def _arms(effects: Sequence[Written]) -> dict[str, Use]:
-    """Every arm that they use, with the first place of each."""
-    found: dict[str, Use] = {}
+    """Return every arm that the effects use, with the first place of each."""
+    uses: dict[str, Use] = {}
     for one in effects:
         named = list(one.effect.arms_at()) if one.effect else []
         together = frozenset(arm for _, arm in named)
         for at, arm in named:
             about: Literal["key", "value"] = "key" if len(at) > 1 and at[-1] == arm else "value"
-            found.setdefault(arm, Use((*one.at, *at), one.name, about, together))
-    return found
+            uses.setdefault(arm, Use((*one.at, *at), one.name, about, together))
+    return uses
 
 
 def _measures(effects: Sequence[Written]) -> dict[str, Use]:
-    """The same of measures, each by the name that was meant."""
-    found: dict[str, Use] = {}
+    """Return every measure that the effects use, by the name that was meant, with the first place of each."""
+    uses: dict[str, Use] = {}
     for one in effects:
         read = [(at, _meant(of.measure)) for at, of in one.effect.quantities_at()] if one.effect else []
         together = frozenset(measure for _, measure in read if measure)
         for at, measure in read:
             if measure:
                 place = (*one.at, *at, "measure") if at else one.at
-                found.setdefault(measure, Use(place, one.name, "value", together))
-    return found
+                uses.setdefault(measure, Use(place, one.name, "value", together))
+    return uses
 
 
 def _meant(measure: str) -> str | None:
-    """The measure that a misspelt one is taken for, so that a slip is said once: where it was made."""
+    """Return the measure that a misspelt one is taken for, so that a slip is reported once: where it was made."""
     return measure if measure in METRICS else nearest(measure, METRICS)

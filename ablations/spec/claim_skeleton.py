@@ -1,7 +1,7 @@
-"""A first file of claims for a spec: one claim that can be judged as it is, and what others could read. No torch.
+"""First file of claims for a spec: one claim that can be judged as it is, and comments on others. No torch.
 
-The claim compares two arms in a number that the spec measures of both, so that a run ends in a verdict on it. What
-it says is nobody's prediction: it is there to be changed.
+The claim compares two arms in a number that the spec measures of both, so that a run ends in a verdict on it.
+Nobody predicted it: it is there to be changed.
 """
 
 import itertools
@@ -22,12 +22,12 @@ from lightning_modules.files import atomic, explained
 
 
 class Reading(NamedTuple):
-    """How a claim reads a measure."""
+    """Reading of a measure by a claim."""
 
     of: str
     """The keys of `of` behind `measure`."""
     says: str
-    """What is more, in a sentence about an arm."""
+    """Quantity that is higher, in a sentence about an arm."""
     smallest: str
     """An effect that is small, in the unit of the number."""
     unit: str = ""
@@ -77,7 +77,7 @@ READINGS = {
     ),
     "generation": Reading("metric: fluency", "makes up less fluent sentences", "0.05", "nats"),
 }
-"""By measure, of those that tell arms apart: a number that is compared more often than others."""
+"""Readings by measure, of those that tell arms apart: a number that is compared more often than others."""
 
 APART = "{kind: apart, metric: pwcca, pairs: ...}"
 """The effect that reads `run_distance`."""
@@ -128,7 +128,7 @@ claims:
 
 
 def _comments(experiment: Experiment) -> Iterator[str]:
-    """What can be read of each measure, a line each."""
+    """Yield a line for each measure with the metrics that a claim can read."""
     for settings in experiment.measures:
         metrics = listed(METRICS[settings.kind])
         if isinstance(settings, RunDistanceSettings):
@@ -155,7 +155,7 @@ def _first_claim(experiment: Experiment, runs: Mapping[str, Run], *, spec: Path)
 
 
 def _arms(settings: Measure, runs: Mapping[str, Run]) -> Sequence[str]:
-    """Two arms that a measure can tell apart, or of `validation` the only one; none where there are none.
+    """Return two arms that a measure can tell apart, or of `validation` the only one; empty if there are none.
 
     Arms that learn the same go before others, and trained ones before untrained ones.
     """
@@ -172,7 +172,7 @@ def _arms(settings: Measure, runs: Mapping[str, Run]) -> Sequence[str]:
 
 
 def _has(settings: Measure, run: Run) -> bool:
-    """Whether the table has numbers of a run that a claim may read."""
+    """Return whether the table has numbers of a run that a claim may read."""
     if isinstance(settings, RunDistanceSettings):
         return run.settings.objective.kind != "skip_gram" and (not settings.arms or run.arm in settings.arms)
     return settings.kind in READINGS and suits(settings, run.settings)
@@ -214,6 +214,6 @@ def _written(measure: str, arms: Sequence[str], runs: Mapping[str, Run], *, fami
 
 
 def _quoted(name: str) -> str:
-    """A name as YAML reads text, within brackets too."""
+    """Quote a name for YAML, within brackets too."""
     plain = re.fullmatch(r"[A-Za-z][A-Za-z0-9._-]*", name) and name.lower() not in ("true", "false", "null")
     return name if plain else json.dumps(name)

@@ -20,33 +20,33 @@ from ablations.wording import listed, nearest
 from lightning_modules.files import atomic, make_folder
 
 FOLDER = "claims"
-"""Beside the specs, and in an experiment's results."""
+"""Folder of claims, beside the specs and in an experiment's results."""
 
 NAME = re.compile("[a-z0-9][a-z0-9._-]*")
-"""Of a file of claims, as specs name it."""
+"""Pattern of the name of a file of claims, as specs write it."""
 
 
 class Claims(NamedTuple):
-    """What one file claims."""
+    """Claims of one file."""
 
     name: str
-    """Of the file, without its ending."""
+    """Name of the file, without its ending."""
     content: bytes
     claims: tuple[Claim, ...]
 
     @property
     def sha256(self) -> str:
-        """Of the file as it is written."""
+        """SHA-256 (hex) of the file as it is written."""
         return hashlib.sha256(self.content).hexdigest()
 
     @property
     def digests(self) -> dict[str, str]:
-        """A hash of each claim's meaning, by its name: comments and order of keys do not enter."""
+        """Hash of each claim's meaning, by its name: comments and order of keys do not enter."""
         return {claim.name: _digest(claim) for claim in self.claims}
 
 
 def load(path: Path, *, spec: Path | None = None, arms: Collection[str] | None = None) -> Claims:
-    """The claims of a file; nothing about it is left to check, but for the arms of a spec that names it.
+    """Read the claims of a file; everything about it is checked, except the arms of a spec that names it.
 
     Args:
         spec: the spec that names the file, with
@@ -58,19 +58,19 @@ def load(path: Path, *, spec: Path | None = None, arms: Collection[str] | None =
     document = yamlfile.read(path, example="version: 1")
     claims = document.content.get("claims")
     specs = path.parent.parent
-    found = [*claim_checks.faults(claims), *_specs_not_there(claims, specs)]
-    places = {fault.path for fault in found}
+    claim_faults = [*claim_checks.faults(claims), *_specs_not_there(claims, specs)]
+    places = {fault.path for fault in claim_faults}
     arms_of = cache(partial(_arms_of, specs))
     unknown = claim_arms.faults(claims, arms=arms, spec=spec.name if spec else "", arms_of=arms_of)
-    found += (fault for fault in unknown if fault.path not in places)  # a slip is said once
+    claim_faults += (fault for fault in unknown if fault.path not in places)  # a slip is said once
     file = None
     try:
         file = ClaimFile.model_validate(document.content)
     except ValidationError as error:
-        found += faults(error, ClaimFile)
+        claim_faults += faults(error, ClaimFile)
     problems = {
         *document.problems,
-        *(_problem(document, fault) for fault in found if not document.refused(fault.path)),
+        *(_problem(document, fault) for fault in claim_faults if not document.refused(fault.path)),
     }
     if problems:
         raise SpecProblems(tuple(sorted(problems)))
@@ -79,7 +79,7 @@ def load(path: Path, *, spec: Path | None = None, arms: Collection[str] | None =
 
 
 def _specs_not_there(claims: Any, specs: Path) -> Iterator[Fault]:
-    """Experiments that claims send their readers to, and that nobody finds."""
+    """Yield a fault for each spec that claims refer to and that does not exist."""
     if (specs / "plan.json").is_file():  # the file is a copy among results, which has no specs beside it
         return
     for index, claim in enumerate(claims if isinstance(claims, list) else ()):
@@ -95,7 +95,7 @@ def _specs_not_there(claims: Any, specs: Path) -> Iterator[Fault]:
 
 
 def _arms_of(specs: Path, name: str) -> tuple[str, ...] | None:
-    """The arms of a spec beside the folder of claims; None where it is not there or cannot be read."""
+    """Return the arms of a spec beside the folder of claims; None where it does not exist or cannot be read."""
     try:
         return grid.arm_names(yamlfile.read(specs / name).content)
     except SpecProblems:
@@ -103,7 +103,7 @@ def _arms_of(specs: Path, name: str) -> tuple[str, ...] | None:
 
 
 def load_named(names: Sequence[str], *, spec: Path) -> list[Claims]:
-    """The files that a spec names, from the folder `claims` beside it.
+    """Read the files that a spec names, from the folder `claims` beside it.
 
     Raises:
         SpecProblems: a file that is missing or wrong, a claim's name in two of them.
@@ -112,13 +112,13 @@ def load_named(names: Sequence[str], *, spec: Path) -> list[Claims]:
 
 
 def path_of(name: str, *, spec: Path) -> Path:
-    """Where the file lies that a spec calls so."""
+    """Return the path of a file of claims by its name in a spec."""
     return spec.parent / FOLDER / f"{name}.yaml"
 
 
 def problems(document: Document, *, spec: Path) -> Iterator[Problem]:
-    """What is wrong with the claims that a spec names: in the spec, or in the files. Whether its list of names is
-    one, others say."""
+    """Yield every problem of the claims that a spec names: in the spec, or in the files. The form of its list of
+    names is checked elsewhere (`load.load`)."""
     written = document.content.get("claims")
     arms = grid.arm_names(document.content) if written else None
     names = written if isinstance(written, list) else []
@@ -169,7 +169,8 @@ def not_run(files: Sequence[Claims], *, arms: Collection[str], measures: Collect
 def planned(
     files: Sequence[Claims], before: Sequence[dict[str, Any]], *, runs_started: int, at: str
 ) -> list[dict[str, Any]]:
-    """What a plan says of its files of claims: the hashes of each as they were when the first run started.
+    """Return the entries of a plan about its files of claims: the hashes of each as they were when the first run
+    started.
 
     Until then a file may change, and is planned anew; from then on what stood in it is kept, so that a later
     change shows. A file that comes in later says how many runs had started by then.
@@ -180,10 +181,10 @@ def planned(
         runs_started: how many runs of the experiment have.
         at: the time now.
     """
-    known = {entry["name"]: entry for entry in before}
+    planned_before = {entry["name"]: entry for entry in before}
     entries = []
     for file in files:
-        entry = known.get(file.name)
+        entry = planned_before.get(file.name)
         if entry is None or (not runs_started and entry["planned_sha256"] != file.sha256):
             entry = {
                 "name": file.name,
@@ -220,7 +221,7 @@ which is as it was keeps its own."""
 
 
 def _digest(claim: Claim) -> str:
-    meaning = _said(claim.model_dump(mode="json"))
+    meaning = _without_hints(claim.model_dump(mode="json"))
     return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()
 
 
@@ -228,9 +229,9 @@ HINTS = ("spec",)
 """Keys that say nothing about the claim."""
 
 
-def _said(value: Any) -> Any:
-    """The value without hints, and without later keys where they are empty."""
+def _without_hints(value: Any) -> Any:
+    """Return the value without hints, and without later keys where they are empty."""
     if isinstance(value, dict):
-        kept = {key: own for key, own in value.items() if key not in HINTS}
-        return {key: _said(own) for key, own in kept.items() if own or key not in LATER_KEYS}
-    return [_said(own) for own in value] if isinstance(value, list) else value
+        kept = {key: part for key, part in value.items() if key not in HINTS}
+        return {key: _without_hints(part) for key, part in kept.items() if part or key not in LATER_KEYS}
+    return [_without_hints(part) for part in value] if isinstance(value, list) else value

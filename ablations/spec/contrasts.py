@@ -1,4 +1,4 @@
-"""What a claim may compare: a closed set of contrasts, each of which comes to one number a seed. No mathematics.
+"""Contrasts that a claim may compare: a closed set, each of which is one number a seed. No mathematics.
 
 Every number is written so that more is as the claim says, and every one can come out negative: layers are chosen
 on other seeds, never on the seed that is then judged. `reports.claims.contrasts` says how
@@ -21,10 +21,10 @@ Pair = Annotated[tuple[str, str], Field(strict=False)]
 
 
 class Quantity(Settings):
-    """What is read of one run: one number, at the last step that was measured."""
+    """Quantity that is read of one run: one number, at the last step that was measured."""
 
     measure: str
-    """What was computed, as in the table of results."""
+    """Measure, as in the table of results."""
     metric: str
     """In which way."""
     groups: tuple[str, ...] = Field((), strict=False)
@@ -39,16 +39,16 @@ class Quantity(Settings):
     """The number itself; its chance level; the chance level minus it, as what a loss has gained; or it divided by
     that level."""
     layers: Literal["none", "top", "bottom", "mean", "sum", "drop"] = "none"
-    """Of rows that have a layer: at the top, at the bottom, over all, or from the bottom to the top how much it
-    drops. Of rows from a layer to the next, those from layer 1 on."""
+    """Statistic over rows that have a layer: at the top, at the bottom, over all, or how much it drops from the
+    bottom to the top. Of rows from a layer to the next, those from layer 1 on."""
     layer: int | None = Field(None, ge=0)
-    """Of rows that have a layer: at this one alone."""
+    """Layer that is read alone, of rows that have a layer."""
     steps: Literal["last", "area", "way"] = "last"
-    """At the end of training; the mean over its course (the area under the learning curve); or what share of its
-    own way from the first checkpoint to the last it has made by `until`, which compares the pace of curves of
-    different height."""
+    """Statistic over the course of training: the end; the mean (the area under the learning curve); or the share
+    of its way from the first checkpoint to the last that it has made by `until`, which compares the pace of curves
+    of different height."""
     until: float = Field(1.0, gt=0, le=1)
-    """Up to which share of its course, where the area or the way is read."""
+    """Share of training up to which the area or the way is read."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -68,7 +68,7 @@ class Contrast(Settings):
     smallest_effect: Positive | None = None
     """The smallest effect that matters, unless the claim's own holds for this one."""
     unit: str = ""
-    """Of the effect, as the page writes it."""
+    """Unit of the effect, as the page writes it."""
 
     ARMS: ClassVar[tuple[str, ...]]
     """Fields that name arms."""
@@ -76,31 +76,31 @@ class Contrast(Settings):
     """Fields that say what is read."""
 
     def arms_at(self) -> Iterator[tuple[KeyPath, str]]:
-        """Names of the arms it compares, each behind the keys that lead to it."""
+        """Yield the names of the arms that the contrast compares, each behind the keys that lead to it."""
         for key in self.ARMS:
             yield from _names(getattr(self, key), (key,))
 
     def quantities_at(self) -> Iterator[tuple[KeyPath, Quantity]]:
-        """What it reads of runs, each behind the keys that lead to it."""
+        """Yield the quantities that the contrast reads of runs, each behind the keys that lead to it."""
         for key in self.QUANTITIES:
             if (of := getattr(self, key)) is not None:
                 yield (key,), of
 
     def arms_needed(self) -> Iterator[str]:
-        """Names of the arms it compares."""
+        """Yield the names of the arms that the contrast compares."""
         yield from (arm for _, arm in self.arms_at())
 
     def quantities(self) -> Iterator[Quantity]:
-        """What it reads of runs."""
+        """Yield the quantities that the contrast reads of runs."""
         yield from (of for _, of in self.quantities_at())
 
     def measures_needed(self) -> Iterator[str]:
-        """Measures it reads."""
+        """Yield the measures that the contrast reads."""
         yield from (of.measure for of in self.quantities())
 
 
 def _names(value: Any, at: KeyPath) -> Iterator[tuple[KeyPath, str]]:
-    """Names in a field: itself, those in a list, or the keys of a mapping."""
+    """Yield the names in a field: the value itself, those in a list, or the keys of a mapping."""
     if isinstance(value, str):
         yield at, value
     elif isinstance(value, dict):
@@ -111,20 +111,20 @@ def _names(value: Any, at: KeyPath) -> Iterator[tuple[KeyPath, str]]:
 
 
 class Difference(Contrast):
-    """An arm against another at the same seed, or against a fixed number."""
+    """Contrast of an arm with another at the same seed, or with a fixed number."""
 
     ARMS = ("arm", "minus")
     QUANTITIES = ("of", "minus_of")
 
     kind: Literal["difference"]
     of: Quantity
-    """What is compared."""
+    """Quantity that is compared."""
     arm: str
     """The arm that the claim says has more, unless `at_most` says otherwise."""
     minus: str | None = None
     """The other arm; none, where the number itself is compared with `at_least` or `at_most`."""
     minus_of: Quantity | None = None
-    """What is read of the other arm, where it is something else."""
+    """Quantity that is read of the other arm, where it differs from `of`."""
     at_least: float | None = None
     """The effect is the number minus this one; 0 unless given."""
     at_most: float | None = None
@@ -159,19 +159,19 @@ class Difference(Contrast):
 
 
 class Trend(Contrast):
-    """A rise along an ordered factor: arms in their order, or the layers or groups of one arm."""
+    """Contrast of a rise along an ordered factor: arms in their order, or the layers or groups of one arm."""
 
     ARMS = ("arms",)
 
     kind: Literal["trend"]
     of: Quantity
-    """What rises."""
+    """Quantity that rises."""
     arms: tuple[str, ...] = _SOME
-    """At least three in their order; or one, whose layers or groups are in order."""
+    """Arms in their order, at least three; or one, whose layers or groups are in order."""
     over: Literal["arms", "layers", "groups"] = "arms"
     """The ordered factor. Groups are ordered by the number in their names."""
     direction: Literal["rising", "falling"] = "rising"
-    """What the claim says."""
+    """Direction of the curve in the claim."""
 
     @model_validator(mode="after")
     def _enough_arms(self) -> Self:
@@ -185,16 +185,16 @@ class Trend(Contrast):
 
 
 class Shape(Contrast):
-    """The form of one arm's curve over layers, the layer chosen on other seeds; or how much more of it one arm has
-    than another."""
+    """Contrast of the form of one arm's curve over layers, the layer chosen on other seeds; or how much more of it
+    one arm has than another."""
 
     ARMS = ("arm", "minus")
 
     kind: Literal["shape"]
     of: Quantity
-    """What the curve is of."""
+    """Quantity of the curve."""
     arm: str
-    """Whose curve has this form."""
+    """Arm whose curve has this form."""
     minus: str | None = None
     """The arm whose curve has it less."""
     form: Literal["rise_to_top", "fall_to_inner", "top_is_lowest", "top_over_lowest", "rise_after_inner"]
@@ -202,7 +202,7 @@ class Shape(Contrast):
     layer. `top_is_lowest`: the lowest of the others minus the top. `top_over_lowest`: the top divided by the
     lowest of the others. `rise_after_inner`: the highest layer above the lowest inner one, divided by it."""
     at_least: float = 0.0
-    """What the form must exceed: a difference, or a ratio for the forms that divide."""
+    """Number that the form must exceed: a difference, or a ratio for the forms that divide."""
 
     @model_validator(mode="after")
     def _differences_of_differences(self) -> Self:
@@ -212,15 +212,15 @@ class Shape(Contrast):
 
 
 class Share(Contrast):
-    """How much of the gain of one arm over another a third arm keeps; or how much more of it here than
-    elsewhere."""
+    """Contrast of the share of the gain of one arm over another that a third arm keeps; or how much more of it
+    here than elsewhere."""
 
     ARMS = ("kept_by", "whole", "none")
     QUANTITIES = ("of", "than_of")
 
     kind: Literal["share"]
     of: Quantity
-    """What is gained."""
+    """Quantity that is gained."""
     kept_by: str
     """The arm that keeps a share of the gain."""
     whole: str
@@ -230,29 +230,29 @@ class Share(Contrast):
     at_least: float = 0.0
     """The effect is the share minus this; or, with `than_of`, the difference of the shares minus this."""
     than_of: Quantity | None = None
-    """Where the share is to be smaller."""
+    """Quantity whose share is to be smaller."""
     smallest_gain: Positive
     """The gain that the whole must have more than for the claim to be judged: without one there is nothing to
     keep."""
 
 
 class TwoByTwo(Contrast):
-    """Two factors of two settings each: the main effect of one of them, or their interaction."""
+    """Contrast of two factors of two settings each: the main effect of one of them, or their interaction."""
 
     ARMS = ("arms",)
 
     kind: Literal["two_by_two"]
     of: Quantity
-    """What they act on."""
+    """Quantity that the factors act on."""
     arms: Annotated[tuple[Pair, Pair], Field(strict=False)]
-    """Two rows of two arms: the first factor changes from row to row, the second from column to column."""
+    """Arms in two rows of two: the first factor changes from row to row, the second from column to column."""
     effect: Literal["rows", "columns", "interaction"]
     """The second row minus the first, the second column minus the first; or by how much more the column helps in
     the second row than in the first."""
 
 
 class Optimum(Contrast):
-    """Where a curve over arms has its highest point: between two bounds, and whether it has one."""
+    """Contrast of the place of the highest point of a curve over arms with two bounds; the curve must have one."""
 
     ARMS = ("arms",)
 
@@ -262,11 +262,11 @@ class Optimum(Contrast):
     arms: dict[str, float] = Field(json_schema_extra={"minProperties": 4})
     """Place of each arm on the curve; at least four."""
     scale: Literal["linear", "log_odds"] = "linear"
-    """On which the curve is a parabola, and the effect a distance."""
+    """Scale on which the curve is a parabola, and the effect a distance."""
     above: float
-    """The highest point lies above this place,"""
+    """Lower bound of the place of the highest point."""
     below: float
-    """and below this one."""
+    """Upper bound of the place of the highest point."""
     smallest_bend: Positive
     """The smallest fall from the highest point to the ends of the curve that matters."""
 
@@ -283,36 +283,37 @@ class Optimum(Contrast):
 
 
 class Crossing(Contrast):
-    """When one arm's learning curve overtakes another's for good."""
+    """Contrast of the time at which one arm's learning curve overtakes another's for good."""
 
     ARMS = ("arm", "over")
 
     kind: Literal["crossing"]
     of: Quantity
-    """What the curves are of, at every checkpoint."""
+    """Quantity of the curves, at every checkpoint."""
     arm: str
     """The arm that overtakes."""
     over: str
     """The arm that is overtaken."""
     before: float = Field(gt=0, le=1)
-    """As a share of training: the effect is this minus the share at which they cross for the last time."""
+    """Bound as a share of training: the effect is this minus the share at which the curves cross for the last
+    time."""
 
 
 class Apart(Contrast):
-    """How far runs lie apart at each layer: some pairs of arms further than others, or than the seeds of an
-    arm."""
+    """Contrast of distances between runs at each layer: some pairs of arms further apart than others, or than the
+    seeds of an arm."""
 
     ARMS = ("pairs", "than")
 
     kind: Literal["apart"]
     metric: str
-    """Of the measure run_distance."""
+    """Metric of the measure run_distance."""
     pairs: Annotated[tuple[Pair, ...], _SOME]
     """The pairs of arms that lie further apart."""
     than: Annotated[tuple[Pair, ...], Field(strict=False)] = ()
     """The pairs that lie closer together; none: the seeds of each arm."""
     from_layer: int = Field(1, ge=0)
-    """At this layer and at every one above it."""
+    """Lowest layer: the claim is about this layer and every one above it."""
 
     def quantities_at(self) -> Iterator[tuple[KeyPath, Quantity]]:
         yield (), Quantity(measure="run_distance", metric=self.metric)

@@ -1,4 +1,4 @@
-"""What an experiment spec may say: its question, its arms, its seeds.
+"""The form of an experiment spec: its question, its arms, its seeds.
 
 A spec writes only what it decides. Its sections stay here as they were written. `ablations.spec.grid` lays arms
 over them; `lightning_modules.config` says what they may hold and fills in what they leave out.
@@ -56,7 +56,7 @@ SmallName = Annotated[
 ArmName = Annotated[
     str, AfterValidator(_arm_name), Field(json_schema_extra={"pattern": "^[A-Za-z0-9][A-Za-z0-9._+=,-]*$"})
 ]
-"""Has the characters of generated names too, as in ``mlm,ratio=0.4,norm=pre``."""
+"""Name of an arm. It has the characters of generated names too, as in ``mlm,ratio=0.4,norm=pre``."""
 
 
 # Lists -----------------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ def _each_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def each_kind_once(measures: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The measures, if no kind is there twice: their rows could not be told apart."""
+    """Return the measures, if no kind occurs twice: their rows could not be told apart."""
     refuse_repeated(measure.kind for measure in measures)
     return measures
 
@@ -112,24 +112,25 @@ Section = dict[str, Any]
 
 
 class Sections(Settings):
-    """The four parts of a run, each written whole, in part or not at all. Base class of what writes them."""
+    """Base class of what writes the four parts of a run, each whole, in part or not at all. Base class of what
+    writes them."""
 
     data: Section = Field(default_factory=dict)
     """The text: built in, local files or the hub."""
     encoder: Section = Field(default_factory=dict)
     """Shape of the encoder that all objectives share."""
     objective: Section = Field(default_factory=dict)
-    """What the encoder is trained to do."""
+    """Objective that the encoder is trained with."""
     training: Section = Field(default_factory=dict)
-    """How long, how large the steps, and which optimiser."""
+    """Number and size of steps, and optimiser."""
 
     def written(self) -> dict[str, Section]:
-        """The sections that were written, by name."""
+        """Return the sections that were written, by name."""
         return {name: getattr(self, name) for name in SECTIONS if name in self.model_fields_set}
 
 
 class Overrides(Sections):
-    """What an arm changes; `{}` is the arm that the spec's own sections describe."""
+    """Changes of an arm; `{}` is the arm that the spec's own sections describe."""
 
 
 class Grid(Settings):
@@ -155,7 +156,7 @@ class Experiment(Sections):
     version: Literal[1]
     """The format of this file, always 1."""
     question: str = ""
-    """What the comparison is to find out, in one sentence."""
+    """Question of the experiment, in one sentence."""
     arms: Annotated[dict[ArmName, Overrides], _SOME]
     """The settings under comparison, by name; each says how it differs from the spec's own sections."""
     grid: Grid | None = None
@@ -163,12 +164,12 @@ class Experiment(Sections):
     seeds: Annotated[tuple[Seed, ...], _SOME, _DISTINCT, AfterValidator(_each_once)]
     """The replicates of every arm; never a factor."""
     match: Literal["steps", "predictions", "flops"] = "steps"
-    """What is equal in all arms: the steps of training; or what the first arm makes in its steps of predicted
-    tokens or of operations, to which the steps of the others are set."""
+    """Quantity that is equal in all arms: the steps of training; or the predicted tokens or the operations of the
+    first arm in its steps, to which the steps of the others are set."""
     measures: Annotated[
         tuple[Measure, ...], _DISTINCT, AfterValidator(each_kind_once), AfterValidator(_fair_baselines)
     ] = ()
-    """What is computed from the checkpoints: names, or mappings with a kind and its settings."""
+    """Measures that are computed from the checkpoints: names, or mappings with a kind and its settings."""
     claims: Annotated[tuple[SmallName, ...], _DISTINCT, AfterValidator(_each_once)] = ()
     """Files in `claims/` beside the specs, without their ending: what is expected to come out."""
 
@@ -178,19 +179,19 @@ class Experiment(Sections):
 
 @dataclass(frozen=True)
 class Arm:
-    """One setting under comparison, defaults not yet filled in."""
+    """Arm: one setting under comparison, defaults not yet filled in."""
 
     name: str
     sections: Mapping[str, Any]
     """All that is written for it: the spec's own sections and what was laid over them."""
     origins: tuple[Mapping[KeyPath, KeyPath], ...]
-    """Where in the spec each setting was written, a mapping for every layer, the uppermost first."""
+    """Places in the spec where each setting was written, a mapping for every layer, the uppermost first."""
 
     def changed(self, name: str, changes: Mapping[str, Any], origin: Mapping[KeyPath, KeyPath]) -> "Arm":
-        """An arm that differs from this one by ``changes``, which were written at ``origin``.
+        """Return an arm that differs from this one by ``changes``, which were written at ``origin``.
 
-        Mappings merge, and anything else is replaced. A mapping whose ``kind`` changes is replaced whole: what
-        was said of masking says nothing about translation.
+        Mappings merge, and anything else is replaced. A mapping whose ``kind`` changes is replaced whole: settings
+        of masking have no meaning for translation.
         """
         return Arm(name, _merged(self.sections, changes), (origin, *self.origins))
 
@@ -210,7 +211,8 @@ def _same_kind(below: dict[str, Any], above: dict[str, Any]) -> bool:
 
 
 def nodes(value: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
-    """The path of everything below ``value``, level by level of each branch; not that of ``value`` itself."""
+    """Yield the path of everything below ``value``, level by level of each branch; not that of ``value``
+    itself."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in items:
         yield (*path, key)
@@ -219,9 +221,9 @@ def nodes(value: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
 
 @dataclass(frozen=True)
 class Run:
-    """An arm and a seed: what is trained."""
+    """Run: an arm and a seed, which are trained."""
 
     arm: str
     seed: int
     settings: RunSettings
-    """Everything that decides what it computes, the seed included."""
+    """Settings that decide what the run computes, the seed included."""

@@ -1,12 +1,11 @@
-"""From a spec to its runs: arms laid over the spec's own sections, generated arms, arms x seeds.
+"""Runs of a spec: arms laid over the spec's own sections, generated arms, arms x seeds.
 
-What is merged is what was *written*, before any default is filled in. So a default that follows another setting
-(``intermediate_size`` follows ``hidden_size``) still follows it where an arm changes that setting.
+Sections are merged as they were *written*, before any default is filled in. So a default that follows another
+setting (``intermediate_size`` follows ``hidden_size``) still follows it where an arm changes that setting.
 
-The arms that a grid generates: its base with each combination of values, named after what is varied.
-
-Every generated arm is named after all that the grid varies, even where a value is the base's own. Such an arm has
-the settings of the base under another name, which costs nothing: equal settings are one run.
+A grid generates arms: its base with each combination of values. Every generated arm is named after all that the
+grid varies, even where a value is the base's own. Such an arm has the settings of the base under another name,
+which costs nothing: equal settings are one run.
 """
 
 import collections
@@ -36,7 +35,7 @@ Combination = dict[str, tuple[Any, KeyPath]]
 def generated(
     grid: Grid, base: Arm, *, settings: Collection[str] | None, taken: Collection[str]
 ) -> tuple[list[Arm], list[Fault]]:
-    """The grid's arms, the first axis slowest, and all that is wrong with the grid, in paths of the spec.
+    """Return the grid's arms, the first axis slowest, and every fault of the grid, in paths of the spec.
 
     Args:
         settings: dotted paths that `base` has in its resolved form; None where it cannot be resolved.
@@ -60,7 +59,7 @@ def generated(
 
 
 def _path_faults(grid: Grid, base: str, settings: Collection[str] | None) -> list[Fault]:
-    found: list[Fault] = []
+    grid_faults: list[Fault] = []
     earlier: list[str] = []
     for source, path in [*(("axes", path) for path in grid.axes), *(("zip", path) for path in grid.zip)]:
         around = next((other for other in earlier if f"{path}.".startswith(f"{other}.")), None)
@@ -73,9 +72,9 @@ def _path_faults(grid: Grid, base: str, settings: Collection[str] | None) -> lis
         elif settings is not None and path not in settings:
             sentence = f"{path} is no setting of {base}{guess(path, settings)}"
         if sentence:
-            found.append(Fault(("grid", source, path), sentence, "key"))
+            grid_faults.append(Fault(("grid", source, path), sentence, "key"))
         earlier.append(path)
-    return found
+    return grid_faults
 
 
 def _combinations(axes: dict[str, tuple[Any, ...]], paired: dict[str, tuple[Any, ...]]) -> Iterator[Combination]:
@@ -96,8 +95,8 @@ def _combinations(axes: dict[str, tuple[Any, ...]], paired: dict[str, tuple[Any,
 
 
 def _without_excluded(grid: Grid, combinations: list[Combination]) -> tuple[list[Combination], list[Fault]]:
-    """The combinations that are left, and what is wrong with the entries of `exclude`."""
-    found: list[Fault] = []
+    """Return the combinations that are left, and every fault of the entries of `exclude`."""
+    grid_faults: list[Fault] = []
     left = combinations
     for position, entry in enumerate(grid.exclude):
         place: KeyPath = ("grid", "exclude", position)
@@ -107,10 +106,10 @@ def _without_excluded(grid: Grid, combinations: list[Combination]) -> tuple[list
             wrong = [Fault(place, sentence)]
         if not wrong:
             left = [combination for combination in left if not _matches(entry, combination)]
-        found += wrong
+        grid_faults += wrong
     if not left:
-        found.append(Fault(("grid", "exclude"), "grid.exclude leaves no combination", "key"))
-    return left, found
+        grid_faults.append(Fault(("grid", "exclude"), "grid.exclude leaves no combination", "key"))
+    return left, grid_faults
 
 
 def _matches(entry: dict[str, Any], combination: Combination) -> bool:
@@ -120,17 +119,17 @@ def _matches(entry: dict[str, Any], combination: Combination) -> bool:
 def _entry_faults(entry: dict[str, Any], varied: dict[str, tuple[Any, ...]], place: KeyPath) -> list[Fault]:
     if not entry:
         return [Fault(place, "an entry of grid.exclude is empty, which would leave out every combination")]
-    found = []
+    grid_faults = []
     for path, value in entry.items():
         if path not in varied:
             hint = guess(path, varied) or f"; it varies {listed(list(varied), 'and')}"
-            found.append(Fault((*place, path), f"the grid does not vary {path}{hint}", "key"))
+            grid_faults.append(Fault((*place, path), f"the grid does not vary {path}{hint}", "key"))
         elif identity(value) not in map(identity, varied[path]):
             some = [number(other) if isinstance(other, float) else shown(other) for other in varied[path][:9]]
             rest = ["others"] * (len(varied[path]) > len(some))
             sentence = f"the grid never makes {path} {shown(value)}, only {listed([*some, *rest], 'and')}"
-            found.append(Fault((*place, path), sentence))
-    return found
+            grid_faults.append(Fault((*place, path), sentence))
+    return grid_faults
 
 
 def _arm(base: Arm, combination: Combination) -> Arm:
@@ -152,7 +151,7 @@ def _arm(base: Arm, combination: Combination) -> Arm:
 
 
 def _labels(paths: list[str]) -> dict[str, str]:
-    """The shortest end of each path that no other path ends with."""
+    """Return the shortest end of each path that no other path ends with."""
     labels = {}
     for path in paths:
         keys = path.split(".")
@@ -163,7 +162,7 @@ def _labels(paths: list[str]) -> dict[str, str]:
 
 
 def _value_name(value: Any) -> str:
-    """A value in the characters that an arm's name may have."""
+    """Return a value in the characters that an arm's name may have."""
     if isinstance(value, bool) or value is None:
         return json.dumps(value)
     if isinstance(value, int | float):
@@ -190,7 +189,7 @@ def _name_faults(arms: list[Arm], taken: Collection[str]) -> list[Fault]:
 
 
 def runs(experiment: Experiment) -> tuple[Run, ...]:
-    """Every run: written arms in the order of the file, then generated ones, each with all seeds in turn.
+    """Return every run: written arms in the order of the file, then generated ones, each with all seeds in turn.
 
     Raises:
         SpecError: what is written makes no runs; never for an experiment that `load.load` returned.
@@ -203,7 +202,7 @@ def runs(experiment: Experiment) -> tuple[Run, ...]:
 
 
 def resolved(experiment: Experiment) -> dict[str, Any]:
-    """The experiment as JSON can hold it, every default written out and every arm's sections in full.
+    """Return the experiment as JSON can hold it, every default written out and every arm's sections in full.
 
     Raises:
         SpecError: as `runs` does.
@@ -217,7 +216,7 @@ def resolved(experiment: Experiment) -> dict[str, Any]:
 
 
 def shared(sections: Mapping[str, Any]) -> Arm:
-    """What a spec writes for every arm."""
+    """Return the sections that a spec writes for every arm."""
     return Arm("", sections, ({path: path for path in nodes(sections)},))
 
 
@@ -230,9 +229,9 @@ def written_arms(content: Mapping[str, Any]) -> tuple[list[Arm], list[Fault]]:
     """Return the arms of a spec of which other parts may be wrong, and what is wrong with its grid (`expand`)."""
     written = content.get("arms")
     overrides = {
-        name: sections(own)
-        for name, own in (written if isinstance(written, dict) else {}).items()
-        if isinstance(own, dict)
+        name: sections(section)
+        for name, section in (written if isinstance(written, dict) else {}).items()
+        if isinstance(section, dict)
     }
     try:
         grid = Grid.model_validate(content.get("grid"))
@@ -254,15 +253,15 @@ def arm_names(content: Mapping[str, Any]) -> tuple[str, ...] | None:
 def expand(
     common: Arm, overrides: Mapping[str, Mapping[str, Any]], grid: Grid | None
 ) -> tuple[list[Arm], list[Fault]]:
-    """Written arms, then generated ones, and what is wrong with the grid, in paths of the spec.
+    """Return written arms, then generated ones, and every fault of the grid, in paths of the spec.
 
     Args:
         common: what is written for every arm.
         overrides: what each arm writes for itself.
     """
     arms = [
-        common.changed(name, own, {path: ("arms", name, *path) for path in nodes(own)})
-        for name, own in overrides.items()
+        common.changed(name, changes, {path: ("arms", name, *path) for path in nodes(changes)})
+        for name, changes in overrides.items()
     ]
     if grid is None:
         return arms, []
@@ -275,7 +274,7 @@ def expand(
 
 
 def arm_faults(arm: Arm) -> list[Fault]:
-    """What keeps an arm from being run, in paths of its settings."""
+    """Return the faults that keep an arm from being run, in paths of its settings."""
     try:
         settings = _complete(arm)
     except ValidationError as error:
@@ -284,7 +283,7 @@ def arm_faults(arm: Arm) -> list[Fault]:
 
 
 def _complete(arm: Arm) -> RunSettings:
-    """An arm's settings with every default filled in, for seed 0."""
+    """Return an arm's settings with every default filled in, for seed 0."""
     return RunSettings.model_validate({**arm.sections, "seed": 0})
 
 

@@ -26,7 +26,7 @@ from ablations.wording import guess, listed, shown
 
 
 def load(path: Path, *, claims: Literal["checked", "unread"] = "checked") -> Experiment:
-    """The experiment that a spec file describes; nothing about it is left to check, nor about its claims.
+    """Read the experiment that a spec file describes; everything about it is checked, and its claims too.
 
     Args:
         claims: `unread` leaves the files of claims alone that the spec names, as these may be still to be written.
@@ -36,23 +36,23 @@ def load(path: Path, *, claims: Literal["checked", "unread"] = "checked") -> Exp
             all of them, in the order of the files.
     """
     document = yamlfile.read(path)
-    found = list(_arm_faults(document.content))
+    spec_faults = list(_arm_faults(document.content))
     try:
         experiment = Experiment.model_validate(document.content)
     except ValidationError as error:
-        found += [fault for fault in faults(error, Experiment) if not _is_about_section(fault)]
+        spec_faults += [fault for fault in faults(error, Experiment) if not _is_about_section(fault)]
         experiment = None
-    if experiment is not None and not found:
+    if experiment is not None and not spec_faults:
         resolved = runs(experiment)
         objectives = {run.arm: run.settings.objective for run in resolved if run.settings.training.max_steps}
         if why := unmatched(experiment.match, objectives):
-            found.append(Fault(("match",), why, "value"))
-        found += _tasks_of_other_text(experiment, resolved)
-        found += _labels_of_other_text(experiment, resolved)
+            spec_faults.append(Fault(("match",), why, "value"))
+        spec_faults += _tasks_of_other_text(experiment, resolved)
+        spec_faults += _labels_of_other_text(experiment, resolved)
     problems = {
         *document.problems,
         *(claims_file.problems(document, spec=path) if claims == "checked" else ()),
-        *(_problem(document, fault) for fault in found if not document.refused(fault.path)),
+        *(_problem(document, fault) for fault in spec_faults if not document.refused(fault.path)),
     }
     if problems or experiment is None:
         raise SpecProblems(tuple(sorted(problems)))
@@ -60,7 +60,7 @@ def load(path: Path, *, claims: Literal["checked", "unread"] = "checked") -> Exp
 
 
 def located(error: AblationsError, spec: Path, arm: str, *, measure: str | None = None) -> SpecError:
-    """The same error as a line that begins with the place in the spec of what it is about.
+    """Return the error as a line that begins with the place in the spec that it is about.
 
     That is the first setting that its sentence names, or what is written nearest to it, or the arm.
 
@@ -73,25 +73,25 @@ def located(error: AblationsError, spec: Path, arm: str, *, measure: str | None 
     return SpecError(str(document.problem(place, about + str(error), at="value")))
 
 
-def unfit_files(spec: Path, said: Iterable[tuple[str, str | None, str]]) -> SpecProblems:
-    """Sentences about files that a spec names, as problems of the spec: each once, whatever arms share it.
+def unfit_files(spec: Path, sentences: Iterable[tuple[str, str | None, str]]) -> SpecProblems:
+    """Return sentences about files that a spec names, as problems of the spec: each once, whatever arms share it.
 
     Args:
-        said: arm, the kind of the measure that it is about or None, sentence.
+        sentences: arm, the kind of the measure that it is about or None, sentence.
     """
-    document, found = yamlfile.read(spec), dict[tuple[KeyPath, str], Problem]()
-    for arm, measure, sentence in said:
+    document, problems = yamlfile.read(spec), dict[tuple[KeyPath, str], Problem]()
+    for arm, measure, sentence in sentences:
         place = _place(document, sentence, arm, measure)
         about = (
             f"arm {arm}: " if place[:1] in (("arms",), ("grid",)) else f"measure {measure}: " if measure else ""
         )
-        found.setdefault((place, sentence), document.problem(place, about + sentence, at="value"))
-    return SpecProblems(tuple(sorted(found.values())))
+        problems.setdefault((place, sentence), document.problem(place, about + sentence, at="value"))
+    return SpecProblems(tuple(sorted(problems.values())))
 
 
 def _place(document: yamlfile.Document, sentence: str, arm: str, measure: str | None) -> KeyPath:
-    """Where an arm wrote the first setting that a sentence names, or what is nearest to it; else the arm "
-    "itself."""
+    """Return the place where an arm wrote the first setting that a sentence names, or the nearest to it; else the
+    arm itself."""
     if measure is not None:
         kinds = [one if isinstance(one, str) else one["kind"] for one in document.content["measures"]]
         return ("measures", kinds.index(measure))
@@ -103,7 +103,7 @@ def _place(document: yamlfile.Document, sentence: str, arm: str, measure: str | 
 
 
 def _arms(content: dict[str, Any]) -> list[Arm]:
-    """The arms of a spec in which nothing is wrong."""
+    """Return the arms of a spec that has no faults."""
     experiment = Experiment.model_validate(content)
     overrides = {name: arm.written() for name, arm in experiment.arms.items()}
     return expand(shared(experiment.written()), overrides, experiment.grid)[0]
@@ -115,24 +115,25 @@ def _problem(document: yamlfile.Document, fault: Fault) -> Problem:
 
 
 def _is_about_section(fault: Fault) -> bool:
-    """Whether a fault is about the type of a section, of which the settings of a run have more to say."""
+    """Return whether a fault is about the type of a section; the settings of a run have better sentences on
+    these."""
     in_arm = len(fault.path) == 3 and fault.path[0] == "arms"
     return fault.about == "value" and fault.path[-1] in SECTIONS and (in_arm or len(fault.path) == 1)
 
 
 def _arm_faults(content: dict[str, Any]) -> Iterator[Fault]:
-    """Faults of sections, arms and grid as far as these can be read, in paths of the spec, each once."""
+    """Yield faults of sections, arms and grid as far as these can be read, in paths of the spec, each once."""
     common = shared(sections(content))
     written = content.get("arms")
     named = written if isinstance(written, dict) else {}
-    arms, found = written_arms(content)
-    yield from found
-    if not found:  # else arms are missing that a measure may name
+    arms, grid_faults = written_arms(content)
+    yield from grid_faults
+    if not grid_faults:  # else arms are missing that a measure may name
         yield from _unknown_arms(content.get("measures"), [arm.name for arm in arms])
     # Above all arms a section may leave out or contradict what every arm then says; no more than that.
     yield from (fault for fault in arm_faults(common) if fault.about in ("key", "value"))
     changed = {name for arm in arms for name in arm.sections}
-    said: set[tuple[KeyPath, str]] = set()
+    reported: set[tuple[KeyPath, str]] = set()
     for arm in arms:
         for fault in arm_faults(arm):
             place = _origin(fault, arm)
@@ -140,24 +141,25 @@ def _arm_faults(content: dict[str, Any]) -> Iterator[Fault]:
                 continue  # it is missing in the base as well
             if place is None:
                 place = ("arms", arm.name) if fault.path[0] in changed else fault.path
-            if (place, fault.sentence) not in said:
-                said.add((place, fault.sentence))
+            if (place, fault.sentence) not in reported:
+                reported.add((place, fault.sentence))
                 in_arm = place[0] in ("arms", "grid") and fault.about in ("missing", "several")
                 yield Fault(place, (f"arm {arm.name}: " if in_arm else "") + fault.sentence, fault.about)
 
 
 def _unknown_arms(measures: Any, names: list[str]) -> Iterator[Fault]:
-    """Arms that a measure names and the spec does not have."""
+    """Yield arms that a measure names and the spec does not have."""
     for index, settings in enumerate(measures if isinstance(measures, list) else ()):
-        wanted = settings.get("arms") if isinstance(settings, dict) else None
-        for place, name in enumerate(wanted if isinstance(wanted, list) else ()):
+        arms = settings.get("arms") if isinstance(settings, dict) else None
+        for place, name in enumerate(arms if isinstance(arms, list) else ()):
             if isinstance(name, str) and name not in names:
                 sentence = f"an entry of arms must be the name of an arm, but is {shown(name)}{guess(name, names)}"
                 yield Fault(("measures", index, "arms", place), sentence, "value")
 
 
 def _tasks_of_other_text(experiment: Experiment, resolved: Iterable[Run]) -> Iterator[Fault]:
-    """Tasks that a measure names and that are of the built-in language where an arm reads files, or of files."""
+    """Yield tasks that a measure names and that are of the built-in language where an arm reads files, or of
+    files."""
     arms: dict[bool, list[str]] = {True: [], False: []}
     for run in resolved:
         arms[run.settings.data.kind == "language"].append(run.arm)
@@ -165,19 +167,19 @@ def _tasks_of_other_text(experiment: Experiment, resolved: Iterable[Run]) -> Ite
         if not isinstance(settings, TaskSettings):
             continue
         for place, name in enumerate(settings.tasks or ()):
-            own = TASKS[name].built_in
-            if arms[not own]:
-                of, text = ("the built-in language", "files") if own else ("files", "the built-in language")
-                fit = [task for task in TASKS if TASKS[task].built_in != own and settings.takes(TASKS[task])]
+            built_in = TASKS[name].built_in
+            if arms[not built_in]:
+                of, text = ("the built-in language", "files") if built_in else ("files", "the built-in language")
+                fit = [task for task in TASKS if TASKS[task].built_in != built_in and settings.takes(TASKS[task])]
                 sentence = (
                     f"an entry of tasks must suit the text of every arm, but {name} is of {of} and the text of "
-                    f"{arms[not own][0]} of {text}; take {listed(fit)}"
+                    f"{arms[not built_in][0]} of {text}; take {listed(fit)}"
                 )
                 yield Fault(("measures", index, "tasks", place), sentence, "value")
 
 
 def _labels_of_other_text(experiment: Experiment, resolved: Iterable[Run]) -> Iterator[Fault]:
-    """Measures that name no treebank and ask for labels that the text of an arm does not have."""
+    """Yield measures that name no treebank and need labels that the text of an arm does not have."""
     for index, settings in enumerate(experiment.measures):
         lacks = (
             why
@@ -189,7 +191,8 @@ def _labels_of_other_text(experiment: Experiment, resolved: Iterable[Run]) -> It
 
 
 def _origin(fault: Fault, arm: Arm) -> KeyPath | None:
-    """Where in the spec a fault of an arm's settings is best mended; None if no part of it was written.
+    """Return the place in the spec where a fault of an arm's settings is best corrected; None if no part of it was
+    written.
 
     That is where the setting itself was written or, in a layer above that, a setting that it does not fit; for
     what is missing, the nearest thing around it that was written.
@@ -211,6 +214,7 @@ def _origin(fault: Fault, arm: Arm) -> KeyPath | None:
 
 
 def _mentions(fault: Fault, path: KeyPath) -> bool:
-    """Whether the sentence names a setting: in full, or shortly if it is a sibling of the one in question."""
+    """Return whether the sentence names a setting: in full, or shortly if it is a sibling of the one in
+    question."""
     names = [".".join(map(str, path))] + [str(path[-1])] * (path[:-1] == fault.path[:-1])
     return any(re.search(rf"(?<![\w.]){re.escape(name)}(?!\w|\.\w)", fault.sentence) for name in names)

@@ -1,4 +1,4 @@
-"""What is held equal between arms: steps, predictions or operations. No torch.
+"""Matching of arms: steps, predictions or operations are held equal. No torch.
 
 The first trained arm runs for the steps that the spec writes; every other arm gets as many as make it predict as
 many tokens, or take as many operations, as that one. Tokens a step stay equal. Predictions are counted in the text
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def matched(
     experiment: Experiment, runs: tuple[Run, ...], *, text: Callable[[RunSettings], "Tokens"]
 ) -> tuple[Run, ...]:
-    """The runs with as many steps as `match` gives each; warm-up and validations are scaled with them.
+    """Return the runs with as many steps as `match` gives each; warm-up and validations are scaled with them.
 
     Args:
         text: of a run, in tokens; asked for where predictions are to be equal, and for skip-gram's operations. Of
@@ -57,7 +57,7 @@ def matched(
 
 
 def unmatched(match: object, objectives: Mapping[str, ObjectiveSettings]) -> str | None:
-    """Why predictions cannot be held equal between arms, if that is asked for and so.
+    """Return the reason why predictions cannot be held equal between arms; None if they can or need not.
 
     Args:
         objectives: the objective of each arm.
@@ -72,7 +72,7 @@ def unmatched(match: object, objectives: Mapping[str, ObjectiveSettings]) -> str
 
 
 def _lasting(run: Run, max_steps: int) -> Run:
-    """The run with other steps; what happens at certain steps happens at the same share of them."""
+    """Return the run with other steps; what happens at certain steps happens at the same share of them."""
     training, objective = run.settings.training, run.settings.objective
     scale = max_steps / training.max_steps
     masking = getattr(objective, "masking", None)

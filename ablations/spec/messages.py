@@ -1,6 +1,6 @@
-"""Says in our own words what pydantic found: what is wrong, what was expected, what was probably meant.
+"""Messages of pydantic in our own words: what is wrong, what was expected, what was probably meant.
 
-What a model expects at the place where pydantic found an error.
+A `Spot` holds what a model expects at the place where pydantic reported an error.
 """
 
 import operator
@@ -18,14 +18,14 @@ from ablations.wording import guess, listed, must_be, nearest, number, share, sh
 from lightning_modules.config import RunSettings
 
 BOUNDS = {"gt": "greater than", "ge": "at least", "lt": "less than", "le": "at most"}
-"""How a bound is spoken, by its name in the metadata of a field."""
+"""Words for a bound, by its name in the metadata of a field."""
 
 COMPARISONS = {"gt": operator.gt, "ge": operator.ge, "lt": operator.lt, "le": operator.le}
-"""What a bound asks of a number."""
+"""Comparison of a number with a bound, by its name in the metadata."""
 
 
 class Spot(NamedTuple):
-    """A place in the validated data."""
+    """Place in the validated data, and what the model expects there."""
 
     path: KeyPath
     """Keys and positions, without the labels that pydantic adds for the members of a union."""
@@ -34,9 +34,9 @@ class Spot(NamedTuple):
     owner: type[BaseModel]
     """The model that the last key on the way belongs to."""
     annotation: Any
-    """What the value may be."""
+    """Type of the value."""
     metadata: tuple[Any, ...]
-    """What else is asked of it."""
+    """Metadata of the type, such as bounds."""
 
     @property
     def key(self) -> str:
@@ -44,12 +44,12 @@ class Spot(NamedTuple):
 
     @property
     def kinds(self) -> list[str]:
-        """The tags of the union that the value belongs to; empty if it belongs to none."""
+        """Tags of the union that the value belongs to; empty if it belongs to none."""
         return [kind for model in models_in(self.annotation) if (kind := kind_of(model))]
 
     @property
     def words(self) -> list[str]:
-        """The words that the value may be, where it is to be one of a few."""
+        """Words that the value may be, where it is one of a few."""
         return [
             str(word)
             for member in _members(self.annotation)
@@ -59,16 +59,16 @@ class Spot(NamedTuple):
 
     @property
     def range(self) -> str:
-        """Every bound of a number, as in ``greater than 0 and at most 1``."""
+        """Bounds of a number, as in ``greater than 0 and at most 1``."""
         return " and ".join(f"{BOUNDS[name]} {number(bound)}" for name, bound in self._bounds)
 
     def allows(self, value: float) -> bool:
-        """Whether a number lies within every bound."""
+        """Return whether a number lies within every bound."""
         return all(COMPARISONS[name](value, bound) for name, bound in self._bounds)
 
     @property
     def is_share(self) -> bool:
-        """Whether the value is a number from 0 to 1."""
+        """Return whether the value is a number from 0 to 1."""
         return [bound for _, bound in self._bounds] == [0, 1]
 
     @property
@@ -78,7 +78,8 @@ class Spot(NamedTuple):
 
 
 def spot_of(model: type[BaseModel], location: KeyPath, *, about: Literal["value", "key"]) -> Spot:
-    """The place that pydantic calls ``location`` when it validates ``model``: a value, or the key of one."""
+    """Return the place that pydantic calls ``location`` when it validates ``model``: a value, or the key of
+    one."""
     path: list[str | int] = []
     words: list[str] = []
     owner: type[BaseModel] = model
@@ -111,7 +112,7 @@ def spot_of(model: type[BaseModel], location: KeyPath, *, about: Literal["value"
 
 
 def key_paths(model: type[BaseModel], above: str = "") -> Iterator[str]:
-    """The dotted path of everything that can be set in ``model``, in every kind of a tagged union."""
+    """Yield the dotted path of everything that can be set in ``model``, in every kind of a tagged union."""
     for name, field in model.model_fields.items():
         yield above + name
         for member in models_in(field.annotation):
@@ -119,13 +120,13 @@ def key_paths(model: type[BaseModel], above: str = "") -> Iterator[str]:
 
 
 def kind_of(model: type[BaseModel]) -> str | None:
-    """The tag of a member of a tagged union; None for any other model."""
+    """Return the tag of a member of a tagged union; None for any other model."""
     field = model.model_fields.get("kind")
     return str(get_args(field.annotation)[0]) if field else None
 
 
 def models_in(annotation: Any) -> list[type[BaseModel]]:
-    """The models that a value may be: one, or the members of a tagged union."""
+    """Return the models that a value may be: one, or the members of a tagged union."""
     return [
         member for member in _members(annotation) if isinstance(member, type) and issubclass(member, BaseModel)
     ]
@@ -137,7 +138,7 @@ def _members(annotation: Any) -> list[Any]:
 
 
 def _bare(annotation: Any) -> Any:
-    """An annotation without its metadata and without None."""
+    """Return an annotation without its metadata and without None."""
     while get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     some = [member for member in get_args(annotation) if member is not types.NoneType]
@@ -150,13 +151,13 @@ def _metadata(annotation: Any) -> tuple[Any, ...]:
 
 
 def _flat(metadata: Any) -> tuple[Any, ...]:
-    """Metadata with those of nested fields among them."""
+    """Return metadata with those of nested fields among them."""
     return tuple(
         inner for item in metadata for inner in (item.metadata if isinstance(item, FieldInfo) else [item])
     )
 
 
-WANTED = {
+EXPECTED_TYPES = {
     "string_type": "text",
     "int_type": "a whole number",
     "int_from_float": "a whole number",
@@ -168,16 +169,16 @@ WANTED = {
     "model_attributes_type": "a mapping of keys",
     "tuple_type": "a list",
 }
-"""What pydantic's type errors ask for."""
+"""Expected types in words, by the type of pydantic's error."""
 
 TOO_SMALL = ("greater_than", "greater_than_equal")
 TOO_LARGE = ("less_than", "less_than_equal")
 
 
 def faults(error: ValidationError, model: type[BaseModel]) -> list[Fault]:
-    """All that ``error`` says about values that ``model`` refused, one fault a place."""
+    """Return the faults of ``error``, about values that ``model`` refused, one fault a place."""
     # What may be one of several things fails once for each of them, all at one place.
-    found: dict[KeyPath, list[tuple[ErrorDetails, Spot]]] = {}
+    by_path: dict[KeyPath, list[tuple[ErrorDetails, Spot]]] = {}
     for details in error.errors(include_url=False):
         location = details["loc"]
         if _is_echo(details):
@@ -186,21 +187,21 @@ def faults(error: ValidationError, model: type[BaseModel]) -> list[Fault]:
             spot = spot_of(model, location[:-1], about="key")
         else:
             spot = spot_of(model, location, about="value")
-        found.setdefault(spot.path, []).append((details, spot))
+        by_path.setdefault(spot.path, []).append((details, spot))
     misspelt = {
         (*path[:-1], _meant(rivals[0][1]))
-        for path, rivals in found.items()
+        for path, rivals in by_path.items()
         if rivals[0][0]["type"] == "extra_forbidden"
     }
     return [
         _fault(*rivals[0], [details for details, _ in rivals])
-        for path, rivals in found.items()
+        for path, rivals in by_path.items()
         if rivals[0][0]["type"] != "missing" or path not in misspelt
     ]
 
 
 def about(name: str, sentence: str) -> str:
-    """A sentence with its subject: ``name``, unless it has one of its own."""
+    """Return a sentence with its subject: ``name``, unless it has one of its own."""
     return f"{name} {sentence}" if sentence.startswith(("must ", "has ")) else sentence
 
 
@@ -227,12 +228,13 @@ def _fault(details: ErrorDetails, spot: Spot, rivals: list[ErrorDetails]) -> Fau
 
 
 def _is_echo(details: ErrorDetails) -> bool:
-    """Whether an error only follows from others: a default that needs a wrong value, a list of wrong entries."""
+    """Return whether an error only follows from others: a default that needs a wrong value, a list of wrong
+    entries."""
     return details["type"] == "default_factory_not_called" or (details["type"] == "too_short" and details["input"])
 
 
 def _is_about_name(details: ErrorDetails) -> bool:
-    """Whether pydantic refused a key of a dictionary, rather than an unknown key that is called so."""
+    """Return whether pydantic refused a key of a dictionary, rather than an unknown key of that name."""
     return details["loc"][-1:] == ("[key]",) and details["type"] != "extra_forbidden"
 
 
@@ -250,7 +252,7 @@ def _unknown(spot: Spot) -> str:
 
 
 def _elsewhere(key: str) -> str | None:
-    """The path of the run's setting that has this name, unless a name as common says little."""
+    """Return the path of the run's setting that has this name, unless the name is too common to be a hint."""
     paths = (path for path in key_paths(RunSettings) if path.rpartition(".")[2] == key)
     return None if key in ("kind", "seed", "name") else next(paths, None)
 
@@ -269,52 +271,52 @@ def _unknown_kind(kind: Any, spot: Spot) -> str:
 
 
 def _mismatch(value: Any, spot: Spot, rivals: list[ErrorDetails]) -> str:
-    """``NAME must be THIS or THAT, but is VALUE; HINT``."""
-    found = {rival["type"] for rival in rivals}
-    if found == {"literal_error"}:
+    """Return ``NAME must be THIS or THAT, but is VALUE; HINT``."""
+    types = {rival["type"] for rival in rivals}
+    if types == {"literal_error"}:
         return f"{spot.name} {must_be(value, spot.words, one=f'one of {len(spot.words)} words')}"
-    noun = "the text " if isinstance(value, str) and "literal_error" not in found else ""
-    wanted = listed([_wanted(rival, spot) for rival in rivals])
-    return f"{spot.name} must be {wanted}, but is {noun}{shown(value)}{_hint(value, spot, found)}"
+    noun = "the text " if isinstance(value, str) and "literal_error" not in types else ""
+    expected = listed([_expected(rival, spot) for rival in rivals])
+    return f"{spot.name} must be {expected}, but is {noun}{shown(value)}{_hint(value, spot, types)}"
 
 
-def _wanted(details: ErrorDetails, spot: Spot) -> str:
+def _expected(details: ErrorDetails, spot: Spot) -> str:
     if details["type"] == "literal_error":
         return str(details["ctx"]["expected"]).replace("'", "")
     if details["type"] in (*TOO_SMALL, *TOO_LARGE):
         return spot.range
-    return WANTED.get(details["type"]) or details["msg"].removeprefix("Input should be ")
+    return EXPECTED_TYPES.get(details["type"]) or details["msg"].removeprefix("Input should be ")
 
 
-def _hint(value: Any, spot: Spot, found: set[str]) -> str:
-    """What to write instead, where that is plain."""
-    if "literal_error" in found:
+def _hint(value: Any, spot: Spot, types: set[str]) -> str:
+    """Return a hint on what to write instead, where that is plain."""
+    if "literal_error" in types:
         return guess(value, spot.words)
-    if found & {*TOO_SMALL}:
+    if types & {*TOO_SMALL}:
         return "; raise it"
-    if found & {*TOO_LARGE}:
+    if types & {*TOO_LARGE}:
         return f"; lower it{_as_share(value) if spot.is_share else ''}"
-    if found & {"int_type", "int_from_float", "float_type"}:
-        return _as_number(value, spot, whole="float_type" not in found)
-    if "string_type" in found and isinstance(value, int | float):
+    if types & {"int_type", "int_from_float", "float_type"}:
+        return _as_number(value, spot, whole="float_type" not in types)
+    if "string_type" in types and isinstance(value, int | float):
         return "; put it in quotes"
-    if "tuple_type" in found and isinstance(value, str | int | float):
+    if "tuple_type" in types and isinstance(value, str | int | float):
         return f"; write [{value if isinstance(value, str) else shown(value)}]"
-    if "model_attributes_type" in found and isinstance(value, str) and (meant := nearest(value, spot.kinds)):
+    if "model_attributes_type" in types and isinstance(value, str) and (meant := nearest(value, spot.kinds)):
         return f"; write {{kind: {meant}}}"
-    if found & {"model_type", "dict_type"} and value is None:
+    if types & {"model_type", "dict_type"} and value is None:
         return "; write {} to change nothing"
     return ""
 
 
 def _as_share(value: float) -> str:
-    """How a percentage is written, in case that it was meant."""
+    """Return how a percentage is written, in case that it was meant."""
     return f" ({number(value)}% is written {share(value)})" if 0 < value <= 100 else ""
 
 
 def _as_number(value: Any, spot: Spot, *, whole: bool) -> str:
-    """The number that quotes, underscores, an exponent or a sign of per cent hide; its range where it is out of
-    that, so that nobody writes what is refused next."""
+    """Return the number that quotes, underscores, an exponent or a sign of per cent hide; its range where it is
+    out of that, so that nobody writes what is refused next."""
     percent = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?%", value) if isinstance(value, str) and not whole else None
     try:
         written = share(percent[1]) if percent else value

@@ -1,4 +1,4 @@
-"""What is wrong with a file that a person wrote: every problem at once, each with its place."""
+"""Problems of a file that a person wrote: every problem at once, each with its place."""
 
 from typing import Literal, NamedTuple
 
@@ -9,17 +9,17 @@ KeyPath = tuple[str | int, ...]
 
 
 class Fault(NamedTuple):
-    """One thing that is wrong with a value, before anybody knows where it was written."""
+    """Fault of a value, before its place in the file is known."""
 
     path: KeyPath
     sentence: str
     about: Literal["value", "key", "missing", "several"] = "value"
-    """What the sentence is about: the value, its key, a key that is not there, or this value and others that it
-    does not fit."""
+    """Part of the value that the sentence is about: the value, its key, a missing key, or this value and others
+    that it does not fit."""
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong with a file; prints as one line."""
+    """Problem of a file with its place; prints as one line."""
 
     file: str
     line: int
@@ -27,14 +27,14 @@ class Problem(NamedTuple):
     column: int
     """Counts characters from 1."""
     sentence: str
-    """What is wrong, what was expected and, where it can be guessed, what was meant."""
+    """Sentence with what is wrong, what was expected and, where it can be guessed, what was meant."""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}: {self.sentence}"
 
 
 class SpecProblems(SpecError):
-    """Everything that is wrong with one file, a line each."""
+    """Every problem of one file, a line each."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         super().__init__("\n".join(map(str, problems)))

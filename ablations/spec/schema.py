@@ -12,10 +12,10 @@ from lightning_modules.config import RunSettings
 
 
 def schema() -> dict[str, Any]:
-    """What a spec file may say, as one JSON Schema that refers to nothing outside itself.
+    """Return the form of a spec file as one JSON Schema that refers to nothing outside itself.
 
     Sections may be written in part, above all arms or in one of them, so nothing in a section is required here:
-    what the parts come to together is for `load.load` to check.
+    `load.load` checks the parts together.
     """
     spec = Experiment.model_json_schema(schema_generator=_AsWritten)
     run = RunSettings.model_json_schema(schema_generator=_AsWritten)
@@ -29,21 +29,23 @@ def schema() -> dict[str, Any]:
 
 
 def claims_schema() -> dict[str, Any]:
-    """What a file of claims may say; that a claim needs what its effects read is for `claims.load` to check."""
+    """Return the form of a file of claims as a JSON Schema; `claims.load` checks that a claim needs what its
+    effects read."""
     return {"$schema": _AsWritten.schema_dialect, **ClaimFile.model_json_schema(schema_generator=_AsWritten)}
 
 
 def _part(section: dict[str, Any], *, description: str) -> dict[str, Any]:
-    """A section of which anything may be left out, its kind too; so it may fit several kinds at once."""
+    """Return a section of which anything may be left out, its kind too; so it may fit several kinds at once."""
     kinds = section.get("oneOf") or [{"$ref": section["$ref"]}]
     return {"description": description, "anyOf": kinds}
 
 
 class _AsWritten(GenerateJsonSchema):
-    """Adds the short forms that validators turn into the full ones before pydantic looks at them."""
+    """Generator of schemas with the short forms that validators turn into the full ones before pydantic looks at
+    them."""
 
     def function_before_schema(self, schema: core_schema.BeforeValidatorFunctionSchema) -> JsonSchemaValue:
-        """A single file stands for a list with that file, a bare name for the measure of that kind."""
+        """Allow a single file for a list with that file, and a bare name for the measure of that kind."""
         full = super().function_before_schema(schema)
         if "items" in full:
             return {"anyOf": [full["items"], full]}

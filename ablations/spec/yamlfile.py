@@ -47,7 +47,7 @@ START = Mark(1, 1)
 
 
 class Place(NamedTuple):
-    """Where a value was written, and the key before it (in a list, the value itself)."""
+    """Place where a value was written, and the key before it (in a list, the value itself)."""
 
     key: Mark
     value: Mark
@@ -58,16 +58,16 @@ UNREADABLE = object()
 
 
 class Document(NamedTuple):
-    """What a file says."""
+    """Content of a file, with the places and the problems of its values."""
 
     file: str
     content: dict[str, Any]
     places: dict[KeyPath, Place]
     problems: tuple[Problem, ...]
-    """What was refused on the way: repeated keys, tags, anchors, aliases."""
+    """Problems of reading: repeated keys, tags, anchors, aliases."""
 
     def problem(self, path: KeyPath, sentence: str, *, at: Literal["key", "value"]) -> Problem:
-        """A problem of the value at ``path``, or of the nearest thing around it that was written."""
+        """Return a problem of the value at ``path``, or of the nearest thing around it that was written."""
         while path not in self.places:
             path = path[:-1]
         place = self.places[path]
@@ -75,7 +75,7 @@ class Document(NamedTuple):
         return Problem(self.file, mark.line, mark.column, sentence)
 
     def refused(self, path: KeyPath) -> bool:
-        """Whether the value at ``path``, or one around it, was refused already."""
+        """Return whether the value at ``path``, or one around it, was refused already."""
         value: Any = self.content
         for step in path:
             inside = dict(value.items() if isinstance(value, dict) else enumerate(value))
@@ -86,7 +86,7 @@ class Document(NamedTuple):
 
 
 def read(path: Path, *, example: str = "name: my-experiment") -> Document:
-    """The one mapping that a file holds.
+    """Read the one mapping that a file holds.
 
     Args:
         example: how such a file begins, for the sentence about one that does not.
@@ -104,7 +104,7 @@ def read(path: Path, *, example: str = "name: my-experiment") -> Document:
 
 
 def plain_value(text: str) -> str | int | float | bool | None:
-    """What unquoted text stands for in YAML 1.2's core schema."""
+    """Return the value that unquoted text stands for in YAML 1.2's core schema."""
     if text in ("", "~", "null", "Null", "NULL"):
         return None
     if text in ("true", "True", "TRUE", "false", "False", "FALSE"):
@@ -148,7 +148,7 @@ def _text(path: Path) -> str:
 
 
 def _position(text: str, index: int) -> Mark:
-    """Line and column of the character at ``index``."""
+    """Return line and column of the character at ``index``."""
     before = text[:index]
     return Mark(before.count("\n") + 1, index - before.rfind("\n"))
 
@@ -158,7 +158,7 @@ def _mark(event: Event) -> Mark:
 
 
 class _Builder:
-    """Builds plain values from ruamel's events; collects what can be refused without losing the thread."""
+    """Builder of plain values from ruamel's events; collects what can be refused without losing the thread."""
 
     def __init__(self, file: str, text: str, *, example: str) -> None:
         self.file = file
@@ -169,7 +169,7 @@ class _Builder:
         self.events: Iterator[Event] = YAML(typ="safe", pure=True).parse(text)
 
     def document(self) -> Any:
-        """The value of the only document."""
+        """Return the value of the only document."""
         self._next()
         start = self._next()
         if isinstance(start, StreamEndEvent):
@@ -223,7 +223,7 @@ class _Builder:
         return UNREADABLE if refused else value
 
     def _is_refused(self, event: Any) -> bool:
-        """Whether a value cannot be used; an anchored one can, though its anchor is a problem."""
+        """Return whether a value cannot be used; an anchored one can, though its anchor is a problem."""
         if isinstance(event, AliasEvent):
             self._refuse(event, f"aliases such as *{event.anchor} are not allowed; write the value out")
             return True
@@ -292,7 +292,7 @@ class _Builder:
 
 
 def _syntax_sentence(error: MarkedYAMLError) -> str:
-    """What ruamel's parser stumbled over, for somebody who has never read its source."""
+    """Return what ruamel's parser stumbled over, for somebody who has never read its source."""
     opened = f"line {error.context_mark.line + 1}" if error.context_mark else "the line before"
     for pattern, sentence in (
         (
@@ -320,6 +320,6 @@ def _syntax_sentence(error: MarkedYAMLError) -> str:
         (r"expected alphabetic or numeric", "text that starts with & or * must be in quotes"),
         (r"tag handle", "text that starts with ! must be in quotes"),
     ):
-        if found := re.search(pattern, error.problem or ""):
-            return found.expand(sentence)
+        if match := re.search(pattern, error.problem or ""):
+            return match.expand(sentence)
     return f"this is not YAML: {error.problem or error.context}"

@@ -1,1 +1,1 @@
-"""Tasks and language-model scores: what an encoder is good for."""
+"""Tasks and scores of language models: the uses of an encoder."""

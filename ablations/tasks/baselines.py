@@ -1,4 +1,4 @@
-"""What a task's answers can be told from without an encoder: not at all, or from the words alone.
+"""Baselines of a task without an encoder: its most frequent answer, or a linear model of its words.
 
 Sentences are TF-IDF vectors of words and pairs of neighbouring words with logistic or ridge regression; pairs have
 the two vectors and |a - b| of them. Words have the most frequent tag of the word, and a linear classifier of the
@@ -47,7 +47,8 @@ def _kept_rows(settings: BaselinesSettings, source: Source) -> tuple[dict[str, A
 
 
 def baseline_rows(settings: BaselinesSettings, splits: Mapping[Split, Examples]) -> Iterator[dict[str, Any]]:
-    """The task's own score of what learns without an encoder, from the examples that encoders learn from.
+    """Yield the task's score of baselines that learn without an encoder, from the examples that encoders learn
+    from.
 
     Of classes and numbers the rows are `majority` and `tfidf`, of tagging `majority`, `word` and `word_window`, of
     spans `place` and `beside_question`. Where words have tags, probes take fewer examples than heads:
@@ -68,25 +69,25 @@ def baseline_rows(settings: BaselinesSettings, splits: Mapping[Split, Examples])
 
 
 def score_rows(task: Task, *, splits: Mapping[Split, Examples]) -> Iterator[dict[str, Any]]:
-    """The same from all that is given."""
+    """Yield the rows of baselines from all examples of the given splits."""
     train, validation, test = (splits[split] for split in SPLITS)
     if empty := [split for split in SPLITS if not len(splits[split])]:
         raise MeasureError(f"the {empty[0]} part has no examples; leave the task out.")
-    said: dict[str, Sequence[Any]] = {}
+    answers_by_metric: dict[str, Sequence[Any]] = {}
     if task.kind != "span":
-        said["majority"] = constant(most_frequent(train), test)
+        answers_by_metric["majority"] = constant(most_frequent(train), test)
     match task.kind:
         case "classification" | "regression":
-            said["tfidf"] = _by_tfidf(task, train, validation, test)
+            answers_by_metric["tfidf"] = _by_tfidf(task, train, validation, test)
         case "tagging":
-            said |= {"word": _by_word(train, test), "word_window": _by_window(train, test)}
+            answers_by_metric |= {"word": _by_word(train, test), "word_window": _by_window(train, test)}
         case "span":
             rules = {"place": PLACES, "beside_question": BESIDE_QUESTION}
-            said = {name: _by_rule(task, of, train, test) for name, of in rules.items()}
+            answers_by_metric = {name: _by_rule(task, of, train, test) for name, of in rules.items()}
         case _:
             raise TypeError(f"{task.kind} has no baselines")
     floor = chance(task, test)
-    for metric, answers in said.items():
+    for metric, answers in answers_by_metric.items():
         value = score(task, answers, test.right)
         yield {"metric": metric, "group": task.name, "value": value, "floor": floor, "n": len(test)}
 
@@ -107,8 +108,8 @@ def _by_tfidf(task: Task, train: Examples, validation: Examples, test: Examples)
 
     fitted_on = [Part(features(each), np.array(each.answers)) for each in (train, validation)]
     if task.kind == "regression":
-        said: Sequence[Any] = best_ridge(*fitted_on, penalties=PENALTIES).predict(features(test)).tolist()
-        return said
+        numbers: Sequence[Any] = best_ridge(*fitted_on, penalties=PENALTIES).predict(features(test)).tolist()
+        return numbers
     if len(set(train.answers)) == 1:
         return constant(train.answers[0], test)
     return best_classifier(*fitted_on, strengths=STRENGTHS).says(features(test)).tolist()
@@ -118,7 +119,7 @@ def _by_tfidf(task: Task, train: Examples, validation: Examples, test: Examples)
 
 
 def _by_rule(task: Task, rules: Sequence[Rule], train: Examples, test: Examples) -> list[str]:
-    """The answers of the rule that is best on the training part; of equals the first."""
+    """Return the answers of the rule that is best on the training part; of equals the first."""
     best = max(rules, key=lambda rule: score(task, rule.answers(train), train.right))
     return best.answers(test)
 
@@ -127,7 +128,7 @@ def _by_rule(task: Task, rules: Sequence[Rule], train: Examples, test: Examples)
 
 
 def _by_word(train: Examples, test: Examples) -> list[list[str]]:
-    """The most frequent tag of the word, or of all words if it is new; of equals the one met first."""
+    """Return the most frequent tag of each word, or of all words if it is new; of equals the one met first."""
     counts: dict[str, Counter[str]] = {}
     for sentence, tags in _tagged(train):
         for word, tag in zip(sentence, tags, strict=True):
@@ -146,13 +147,13 @@ def _by_window(train: Examples, test: Examples) -> list[list[str]]:
     if len(set(tag_N)) == 1:
         return constant(tag_N[0], test)
     model = LinearSVC(random_state=0, max_iter=MOST_ITERATIONS).fit(x_NV, tag_N)
-    said = model.predict(vectors.transform(_windows(test)))
+    predicted = model.predict(vectors.transform(_windows(test)))
     ends = np.cumsum([len(tags) for tags in test.answers])[:-1]
-    return [tags.tolist() for tags in np.split(said, ends)]
+    return [tags.tolist() for tags in np.split(predicted, ends)]
 
 
 def _windows(examples: Examples) -> Iterator[dict[str, str]]:
-    """Each word with its neighbours, the words of all sentences one after the other."""
+    """Yield each word with its neighbours, the words of all sentences one after the other."""
     for sentence, _ in _tagged(examples):
         before, after = ["<start>", *sentence[:-1]], [*sentence[1:], "<end>"]
         for left, word, right in zip(before, sentence, after, strict=True):

@@ -27,20 +27,21 @@ PAIRS_OF_PARADIGM = 200
 
 
 def rows(task: Task, split: Split, *, seed: int) -> Iterator[Row]:
-    """The examples of a split, under the names of the task's columns; they depend on the language's seed alone."""
+    """Yield the examples of a split, under the names of the task's columns; they depend on the language's seed
+    alone."""
     name = task.name.removeprefix("language_")
     language = Language(seed)
     yield from islice(_TASKS[name](language, split), SIZES[split] if name != "minimal_pairs" else None)
 
 
 def _sentences(language: Language, split: Split) -> Iterator[Sentence]:
-    """One of each document, so that they are independent."""
+    """Yield one sentence of each document, so that they are independent."""
     for sentence, _ in _beginnings(language, split):
         yield sentence
 
 
 def _beginnings(language: Language, split: Split) -> Iterator[tuple[Sentence, Sentence]]:
-    """Two sentences that follow each other, of each document."""
+    """Yield two sentences that follow each other, of each document."""
     number = 0
     while True:
         sentences = language.document(f"task: {split}", number)
@@ -49,7 +50,7 @@ def _beginnings(language: Language, split: Split) -> Iterator[tuple[Sentence, Se
 
 
 def _labelled(label: Callable[[Sentence], Any]) -> Callable[[Language, Split], Iterator[Row]]:
-    """A task that asks for a property of a sentence, of those that have it."""
+    """Return a task whose label is a property of a sentence, from sentences that have it."""
 
     def rows_of(language: Language, split: Split) -> Iterator[Row]:
         for sentence in _sentences(language, split):
@@ -60,7 +61,7 @@ def _labelled(label: Callable[[Sentence], Any]) -> Callable[[Language, Split], I
 
 
 def _acceptability(language: Language, split: Split) -> Iterator[Row]:
-    """One half of a minimal pair, grammatical or not in turns; the paradigms take turns too."""
+    """Yield one half of a minimal pair, grammatical or not in turns; the paradigms take turns too."""
     of_split = {name: -(-size // len(PARADIGMS)) for name, size in SIZES.items()}
     first = sum(of_split[before] for before in SPLITS[: SPLITS.index(split)])
     # Those that minimal pairs are measured on come before.
@@ -73,8 +74,8 @@ def _acceptability(language: Language, split: Split) -> Iterator[Row]:
 
 @lru_cache(maxsize=1)
 def _halves(seed: int, first: int, last: int) -> list[list[tuple[str, str]]]:
-    """Minimal pairs of each paradigm, the ungrammatical half first; kept for the next split, as rare kinds of
-    sentences take long to find."""
+    """Return minimal pairs of each paradigm, the ungrammatical half first; kept for the next split, as rare kinds
+    of sentences take long to find."""
     language = Language(seed)
     return [
         [
@@ -86,7 +87,8 @@ def _halves(seed: int, first: int, last: int) -> list[list[tuple[str, str]]]:
 
 
 def _same_document(language: Language, split: Split) -> Iterator[Row]:
-    """Whether the second sentence follows the first; else it is from the next document."""
+    """Yield pairs of sentences labelled by whether the second follows the first; else it is from the next
+    document."""
     beginnings = _beginnings(language, split)
     for number in range(SIZES[split]):
         (first, follows), (_, other) = next(beginnings), next(beginnings)
@@ -99,7 +101,8 @@ def _same_document(language: Language, split: Split) -> Iterator[Row]:
 
 
 def _word_order(language: Language, split: Split) -> Iterator[Row]:
-    """Whether two neighbouring words, different ones and not the last, have changed places."""
+    """Yield sentences labelled by whether two neighbouring words, different ones and not the last, have changed
+    places."""
     for number, sentence in enumerate(_sentences(language, split)):
         words = list(sentence.words)
         swapped = _coin(split, number)
@@ -116,7 +119,7 @@ def _parts_of_speech(language: Language, split: Split) -> Iterator[Row]:
 
 
 def _noun_phrases(language: Language, split: Split) -> Iterator[Row]:
-    """Nouns with the determiners, numerals and adjectives before them, as spans (B, I, O)."""
+    """Yield nouns with the determiners, numerals and adjectives before them, as spans (B, I, O)."""
     for sentence in _sentences(language, split):
         tags = ["O"] * len(sentence.words)
         for noun, tag in enumerate(sentence.tags):
@@ -127,7 +130,8 @@ def _noun_phrases(language: Language, split: Split) -> Iterator[Row]:
 
 
 def _subject(language: Language, split: Split) -> Iterator[Row]:
-    """Who does it? The question is the main verb, the answer the noun phrase that is its subject."""
+    """Yield questions about the subject of a sentence. The question is the main verb, the answer the noun phrase
+    that is its subject."""
     for sentence in _sentences(language, split):
         root = sentence.heads.index(-1)
         dependents = (i for i, head in enumerate(sentence.heads) if head == root)
@@ -139,7 +143,8 @@ def _subject(language: Language, split: Split) -> Iterator[Row]:
 
 
 def _phrase_start(sentence: Sentence, noun: int) -> int:
-    """Where the determiners, numerals and adjectives directly before a noun that depend on it begin."""
+    """Return the place where the determiners, numerals and adjectives directly before a noun that depend on it
+    begin."""
     first = noun
     while first > 0 and sentence.heads[first - 1] == noun and sentence.tags[first - 1] in ("DET", "NUM", "ADJ"):
         first -= 1

@@ -27,10 +27,10 @@ class Task:
     name: str
     kind: Kind
     metric: Metric
-    """Its main metric, which the table calls `score`."""
+    """Main metric of the task, which the table calls `score`."""
     chance: Chance
-    """What guesses without the text score, at best: `constant`, one answer to everything; `place`, of spans the
-    same place in every context; `none`, 0 by definition; `half`, one pair in two."""
+    """Chance level, the best score of guesses without the text: `constant`, one answer to everything; `place`, of
+    spans the same place in every context; `none`, 0 by definition; `half`, one pair in two."""
     text: tuple[str, ...] = ("sentence",)
     """Columns of the text: one, or two of a pair; of a span, the question and the context."""
     label: str = "label"
@@ -38,9 +38,9 @@ class Task:
     start: str | None = None
     """Column of the character of the context at which an answer begins."""
     files: Mapping[Split, str] = field(default_factory=dict)
-    """One a split; a split that is missing is cut from the test file (`divided_by`)."""
+    """Files, one a split; a split that is missing is cut from the test file (`divided_by`)."""
     where: Mapping[str, str] = field(default_factory=dict)
-    """Only rows with these values."""
+    """Values of columns; only rows with these values are examples."""
     divided_by: str | None = None
     """Column whose values are divided among the splits, where there is one file for all."""
     positive: str | None = None
@@ -48,18 +48,18 @@ class Task:
     groups: tuple[str, ...] = ()
     """Columns by which minimal pairs are also scored apart."""
     built_in: bool = False
-    """Made by the built-in language; no files."""
+    """True if the built-in language makes the task; it has no files then."""
     probe: bool = False
     """Whether it asks for a property of the sentence itself, as probing tasks do."""
     reads: Literal["mean", "mask"] = "mean"
-    """What a head reads of a text whose class is asked for: the mean of its tokens, or the state at a [MASK]
-    behind it, where text with `data.label_words` has its label."""
+    """State that a head reads of a text to classify: the mean of its tokens, or the state at a [MASK] behind it,
+    where text with `data.label_words` has its label."""
     half: Half | None = None
-    """It learns from one half of the rows of its training file, as the other is for pre-training (`data.half`).
-    Such a task is only chosen by its name."""
+    """Half of the rows of its training file that the task learns from, as the other half is for pre-training
+    (`data.half`). Such a task is only chosen by its name."""
 
     def problem(self, data_root: Path) -> str | None:
-        """Why it cannot be run: the file that is missing; None if all are there."""
+        """Return why the task cannot be run: the file that is missing; None if all exist."""
         missing = [path for path in self.files.values() if not (data_root / path).is_file()]
         return f"{missing[0]} is not in {data_root}" if missing else None
 
@@ -188,11 +188,11 @@ _ALL: Final[tuple[Task, ...]] = (
 )
 
 TASKS: Final[Mapping[str, Task]] = MappingProxyType({task.name: task for task in _ALL})
-"""By name."""
+"""Tasks by name."""
 
 Suits = Callable[[Task], bool]
 
 
 def chosen(suits: Suits, *, built_in: bool) -> tuple[str, ...]:
-    """The names of the tasks that suit a measure: those of the built-in language, or those of files."""
+    """Return the names of the tasks that suit a measure: those of the built-in language, or those of files."""
     return tuple(task.name for task in _ALL if task.built_in == built_in and task.half is None and suits(task))

@@ -1,9 +1,9 @@
-"""Does a text say which of its sentences follow each other? No torch.
+"""Check whether a text says which of its sentences follow each other. No torch.
 
-A text without documents is read as one, for the sequences that are cut from it. Its neighbours need not have
-anything to do with each other, as in files of single sentences, and nothing in the text tells one case from the
-other: only what is said of documents counts. Of plain text that is its blank lines, as for formats of sentence
-pairs (`lightning_modules.config.contradictions`).
+A text without documents is read as one, for the sequences that are cut from it. Its neighbours need not be
+related, as in files of single sentences, and the text does not tell one case from the other: only declared
+documents count. In plain text these are blank lines, as for formats of sentence pairs
+(`lightning_modules.config.contradictions`).
 """
 
 import itertools
@@ -13,12 +13,12 @@ from lightning_modules.config import Data, FilesData, LanguageData
 from lightning_modules.data.tables import numbered_lines
 
 LINES = 10_000
-"""Of each file of plain text, in which a blank one is looked for."""
+"""Number of lines of each file of plain text that are searched for a blank one."""
 
 
 def no_documents(data: Data, data_root: Path) -> str | None:
-    """Why it is not known of the training or the validation text which sentences follow each other; None where it
-    is.
+    """Return why it is not known of the training or the validation text which sentences follow each other; None
+    where it is.
 
     Raises:
         DataError: a file of plain text is damaged.
@@ -43,7 +43,7 @@ def no_documents(data: Data, data_root: Path) -> str | None:
 
 
 def _divided(path: Path) -> bool:
-    """Whether a blank line stands between two sentences."""
+    """Return whether a blank line stands between two sentences."""
     gap = written = False
     for _, line in itertools.islice(numbered_lines(path), LINES):
         if not line.strip():

@@ -1,4 +1,4 @@
-"""Texts as an encoder of ours reads them, and its states.
+"""Encoding of texts: rows of tokens that our encoders read, and their states.
 
 A text is START, its pieces, END; a pair START, a, END, b, END, with b in the second segment where the encoder has
 segments; a text that is asked about at a mask START, its pieces, [MASK], END. What is longer than `max_length`
@@ -27,7 +27,7 @@ LENGTHS_TO = 8
 """Rows are padded to a multiple of this, so that few shapes differ."""
 
 SPECIAL, FIRST, SECOND = 0, 1, 2
-"""What a token of a row belongs to: the special ones, the first text, the second."""
+"""Text that a token of a row belongs to: neither (special tokens), the first text, the second."""
 
 Integers = NDArray[np.int64]
 
@@ -39,7 +39,7 @@ class Row(NamedTuple):
     part_T: Integers
     """SPECIAL, FIRST or SECOND."""
     word_T: Integers
-    """Of tagging: which word the token begins; -1 where it begins none."""
+    """Number of the word that each token begins, in tagging; -1 where it begins none."""
     span_T2: Integers
     """First character of its text, and the one after its last; 0, 0 of special tokens."""
     cut: bool
@@ -47,7 +47,7 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rows:
+class EncodedTexts:
     """Examples as tokens, in their order."""
 
     rows: list[Row]
@@ -62,7 +62,7 @@ class Rows:
         return np.array([len(row.ids_T) for row in self.rows], dtype=np.int64)
 
     def batch(self, index_B: Integers) -> Batch:
-        """Some of the rows, padded: `tokens_BT`, `sequence_BT`, `position_BT`, `segment_BT`, `part_BT`."""
+        """Return some of the rows, padded: `tokens_BT`, `sequence_BT`, `position_BT`, `segment_BT`, `part_BT`."""
         chosen = [self.rows[i] for i in index_B]
         longest = max(len(row.ids_T) for row in chosen)
         T = -(-longest // LENGTHS_TO) * LENGTHS_TO
@@ -84,7 +84,7 @@ class Rows:
         }
 
     def by_length(self, tokens: int = TOKENS_AT_ONCE) -> Iterator[Integers]:
-        """Batches of row numbers of similar length, each of at most so many tokens or one row."""
+        """Yield batches of row numbers of similar length, each of at most so many tokens or one row."""
         order_N = np.argsort(self.lengths_N, kind="stable")
         lengths_N = -(-self.lengths_N[order_N] // LENGTHS_TO) * LENGTHS_TO
         first = 0
@@ -96,8 +96,8 @@ class Rows:
             first = last
 
 
-def encode_examples(task: Task, examples: Examples, tokenizer: Tokenizer, *, max_length: int) -> Rows:
-    """The examples of a task, one row each."""
+def encode_examples(task: Task, examples: Examples, tokenizer: Tokenizer, *, max_length: int) -> EncodedTexts:
+    """Return the examples of a task, one row each."""
     if task.kind == "tagging":
         assert examples.words is not None
         return encode_words(examples.words, tokenizer, max_length=max_length)
@@ -109,22 +109,22 @@ def encode_examples(task: Task, examples: Examples, tokenizer: Tokenizer, *, max
 
 
 class _Pieces(NamedTuple):
-    """A text without special tokens."""
+    """Pieces of a text without special tokens."""
 
     ids_P: Integers
     word_P: Integers
     span_P2: Integers
 
 
-def encode_texts(texts: Sequence[str], tokenizer: Tokenizer, *, max_length: int) -> Rows:
-    """A row a text."""
-    return Rows([_row([(pieces, FIRST)], max_length) for pieces in _pieces(texts, tokenizer)])
+def encode_texts(texts: Sequence[str], tokenizer: Tokenizer, *, max_length: int) -> EncodedTexts:
+    """Return a row a text."""
+    return EncodedTexts([_row([(pieces, FIRST)], max_length) for pieces in _pieces(texts, tokenizer)])
 
 
-def encode_masked(texts: Sequence[str], tokenizer: Tokenizer, *, max_length: int) -> Rows:
-    """A row a text, with [MASK] behind it; what is too long loses pieces, never the mask."""
+def encode_masked(texts: Sequence[str], tokenizer: Tokenizer, *, max_length: int) -> EncodedTexts:
+    """Return a row a text, with [MASK] behind it; what is too long loses pieces, never the mask."""
     rows = encode_texts(texts, tokenizer, max_length=max_length - 1).rows
-    return Rows([_with_mask(row) for row in rows])
+    return EncodedTexts([_with_mask(row) for row in rows])
 
 
 def _with_mask(row: Row) -> Row:
@@ -133,14 +133,17 @@ def _with_mask(row: Row) -> Row:
     return Row(ids_T, part_T, word_T, np.insert(row.span_T2, -1, 0, axis=0), row.cut)
 
 
-def encode_pairs(first: Sequence[str], second: Sequence[str], tokenizer: Tokenizer, *, max_length: int) -> Rows:
-    """A row a pair."""
+def encode_pairs(
+    first: Sequence[str], second: Sequence[str], tokenizer: Tokenizer, *, max_length: int
+) -> EncodedTexts:
+    """Return a row a pair."""
     pairs = zip(_pieces(first, tokenizer), _pieces(second, tokenizer), strict=True)
-    return Rows([_row([(a, FIRST), (b, SECOND)], max_length) for a, b in pairs], paired=True)
+    return EncodedTexts([_row([(a, FIRST), (b, SECOND)], max_length) for a, b in pairs], paired=True)
 
 
-def encode_words(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer, *, max_length: int) -> Rows:
-    """A row a sentence whose words are given; each is cut into pieces by itself, as if a space stood before it.
+def encode_words(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer, *, max_length: int) -> EncodedTexts:
+    """Return a row a sentence whose words are given; each is cut into pieces by itself, as if a space stood before
+    it.
 
     A word begins at the first piece that has a character of it. A space that is a piece of its own has none;
     before punctuation it is left out, as in running text.
@@ -153,7 +156,7 @@ def encode_words(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer, *, ma
         numbered = [word._replace(word_P=np.where(word.word_P == 0, i, -1)) for i, word in enumerate(words)]
         joined = _Pieces(*(np.concatenate(parts) for parts in zip(*numbered, strict=True)))
         rows.append(_row([(joined, FIRST)], max_length))
-    return Rows(rows)
+    return EncodedTexts(rows)
 
 
 def _pieces(texts: Sequence[str], tokenizer: Tokenizer) -> Iterator[_Pieces]:
@@ -168,7 +171,7 @@ def _pieces_of(encoding: Encoding) -> _Pieces:
 
 
 def _word_pieces(words: Sequence[str], tokenizer: Tokenizer) -> Iterator[_Pieces]:
-    """Words, each numbered 0 at the piece that begins it."""
+    """Yield words, each numbered 0 at the piece that begins it."""
     encodings = tokenizer.encode_batch(list(words), add_special_tokens=False)
     for word, encoding in zip(words, encodings, strict=True):
         pieces = _pieces_of(encoding)
@@ -194,7 +197,7 @@ def _row(parts: list[tuple[_Pieces, int]], max_length: int) -> Row:
 
 
 def _fitted(lengths: list[int], room: int) -> list[int]:
-    """How much of each is kept: the longest loses first."""
+    """Return the lengths to keep: the longest loses first."""
     kept = list(lengths)
     while sum(kept) > room:
         kept[int(np.argmax(kept))] -= 1
@@ -205,80 +208,81 @@ def _fitted(lengths: list[int], room: int) -> list[int]:
 
 
 def encode_batch(objective: Objective, batch: Batch) -> tuple[torch.Tensor, ...]:
-    """Every layer of a batch of `Rows.batch`, with the objective's own sight; the top as a head reads it."""
+    """Return every layer of a batch of `EncodedTexts.batch`, with the attention that the objective allows; the top
+    as a head reads it."""
     on_device = {name: tensor.to(objective.device) for name, tensor in batch.items()}
     *layers, top_BTD = objective.encode(on_device)
     return *layers, objective.encoder.head_input(top_BTD)
 
 
 def mean_over(states_BTD: torch.Tensor, inside_BT: torch.Tensor) -> torch.Tensor:
-    """The mean state of the tokens inside, shape BD; 0 where there are none."""
+    """Return the mean state of the tokens inside, shape BD; 0 where there are none."""
     weight_BT1 = inside_BT.to(states_BTD.dtype)[..., None]
     return (states_BTD * weight_BT1).sum(1) / weight_BT1.sum(1).clamp(min=1)
 
 
 @torch.no_grad()
-def pooled_states(objective: Objective, rows: Rows) -> NDArray[np.float32]:
-    """The mean state of each text in every layer: shape LND, or LNF of pairs, with F = 4 D.
+def pooled_states(objective: Objective, rows: EncodedTexts) -> NDArray[np.float32]:
+    """Return the mean state of each text in every layer: shape LND, or LNF of pairs, with F = 4 D.
 
     A pair becomes (a, b, |a - b|, a * b) of its two texts' means, as is usual since InferSent (Conneau et al.
     2017, section 3.3). Special tokens and padding do not enter.
     """
     objective.eval()
     features = pair_features if rows.paired else text_features
-    found: NDArray[np.float32] | None = None
+    states_LNF: NDArray[np.float32] | None = None
     for index_B in rows.by_length():
         batch = rows.batch(index_B)
         part_BT = batch["part_BT"].to(objective.device)
         layers = [features(layer_BTD, part_BT).float().cpu() for layer_BTD in encode_batch(objective, batch)]
         states_LBF = torch.stack(layers).numpy()
-        if found is None:
-            found = np.empty((len(layers), len(rows), states_LBF.shape[-1]), np.float32)
-        found[:, index_B] = states_LBF
-    assert found is not None, "no rows"
-    return found
+        if states_LNF is None:
+            states_LNF = np.empty((len(layers), len(rows), states_LBF.shape[-1]), np.float32)
+        states_LNF[:, index_B] = states_LBF
+    assert states_LNF is not None, "no rows"
+    return states_LNF
 
 
 def text_features(states_BTD: torch.Tensor, part_BT: torch.Tensor) -> torch.Tensor:
-    """The mean of each text, shape BD."""
+    """Return the mean of each text, shape BD."""
     return mean_over(states_BTD, part_BT == FIRST)
 
 
 def pair_features(states_BTD: torch.Tensor, part_BT: torch.Tensor) -> torch.Tensor:
-    """What is made of the means of two texts, shape BF; see `pooled_states`."""
+    """Return the features of a pair from the means of its two texts, shape BF; see `pooled_states`."""
     first_BD, second_BD = (mean_over(states_BTD, part_BT == part) for part in (FIRST, SECOND))
     return torch.cat([first_BD, second_BD, (first_BD - second_BD).abs(), first_BD * second_BD], dim=-1)
 
 
 class WordStates(NamedTuple):
-    """The states of words, those of a sentence one after the other."""
+    """States of words, those of a sentence one after the other."""
 
     states_LWD: NDArray[np.float32]
-    """Of the first piece of each word."""
+    """States of the first piece of each word."""
     row_W: Integers
-    """Its sentence."""
+    """Number of the sentence of each word."""
     word_W: Integers
-    """Its number in the sentence; words that `max_length` cut off are missing."""
+    """Number of each word in the sentence; words that `max_length` cut off are missing."""
 
 
 @torch.no_grad()
-def word_states(objective: Objective, rows: Rows) -> WordStates:
-    """The states of the words of tagged sentences in every layer, each by its first piece (Devlin et al. 2019,
-    section 5.3)."""
+def word_states(objective: Objective, rows: EncodedTexts) -> WordStates:
+    """Return the states of the words of tagged sentences in every layer, each by its first piece (Devlin et al.
+    2019, section 5.3)."""
     objective.eval()
     row_W = np.concatenate([np.full((row.word_T >= 0).sum(), i) for i, row in enumerate(rows.rows)])
     word_W = np.concatenate([row.word_T[row.word_T >= 0] for row in rows.rows])
     start_N = np.searchsorted(row_W, np.arange(len(rows)))
-    found: NDArray[np.float32] | None = None
+    states_LWD: NDArray[np.float32] | None = None
     for index_B in rows.by_length():
         batch = rows.batch(index_B)
         layers = encode_batch(objective, batch)
-        if found is None:
-            found = np.empty((len(layers), len(row_W), layers[0].shape[-1]), np.float32)
+        if states_LWD is None:
+            states_LWD = np.empty((len(layers), len(row_W), layers[0].shape[-1]), np.float32)
         for layer, layer_BTD in enumerate(layers):
             states_BTD = layer_BTD.float().cpu().numpy()
             for states_TD, i in zip(states_BTD, index_B, strict=True):
                 place_T = np.flatnonzero(rows.rows[i].word_T >= 0)
-                found[layer, start_N[i] : start_N[i] + len(place_T)] = states_TD[place_T]
-    assert found is not None, "no rows"
-    return WordStates(found, row_W, word_W)
+                states_LWD[layer, start_N[i] : start_N[i] + len(place_T)] = states_TD[place_T]
+    assert states_LWD is not None, "no rows"
+    return WordStates(states_LWD, row_W, word_W)

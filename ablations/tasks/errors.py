@@ -1,16 +1,14 @@
-"""Standard errors of numbers whose examples are not independent, as the words of a sentence are not.
-
-How sure a share of right answers is.
-"""
+"""Standard errors of scores, also of scores whose examples are not independent, as the words of a sentence are
+not."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 
 def share_error(right_N: NDArray[np.floating] | NDArray[np.bool_]) -> float:
-    """Standard error of the mean of independent answers, each from 0 (wrong) to 1 (right).
+    """Return the standard error of the mean of independent answers, each from 0 (wrong) to 1 (right).
 
-    Where all are right, or all wrong, that of two more of either kind (Agresti & Coull 1998,
+    Where all are right, or all wrong, it is that of two more of either kind (Agresti & Coull 1998,
     https://doi.org/10.1080/00031305.1998.10480550), as four of four are no sure thing; else s / root n. NaN for a
     single answer that is neither.
     """
@@ -22,7 +20,8 @@ def share_error(right_N: NDArray[np.floating] | NDArray[np.bool_]) -> float:
 
 
 def standard_error(value_N: NDArray[np.floating] | NDArray[np.bool_], cluster_N: NDArray[np.integer]) -> float:
-    """Of the mean of values that are independent between clusters only, to first order (Liang & Zeger 1986).
+    """Return the standard error of the mean of values that are independent between clusters only, to first order
+    (Liang & Zeger 1986).
 
     With a cluster an example it is the usual s / root n, of right and wrong answers the binomial one. NaN for
     fewer than two clusters.

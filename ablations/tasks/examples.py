@@ -30,17 +30,17 @@ OUTSIDE: Final = "O"
 CONTINUES: Final = frozenset("IEL")
 """May follow in an entity."""
 ENDS: Final = frozenset("ELSU")
-"""No word of the entity follows."""
+"""Prefixes of tags after which no word of the entity follows."""
 _ALONE_OR_FIRST: Final = frozenset("BSU")
 
 
 def is_entity_tag(tag: str) -> bool:
-    """Whether it can be read so."""
+    """Return whether a tag can be read as the tag of an entity."""
     return tag == OUTSIDE or tag.partition("-")[0] in CONTINUES | _ALONE_OR_FIRST
 
 
 DIVISION = {"train": 0.70, "validation": 0.85, "test": 1.0}
-"""Where one file serves all splits: up to which share of the values of `divided_by`, in the order of a hash."""
+"""Shares of the values of `divided_by`, in the order of a hash, at which the splits end if one file serves all."""
 
 SENTENCE_END = re.compile(r"[.!?][\"')\]]*\s+(?=[A-Z0-9\"'(])")
 
@@ -54,25 +54,25 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Examples:
-    """Texts and answers, aligned."""
+    """Examples: texts and answers, aligned."""
 
     first: list[str]
     """The text; the question of a span; the words of tagging, joined by blanks."""
     second: list[str] | None
     """The other text of a pair; the context of a span."""
     words: list[list[str]] | None
-    """Of tagging."""
+    """Words of each sentence, in tagging."""
     answers: list[Any]
     """`str` classes, `float` numbers, lists of `str` tags, or `Answer`; of minimal pairs, None."""
     groups: list[tuple[str, ...]] | None = None
-    """Of minimal pairs: the values of the task's `groups`."""
+    """Values of the task's `groups`, in minimal pairs."""
 
     def __len__(self) -> int:
         return len(self.first)
 
     @property
     def right(self) -> list[Any]:
-        """The answers as they are scored: of spans their texts."""
+        """Answers as they are scored: of spans their texts."""
         if self.second is None:
             return self.answers
         pairs = zip(self.second, self.answers, strict=True)
@@ -81,7 +81,7 @@ class Examples:
         ]
 
     def take(self, index_N: NDArray[np.int64] | Sequence[int]) -> "Examples":
-        """Some of them, in that order."""
+        """Select some of the examples, in that order."""
         chosen = [int(i) for i in index_N]
 
         def of(values: list[Any] | None) -> Any:
@@ -91,7 +91,7 @@ class Examples:
 
 
 def read_examples(task: Task, split: Split, *, data_root: Path, language_seed: int | None = None) -> Examples:
-    """All examples of a split.
+    """Read all examples of a split.
 
     Of a span the context is the sentence of the paragraph that holds the answer, as the encoders here read
     sentences.
@@ -112,7 +112,8 @@ def read_examples(task: Task, split: Split, *, data_root: Path, language_seed: i
 
 
 def subset(examples: Examples, count: int, *, seed: int) -> Examples:
-    """So many examples at random, fewer if there are fewer; more of the same seed contain the fewer."""
+    """Return so many examples at random, fewer if there are fewer; a larger subset of the same seed contains the
+    smaller ones."""
     if len(examples) <= count:
         return examples
     order = np.argsort(uniforms(derive(seed, "examples"), np.arange(len(examples))), kind="stable")
@@ -120,8 +121,8 @@ def subset(examples: Examples, count: int, *, seed: int) -> Examples:
 
 
 def part(examples: Examples, settings: PartSettings, split: Split) -> Examples:
-    """What a measure takes of a split: so many examples at random; of tagging, where it counts words, whole
-    sentences of so many words, and at least one."""
+    """Select the examples that a measure takes of a split: so many at random; of tagging, where it counts words,
+    whole sentences of so many words, and at least one."""
     most = settings.most(split)
     if most is None:
         return examples
@@ -194,7 +195,7 @@ def _is_place(value: Any) -> bool:
 
 
 def _held(task: Task) -> dict[str, tuple[str, Callable[[Any], bool]]]:
-    """What the columns of a task hold, in words, and whether a value is such."""
+    """Return for each column of a task its expected content in words, and a check of a value."""
     text, words = ("text", _is_text), ("a list of words", _is_list)
     held: dict[str, tuple[str, Callable[[Any], bool]]] = dict.fromkeys(
         task.text, words if task.kind == "tagging" else text
@@ -243,8 +244,8 @@ def _examples(task: Task, rows: list[dict[str, Any]]) -> Examples:
                         f"task {task.name}: example {number}: the answer {shown(row[task.label])} does not stand "
                         f"at character {start} of its context; correct or remove it."
                     )
-            found = [_around(row[task.text[1]], int(row[task.start or ""]), row[task.label]) for row in rows]
-            contexts, answers = [context for context, _ in found], [answer for _, answer in found]
+            spans = [_around(row[task.text[1]], int(row[task.start or ""]), row[task.label]) for row in rows]
+            contexts, answers = [context for context, _ in spans], [answer for _, answer in spans]
             return Examples([row[task.text[0]] for row in rows], contexts, None, answers)
     first = [row[task.text[0]] for row in rows]
     second = [row[task.text[1]] for row in rows] if len(task.text) > 1 else None
@@ -268,7 +269,7 @@ def _check_entity_tags(task: Task, tags: list[list[str]]) -> None:
 
 
 def _around(context: str, start: int, answer: str) -> tuple[str, Answer]:
-    """The sentences of a paragraph that an answer lies in, and its place in them."""
+    """Return the sentences of a paragraph that an answer lies in, and its place in them."""
     stop = start + len(answer)
     ends = [0, *(match.end() for match in SENTENCE_END.finditer(context)), len(context)]
     first = max(end for end in ends if end <= start)

@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0)
 """For standardised features: the variance of the Gaussian prior on each weight, scikit-learn's C."""
 PENALTIES = (0.1, 1.0, 10.0, 100.0)
-"""Of ridge regression: scikit-learn's alpha."""
+"""Penalties of ridge regression: scikit-learn's alpha."""
 MOST_ITERATIONS = 5000
 """Enough for every fit to converge, which a hundred or so do; a fit that does not warns."""
 
@@ -27,7 +27,7 @@ Labels = NDArray[np.str_]
 
 
 class Part(NamedTuple):
-    """Features and what is to be read from them: classes or numbers, shape N."""
+    """Features of one part and their targets: classes or numbers, shape N."""
 
     x_ND: Features
     y_N: NDArray[np.str_] | NDArray[np.int64] | NDArray[np.float64]
@@ -40,12 +40,12 @@ class Classifier(NamedTuple):
     strength: float
 
     def says(self, x_ND: Features) -> Labels:
-        """The most probable class of each example."""
+        """Return the most probable class of each example."""
         return np.asarray(self.model.predict(x_ND))
 
 
 def classifier(train: Part, *, strength: float, weight_N: NDArray[np.float64] | None = None) -> Classifier:
-    """Multinomial logistic regression with an L2 penalty on all weights but the intercepts.
+    """Fit multinomial logistic regression with an L2 penalty on all weights but the intercepts.
 
     Args:
         weight_N: how much each example counts; all the same unless given.
@@ -55,7 +55,7 @@ def classifier(train: Part, *, strength: float, weight_N: NDArray[np.float64] | 
 
 
 def best_classifier(train: Part, validation: Part, *, strengths: Sequence[float] = STRENGTHS) -> Classifier:
-    """The one of all strengths that gives the validation part's labels the highest probability.
+    """Return the classifier, of all strengths, that gives the validation part's labels the highest probability.
 
     Labels that the training part lacks say nothing about it and are passed over.
     """
@@ -72,7 +72,7 @@ def _log_probability(model: LogisticRegression, part: Part) -> float:
 
 
 def best_ridge(train: Part, validation: Part, *, penalties: Sequence[float] = PENALTIES) -> Ridge:
-    """The ridge regression of all penalties with the smallest squared error on the validation part."""
+    """Return the ridge regression, of all penalties, with the smallest squared error on the validation part."""
     fitted = [Ridge(alpha=penalty).fit(train.x_ND, train.y_N) for penalty in penalties]
     return min(fitted, key=lambda each: _squared_error(each, validation))
 

@@ -1,13 +1,11 @@
-"""How answers are scored; every number in [0, 1] or [-1, 1], higher is better.
+"""Metrics of answers; every number in [0, 1] or [-1, 1], higher is better.
 
 Scores of classes are scikit-learn's, correlations scipy's. Two are written here. F1 of entities is in neither
 scikit-learn nor torchmetrics. F1 of words and exact match are those of torchmetrics' `SQuAD`, which adds up
 percentages in single precision: 10,000 answers lose digits that decide whether a score is at its floor.
 
-Answers of span tasks that are given without understanding: words at the same place of every context, or beside
-the words of the question.
-
-Words are what stands between spaces. A rule has a number of words, to be chosen by its score.
+Two rules answer span tasks without understanding: words at the same place of every context, or beside the words of
+the question. Words are what stands between spaces. A rule has a number of words, which is chosen by its score.
 """
 
 import re
@@ -26,41 +24,46 @@ from ablations.tasks.datasets import Metric, Task
 from ablations.tasks.examples import CONTINUES, ENDS, OUTSIDE, Examples, is_entity_tag
 
 MOST_WORDS = 30
-"""Of an answer at a fixed place, other than the whole context; a head's answers have as many tokens at most."""
+"""Longest answer at a fixed place in words, other than the whole context; a head's answers have as many tokens at
+most."""
 
 
 class Words(NamedTuple):
-    """Some words of every context: the first so many, the last so many, or all."""
+    """Rule that answers with some words of every context: the first so many, the last so many, or all."""
 
     first: int | None = None
     last: int | None = None
 
     def answers(self, examples: Examples) -> list[str]:
-        """Of each example; the question plays no part."""
+        """Return the answer to each example; the question plays no part."""
         chosen = slice(None if self.last is None else -self.last, self.first)
         return [" ".join(context.split()[chosen]) for context in contexts(examples)]
 
 
 class Beside(NamedTuple):
-    """So many words of the context before the first one, or after the last one, that the question has too."""
+    """Rule that answers with so many words of the context before the first one, or after the last one, that the
+    question has too."""
 
     words: int
     after: bool
 
     def answers(self, examples: Examples) -> list[str]:
-        """Of each example; all of the context before its end, or after its beginning, where it shares no word
-        with the question. Stop words do not count."""
-        found = []
+        """Return the answer to each example; all of the context before its end, or after its beginning, where it
+        shares no word with the question. Stop words do not count."""
+        chosen = []
         for question, context in zip(examples.first, contexts(examples), strict=True):
-            words, asked = context.split(), {_plain(word) for word in question.split()} - ENGLISH_STOP_WORDS
-            shared = [place for place, word in enumerate(words) if _plain(word) in asked]
+            words, question_words = (
+                context.split(),
+                {_plain(word) for word in question.split()} - ENGLISH_STOP_WORDS,
+            )
+            shared = [place for place, word in enumerate(words) if _plain(word) in question_words]
             if self.after:
                 first = max(shared, default=-1) + 1
-                found.append(" ".join(words[first : first + self.words]))
+                chosen.append(" ".join(words[first : first + self.words]))
             else:
                 last = min(shared, default=len(words))
-                found.append(" ".join(words[max(0, last - self.words) : last]))
-        return found
+                chosen.append(" ".join(words[max(0, last - self.words) : last]))
+        return chosen
 
 
 Rule = Words | Beside
@@ -79,7 +82,7 @@ BESIDE_QUESTION: tuple[Rule, ...] = tuple(
 
 
 def contexts(examples: Examples) -> list[str]:
-    """The texts that answers of spans are taken from."""
+    """Return the texts that answers of spans are taken from."""
     assert examples.second is not None, "only spans have contexts"
     return examples.second
 
@@ -92,18 +95,18 @@ Entity = tuple[int, int, int, str]
 """Sentence, first word, the word after the last, type."""
 
 
-def score(task: Task, said: Sequence[Any], right: Sequence[Any]) -> float:
-    """The task's main metric.
+def score(task: Task, answers: Sequence[Any], right: Sequence[Any]) -> float:
+    """Return the task's main metric.
 
     Args:
-        said, right: aligned answers: classes, numbers, tags of a sentence, or texts of answers.
+        answers, right: aligned answers: classes, numbers, tags of a sentence, or texts of answers.
     """
-    return _SCORERS[task.metric](task, said, right)
+    return _SCORERS[task.metric](task, answers, right)
 
 
 def chance(task: Task, test: Examples) -> float:
-    """What answers to the test part score at best that do not look at what is asked; 0 where the metric says so by
-    definition.
+    """Return the chance level: the best score on the test part of answers that ignore the question; 0 where the
+    metric says so by definition.
 
     Of classes and tags that is one and the same answer to everything: the most frequent one of the test part, or
     where F1 is about one class, this class. The most frequent answer of the training part scores no more, and by
@@ -121,100 +124,102 @@ def chance(task: Task, test: Examples) -> float:
 
 
 def most_frequent(examples: Examples) -> Any:
-    """The answer, or the tag of a word, that occurs most often; of equals the one met first."""
+    """Return the answer, or the tag of a word, that occurs most often; of equals the one met first."""
     given = examples.answers if examples.words is None else _flat(examples.answers)
     return Counter(given).most_common(1)[0][0]
 
 
 def constant(answer: Any, examples: Examples) -> list[Any]:
-    """The same answer to all examples, or tag of all their words."""
+    """Return one answer to all examples, or one tag of all their words."""
     if examples.words is None:
         return [answer] * len(examples)
     return [[answer] * len(words) for words in examples.words]
 
 
-def _accuracy(task: Task, said: Sequence[Any], right: Sequence[Any]) -> float:
+def _accuracy(task: Task, answers: Sequence[Any], right: Sequence[Any]) -> float:
     if task.kind == "tagging":
-        said, right = _flat(said), _flat(right)
-    return float(metrics.accuracy_score(right, said))
+        answers, right = _flat(answers), _flat(right)
+    return float(metrics.accuracy_score(right, answers))
 
 
-def _matthews(task: Task, said: Sequence[Any], right: Sequence[Any]) -> float:
-    return float(metrics.matthews_corrcoef(right, said))
+def _matthews(task: Task, predicted: Sequence[Any], right: Sequence[Any]) -> float:
+    return float(metrics.matthews_corrcoef(right, predicted))
 
 
-def _f1(task: Task, said: Sequence[Any], right: Sequence[Any]) -> float:
-    is_positive = [[answer == task.positive for answer in answers] for answers in (right, said)]
+def _f1(task: Task, predicted: Sequence[Any], right: Sequence[Any]) -> float:
+    is_positive = [[answer == task.positive for answer in answers] for answers in (right, predicted)]
     return float(metrics.f1_score(*is_positive, zero_division=0.0))
 
 
-def _pearson(task: Task, said: Sequence[float], right: Sequence[float]) -> float:
-    """0 where one side is constant, as a constant says nothing."""
-    if np.ptp(said) == 0 or np.ptp(right) == 0:
+def _pearson(task: Task, answers: Sequence[float], right: Sequence[float]) -> float:
+    """Return Pearson's correlation; 0 where one side is constant, as a constant says nothing."""
+    if np.ptp(answers) == 0 or np.ptp(right) == 0:
         return 0.0
-    return float(stats.pearsonr(said, right).statistic)
+    return float(stats.pearsonr(answers, right).statistic)
 
 
-def _spearman(task: Task, said: Sequence[float], right: Sequence[float]) -> float:
-    """0 where one side is constant."""
-    if np.ptp(said) == 0 or np.ptp(right) == 0:
+def _spearman(task: Task, answers: Sequence[float], right: Sequence[float]) -> float:
+    """Return Spearman's correlation; 0 where one side is constant."""
+    if np.ptp(answers) == 0 or np.ptp(right) == 0:
         return 0.0
-    return float(stats.spearmanr(said, right).statistic)
+    return float(stats.spearmanr(answers, right).statistic)
 
 
-def _entity_f1(task: Task, said: Sequence[Sequence[str]], right: Sequence[Sequence[str]]) -> float:
-    """F1 of whole entities with their types, over all sentences together (Tjong Kim Sang and De Meulder 2003)."""
-    found, wanted = entities(said), entities(right)
-    if not found and not wanted:
+def _entity_f1(task: Task, answers: Sequence[Sequence[str]], right: Sequence[Sequence[str]]) -> float:
+    """Return F1 of whole entities with their types, over all sentences together (Tjong Kim Sang and De Meulder
+    2003)."""
+    predicted, gold = entities(answers), entities(right)
+    if not predicted and not gold:
         return 1.0
-    return 2 * len(found & wanted) / (len(found) + len(wanted))
+    return 2 * len(predicted & gold) / (len(predicted) + len(gold))
 
 
-def _overlap_f1(task: Task, said: Sequence[str], right: Sequence[str]) -> float:
-    """Mean F1 of the words of two answers (Rajpurkar et al. 2016, section 6.1)."""
-    return float(np.mean([word_overlap(a, b) for a, b in zip(said, right, strict=True)]))
+def _overlap_f1(task: Task, answers: Sequence[str], right: Sequence[str]) -> float:
+    """Return the mean F1 of the words of two answers (Rajpurkar et al. 2016, section 6.1)."""
+    return float(np.mean([word_overlap(a, b) for a, b in zip(answers, right, strict=True)]))
 
 
-def _exact_match(task: Task, said: Sequence[str], right: Sequence[str]) -> float:
-    return exact_match(said, right)
+def _exact_match(task: Task, answers: Sequence[str], right: Sequence[str]) -> float:
+    return exact_match(answers, right)
 
 
-def exact_match(said: Sequence[str], right: Sequence[str]) -> float:
-    """Share of answers that are the same after lower-casing, without punctuation and articles."""
-    return float(np.mean([_words(a) == _words(b) for a, b in zip(said, right, strict=True)]))
+def exact_match(answers: Sequence[str], right: Sequence[str]) -> float:
+    """Return the share of answers that are the same after lower-casing, without punctuation and articles."""
+    return float(np.mean([_words(a) == _words(b) for a, b in zip(answers, right, strict=True)]))
 
 
-def word_overlap(said: str, right: str) -> float:
-    """F1 of the words of two answers, each word counted as often as it occurs."""
-    a, b = Counter(_words(said)), Counter(_words(right))
+def word_overlap(answer: str, right: str) -> float:
+    """Return F1 of the words of two answers, each word counted as often as it occurs."""
+    a, b = Counter(_words(answer)), Counter(_words(right))
     if not a or not b:
         return float(a == b)
     return 2 * (a & b).total() / (a.total() + b.total())
 
 
 def entities(sentences: Sequence[Sequence[str]]) -> set[Entity]:
-    """The spans of IO, BIO, BIOES or BILOU tags, which may be mixed. What continues or ends no span of its type
-    begins one, as a prediction may."""
-    found: set[Entity] = set()
+    """Return the spans of IO, BIO, BIOES or BILOU tags, which may be mixed. What continues or ends no span of its
+    type begins one, as a prediction may."""
+    spans: set[Entity] = set()
     for sentence, tags in enumerate(sentences):
         start, current = 0, None
         for place, tag in enumerate([*tags, OUTSIDE]):
             prefix, _, kind = tag.partition("-")
             assert is_entity_tag(tag), "tags are checked where they are read"
             if current is not None and not (prefix in CONTINUES and kind == current):
-                found.add((sentence, start, place, current))
+                spans.add((sentence, start, place, current))
                 current = None
             if tag != OUTSIDE and current is None:
                 start, current = place, kind
             if prefix in ENDS and current is not None:
-                found.add((sentence, start, place + 1, current))
+                spans.add((sentence, start, place + 1, current))
                 current = None
-    return found
+    return spans
 
 
 @lru_cache(maxsize=2**15)
 def _words(answer: str) -> tuple[str, ...]:
-    """Kept, as each right answer is compared with what many rules say."""
+    """Return the normalised words of an answer; kept, as each right answer is compared with the answers of many
+    rules."""
     plain = "".join(c for c in answer.lower() if c not in string.punctuation)
     return tuple(re.sub(r"\b(a|an|the)\b", " ", plain).split())
 

@@ -1,12 +1,4 @@
-"""What a spec may say about tasks. No torch.
-
-What a spec may say about the structural probe. No torch, no mathematics.
-
-What a spec may say about syntax without supervision and about masked LM's assumption. No torch, no
-mathematics.
-
-What a spec may say about retrieval and generation. No torch, no mathematics.
-"""
+"""Settings of the measures of tasks. No torch, no mathematics."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
@@ -27,17 +19,17 @@ EXAMPLES: Mapping[Effort, int] = MappingProxyType({"quick": 1_000, "full": 10_00
 """Training examples of every measure that trains, at most, unless a spec says otherwise."""
 
 
-def _known(name: str) -> str:
+def _known_task(name: str) -> str:
     if name not in TASKS:
         raise ValueError(must_be(name, TASKS, one="a task"))
     return name
 
 
-TaskName = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(TASKS)})]
+TaskName = Annotated[str, AfterValidator(_known_task), Field(json_schema_extra={"enum": list(TASKS)})]
 
 
 class TaskSettings(MeasureSettings):
-    """Base of what is scored on tasks."""
+    """Base of the measures of tasks."""
 
     effort: Effort = "full"
     """`quick` takes a part of everything, to see that it works: no evidence."""
@@ -61,16 +53,16 @@ class TaskSettings(MeasureSettings):
 
     @classmethod
     def suits(cls, task: Task) -> bool:
-        """Whether the measure is computed on a task where a spec names none."""
+        """Return whether the measure is computed on a task where a spec names none."""
         raise TypeError(f"{cls.__name__} must say which tasks suit it")
 
     @classmethod
     def takes(cls, task: Task) -> bool:
-        """Whether the measure can be computed on a task that a spec names: at least those that suit it."""
+        """Return whether the measure can be computed on a task that a spec names: at least those that suit it."""
         return cls.suits(task)
 
     def parts(self, *, built_in: bool) -> tuple[Self, ...]:
-        """The same settings for one task each, in the order of the catalogue or of the spec."""
+        """Return the settings for one task each, in the order of the catalogue or of the spec."""
         names = self.tasks or chosen(self.suits, built_in=built_in)
         if not self.tasks and self.effort == "quick":
             few = tuple(name for name in self.quick_tasks if name in names)
@@ -79,13 +71,13 @@ class TaskSettings(MeasureSettings):
 
     @property
     def task(self) -> Task:
-        """The task of settings for one."""
+        """Task of settings for one task."""
         (name,) = self.tasks or ()
         return TASKS[name]
 
 
 class TreesSettings(MeasureSettings):
-    """Base of what is scored on dependency trees."""
+    """Base of the measures of dependency trees."""
 
     treebank: str | None = None
     """A treebank (CoNLL-U, or parquet with the columns text, tokens, upos, heads and deprels), for text of other
@@ -96,7 +88,7 @@ class TreesSettings(MeasureSettings):
 
     @property
     def task(self) -> str:
-        """The treebank's name: its folder, or the file without its ending where it has no folder."""
+        """Name of the treebank: its folder, or the file without its ending where it has no folder."""
         if self.treebank is None:
             return "language"
         path = PurePath(self.treebank)
@@ -104,11 +96,11 @@ class TreesSettings(MeasureSettings):
 
 
 class MinimalPairsSettings(TaskSettings):
-    """How often an objective gives the grammatical half of a minimal pair the higher probability."""
+    """Minimal pairs: the share in which an objective gives the grammatical half the higher probability."""
 
     kind: Literal["minimal_pairs"]
     pairs: int | None = Field(None, ge=1)
-    """Of each paradigm or case, at random; all unless given, with `quick` a tenth."""
+    """Number of pairs of each paradigm or case, at random; all unless given, with `quick` a tenth."""
 
     @classmethod
     def suits(cls, task: Task) -> bool:
@@ -116,26 +108,27 @@ class MinimalPairsSettings(TaskSettings):
 
 
 class PartSettings(TaskSettings):
-    """Base of what learns from a part of a task, which `examples.part` takes."""
+    """Base of the measures that learn from a part of a task, which `examples.part` takes."""
 
     examples: int | None = Field(None, ge=10)
     """Training examples at most; 10,000 unless given, with `quick` 1,000."""
 
     counts: ClassVar[Literal["examples", "words"]] = "examples"
-    """What `most` counts where words have tags: sentences, or words."""
+    """Unit that `most` counts where words have tags: sentences, or words."""
 
     def most(self, split: Split) -> int | None:
-        """Examples of a split at most; None is all."""
+        """Return the most examples of a split; None is all."""
         raise TypeError(f"{type(self).__name__} must say how much of a task it takes")
 
     def takes_what(self, other: "PartSettings") -> bool:
-        """Whether it learns from the same examples of its task as another one, and is scored on the same."""
+        """Return whether the measure learns from the same examples of its task as another one, and is scored on
+        the same."""
         same_units = self.task.kind != "tagging" or self.counts == other.counts
         return same_units and all(self.most(split) == other.most(split) for split in ("train", "test"))
 
 
 class ProbingSettings(PartSettings):
-    """What a linear classifier reads from frozen states, layer by layer, and from a learned mix of all."""
+    """Probes: linear classifiers of frozen states, layer by layer, and of a learned mix of all layers."""
 
     kind: Literal["probing"]
     quick_tasks: ClassVar = ("bigram_shift", "tree_depth", "ud_pos", "language_parts_of_speech", "language_tense")
@@ -169,8 +162,8 @@ class TransferSettings(PartSettings):
     """Training examples at most; 10,000 unless given, with `quick` 1,000 (and 1,000 of the other parts). Of the
     files here only SST-2 and the treebank have more, and seven times as many would take seven times as long."""
     learning_curve: tuple[Annotated[int, Field(ge=1)], ...] = Field((), strict=False)
-    """Also from so many training examples, other ones in each repetition; numbers that a task does
-    not have are left out."""
+    """Numbers of training examples that a head learns from too, other ones in each repetition; numbers that a task
+    does not have are left out."""
     epochs: int | None = Field(None, ge=1)
     """Over the training examples; 10 unless given, with `quick` 3; for frozen features, where one costs next to
     nothing and a head learns alone, 30 and 10. Few examples are shown more often: until there are 200 steps, with
@@ -181,17 +174,17 @@ class TransferSettings(PartSettings):
 
     @property
     def repetitions(self) -> int:
-        """How many."""
+        """Number of repetitions."""
         return self.seeds or (3 if self.effort == "quick" else 5)
 
     @property
     def passes(self) -> int:
-        """Epochs."""
+        """Number of epochs."""
         return self.epochs or self.usual_epochs[self.effort == "quick"]
 
     @property
     def least_steps(self) -> int:
-        """Steps of a training."""
+        """Least number of steps of a training."""
         return 60 if self.effort == "quick" else 200
 
     @property
@@ -214,20 +207,20 @@ class TransferSettings(PartSettings):
 
 
 class FrozenFeaturesSettings(TransferSettings):
-    """Scores of a head on the states as pre-training left them."""
+    """Frozen features: scores of a head on the states as pre-training left them."""
 
     kind: Literal["frozen_features"]
     usual_epochs: ClassVar = (30, 10)
 
 
 class FineTuningSettings(TransferSettings):
-    """Scores where the encoder is trained on the task with the head."""
+    """Fine-tuning: scores where the encoder is trained on the task with the head."""
 
     kind: Literal["fine_tuning"]
     usual_epochs: ClassVar = (10, 3)
     learning_rates: tuple[Annotated[float, Field(gt=0)], ...] = Field((), strict=False)
-    """Of the encoder, tried with the first repetition; the best on the validation part is taken for all, and for
-    the learning curve. 1e-4, 3e-4 and 1e-3 unless given, with `quick` the last two."""
+    """Learning rates of the encoder, tried with the first repetition; the best on the validation part is taken for
+    all, and for the learning curve."""
 
     @property
     def rates(self) -> tuple[float, ...]:
@@ -235,17 +228,17 @@ class FineTuningSettings(TransferSettings):
 
 
 class BaselinesSettings(PartSettings):
-    """Scores without any encoder: the most frequent answer, TF-IDF or words with a linear model, and of spans the
-    same place in every context. They learn from the examples that probing, frozen features and fine-tuning take
-    with this effort and so many examples."""
+    """Baselines without any encoder: the most frequent answer, TF-IDF or words with a linear model, and of spans
+    the same place in every context. They learn from the examples that probing, frozen features and fine-tuning
+    take with this effort and so many examples."""
 
     kind: Literal["baselines"]
     quick_tasks: ClassVar = (*ProbingSettings.quick_tasks, *TransferSettings.quick_tasks)
 
     @property
     def beside(self) -> tuple[PartSettings, ...]:
-        """The measures of one task that baselines stand beside, as they are with the same effort and examples:
-        frozen features, which take what fine-tuning takes, or probing, or one after the other."""
+        """Measures of one task that baselines stand beside, as they are with the same effort and examples: frozen
+        features, which take what fine-tuning takes, or probing, or one after the other."""
         common: dict[str, Any] = {"effort": self.effort, "tasks": self.tasks, "examples": self.examples}
         measures: dict[str, type[PartSettings]] = {
             "frozen_features": FrozenFeaturesSettings,
@@ -263,23 +256,23 @@ class BaselinesSettings(PartSettings):
 
 
 def beside_others(measures: Sequence[Any]) -> tuple[str, str] | None:
-    """A measure and a task of which it takes other examples than the baselines that would stand beside it; None
-    if there is none."""
+    """Return a measure and a task of which it takes other examples than the baselines beside it; None if there is
+    none."""
     taking: list[Any] = [settings for settings in measures if isinstance(settings, PartSettings)]
     for baselines in (settings for settings in taking if isinstance(settings, BaselinesSettings)):
         for built_in in (False, True):
-            own = {part.task.name: part.beside for part in baselines.parts(built_in=built_in)}
+            beside_by_task = {part.task.name: part.beside for part in baselines.parts(built_in=built_in)}
             for other in (settings for settings in taking if settings is not baselines):
                 for part in other.parts(built_in=built_in):
-                    there = own.get(part.task.name, ())
-                    if there and not any(part.takes_what(beside) for beside in there):
+                    measures_beside = beside_by_task.get(part.task.name, ())
+                    if measures_beside and not any(part.takes_what(beside) for beside in measures_beside):
                         return other.kind, part.task.name
     return None
 
 
 class StructuralProbeSettings(TreesSettings):
-    """Whether a linear map of a layer's states makes distances between words those of their dependency tree
-    (Hewitt & Manning 2019)."""
+    """Structural probe: a linear map of a layer's states that makes distances between words those of their
+    dependency tree (Hewitt & Manning 2019)."""
 
     kind: Literal["structural_probe"]
     sentences: int | None = Field(None, ge=10)
@@ -289,7 +282,7 @@ class StructuralProbeSettings(TreesSettings):
     longest: int = Field(40, ge=3)
     """Words of the longest sentence, punctuation not counted."""
     rank: int = Field(64, ge=1)
-    """Of the map; at most the encoder's width."""
+    """Rank of the map; at most the encoder's width."""
 
     @property
     def sentences_wanted(self) -> int:
@@ -297,16 +290,16 @@ class StructuralProbeSettings(TreesSettings):
 
 
 class ParsingSettings(TreesSettings):
-    """Trees without supervision: which words of a sentence depend on each other given all others, as a masked LM
-    has it (conditional mutual information, by Gibbs sampling), against the trees of a treebank."""
+    """Trees without supervision: dependence of each two words of a sentence given all others in a masked LM
+    (conditional mutual information, by Gibbs sampling), compared with the trees of a treebank."""
 
     kind: Literal["parsing"]
     sentences: int | None = Field(None, ge=2)
     """Sentences, drawn at random, the same in all arms and seeds; fewer if there are fewer that short. 400 unless
     given, with `quick` 100."""
     sweeps: int | None = Field(None, ge=24)
-    """How often Gibbs sampling draws both tokens of a pair; 2,000 unless given, with `quick` 50. A pair's
-    information is underestimated by a few sweeps."""
+    """Number of times that Gibbs sampling draws both tokens of a pair; 2,000 unless given, with `quick` 50. A
+    pair's information is underestimated by a few sweeps."""
     longest: int = Field(10, ge=3)
     """Words of the longest sentence, punctuation not counted."""
     window: int = Field(10, ge=2)
@@ -322,7 +315,8 @@ class ParsingSettings(TreesSettings):
 
 
 class ConditionalIndependenceSettings(MeasureSettings):
-    """What it costs masked LM to predict two neighbours that are both hidden as if they were independent."""
+    """Conditional independence: the cost to masked LM of predicting two neighbours that are both hidden as if they
+    were independent."""
 
     kind: Literal["conditional_independence"]
     effort: Effort = "full"
@@ -343,15 +337,15 @@ NEXT_SENTENCE = "next_sentence"
 
 
 class RetrievalSettings(MeasureSettings):
-    """Which texts belong together: by the cosine of their mean states (bi-encoder), and by a head on the states of
-    both in one (cross-encoder)."""
+    """Retrieval of texts that belong together: by the cosine of their mean states (bi-encoder), and by a head on
+    the states of both in one (cross-encoder)."""
 
     kind: Literal["retrieval"]
     tasks: tuple[Literal["stsb", "sick_relatedness", "next_sentence"], ...] | None = Field(
         None, min_length=1, strict=False
     )
-    """How related people find two sentences, in two data sets, and which sentence of the text follows another.
-    Unless given, all; where the text is the built-in language, the last alone."""
+    """Tasks: how related people judge two sentences, in two data sets, and which sentence of the text follows
+    another. Unless given, all; where the text is the built-in language, the last alone."""
     effort: Effort = "full"
     """Sizes unless given below: 500 pairs, 200 candidates, 500 training pairs; or all, 1,000 and 5,000."""
     pairs: int | None = Field(None, ge=10)
@@ -364,21 +358,21 @@ class RetrievalSettings(MeasureSettings):
     epochs: int = Field(3, ge=1)
     """Over the training pairs."""
     learning_rate: float = Field(3e-4, gt=0)
-    """Of the cross-encoder."""
+    """Learning rate of the cross-encoder."""
 
     def parts(self, *, built_in: bool) -> tuple[Self, ...]:
-        """The same settings for one task each."""
+        """Return the settings for one task each."""
         all_tasks = (NEXT_SENTENCE,) if built_in else ("stsb", "sick_relatedness", NEXT_SENTENCE)
         return tuple(self.model_copy(update={"tasks": (name,)}) for name in self.tasks or all_tasks)
 
     @property
     def task(self) -> str:
-        """The name of the task of settings for one."""
+        """Name of the task of settings for one task."""
         (name,) = self.tasks or ()
         return name
 
     def problem(self, data: Data, data_root: Path) -> str | None:
-        """Why the task of settings for one cannot be run with a text; None if it can."""
+        """Return why the task of settings for one cannot be run with a text; None if it can."""
         if self.task == NEXT_SENTENCE:
             from ablations.tasks.documents import no_documents  # numpy, which to read a spec does without
 
@@ -387,7 +381,7 @@ class RetrievalSettings(MeasureSettings):
 
     @property
     def pairs_wanted(self) -> int | None:
-        """None for all."""
+        """Number of pairs; None for all."""
         return self.pairs or {"quick": 500, "full": None}[self.effort]
 
     @property
@@ -400,8 +394,8 @@ class RetrievalSettings(MeasureSettings):
 
 
 class GenerationSettings(MeasureSettings):
-    """Sentences that a language model makes up: from left to right by a causal one, all at once and then improved
-    (mask-predict) by a masked one; how fluent they are, and how diverse."""
+    """Generation: sentences that a language model makes up, from left to right by a causal one, all at once and
+    then improved (mask-predict) by a masked one; their fluency and diversity."""
 
     kind: Literal["generation"]
     effort: Effort = "full"

@@ -1,4 +1,5 @@
-"""What a run may be told: typed, frozen, complete. Knows neither torch nor files.
+"""Settings of a run: typed, frozen and complete; the package imports no torch and reads no files. Knows neither
+torch nor files.
 
 Every default lives here and only here. Names are Lightning's and Hugging Face's where those have one.
 """

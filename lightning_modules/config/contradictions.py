@@ -1,4 +1,4 @@
-"""Settings that are fine alone and impossible together."""
+"""Rules between settings: values that are valid alone and impossible together."""
 
 from collections.abc import Iterator
 
@@ -25,10 +25,10 @@ Contradiction = tuple[tuple[str, ...], str]
 
 
 def contradictions(run: RunSettings) -> list[Contradiction]:
-    """What is impossible, as (path, sentence); empty when all is well."""
-    found = [*_text(run), *_word_order(run), *_input_format(run), *_objective(run)]
+    """Return every contradiction between settings as (path, sentence); empty when there is none."""
+    pairs = [*_text(run), *_word_order(run), *_input_format(run), *_objective(run)]
     masking = getattr(run.objective, "masking", None)
-    return [*found, *_masking(run, masking)] if masking else found
+    return [*pairs, *_masking(run, masking)] if masking else pairs
 
 
 def _text(run: RunSettings) -> Iterator[Contradiction]:
@@ -191,7 +191,7 @@ def _masking(run: RunSettings, masking: MaskingSettings) -> Iterator[Contradicti
 
 
 def _lowest(masking: MaskingSettings, *, least: float) -> tuple[str, ...]:
-    """Which setting of a masking says the smallest share that is predicted."""
+    """Return the path, inside the masking, of the setting that decides the smallest predicted share."""
     if masking.predict is not None:
         return ("predict",)
     if masking.schedule is None or masking.ratio == least:
@@ -200,7 +200,7 @@ def _lowest(masking: MaskingSettings, *, least: float) -> tuple[str, ...]:
 
 
 def _label_word(run: RunSettings, masking: MaskingSettings) -> Iterator[Contradiction]:
-    """What would leave a sentence without its label word, or hide more of it than one token."""
+    """Yield each setting with which a sentence would lose its label word or more than one of its tokens."""
     where = ("objective", "masking", "select")
     if not getattr(run.data, "label_words", ()):
         yield where, "label_word needs data.label_words, the words that are written behind sentences; name them"

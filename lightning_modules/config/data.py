@@ -1,4 +1,4 @@
-"""Text: where it comes from and how it is cut into sub-words."""
+"""Settings of the text: its source and how it is cut into sub-words."""
 
 from typing import Annotated, Any, Literal
 
@@ -8,7 +8,7 @@ from lightning_modules.config.settings import Settings
 
 
 class TextSettings(Settings):
-    """What every source of text shares: how it is cut into sub-words."""
+    """Base of the settings of every text source: how it is cut into sub-words."""
 
     vocab_size: int = Field(8192, ge=16)
     """Entries of each sub-word vocabulary, special tokens included. The source's is trained on the natural
@@ -22,7 +22,7 @@ class LanguageData(TextSettings):
 
     kind: Literal["language"]
     seed: int = Field(0, ge=0)
-    """Which language and which text; no part of a run's randomness."""
+    """Seed of the language and of its text. It is no part of a run's randomness."""
     train: int = Field(100_000, ge=1)
     """Sentences to train on."""
     validation: int = Field(4_000, ge=1)
@@ -34,7 +34,7 @@ class LanguageData(TextSettings):
 
 
 def _as_tuple(value: Any) -> Any:
-    """One file, or a list of files, as a tuple."""
+    """Return one file, or a list of files, as a tuple."""
     if isinstance(value, str):
         return (value,)
     return tuple(value) if isinstance(value, list) else value
@@ -45,7 +45,7 @@ Files = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidat
 
 
 class ColumnSettings(TextSettings):
-    """Which columns of a table hold the text."""
+    """Names of the columns of a table that hold the text."""
 
     text: str = Field("text", min_length=1)
     """Column with one sentence a row."""

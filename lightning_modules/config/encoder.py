@@ -1,4 +1,4 @@
-"""Shape of the encoder and of the decoder, and what a token may attend to."""
+"""Settings of the encoder and of the decoder, and what a token may attend to."""
 
 from typing import Literal
 
@@ -37,7 +37,8 @@ class EncoderSettings(Settings):
 
 
 class DecoderSettings(Settings):
-    """The decoder of translation; the measures never see it. Its width and heads are the encoder's."""
+    """Settings of the decoder of translation; the measures never read it. Its width and heads are the
+    encoder's."""
 
     num_hidden_layers: int = Field(6, ge=1)
     """Blocks of the decoder."""

@@ -1,4 +1,4 @@
-"""Which tokens masked LM hides and what it shows instead."""
+"""Settings of masked LM: the tokens that it hides and the tokens that it shows instead."""
 
 import bisect
 import math
@@ -20,38 +20,39 @@ Tag = Literal[
 LANGUAGE_TAGS = frozenset(
     ("ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "NOUN", "NUM", "PART", "PRON", "PUNCT", "SCONJ", "VERB")
 )
-"""Those that words of the built-in language have."""
+"""Parts of speech that words of the built-in language have."""
 
 # Selection -------------------------------------------------------------------------------------------
 
 
 class Uniform(Settings):
-    """Every token by itself."""
+    """Selection in which every token is hidden or kept by itself."""
 
     kind: Literal["uniform"]
 
 
 class WholeWord(Settings):
-    """All pieces of a word or none; a word is what stands between spaces."""
+    """Selection of whole words: all pieces of a word are hidden or none. A word is what stands between spaces."""
 
     kind: Literal["whole_word"]
 
 
 class Span(Settings):
-    """Runs of whole words, their lengths geometric (Joshi et al. 2020, section 3.1). A span is never cut to fit:
-    each is hidden with probability `ratio`, so that the mean is right in sentences of any length, but of short
-    ones most lose nothing (of 7 words, two thirds at 15%) and some nearly everything."""
+    """Selection of runs of whole words, their lengths geometric (Joshi et al. 2020, section 3.1). A span is never
+    cut to fit: each is hidden with probability `ratio`, so that the mean is right in sentences of any length, but
+    of short ones most lose nothing (of 7 words, two thirds at 15%) and some nearly everything."""
 
     kind: Literal["span"]
     probability: float = Field(0.2, gt=0, le=1)
-    """Of ending after each word; the geometric distribution is cut off at `longest` and scaled up."""
+    """Probability that a span ends after each word; the geometric distribution is cut off at `longest` and scaled
+    up."""
     longest: int = Field(10, ge=1)
     """Words of the longest span."""
 
 
 class PMI(Settings):
-    """Word n-grams that occur together more often than their parts predict, hidden as a whole (Levine et al.
-    2021, section 3); every other word by itself."""
+    """Selection of word n-grams that occur together more often than their parts predict, hidden as a whole (Levine
+    et al. 2021, section 3); every other word is hidden or kept by itself."""
 
     kind: Literal["pmi"]
     longest: int = Field(5, ge=2, le=8)
@@ -79,25 +80,26 @@ class Lexicon(Settings):
 
 
 class Cloze(Lexicon):
-    """Only words of a lexicon, as many tokens a sentence as `uniform` would hide (Zhang and Hashimoto 2021)."""
+    """Selection of words of a lexicon only, as many tokens a sentence as `uniform` would hide (Zhang and Hashimoto
+    2021)."""
 
     kind: Literal["cloze"]
 
 
 class Generic(Lexicon):
-    """Only words that are not in a lexicon, as many tokens a sentence as `uniform` would hide."""
+    """Selection of words that are not in a lexicon, as many tokens a sentence as `uniform` would hide."""
 
     kind: Literal["generic"]
 
 
 class LabelWord(Settings):
-    """One token a sentence: the word of its label (`data.label_words`) or any of the others, each equally likely,
-    as in the toy of Zhang and Hashimoto 2021 (`mlm_toy.py` of their code). Asks for `count: fixed` and a small
-    ratio, which is one token."""
+    """Selection of one token a sentence: the word of its label (`data.label_words`) or any of the others, each
+    equally likely, as in the toy of Zhang and Hashimoto 2021 (`mlm_toy.py` of their code). It needs `count: fixed`
+    and a small ratio, which is one token."""
 
     kind: Literal["label_word"]
     probability: float = Field(ge=0, le=1)
-    """Of the label word; drawn for each sentence, anew in every epoch."""
+    """Probability that the label word is hidden; drawn for each sentence, anew in every epoch."""
 
 
 Selection = Annotated[
@@ -109,7 +111,7 @@ Selection = Annotated[
 
 
 class Linear(Settings):
-    """A straight line from `ratio` at the first step to `to` at the last."""
+    """Schedule on a straight line from `ratio` at the first step to `to` at the last."""
 
     kind: Literal["linear"]
     to: Ratio
@@ -117,7 +119,7 @@ class Linear(Settings):
 
 
 class Cosine(Settings):
-    """Half a cosine from `ratio` at the first step to `to` at the last."""
+    """Schedule on half a cosine from `ratio` at the first step to `to` at the last."""
 
     kind: Literal["cosine"]
     to: Ratio
@@ -125,7 +127,7 @@ class Cosine(Settings):
 
 
 class Steps(Settings):
-    """Another ratio from each of some steps on."""
+    """Schedule with another ratio from each of some steps on."""
 
     kind: Literal["steps"]
     at: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1, strict=False)
@@ -156,12 +158,13 @@ Schedule = Annotated[Linear | Cosine | Steps, Field(discriminator="kind")]
 
 
 class MaskingSettings(Settings):
-    """Which tokens are hidden and what is shown instead. Devlin et al. 2019, section 3.1, by default."""
+    """Settings of the corruption: which tokens are hidden and what is shown instead. The defaults are those of
+    Devlin et al. 2019, section 3.1."""
 
     ratio: Ratio = 0.15
     """Share of a sentence's tokens (special ones excluded) that is hidden, on average, and predicted."""
     schedule: Schedule | None = None
-    """How the ratio changes in the course of training; not at all unless given."""
+    """Change of the ratio in the course of training; constant unless given."""
     mask: float = Field(0.8, ge=0, le=1)
     """Share of the hidden that is shown as [MASK]."""
     random: float = Field(0.1, ge=0, le=1)
@@ -171,12 +174,12 @@ class MaskingSettings(Settings):
     random_differs: bool = False
     """Whether a random token is never the original, as articles say, or may be, as in BERT's code."""
     select: Selection = Uniform(kind="uniform")
-    """What is hidden together, and what is never hidden."""
+    """Units of tokens that are hidden together, and tokens that are never hidden."""
     count: Literal["unbiased", "fixed", "independent"] = "unbiased"
-    """How many a sentence of n tokens loses. `unbiased`: ratio x n rounded up or down at random, so that the mean
-    is exact. `fixed`: round(ratio x n), at least 1: no variance, but more than `ratio` in short sentences; halves
-    go to the even number, as in BERT's code, which however counts special tokens in n. `independent`: each draws
-    for itself. Words, spans and n-grams are not cut to fit."""
+    """Rule for the number of tokens that a sentence of n tokens loses. `unbiased`: ratio x n rounded up or down at
+    random, so that the mean is exact. `fixed`: round(ratio x n), at least 1: no variance, but more than `ratio` in
+    short sentences; halves go to the even number, as in BERT's code, which however counts special tokens in n.
+    `independent`: each draws for itself. Words, spans and n-grams are not cut to fit."""
     copies: int | None = Field(None, ge=1)
     """Static masking: so many fixed corruptions of each sentence, in turn, epoch by epoch; without it every
     epoch draws a new one (dynamic masking)."""
@@ -198,7 +201,7 @@ class MaskingSettings(Settings):
         return keep
 
     def ratio_at(self, step: int, max_steps: int) -> float:
-        """The ratio of a step, counted from 0."""
+        """Return the masking ratio of a step, counted from 0."""
         schedule = self.schedule
         if schedule is None:
             return self.ratio
@@ -210,31 +213,31 @@ class MaskingSettings(Settings):
         return self.ratio + progress * (schedule.to - self.ratio)
 
     def mean_ratio(self, max_steps: int) -> float:
-        """The mean ratio of all steps."""
+        """Return the mean masking ratio of all steps."""
         if self.schedule is None or not max_steps:
             return self.ratio
         return math.fsum(self.ratio_at(step, max_steps) for step in range(max_steps)) / max_steps
 
     def mean_predicted(self, max_steps: int) -> float:
-        """The mean share of a sentence's tokens that is predicted, over all steps."""
+        """Return the mean share of a sentence's tokens that is predicted, over all steps."""
         return self.mean_ratio(max_steps) if self.predict is None else self.predict
 
     def least_predicted(self) -> float:
-        """The smallest share that is predicted in any step."""
+        """Return the smallest share that is predicted in any step."""
         if self.predict is not None:
             return self.predict
         schedule = self.schedule
         later = () if schedule is None else schedule.ratios if isinstance(schedule, Steps) else (schedule.to,)
         return min((self.ratio, *later))
 
-    def showings_at(self, step: int, max_steps: int) -> int:
-        """How often a sentence is shown in a step, counted from 0."""
+    def repeats_at(self, step: int, max_steps: int) -> int:
+        """Return the number of times that a sentence is shown in a step, counted from 0."""
         if self.predict is None:
             return 1
         return max(1, math.ceil(self.predict / self.ratio_at(step, max_steps) - 1e-9))
 
-    def mean_showings(self, max_steps: int) -> float:
-        """How often a sentence is shown in a step, on average over all steps."""
+    def mean_repeats(self, max_steps: int) -> float:
+        """Return the mean number of times that a sentence is shown in a step, over all steps."""
         if self.schedule is None or not max_steps:
-            return self.showings_at(0, max_steps)
-        return math.fsum(self.showings_at(step, max_steps) for step in range(max_steps)) / max_steps
+            return self.repeats_at(0, max_steps)
+        return math.fsum(self.repeats_at(step, max_steps) for step in range(max_steps)) / max_steps

@@ -1,4 +1,4 @@
-"""Objectives: the settings of each, and the facts about it that other parts ask for. No torch."""
+"""Settings of every objective, and the facts about it that other parts need. No torch."""
 
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, get_args
@@ -20,19 +20,19 @@ from lightning_modules.config.operations import (
 from lightning_modules.config.settings import Settings
 
 Output = Literal["next", "hidden"] | None
-"""Which token the output at a position predicts: the next one, or the hidden one at that position. None if no
+"""Token that the output at a position predicts: the next one, or the hidden one at that position. None if no
 output belongs to a token that is read."""
 
 Predicted = Literal["selected", "next", "text", "target", "pairs"]
-"""What an objective predicts: tokens that the masking selects, the token after each token, tokens of the text that
-are not special, tokens of the translation, or pairs of words."""
+"""Sort of predictions of an objective: tokens that the masking selects, the token after each token, tokens of the
+text that are not special, tokens of the translation, or pairs of words."""
 
 
 class ObjectiveSettings(Settings):
     """Base of all objectives: their common settings, and facts with the defaults that most share."""
 
     output: ClassVar[Output] = None
-    """Which token the output at a position predicts; an objective that has one gives sentences a probability."""
+    """Token that the output at a position predicts; an objective that has one gives sentences a probability."""
     has_layers: ClassVar[bool] = True
     """Whether there are layers above the embeddings."""
     has_one_attention: ClassVar[bool] = True
@@ -44,14 +44,14 @@ class ObjectiveSettings(Settings):
 
     kind: str
     sees: Sees = "both_sides"
-    """Which tokens of its own sentence a token may attend to. `left_only`, `window` and `itself` are controls
-    that take away a part of the context and nothing else."""
+    """Tokens of its own sentence that a token may attend to. `left_only`, `window` and `itself` are controls that
+    take away a part of the context and nothing else."""
     window: int = Field(2, ge=1)
-    """With `sees: window`: how many tokens on either side a token may attend to, itself besides."""
+    """Number of tokens on either side that a token may attend to, besides itself, with `sees: window`."""
 
     @property
     def predictions(self) -> Mapping[Predicted, float]:
-        """How many tokens of each sort are predicted, as a share of all of that sort."""
+        """Share of the tokens of each sort that is predicted."""
         raise NotImplementedError
 
     def weights_per_token(
@@ -78,7 +78,7 @@ class ObjectiveSettings(Settings):
 
 
 class MaskedLMSettings(ObjectiveSettings):
-    """Predict hidden tokens from what is left (Devlin et al. 2019)."""
+    """Settings of masked LM: predict hidden tokens from what is left (Devlin et al. 2019)."""
 
     kind: Literal["masked_lm"]
     masking: MaskingSettings = MaskingSettings()
@@ -97,7 +97,7 @@ class MaskedLMSettings(ObjectiveSettings):
         self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
     ) -> float:
         predicted = self.masking.mean_predicted(max_steps)
-        blocks = encoder_weights(encoder, read=self.masking.mean_showings(max_steps), predicted=predicted)
+        blocks = encoder_weights(encoder, read=self.masking.mean_repeats(max_steps), predicted=predicted)
         return blocks + predicted * vocabulary_weights(encoder, vocab_size)
 
     def own_parameters(self, encoder: EncoderSettings, *, vocab_size: int, max_length: int) -> int:
@@ -106,11 +106,11 @@ class MaskedLMSettings(ObjectiveSettings):
 
 
 class CausalLMSettings(ObjectiveSettings):
-    """Predict each token from those before it."""
+    """Settings of causal LM: predict each token from those before it."""
 
     kind: Literal["causal_lm"]
     sees: Literal["left_only", "window", "itself"] = "left_only"
-    """Which of the tokens before it a token may attend to; `window` and `itself` never look right."""
+    """Tokens before a token that it may attend to; `window` and `itself` never look right."""
     token_dropout: float = Field(0.0, ge=0, lt=1)
     """Share of the input tokens that is shown as a random one; what is predicted stays (Voita et al. 2019)."""
 
@@ -128,7 +128,8 @@ class CausalLMSettings(ObjectiveSettings):
 
 
 class TranslationSettings(ObjectiveSettings):
-    """Encode a sentence, decode its translation; only the encoder is analysed (Voita et al. 2019)."""
+    """Settings of translation: encode a sentence, decode its translation; only the encoder is analysed (Voita et
+    al. 2019)."""
 
     kind: Literal["translation"]
     decoder: DecoderSettings = DecoderSettings()
@@ -158,7 +159,8 @@ class TranslationSettings(ObjectiveSettings):
 
 
 class MixtureSettings(ObjectiveSettings):
-    """Masked LM on some sentences, causal LM on the others, with one encoder and one head."""
+    """Settings of a mixture: masked LM on some sentences, causal LM on the others, with one encoder and one
+    head."""
 
     kind: Literal["mixture"]
     masking: MaskingSettings = MaskingSettings()
@@ -166,7 +168,7 @@ class MixtureSettings(ObjectiveSettings):
     """Share of the sentences, drawn anew each epoch, that are read from left to right; also the weight of their
     loss beside that of the others."""
     sees: Literal["both_sides"] = "both_sides"
-    """What the tokens of masked sentences may attend to, and those of any text that is only read."""
+    """Tokens that the tokens of masked sentences, and of text that is only read, may attend to."""
 
     output: ClassVar[Output] = "hidden"
     stock_class: ClassVar[str | None] = "BertForMaskedLM"
@@ -183,16 +185,16 @@ class MixtureSettings(ObjectiveSettings):
 
 
 class GeneratorSettings(Settings):
-    """The small masked LM that fills in replacements; the measures never see it."""
+    """Settings of the small masked LM that fills in replacements; the measures never read it."""
 
     shrink: int = Field(4, ge=1)
-    """How many times narrower than the encoder it is, with as many times fewer heads."""
+    """Number of times that the generator is narrower than the encoder; it has as many times fewer heads."""
     num_hidden_layers: int | None = Field(None, ge=1)
-    """Its blocks; as many as the encoder's unless given."""
+    """Blocks of the generator; as many as the encoder's unless given."""
 
 
 def generator_shape(encoder: EncoderSettings, generator: GeneratorSettings) -> EncoderSettings:
-    """Shape of the generator's blocks."""
+    """Return the shape of the generator's blocks."""
     return EncoderSettings(
         num_hidden_layers=generator.num_hidden_layers or encoder.num_hidden_layers,
         hidden_size=encoder.hidden_size // generator.shrink,
@@ -204,11 +206,12 @@ def generator_shape(encoder: EncoderSettings, generator: GeneratorSettings) -> E
 
 
 class ReplacedTokenSettings(ObjectiveSettings):
-    """Tell tokens that a small generator filled in from original ones (ELECTRA, Clark et al. 2020)."""
+    """Settings of replaced token detection: tell tokens that a small generator filled in from original ones
+    (ELECTRA, Clark et al. 2020)."""
 
     kind: Literal["replaced_token"]
     masking: MaskingSettings = MaskingSettings(mask=1.0, random=0.0, keep=0.0)
-    """What the generator has to fill in."""
+    """Masking of the tokens that the generator has to fill in."""
     generator: GeneratorSettings = GeneratorSettings()
     predict: Literal["replaced", "original"] = "replaced"
     """For each token, whether it was replaced; or which token stood there, over the vocabulary."""
@@ -216,8 +219,8 @@ class ReplacedTokenSettings(ObjectiveSettings):
     """All tokens; or those that were selected only. With `predict: original` these are the paper's all-tokens MLM
     (here without its copy mechanism) and Replace MLM; `replaced` on `selected` is its ELECTRA 15%."""
     weight: float = Field(default_factory=lambda data: 50.0 if data["predict"] == "replaced" else 1.0, gt=0)
-    """Of the encoder's loss beside the generator's; 50 for `replaced` unless given, whose loss is small, else
-    1."""
+    """Weight of the encoder's loss relative to the generator's. Unless given, it is 50 for `replaced`, whose loss
+    is small, else 1."""
 
     stock_class: ClassVar[str | None] = "BertModel"
 
@@ -250,13 +253,14 @@ class ReplacedTokenSettings(ObjectiveSettings):
 
 
 class PermutationLMSettings(ObjectiveSettings):
-    """Predict each token from those before it in a random order of the sentence (XLNet, Yang et al. 2019)."""
+    """Settings of permutation LM: predict each token from those before it in a random order of the sentence
+    (XLNet, Yang et al. 2019)."""
 
     kind: Literal["permutation_lm"]
     predict: float = Field(1 / 6, gt=0, le=1)
     """Share of a sentence's tokens, the last ones of its order, that is predicted."""
     sees: Literal["both_sides"] = "both_sides"
-    """What a token of text that is only read may attend to."""
+    """Tokens that a token of text that is only read may attend to."""
 
     stock_class: ClassVar[str | None] = "BertForMaskedLM"
 
@@ -272,8 +276,9 @@ class PermutationLMSettings(ObjectiveSettings):
 
 
 class NaiveBidirectionalLMSettings(ObjectiveSettings):
-    """Predict every token from both sides without hiding any: a forward and a backward stream that each leave
-    the token itself out, summed at every layer. From the second layer on the others give it away."""
+    """Settings of the naive bidirectional LM: predict every token from both sides without hiding any. A forward
+    and a backward stream each leave the token itself out and are summed at every layer. From the second layer on
+    the others give it away."""
 
     kind: Literal["naive_bidirectional_lm"]
     sees: Literal["both_sides"] = "both_sides"
@@ -291,8 +296,8 @@ class NaiveBidirectionalLMSettings(ObjectiveSettings):
 
 
 class SkipGramSettings(ObjectiveSettings):
-    """Static word vectors: skip-gram with negative sampling (word2vec, Mikolov et al. 2013); no Transformer. The
-    only layer is the table of token embeddings."""
+    """Settings of static word vectors: skip-gram with negative sampling (word2vec, Mikolov et al. 2013); no
+    Transformer. The only layer is the table of token embeddings."""
 
     kind: Literal["skip_gram"]
     sees: Literal["itself"] = "itself"

@@ -1,4 +1,4 @@
-"""All that decides what a run computes."""
+"""The settings of one run, and the operations and parameters that follow from them."""
 
 from pydantic import Field
 
@@ -10,7 +10,7 @@ from lightning_modules.config.training import PAIR_FORMATS, TrainingSettings
 
 
 class RunSettings(Settings):
-    """Everything that decides what a run computes, and nothing about the machine it runs on."""
+    """Settings that decide what a run computes; the machine is no part of them."""
 
     data: Data
     encoder: EncoderSettings = EncoderSettings()

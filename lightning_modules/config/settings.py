@@ -1,4 +1,4 @@
-"""What all settings have in common."""
+"""Base class of all settings."""
 
 from typing import Any
 
@@ -19,5 +19,5 @@ class Settings(BaseModel):
 
 
 def from_name(value: Any) -> Any:
-    """A bare name stands for the settings of that kind with their defaults."""
+    """Return the settings of a kind with their defaults if the value is a bare name."""
     return {"kind": value} if isinstance(value, str) else value

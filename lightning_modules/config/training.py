@@ -1,7 +1,4 @@
-"""How long, how large the steps, which optimiser, and in which order words stand.
-
-In which order the words of the training text stand.
-"""
+"""Settings of training: steps, optimiser and learning rate, and the order of the words in the training text."""
 
 from typing import Annotated, Literal
 
@@ -11,22 +8,23 @@ from lightning_modules.config.settings import Settings, from_name
 
 
 class Natural(Settings):
-    """As written."""
+    """Word order of the text as it is written."""
 
     kind: Literal["natural"]
 
 
 class Shuffled(Settings):
-    """Base of the orders that are none."""
+    """Base of the orders in which words are moved or drawn."""
 
     kind: str
     unit: Literal["words", "sub_words"] = "words"
-    """What is moved or redrawn: words before they are cut into sub-words, so that the inside of a word stays as
-    it is, or sub-words afterwards."""
+    """Unit that is moved or redrawn: words before they are cut into sub-words, so that the inside of a word stays
+    as it is, or sub-words afterwards."""
 
 
 class NGrams(Shuffled):
-    """Every sentence by itself: n-grams that do not overlap are moved as a whole, what is left one by one."""
+    """Order that shuffles inside each sentence: n-grams that do not overlap are moved as a whole, other words one
+    by one."""
 
     kind: Literal["ngrams"]
     n: int = Field(1, ge=1)
@@ -34,8 +32,8 @@ class NGrams(Shuffled):
 
 
 class Blocks(Shuffled):
-    """Blocks of the running text, whatever sentences and documents end inside them; sentences keep their
-    numbers of words."""
+    """Order that shuffles inside blocks of the running text, whatever sentences and documents end in them;
+    sentences keep their numbers of words."""
 
     kind: Literal["blocks"]
     length: int = Field(512, ge=2)
@@ -43,14 +41,15 @@ class Blocks(Shuffled):
 
 
 class Corpus(Shuffled):
-    """Every word redrawn with its frequency in the training text; sentences keep their numbers of words."""
+    """Order in which every word is redrawn with its frequency in the training text; sentences keep their numbers
+    of words."""
 
     kind: Literal["corpus"]
 
 
 class UniformDraw(Shuffled):
-    """Every word redrawn from those of the training text, frequent or not; sentences keep their numbers of
-    words."""
+    """Order in which every word is redrawn from those of the training text, all equally likely; sentences keep
+    their numbers of words."""
 
     kind: Literal["uniform"]
 
@@ -63,7 +62,7 @@ WordOrder = Annotated[
 
 
 def name_of(order: Natural | Shuffled) -> str:
-    """A short name, as in `ngrams, n 2` or `corpus, sub_words`."""
+    """Return a short name of a word order, as in `ngrams, n 2` or `corpus, sub_words`."""
     match order:
         case NGrams():
             name = f"ngrams, n {order.n}"
@@ -79,7 +78,7 @@ PAIR_FORMATS = ("sentence_pair", "segment_pair")
 
 
 class TrainingSettings(Settings):
-    """How long, how large the steps, and which optimiser (AdamW, beta 0.9 and 0.98, epsilon 1e-6)."""
+    """Settings of training: number and size of steps, and optimiser (AdamW, beta 0.9 and 0.98, epsilon 1e-6)."""
 
     max_steps: int = Field(1000, ge=0)
     """Optimiser steps. 0 is an untrained model: it writes its first checkpoint and is done."""
@@ -89,7 +88,7 @@ class TrainingSettings(Settings):
     sentences: int | None = Field(None, ge=1)
     """Use only so many sentences of the training text, from its start; the vocabulary is that of all of it."""
     input_format: InputFormat = "sentences"
-    """What a sequence is; it never exceeds `data.max_length`. `sentences`: one sentence. The others as in Liu et
+    """Format of a sequence; it never exceeds `data.max_length`. `sentences`: one sentence. The others as in Liu et
     al. 2019, section 4.2. `sentence_pair`: two neighbouring sentences of a document, apart by [SEP], with segment
     embeddings. `segment_pair`: the same with runs of sentences. `full_sentences`: neighbouring sentences until it
     is full, with one more [SEP] where a document ends. `doc_sentences`: the same, ending with the document. Each
@@ -102,7 +101,7 @@ class TrainingSettings(Settings):
     warmup_steps: int = Field(default_factory=lambda data: data["max_steps"] // 10, ge=0)
     """Steps of warm-up; a tenth of `max_steps` unless given."""
     weight_decay: float = Field(0.01, ge=0)
-    """On matrices only: biases, layer norms and embeddings are left alone."""
+    """Weight decay of matrices; biases, layer norms and embeddings have none."""
     gradient_clip_val: float = Field(1.0, ge=0)
     """Largest norm of the gradient; 0 is no clipping."""
     precision: Literal["32-true", "bf16-mixed"] = "32-true"
@@ -114,7 +113,7 @@ class TrainingSettings(Settings):
     validate_every: int = Field(default_factory=lambda data: max(1, data["max_steps"] // 5), ge=1)
     """Steps between two validation losses in the log; a fifth of `max_steps` unless given."""
     keep_checkpoints: int | Literal["all"] = "all"
-    """How many of the `step=` files (0, powers of two, last) to keep, the newest ones."""
+    """Number of the `step=` files (0, powers of two, last) to keep, the newest ones."""
 
     @field_validator("warmup_steps")
     @classmethod

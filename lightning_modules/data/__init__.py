@@ -1,1 +1,1 @@
-"""Text to token ids to packed batches."""
+"""Data: from text to token ids to packed batches."""

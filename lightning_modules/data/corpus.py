@@ -1,9 +1,9 @@
 """The text of a run, sentence by sentence: the built-in language, local files, or a data set of the hub.
 
-A sentence is one line: white space at its ends goes and every run of white space inside becomes one space,
+A sentence is one line: white space at its ends is removed and every run of white space inside becomes one space,
 so that words are what stands between spaces, here and in the sub-words. Nothing else is changed.
 
-The two halves of a table, for text and for tasks that share a file and must not share a row.
+`half_of` divides a table into two halves, so that a text and a task can share a file without sharing a row.
 """
 
 import functools
@@ -25,7 +25,7 @@ from lightning_modules.randomness import derive
 
 
 def half_of(number: int) -> Half:
-    """The half of a row: drawn by its number in its file, from 1, and by nothing else."""
+    """Return the half of a row, drawn by its number in its file (from 1) and by nothing else."""
     return "second" if derive(0, "half", number) % 2 else "first"
 
 
@@ -44,16 +44,16 @@ LATER = {"half", "label", "label_words"}
 
 
 class Row(NamedTuple):
-    """One sentence."""
+    """One sentence of a text, with its translation and document."""
 
     text: str
     target: str | None
-    """Its translation; None where the corpus has none."""
+    """Translation of the sentence; None where the corpus has none."""
     document: int
-    """From 0 in every split, rising by one with each new document."""
+    """Number of the document, from 0 in every split, rising by one with each new document."""
 
 
-class Rows:
+class Sentences:
     """The sentences of one split, in order, readable again and again."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Rows:
         half: Half | None = None,
         label_words: tuple[str, ...] = (),
     ) -> None:
-        """As `ColumnSettings` says; the half is of this split."""
+        """Read columns of sources as `ColumnSettings` says; `half` is that of this split."""
         self._split, self._sources, self._columns = split, sources, columns
         self._half, self._label_words = half, label_words
         self.skipped = 0
@@ -73,7 +73,7 @@ class Rows:
         left out."""
 
     def __iter__(self) -> Iterator[Row]:
-        """Read from the start.
+        """Read the split from the start.
 
         Raises:
             DataError: a row is not text, a translation is missing, or no sentence is left at the end.
@@ -112,15 +112,15 @@ class Rows:
 
 
 def _sentence(value: Any, column: str, where: str) -> str:
-    """One line, with single spaces."""
+    """Return a cell's text as one line with single spaces."""
     if isinstance(value, str):
         return " ".join(value.split())
-    found = "nothing (null)" if value is None else f"{value!r:.40} ({type(value).__name__})"
-    raise DataError(f"{where}: column {column!r} holds {found}, expected text; correct or remove the row.")
+    content = "nothing (null)" if value is None else f"{value!r:.40} ({type(value).__name__})"
+    raise DataError(f"{where}: column {column!r} holds {content}, expected text; correct or remove the row.")
 
 
 def _label_word(value: Any, words: tuple[str, ...], where: str) -> str:
-    """The word for a label."""
+    """Return the word for a label."""
     number = str(value)
     if number.isdecimal() and int(number) < len(words):
         return words[int(number)]
@@ -132,21 +132,21 @@ def _label_word(value: Any, words: tuple[str, ...], where: str) -> str:
 
 @dataclass(frozen=True)
 class Corpus:
-    """All splits of a text."""
+    """All splits of a text and whether it is translated."""
 
     splits: tuple[SplitName, ...]
-    """Those that there are: train and validation always, test where it is given."""
+    """Splits of the text: train and validation always, test where it is given."""
     has_target: bool
     """Whether every sentence has a translation."""
-    _rows: dict[SplitName, Rows]
+    _rows: dict[SplitName, Sentences]
 
-    def rows(self, split: SplitName) -> Rows:
-        """The sentences of a split; nothing is read before they are iterated over."""
+    def rows(self, split: SplitName) -> Sentences:
+        """Return the sentences of a split; nothing is read before they are iterated over."""
         return self._rows[split]
 
 
 def open_corpus(settings: Data, *, data_root: Path) -> Corpus:
-    """The text that settings ask for.
+    """Return the text that the settings name.
 
     Raises:
         DataError: as `check`.
@@ -155,12 +155,12 @@ def open_corpus(settings: Data, *, data_root: Path) -> Corpus:
     columns = _columns(settings)
     splits = tuple(split for split in SPLITS if getattr(settings, split))
 
-    def rows(split: SplitName) -> Rows:
+    def rows(split: SplitName) -> Sentences:
         sources = _sources(settings, data_root, split, columns)
         if isinstance(settings, LanguageData):
-            return Rows(split, sources, columns)
+            return Sentences(split, sources, columns)
         half = settings.half if split == "train" else None
-        return Rows(split, sources, columns, half=half, label_words=settings.label_words)
+        return Sentences(split, sources, columns, half=half, label_words=settings.label_words)
 
     return Corpus(splits, columns.target is not None, {split: rows(split) for split in splits})
 
@@ -188,7 +188,7 @@ def _language_cells(settings: LanguageData, split: SplitName) -> Iterator[Cells]
 
 @functools.lru_cache(maxsize=1)
 def _language(seed: int) -> Any:
-    """The language of a seed, made once for all splits; its grammar is only imported where it is spoken."""
+    """Return the language of a seed, made once for all splits; its grammar is imported only here."""
     from lightning_modules.data.language import Language
 
     return Language(seed)
@@ -205,29 +205,29 @@ def check(settings: Data, data_root: Path) -> None:
     Raises:
         DataError: one sentence a problem, one problem a line.
     """
-    found = [problem for _, problem in problems(settings, data_root)]
-    if found:
-        raise DataError("\n".join(found))
+    sentences = [problem for _, problem in problems(settings, data_root)]
+    if sentences:
+        raise DataError("\n".join(sentences))
 
 
 def problems(settings: Data, data_root: Path) -> list[tuple[str, str]]:
-    """Every problem that `check` finds, as (name of the setting, sentence)."""
-    found: list[tuple[str, str]] = []
+    """Return every problem that `check` reports, as (name of the setting, sentence)."""
+    pairs: list[tuple[str, str]] = []
     if isinstance(settings, FilesData):
         for split in SPLITS:
             for name in getattr(settings, split):
                 try:
                     _check_file(settings, split, data_root / name)
                 except DataError as error:
-                    found.append((split, str(error)))
+                    pairs.append((split, str(error)))
     elif isinstance(settings, HubData):
         try:
             folder = hub.local_folder(settings, data_root)
             if folder is not None:
                 hub.check_splits(settings, folder)
         except DataError as error:
-            found.append(("path", str(error)))
-    return found
+            pairs.append(("path", str(error)))
+    return pairs
 
 
 def _check_file(settings: FilesData, split: SplitName, path: Path) -> None:
@@ -264,7 +264,7 @@ def _check_file(settings: FilesData, split: SplitName, path: Path) -> None:
 
 
 def content_address(settings: Data, data_root: Path) -> str:
-    """SHA-256 (hex) of what the text is: the same sentences give the same address wherever the files lie.
+    """Return the SHA-256 (hex) of a text: the same sentences give the same address wherever the files lie.
 
     Files count by their bytes, their order and the columns read, not by their names; a local folder of a
     data set by the bytes and names inside it; a remote data set by its name, commit and splits; the built-in
@@ -291,6 +291,6 @@ def content_address(settings: Data, data_root: Path) -> str:
 
 
 def _folder(folder: Path) -> list[tuple[str, str]]:
-    """Name and hash of every file that `datasets` could read: hidden ones it does not."""
+    """Return name and hash of every file that `datasets` could read; it reads no hidden files."""
     names: Iterable[Path] = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return sorted((n.as_posix(), sha256(folder / n)) for n in names if not any(p.startswith(".") for p in n.parts))

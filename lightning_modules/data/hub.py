@@ -19,7 +19,7 @@ ROWS_AT_ONCE = 1000
 
 
 def local_folder(settings: HubData, data_root: Path) -> Path | None:
-    """The folder that `data.path` names, or None where it names a data set on the hub.
+    """Return the folder that `data.path` names, or None where it names a data set on the hub.
 
     Raises:
         DataError: neither a folder nor a name that the hub could know, or no commit for the hub.
@@ -57,7 +57,7 @@ def check_splits(settings: HubData, folder: Path) -> None:
         split = getattr(settings, setting)
         for name in re.split(r"\[.*?\]|\+", split or ""):  # parts and sums: train[:90%], train+validation
             if name and splits and name not in splits:
-                listed = ", ".join(repr(str(there)) for there in splits)
+                listed = ", ".join(repr(str(existing)) for existing in splits)
                 raise DataError(
                     f"{folder} has no split {name!r} (data.{setting}), only {listed}; name one that is there."
                 )
@@ -68,7 +68,7 @@ def check_splits(settings: HubData, folder: Path) -> None:
 
 
 def split_source(settings: HubData, folder: Path | None, split: str) -> Source:
-    """The rows of one split.
+    """Return the rows of one split as a source.
 
     A data set of the hub is kept in Hugging Face's cache; a folder is streamed, without a copy, unless only a
     part of a split is asked for, which `datasets` cannot stream.
@@ -92,9 +92,9 @@ def _load(settings: HubData, folder: Path | None, split: str, cache: str) -> Any
 
 
 def _rows(dataset: Any, columns: Columns, where: str) -> Iterator[Cells]:
-    number, wanted = 0, list(columns._asdict().items())
+    number, settings = 0, list(columns._asdict().items())
     if dataset.column_names is not None:  # a folder of json lines is only known once it is read
-        outer = {setting: name.partition(".")[0] for setting, name in wanted if name is not None}
+        outer = {setting: name.partition(".")[0] for setting, name in settings if name is not None}
         for setting, name in outer.items():
             check_column(where, setting, name, dataset.column_names)
         dataset = dataset.select_columns(sorted(set(outer.values())))  # no pictures or sounds are decoded
@@ -102,13 +102,14 @@ def _rows(dataset: Any, columns: Columns, where: str) -> Iterator[Cells]:
         for values in zip(*batch.values(), strict=True):
             number += 1
             row = dict(zip(batch, values, strict=True))
-            there = f"{where}, row {number}"
-            yield Cells(number, *(cell(row, setting, name, there) for setting, name in wanted))
+            place = f"{where}, row {number}"
+            yield Cells(number, *(cell(row, setting, name, place) for setting, name in settings))
 
 
 @contextmanager
 def _explained(settings: HubData) -> Iterator[None]:
-    """`datasets` has no error of its own for most of what can be wrong; all of them end up here."""
+    """Turn errors of `datasets` into DataErrors; for most of what can be wrong `datasets` has no error of its
+    own."""
     from datasets.exceptions import DatasetsError
 
     try:

@@ -1,13 +1,9 @@
-"""Lists of words that decide what is hidden: where they come from, and which words of a text are in them.
+"""Words that masking hides or leaves: lists of words (lexica), and n-grams whose words predict each other (PMI).
 
 In a list and in a text, words are the same that `bare` writes alike. A word is what stands between spaces; a word
 that a treebank cuts in two, as "don't" into "do" and "n't", is therefore in a text but not in a list made from it.
 
-Letters: N tokens, W words, C types (different words).
-
-Words that belong together: the n-grams whose words predict each other most, and where they stand in a text.
-
-Source: Levine et al. 2021, "PMI-Masking", section 3 (https://arxiv.org/abs/2010.01825), equation 3:
+Source of PMI: Levine et al. 2021, "PMI-Masking", section 3 (https://arxiv.org/abs/2010.01825), equation 3:
 
     PMI_n(g) = min over segmentations of g of log( p(g) / product of p(part) )
 
@@ -21,7 +17,8 @@ lists in that repository also multiply p(g) in once more, which prefers frequent
 Of chosen n-grams that overlap in the text they take one at random, we the one that begins first. Words are
 compared as they are written, with case and punctuation.
 
-Letters: W words of a text, G n-grams of one length, R n-grams of all lengths, best first.
+Letters: N tokens, W words of a text, C types (different words), G n-grams of one length, R n-grams of all lengths,
+best first.
 """
 
 import unicodedata
@@ -43,7 +40,7 @@ from lightning_modules.errors import DataError
 from lightning_modules.vocabulary import UNKNOWN
 
 DECIMALS = 9
-"""To which PMI is rounded, so that neither ties nor its sign depend on the order of additions."""
+"""Decimals to which PMI is rounded, so that neither ties nor its sign depend on the order of additions."""
 
 
 class NGrams(NamedTuple):
@@ -52,13 +49,13 @@ class NGrams(NamedTuple):
     at_W: NDArray[np.int32]
     """Number of the n-gram that begins at each word; -1 where there is none, or a rare one."""
     first_G: NDArray[np.int64]
-    """Where each occurs first."""
+    """Place where each n-gram occurs first."""
     log_p_G: NDArray[np.float64]
     """Log of occurrences / places where an n-gram of this length could stand; occurrences may overlap."""
 
 
 def collocated(type_W: NDArray[np.integer], sentence_W: NDArray[np.integer], settings: PMI) -> NDArray[np.bool_]:
-    """Which words are hidden together with the word before: those inside a chosen n-gram, but for its first.
+    """Return which words are hidden together with the word before: those inside a chosen n-gram, except its first.
 
     The n-grams of 2 to `longest` words with at least `least_count` occurrences and a positive PMI_n are ranked by
     it; of equals the longer comes first, then the one that occurs first. As many of them are chosen, best first,
@@ -93,19 +90,19 @@ def collocated(type_W: NDArray[np.integer], sentence_W: NDArray[np.integer], set
 def frequent_ngrams(
     type_W: NDArray[np.integer], sentence_W: NDArray[np.integer], *, longest: int, least_count: int
 ) -> list[NGrams]:
-    """The words and n-grams that occur at least `least_count` times, by length from 1 on.
+    """Return the words and n-grams that occur at least `least_count` times, by length from 1 on.
 
     Ends before the first length that has none, at the latest after `longest`.
     """
-    found: list[NGrams] = []
+    by_length: list[NGrams] = []
     place, key = np.arange(len(type_W)), type_W.astype(np.int64)
     for n in range(1, longest + 1):
         if n > 1:
             # An n-gram occurs no more often than its parts, so that those with a rare part need no counting.
-            before = found[-1].at_W
+            before = by_length[-1].at_W
             both = (before[:-1] >= 0) & (before[1:] >= 0) & (sentence_W[:-1] == sentence_W[1:])
             place = np.flatnonzero(both)
-            key = before[place] * np.int64(len(found[-1].first_G)) + before[place + 1]
+            key = before[place] * np.int64(len(by_length[-1].first_G)) + before[place + 1]
         _, first, number, count = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
         often = count >= least_count
         if not often.any():
@@ -114,26 +111,26 @@ def frequent_ngrams(
         renumbered = np.where(often, np.cumsum(often) - 1, -1).astype(np.int32)
         at_W = np.full(len(type_W), -1, np.int32)
         at_W[place] = renumbered[number]
-        found.append(NGrams(at_W, place[first[often]], np.log(count[often] / places)))
-    return found
+        by_length.append(NGrams(at_W, place[first[often]], np.log(count[often] / places)))
+    return by_length
 
 
 def pmi(by_length: list[NGrams]) -> list[NDArray[np.float64]]:
-    """PMI_n of every n-gram, in nats, rounded; minus infinity for the single words that come first."""
+    """Return PMI_n of every n-gram, in nats, rounded; minus infinity for the single words that come first."""
     likeliest = [by_length[0].log_p_G]  # by length: sum of log p over the parts of the best cut, or of no cut
-    found = [np.full(len(by_length[0].first_G), -np.inf)]
+    pmi_by_length = [np.full(len(by_length[0].first_G), -np.inf)]
     for n, ngrams in enumerate(by_length[1:], start=2):
         cut_G = np.full(len(ngrams.first_G), -np.inf)
         for k in range(1, n):
             left, right = by_length[k - 1].at_W[ngrams.first_G], by_length[n - k - 1].at_W[ngrams.first_G + k]
             cut_G = np.maximum(cut_G, by_length[k - 1].log_p_G[left] + likeliest[n - k - 1][right])
-        found.append(np.round(ngrams.log_p_G - cut_G, DECIMALS))
+        pmi_by_length.append(np.round(ngrams.log_p_G - cut_G, DECIMALS))
         likeliest.append(np.maximum(ngrams.log_p_G, cut_G))
-    return found
+    return pmi_by_length
 
 
 def _ranks(pmi_by_length: list[NDArray[np.float64]], by_length: list[NGrams]) -> list[NDArray[np.int64]]:
-    """Place of every n-gram among all, from 0; those without a positive PMI come last."""
+    """Return the rank of every n-gram among all, from 0; those without a positive PMI come last."""
     sizes = [len(pmi_G) for pmi_G in pmi_by_length]
     length_R = np.repeat(np.arange(len(sizes)), sizes)
     pmi_R, first_R = np.concatenate(pmi_by_length), np.concatenate([ngrams.first_G for ngrams in by_length])
@@ -145,7 +142,8 @@ def _ranks(pmi_by_length: list[NDArray[np.float64]], by_length: list[NGrams]) ->
 
 
 def _number_chosen(by_length: list[NGrams], rank_by_length: list[NDArray[np.int64]], coverage: float) -> int:
-    """How many n-grams, best first, it takes to cover a share of the words; all that may be, if too few."""
+    """Return the number of n-grams, best first, that cover a share of the words; the number of all of them if they
+    are too few."""
     W, R = len(by_length[0].at_W), sum(map(len, rank_by_length))
     best_W = np.full(W, R)  # rank of the best n-gram that each word lies in
     for n, (ngrams, rank_G) in enumerate(zip(by_length, rank_by_length, strict=True), start=1):
@@ -160,7 +158,7 @@ def _number_chosen(by_length: list[NGrams], rank_by_length: list[NDArray[np.int6
 
 
 def _inside_units(unit_W: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Every word that no unit begins with, when units follow each other from the left."""
+    """Return which words continue a unit, when units follow each other from the left."""
     # Where a unit begins depends on all before it. Steps over bytes cost 0.1 microseconds a word.
     inside, steps, w = bytearray(b"\x01") * len(unit_W), unit_W.tobytes(), 0
     while w < len(steps):
@@ -170,7 +168,7 @@ def _inside_units(unit_W: NDArray[np.uint8]) -> NDArray[np.bool_]:
 
 
 COMMENTS = (";", "#")
-"""What a line of a file begins with that is no word; published opinion lexica have such lines."""
+"""Beginnings of lines that hold no word; published opinion lexica have such lines."""
 
 LANGUAGE_SENTENCES = 20_000
 """Training sentences in which the built-in language tags its words, however many a run trains on. They take a
@@ -180,7 +178,7 @@ WHERE = "objective.masking.select"
 
 
 def bare(word: str) -> str:
-    """A word without case (Unicode's case folding), in NFC form, without punctuation at its ends.
+    """Return a word without case (Unicode's case folding), in NFC form, without punctuation at its ends.
 
     Punctuation is what Unicode calls so; signs such as + and $ are none. A word of punctuation alone keeps it.
     """
@@ -190,7 +188,8 @@ def bare(word: str) -> str:
 
 
 def resolved(settings: Cloze | Generic, *, data: Data, data_root: Path) -> Cloze | Generic:
-    """The settings with all words of the list in `words`: sorted, distinct and `bare`, and the other fields empty.
+    """Return the settings with all words of the list in `words`: sorted, distinct and `bare`, and the other fields
+    empty.
 
     What a run keeps, so that it does not depend on files. Resolved settings are resolved to themselves.
 
@@ -221,7 +220,7 @@ def resolved(settings: Cloze | Generic, *, data: Data, data_root: Path) -> Cloze
 def in_lexicon(
     ids_N: NDArray[np.integer], words: Words, tokenizer: Tokenizer, lexicon: Collection[str]
 ) -> NDArray[np.bool_]:
-    """Which words of a text are in a list. Shape W.
+    """Return which words of a text are in a list. Shape W.
 
     Compared are `bare` words. A word with a byte that the tokenizer does not know is in no list.
     """
@@ -236,7 +235,7 @@ def in_lexicon(
 
 
 def _checked(word: str, where: str) -> str:
-    """The bare word, if it is one word."""
+    """Return the bare word, if it is one word."""
     if word.split() != [word]:
         raise DataError(
             f"{where}: {word!r} has a space, but a word is what stands between spaces; give its words one by one."
@@ -282,7 +281,7 @@ def _bytes(path: Path, where: str) -> bytes:
 
 
 def _words_of_tags(settings: Cloze | Generic, data: Data, data_root: Path) -> set[str]:
-    """The words whose most frequent tag is asked for."""
+    """Return the words whose most frequent tag is among the given tags."""
     if settings.treebank:
         path = data_root / settings.treebank
         tag_by_word, source = _most_frequent_tags(_treebank(path)), str(path)
@@ -293,17 +292,17 @@ def _words_of_tags(settings: Cloze | Generic, data: Data, data_root: Path) -> se
             f"{WHERE}.part_of_speech needs a treebank, since data of kind {data.kind} has no parts of speech; set "
             f"{WHERE}.treebank to a CoNLL-U file, or a parquet file with the columns tokens and upos."
         )
-    there = set(tag_by_word.values())
+    tags = set(tag_by_word.values())
     for tag in settings.part_of_speech:
-        if tag not in there:
-            known = ", ".join(sorted(there))
-            instead = f"only {known}; name one of these" if there else "as none has a tag; name another treebank"
+        if tag not in tags:
+            listed = ", ".join(sorted(tags))
+            instead = f"only {listed}; name one of these" if tags else "as none has a tag; name another treebank"
             raise DataError(f"{WHERE}.part_of_speech: no word of {source} is most often {tag!r}, {instead}.")
     return {word for word, tag in tag_by_word.items() if tag in settings.part_of_speech}
 
 
 def _most_frequent_tags(tagged: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The tag that each bare word has most often; of equally frequent ones the alphabetically first."""
+    """Return the tag that each bare word has most often; of equally frequent ones the alphabetically first."""
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for (form, tag), count in Counter(tagged).items():
         if form.split() == [form]:  # some treebanks have words such as "1 000"
@@ -319,7 +318,7 @@ def _language(seed: int) -> Iterator[tuple[str, str]]:
 
 
 def _treebank(path: Path) -> Iterator[tuple[str, str]]:
-    """Words and tags of a treebank, in order; of a CoNLL-U file those that have a tag."""
+    """Yield words and tags of a treebank, in order; of a CoNLL-U file those that have a tag."""
     if not path.exists():
         raise DataError(
             f"{path} does not exist ({WHERE}.treebank; relative paths start at --data-root); correct the path."

@@ -1,4 +1,4 @@
-"""Pairs of segments that are not as they stand in the text: what a loss on pairs tells from those that are.
+"""Negative examples for next-sentence and sentence-order prediction.
 
 Nothing is added and nothing is left out: the same segments are combined in another way inside a step, so every arm
 reads the same text in the same step, whatever its loss. Letters: S sentences, Q sequences.
@@ -24,7 +24,7 @@ OTHER = 0
 
 
 def require_documents(split: Split, pair_loss: PairLoss, input_format: InputFormat) -> None:
-    """Refuse a text of which no pair can be made, or, where a loss asks for them, none from two documents.
+    """Refuse a text from which no pair can be made, or, where a loss needs them, no pair from two documents.
 
     Raises:
         DataError: every document is one sentence, or the text is one document.
@@ -43,7 +43,8 @@ def require_documents(split: Split, pair_loss: PairLoss, input_format: InputForm
 
 
 def rearranged(step: Sequences, pair_loss: PairLoss, documents: NDArray[np.integer], *, seed: int) -> Sequences:
-    """A step with half of its pairs spoilt as the loss asks; which ones depends on (seed, epoch, first sentence).
+    """Return a step in which half of the pairs are negative, as the loss defines them; the choice depends on
+    (seed, epoch, first sentence).
 
     `next_sentence`: the second segments of the spoilt pairs change places so that none stands in its own document
     (Devlin et al. 2019, where they are drawn from all of the text and the pairs are a little more than half of
@@ -69,7 +70,8 @@ def rearranged(step: Sequences, pair_loss: PairLoss, documents: NDArray[np.integ
 
 
 def _segments(step: Sequences) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Place of the first sentence of both segments of each sequence, and how many they have; shape Q x 2."""
+    """Return the place of the first sentence of both segments of each sequence, and their numbers of sentences;
+    shape Q x 2."""
     size_Q = np.diff(step.first_Q, append=len(step.sentence_S))
     second_Q = np.add.reduceat(step.segment_S, step.first_Q)
     size_QK = np.stack([size_Q - second_Q, second_Q], axis=1)
@@ -77,14 +79,15 @@ def _segments(step: Sequences) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _most_of_one(document_Q: NDArray[np.integer]) -> int:
-    """How often the most frequent document occurs."""
+    """Return the number of occurrences of the most frequent document."""
     return int(np.unique(document_Q, return_counts=True)[1].max(initial=0))
 
 
 def _of_many_documents(
     spoilt_Q: NDArray[np.int64], document_Q: NDArray[np.integer], seed: int
 ) -> NDArray[np.int64]:
-    """Some of the sequences, by documents in a drawn order, no document having more than half of them.
+    """Select sequences for new partners, by documents in a drawn order, so that no document has more than half of
+    them.
 
     Drawn, since documents that stand beside each other in a corpus may be alike.
     """
@@ -101,7 +104,7 @@ def _of_many_documents(
 def _recombined(
     step: Sequences, begin_QK: NDArray[np.int64], size_QK: NDArray[np.int64], spoilt_Q: NDArray[np.int64]
 ) -> Sequences:
-    """Every sequence put together from its two segments."""
+    """Put every sequence together from its two segments."""
     take_S = runs(begin_QK.ravel(), size_QK.ravel())
     label_Q = step.label_Q.copy()
     label_Q[spoilt_Q] = OTHER

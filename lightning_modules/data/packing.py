@@ -25,7 +25,7 @@ TARGET_ROUNDING = 16  # target rows are padded to a multiple of this: few distin
 
 
 class BatchPlan:
-    """Which sequences form step i, for i = 0 .. steps - 1."""
+    """Plan of the batches: the sequences that form step i, for i = 0 .. steps - 1."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class BatchPlan:
         self._starts = self._cut(tokens_per_step, steps)
 
     def _cut(self, tokens_per_step: int, steps: int) -> list[tuple[int, int]]:
-        """(epoch, place in its order) where each step starts, and where the last one ends."""
+        """Return (epoch, place in its order) where each step starts, and where the last one ends."""
         starts, epoch, place = [(0, 0)], 0, 0
         carried = 0  # tokens of the step in the making that came from the epoch before
         ends = self._cumulated(epoch)
@@ -72,7 +72,7 @@ class BatchPlan:
         return starts
 
     def _cumulated(self, epoch: int) -> NDArray[np.int64]:
-        """Tokens before each place of an epoch's order, and after the last."""
+        """Return the number of tokens before each place of an epoch's order, and after the last."""
         return np.concatenate([[0], np.cumsum(self._in_order(epoch).lengths_Q)])
 
     def _in_order(self, epoch: int) -> Epoch:
@@ -95,13 +95,13 @@ class BatchPlan:
 
     @property
     def epochs(self) -> float:
-        """How often the plan goes through the text."""
+        """Number of epochs that the plan takes, as a fraction."""
         epoch, place = self._starts[-1]
         return epoch + place / len(self._in_order(epoch).lengths_Q)
 
 
 def consecutive(sequences: Sequences, *, tokens_per_step: int) -> list[Sequences]:
-    """Sequences in their own order, some at a time: the plan of an evaluation."""
+    """Return sequences in their own order, some at a time: the plan of an evaluation."""
     ends, steps, start = np.cumsum(sequences.lengths_Q), [], 0
     while start < len(ends):
         before = ends[start - 1] if start else 0
@@ -111,7 +111,7 @@ def consecutive(sequences: Sequences, *, tokens_per_step: int) -> list[Sequences
     return steps
 
 
-class Rows(NamedTuple):
+class PackedRows(NamedTuple):
     """Sequences of one step, or one device's share of it, placed in rows. N = their tokens, in order."""
 
     shape: tuple[int, int]
@@ -125,7 +125,7 @@ class Rows(NamedTuple):
     offset_N: NDArray[np.int64]
     """Place in the sentence, from 0, which is START."""
     showing_N: NDArray[np.int64]
-    """Which showing of its sequence in this step, from 0."""
+    """Number of the repetition of a token's sequence in this step, from 0."""
     position_N: NDArray[np.int64]
     """Place in the sequence, from 0."""
     segment_N: NDArray[np.int64]
@@ -138,7 +138,7 @@ class Rows(NamedTuple):
     """See `Sequences`; in the order of the sequences' first tokens here."""
 
     def grid(self, values_N: NDArray[np.integer]) -> NDArray[np.int64]:
-        """The values laid out in rows, shape BT, 0 elsewhere."""
+        """Return the values laid out in rows, shape BT, 0 elsewhere."""
         grid = np.zeros(self.shape[0] * self.shape[1], dtype=np.int64)
         grid[self.place_N] = values_N
         return grid.reshape(self.shape)
@@ -147,10 +147,10 @@ class Rows(NamedTuple):
 class PackedStep(NamedTuple):
     """One device's share of a step: its source rows and, where there are translations, the target rows."""
 
-    source: Rows
-    target: Rows | None
+    source: PackedRows
+    target: PackedRows | None
     number: int = 0
-    """Of the step, from 0."""
+    """Number of the step, from 0."""
 
 
 def pack(
@@ -198,7 +198,7 @@ def pack(
 
 
 def first_fit_decreasing(length_Q: NDArray[np.integer], capacity: int) -> NDArray[np.int64]:
-    """The row of each sequence: the longest first, each into the first row with room for it."""
+    """Return the row of each sequence: the longest first, each into the first row with room for it."""
     order = np.argsort(-length_Q, kind="stable")
     row_Q = np.empty(len(length_Q), dtype=np.int64)
     room: list[int] = []
@@ -222,7 +222,8 @@ def level(
     target_Q: NDArray[np.integer],
     capacity: int,
 ) -> NDArray[np.int64]:
-    """The row of each sequence after swaps that make the fullest row of targets shorter, as all have its length.
+    """Return the row of each sequence after swaps that make the fullest row of targets shorter, as all have its
+    length.
 
     Each swap is the one that helps most, between the fullest row and another, without more than `capacity` source
     tokens in either; until there is none. Of a batch's target places they save a tenth (benchmarks/LOG.md).
@@ -231,19 +232,19 @@ def level(
     source_B, target_B = np.bincount(row_Q, source_Q), np.bincount(row_Q, target_Q)
     while True:
         fullest = int(target_B.argmax())
-        here, there = np.flatnonzero(row_Q == fullest), np.flatnonzero(row_Q != fullest)
-        if not len(there):
+        here, elsewhere = np.flatnonzero(row_Q == fullest), np.flatnonzero(row_Q != fullest)
+        if not len(elsewhere):
             return row_Q
-        other = row_Q[there]
-        less_source = source_Q[here][:, None] - source_Q[there]
-        less_target = target_Q[here][:, None] - target_Q[there]
+        other = row_Q[elsewhere]
+        less_source = source_Q[here][:, None] - source_Q[elsewhere]
+        less_target = target_Q[here][:, None] - target_Q[elsewhere]
         fits = (source_B[other] + less_source <= capacity) & (source_B[fullest] - less_source <= capacity)
         longer = np.maximum(target_B[fullest] - less_target, target_B[other] + less_target)
         longer[~fits] = target_B[fullest]
         i, j = np.unravel_index(longer.argmin(), longer.shape)
         if longer[i, j] >= target_B[fullest]:
             return row_Q
-        row_Q[here[i]], row_Q[there[j]] = other[j], fullest
+        row_Q[here[i]], row_Q[elsewhere[j]] = other[j], fullest
         for load_B, less in ((source_B, less_source[i, j]), (target_B, less_target[i, j])):
             load_B[fullest] -= less
             load_B[other[j]] += less
@@ -256,7 +257,7 @@ def _place(
     showing_Q: NDArray[np.int64],
     row_Q: NDArray[np.int64],
     shape: tuple[int, int],
-) -> Rows:
+) -> PackedRows:
     length_Q = step.lengths_Q
     order = np.argsort(row_Q, kind="stable")
     before = np.cumsum(length_Q[order]) - length_Q[order]
@@ -275,7 +276,7 @@ def _place(
     cut_S = step.closes_S & (step.pieces_S < length_S - 2)
     ids_N[end_S[cut_S] - 1] = END
     position_N = runs(np.zeros_like(length_Q), length_Q)
-    return Rows(
+    return PackedRows(
         shape=shape,
         ids_N=ids_N,
         epoch_N=np.repeat(step.epoch_S, tokens_S),

@@ -1,4 +1,4 @@
-"""What stands together: sentences cut into the sequences that an encoder reads, as an input format says.
+"""Sequences that an encoder reads: sentences joined as an input format says.
 
 A stored sentence is START, pieces, END. A sequence is START, then the pieces of its sentences with an END after
 each segment (and, in `full_sentences`, after each document). Formats: Liu et al. 2019, section 4.2.
@@ -27,8 +27,8 @@ not go through a single book."""
 
 @dataclass(frozen=True, eq=False)
 class Sequences:
-    """Some sequences. An entry a sentence, those of a sequence one after the other; `label_Q` has one a
-    sequence."""
+    """Sequences of sentences. Arrays `_S` have an entry a sentence, the sentences of a sequence one after the
+    other; `label_Q` has an entry a sequence."""
 
     sentence_S: NDArray[np.int64]
     """Number of the sentence in its split."""
@@ -38,7 +38,7 @@ class Sequences:
     segment_S: NDArray[np.int64]
     """0, or 1 in the second segment of a pair."""
     pieces_S: NDArray[np.int64]
-    """How many of its pieces are taken, from its beginning."""
+    """Number of the sentence's pieces that are read, from its beginning."""
     closes_S: NDArray[np.bool_]
     """Whether an END stands after it."""
     label_Q: NDArray[np.int64]
@@ -49,7 +49,7 @@ class Sequences:
 
     @cached_property
     def opens_S(self) -> NDArray[np.bool_]:
-        """Whether a START stands before it."""
+        """Mask of the sentences that have a START before them."""
         return np.diff(self.sequence_S, prepend=-1) > 0
 
     @cached_property
@@ -64,26 +64,26 @@ class Sequences:
         return np.add.reduceat(tokens_S, self.first_Q) if len(self) else np.empty(0, np.int64)
 
     def sentences_of(self, start: int, stop: int) -> slice:
-        """The places here of the sentences of some neighbouring sequences."""
+        """Return the slice of the sentences of some neighbouring sequences."""
         first, last = np.searchsorted(self.sequence_S, [start, stop])
         return slice(int(first), int(last))
 
     def part(self, start: int, stop: int) -> "Sequences":
-        """The sequences from `start` to before `stop`."""
+        """Return the sequences from `start` to before `stop`."""
         places = self.sentences_of(start, stop)
         taken = {name: getattr(self, name)[places] for name in PER_SENTENCE}
         taken["sequence_S"] = taken["sequence_S"] - start
         return Sequences(**taken, label_Q=self.label_Q[start:stop])
 
     def where(self, keep_Q: NDArray[np.bool_]) -> "Sequences":
-        """Some of the sequences, in their order."""
+        """Select some of the sequences, in their order."""
         keep_S = keep_Q[self.sequence_S]
         taken = {name: getattr(self, name)[keep_S] for name in PER_SENTENCE}
         taken["sequence_S"] = (np.cumsum(keep_Q) - 1)[taken["sequence_S"]]
         return Sequences(**taken, label_Q=self.label_Q[keep_Q])
 
     def of_epoch(self, epoch: int) -> "Sequences":
-        """The same as those of an epoch."""
+        """Return the sequences with another number of their epoch."""
         return replace(self, epoch_S=np.full(len(self.sentence_S), epoch))
 
 
@@ -91,7 +91,7 @@ PER_SENTENCE = tuple(field.name for field in fields(Sequences) if field.name.end
 
 
 def joined(parts: list[Sequences]) -> Sequences:
-    """Sequences one after the other."""
+    """Join lists of sequences, one after the other."""
     if len(parts) == 1:
         return parts[0]
     before = np.cumsum([0] + [len(part) for part in parts])
@@ -101,7 +101,7 @@ def joined(parts: list[Sequences]) -> Sequences:
 
 
 def single_sentences(split: Split, sentence_S: NDArray[np.int64]) -> Sequences:
-    """Sentences as they are stored, each a sequence."""
+    """Return sentences as they are stored, each a sequence."""
     S = len(sentence_S)
     return Sequences(
         sentence_S=sentence_S,
@@ -125,23 +125,23 @@ class Epoch(Protocol):
         """Tokens of each sequence, special ones included."""
 
     def part(self, start: int, stop: int) -> Sequences:
-        """The sequences from `start` to before `stop`."""
+        """Return the sequences from `start` to before `stop`."""
 
 
 class ShuffledSentences:
-    """Every sentence a sequence, in a permutation; made when asked for, as texts have many."""
+    """Epoch of single sentences in a permutation. Sequences are made when they are read, as texts have many."""
 
     def __init__(self, split: Split, order_Q: NDArray[np.int64]) -> None:
         self._split, self._order_Q = split, order_Q
         self.lengths_Q = split.lengths[order_Q]
 
     def part(self, start: int, stop: int) -> Sequences:
-        """The sequences from `start` to before `stop`."""
+        """Return the sequences from `start` to before `stop`."""
         return single_sentences(self._split, self._order_Q[start:stop])
 
 
 def epochs(split: Split, input_format: InputFormat, *, max_length: int, seed: int) -> Callable[[int], Epoch]:
-    """What each epoch holds, in an order that depends on (seed, epoch) alone.
+    """Return a function from an epoch's number to its sequences, in an order that depends on (seed, epoch) alone.
 
     Single sentences are permuted. In every other format documents are, the same way in all of them, and
     neighbouring sentences stay neighbours.
@@ -163,7 +163,8 @@ def _permutation(count: int, seed: int, *purpose: str | int) -> NDArray[np.int64
 
 
 def document_parts(split: Split, tokens: int) -> NDArray[np.int64]:
-    """For each sentence the number of its document, or of its part of one that has more than so many tokens."""
+    """Return for each sentence the number of its document, or of its part of a document that has more than
+    `tokens` tokens."""
     new_document_S = np.diff(split.documents, prepend=-1) > 0
     document_start_S = np.maximum.accumulate(np.where(new_document_S, split.offsets[:-1], 0))
     place_S = (split.offsets[:-1] - document_start_S) // tokens
@@ -181,7 +182,7 @@ def formatted(
     *,
     max_length: int,
 ) -> Sequences:
-    """Sentences in the given order as sequences of at most `max_length` tokens.
+    """Return sentences in the given order as sequences of at most `max_length` tokens.
 
     Args:
         document_S: number of each sentence's document; neighbours with one number follow each other in the text.
@@ -217,7 +218,8 @@ def formatted(
 
 
 def _sentence_pairs(ends_S: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Sequence and segment of each sentence: the first and second of a document, the third and fourth, ..."""
+    """Return sequence and segment of each sentence: the first and second of a document, the third and fourth,
+    ..."""
     place_S = np.arange(len(ends_S))
     begins_S = np.roll(ends_S, 1)  # the last of all ends its document
     in_document_S = place_S - np.maximum.accumulate(np.where(begins_S, place_S, 0))
@@ -228,7 +230,8 @@ def _sentence_pairs(ends_S: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArr
 def _segment_pairs(
     pieces_S: NDArray[np.int64], ends_S: NDArray[np.bool_], room: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Sequence and segment of each sentence: two segments filled with whole sentences, one after the other."""
+    """Return sequence and segment of each sentence: two segments filled with whole sentences, one after the
+    other."""
     sequence, segment, used, fresh = -1, 0, 0, True
     sequences, segments = [], []
     for pieces, end in zip(pieces_S.tolist(), ends_S.tolist(), strict=True):
@@ -252,7 +255,8 @@ def _segment_pairs(
 def _filled(
     pieces_S: NDArray[np.int64], ends_S: NDArray[np.bool_], max_length: int, *, crossing: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Sequence of each sentence, and whether an END follows it: as many sentences as there is room for."""
+    """Return the sequence of each sentence, and whether an END follows it: as many sentences as there is room
+    for."""
     sequence, used = -1, max_length
     sequences: list[int] = []
     closes: list[bool] = []

@@ -52,16 +52,16 @@ class Cells(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """Something that rows are read from, again and again: a file, or a split of a data set."""
+    """Source of rows that can be read again and again: a file, or a split of a data set."""
 
     name: str
     unit: str
-    """What `Cells.number` counts: line or row."""
+    """Unit that `Cells.number` counts: line or row."""
     cells: Callable[[], Iterator[Cells]]
 
 
 def format_of(path: Path) -> str | None:
-    """The ending that decides how a file is read, one of `ENDINGS`; None where there is no reader."""
+    """Return the ending that decides how a file is read, one of `ENDINGS`; None where there is no reader."""
     name = path.name.lower()
     zipped, name = name.endswith(".gz"), name.removesuffix(".gz")
     ending = Path(name).suffix
@@ -69,7 +69,7 @@ def format_of(path: Path) -> str | None:
 
 
 def file_source(path: Path, columns: Columns) -> Source:
-    """The rows of a file whose format is known."""
+    """Return the rows of a file whose format is known."""
     ending = format_of(path)
     assert ending is not None
     unit = "row" if ending == ".parquet" else "line"
@@ -77,7 +77,7 @@ def file_source(path: Path, columns: Columns) -> Source:
 
 
 def check_head(path: Path, columns: Columns) -> None:
-    """Read a file's beginning only.
+    """Check a file by reading its beginning only.
 
     Raises:
         DataError: not readable, empty, or without one of the columns.
@@ -90,7 +90,7 @@ def check_head(path: Path, columns: Columns) -> None:
 
 
 def check_column(where: str, setting: str, name: str, names: Sequence[str]) -> None:
-    """Pass when the column is there, once.
+    """Check that a column occurs exactly once.
 
     Raises:
         DataError: as `column_error`.
@@ -100,7 +100,8 @@ def check_column(where: str, setting: str, name: str, names: Sequence[str]) -> N
 
 
 def column_error(where: str, setting: str, name: str, names: Sequence[str]) -> DataError:
-    """The error for a column that is there twice, or missing: with those that are there, and the nearest."""
+    """Return the error for a column that occurs twice, or is missing: with the existing columns, and the
+    nearest."""
     if name in names:
         return DataError(
             f"{where} has {names.count(name)} columns {name!r} (data.{setting}), expected one; rename the others."
@@ -109,13 +110,13 @@ def column_error(where: str, setting: str, name: str, names: Sequence[str]) -> D
         return DataError(f"{where} has no column {name!r} (data.{setting}), nor any other; add it.")
     lower = {n.lower(): n for n in names}
     near = difflib.get_close_matches(name.lower(), lower, n=1)
-    there = ", ".join(map(repr, names))
+    columns = ", ".join(map(repr, names))
     advice = f"did you mean {lower[near[0]]!r}?" if near else f"set data.{setting} to one that is there."
-    return DataError(f"{where} has no column {name!r} (data.{setting}), only {there}; {advice}")
+    return DataError(f"{where} has no column {name!r} (data.{setting}), only {columns}; {advice}")
 
 
 def cell(row: dict[str, Any], setting: str, name: str | None, where: str) -> Any:
-    """A column's value in a row; None where no column is asked for.
+    """Return a column's value in a row; None where `name` is None.
 
     Raises:
         DataError: the row has no such column.
@@ -165,7 +166,7 @@ def _reason(error: Exception) -> str:
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines with their ends. Only a line feed ends a line: a sentence may hold other separators."""
+    """Yield numbered lines with their ends. Only a line feed ends a line: a sentence may hold other separators."""
     number = 0
     try:
         with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as stream:
@@ -193,7 +194,7 @@ def _txt(path: Path, columns: Columns) -> Iterator[Cells]:
 
 
 def _jsonl(path: Path, columns: Columns) -> Iterator[Cells]:
-    wanted = list(columns._asdict().items())
+    settings = list(columns._asdict().items())
     for number, line in numbered_lines(path):
         if not line.strip():
             continue
@@ -207,7 +208,7 @@ def _jsonl(path: Path, columns: Columns) -> Iterator[Cells]:
             raise DataError(f"{where}: no valid JSON ({reason}); write one object a line.") from error
         if not isinstance(row, dict):
             raise DataError(f"{where}: expected an object with columns, found {line.strip()[:40]}.")
-        yield Cells(number, *(cell(row, setting, name, where) for setting, name in wanted))
+        yield Cells(number, *(cell(row, setting, name, where) for setting, name in settings))
 
 
 def _csv(path: Path, columns: Columns, delimiter: str = ",") -> Iterator[Cells]:
@@ -238,7 +239,8 @@ def _unquoted(field: str) -> str:
 
 
 def _table(path: Path, columns: Columns, rows: Iterator[tuple[int, list[str]]]) -> Iterator[Cells]:
-    """Rows of a table whose first row names the columns. An empty field is the only missing value it has."""
+    """Yield the rows of a table whose first row names the columns. An empty field is the only missing value it
+    has."""
     _, header = next(rows, (0, []))
     if not header:
         return
@@ -294,7 +296,7 @@ def parquet_table(
 
 
 def _flat_schema(file: pq.ParquetFile) -> pa.Schema:
-    """The columns, those inside of structures under dotted names beside them."""
+    """Return the columns, with those inside of structures under dotted names beside them."""
     return file.schema_arrow.empty_table().flatten().schema
 
 
@@ -337,7 +339,7 @@ def _next_batch(path: Path, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch
 
 
 def _values(path: Path, table: pa.Table, name: str | None, first: int) -> list[Any] | None:
-    """A column as Python values; parquet does not promise that its strings are UTF-8."""
+    """Return a column as Python values; parquet does not promise that its strings are UTF-8."""
     if name is None:
         return None
     try:

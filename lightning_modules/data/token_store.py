@@ -66,7 +66,7 @@ class Split:
         return np.diff(self.target_offsets)
 
     def head(self, sentences: int) -> "Split":
-        """The first sentences; all of them if there are fewer."""
+        """Return the first sentences of the split; all of them if there are fewer."""
         count = min(sentences, len(self))
         target = self.target_offsets
         return Split(
@@ -78,11 +78,11 @@ class Split:
         )
 
     def sentence(self, i: int) -> NDArray[np.unsignedinteger]:
-        """Ids of sentence i."""
+        """Return the ids of sentence i."""
         return self.ids[self.offsets[i] : self.offsets[i + 1]]
 
     def target_sentence(self, i: int) -> NDArray[np.unsignedinteger]:
-        """Ids of the translation of sentence i."""
+        """Return the ids of the translation of sentence i."""
         assert self.target_ids is not None, "this text has no translations"
         assert self.target_offsets is not None
         return self.target_ids[self.target_offsets[i] : self.target_offsets[i + 1]]
@@ -96,14 +96,14 @@ class Tokens:
     address: str
     """Ten hex digits that stand for the text and how it was cut; also the folder's name."""
     report: dict[str, Any]
-    """What `tokens.json` says: counts, lengths, unknown and cut tokens by split."""
+    """Report of `tokens.json`: counts, lengths, unknown and cut tokens by split."""
     vocab_size: int
     target_vocab_size: int | None
     train: Split
     validation: Split
     test: Split | None
     source_counts_V: NDArray[np.int64]
-    """How often each id occurs in the training text, special ids included."""
+    """Number of occurrences of each id in the training text, special ids included."""
     target_counts_V: NDArray[np.int64] | None
 
     @cached_property
@@ -119,7 +119,7 @@ class Tokens:
 
 
 def address(settings: Data, data_root: Path) -> str:
-    """Ten hex digits that stand for the text's content and how it is cut into tokens; reads no sentence.
+    """Return ten hex digits that stand for the text's content and how it is cut into tokens; reads no sentence.
 
     Raises:
         DataError: as `corpus.check`.
@@ -135,7 +135,7 @@ def _address(settings: Data, content: str) -> str:
 def prepare(
     settings: Data, *, data_root: Path, store: Path, progress: Callable[[str], None] | None = None
 ) -> Tokens:
-    """The token store for a text: loaded if it is there, else made, by one process while others wait.
+    """Return the token store for a text: loaded if it exists, else made, by one process while others wait.
 
     Args:
         store: folder that holds stores; made if missing.
@@ -255,7 +255,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 
 def _array(folder: Path, name: str, facts: dict[str, Any]) -> NDArray[Any]:
-    """A file's numbers, left on disk. A header that lies about its shape is found out."""
+    """Return a file's numbers, left on disk. A header that lies about its shape is an error."""
     try:
         array = np.load(folder / name, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:

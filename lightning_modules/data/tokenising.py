@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 
 from lightning_modules.config import Data
 from lightning_modules.data import tokenizer as subwords
-from lightning_modules.data.corpus import Corpus, Row, Rows, SplitName
+from lightning_modules.data.corpus import Corpus, Row, Sentences, SplitName
 from lightning_modules.files import synced
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, UNKNOWN
 
@@ -70,7 +70,11 @@ def write_tokens(folder: Path, settings: Data, corpus: Corpus, say: Callable[[st
 
 
 def _write_split(
-    folder: Path, split: SplitName, rows: "Rows | _KeptRows", sides: dict[str, "_Side"], say: Callable[[str], None]
+    folder: Path,
+    split: SplitName,
+    rows: "Sentences | _KeptRows",
+    sides: dict[str, "_Side"],
+    say: Callable[[str], None],
 ) -> dict[str, Any]:
     documents, spoken = _GrowingArray(folder / f"{split}.documents.npy", np.int32), time.monotonic()
     for batch in _batches(rows):
@@ -97,12 +101,12 @@ def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 class _KeptRows:
-    """The rows of a corpus, kept on disk while they are read more than once: generating the built-in language
-    and parsing text cost more than all the rest."""
+    """Rows of a corpus, kept on disk while they are read more than once: generating the built-in language and
+    parsing text cost more than all the rest."""
 
     SCHEMA = pa.schema({"text": pa.large_string(), "target": pa.large_string(), "document": pa.int64()})
 
-    def __init__(self, rows: Rows, path: Path) -> None:
+    def __init__(self, rows: Sentences, path: Path) -> None:
         self._path = path
         with path.open("wb") as file, pa.ipc.new_stream(file, self.SCHEMA) as writer:
             for batch in _batches(rows):
@@ -119,7 +123,8 @@ class _KeptRows:
 
 
 def _remarks(split: SplitName, report: dict[str, Any], max_length: int) -> Iterator[str]:
-    """What nobody would see in the tokens: sentences left out, sentences cut, text unknown."""
+    """Yield remarks on a split that nobody would see in the tokens: sentences left out, sentences cut, text
+    unknown."""
     sentences = report["sentences"]
     yield (
         f"data.{split}: {_several(sentences, 'sentence')}, {_several(report['source']['tokens'], 'token')}, "
@@ -199,7 +204,8 @@ class _Side:
 
 
 def _percentiles(lengths: Counter[int]) -> dict[str, int]:
-    """The smallest length that at least p percent of the sentences do not exceed, for each p; before cutting."""
+    """Return for each p the smallest length, before cutting, that at least p percent of the sentences do not
+    exceed."""
     values = sorted(lengths)
     cumulated = np.cumsum([lengths[value] for value in values])
     places = np.searchsorted(cumulated * 100, np.array(PERCENTILES) * cumulated[-1])

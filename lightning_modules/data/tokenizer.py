@@ -28,7 +28,7 @@ _SPACE = "Ġ"  # how byte-level pieces write the byte of a space
 
 
 def train(texts: Iterable[str], vocab_size: int, *, what: str) -> Tokenizer:
-    """A vocabulary of exactly `vocab_size` pieces: the special tokens, the bytes, then merges by frequency.
+    """Train a vocabulary of exactly `vocab_size` pieces: the special tokens, the bytes, then merges by frequency.
 
     Depends on how often each word occurs in `texts` and on nothing else: neither order, nor threads, nor
     random state.
@@ -70,13 +70,13 @@ def _tokenizer(model: BPE) -> Tokenizer:
 
 
 def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-    """START, pieces, END for every sentence, whole."""
+    """Return START, pieces, END for every sentence, whole."""
     encodings = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
     return [[START, *encoding.ids, END] for encoding in encodings]
 
 
 def decode(tokenizer: Tokenizer, ids: Iterable[int]) -> str:
-    """The text of a sentence's ids, up to END if it occurs; special ids say nothing.
+    """Return the text of a sentence's ids, up to END if it occurs; special ids are left out.
 
     Gives back what was encoded, up to NFC, where every byte was known.
     """
@@ -85,7 +85,8 @@ def decode(tokenizer: Tokenizer, ids: Iterable[int]) -> str:
 
 
 def starts_word(tokenizer: Tokenizer) -> NDArray[np.bool_]:
-    """Which pieces begin a word (what stands between spaces): one boolean for each id, False for special ones.
+    """Return which pieces begin a word (what stands between spaces): one boolean for each id, False for special
+    ones.
 
     A sentence has exactly as many such pieces as words.
     """
@@ -96,8 +97,8 @@ def starts_word(tokenizer: Tokenizer) -> NDArray[np.bool_]:
 
 
 def is_punctuation(tokenizer: Tokenizer) -> NDArray[np.bool_]:
-    """Which pieces have neither letter nor digit nor a part of one: one boolean for each id, False for special
-    ones."""
+    """Return which pieces have neither letter nor digit nor a part of one: one boolean for each id, False for
+    special ones."""
     V = tokenizer.get_vocab_size()
     texts = tokenizer.decode_batch([[i] for i in range(V)], skip_special_tokens=False)
     # A part of a character decodes to U+FFFD, which says nothing about what it is a part of.

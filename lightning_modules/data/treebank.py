@@ -4,10 +4,9 @@ Treebanks are those of Universal Dependencies (https://universaldependencies.org
 and parquet files with the columns `text` and, with a list a sentence, `tokens`, `upos`, `heads` (0 = root, else
 from 1) and `deprels`.
 
-Sentences of CoNLL-U files (https://universaldependencies.org/format.html), as they are written there.
-
-A line is a word; or a multi-word token (`3-4 du`), which stands in the text where its words (`3 de`, `4 le`) do
-not; or an empty node (`5.1`), which has no place in the text and is left out here.
+A line of a CoNLL-U file (https://universaldependencies.org/format.html) is a word; or a multi-word token (`3-4
+du`), which stands in the text where its words (`3 de`, `4 le`) do not; or an empty node (`5.1`), which has no
+place in the text and is left out here.
 """
 
 import re
@@ -52,16 +51,16 @@ class Range(NamedTuple):
 
 
 class ConlluSentence(NamedTuple):
-    """A sentence of a file."""
+    """A sentence of a CoNLL-U file."""
 
     text: str
-    """Its comment `text`; where there is none, put together from the forms."""
+    """Comment `text` of the sentence; where there is none, the text is put together from the forms."""
     words: list[Line]
     ranges: list[Range]
 
     @property
     def forms(self) -> list[str]:
-        """How each word stands in the text. A multi-word token that is not its words in a row stands whole at the
+        """Form of each word in the text. A multi-word token that is not its words in a row stands whole at the
         first, and the others are empty."""
         forms = [word.form for word in self.words]
         for first, last, line in self.ranges:
@@ -71,7 +70,7 @@ class ConlluSentence(NamedTuple):
 
 
 def conllu_sentences(path: Path) -> Iterator[ConlluSentence]:
-    """The sentences of a file, zipped if its name ends in .gz; the last may lack its blank line.
+    """Yield the sentences of a file, zipped if its name ends in .gz; the last may lack its blank line.
 
     Raises:
         DataError: no UTF-8, unreadable, or lines that are none of CoNLL-U.
@@ -84,8 +83,8 @@ def conllu_sentences(path: Path) -> Iterator[ConlluSentence]:
                 yield _sentence(path, text, lines)
             text, lines = "", []
         elif line.startswith("#"):
-            found = _TEXT.match(line)
-            text = found[1].strip() if found else text
+            match = _TEXT.match(line)
+            text = match[1].strip() if match else text
         else:
             columns = line.split("\t")
             if len(columns) != COLUMNS:
@@ -135,10 +134,10 @@ ROOT = -1
 
 
 class LabelledSentence(NamedTuple):
-    """A sentence and what is true of its words. The tuples have an entry a word."""
+    """A sentence and the gold labels of its words. The tuples have an entry a word."""
 
     text: str
-    """With single spaces, as a corpus reads it."""
+    """Text of the sentence with single spaces, as a corpus reads it."""
     words: tuple[str, ...]
     """Syntactic words: French "du" is "de" and "le", English "don't" is "do" and "n't"."""
     tags: tuple[str, ...]
@@ -150,11 +149,11 @@ class LabelledSentence(NamedTuple):
     senses: tuple[int | None, ...]
     """0 or 1 for a form of the built-in language that two lemmas share, else None."""
     forms: tuple[str, ...]
-    """How each word stands in the text. Only CoNLL-U says it: "du" for "de" and nothing for "le". Else `words`."""
+    """Form of each word in the text. Only CoNLL-U says it: "du" for "de" and nothing for "le". Else `words`."""
 
 
 def read_treebank(path: Path) -> list[LabelledSentence]:
-    """The sentences of a treebank, in order. Multi-word tokens and empty nodes are no words.
+    """Read the sentences of a treebank, in order. Multi-word tokens and empty nodes are no words.
 
     Raises:
         DataError: missing, damaged, malformed or empty; names the line or row.
@@ -177,7 +176,7 @@ def read_treebank(path: Path) -> list[LabelledSentence]:
 
 
 def language_sentences(seed: int, split: str, count: int) -> list[LabelledSentence]:
-    """The first sentences of a split of the built-in language; only they have senses."""
+    """Return the first sentences of a split of the built-in language; only these have senses."""
     from lightning_modules.data.language import Language  # its grammar is only imported where it is spoken
 
     return [
@@ -234,7 +233,7 @@ def _checked(
     forms: Sequence[str],
     where: Callable[[int], str],
 ) -> LabelledSentence:
-    """The sentence, if it has a text and its heads (0 = root, else from 1) are words and end at a root.
+    """Return the sentence, if it has a text and its heads (0 = root, else from 1) are words and end at a root.
 
     Args:
         where: the place in the file of each word.
@@ -277,7 +276,7 @@ _STRINGS = (pa.string(), pa.large_string(), pa.string_view())
 
 
 def parquet_rows(path: Path, names: Sequence[str], *, where: str = "") -> Iterator[tuple[Any, ...]]:
-    """Columns of a parquet treebank, row by row: `text`, which may be None, and lists of equal length.
+    """Yield columns of a parquet treebank, row by row: `text`, which may be None, and lists of equal length.
 
     Args:
         names: the columns, `tokens` among them.
@@ -320,8 +319,8 @@ def _check_column(path: Path, where: str, name: str, names: Sequence[str], schem
     inner = kind.value_type if is_list else kind
     fits = pa.types.is_integer(inner) if name == "heads" else inner in _STRINGS
     if not fits or is_list != (name in lists):
-        wanted = "text" if name == "text" else f"lists of {'whole numbers' if name == 'heads' else 'text'}"
+        expected = "text" if name == "text" else f"lists of {'whole numbers' if name == 'heads' else 'text'}"
         entries = "a text" if name == "text" else f"a list of {_ENTRIES[name]}s"
         raise DataError(
-            f"{path}: column {name!r} holds {kind}{where}, expected {wanted}; write {entries} a sentence."
+            f"{path}: column {name!r} holds {kind}{where}, expected {expected}; write {entries} a sentence."
         )

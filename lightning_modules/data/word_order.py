@@ -1,14 +1,15 @@
-"""The training text with its words in another order, or drawn anew (Sinha et al. 2021, section 3).
+"""The training text of a run: some of its sentences, with words in another order or drawn anew (Sinha et al. 2021,
+section 3).
 
-What is moved is a unit: a word with all its pieces, or a single piece ("after sub-words"). The tokenizer cuts each
-word by itself, so moving the pieces of words as groups is the same as moving the words of the text before it is
-cut into sub-words.
+A unit is moved as a whole: a word with all its pieces, or a single piece ("after sub-words"). The tokenizer cuts
+each word by itself, so moving the pieces of words as groups is the same as moving the words of the text before it
+is cut into sub-words.
 
 All chance is keyed by (seed, sentence or block, number of the unit in it), never by the epoch. The work is done in
-chunks of sentences, whose size changes nothing. Letters: S sentences, N tokens, W units, G groups of units that
-stay together, K places where a group may start, C types (different units), V vocabulary.
+chunks of sentences, whose size changes nothing.
 
-The text that a run is trained on: some of the sentences, with their words in the order that it asks for.
+Letters: S sentences, N tokens, W units, G groups of units that stay together, K places where a group may start, C
+types (different units), V vocabulary.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ Integers = NDArray[np.int64]
 def reordered(
     split: Split, order: WordOrder, *, starts_V: NDArray[np.bool_], max_length: int, seed: int
 ) -> tuple[Split, dict[str, Any]]:
-    """The same sentences with their units in another order, and a manifest of what that changed.
+    """Return the sentences with their units in another order, and a manifest of what that changed.
 
     Documents, the number of sentences and the translations stay. A sentence is START, its new units, END; one that
     is longer than `max_length` loses whole units from its end, and a first unit that alone is too long loses its
@@ -69,9 +70,9 @@ def reordered(
         new_text, cut_sentences = _written(text, order, room=max_length - 2, key=derive(seed, "word order"))
         new = Split(new_text.ids_N, new_text.offsets, split.documents, split.target_ids, split.target_offsets)
         changed = _changed(text, new_text)
-    said = {"order": order.model_dump(mode="json"), "seed": seed, "sentences": len(new)}
-    said |= {"natural_tokens": len(split.ids), "tokens": len(new.ids)}
-    return new, said | changed | {"cut_sentences": cut_sentences}
+    manifest = {"order": order.model_dump(mode="json"), "seed": seed, "sentences": len(new)}
+    manifest |= {"natural_tokens": len(split.ids), "tokens": len(new.ids)}
+    return new, manifest | changed | {"cut_sentences": cut_sentences}
 
 
 # Units -----------------------------------------------------------------------------------------------
@@ -81,7 +82,7 @@ class _Units(NamedTuple):
     """The units of some sentences in a row, in order."""
 
     words: Words
-    """Where they are among the tokens of the whole text."""
+    """Places of the units among the tokens of the whole text."""
     sentence_W: Integers
     """Number of each unit's sentence in the whole text."""
     index_W: Integers
@@ -91,16 +92,17 @@ class _Units(NamedTuple):
 
 
 class _Text(NamedTuple):
-    """Sentences one after the other, and what their units are."""
+    """Sentences one after the other, and the ids that begin a unit."""
 
     ids_N: NDArray[np.unsignedinteger]
     offsets: Integers
     """Shape S + 1, as in `Split`."""
     begins_V: NDArray[np.bool_]
-    """Which ids begin a unit; the other pieces continue it."""
+    """Mask of the ids that begin a unit; the other pieces continue it."""
 
     def chunks(self, tokens: int) -> Iterator[tuple[int, int]]:
-        """First sentence and the one after the last, of sentences in a row with so many tokens at most, or one."""
+        """Yield first sentence and the one after the last, of consecutive sentences with at most so many tokens,
+        or of one sentence."""
         first = 0
         while first < len(self.offsets) - 1:
             within = int(np.searchsorted(self.offsets, self.offsets[first] + tokens, side="right")) - 1
@@ -108,7 +110,7 @@ class _Text(NamedTuple):
             first = max(first + 1, within)
 
     def units(self, first: int, last: int) -> _Units:
-        """The units of sentence `first` up to, and without, sentence `last`."""
+        """Return the units of sentence `first` up to, and without, sentence `last`."""
         offsets = self.offsets[first : last + 1]
         ids_N = self.ids_N[offsets[0] : offsets[-1]]
         opening_S = ids_N[offsets[:-1] - offsets[0] + 1]
@@ -122,14 +124,14 @@ class _Text(NamedTuple):
 
 
 def _is_piece(V: int) -> NDArray[np.bool_]:
-    """Which ids stand for text: all but the special ones, and the unknown byte."""
+    """Return which ids stand for text: all but the special ones, and the unknown byte."""
     is_piece_V = np.arange(V) >= FIRST_WORD_ID
     is_piece_V[UNKNOWN] = True
     return is_piece_V
 
 
 def _units_before(text: _Text) -> Integers:
-    """Shape S + 1: units before each sentence, and in all."""
+    """Return the number of units before each sentence, and in all. Shape S + 1."""
     count_S = [text.units(first, last).count_S for first, last in text.chunks(TOKENS_AT_ONCE)]
     return np.concatenate([np.zeros(1, np.int64), *count_S]).cumsum()
 
@@ -152,7 +154,8 @@ def _arranger(text: _Text, order: NGrams | Blocks | Corpus | UniformDraw, key: i
 
 
 def _ngrams(units: _Units, n: int, key: int) -> Words:
-    """Every sentence by itself: disjoint runs of n units and the units that are left, in a random cyclic order.
+    """Shuffle every sentence by itself: disjoint runs of n units and the units that are left, in a random cyclic
+    order.
 
     Cyclic: the i-th group of the new sentence is never the i-th of the natural one, unless it is the only one; for
     n = 1, no unit keeps its place.
@@ -175,7 +178,7 @@ def _ngrams(units: _Units, n: int, key: int) -> Words:
 
 
 def disjoint_starts(start_K: Integers, priority_K: NDArray[np.float64], *, n: int) -> Integers:
-    """Of possible starts of n units each, those chosen one by one, smallest priority first, where all n are free.
+    """Choose starts of n units each, one by one, smallest priority first, where all n are free.
 
     With uniform priorities that is to choose, again and again, one of the starts that still fit, all equally
     likely. Done in rounds: what comes before all that it overlaps is chosen, whatever happens elsewhere.
@@ -202,7 +205,7 @@ def disjoint_starts(start_K: Integers, priority_K: NDArray[np.float64], *, n: in
 
 
 def _blocks(text: _Text, units: _Units, before_S: Integers, length: int, key: int) -> Words:
-    """Blocks of `length` units of the whole text, the last one shorter, each in a random cyclic order.
+    """Shuffle blocks of `length` units of the whole text, the last one shorter, each in a random cyclic order.
 
     Args:
         before_S: as `_units_before` gives it for the whole text.
@@ -220,7 +223,8 @@ def _blocks(text: _Text, units: _Units, before_S: Integers, length: int, key: in
 
 
 def _cyclic(segment_W: Integers, chance_W: NDArray[np.float64]) -> Integers:
-    """Which unit stands at each place: in every segment a permutation of a single cycle, all equally likely.
+    """Return the unit that stands at each place: in every segment a permutation of a single cycle, all equally
+    likely.
 
     The units of a segment form a circle in the order of their chance; each gives its place to the next.
 
@@ -236,7 +240,7 @@ def _cyclic(segment_W: Integers, chance_W: NDArray[np.float64]) -> Integers:
 
 
 def _drawn_by_frequency(text: _Text, units: _Units, key: int) -> Words:
-    """For every unit the one at a random place of the whole text: random tokens until one begins a unit."""
+    """Draw for every unit the one at a random place of the whole text: random tokens until one begins a unit."""
     start_W = np.zeros(len(units.index_W), np.int64)
     open_W, attempt = np.arange(len(start_W)), 0
     while len(open_W):
@@ -252,13 +256,13 @@ def _drawn_by_frequency(text: _Text, units: _Units, key: int) -> Words:
 
 
 def _drawn_by_type(types: Words, units: _Units, key: int) -> Words:
-    """For every unit one of the types, all equally likely."""
+    """Draw for every unit one of the types, all equally likely."""
     type_W = (uniforms(key, units.sentence_W, units.index_W) * len(types.start_W)).astype(np.int64)
     return Words(types.start_W[type_W], types.length_W[type_W])
 
 
 def _types(text: _Text) -> Words:
-    """One unit of each type of the text, in an order that depends on the types alone."""
+    """Return one unit of each type of the text, in an order that depends on the types alone."""
     types = Words(np.empty(0, np.int64), np.empty(0, np.int64))
     for first, last in text.chunks(4 * TOKENS_AT_ONCE):  # every chunk is compared with all types before it
         more = text.units(first, last).words
@@ -274,7 +278,8 @@ def _types(text: _Text) -> Words:
 def _written(
     text: _Text, order: NGrams | Blocks | Corpus | UniformDraw, *, room: int, key: int
 ) -> tuple[_Text, int]:
-    """The new text, with at most `room` pieces a sentence, and how many sentences were cut for that."""
+    """Return the new text, with at most `room` pieces a sentence, and the number of sentences that were cut for
+    that."""
     arrange = _arranger(text, order, key)
     # Blocks that reach over the ends of a chunk are arranged twice, so long ones get longer chunks.
     tokens = max(TOKENS_AT_ONCE, 4 * order.length) if isinstance(order, Blocks) else TOKENS_AT_ONCE
@@ -296,8 +301,8 @@ def _written(
 
 
 def _fitted(length_W: Integers, units: _Units, room: int) -> tuple[Integers, Integers, int]:
-    """How many pieces of each unit are kept (all or none, but of a first unit what fits) and of each sentence, and
-    how many sentences lose some."""
+    """Return the number of pieces that are kept of each unit (all or none, but of a first unit what fits) and of
+    each sentence, and the number of sentences that lose some."""
     bounds = np.append(0, units.count_S.cumsum())
     before = np.append(0, length_W.cumsum())
     end_W = before[1:] - np.repeat(before[bounds[:-1]], units.count_S)
@@ -307,7 +312,7 @@ def _fitted(length_W: Integers, units: _Units, room: int) -> tuple[Integers, Int
 
 
 def _changed(natural: _Text, new: _Text) -> dict[str, Any]:
-    """What the manifest says about the units. Compares the texts, however the new one came about."""
+    """Return the part of the manifest that counts units. Compares the texts, however the new one came about."""
     words = moved = pairs = survived = 0
     for first, last in natural.chunks(TOKENS_AT_ONCE):
         S = last - first
@@ -325,9 +330,9 @@ def _changed(natural: _Text, new: _Text) -> dict[str, Any]:
         pair_W = (sentence_W[1:] * len(type_W) + type_W[:-1]) * len(type_W) + type_W[1:]
         inside_W = units.index_W[1:] > 0
         old_pairs, new_pairs = np.sort(pair_W[inside_W & ~is_new_W[1:]]), pair_W[inside_W & is_new_W[1:]]
-        found = np.minimum(np.searchsorted(old_pairs, new_pairs), len(old_pairs) - 1)  # faster than np.isin
+        place = np.minimum(np.searchsorted(old_pairs, new_pairs), len(old_pairs) - 1)  # faster than np.isin
         pairs += len(new_pairs)
-        survived += int((old_pairs[found] == new_pairs).sum())
+        survived += int((old_pairs[place] == new_pairs).sum())
     return {
         "words": words,
         "moved_share": moved / words if words else 0.0,
@@ -336,8 +341,8 @@ def _changed(natural: _Text, new: _Text) -> dict[str, Any]:
 
 
 def training_text(run: RunSettings, tokens: Tokens) -> tuple[Split, dict[str, Any] | None]:
-    """The sentences, and the manifest of what another word order changed; None where it is natural, which the text
-    of a run without steps always is.
+    """Return the sentences, and the manifest of what another word order changed; None where the order is natural,
+    as it always is in the text of a run without steps.
 
     Raises:
         DataError: words are to be moved in a text that has none.

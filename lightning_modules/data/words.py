@@ -24,12 +24,12 @@ class Words(NamedTuple):
 
     @property
     def token_N(self) -> NDArray[np.int64]:
-        """The places of all pieces of all words, in order: every token but START, END and other special ones."""
+        """Places of all pieces of all words, in order: every token but START, END and other special ones."""
         return runs(self.start_W, self.length_W)
 
 
 def find_words(ids_N: NDArray[np.integer], starts_V: NDArray[np.bool_]) -> Words:
-    """The words of sentences that lie one after the other.
+    """Return the words of sentences that lie one after the other.
 
     Args:
         starts_V: which ids begin a word, as `tokenizer.starts_word` says.
@@ -59,7 +59,7 @@ def require_boundaries(split: Split, starts_V: NDArray[np.bool_], *, setting: st
 
 
 def word_types(ids_N: NDArray[np.integer], words: Words) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Number of each word's type (from 0), and for each type one word of it, the first in the text.
+    """Return the number of each word's type (from 0), and for each type one word of it, the first in the text.
 
     Words are the same if their pieces are, compared by a hash of 53 bits: of 10 million types, two share a number
     with a probability below 1%.
@@ -75,6 +75,6 @@ def word_types(ids_N: NDArray[np.integer], words: Words) -> tuple[NDArray[np.int
 
 
 def runs(start: NDArray[np.integer], length: NDArray[np.integer]) -> NDArray[np.int64]:
-    """The numbers start, start + 1, ..., start + length - 1 of every run, one run after the other."""
+    """Return the numbers start, start + 1, ..., start + length - 1 of every run, one run after the other."""
     before = np.cumsum(length) - length
     return np.repeat(start - before, length) + np.arange(int(length.sum()))

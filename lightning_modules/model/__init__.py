@@ -1,1 +1,1 @@
-"""Encoder, decoder, attention and prediction heads."""
+"""The network: encoder, decoder, attention and prediction heads."""

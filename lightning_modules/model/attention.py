@@ -1,10 +1,7 @@
-"""Multi-head attention (Vaswani et al. 2017, section 3.2), of a row over itself or over another row.
+"""Multi-head attention (Vaswani et al. 2017, section 3.2), of a row over itself or another row, and its masks.
 
-Letters: B rows, T positions that ask, S positions that are looked at, D width, H heads.
-
-Which tokens each token may attend to.
-
-Letters: B rows, T positions, H heads (one for all).
+Letters: B rows, T positions that query, S positions that are attended to, D width, H heads (one for all in a
+mask).
 """
 
 from typing import Any
@@ -28,7 +25,8 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(width, width)
 
     def forward(self, hidden_BTD: Tensor, score_mask_BHTT: Tensor | None, place_N: Tensor | None = None) -> Tensor:
-        """Shape BTD, or ND where only the positions `place_N` of the flattened rows are wanted."""
+        """Attend within each row. Shape BTD, or ND where only the positions `place_N` of the flattened rows are
+        needed."""
         mixed_BTD = attend(self.query_key_value(hidden_BTD), score_mask_BHTS=score_mask_BHTT, heads=self.heads)
         return self.output(mixed_BTD if place_N is None else mixed_BTD.flatten(0, 1)[place_N])
 
@@ -49,7 +47,7 @@ class SourceAttention(nn.Module):
 
 
 def visible(query_sequence_BT: Tensor, key_sequence_BS: Tensor) -> Tensor:
-    """Which key each query may attend to: those of its own sentence. Boolean, shape B1TS.
+    """Return which key each query may attend to: those of its own sentence. Boolean, shape B1TS.
 
     Padding (0) sees padding, so that no row of the attention is empty.
     """
@@ -57,7 +55,7 @@ def visible(query_sequence_BT: Tensor, key_sequence_BS: Tensor) -> Tensor:
 
 
 def score_mask(visible_BHTS: Tensor, like: Tensor) -> Tensor | None:
-    """What is added to the scores so that nothing hidden is looked at: -inf where not visible, 0 elsewhere.
+    """Return the mask that is added to the scores: -inf where a key is not visible, 0 elsewhere.
 
     In the type in which attention over `like` will be computed; None where there is nothing to hide (not looked
     for on a GPU, which would have to be waited for).
@@ -68,7 +66,7 @@ def score_mask(visible_BHTS: Tensor, like: Tensor) -> Tensor | None:
 
 
 def attend(*projected: Tensor, score_mask_BHTS: Tensor | None, heads: int) -> Tensor:
-    """Scaled dot-product attention over `heads` equal slices of the width; shape BTD.
+    """Return scaled dot-product attention over `heads` equal slices of the width; shape BTD.
 
     Args:
         projected: queries, keys and values side by side in one tensor; or queries, and keys and values.
@@ -86,7 +84,7 @@ def attend(*projected: Tensor, score_mask_BHTS: Tensor | None, heads: int) -> Te
 
 
 class ProductAttention(torch.autograd.Function):
-    """What `scaled_dot_product_attention` computes, as products of whole matrices, with its own gradient.
+    """Scaled dot-product attention as products of whole matrices, with its own gradient.
 
     For bf16 on a CPU, where torch's takes more than twice as long at 128 tokens (benchmarks/LOG.md).
     Letters: Z rows times heads, W width of a head.
@@ -124,23 +122,23 @@ class ProductAttention(torch.autograd.Function):
 
 
 def _parts(projected: tuple[Tensor, ...]) -> tuple[int, ...]:
-    """How many of queries, keys and values stand side by side in each tensor."""
+    """Return the number of queries, keys and values that stand side by side in each tensor."""
     return (3,) if len(projected) == 1 else (1, 2)
 
 
 def _scaled(left: Tensor, right: Tensor, scale: float, *, out: Tensor | None = None) -> Tensor:
-    """The products of two batches of matrices, times `scale`."""
+    """Return the products of two batches of matrices, times `scale`."""
     return torch.baddbmm(left.new_empty(1), left, right, beta=0, alpha=scale, out=out)
 
 
 def _split(x_BTD: Tensor, parts: int, heads: int) -> Tensor:
-    """`parts` tensors that stand side by side, each head a matrix: shape (parts, B * heads, T, W)."""
+    """Split a tensor of `parts` tensors side by side, each head a matrix: shape (parts, B * heads, T, W)."""
     B, T, _ = x_BTD.shape
     return x_BTD.reshape(B, T, parts, heads, -1).permute(2, 0, 3, 1, 4).reshape(parts, B * heads, T, -1)
 
 
 def _join(split: Tensor, heads: int) -> Tensor:
-    """The inverse of `_split`, shape BTD."""
+    """Join what `_split` split, shape BTD."""
     parts, rows, T, width = split.shape
     x = split.view(parts, rows // heads, heads, T, width)
     return x.permute(1, 3, 0, 2, 4).reshape(rows // heads, T, -1)
@@ -152,13 +150,14 @@ REACH: dict[str, tuple[int | None, int | None]] = {
     "left_only": (UNLIMITED, 0),
     "itself": (0, 0),
 }
-"""How far to the left and to the right, in tokens."""
+"""Number of visible tokens to the left and to the right."""
 EVERYTHING = 2**31 - 1
 """Rank, as a query, of a token that sees all of its sequence; as a key, of one that nothing sees."""
 
 
 def visible_in(sequence_BT: Tensor, sees: Sees, window: tuple[int, int]) -> Tensor:
-    """Those of its own sequence, itself always, as far as `sees` allows. Boolean, shape B1TT: queries, keys.
+    """Return which tokens of its own sequence each token may attend to under `sees`, itself always. Boolean, shape
+    B1TT: queries, keys.
 
     Args:
         sequence_BT: number of the sequence in its row, 0 = padding, which sees padding.
@@ -176,10 +175,10 @@ def visible_in(sequence_BT: Tensor, sees: Sees, window: tuple[int, int]) -> Tens
 
 
 def visible_by_rank(sequence_BT: Tensor, key_rank_BT: Tensor, query_rank_BT: Tensor) -> Tensor:
-    """Those of its own sequence whose rank as a key is below its own as a query, and itself where its two ranks
-    are equal. Boolean, shape B1TT.
+    """Return which tokens have a rank as a key below that of the query, within a sequence; a token sees itself
+    where its two ranks are equal. Boolean, shape B1TT.
 
-    Any sight that is an order of the tokens: that of the text, a permutation, one of its own for every sentence.
+    The ranks express any order of the tokens: that of the text, a permutation, one of its own for every sentence.
     """
     T = sequence_BT.shape[1]
     earlier_BTT = key_rank_BT[:, None, :] < query_rank_BT[:, :, None]

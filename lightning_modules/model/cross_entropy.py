@@ -22,7 +22,7 @@ LOGITS_AT_ONCE = {"cpu": 2**22, "cuda": 2**27}
 def summed_cross_entropy(
     hidden_ND: Tensor, embeddings_VD: Tensor, bias_V: Tensor | None, label_N: Tensor
 ) -> Tensor:
-    """Sum over N of -log softmax(hidden E' + bias)[label], nats, float64.
+    """Return the sum over N of -log softmax(hidden E' + bias)[label], nats, float64.
 
     Products in autocast's type where that is on and in the type of `hidden_ND` otherwise; the softmax in fp32 or
     wider, and the sum in float64. Rows whose label is IGNORED add nothing. Gradients flow to all but the labels,
@@ -46,13 +46,13 @@ class _SummedCrossEntropy(torch.autograd.Function):
     ) -> Tensor:
         N, V = len(hidden_ND), len(embeddings_VD)
         wide = torch.promote_types(dtype, torch.float32)
-        wanted = learning and any(ctx.needs_input_grad)
+        with_gradient = learning and any(ctx.needs_input_grad)
         hidden, embeddings = hidden_ND.to(dtype), embeddings_VD.to(dtype)
         bias = hidden.new_zeros(1) if bias_V is None else bias_V.to(wide)
         known_N1 = (label_N != IGNORED).to(wide)[:, None]
         label_N1 = label_N.masked_fill(label_N == IGNORED, 0)[:, None]
         loss_N1 = torch.empty_like(known_N1)
-        if wanted:
+        if with_gradient:
             grad_hidden = torch.empty_like(hidden)
             grad_embeddings = hidden.new_zeros(embeddings.shape, dtype=wide)
             grad_bias = hidden.new_zeros(V, dtype=wide)
@@ -62,25 +62,25 @@ class _SummedCrossEntropy(torch.autograd.Function):
             narrow = dtype != wide
             weights = torch.empty_like(products, dtype=wide) if narrow else products
             for rows in slices:
-                part, label, known = hidden[rows], label_N1[rows], known_N1[rows]
+                part, label, weight = hidden[rows], label_N1[rows], known_N1[rows]
                 product = torch.mm(part, embeddings.T, out=products[: len(part)])
                 logits = weights[: len(part)].copy_(product) if narrow else product
                 logits += bias
                 highest, at_label = logits.amax(1, keepdim=True), logits.gather(1, label)
                 share = torch.softmax(logits, 1, out=logits)
                 # The log of the sum in it, from the largest share: a label's may be too small to be a number.
-                loss_N1[rows] = (highest - share.amax(1, keepdim=True).log() - at_label) * known
-                if wanted:
-                    share.scatter_add_(1, label, torch.full_like(known, -1))  # d loss / d logits
+                loss_N1[rows] = (highest - share.amax(1, keepdim=True).log() - at_label) * weight
+                if with_gradient:
+                    share.scatter_add_(1, label, torch.full_like(weight, -1))  # d loss / d logits
                     slope = product.copy_(share) if narrow else share
-                    torch.mul(slope @ embeddings, known, out=grad_hidden[rows])
-                    known_part = (part * known).to(dtype)
+                    torch.mul(slope @ embeddings, weight, out=grad_hidden[rows])
+                    weighted_part = (part * weight).to(dtype)
                     if narrow:
-                        grad_embeddings += slope.T @ known_part
+                        grad_embeddings += slope.T @ weighted_part
                     else:
-                        grad_embeddings.addmm_(slope.T, known_part)
-                    grad_bias += known[:, 0] @ share
-        if wanted:
+                        grad_embeddings.addmm_(slope.T, weighted_part)
+                    grad_bias += weight[:, 0] @ share
+        if with_gradient:
             ctx.save_for_backward(grad_hidden, grad_embeddings, grad_bias)
             ctx.types = hidden_ND.dtype, embeddings_VD.dtype, None if bias_V is None else bias_V.dtype
         return loss_N1.double().sum()
@@ -98,6 +98,6 @@ class _SummedCrossEntropy(torch.autograd.Function):
 
 
 def slice_rows(predictions: int, vocabulary: int, device: str) -> list[slice]:
-    """Slices of equal height, but for the last, of at most so many logits as are held at once."""
+    """Return slices of equal height, except the last, of at most as many logits as are held at once."""
     height = max(1, LOGITS_AT_ONCE.get(device, LOGITS_AT_ONCE["cuda"]) // vocabulary)
     return [slice(start, min(start + height, predictions)) for start in range(0, predictions, height)]

@@ -37,7 +37,7 @@ class Decoder(nn.Module):
         source_sequence_BT: Tensor,
         position_BU: Tensor,
     ) -> Tensor:
-        """The state from which each target token's successor is predicted, shape BUD.
+        """Return the states from which each target token's successor is predicted, shape BUD.
 
         A target token sees itself and what stands left of it in its own sentence, and the whole source
         sentence of the same number.
@@ -57,7 +57,7 @@ class Decoder(nn.Module):
 
 
 class DecoderBlock(nn.Module):
-    """Self-attention, attention to the source, feed-forward."""
+    """Block of the decoder: self-attention, attention to the source, feed-forward."""
 
     def __init__(self, settings: EncoderSettings) -> None:
         super().__init__()

@@ -85,8 +85,8 @@ class Encoder(nn.Module):
     def embed(
         self, tokens_BT: Tensor, position_BT: Tensor | None = None, segment_BT: Tensor | None = None
     ) -> Tensor:
-        """Layer 0: token plus position plus segment, normalised with `norm: post` (as BERT does), then dropped
-        out."""
+        """Return layer 0: token plus position plus segment, normalised with `norm: post` (as BERT does), then
+        dropped out."""
         hidden_BTD = self.tokens(tokens_BT)
         if self.positions is not None:
             if position_BT is None:
@@ -101,12 +101,14 @@ class Encoder(nn.Module):
         return self.dropout(hidden_BTD)
 
     def head_input(self, top_BTD: Tensor) -> Tensor:
-        """The top layer as a head reads it: as it is with `norm: post`, normalised once more with `pre`."""
+        """Return the top layer as a head reads it: unchanged with `norm: post`, normalised once more with
+        `pre`."""
         return top_BTD if self.settings.norm == "post" else self.norm(top_BTD)
 
 
 class EncoderBlock(nn.Module):
-    """Self-attention and feed-forward, each added to its input; layer norm after the sum or before."""
+    """Block of the encoder: self-attention and feed-forward, each added to its input; layer norm after the sum or
+    before."""
 
     def __init__(self, settings: EncoderSettings) -> None:
         super().__init__()
@@ -119,7 +121,8 @@ class EncoderBlock(nn.Module):
         self.dropout = Dropout(settings.dropout)
 
     def forward(self, hidden_BTD: Tensor, score_mask_BHTT: Tensor | None, place_N: Tensor | None = None) -> Tensor:
-        """The states after the block, shape BTD; ND where only `place_N` of the flattened rows are wanted."""
+        """Return the states after the block, shape BTD; ND where only `place_N` of the flattened rows are
+        needed."""
         read_BTD = self.attention_norm(hidden_BTD) if self.pre_norm else hidden_BTD
         mixed = self.attention(read_BTD, score_mask_BHTT, place_N)
         hidden = self.dropout(mixed, residual=hidden_BTD if place_N is None else hidden_BTD.flatten(0, 1)[place_N])
@@ -130,7 +133,7 @@ class EncoderBlock(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two linear maps with an exact GELU between them."""
+    """Feed-forward layer: two linear maps with an exact GELU between them."""
 
     def __init__(self, width: int, intermediate: int) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""From a state to a loss: over the vocabulary, or over yes and no.
+"""Prediction heads and their losses, over the vocabulary or over yes and no.
 
-A loss before it is divided: sums add up over devices and batches, means do not.
+A loss is kept as a sum and a count: sums add up over devices and batches, means do not.
 """
 
 from typing import NamedTuple
@@ -14,21 +14,21 @@ from lightning_modules.model.encoder import LAYER_NORM_EPSILON
 
 
 class LossSum(NamedTuple):
-    """A loss and how often it was taken."""
+    """Sum of a loss and the number of predictions in it."""
 
     total: Tensor
     """Sum over predictions, nats."""
     predictions: Tensor
-    """How many predictions were asked for, float64."""
+    """Number of predictions, float64."""
 
 
-def asked(label_N: Tensor) -> Tensor:
-    """How many predictions are asked for, float64."""
+def count_predictions(label_N: Tensor) -> Tensor:
+    """Return the number of predictions in labels, float64; IGNORED labels do not count."""
     return (label_N != IGNORED).sum().double()
 
 
 class PredictionHead(nn.Module):
-    """BERT's: a linear map, GELU and layer norm, then the token embeddings themselves and a bias.
+    """BERT's prediction head: a linear map, GELU and layer norm, then the token embeddings themselves and a bias.
 
     The embeddings are an argument, not a parameter: they belong to the encoder or decoder, and a
     checkpoint holds them once.
@@ -41,22 +41,22 @@ class PredictionHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros(vocab_size))
 
     def forward(self, hidden_ND: Tensor, embeddings_VD: Tensor) -> Tensor:
-        """Logits, shape NV."""
+        """Return the logits, shape NV."""
         return F.linear(self.features(hidden_ND), embeddings_VD, self.bias)
 
     def features(self, hidden_ND: Tensor) -> Tensor:
-        """What is compared with the embeddings, shape ND."""
+        """Return the features that are compared with the embeddings, shape ND."""
         return self.norm(F.gelu(self.transform(hidden_ND)))
 
     def loss(self, hidden_ND: Tensor, embeddings_VD: Tensor, label_N: Tensor) -> LossSum:
-        """Cross-entropy over the vocabulary; IGNORED labels are left out."""
+        """Return the cross-entropy over the vocabulary; IGNORED labels are left out."""
         total = summed_cross_entropy(self.features(hidden_ND), embeddings_VD, self.bias, label_N)
-        return LossSum(total, asked(label_N))
+        return LossSum(total, count_predictions(label_N))
 
 
 class BinaryHead(nn.Module):
-    """A linear map, a non-linearity and one logit. For pairs of segments it is BERT's (with tanh; its two logits
-    say no more than their difference), for replaced tokens ELECTRA's (with GELU)."""
+    """Head with one output: a linear map, a non-linearity and one logit. For pairs of segments it is BERT's (with
+    tanh; its two logits say no more than their difference), for replaced tokens ELECTRA's (with GELU)."""
 
     def __init__(self, width: int, *, activation: nn.Module) -> None:
         super().__init__()
@@ -65,19 +65,20 @@ class BinaryHead(nn.Module):
         self.output = nn.Linear(width, 1)
 
     def forward(self, hidden_ND: Tensor) -> Tensor:
-        """Logit of a yes, shape N."""
+        """Return the logit of a yes, shape N."""
         return self.output(self.activation(self.transform(hidden_ND))).squeeze(-1)
 
     def loss(self, hidden_ND: Tensor, label_N: Tensor) -> LossSum:
-        """Binary cross-entropy in fp32 or wider; label 1 is a yes, 0 a no, IGNORED ones are left out."""
+        """Return the binary cross-entropy in fp32 or wider; label 1 is a yes, 0 a no, IGNORED ones are left
+        out."""
         logit_N = self.forward(hidden_ND)
         wide_N = logit_N.to(torch.promote_types(logit_N.dtype, torch.float32))
         known_N = label_N != IGNORED
         loss_N = F.binary_cross_entropy_with_logits(wide_N, (label_N == 1).to(wide_N.dtype), reduction="none")
-        return LossSum((loss_N * known_N).sum(dtype=torch.float64), asked(label_N))
+        return LossSum((loss_N * known_N).sum(dtype=torch.float64), count_predictions(label_N))
 
     @torch.no_grad()
     def accuracy(self, hidden_ND: Tensor, label_N: Tensor) -> LossSum:
-        """How many labels are guessed right, and how many there are; IGNORED ones are left out."""
+        """Return the number of labels that are predicted right, and their number; IGNORED ones are left out."""
         right_N = ((self.forward(hidden_ND) > 0) == (label_N == 1)) & (label_N != IGNORED)
-        return LossSum(right_N.sum().double(), asked(label_N))
+        return LossSum(right_N.sum().double(), count_predictions(label_N))

@@ -1,11 +1,10 @@
-"""In which type a product is computed.
+"""Numerics: types of matrix products, the memory allocator, and dropout.
 
-Keep memory that was freed for the next step instead of giving it back to the system.
+A step frees and allocates the same large tensors again and again. The C library returns each to the system, which
+then fills every page with zeros anew: a tenth of a step in fp32, a sixth in bf16. Here freed memory is kept for
+the next step.
 
-A step frees and asks for the same large tensors again and again. The C library hands each back to the
-system, which then fills every page with zeros anew: a tenth of a step in fp32, a sixth in bf16.
-
-Dropout (Srivastava et al. 2014) where a Transformer has it: after the embeddings, before each residual sum.
+Dropout (Srivastava et al. 2014) stands where a Transformer has it: after the embeddings, before each residual sum.
 """
 
 import ctypes
@@ -27,7 +26,7 @@ TOP_PAD_BYTES = 64 * 2**20
 
 
 def keep_freed_memory() -> bool:
-    """Set this process's allocator up for training; returns whether it is one that can be."""
+    """Set this process's allocator up to keep freed memory; return whether it can be set up."""
     if platform.libc_ver()[0] != "glibc":
         return False
     mallopt = ctypes.CDLL(None).mallopt
@@ -40,7 +39,8 @@ LEVELS = 2**16
 
 
 class Dropout(nn.Module):
-    """In training each number is 0 with the given probability, and 1 / (1 - probability) as large otherwise.
+    """Dropout: in training each number is 0 with the given probability, and 1 / (1 - probability) as large
+    otherwise.
 
     On a CPU the probability is rounded to a multiple of 1 / 65,536 (0.1 becomes 0.10000610), and the scale fits
     what is rounded: torch's own draws were a fifth of a step (benchmarks/LOG.md).
@@ -51,7 +51,7 @@ class Dropout(nn.Module):
         self.probability = probability
 
     def forward(self, update: Tensor, *, residual: Tensor | None = None) -> Tensor:
-        """`update` dropped out, added to `residual` where there is one.
+        """Return `update` dropped out, added to `residual` where there is one.
 
         What is dropped depends on torch's default generator alone.
         """
@@ -71,7 +71,8 @@ class Dropout(nn.Module):
 
 
 def kept_on_cpu(update: Tensor, probability: float) -> tuple[Tensor, float]:
-    """1 where a number is kept and 0 elsewhere, in its type and shape, and what makes up for the loss."""
+    """Return 1 where a number is kept and 0 elsewhere, in the type and shape of `update`, and the factor that
+    makes up for the loss."""
     dropped_levels = min(round(probability * LEVELS), LEVELS - 1)
     generator = np.random.Generator(np.random.SFC64(int(torch.randint(2**63 - 1, ()))))
     words = generator.integers(2**64, size=-(-update.numel() // 4), dtype=np.uint64)
@@ -82,11 +83,11 @@ def kept_on_cpu(update: Tensor, probability: float) -> tuple[Tensor, float]:
 
 aten = torch.ops.aten
 PRODUCTS = frozenset((aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.linear, aten.matmul))
-"""Of matrices; the last two are seen whole in inference mode alone."""
+"""Operations that multiply matrices; the last two are seen whole in inference mode alone."""
 
 
 def working_type(like: Tensor) -> torch.dtype:
-    """Autocast's type where that is on for the tensor's device, and the tensor's own otherwise."""
+    """Return autocast's type where that is on for the tensor's device, and the tensor's own otherwise."""
     device = like.device.type
     if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
         return torch.get_autocast_dtype(device)
@@ -94,27 +95,28 @@ def working_type(like: Tensor) -> torch.dtype:
 
 
 def without_autocast(like: Tensor) -> AbstractContextManager[object]:
-    """Each operation on the tensor's device in the types of what it is given."""
+    """Run each operation on the tensor's device in the types of its arguments."""
     device = like.device.type
     return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
 
 
 @functools.cache
 def cpu_multiplies_bf16() -> bool:
-    """Whether torch has a fast product of bf16 matrices for this processor: with AVX-512, or bf16 of an ARM."""
+    """Return whether torch has a fast product of bf16 matrices for this processor: with AVX-512, or bf16 of an
+    ARM."""
     return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-def bf16_products(device: str, *, wanted: bool = True) -> AbstractContextManager[object]:
-    """Within it products of bf16 matrices, forward and backward, take little longer than in fp32, if at all.
+def bf16_products(device: str, *, enabled: bool = True) -> AbstractContextManager[object]:
+    """Make products of bf16 matrices in the block, forward and backward, take hardly longer than in fp32.
 
     On a CPU without such products torch's take hundreds of times as long as in fp32 (benchmarks/LOG.md); there
-    `Bf16ByFp32` computes them. Nothing changes elsewhere, or where they are not `wanted`.
+    `Bf16ByFp32` computes them. Nothing changes elsewhere, or where this is not `enabled`.
 
     Args:
         device: the type of the device, "cpu" or "cuda".
     """
-    by_fp32 = wanted and device == "cpu" and not cpu_multiplies_bf16()
+    by_fp32 = enabled and device == "cpu" and not cpu_multiplies_bf16()
     return Bf16ByFp32() if by_fp32 else nullcontext()
 
 

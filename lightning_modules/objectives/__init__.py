@@ -1,4 +1,4 @@
-"""From a run's settings to the module that learns by them."""
+"""Objectives: from a run's settings to the module that is trained."""
 
 from lightning_modules.config import RunSettings
 from lightning_modules.data.token_store import Tokens
@@ -14,7 +14,7 @@ from lightning_modules.objectives.translation import Translation
 
 
 def build(run: RunSettings, tokens: Tokens) -> Objective:
-    """The run's objective on a fresh encoder, with the initial weights of its seed."""
+    """Return the run's objective on a fresh encoder, with the initial weights of its seed."""
     objective: Objective
     match run.objective.kind:
         case "masked_lm":

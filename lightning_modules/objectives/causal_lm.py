@@ -11,7 +11,8 @@ from lightning_modules.objectives.objective import Batch, Objective, padded_pred
 
 
 class CausalLM(Objective):
-    """The state of each token but a sequence's last predicts the token after it; the last one is END."""
+    """Causal language model. The state of each token but a sequence's last predicts the token after it; the last
+    one is END."""
 
     def __init__(self, run: RunSettings, *, vocab_size: int) -> None:
         super().__init__(run, vocab_size=vocab_size)
@@ -23,16 +24,16 @@ class CausalLM(Objective):
     def window(self) -> tuple[int, int]:
         return self.run.objective.window, 0
 
-    def view(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
+    def make_batch(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
         source = packed.source
-        return self._asked(
+        return self._batch(
             packed, replace_tokens(source, self.token_dropout, vocab_size=self.vocab_size, seed=seed)
         )
 
-    def evaluation_view(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:
-        return self._asked(packed, packed.source.ids_N)
+    def make_evaluation_batch(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:
+        return self._batch(packed, packed.source.ids_N)
 
-    def _asked(self, packed: PackedStep, shown_N: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+    def _batch(self, packed: PackedStep, shown_N: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
         source = packed.source
         follows = np.flatnonzero(source.position_N > 0)  # tokens of a sequence stand together, in order
         return shared_inputs(packed, shown_N) | padded_predictions(

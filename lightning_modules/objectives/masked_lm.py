@@ -26,13 +26,13 @@ EVALUATED = MaskingSettings()
 
 
 class Masker:
-    """The corruption of a run: settings, and what they depend on in the text."""
+    """The corruption of a run: its settings, and what they need to know of the text."""
 
     def __init__(self, masking: MaskingSettings, *, vocab_size: int, max_steps: int) -> None:
         self.masking, self._vocab_size, self._max_steps = masking, vocab_size, max_steps
         self._units: Units | None = None
 
-    def look_through(self, tokens: Tokens, split: Split) -> None:
+    def fit_to_text(self, tokens: Tokens, split: Split) -> None:
         """Find words, n-grams or the words of a lexicon in the text that will be corrupted.
 
         Raises:
@@ -41,12 +41,13 @@ class Masker:
         self._units = Units(self.masking.select, tokens, split)
 
     def corrupt(self, packed: PackedStep, *, seed: int, where_N: NDArray[np.bool_] | None = None) -> Corrupted:
-        """The corruption of a training step; depends on (seed, epoch, sentence), and on the step by its ratio.
+        """Return the corruption of a training step; it depends on (seed, epoch, sentence), and on the step by its
+        ratio.
 
         Args:
             where_N: which sentences are corrupted at all, told of each token; all unless given.
         """
-        assert self._units is not None, "look_through comes first"
+        assert self._units is not None, "fit_to_text comes first"
         source, copies = packed.source, self.masking.copies
         drawn_N = source.epoch_N if copies is None else source.epoch_N % copies
         candidate_N = self._units.candidates(source, epoch_N=drawn_N, seed=seed)
@@ -63,7 +64,7 @@ class Masker:
         )
 
     def evaluation(self, packed: PackedStep) -> Corrupted:
-        """The frozen corruption of evaluation, the same for all arms and seeds."""
+        """Return the frozen corruption of evaluation, which is the same for all arms and seeds."""
         return self._mask(packed, EVALUATED, EVALUATION_SEED)
 
     def _mask(self, packed: PackedStep, masking: MaskingSettings, seed: int, **more: Any) -> Corrupted:
@@ -81,7 +82,7 @@ class Masker:
 
 
 class MaskedLM(Objective):
-    """Selected tokens are hidden; their originals are predicted, and only they."""
+    """Masked language model. Selected tokens are hidden; their originals are predicted, and only these."""
 
     vocabulary_parts = (VocabularyPart("loss", "label_N", shown=("tokens_BT", "predict_N")),)
     counted = COUNTED
@@ -96,16 +97,16 @@ class MaskedLM(Objective):
             self.pair_head = BinaryHead(run.encoder.hidden_size, activation=nn.Tanh())
             self.parts = {"loss": 1.0, self.pair_loss: 1.0, f"{self.pair_loss}_accuracy": 0.0}
 
-    def look_through(self, tokens: Tokens, split: Split) -> None:
-        self.masker.look_through(tokens, split)
+    def fit_to_text(self, tokens: Tokens, split: Split) -> None:
+        self.masker.fit_to_text(tokens, split)
 
-    def showings_at(self, step: int) -> int:
-        return self.masker.masking.showings_at(step, self.run.training.max_steps)
+    def repeats_at(self, step: int) -> int:
+        return self.masker.masking.repeats_at(step, self.run.training.max_steps)
 
-    def view(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
+    def make_batch(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
         return self._shown(packed, self.masker.corrupt(packed, seed=seed))
 
-    def evaluation_view(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:
+    def make_evaluation_batch(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:
         return self._shown(packed, self.masker.evaluation(packed))
 
     def _shown(self, packed: PackedStep, corrupted: Corrupted) -> dict[str, NDArray[np.int64]]:

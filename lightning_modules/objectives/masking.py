@@ -1,7 +1,8 @@
-"""Which tokens are hidden and what is shown instead. Pure functions of arrays.
+"""Masking: which tokens are hidden and what is shown instead. Pure functions of arrays.
 
 A token is known by (epoch, sentence, offset); N tokens of any number of sentences are handled at once. What is
-hidden together is a unit: a token, a word, a span, an n-gram."""
+hidden together is a unit: a token, a word, a span, an n-gram.
+"""
 
 from typing import NamedTuple
 
@@ -9,25 +10,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightning_modules.config import MaskingSettings
-from lightning_modules.data.packing import Rows
+from lightning_modules.data.packing import PackedRows
 from lightning_modules.randomness import derive, uniforms
 from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
 
 
 class Corrupted(NamedTuple):
-    """What masked LM shows the encoder, and what it asks for."""
+    """The result of masking: ids that the encoder reads, and the tokens to predict."""
 
     shown_N: NDArray[np.int64]
     """Ids with the hidden ones replaced by [MASK], by a random token, or kept."""
     selected_N: NDArray[np.bool_]
-    """Which tokens are to be predicted. Never a special token."""
+    """Mask of the tokens that are to be predicted. Never a special token."""
     counts: NDArray[np.int64]
-    """How many tokens could be hidden, not counting those that a lexicon forbids, and how many of them are, by
-    `COUNTED`."""
+    """Number of tokens that could be hidden, not counting those that a lexicon forbids, and number of those that
+    are, by `COUNTED`."""
 
 
 COUNTED = ("candidates", "hidden", "masked", "random", "random_unchanged", "kept")
-"""What is counted of a corruption; `random_unchanged` are random tokens that happen to equal the original."""
+"""Names of the entries of `Corrupted.counts`; `random_unchanged` are random tokens that happen to equal the
+original."""
 
 
 def mask_tokens(
@@ -100,19 +102,26 @@ def _chosen(
     allowed_count_N: NDArray[np.int64],
     showing_N: NDArray[np.integer] | None,
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Whose points lie in the window of their showing, so that they are hidden; and who of these is asked for."""
-    wanted_N, asked_N = ratio * n_N, (ratio if masking.predict is None else masking.predict) * n_N
+    """Return the masks (hidden, predicted): a token is hidden if its point lies in the window of its
+    repetition."""
+    hidden_count_N, predicted_count_N = ratio * n_N, (ratio if masking.predict is None else masking.predict) * n_N
     if masking.count == "fixed":
         # Whole numbers: a window then has the same share of the points that a unit of even length may have as of
         # those of a unit of odd length, which lie half a token beside them.
-        wanted_N, asked_N = np.maximum(np.rint(wanted_N), 1), np.maximum(np.rint(asked_N), 1)
+        hidden_count_N, predicted_count_N = (
+            np.maximum(np.rint(hidden_count_N), 1),
+            np.maximum(np.rint(predicted_count_N), 1),
+        )
     # A lexicon loses as many tokens a sentence as no lexicon would, if it has them.
-    wanted_N, asked_N = np.minimum(wanted_N, allowed_count_N), np.minimum(asked_N, allowed_count_N)
-    first_N = 0.0 if showing_N is None else showing_N * wanted_N
-    hidden_N = (point_N - first_N) % np.maximum(allowed_count_N, 1) < wanted_N
+    hidden_count_N, predicted_count_N = (
+        np.minimum(hidden_count_N, allowed_count_N),
+        np.minimum(predicted_count_N, allowed_count_N),
+    )
+    first_N = 0.0 if showing_N is None else showing_N * hidden_count_N
+    hidden_N = (point_N - first_N) % np.maximum(allowed_count_N, 1) < hidden_count_N
     if masking.predict is None:
         return hidden_N, hidden_N
-    return hidden_N, hidden_N & (point_N >= first_N) & (point_N < asked_N)
+    return hidden_N, hidden_N & (point_N >= first_N) & (point_N < predicted_count_N)
 
 
 def _counts(
@@ -122,14 +131,14 @@ def _counts(
     replaced: NDArray[np.int64],
     unchanged: int | np.intp,
 ) -> NDArray[np.int64]:
-    """As `COUNTED` names them."""
+    """Return the counts that `COUNTED` names."""
     kept = len(hidden) - len(masked) - len(replaced)
     return np.array([np.count_nonzero(allowed_N), len(hidden), len(masked), len(replaced), unchanged, kept])
 
 
-def replace_tokens(source: Rows, share: float, *, vocab_size: int, seed: int) -> NDArray[np.int64]:
-    """Token dropout: the ids with each that is not special shown, with probability `share`, as a uniform draw from
-    the non-special vocabulary (Voita et al. 2019). Depends on (seed, epoch, sentence)."""
+def replace_tokens(source: PackedRows, share: float, *, vocab_size: int, seed: int) -> NDArray[np.int64]:
+    """Return the ids after token dropout: each that is not special is shown, with probability `share`, as a
+    uniform draw from the non-special vocabulary (Voita et al. 2019). Depends on (seed, epoch, sentence)."""
     if not share:
         return source.ids_N
     key = derive(seed, "token dropout")
@@ -142,7 +151,7 @@ def replace_tokens(source: Rows, share: float, *, vocab_size: int, seed: int) ->
 
 
 def _random_words(uniform: NDArray[np.float64], vocab_size: int) -> NDArray[np.int64]:
-    """One of the ids that stand for text for each number in [0, 1)."""
+    """Return one of the ids that stand for text for each number in [0, 1)."""
     return FIRST_WORD_ID + np.floor(uniform * (vocab_size - FIRST_WORD_ID)).astype(np.int64)
 
 
@@ -159,13 +168,15 @@ def _points(
     order_N: NDArray[np.float64],
     rotation_N: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """A point in [0, m) for each token, m being how many tokens of its sentence may be hidden; one for all tokens
-    of a unit. A window of some width hides the units whose points lie in it, and disjoint windows disjoint units.
+    """Return a point in [0, m) for each token, m being the number of tokens of its sentence that may be hidden;
+    all tokens of a unit have one point. A window of some width hides the units whose points lie in it, and
+    disjoint windows disjoint units.
 
     The units lie on a circle of length m in random order, each as long as it has tokens, and a unit's point is its
     middle. The circle is turned by a random amount: each unit is hidden with the same probability whatever its
     length, and the number of hidden tokens of length-one units is the window rounded up or down. `fixed` turns it
-    by whole tokens only, which leaves no chance in that number. `independent` throws the points anywhere."""
+    by whole tokens only, which leaves no chance in that number. `independent` throws the points anywhere.
+    """
     m_N = np.maximum(allowed_count_N, 1)
     if masking.count == "independent":
         point_N = order_N * m_N
@@ -181,7 +192,8 @@ def _points(
 def _leaders(
     joined_N: NDArray[np.bool_], allowed_N: NDArray[np.bool_], start_N: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Place of the first token of each token's unit. What may not be hidden is in no unit and divides none."""
+    """Return the place of the first token of each token's unit. What may not be hidden is in no unit and divides
+    none."""
     allowed = np.flatnonzero(allowed_N)
     leads = ~joined_N[allowed]
     leads[1:] |= np.diff(start_N[allowed]) > 0
@@ -197,8 +209,8 @@ def _middles(
     order_N: NDArray[np.float64],
     start_N: NDArray[np.int64],
 ) -> NDArray[np.float64]:
-    """The middle of each token's unit where the units of a sentence lie one after the other, in random order, each
-    as long as it has tokens that may be hidden."""
+    """Return the middle of each token's unit where the units of a sentence lie one after the other, in random
+    order, each as long as it has tokens that may be hidden."""
     size_N = np.bincount(leader_N[allowed_N], minlength=len(leader_N))
     lead_U = np.flatnonzero(size_N)
     size_U = size_N[lead_U]
@@ -213,7 +225,7 @@ def _middles(
 def _starts(
     epoch_N: NDArray[np.integer], sentence_N: NDArray[np.integer], showing_N: NDArray[np.integer] | None
 ) -> NDArray[np.int64]:
-    """For each token: where its sentence starts."""
+    """Return for each token the place where its sentence starts."""
     new = np.ones(len(sentence_N), dtype=bool)
     new[1:] = (sentence_N[1:] != sentence_N[:-1]) | (epoch_N[1:] != epoch_N[:-1])
     if showing_N is not None:
@@ -222,12 +234,12 @@ def _starts(
 
 
 def _sum_of_segment(values_N: NDArray[np.bool_], start_N: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each token: how many of its sentence's have the property."""
+    """Return for each token the number of tokens of its sentence that have the property."""
     return np.bincount(start_N, values_N, minlength=len(start_N)).astype(np.int64)[start_N]
 
 
 def _rank_in_segment(score_N: NDArray[np.float64], start_N: NDArray[np.int64]) -> NDArray[np.int64]:
-    """0 for the smallest score of a sentence, 1 for the next, and so on."""
+    """Return the rank of each score in its sentence: 0 for the smallest, 1 for the next, and so on."""
     order_N = np.lexsort((score_N, start_N))
     rank_N = np.empty(len(score_N), dtype=np.int64)
     rank_N[order_N] = np.arange(len(score_N)) - start_N[order_N]

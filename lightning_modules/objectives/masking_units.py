@@ -1,4 +1,4 @@
-"""What masked LM hides together, and what it never hides: words, spans, n-grams, lexica, label words.
+"""Selections of masked LM: words, spans, n-grams, lexica and label words that are hidden together or never.
 
 Letters: N tokens of a batch, W their words, V vocabulary.
 """
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from lightning_modules.config.masking import PMI, Cloze, Generic, LabelWord, Selection, Span, Uniform
 from lightning_modules.data.lexica import collocated, in_lexicon
-from lightning_modules.data.packing import Rows
+from lightning_modules.data.packing import PackedRows
 from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.data.tokenizer import is_punctuation, starts_word
 from lightning_modules.data.words import find_words, require_boundaries, word_types
@@ -17,10 +17,10 @@ from lightning_modules.randomness import derive, uniforms
 
 
 class Units:
-    """A selection on the training text of a run."""
+    """A selection of masked LM on the training text of a run."""
 
     def __init__(self, select: Selection, tokens: Tokens, split: Split) -> None:
-        """Look through the text, where the selection depends on it.
+        """Prepare the selection from the text, where it depends on it.
 
         Raises:
             DataError: the text has no words, no n-gram is frequent enough, the lexicon has no word of the text or
@@ -42,12 +42,12 @@ class Units:
 
     @property
     def allowed_N(self) -> NDArray[np.bool_] | None:
-        """Which tokens of the split may be hidden, special ones apart; None for all."""
+        """Mask of the tokens of the split that may be hidden, special ones apart; None for all."""
         return self._candidate
 
-    def candidates(self, source: Rows, *, epoch_N: NDArray[np.int64], seed: int) -> NDArray[np.bool_] | None:
-        """Which tokens of a batch may be hidden, special ones apart; None for all. Shape N. Whether it is the
-        label word of a sentence depends on (seed, epoch, sentence) alone."""
+    def candidates(self, source: PackedRows, *, epoch_N: NDArray[np.int64], seed: int) -> NDArray[np.bool_] | None:
+        """Return which tokens of a batch may be hidden, special ones apart; None for all. Shape N. Whether it is
+        the label word of a sentence depends on (seed, epoch, sentence) alone."""
         if self._candidate is None:
             return None
         allowed_N = self._candidate[source.index_N]
@@ -56,9 +56,9 @@ class Units:
         chance_N = uniforms(derive(seed, "label word"), epoch_N, source.sentence_N)
         return allowed_N == (chance_N < self._select.probability)
 
-    def joined(self, source: Rows, *, epoch_N: NDArray[np.int64], seed: int) -> NDArray[np.bool_] | None:
-        """Which tokens of a batch are hidden together with the one before them, in the same sentence; None where
-        each stands for itself. Shape N. Spans depend on (seed, epoch, sentence) and the sentence alone."""
+    def joined(self, source: PackedRows, *, epoch_N: NDArray[np.int64], seed: int) -> NDArray[np.bool_] | None:
+        """Return which tokens of a batch are hidden together with the one before them, in the same sentence; None
+        where each is hidden by itself. Shape N. Spans depend on (seed, epoch, sentence) and the sentence alone."""
         if self._joined is not None:
             return self._joined[source.index_N]
         if isinstance(self._select, Uniform | Cloze | Generic | LabelWord):
@@ -72,7 +72,8 @@ class Units:
 def _allowed(
     select: Cloze | Generic, tokens: Tokens, split: Split, starts_V: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Which tokens of a split a lexicon allows to be hidden; punctuation at a word belongs to no lexicon."""
+    """Return which tokens of a split a lexicon allows to be hidden; punctuation at a word belongs to no
+    lexicon."""
     words = find_words(split.ids, starts_V)
     listed_W = in_lexicon(split.ids, words, tokens.tokenizer, set(select.words))
     in_list_N = np.zeros(len(split.ids), np.bool_)
@@ -95,7 +96,7 @@ def _allowed(
 
 
 def _label_tokens(tokens: Tokens, split: Split) -> NDArray[np.bool_]:
-    """Which tokens of a split are the label words behind its sentences."""
+    """Return which tokens of a split are the label words at the ends of its sentences."""
     ids = []
     for word in tokens.report["settings"]["label_words"]:
         pieces = tokens.tokenizer.encode(word, add_special_tokens=False).ids
@@ -118,7 +119,7 @@ def _label_tokens(tokens: Tokens, split: Split) -> NDArray[np.bool_]:
 
 
 def _ngrams(select: PMI, split: Split, starts_V: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which tokens of a split stand in the same word or n-gram as the token before them."""
+    """Return which tokens of a split stand in the same word or n-gram as the token before them."""
     words = find_words(split.ids, starts_V)
     type_W, _ = word_types(split.ids, words)
     sentence_W = np.searchsorted(split.offsets, words.start_W, side="right") - 1
@@ -128,9 +129,9 @@ def _ngrams(select: PMI, split: Split, starts_V: NDArray[np.bool_]) -> NDArray[n
 
 
 def _span_starts(
-    source: Rows, word_W: NDArray[np.int64], span: Span, epoch_N: NDArray[np.int64], seed: int
+    source: PackedRows, word_W: NDArray[np.int64], span: Span, epoch_N: NDArray[np.int64], seed: int
 ) -> NDArray[np.bool_]:
-    """Which words of a batch begin a span: the first of each sentence, then the one after each span.
+    """Return which words of a batch begin a span: the first of each sentence, then the one after each span.
 
     Lengths are geometric, cut off at `longest` and scaled up (Joshi et al. 2020: probability 0.2, at most 10, mean
     3.8); the last span of a sentence ends with it.

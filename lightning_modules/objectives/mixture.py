@@ -22,8 +22,9 @@ from lightning_modules.vocabulary import END, UNKNOWN
 
 
 class Mixture(Objective):
-    """A share of the sequences, drawn anew each epoch, is causal: uncorrupted, each token predicted from those
-    before it. The others are masked, and see both sides. One encoder, one head; two means, weighted by the share.
+    """Mixture of masked and causal LM. A share of the sequences, drawn anew each epoch, is causal: uncorrupted,
+    each token predicted from those before it. The others are masked, and see both sides. One encoder, one head;
+    two means, weighted by the share.
 
     An evaluation goes through the text in both ways: the loss is masked LM's, causal LM's stands beside it.
     """
@@ -43,10 +44,10 @@ class Mixture(Objective):
         self.masker = Masker(run.objective.masking, vocab_size=vocab_size, max_steps=run.training.max_steps)
         self.head = PredictionHead(run.encoder.hidden_size, vocab_size=vocab_size)
 
-    def look_through(self, tokens: Tokens, split: Split) -> None:
-        self.masker.look_through(tokens, split)
+    def fit_to_text(self, tokens: Tokens, split: Split) -> None:
+        self.masker.fit_to_text(tokens, split)
 
-    def view(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
+    def make_batch(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
         source = packed.source
         start_Q = np.flatnonzero(source.position_N == 0)
         coin_Q = uniforms(derive(seed, "mixture"), source.epoch_N[start_Q], source.sentence_N[start_Q])
@@ -54,14 +55,14 @@ class Mixture(Objective):
         corrupted = self.masker.corrupt(packed, seed=seed, where_N=~causal_N)
         return self._shown(packed, corrupted, causal_N)
 
-    def evaluation_view(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:
+    def make_evaluation_batch(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:
         N, (B, T) = len(packed.source.ids_N), packed.source.shape
         nothing = Corrupted(packed.source.ids_N, np.zeros(N, np.bool_), np.zeros(len(COUNTED), np.int64))
         masked = self._shown(packed, self.masker.evaluation(packed), np.zeros(N, np.bool_))
         causal = self._shown(packed, nothing, np.ones(N, np.bool_))
         both = {name: np.concatenate([masked[name], causal[name]]) for name in masked if name.endswith("_BT")}
-        asked = {name: masked[name] for name in ("predict_N", "label_N", "counts", "source_tokens")}
-        return both | asked | {"next_N": causal["next_N"] + B * T, "next_label_N": causal["next_label_N"]}
+        predictions = {name: masked[name] for name in ("predict_N", "label_N", "counts", "source_tokens")}
+        return both | predictions | {"next_N": causal["next_N"] + B * T, "next_label_N": causal["next_label_N"]}
 
     def _shown(
         self, packed: PackedStep, corrupted: Corrupted, causal_N: NDArray[np.bool_]

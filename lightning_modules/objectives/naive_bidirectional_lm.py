@@ -1,4 +1,4 @@
-"""A language model from both sides that hides nothing: what goes wrong, and why masks are needed.
+"""Naive bidirectional language model: it hides nothing, which shows why masks are needed.
 
 Every layer has a forward stream, which sees the tokens to the left of a token, and a backward stream, which sees
 those to its right; both leave out the token itself, and their sum is the layer's state. After one layer a state
@@ -27,8 +27,8 @@ from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
 
 
 class NaiveBidirectionalLM(Objective):
-    """Every token is predicted from the top state of its own place. Both streams use the weights of the
-    encoder."""
+    """Language model that predicts every token from the top state of its own place. Both streams use the weights
+    of the encoder."""
 
     vocabulary_parts = (VocabularyPart("loss", "label_N"),)
 
@@ -36,7 +36,7 @@ class NaiveBidirectionalLM(Objective):
         super().__init__(run, vocab_size=vocab_size)
         self.head = PredictionHead(run.encoder.hidden_size, vocab_size=vocab_size)
 
-    def view(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
+    def make_batch(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
         source = packed.source
         is_text_N = source.ids_N >= FIRST_WORD_ID
         return shared_inputs(packed, source.ids_N) | padded_predictions(
@@ -44,7 +44,8 @@ class NaiveBidirectionalLM(Objective):
         )
 
     def encode(self, batch: Batch, *, top_place_N: Tensor | None = None) -> tuple[Tensor, ...]:
-        """All layers; in the first, a state starts from its place alone and reads the embeddings of the others."""
+        """Return all layers; in the first block, a state starts from its place alone and reads the embeddings of
+        the others."""
         tokens_BT, sequence_BT = batch["tokens_BT"], batch["sequence_BT"]
         B, T = tokens_BT.shape
         own_BHTT = visible(sequence_BT, sequence_BT)
@@ -73,13 +74,15 @@ class NaiveBidirectionalLM(Objective):
 
 
 def _nobody_blind(visible_BHTT: Tensor) -> Tensor:
-    """Let what sees nothing (START to its left, END to its right, padding) see itself: no softmax is 0/0."""
+    """Let what sees nothing (START to its left, END to its right, padding) see itself, so that no softmax is
+    0/0."""
     itself_TT = torch.eye(visible_BHTT.shape[-1], dtype=torch.bool, device=visible_BHTT.device)
     return visible_BHTT | (itself_TT & ~visible_BHTT.any(-1, keepdim=True))
 
 
 def _reading(visible_BHTT: Tensor) -> Tensor:
-    """For embeddings and, after them, as many blank states: each blank reads the embeddings that it may see."""
+    """Return the mask for embeddings and, after them, as many blank states: each blank reads the embeddings that
+    it may see."""
     T = visible_BHTT.shape[-1]
     itself_TT = torch.eye(T, dtype=torch.bool, device=visible_BHTT.device).expand_as(visible_BHTT)
     nothing = torch.zeros_like(visible_BHTT)

@@ -1,4 +1,4 @@
-"""What all objectives share: initial weights, optimiser, schedule, and a loss that is exact over devices."""
+"""The base of all objectives: initial weights, optimiser, schedule, and a loss that is exact over devices."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -52,7 +52,7 @@ class VocabularyPart(NamedTuple):
 class Objective(L.LightningModule):
     """An encoder, something to learn with it, and how. One subclass an objective.
 
-    A subclass builds its heads, turns packed sequences into tensors (`view`, numpy, in the data workers)
+    A subclass builds its heads, turns packed sequences into tensors (`make_batch`, numpy, in the data workers)
     and tensors into a loss (`losses`).
     """
 
@@ -63,54 +63,56 @@ class Objective(L.LightningModule):
         self.encoder: Encoder = self.build_encoder()
 
     needs_targets = False
-    """Whether `view` reads the translations."""
+    """Whether `make_batch` reads the translations."""
     pair_loss: PairLoss = "none"
-    """How pairs are spoilt for a loss to find out."""
+    """Kind of the negative examples of a loss on pairs."""
     parts: Mapping[str, float] = {"loss": 1.0}
     """Weight of each part of the loss. The first is the one that is reported as the loss; one without a weight is
     a mean that is only reported."""
     predicting: tuple[str, ...] = ("loss",)
     """The parts whose predictions count as predicted tokens."""
     counted: tuple[str, ...] = ()
-    """What the entries of a batch's `counts` are; the first is what the others are shares of."""
+    """Names of the entries of a batch's `counts`; the others are divided by the first."""
     vocabulary_parts: tuple[VocabularyPart, ...] = (VocabularyPart("loss", "label_N", (UNKNOWN, END)),)
     """The parts that are cross-entropies over a vocabulary."""
 
     def build_encoder(self) -> Encoder:
-        """The encoder; under this name it is the same in every objective, bit by bit."""
+        """Return the encoder; under this name it is the same in every objective, bit by bit."""
         segments = self.run.training.input_format in PAIR_FORMATS
         return Encoder(
             self.run.encoder, vocab_size=self.vocab_size, max_length=self.run.data.max_length, segments=segments
         )
 
-    def look_through(self, tokens: Tokens, split: Split) -> None:
-        """Learn what `view` has to know of the text it will be shown. Called once, before training.
+    def fit_to_text(self, tokens: Tokens, split: Split) -> None:
+        """Learn what `make_batch` has to know of the text it will be shown. Called once, before training.
 
         Raises:
             DataError: the text does not have what the settings ask for.
         """
 
-    def showings_at(self, step: int) -> int:
-        """How often each sequence is shown in a step, counted from 0."""
+    def repeats_at(self, step: int) -> int:
+        """Return the number of times that each sequence is shown in a step, counted from 0."""
         return 1
 
-    def view(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
-        """What this objective shows and asks of packed sentences: arrays for `loss`.
+    def make_batch(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
+        """Return the arrays of a batch for `loss`: what is shown of packed sentences, and what is to be predicted.
 
         Any chance in it depends on (seed, epoch, sentence) alone.
         """
         raise TypeError(f"{type(self).__name__} must say what it shows")
 
-    def evaluation_view(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:
-        """The same for evaluation: frozen, whatever the training corruption and the run's seed."""
-        return self.view(packed, seed=EVALUATION_SEED)
+    def make_evaluation_batch(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:
+        """Return the arrays of a batch for evaluation, whose corruption is the same for all training settings and
+        seeds."""
+        return self.make_batch(packed, seed=EVALUATION_SEED)
 
     def losses(self, batch: Batch) -> dict[str, LossSum]:
-        """Each part of the loss, summed over the predictions that the batch asks for, and their number."""
+        """Return each part of the loss, summed over the predictions of the batch, and their number."""
         raise TypeError(f"{type(self).__name__} must say what it learns")
 
     def chance(self, part: str, means: Mapping[str, float], unigram: Mapping[str, float]) -> float:
-        """The loss, in nats, of a guess without context, in a part that is no `VocabularyPart`.
+        """Return the chance level in nats, the loss of a guess without context, of a part that is no
+        `VocabularyPart`.
 
         Args:
             means: of all parts, in the same evaluation.
@@ -119,11 +121,12 @@ class Objective(L.LightningModule):
         raise TypeError(f"{type(self).__name__} must say what chance is in {part}")
 
     def loss(self, batch: Batch) -> LossSum:
-        """The part of the loss that is reported as the loss."""
+        """Return the part of the loss that is reported as the loss."""
         return next(iter(self.losses(batch).values()))
 
     def encode(self, batch: Batch, *, top_place_N: Tensor | None = None) -> tuple[Tensor, ...]:
-        """All layers of a batch with this objective's sight; the last at `top_place_N` only, if that is given."""
+        """Return all layers of a batch, with the attention that this objective allows; the last at `top_place_N`
+        only, if that is given."""
         return self.encoder(
             batch["tokens_BT"],
             sees=self.run.objective.sees,
@@ -136,13 +139,13 @@ class Objective(L.LightningModule):
         )
 
     def encode_at(self, batch: Batch, *places_N: Tensor) -> Tensor:
-        """The top layer as a head reads it at some places of the flattened rows, shape ND."""
+        """Return the top layer as a head reads it at some places of the flattened rows, shape ND."""
         place_N = places_N[0] if len(places_N) == 1 else torch.cat(places_N)
         return self.encoder.head_input(self.encode(batch, top_place_N=place_N)[-1])
 
     @property
     def window(self) -> tuple[int, int]:
-        """With `sees: window`, how many tokens to the left and to the right."""
+        """Number of visible tokens to the left and to the right, with `sees: window`."""
         return self.run.objective.window, self.run.objective.window
 
     def initialise(self) -> None:
@@ -173,12 +176,13 @@ class Objective(L.LightningModule):
         return {"loss": loss, "totals": totals}
 
     def explain(self, totals: list[float]) -> tuple[int, int, dict[str, float]]:
-        """Tokens seen and predicted in some steps, and what their log says, from the sum of their `totals`."""
+        """Return tokens seen and predicted in some steps, and the entries of their log, from the sum of their
+        `totals`."""
         losses = len(self.parts)
         pairs = zip(totals[1 : 2 * losses : 2], totals[2 : 2 * losses + 1 : 2], strict=True)
         parts = dict(zip(self.parts, pairs, strict=True))
-        # What was asked nothing has no loss, rather than one of 0.
-        line = {f"train/{name}": total / asked for name, (total, asked) in parts.items() if asked}
+        # A part without predictions has no loss, rather than one of 0.
+        line = {f"train/{name}": total / count for name, (total, count) in parts.items() if count}
         counts = dict(zip(self.counted, totals[2 * losses + 1 :], strict=True))
         for whole in self.counted[:1]:
             line[f"corruption/{whole}"] = counts[whole]
@@ -206,7 +210,7 @@ class Objective(L.LightningModule):
         return warmup_then_decay(step, self.run.training.warmup_steps, self.run.training.max_steps)
 
     def learning_rate(self, step: int) -> float:
-        """The learning rate of a step, counted from 0."""
+        """Return the learning rate of a step, counted from 0."""
         return self.run.training.learning_rate * self._learning_rate_factor(step)
 
     def configure_gradient_clipping(
@@ -219,14 +223,15 @@ class Objective(L.LightningModule):
 
 
 def warmup_then_decay(step: int, warmup_steps: int, max_steps: int) -> float:
-    """Factor on the learning rate at a step (from 0): up to 1 over the warm-up, then down, 0 after the last."""
+    """Return the factor on the learning rate at a step (from 0): up to 1 over the warm-up, then down, 0 after the
+    last."""
     if step < warmup_steps:
         return (step + 1) / warmup_steps
     return max(0.0, (max_steps - step) / max(1, max_steps - warmup_steps))
 
 
 def global_mean(loss_sum: Tensor, total_count: Tensor) -> Tensor:
-    """Loss per predicted token over every device, scaled so that DDP's gradients come out right.
+    """Return the loss per predicted token over every device, scaled so that DDP's gradients are right.
 
     DDP averages gradients with equal weight, but devices predict different numbers of tokens; dividing by
     the count over all devices and undoing DDP's average gives each token the same weight.
@@ -236,14 +241,14 @@ def global_mean(loss_sum: Tensor, total_count: Tensor) -> Tensor:
 
 
 def sum_over_devices(values: Tensor) -> Tensor:
-    """The elementwise sum over all devices; the values themselves where there is one."""
+    """Return the elementwise sum over all devices; the values themselves where there is one."""
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(values)
     return values
 
 
 def shared_inputs(packed: PackedStep, shown_N: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
-    """The arrays that every objective's batch has, with the given ids shown to the encoder."""
+    """Return the arrays that every objective's batch has, with the given ids shown to the encoder."""
     source = packed.source
     return {
         "tokens_BT": source.grid(shown_N),
@@ -257,7 +262,7 @@ def shared_inputs(packed: PackedStep, shown_N: NDArray[np.int64]) -> dict[str, N
 def padded_predictions(
     place_N: NDArray[np.int64], label_N: NDArray[np.int64], *, place: str = "predict_N", label: str = "label_N"
 ) -> dict[str, NDArray[np.int64]]:
-    """Where predictions are asked for and what is right, filled up with IGNORED ones to a round number.
+    """Return places and labels of predictions, filled up with IGNORED ones to a round number.
 
     So that steps differ in few shapes: each new one makes the matrix library prepare kernels, and breaks up the
     memory that the steps before left (benchmarks/LOG.md).

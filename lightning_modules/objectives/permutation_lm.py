@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightning_modules.config import PermutationLMSettings, RunSettings
-from lightning_modules.data.packing import PackedStep, Rows
+from lightning_modules.data.packing import PackedRows, PackedStep
 from lightning_modules.model.attention import EVERYTHING
 from lightning_modules.model.heads import LossSum, PredictionHead
 from lightning_modules.objectives.objective import (
@@ -40,13 +40,13 @@ class PermutationLM(Objective):
         self.predict = run.objective.predict
         self.head = PredictionHead(run.encoder.hidden_size, vocab_size=vocab_size)
 
-    def view(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
-        return self._asked(packed, seed, self.predict)
+    def make_batch(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
+        return self._batch(packed, seed, self.predict)
 
-    def evaluation_view(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:
-        return self._asked(packed, EVALUATION_SEED, EVALUATED)
+    def make_evaluation_batch(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:
+        return self._batch(packed, EVALUATION_SEED, EVALUATED)
 
-    def _asked(self, packed: PackedStep, seed: int, share: float) -> dict[str, NDArray[np.int64]]:
+    def _batch(self, packed: PackedStep, seed: int, share: float) -> dict[str, NDArray[np.int64]]:
         source = packed.source
         rank_N, predicted_N = _order(source, seed, share)
         predicted = np.flatnonzero(predicted_N)
@@ -66,7 +66,7 @@ class PermutationLM(Objective):
             grid.reshape(-1)[place_P] = query_P
             return grid
 
-        own = {
+        of_queries = {
             "tokens_BT": np.full(len(predicted), MASK),
             "sequence_BT": source.slot_N[predicted],
             "position_BT": source.position_N[predicted],
@@ -74,7 +74,7 @@ class PermutationLM(Objective):
         }
         shared = shared_inputs(packed, source.ids_N)
         return {
-            **{name: with_queries(x, own[name]) if name in own else x for name, x in shared.items()},
+            **{name: with_queries(x, of_queries[name]) if name in of_queries else x for name, x in shared.items()},
             "key_rank_BT": with_queries(source.grid(rank_N), np.full(len(predicted), EVERYTHING)),
             "query_rank_BT": with_queries(source.grid(rank_N), rank_N[predicted]),
             **padded_predictions(place_P, source.ids_N[predicted]),
@@ -85,9 +85,9 @@ class PermutationLM(Objective):
         return {"loss": self.head.loss(top_ND, self.encoder.tokens.weight, batch["label_N"])}
 
 
-def _order(source: Rows, seed: int, share: float) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Rank of each token in the order of its sequence, and whether it is predicted; depends on (seed, epoch,
-    sentence)."""
+def _order(source: PackedRows, seed: int, share: float) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the rank of each token in the order of its sequence, and whether it is predicted; depends on (seed,
+    epoch, sentence)."""
     key = derive(seed, "permutation")
     is_text_N = source.ids_N >= FIRST_WORD_ID
     draw_N = uniforms(key, source.epoch_N, source.sentence_N, source.offset_N)
@@ -99,5 +99,5 @@ def _order(source: Rows, seed: int, share: float) -> tuple[NDArray[np.int64], ND
     text_Q = np.bincount(sequence_N, is_text_N)
     length_Q = np.bincount(sequence_N)
     rounding_Q = uniforms(key, source.epoch_N[start_Q], source.sentence_N[start_Q])
-    wanted_Q = np.floor(share * text_Q + rounding_Q).astype(np.int64)
-    return rank_N, is_text_N & (rank_N >= (length_Q - wanted_Q)[sequence_N])
+    predicted_Q = np.floor(share * text_Q + rounding_Q).astype(np.int64)
+    return rank_N, is_text_N & (rank_N >= (length_Q - predicted_Q)[sequence_N])

@@ -1,4 +1,4 @@
-"""How many tokens a run predicts, expected from its settings and counted in its text. No torch.
+"""Numbers of predictions of a run, expected from its settings and counted in its text. No torch.
 
 Letters: S sentences of an epoch, Q sequences, N tokens, V vocabulary.
 """
@@ -24,7 +24,7 @@ SCHEDULE_PLACES = 65
 
 
 class Epoch(NamedTuple):
-    """What is counted of one epoch of a run."""
+    """Counts of one epoch of a run."""
 
     tokens: int
     """Real source tokens, special ones included."""
@@ -32,11 +32,11 @@ class Epoch(NamedTuple):
     text_S: NDArray[np.int64]
     """Tokens of each sentence, as far as it is read, that are not special."""
     allowed_S: NDArray[np.int64]
-    """Those of them that a lexicon allows to be hidden; all without one."""
+    """Tokens of `text_S` that a lexicon allows to be hidden; all without one."""
 
 
 def counted(run: RunSettings, tokens: Tokens) -> Epoch:
-    """What an epoch of a run has to predict from."""
+    """Return the counts of an epoch of a run."""
     split, _ = training_text(run, tokens)
     training, max_length = run.training, run.data.max_length
     epoch = epochs(split, training.input_format, max_length=max_length, seed=run.seed)(0)
@@ -58,31 +58,35 @@ def counted(run: RunSettings, tokens: Tokens) -> Epoch:
     return Epoch(int(epoch.lengths_Q.sum()), len(sequences), text_S, allowed_S)
 
 
-def asked_share(masking: MaskingSettings, epoch: Epoch, *, step: int, max_steps: int) -> float:
-    """Predicted tokens for each token of an epoch, expected, with the ratio and the showings of a step."""
+def predicted_share(masking: MaskingSettings, epoch: Epoch, *, step: int, max_steps: int) -> float:
+    """Return the expected number of predicted tokens for each token of an epoch, with ratio and repetitions of a
+    step."""
     ratio = masking.ratio_at(step, max_steps)
-    asked_S = (ratio if masking.predict is None else masking.predict) * epoch.text_S
+    predicted_S = (ratio if masking.predict is None else masking.predict) * epoch.text_S
     if masking.count == "fixed":
         hidden_S = np.maximum(np.rint(ratio * epoch.text_S), 1)
-        asked_S = np.minimum(np.maximum(np.rint(asked_S), 1), masking.showings_at(step, max_steps) * hidden_S)
-    return float(np.minimum(asked_S, epoch.allowed_S).sum()) / epoch.tokens
+        predicted_S = np.minimum(
+            np.maximum(np.rint(predicted_S), 1), masking.repeats_at(step, max_steps) * hidden_S
+        )
+    return float(np.minimum(predicted_S, epoch.allowed_S).sum()) / epoch.tokens
 
 
-def mean_asked_share(masking: MaskingSettings, epoch: Epoch, *, max_steps: int) -> float:
-    """The mean of `asked_share` over steps: all of them, or of a ratio that slides `SCHEDULE_PLACES`."""
+def mean_predicted_share(masking: MaskingSettings, epoch: Epoch, *, max_steps: int) -> float:
+    """Return the mean of `predicted_share` over steps: all of them, or `SCHEDULE_PLACES` of them if the ratio
+    slides."""
     if masking.schedule is None:
-        return asked_share(masking, epoch, step=0, max_steps=max_steps)
+        return predicted_share(masking, epoch, step=0, max_steps=max_steps)
     if masking.schedule.kind == "steps":
         starts = [0, *masking.schedule.at]
         lasting = np.diff([*starts, max_steps])
-        shares = [asked_share(masking, epoch, step=step, max_steps=max_steps) for step in starts]
+        shares = [predicted_share(masking, epoch, step=step, max_steps=max_steps) for step in starts]
         return float(lasting @ shares) / max_steps
     steps = np.linspace(0, max_steps - 1, num=min(max_steps, SCHEDULE_PLACES)).round().astype(int).tolist()
-    return float(np.mean([asked_share(masking, epoch, step=step, max_steps=max_steps) for step in steps]))
+    return float(np.mean([predicted_share(masking, epoch, step=step, max_steps=max_steps) for step in steps]))
 
 
 def predictions_per_token(run: RunSettings, tokens: Tokens) -> float:
-    """Predicted tokens for each real source token, expected over chance; of skip-gram, pairs of words.
+    """Return the predicted tokens for each real source token, expected over chance; for skip-gram, pairs of words.
 
     Counted sentence by sentence, so that a lexicon with too few words in a sentence, a fixed count and the special
     tokens of an input format are all in it.
@@ -101,7 +105,7 @@ def _tokens_of_sort(sort: Predicted, run: RunSettings, tokens: Tokens, epoch: Ep
     match sort:
         case "selected":
             masking: MaskingSettings = getattr(run.objective, "masking")  # noqa: B009
-            return mean_asked_share(masking, epoch, max_steps=run.training.max_steps)
+            return mean_predicted_share(masking, epoch, max_steps=run.training.max_steps)
         case "next":
             return 1 - epoch.sequences / epoch.tokens
         case "text":
@@ -122,13 +126,15 @@ def require_predictions(run: RunSettings, tokens: Tokens) -> None:
     masking = getattr(run.objective, "masking", None)
     if masking is None or not isinstance(masking.select, Cloze | Generic):
         return
-    epoch, max_steps, wanted = counted(run, tokens), run.training.max_steps, run.training.tokens_per_step
+    epoch, max_steps, tokens_per_step = counted(run, tokens), run.training.max_steps, run.training.tokens_per_step
     schedule = masking.schedule
     steps = {0, *schedule.at} if schedule is not None and schedule.kind == "steps" else {0, max_steps - 1}
-    least = wanted * min(asked_share(masking, epoch, step=step, max_steps=max_steps) for step in steps)
+    least = tokens_per_step * min(
+        predicted_share(masking, epoch, step=step, max_steps=max_steps) for step in steps
+    )
     if least < 1:
         raise DataError(
             f"objective.masking.select: the lexicon of {masking.select.kind} leaves {least:.2g} tokens to predict "
-            f"in a step of training.tokens_per_step = {wanted:,}, expected at least 1; give words that data.train "
-            f"has more of, or raise objective.masking.ratio."
+            f"in a step of training.tokens_per_step = {tokens_per_step:,}, expected at least 1; give words that "
+            f"data.train has more of, or raise objective.masking.ratio."
         )

@@ -20,7 +20,7 @@ from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.model.attention import score_mask, visible_in
 from lightning_modules.model.cross_entropy import IGNORED
 from lightning_modules.model.encoder import LAYER_NORM_EPSILON, EncoderBlock
-from lightning_modules.model.heads import BinaryHead, LossSum, PredictionHead, asked
+from lightning_modules.model.heads import BinaryHead, LossSum, PredictionHead, count_predictions
 from lightning_modules.objectives.masked_lm import Masker
 from lightning_modules.objectives.masking import COUNTED, Corrupted
 from lightning_modules.objectives.objective import (
@@ -60,13 +60,13 @@ class ReplacedToken(Objective):
             else PredictionHead(width, vocab_size=vocab_size)
         )
 
-    def look_through(self, tokens: Tokens, split: Split) -> None:
-        self.masker.look_through(tokens, split)
+    def fit_to_text(self, tokens: Tokens, split: Split) -> None:
+        self.masker.fit_to_text(tokens, split)
 
-    def view(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
+    def make_batch(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
         return self._shown(packed, self.masker.corrupt(packed, seed=seed), seed)
 
-    def evaluation_view(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:
+    def make_evaluation_batch(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:
         return self._shown(packed, self.masker.evaluation(packed), EVALUATION_SEED)
 
     def _shown(self, packed: PackedStep, corrupted: Corrupted, seed: int) -> dict[str, NDArray[np.int64]]:
@@ -89,8 +89,8 @@ class ReplacedToken(Objective):
         }
 
     def chance(self, part: str, means: Mapping[str, float], unigram: Mapping[str, float]) -> float:
-        """Of a guess that knows how many tokens are replaced; where originals are asked for, it guesses what is
-        shown unless that is replaced, and then as the generator's floor does."""
+        """Return the loss of a guess that knows how many tokens are replaced. If originals are predicted, it
+        guesses the shown token unless that is replaced, and then as the generator's floor does."""
         share = means["replaced"]
         detected = -sum(p * math.log(p) for p in (share, 1 - share) if p > 0)
         return detected if self.detects else detected + share * unigram["generator"]
@@ -114,7 +114,7 @@ class ReplacedToken(Objective):
             loss = self.head.loss(judged_ND, torch.where(known_N, replaced_N.long(), IGNORED))
         else:
             loss = self.head.loss(judged_ND, embeddings_VD, original_N)
-        replaced = LossSum(replaced_N.sum().double(), asked(original_N))
+        replaced = LossSum(replaced_N.sum().double(), count_predictions(original_N))
         return {"loss": loss, "generator": generator_loss, "replaced": replaced}
 
 
@@ -130,7 +130,7 @@ class Generator(nn.Module):
         self.head = PredictionHead(shape.hidden_size, vocab_size=vocab_size, embedding_width=encoder.hidden_size)
 
     def forward(self, embedded_BTD: Tensor, score_mask_BHTT: Tensor | None, place_N: Tensor) -> Tensor:
-        """The top state as a head reads it, at some places of the flattened rows, shape NG."""
+        """Return the top state as a head reads it, at some places of the flattened rows, shape NG."""
         hidden = self.project(embedded_BTD)
         *lower, top = self.blocks
         for block in lower:
@@ -140,8 +140,8 @@ class Generator(nn.Module):
 
     @torch.no_grad()
     def draw(self, guess_NG: Tensor, embeddings_VD: Tensor, uniform_N: Tensor) -> Tensor:
-        """A token that stands for text for each place, from the generator's distribution: the first at which the
-        cumulated probability exceeds a uniform number. Shape N."""
+        """Draw a token that stands for text for each place, from the generator's distribution: the first at which
+        the cumulated probability exceeds a uniform number. Shape N."""
         rows = max(1, LOGITS_AT_ONCE // len(embeddings_VD))
         return torch.cat(
             [

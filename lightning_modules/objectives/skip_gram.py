@@ -1,13 +1,9 @@
 """Static word vectors: skip-gram with negative sampling (Mikolov et al. 2013, sections 2.2 and 2.3).
 
-No Transformer and no context: the table of token embeddings is all there is, trained on the same tokens in the
-same steps as every other arm. Letters: N tokens, P pairs of a token and a neighbour, K negatives, V vocabulary, D
-width.
+No Transformer and no context: the only layer is the table of token embeddings, trained on the same tokens in the
+same steps as every other arm. The number of pairs that subsampling leaves is computed here too, without torch.
 
-Which occurrences skip-gram leaves out, and how many pairs of words that leaves (Mikolov et al. 2013, sections 2
-and 2.3). No torch.
-
-Letters: S sentences, N tokens, V vocabulary.
+Letters: S sentences, N tokens, P pairs of a token and a neighbour, K negatives, V vocabulary, D width.
 """
 
 import math
@@ -21,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lightning_modules.config import RunSettings, SkipGramSettings
-from lightning_modules.data.packing import PackedStep, Rows
+from lightning_modules.data.packing import PackedRows, PackedStep
 from lightning_modules.data.token_store import Split
 from lightning_modules.model.encoder import Encoder
 from lightning_modules.model.heads import LossSum
@@ -31,12 +27,12 @@ from lightning_modules.vocabulary import FIRST_WORD_ID
 
 
 def words_only(counts_V: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How often each id occurs, 0 for those that do not stand for text."""
+    """Return the number of occurrences of each id, 0 for ids that do not stand for text."""
     return np.where(np.arange(len(counts_V)) >= FIRST_WORD_ID, counts_V, 0)
 
 
 def kept_share(subsample: float | None, counts_V: NDArray[np.int64]) -> NDArray[np.float64]:
-    """With which probability an occurrence of each id is kept; 1 or more is always.
+    """Return the probability with which an occurrence of each id is kept; 1 or more is always.
 
     Args:
         subsample: as in `SkipGramSettings`.
@@ -49,8 +45,8 @@ def kept_share(subsample: float | None, counts_V: NDArray[np.int64]) -> NDArray[
 
 
 def pairs_per_token(settings: SkipGramSettings, split: Split, counts_V: NDArray[np.int64]) -> float:
-    """Pairs of a token and a neighbour for each token of a text, special ones included: expected over how far
-    tokens reach, with one draw of the frequent ones that are left out.
+    """Return the expected pairs of a token and a neighbour for each token of a text, special ones included: over
+    how far tokens reach, with one draw of the frequent ones that are left out.
 
     Of k tokens that are left of a sentence, 2 (k - d) ordered pairs are d apart, for d < k, and a token reaches so
     far with probability (window - d + 1) / window.
@@ -69,11 +65,12 @@ FREQUENCY_POWER = 0.75  # of the distribution that negatives are drawn from (sec
 
 
 class SkipGram(Objective):
-    """Each token tells its neighbours from random tokens. How far its neighbours reach is drawn from 1 to
-    `window`; frequent tokens are left out now and then (section 2.3).
+    """Skip-gram: each token tells its neighbours from random tokens. How far its neighbours reach is drawn from 1
+    to `window`; frequent tokens are left out now and then (section 2.3).
 
     The loss is per pair, in nats: of the neighbour and its negatives. Vectors that know nothing have (1 + K) log
-    2."""
+    2.
+    """
 
     vocabulary_parts = ()
 
@@ -89,7 +86,7 @@ class SkipGram(Objective):
         # No encoder, but all of one that is used here and by measures: tokens, and a call that returns the layers.
         return cast(Encoder, WordVectors(self.run.encoder.hidden_size, vocab_size=self.vocab_size))
 
-    def view(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
+    def make_batch(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
         source, key = packed.source, derive(seed, "skip-gram")
         ids_N = source.ids_N
         kept = np.flatnonzero((ids_N >= FIRST_WORD_ID) & (_draw(key, source, 0) < self._kept_V[ids_N]))
@@ -112,7 +109,7 @@ class SkipGram(Objective):
         }
 
     def chance(self, part: str, means: Mapping[str, float], unigram: Mapping[str, float]) -> float:
-        """Of vectors that know nothing: all products are 0."""
+        """Return the chance level: the loss of vectors that know nothing, whose products are all 0."""
         return (1 + self.settings.negatives) * math.log(2)
 
     def losses(self, batch: Batch) -> dict[str, LossSum]:
@@ -126,29 +123,31 @@ class SkipGram(Objective):
 
 
 class WordVectors(nn.Module):
-    """In the place of an encoder: a table. Its only layer is layer 0."""
+    """Table of word vectors in the place of an encoder. Its only layer is layer 0."""
 
     def __init__(self, width: int, *, vocab_size: int) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocab_size, width)
 
     def forward(self, tokens_BT: Tensor, **_: object) -> tuple[Tensor, ...]:
-        """The vector of each token, shape BTD, alone in a tuple; whatever else an encoder is told is ignored."""
+        """Return the vector of each token, shape BTD, alone in a tuple; other arguments of an encoder are
+        ignored."""
         return (self.tokens(tokens_BT),)
 
     def head_input(self, top_BTD: Tensor) -> Tensor:
-        """The vectors as they are."""
+        """Return the vectors unchanged."""
         return top_BTD
 
 
-def _draw(key: int, source: Rows, purpose: int) -> NDArray[np.float64]:
+def _draw(key: int, source: PackedRows, purpose: int) -> NDArray[np.float64]:
     return uniforms(key, source.epoch_N, source.sentence_N, source.offset_N, np.array([purpose]))
 
 
 def _neighbours(
     sequence_N: NDArray[np.int64], reach_N: NDArray[np.int64], window: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Places of both ends of every pair: a token, and another of its sequence that is within its reach."""
+    """Return the places of both ends of every pair: a token, and another of its sequence that is within its
+    reach."""
     centres, contexts = [], []
     for distance in range(1, window + 1):
         left = np.flatnonzero(sequence_N[distance:] == sequence_N[:-distance])

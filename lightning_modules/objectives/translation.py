@@ -10,14 +10,15 @@ from lightning_modules.config import RunSettings, TranslationSettings
 from lightning_modules.data.packing import PackedStep
 from lightning_modules.model.cross_entropy import summed_cross_entropy
 from lightning_modules.model.decoder import Decoder
-from lightning_modules.model.heads import LossSum, asked
+from lightning_modules.model.heads import LossSum, count_predictions
 from lightning_modules.objectives.masking import replace_tokens
 from lightning_modules.objectives.objective import Batch, Objective, padded_predictions, shared_inputs
 from lightning_modules.vocabulary import END, PAD, START
 
 
 class Translation(Objective):
-    """The decoder predicts each token of the translation from those before it and the whole source."""
+    """Translation model. The decoder predicts each token of the translation from those before it and the whole
+    source."""
 
     needs_targets = True
 
@@ -32,14 +33,14 @@ class Translation(Objective):
             max_length=run.data.max_length,
         )
 
-    def view(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
+    def make_batch(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
         shown_N = replace_tokens(packed.source, self.token_dropout, vocab_size=self.vocab_size, seed=seed)
-        return self._asked(packed, shown_N)
+        return self._batch(packed, shown_N)
 
-    def evaluation_view(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:
-        return self._asked(packed, packed.source.ids_N)
+    def make_evaluation_batch(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:
+        return self._batch(packed, packed.source.ids_N)
 
-    def _asked(self, packed: PackedStep, shown_N: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+    def _batch(self, packed: PackedStep, shown_N: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
         target = packed.target
         assert target is not None
         follows = np.flatnonzero(target.position_N > 0)  # tokens of a sentence stand together, in order
@@ -60,11 +61,11 @@ class Translation(Objective):
         )
         predicted_ND = hidden_BUD.flatten(0, 1)[batch["predict_N"]]
         total = summed_cross_entropy(predicted_ND, self.decoder.tokens.weight, None, batch["label_N"])
-        return {"loss": LossSum(total, asked(batch["label_N"]))}
+        return {"loss": LossSum(total, count_predictions(batch["label_N"]))}
 
     @torch.no_grad()
     def translate(self, tokens_BT: Tensor, *, max_length: int) -> list[list[int]]:
-        """Greedy translations of one sentence a row (PAD on the right), each without START and END.
+        """Return greedy translations of one sentence a row (PAD on the right), each without START and END.
 
         Decoding a row ends at END or at `max_length` tokens, START and END included.
         """

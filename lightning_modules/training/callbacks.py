@@ -60,7 +60,7 @@ class StopRequest:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Within the block, which must be one that may end anywhere, nobody waits for the step at hand.
+        """Stop at once in the block, which must be one that may end anywhere, when a stop is requested.
 
         Raises:
             Interrupted: it was asked for, before or meanwhile.
@@ -74,7 +74,7 @@ class StopRequest:
             self._at_once = False
 
     def ask(self) -> None:
-        """Do as a signal does; from any thread."""
+        """Request a stop as a signal does; from any thread."""
         self.received = True
         if self._at_once:  # only then, as Lightning has signals of its own while it trains
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
@@ -168,12 +168,12 @@ class Meter(Callback):
         """Write one line: means over the steps since the last one."""
         assert isinstance(module, Objective)
         assert self._sums is not None
-        seen, predicted, told = module.explain(self._sums.tolist())
+        seen, predicted, metrics = module.explain(self._sums.tolist())
         self.tokens_predicted += predicted
         self.tokens_seen += seen
         now = time.perf_counter()
         speed = (seen - self._seen_before) / (now - self._line_since)
-        line: dict[str, Any] = told | {
+        line: dict[str, Any] = metrics | {
             "train/lr": module.learning_rate(trainer.global_step - 1),
             "train/grad_norm": module.gradient_norm.item(),
             "train/tokens": self.tokens_seen,
@@ -212,13 +212,14 @@ class Meter(Callback):
 
     @property
     def _operations_per_token(self) -> float:
-        """Expected from the settings; of skip-gram, from the pairs that were really there."""
+        """Operations per token, expected from the settings; for skip-gram, from the pairs that were counted."""
         if "pairs" not in self._run.objective.predictions or not self.tokens_seen:
             return self._expected_operations
         return operations_per_token(self._run, pairs=self.tokens_predicted / self.tokens_seen)
 
     def summary(self) -> dict[str, Any]:
-        """`progress` of a run that is over, with its mean speed and what its utilisation is a share of."""
+        """Return `progress` of a run that is over, with its mean speed and the rate that its utilisation is a
+        share of."""
         progress = self.progress()
         speed = progress["tokens_seen"] / max(progress["seconds"], 1e-9)
         rate = None if math.isnan(self._matrix_rate) else self._matrix_rate
@@ -226,9 +227,8 @@ class Meter(Callback):
         return progress | speeds
 
     def utilisation(self, tokens_per_second: float) -> float | None:
-        """Model FLOPs utilisation: useful operations over those of matrix products in the same time; None for
-        a run that took no step.
-        """
+        """Return the model FLOPs utilisation: useful operations over those of matrix products in the same time;
+        None for a run that took no step."""
         if math.isnan(self._matrix_rate):
             return None
         return tokens_per_second * self._operations_per_token / self._matrix_rate
@@ -267,7 +267,7 @@ class ValidationLog(Callback):
 
 
 class Saver(Callback):
-    """Checkpoints: `last.ckpt` at least every minute, on request and at the end; `step=` files at 0, at
+    """Saver of checkpoints: `last.ckpt` at least every minute, on request and at the end; `step=` files at 0, at
     powers of two and at the end; stops the run when somebody asked for it.
 
     Every device takes the same decision at the same step: where there are several, one tiny sum over
@@ -300,7 +300,7 @@ class Saver(Callback):
             raise Interrupted
 
     def _agree(self, *wishes: bool) -> list[bool]:
-        """Whether any device has each wish."""
+        """Return for each wish whether any device has it."""
         if self._control is None:
             return list(wishes)
         votes = torch.tensor([float(wish) for wish in wishes])
@@ -329,7 +329,7 @@ class Saver(Callback):
                 path.unlink(missing_ok=True)
 
     def finish(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        """After the last step: the weights for other tools, and for an untrained run its checkpoints."""
+        """Write the weights for other tools after the last step, and for an untrained run its checkpoints."""
         if trainer.max_steps == 0:
             self.save(trainer, last=True)
         if trainer.is_global_zero:
@@ -370,4 +370,4 @@ class JsonLinesLogger(Logger):
 
     @rank_zero_only
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
-        """Nothing: run.json holds the settings."""
+        """Ignore hyperparameters: run.json holds the settings."""

@@ -36,7 +36,7 @@ class AtomicCheckpoints(CheckpointIO):
 
 
 def read_checkpoint(path: Path, *, map_location: Any = "cpu") -> dict[str, Any]:
-    """A checkpoint's content: tensors and plain values only.
+    """Return a checkpoint's content: tensors and plain values only.
 
     Raises:
         CheckpointError: the environment would let it execute code; or the file is missing, was cut
@@ -63,7 +63,7 @@ def read_checkpoint(path: Path, *, map_location: Any = "cpu") -> dict[str, Any]:
 
 
 def write_safetensors(state: dict[str, Tensor], path: Path) -> None:
-    """The same tensors for every other tool, in the safetensors format."""
+    """Write tensors for every other tool, in the safetensors format."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
     with atomic(path) as temporary:
         temporary.write_bytes(save(tensors))

@@ -25,7 +25,8 @@ class RunData(L.LightningDataModule):
     """One device's share of every training step of a run."""
 
     def __init__(self, objective: Objective, tokens: Tokens, *, workers: int = 0) -> None:
-        """`workers` processes make the batches, into memory that a GPU can copy from; 0 is this one, for a CPU."""
+        """Prepare batches in `workers` processes, into memory that a GPU can copy from; 0 is this process, for a
+        CPU."""
         super().__init__()
         self.objective, self.workers = objective, workers
         training, seed = objective.run.training, objective.run.seed
@@ -43,7 +44,7 @@ class RunData(L.LightningDataModule):
         self.seed = derive(seed, "data")
         if training.max_steps:
             require_documents(self.split, objective.pair_loss, training.input_format)
-            objective.look_through(tokens, self.split)
+            objective.fit_to_text(tokens, self.split)
 
     def train_dataloader(self) -> DataLoader[Batch]:
         trainer = self.trainer
@@ -51,7 +52,7 @@ class RunData(L.LightningDataModule):
         return self.loader(lambda: trainer.global_step)
 
     def loader(self, first: Callable[[], int]) -> DataLoader[Batch]:
-        """The batches of the steps from `first` on, which is asked for when the first one is."""
+        """Return the batches of the steps from `first` on, which is called when the first one is read."""
         return DataLoader(
             _Steps(self.batch, len(self.plan)),
             batch_size=None,
@@ -62,12 +63,12 @@ class RunData(L.LightningDataModule):
         )
 
     def rows_at(self, step: int) -> int:
-        """How many rows a step has over all devices, at least."""
-        showings = self.objective.showings_at(step)
+        """Return the least number of rows of a step over all devices."""
+        showings = self.objective.repeats_at(step)
         return -(-self.objective.run.training.tokens_per_step * showings // self.row_length)
 
     def batch(self, step: int) -> Batch:
-        """The tensors of this device's share of a step."""
+        """Return the tensors of this device's share of a step."""
         rank, ranks = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
         sequences = rearranged(self.plan[step], self.objective.pair_loss, self.split.documents, seed=self.seed)
         packed = pack(
@@ -76,12 +77,12 @@ class RunData(L.LightningDataModule):
             row_length=self.row_length,
             rows=self.rows_at(step),
             targets=self.objective.needs_targets,
-            showings=self.objective.showings_at(step),
+            showings=self.objective.repeats_at(step),
             number=step,
             rank=rank,
             ranks=ranks,
         )
-        return as_tensors(self.objective.view(packed, seed=self.seed))
+        return as_tensors(self.objective.make_batch(packed, seed=self.seed))
 
 
 def evaluation_batches(
@@ -93,7 +94,7 @@ def evaluation_batches(
     ranks: int = 1,
     sequences: Sequences | None = None,
 ) -> Iterator[Batch]:
-    """The whole split once, in its own order, under the frozen corruption; every sequence on one device.
+    """Yield the whole split once, in its own order, under the frozen corruption; every sequence on one device.
 
     Args:
         sequences: what to go through instead of the split's single sentences.
@@ -103,17 +104,18 @@ def evaluation_batches(
     length = row_length(split, int(sequences.lengths_Q.max()))
     for step in consecutive(sequences, tokens_per_step=tokens_per_step):
         packed = pack(split, step, row_length=length, targets=objective.needs_targets, rank=rank, ranks=ranks)
-        yield as_tensors(objective.evaluation_view(packed))
+        yield as_tensors(objective.make_evaluation_batch(packed))
 
 
 def row_length(split: Split, longest: int | None = None) -> int:
-    """The longest sequence, in tokens, rounded up; the longest sentence of a split unless given."""
+    """Return the length in tokens of the longest sequence, rounded up; that of the longest sentence of a split
+    unless given."""
     longest = int(split.lengths.max()) if longest is None else longest
     return longest + -longest % ROW_ROUNDING
 
 
 def as_tensors(arrays: dict[str, np.ndarray]) -> Batch:
-    """The same values as tensors, without a copy."""
+    """Return arrays as tensors, without a copy."""
     return {name: torch.from_numpy(np.asarray(array)) for name, array in arrays.items()}
 
 
@@ -129,8 +131,8 @@ class _Steps(Dataset[Batch]):
 
 
 class _FromStep(Sampler[int]):
-    """The steps that are still to do. Lightning restores `global_step` before it asks for the first batch;
-    its own mid-epoch resume would replay the epoch's start and never see the rest."""
+    """Sampler of the steps that are still to do. Lightning restores `global_step` before it asks for the first
+    batch; its own mid-epoch resume would replay the epoch's start and never see the rest."""
 
     def __init__(self, first: Callable[[], int], steps: int) -> None:
         self._first, self._steps = first, steps

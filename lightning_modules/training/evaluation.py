@@ -14,7 +14,7 @@ TOKENS_AT_ONCE = 8192
 
 
 def evaluate(objective: Objective, split: Split, *, rank: int = 0, ranks: int = 1) -> LossSum:
-    """Summed loss (nats) and number of predictions over a whole split; see `evaluate_parts`."""
+    """Return summed loss (nats) and number of predictions over a whole split; see `evaluate_parts`."""
     return next(iter(evaluate_parts(objective, split, rank=rank, ranks=ranks).values()))
 
 
@@ -28,11 +28,12 @@ def evaluate_parts(
     sequences: Sequences | None = None,
     change: Callable[[Batch], Batch] = lambda batch: batch,
 ) -> dict[str, LossSum]:
-    """Each part of the loss, summed (nats), and its number of predictions, over a whole split; the same for any
-    number of devices.
+    """Return each part of the loss, summed (nats), and its number of predictions, over a whole split; the same for
+    any number of devices.
 
     The module is put in evaluation mode and back. Corruption is the frozen one of evaluation. Text is read
-    sentence by sentence, whatever the training's input format, unless `sequences` are given."""
+    sentence by sentence, whatever the training's input format, unless `sequences` are given.
+    """
     was_training = objective.training
     objective.eval()
     sums = torch.zeros(len(objective.parts), 2, dtype=torch.float64, device=objective.device)

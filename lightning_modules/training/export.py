@@ -77,7 +77,7 @@ def export(run_dir: Path, folder: Path) -> str:
 
 
 def bert_config(run: RunSettings, *, vocab_size: int) -> dict[str, Any]:
-    """The config.json of the class that loads the run."""
+    """Return the config.json of the class that loads the run."""
     encoder = run.encoder
     return {
         "model_type": "bert",
@@ -102,7 +102,7 @@ def bert_config(run: RunSettings, *, vocab_size: int) -> dict[str, Any]:
 
 
 def bert_state(state: dict[str, Tensor], run: RunSettings) -> dict[str, Tensor]:
-    """The weights under the names that BERT's classes give them."""
+    """Return the weights under the names that BERT's classes give them."""
     has_head = run.objective.stock_class != "BertModel"
     prefix = "bert." if has_head else ""
     words = state["encoder.tokens.weight"]

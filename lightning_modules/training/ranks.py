@@ -22,7 +22,7 @@ POLL_SECONDS = 0.1
 RANK_VARIABLE = "PRETRAINING_ABLATIONS_RANK"
 """Set in the processes started here; LOCAL_RANK alone may come from any launcher."""
 STOPPED = (75, -signal.SIGTERM, -signal.SIGINT)
-"""How a rank ends that was asked to: it saved, or had not yet begun."""
+"""Exit code of a rank that was stopped: it saved, or had not yet begun."""
 
 
 def run_ranks(run_dir: Path, *, devices: int, accelerator: str, lock: int, stop: StopRequest) -> int:
@@ -60,11 +60,11 @@ def run_ranks(run_dir: Path, *, devices: int, accelerator: str, lock: int, stop:
 
 def _wait(ranks: list[subprocess.Popen[bytes]], stop: StopRequest) -> int:
     """Wait for all ranks; pass a request to stop on; end the others when one is lost."""
-    asked, deadline = False, float("inf")
+    stopping, deadline = False, float("inf")
     while any(rank.poll() is None for rank in ranks):
         lost = any(rank.returncode not in (None, 0) for rank in ranks)
-        if (stop.received or lost) and not asked:
-            asked = True
+        if (stop.received or lost) and not stopping:
+            stopping = True
             deadline = time.monotonic() + SECONDS_TO_END if lost else float("inf")
             for rank in ranks:
                 rank.send_signal(signal.SIGTERM)
@@ -82,7 +82,7 @@ def _wait(ranks: list[subprocess.Popen[bytes]], stop: StopRequest) -> int:
 
 
 def free_port() -> int:
-    """A port that nobody listens on; each run has its own."""
+    """Return a port that nobody listens on; each run has its own."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""A run's folder: what it was told, where it stands, on what it ran, and who may write there.
+"""A run's folder: settings, state, provenance and lock of the run.
 
 run.json          settings, written before the first start and never changed
 state.json        running, done, failed or interrupted; how far; why
@@ -28,8 +28,9 @@ OF_A_TRAINING = (
     *("measures.parquet", "refused.json", "metrics.jsonl", "tensorboard", "checkpoints"),
     *("word_order.json", "provenance.json", "state.json"),
 )
-"""What a run's folder holds of one training, in the order in which it is removed: first what a table is made from,
-last what says that the run was trained. A kill between two of them leaves no table with rows of two trainings."""
+"""Files of one training in a run's folder, in the order in which they are removed: first what a table is made
+from, last what says that the run was trained. A kill between two of them leaves no table with rows of two
+trainings."""
 
 Checkpoint = Literal["whole", "damaged", "gone"]
 StateName = Literal["planned", "running", "done", "failed", "interrupted"]
@@ -84,7 +85,7 @@ class RunDirectory:
         self.metrics = path / "metrics.jsonl"
 
     def description(self) -> dict[str, Any]:
-        """run.json as it is: run_id, arm, seed, tokens (the address of its token store), settings."""
+        """Return run.json as it is: run_id, arm, seed, tokens (the address of its token store), settings."""
         try:
             return json.loads((self.path / "run.json").read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -94,7 +95,7 @@ class RunDirectory:
             ) from error
 
     def settings(self) -> RunSettings:
-        """What the run was told."""
+        """Return the settings of the run."""
         try:
             return RunSettings.model_validate_json(json.dumps(self.description().get("settings")))
         except ValidationError as error:
@@ -149,7 +150,7 @@ class RunDirectory:
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
     def provenance(self) -> dict[str, Any]:
-        """provenance.json, empty before the first start."""
+        """Return provenance.json, empty before the first start."""
         try:
             return json.loads((self.path / "provenance.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -171,7 +172,7 @@ class RunDirectory:
 
     @contextmanager
     def lock(self, *, patience: float = 1.0) -> Iterator[int]:
-        """Be the one writer of this folder, until the block ends or the process dies; yields the descriptor.
+        """Lock this folder for one writer, until the block ends or the process dies; yields the descriptor.
 
         Args:
             patience: seconds to wait for it; somebody who only asks whether it is taken holds it for an instant.
@@ -199,7 +200,7 @@ class RunDirectory:
             time.sleep(0.02)
 
     def is_locked(self) -> bool:
-        """Whether some process is at work here."""
+        """Return whether some process holds the lock."""
         if not self.path.is_dir():
             return False
         try:

@@ -1,8 +1,8 @@
-"""The steps of a run without the Trainer: what a calibration times, and the yardstick for the Trainer's cost.
+"""The steps of a run without the Trainer: they are timed by a calibration, and are the yardstick for the Trainer's
+cost.
 
-`torch.compile` of a module's blocks, for runs that ask for it.
-
-What a device can do at best: the yardstick for how well a run uses it.
+The speed of a device is measured here too: it is the yardstick for how well a run uses it. `torch.compile` of a
+module's blocks is for runs that ask for it.
 """
 
 import functools
@@ -23,7 +23,8 @@ from lightning_modules.objectives.objective import Objective
 from lightning_modules.training.data_module import GPU_WORKERS, RunData
 
 GRAPHS = 64
-"""Of a block, at most: a worker's runs may differ in kind, width and norm. Past it blocks would run uncompiled."""
+"""Limit of graphs of a block: a worker's runs may differ in kind, width and norm. Past it blocks would run
+uncompiled."""
 
 
 def compile_blocks(objective: Objective, device: str) -> None:
@@ -44,7 +45,7 @@ def compile_blocks(objective: Objective, device: str) -> None:
 
 
 def as_written(objective: Objective) -> AbstractContextManager[object]:
-    """Within it no graph is used, so that an evaluation has the numbers of every other, and compiles nothing."""
+    """Use no graph in the block, so that an evaluation has the numbers of every other, and compiles nothing."""
     return torch.compiler.set_stance("force_eager") if objective.run.training.compile else nullcontext()
 
 
@@ -53,7 +54,7 @@ FEWEST_TRIES, SECONDS_OF_TRIES = 5, 0.4
 
 
 def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
-    """Operations a second of a large square matrix product on the device, with this process's threads.
+    """Return the operations a second of a large square matrix product on the device, with this process's threads.
 
     Measured once for each device, type and number of threads of a process: the fastest of at least five products
     and of those that fit in 0.4 seconds, of which one should meet a quiet moment. What else runs all that
@@ -70,7 +71,7 @@ def _measured(device: torch.device, dtype: torch.dtype, threads: int) -> float:
     left, right = (torch.randn(size, size, generator=rng, device=device).to(dtype) for _ in range(2))
     seconds: list[float] = []
     begin = time.perf_counter()
-    with bf16_products(device.type, wanted=dtype == torch.bfloat16):
+    with bf16_products(device.type, enabled=dtype == torch.bfloat16):
         while len(seconds) < FEWEST_TRIES or time.perf_counter() - begin < SECONDS_OF_TRIES:
             wait(device)
             start = time.perf_counter()
@@ -81,13 +82,13 @@ def _measured(device: torch.device, dtype: torch.dtype, threads: int) -> float:
 
 
 def wait(device: torch.device) -> None:
-    """Until the device has done all that it was asked for."""
+    """Wait until the device has done all its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def bare_step(run: RunSettings, tokens: Tokens, *, device: str = "cpu") -> Callable[[], int]:
-    """A function that does the run's next step each time and returns how many real source tokens it had.
+    """Return a function that does the run's next step each time and returns how many real source tokens it had.
 
     Batch, loss, gradients, clipping, update and schedule are those of a run; nothing is logged or saved. On a GPU
     other processes make the batches, as in a run, and a step has only begun when it returns.
@@ -104,7 +105,7 @@ def bare_step(run: RunSettings, tokens: Tokens, *, device: str = "cpu") -> Calla
         batch = next(batches)
         tokens_in_it = int(batch["source_tokens"])
         batch = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
-        with bf16_products(device, wanted=mixed):
+        with bf16_products(device, enabled=mixed):
             with torch.autocast(device, dtype=torch.bfloat16, enabled=mixed):
                 loss = objective.training_step(batch, 0)["loss"]
             loss.backward()

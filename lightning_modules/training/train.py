@@ -1,4 +1,4 @@
-"""One run, start to done: `python -m lightning_modules.training.train RUN_DIR`.
+"""Training of one run, start to done: `python -m lightning_modules.training.train RUN_DIR`.
 
 Exit codes: 0 done, 2 wrong settings or folder, 65 wrong data, 66 the loss became no number, 75 interrupted
 (the same command resumes), 1 anything else.
@@ -98,7 +98,7 @@ def train(
                 write_json(directory.path / "word_order.json", data.word_order)
         device = trainer.strategy.root_device.type
         compile_blocks(objective, device)
-        with bf16_products(device, wanted=run.training.precision == "bf16-mixed"):
+        with bf16_products(device, enabled=run.training.precision == "bf16-mixed"):
             trainer.fit(objective, data, ckpt_path=resume, weights_only=True)
         saver.finish(trainer, objective)
     if trainer.is_global_zero:
@@ -109,7 +109,7 @@ def train(
 
 @contextmanager
 def without_lightning_chatter() -> Iterator[None]:
-    """Hide advertisements, and warnings about what is done on purpose: nothing a user could act on."""
+    """Hide advertisements, and warnings about what is done on purpose: a user could not act on them."""
     loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -159,18 +159,19 @@ def _trainer(
 
 
 def _strategy(devices: int, backend: str) -> DDPStrategy | str:
-    """One process; or several, whose gradients are summed where they lie, without a copy."""
+    """Return the strategy of one process; or of several, whose gradients are summed where they lie, without a
+    copy."""
     return DDPStrategy(process_group_backend=backend, gradient_as_bucket_view=True) if devices > 1 else "auto"
 
 
 def _tensorboard(directory: RunDirectory, resume: Path | None) -> TensorBoardLogger:
-    """TensorBoard's log; what it has after the step that the run goes on from is not shown again."""
+    """Return TensorBoard's log; what it has after the step that the run goes on from is not shown again."""
     step = read_checkpoint(resume)["global_step"] + 1 if resume else None
     return TensorBoardLogger(directory.path, name=None, version="tensorboard", purge_step=step)
 
 
 def _threads(directory: RunDirectory, threads: int | None) -> int:
-    """Threads of the first start, so that a resumed run repeats its sums in the same order."""
+    """Return the threads of the first start, so that a resumed run repeats its sums in the same order."""
     return directory.provenance().get("threads") or threads or torch.get_num_threads()
 
 
@@ -189,7 +190,7 @@ def record_provenance(directory: RunDirectory, *, devices: int, threads: int | N
 
 
 def load_tokens(directory: RunDirectory, *, data_root: Path) -> Tokens:
-    """The token store that run.json names, beside the run folders; made from the text if it is not there.
+    """Return the token store that run.json names, beside the run folders; made from the text if it is missing.
 
     Raises:
         DataError: the text is not the one the run was planned with.
@@ -256,8 +257,8 @@ def _settle(directory: RunDirectory, code: int, message: str | None = None) -> i
         if not directory.is_trained():  # else it was interrupted before it was to be trained again
             directory.write_state("interrupted")
     elif code != DONE:
-        known = message or directory.state().message or f"training ended with exit code {code}"
-        directory.write_state("failed", message=known)
+        reason = message or directory.state().message or f"training ended with exit code {code}"
+        directory.write_state("failed", message=reason)
     return code
 
 
@@ -270,7 +271,7 @@ def refuse_unsafe_environment() -> None:
 
 
 def _rank(directory: RunDirectory, *, data_root: Path, devices: int, accelerator: str, stop: StopRequest) -> int:
-    """One of the processes that `run_ranks` starts; its parent holds the lock and writes how it ended."""
+    """Train as one of the processes that `run_ranks` starts; its parent holds the lock and writes how it ended."""
     stop_when_orphaned(stop)
     try:
         train(
@@ -342,7 +343,7 @@ def main(run_dir: Path, devices: int, accelerator: str, threads: int | None, dat
 
 @contextmanager
 def progress_display(directory: RunDirectory) -> Iterator[OnLine]:
-    """A bar with loss and tokens per second on a terminal, a plain line now and then elsewhere."""
+    """Show a bar with loss and tokens per second on a terminal, a plain line now and then elsewhere."""
     steps = directory.settings().training.max_steps
     if not sys.stdout.isatty():
         last = [0.0]
@@ -350,11 +351,11 @@ def progress_display(directory: RunDirectory) -> Iterator[OnLine]:
         def plain(step: int, line: dict[str, float]) -> None:
             if step == steps or time.monotonic() - last[0] > SECONDS_BETWEEN_LINES:
                 last[0] = time.monotonic()
-                told = [f"step {step}/{steps}", f"loss {line.get('train/loss', math.nan):.3f}"]
-                told += [f"{line['perf/tokens_per_sec']:,.0f} tokens/s", f"{line['perf/mfu']:.0%} MFU"]
+                parts = [f"step {step}/{steps}", f"loss {line.get('train/loss', math.nan):.3f}"]
+                parts += [f"{line['perf/tokens_per_sec']:,.0f} tokens/s", f"{line['perf/mfu']:.0%} MFU"]
                 if "perf/first_step_sec" in line:
-                    told.append(f"first step after {line['perf/first_step_sec']:.1f} s")
-                click.echo("  ".join(told))
+                    parts.append(f"first step after {line['perf/first_step_sec']:.1f} s")
+                click.echo("  ".join(parts))
 
         yield plain
         return

@@ -1,10 +1,8 @@
-"""Effects: what a claim's contrasts come to in a table, one number a seed, positive as the claim says.
+"""Effects of contrasts in a table of results, one number a seed, positive as the claim says.
 
 The seed is the unit: initial weights, order of data and corruption are paired across arms, so what differs between
 seeds and not between arms cancels. Nothing is clipped and no seed is chosen, so noise is as often below 0 as
 above.
-
-How far runs lie apart, layer by layer: arms from arms, arms from their own seeds.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,15 +23,15 @@ from ablations.spec.contrasts import (
     Trend,
     TwoByTwo,
 )
-from reports.claims.select import Array, NotMeasured, Reading, Rows, groups_read, read
+from reports.claims.select import Array, NotMeasured, Reading, SeedTable, groups_read, read
 from reports.statistics import curve_shapes
 from reports.statistics.curve_shapes import Form
 from reports.statistics.jackknife import distances_between_seeds, pseudo_values
 from reports.statistics.seed_tests import SeedEffects, page_trend
 
 
-def apart(effect: Apart, rows: Rows) -> dict[str, SeedEffects]:
-    """How much further apart some pairs of arms lie, at each layer on its own: all layers must hold.
+def apart(effect: Apart, rows: SeedTable) -> dict[str, SeedEffects]:
+    """Return how much further apart some pairs of arms lie, at each layer on its own: all layers must hold.
 
     A pair of arms has one distance a seed. A pair of seeds belongs to two seeds, so the distances within an arm
     come in by the jackknife over seeds, and have no more weight than there are seeds.
@@ -41,7 +39,7 @@ def apart(effect: Apart, rows: Rows) -> dict[str, SeedEffects]:
     pairs = [*effect.pairs, *effect.than]
     seeds = _seeds_of_all(rows, {arm for pair in pairs for arm in pair})
     between = [_between_arms(rows, effect.metric, pair, seeds) for pair in pairs]
-    layers = sorted(set.intersection(*(set(found) for found in between)))
+    layers = sorted(set.intersection(*(set(by_layer) for by_layer in between)))
     layers = [layer for layer in layers if layer >= effect.from_layer]
     if not layers:
         raise NotMeasured(f"run_distance {effect.metric} has no layer from {effect.from_layer} on")
@@ -49,9 +47,9 @@ def apart(effect: Apart, rows: Rows) -> dict[str, SeedEffects]:
         return {"": SeedEffects(tuple(seeds), np.full(len(seeds), np.nan))}
     parts = {}
     for layer in layers:
-        far = np.mean([found[layer] for found in between[: len(effect.pairs)]], axis=0)
+        far = np.mean([by_layer[layer] for by_layer in between[: len(effect.pairs)]], axis=0)
         if effect.than:
-            near = np.mean([found[layer] for found in between[len(effect.pairs) :]], axis=0)
+            near = np.mean([by_layer[layer] for by_layer in between[len(effect.pairs) :]], axis=0)
         else:
             arms = dict.fromkeys(arm for pair in effect.pairs for arm in pair)
             near = np.mean([_between_seeds(rows, effect.metric, arm, seeds, layer) for arm in arms], axis=0)
@@ -59,27 +57,27 @@ def apart(effect: Apart, rows: Rows) -> dict[str, SeedEffects]:
     return parts
 
 
-def _seeds_of_all(rows: Rows, arms: set[str]) -> list[int]:
+def _seeds_of_all(rows: SeedTable, arms: set[str]) -> list[int]:
     return [seed for seed in rows.seeds_of(arms) if all(seed in rows.seeds.get(arm, []) for arm in arms)]
 
 
-def _between_arms(rows: Rows, metric: str, pair: tuple[str, str], seeds: list[int]) -> dict[int, Array]:
-    """By layer the distance of two arms at each seed; the mean where both directions were compared."""
-    found: dict[int, dict[int, list[float]]] = {}
+def _between_arms(rows: SeedTable, metric: str, pair: tuple[str, str], seeds: list[int]) -> dict[int, Array]:
+    """Return by layer the distance of two arms at each seed; the mean where both directions were compared."""
+    distances: dict[int, dict[int, list[float]]] = {}
     for first, second in (pair, pair[::-1]):
         for seed in seeds:
             for cell in rows.last(first, seed, "run_distance", metric):
                 same_seed = rows.seed_of.get(cell.other_run_id or "") == seed
                 if cell.group == second and same_seed and cell.layer is not None:
-                    found.setdefault(cell.layer, {}).setdefault(seed, []).append(cell.value)
-    whole = {layer: own for layer, own in found.items() if len(own) == len(seeds)}
+                    distances.setdefault(cell.layer, {}).setdefault(seed, []).append(cell.value)
+    whole = {layer: by_seed for layer, by_seed in distances.items() if len(by_seed) == len(seeds)}
     if not whole:
         raise NotMeasured(f"run_distance {metric} has no rows of {pair[0]} and {pair[1]} at every seed")
-    return {layer: np.array([np.mean(own[seed]) for seed in seeds]) for layer, own in whole.items()}
+    return {layer: np.array([np.mean(by_seed[seed]) for seed in seeds]) for layer, by_seed in whole.items()}
 
 
-def _between_seeds(rows: Rows, metric: str, arm: str, seeds: list[int], layer: int) -> Array:
-    """Pseudo-values of the mean distance between the seeds of an arm."""
+def _between_seeds(rows: SeedTable, metric: str, arm: str, seeds: list[int], layer: int) -> Array:
+    """Return pseudo-values of the mean distance between the seeds of an arm."""
     place = {seed: index for index, seed in enumerate(seeds)}
     total = np.zeros((len(seeds), len(seeds)))
     count = np.zeros_like(total)
@@ -96,27 +94,27 @@ def _between_seeds(rows: Rows, metric: str, arm: str, seeds: list[int], layer: i
 
 
 SHOWN_CONFIDENCE = 0.95
-"""Of intervals that are shown beside an effect and decide nothing."""
+"""Confidence of intervals that are shown beside an effect and decide nothing."""
 
 
-def effects(effect: Effect, rows: Rows) -> dict[str, SeedEffects]:
-    """What an effect comes to: one number a seed, or several effects that must all hold, each with its name.
+def effects(effect: Effect, rows: SeedTable) -> dict[str, SeedEffects]:
+    """Return an effect as one number a seed, or several effects that must all hold, each with its name.
 
     Raises:
         NotMeasured: the table has no rows that it needs.
     """
-    found = _CONTRASTS[type(effect)](effect, rows)
+    parts = _CONTRASTS[type(effect)](effect, rows)
     groups = tuple(
         dict.fromkeys(name for of in effect.quantities() for name in groups_read(rows, of, effect.arms_needed()))
     )
     return {
-        name: made._replace(smallest=made.smallest or effect.smallest_effect, unit=effect.unit, groups=groups)
-        for name, made in found.items()
+        name: part._replace(smallest=part.smallest or effect.smallest_effect, unit=effect.unit, groups=groups)
+        for name, part in parts.items()
     }
 
 
-def difference(effect: Difference, rows: Rows) -> dict[str, SeedEffects]:
-    """Arm minus arm within each seed, or a number against a bound that the claim fixed beforehand.
+def difference(effect: Difference, rows: SeedTable) -> dict[str, SeedEffects]:
+    """Return arm minus arm within each seed, or a number minus a bound that the claim fixed beforehand.
 
     Groups are averaged within the seed first: tasks of one run are no independent evidence.
     """
@@ -125,17 +123,17 @@ def difference(effect: Difference, rows: Rows) -> dict[str, SeedEffects]:
     if effect.minus is not None:
         readings.append(read(rows, effect.minus_of or effect.of, [effect.minus]))
     seeds, numbers, left_out = _paired(readings)
-    found = numbers[0] - numbers[1] if effect.minus is not None else numbers[0]
-    values = effect.at_most - found if effect.at_most is not None else found - (effect.at_least or 0.0)
+    numbers_S = numbers[0] - numbers[1] if effect.minus is not None else numbers[0]
+    values = effect.at_most - numbers_S if effect.at_most is not None else numbers_S - (effect.at_least or 0.0)
     bounds = {name: bound for name in ("at_least", "at_most") if (bound := getattr(effect, name))}
-    beside = {"measured": float(np.mean(found)), **bounds} if bounds else {}
+    beside = {"measured": float(np.mean(numbers_S)), **bounds} if bounds else {}
     # A bound of 0 is the absence of what is measured.
-    made = SeedEffects(seeds, values, direction=effect.direction, left_out=left_out, bounded=bool(bounds))
-    return {"": made._replace(beside=beside)}
+    part = SeedEffects(seeds, values, direction=effect.direction, left_out=left_out, bounded=bool(bounds))
+    return {"": part._replace(beside=beside)}
 
 
-def trend(effect: Trend, rows: Rows) -> dict[str, SeedEffects]:
-    """The rise of the straight line through each seed's values, from the first place to the last.
+def trend(effect: Trend, rows: SeedTable) -> dict[str, SeedEffects]:
+    """Return the rise of the straight line through each seed's values, from the first place to the last.
 
     A line sees a rise that one step alone makes; Page's test, which sees ranks alone and so asks for steps that
     agree, must therefore hold too. A rank correlation as the effect would not do: in a clear trend it is the same
@@ -155,8 +153,8 @@ def trend(effect: Trend, rows: Rows) -> dict[str, SeedEffects]:
     return {"": SeedEffects(reading.seeds, values, left_out=reading.left_out, page=page)}
 
 
-def shape(effect: Shape, rows: Rows) -> dict[str, SeedEffects]:
-    """The form of the curve over layers, each seed judged at the layer that the other seeds choose.
+def shape(effect: Shape, rows: SeedTable) -> dict[str, SeedEffects]:
+    """Return the form of the curve over layers, each seed judged at the layer that the other seeds choose.
 
     A seed's own numbers have no part in the choice of its layer, so without a form the mean effect is exactly 0.
     But the seeds choose for each other, which ties them together. `reports.statistics.seed_tests` says how, and
@@ -174,12 +172,13 @@ def shape(effect: Shape, rows: Rows) -> dict[str, SeedEffects]:
     if effect.form in _DIFFERENCES:
         values, at_layers_LMS = values - effect.at_least, at_layers_LMS - effect.at_least
     chosen = tuple(int(reading.positions[place]) for place in forms[0].chosen_S)
-    made = SeedEffects(reading.seeds, values, left_out=reading.left_out, bounded=bool(effect.at_least))
-    return {"": made._replace(chosen=chosen, at_layers_LMS=at_layers_LMS)}
+    part = SeedEffects(reading.seeds, values, left_out=reading.left_out, bounded=bool(effect.at_least))
+    return {"": part._replace(chosen=chosen, at_layers_LMS=at_layers_LMS)}
 
 
 def _at_layers(forms: list[Form]) -> Array:
-    """The form is the largest over L of the smallest over M; less another arm's, which is then the other way."""
+    """Return the form as the largest over L of the smallest over M; minus another arm's, which is then the other
+    way."""
     first = forms[0].at_layers_LS
     second = forms[1].at_layers_LS if len(forms) > 1 else np.zeros((1, first.shape[1]))
     if forms[0].extreme == "largest":
@@ -202,8 +201,9 @@ def _form(effect: Shape, curves_SK: Array) -> Form:
     return _DIFFERENCES[effect.form](curves_SK)
 
 
-def share(effect: Share, rows: Rows) -> dict[str, SeedEffects]:
-    """The share of a gain that is kept, minus the share that the claim asks for; and that there is a gain at all.
+def share(effect: Share, rows: SeedTable) -> dict[str, SeedEffects]:
+    """Return the share of a gain that is kept, minus the share that the claim sets; and the condition that there
+    is a gain at all.
 
     A ratio of two noisy numbers has no mean, so the test is Fieller's: of kept - r gain, which is linear in each
     seed; divided by the mean gain, its mean is exactly the share minus r. Two shares are compared by the jackknife
@@ -254,13 +254,16 @@ def _difference_of_shares(kept: list[Array], gain: list[Array], *, at_least: flo
 def _shown(kept: Array, gain: Array) -> dict[str, float]:
     if not len(gain) or gain.mean() == 0:
         return {}
-    found = curve_shapes.ratio_interval(kept, gain, confidence=SHOWN_CONFIDENCE)
-    return {"share": found.value, "share_low": found.low, "share_high": found.high}
+    ratio = curve_shapes.ratio_interval(kept, gain, confidence=SHOWN_CONFIDENCE)
+    return {"share": ratio.value, "share_low": ratio.low, "share_high": ratio.high}
 
 
-def two_by_two(effect: TwoByTwo, rows: Rows) -> dict[str, SeedEffects]:
-    """Main effect: mean over the other factor's settings, so that neither of them decides. Interaction: the
-    difference of the differences."""
+def two_by_two(effect: TwoByTwo, rows: SeedTable) -> dict[str, SeedEffects]:
+    """Return the main effect or the interaction of two factors.
+
+    Main effect: mean over the other factor's settings, so that neither of them decides. Interaction: the
+    difference of the differences.
+    """
     (a, b), (c, d) = effect.arms
     reading = read(rows, effect.of, (a, b, c, d))
     first, second, third, fourth = reading.values_ASK[..., 0]
@@ -272,8 +275,8 @@ def two_by_two(effect: TwoByTwo, rows: Rows) -> dict[str, SeedEffects]:
     return {"": SeedEffects(reading.seeds, values, left_out=reading.left_out)}
 
 
-def optimum(effect: Optimum, rows: Rows) -> dict[str, SeedEffects]:
-    """Whether the curve has a highest point, and how far it lies above one bound and below the other.
+def optimum(effect: Optimum, rows: SeedTable) -> dict[str, SeedEffects]:
+    """Return the distances of the highest point of a curve from two bounds, and whether it has one.
 
     The arm that scored best is no estimate of an optimum: it has no interval, and among equal arms it is any of
     them. The top of a parabola is, but it is a ratio that has no mean in a single seed, least of all where the
@@ -299,7 +302,7 @@ def optimum(effect: Optimum, rows: Rows) -> dict[str, SeedEffects]:
         top = curve_shapes.ratio_interval(fit.slope_S, -2 * fit.bend_S, confidence=SHOWN_CONFIDENCE)
         names = ("top", "top_low", "top_high")
         beside = {name: float(back(np.array(place))) for name, place in zip(names, top, strict=True)}
-    made = {"peak": fall, "above": above, "below": below}
+    values_by_part = {"peak": fall, "above": above, "below": below}
     return {
         name: SeedEffects(
             reading.seeds,
@@ -309,7 +312,7 @@ def optimum(effect: Optimum, rows: Rows) -> dict[str, SeedEffects]:
             bounded=name != "peak",
             beside=beside,
         )
-        for name, values in made.items()
+        for name, values in values_by_part.items()
     }
 
 
@@ -325,8 +328,9 @@ def _odds_back(log_odds: Array) -> Array:
     return np.asarray(special.expit(log_odds))
 
 
-def crossing(effect: Crossing, rows: Rows) -> dict[str, SeedEffects]:
-    """The share of training that the claim allows, minus the share at which the curves cross for the last time.
+def crossing(effect: Crossing, rows: SeedTable) -> dict[str, SeedEffects]:
+    """Return the share of training that the claim allows, minus the share at which the curves cross for the last
+    time.
 
     A curve that is behind at the end counts as crossing there: later than that, nobody knows.
     """
@@ -337,8 +341,8 @@ def crossing(effect: Crossing, rows: Rows) -> dict[str, SeedEffects]:
 
 
 def _paired(readings: list[Reading]) -> tuple[tuple[int, ...], list[Array], tuple[str, ...]]:
-    """Numbers without an axis, for the seeds that all readings have: of each reading its arms x seeds, or its
-    seeds if it has one arm."""
+    """Return numbers without an axis, for the seeds that all readings have: of each reading its arms x seeds, or
+    its seeds if it has one arm."""
     seeds = tuple(seed for seed in readings[0].seeds if all(seed in reading.seeds for reading in readings))
     numbers = []
     for reading in readings:
@@ -355,11 +359,11 @@ def _paired(readings: list[Reading]) -> tuple[tuple[int, ...], list[Array], tupl
 
 
 def _without_number(reading: Reading) -> SeedEffects:
-    """Of too few seeds to make one."""
+    """Return the effect of too few seeds, without a number."""
     return SeedEffects(reading.seeds, np.full(len(reading.seeds), np.nan), left_out=reading.left_out)
 
 
-_CONTRASTS: Mapping[type[Contrast], Callable[[Any, Rows], dict[str, SeedEffects]]] = {
+_CONTRASTS: Mapping[type[Contrast], Callable[[Any, SeedTable], dict[str, SeedEffects]]] = {
     Difference: difference,
     Trend: trend,
     Shape: shape,

@@ -1,4 +1,4 @@
-"""The verdicts on an experiment's claims, as plain data: for claims.json, for the page, for the command line."""
+"""Verdicts on an experiment's claims, as plain data: for claims.json, for the page, for the command line."""
 
 import json
 import math
@@ -14,7 +14,7 @@ from ablations.spec.claims import Claims
 from ablations.spec.problems import SpecProblems
 from ablations.wording import several
 from reports.claims.contrasts import effects
-from reports.claims.select import NotMeasured, Rows
+from reports.claims.select import NotMeasured, SeedTable
 from reports.claims.verdicts import ALPHA, Judgement, Part, judge, probability, ways_to_fail
 from reports.claims.words import claim_rule, part_rule
 from reports.folder import Experiment
@@ -24,23 +24,23 @@ FORMAT = 1
 """Version of claims.json."""
 
 NAME = claims_file.NAME
-"""Of a file of claims, as specs name it."""
+"""Pattern of the name of a file of claims, as specs write it."""
 
 
 class Measured(NamedTuple):
-    """What a claim's effects come to in a table."""
+    """Effects of a claim in a table of results."""
 
     claim: Claim
     parts: dict[str, SeedEffects]
     beside: dict[str, SeedEffects]
     missing: tuple[str, ...]
-    """What the experiment lacks, a reason each; not empty where a part is missing."""
+    """Reasons why parts are missing, one each; not empty where a part is missing."""
 
 
 def measured(
-    claim: Claim, rows: Rows, *, arms: Collection[str] | None = None, measures: Collection[str] = ()
+    claim: Claim, rows: SeedTable, *, arms: Collection[str] | None = None, measures: Collection[str] = ()
 ) -> Measured:
-    """The effects of a claim, as far as the table has them.
+    """Return the effects of a claim, as far as the table has them.
 
     Args:
         claim: what to compute.
@@ -48,9 +48,9 @@ def measured(
         arms: those that the experiment has, measured or not; those of the table, if not given.
         measures: kinds of those that it asks for, measured or not.
     """
-    there = set(rows.seeds if arms is None else arms)
+    existing = set(rows.seeds if arms is None else arms)
     missing = []
-    if lacking := [arm for arm in claim.needs.arms if arm not in there]:
+    if lacking := [arm for arm in claim.needs.arms if arm not in existing]:
         missing.append(f"the experiment has no arm {_listed(lacking)}")
     unmeasured = [name for name in claim.needs.measures if name not in rows.measures]
     if lacking := [name for name in unmeasured if name not in measures]:
@@ -62,37 +62,42 @@ def measured(
     parts: dict[str, SeedEffects] = {}
     for name, effect in (claim.provided | claim.parts).items():
         try:
-            made = effects(effect, rows)
+            more_parts = effects(effect, rows)
         except NotMeasured as error:
             if not missing:  # what is said above says why
                 missing.append(str(error))
             continue
-        made = {
-            more: part._replace(condition=part.condition or name in claim.provided) for more, part in made.items()
+        more_parts = {
+            more: part._replace(condition=part.condition or name in claim.provided)
+            for more, part in more_parts.items()
         }
-        parts |= {"-".join(filter(None, (name, more))): part for more, part in made.items()}
+        parts |= {"-".join(filter(None, (name, more))): part for more, part in more_parts.items()}
     beside: dict[str, SeedEffects] = {}
     for name, effect in claim.beside.items():
         try:
-            made = {more: part._replace(condition=False) for more, part in effects(effect, rows).items()}
-            beside |= {"-".join(filter(None, (name, more))): part for more, part in made.items()}
+            more_parts = {more: part._replace(condition=False) for more, part in effects(effect, rows).items()}
+            beside |= {"-".join(filter(None, (name, more))): part for more, part in more_parts.items()}
         except NotMeasured:
             continue
     return Measured(claim, parts, beside, tuple(missing))
 
 
-def judgements(found: Iterable[Measured], *, alpha: float = ALPHA) -> dict[str, tuple[Judgement | None, float]]:
-    """By claim its judgement and the level it was judged at: alpha of its family, shared by Holm's rule among
-    those of its claims that have evidence. None for a claim of which a part is missing."""
-    found = list(found)
+def judgements(items: Iterable[Measured], *, alpha: float = ALPHA) -> dict[str, tuple[Judgement | None, float]]:
+    """Return for each claim its judgement and the level it was judged at: alpha of its family, shared by Holm's
+    rule among those of its claims that have evidence. None for a claim of which a part is missing."""
+    items = list(items)
     families: dict[str, dict[str, float]] = {}
-    for item in found:
+    for item in items:
         p = None if item.missing else probability(item.parts, _smallest(item, item.parts))
         if p is not None:
             families.setdefault(item.claim.family, {})[item.claim.name] = p
-    levels = {name: level for own in families.values() for name, level in holm_levels(own, alpha=alpha).items()}
+    levels = {
+        name: level
+        for p_by_claim in families.values()
+        for name, level in holm_levels(p_by_claim, alpha=alpha).items()
+    }
     judged: dict[str, tuple[Judgement | None, float]] = {}
-    for item in found:
+    for item in items:
         level = levels.get(item.claim.name, alpha)
         whole = None if item.missing else judge(item.parts, _smallest(item, item.parts), level=level)
         judged[item.claim.name] = (whole, level)
@@ -104,16 +109,16 @@ def _smallest(item: Measured, parts: Mapping[str, SeedEffects]) -> dict[str, flo
 
 
 class Judged(NamedTuple):
-    """An experiment whose files of claims are loaded and judged, which a command does once."""
+    """Experiment whose files of claims are loaded and judged, which a command does once."""
 
     experiment: Experiment
     files: list[dict[str, Any]]
-    """Each file of claims: its hash when it was planned and now, and what has changed since."""
+    """Files of claims: the hash of each when it was planned and now, and its changes since."""
     claims: dict[str, Claim]
     """The claims as their files have them, by name."""
     entries: list[dict[str, Any]]
-    """Every claim with its verdict as plain data, in the order of their numbers, those without a number last. A
-    file that is missing or wrong is one entry that says so."""
+    """Entry of every claim with its verdict as plain data, in the order of their numbers, those without a number
+    last. A file that is missing or wrong is one entry that says so."""
 
 
 def judge_claims(experiment: Experiment, *, alpha: float = ALPHA) -> Judged:
@@ -121,18 +126,18 @@ def judge_claims(experiment: Experiment, *, alpha: float = ALPHA) -> Judged:
     files = list(_files(experiment))
     every = [claim for _, loaded in files if isinstance(loaded, Claims) for claim in loaded.claims]
     claims = {claim.name: claim for claim in every}
-    rows = Rows(experiment.table)
-    found = {
+    rows = SeedTable(experiment.table)
+    by_name = {
         name: measured(claim, rows, arms=experiment.plan.arms, measures=experiment.measures)
         for name, claim in claims.items()
     }
-    entries = _entries(files, found, judgements(found.values(), alpha=alpha))
+    entries = _entries(files, by_name, judgements(by_name.values(), alpha=alpha))
     return Judged(experiment, [_described(*file) for file in files], claims, entries)
 
 
 def _entries(
     files: Sequence[tuple[PlannedClaims, Claims | str]],
-    found: Mapping[str, Measured],
+    effects_by_claim: Mapping[str, Measured],
     judged: Mapping[str, tuple[Judgement | None, float]],
 ) -> list[dict[str, Any]]:
     entries = []
@@ -143,7 +148,7 @@ def _entries(
         for claim in loaded.claims:
             changed = _change(claim.name, loaded, file)
             judgement, level = judged[claim.name]
-            entries.append(_entry(found[claim.name], judgement, level, file=file.name, changed=changed))
+            entries.append(_entry(effects_by_claim[claim.name], judgement, level, file=file.name, changed=changed))
     return sorted(entries, key=_number)
 
 
@@ -170,10 +175,10 @@ def _described(file: PlannedClaims, loaded: Claims | str) -> dict[str, Any]:
 
 
 def changes(file: Mapping[str, Any]) -> list[str]:
-    """What a reader must know of when a file of claims was written, a sentence each."""
-    said = []
+    """Return a sentence for each fact that a reader must know about when a file of claims was written."""
+    sentences = []
     if file["runs_before"]:
-        said.append(
+        sentences.append(
             f"first planned when {several(file['runs_before'], 'run')} had started: no prediction for those"
         )
     if file["changed"]:
@@ -182,12 +187,12 @@ def changes(file: Mapping[str, Any]) -> list[str]:
             for what in ("changed", "added", "removed")
             if file[f"{what}_claims"]
         ]
-        said.append("changed since it was planned: " + ("; ".join(parts) or "in its words only"))
-    return said
+        sentences.append("changed since it was planned: " + ("; ".join(parts) or "in its words only"))
+    return sentences
 
 
 def claim_notices(files: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return what `changes` says of every file, as notices of the page."""
+    """Return the sentences of `changes` for every file, as notices of the page."""
     return [
         {"kind": "claims", "text": f"claims {file['name']}: {sentence}"}
         for file in files
@@ -196,7 +201,7 @@ def claim_notices(files: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 
 def write(judged: Judged, folder: Path) -> dict[str, Any]:
-    """Put the verdicts into claims.json of the experiment's folder; returns its content."""
+    """Write the verdicts into claims.json of the experiment's folder; return its content."""
     content = _finite(
         {
             "format": FORMAT,
@@ -214,10 +219,10 @@ def write(judged: Judged, folder: Path) -> dict[str, Any]:
 
 
 def as_expected(entries: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether every claim that was judged came out as its file expects, and at least one was judged.
+    """Return whether every claim that was judged came out as its file expects, and at least one was judged.
 
-    Not judged is what is not run or has too few seeds; where the literature leaves a claim open, any verdict will
-    do.
+    Claims that are not run or have too few seeds are not judged; where the literature leaves a claim open, any
+    verdict will do.
     """
     answers = [entry.get("as_expected") for entry in entries if entry.get("verdict") not in NOT_JUDGED]
     return bool(answers) and all(answer is not False for answer in answers)
@@ -228,7 +233,7 @@ NOT_JUDGED = ("not run", "insufficient evidence")
 
 
 def _files(experiment: Experiment) -> Iterator[tuple[PlannedClaims, Claims | str]]:
-    """Each file that the plan names, loaded from the experiment's folder; a sentence where it cannot be."""
+    """Yield each file that the plan names, loaded from the experiment's folder; a sentence where it cannot be."""
     planned = {file.name: file for file in experiment.plan.claim_files}
     for name in experiment.plan.claims:
         file = planned.get(name, PlannedClaims(name=name))
@@ -249,7 +254,7 @@ def _files(experiment: Experiment) -> Iterator[tuple[PlannedClaims, Claims | str
 
 
 def _change(name: str, loaded: Claims | str, file: PlannedClaims) -> str | None:
-    """Whether a claim is as it was planned (None), `changed`, or `added` since."""
+    """Return whether a claim is as it was planned (None), `changed`, or `added` since."""
     if isinstance(loaded, str) or not file.planned_claims:
         return None
     if name not in file.planned_claims:
@@ -267,19 +272,19 @@ def _entry(
     claim = item.claim
     written = claim.model_dump(mode="json", include={"number", "name", "says", "source", "published", "needs"})
     written |= claim.model_dump(mode="json", include={"family", "expect", "because"})
-    told: dict[str, Any] = {"file": file, **written, "changed": changed, "level": level}
+    entry: dict[str, Any] = {"file": file, **written, "changed": changed, "level": level}
     if judgement is None:
-        told |= {"verdict": "not run", "rule": "; ".join(item.missing), "as_expected": None, "deciding": None}
-        told |= dict.fromkeys((*OUTCOME, "seeds_to_decide", "n")) | {
+        entry |= {"verdict": "not run", "rule": "; ".join(item.missing), "as_expected": None, "deciding": None}
+        entry |= dict.fromkeys((*OUTCOME, "seeds_to_decide", "n")) | {
             "smallest_effect": claim.smallest_effect,
             "unit": "",
         }
     else:
-        told |= _outcome(item, judgement)
+        entry |= _outcome(item, judgement)
     parts = judge(item.parts, _smallest(item, item.parts), level=level).parts if item.parts else {}
     smallest = _smallest(item, item.beside)
     beside = {name: judge({name: part}, smallest, level=ALPHA).parts[name] for name, part in item.beside.items()}
-    return told | {
+    return entry | {
         "parts": [_part(name, part, item.parts[name], ways=ways_to_fail(parts)) for name, part in parts.items()],
         "beside": [_part(name, part, item.beside[name], ways=1) for name, part in beside.items()],
     }
@@ -301,9 +306,9 @@ def _outcome(item: Measured, judgement: Judgement) -> dict[str, Any]:
 
 
 def _part(name: str, part: Part, effects: SeedEffects, *, ways: int) -> dict[str, Any]:
-    told = {"name": name, "unit": effects.unit, "n": len(part.seeds), "verdict": part.verdict}
-    told |= {"rule": part_rule(part, effects.direction, ways=ways)} | part._asdict()
-    return told | {
+    entry = {"name": name, "unit": effects.unit, "n": len(part.seeds), "verdict": part.verdict}
+    entry |= {"rule": part_rule(part, effects.direction, ways=ways)} | part._asdict()
+    return entry | {
         "left_out": list(effects.left_out),
         "chosen_layers": list(effects.chosen) if effects.chosen else None,
         "groups": list(effects.groups),
@@ -316,7 +321,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """The value with None for what JSON has no number for."""
+    """Return the value with None for numbers that JSON does not have."""
     if isinstance(value, dict):
         return {name: _finite(part) for name, part in value.items()}
     if isinstance(value, list | tuple):

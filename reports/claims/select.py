@@ -1,4 +1,4 @@
-"""What a claim reads of a table of results: arrays with a row a seed, the seeds being the same in every arm.
+"""Select a claim's numbers from a table of results: arrays with a row a seed, the same seeds in every arm.
 
 A = arms, S = seeds, K = positions: layers, steps or groups.
 """
@@ -24,23 +24,25 @@ FEWEST_STEPS = 3
 
 
 class NotMeasured(ResultsError):
-    """The table lacks what an effect needs; the message says what, and is shown as the reason for `not run`."""
+    """Error of a table that lacks what an effect needs; the message says what, and is shown as the reason for `not
+    run`."""
 
 
 class Reading(NamedTuple):
     """Numbers of some arms, paired by seed."""
 
     seeds: tuple[int, ...]
-    """Those that every arm has whole."""
+    """Seeds that every arm has whole."""
     values_ASK: Array
     positions: tuple[float, ...]
-    """What K counts: layers from the bottom, steps in order, numbers of groups; a single 0 without an axis."""
+    """Positions that K counts: layers from the bottom, steps in order, numbers of groups; a single 0 without an
+    axis."""
     left_out: tuple[str, ...]
     """Seeds that some arm has and another lacks, each with the reason."""
 
 
 class Cell(NamedTuple):
-    """One row of the table, cut down."""
+    """Cell of the table: one row, cut down."""
 
     group: str | None
     layer: int | None
@@ -51,15 +53,15 @@ class Cell(NamedTuple):
     other_run_id: str | None
 
 
-class Rows:
-    """A table of results, looked up by arm, seed, measure and metric."""
+class SeedTable:
+    """Table of results, looked up by arm, seed, measure and metric."""
 
     def __init__(self, table: DataFrame) -> None:
         self.cells: dict[tuple[str, int, str, str], list[Cell]] = {}
         self.measures: set[str] = set()
         self.seeds: dict[str, list[int]] = {}
         self.seed_of: dict[str, int] = {}
-        """By run."""
+        """Seed of each run."""
         self._last: dict[tuple[str, int, str], int] = {}
         names = ("arm", "seed", "measure", "metric", "group", "layer", "layer_to", "step", "value", "floor")
         columns = [_plain(table[name]) for name in (*names, "other_run_id", "run_id")]
@@ -79,21 +81,21 @@ class Rows:
                 self._last[here] = max(step, self._last.get(here, step))
 
     def last(self, arm: str, seed: int, measure: str, metric: str) -> list[Cell]:
-        """The cells of a run's last measured step."""
+        """Return the cells of a run's last measured step."""
         step = self._last.get((arm, seed, measure))
         return [cell for cell in self.cells.get((arm, seed, measure, metric), []) if cell.step in (step, None)]
 
     def every(self, arm: str, seed: int, measure: str, metric: str) -> list[Cell]:
-        """The cells of all its steps."""
+        """Return the cells of all steps of a run."""
         return self.cells.get((arm, seed, measure, metric), [])
 
     def seeds_of(self, arms: Iterable[str]) -> list[int]:
-        """Those that any of the arms has, in order."""
+        """Return the seeds that any of the arms has, in order."""
         return sorted({seed for arm in arms for seed in self.seeds.get(arm, [])})
 
 
-def read(rows: Rows, of: Quantity, arms: Sequence[str], *, axis: Axis = "none", fewest: int = 2) -> Reading:
-    """The quantity of each arm at each position, for the seeds that every arm has whole.
+def read(rows: SeedTable, of: Quantity, arms: Sequence[str], *, axis: Axis = "none", fewest: int = 2) -> Reading:
+    """Return the quantity of each arm at each position, for the seeds that every arm has whole.
 
     Groups that the quantity names are all there, or it is not measured: a mean over fewer tasks would be one of
     other tasks. With `axis="none"` a run comes to one number, as the quantity says: of its layers, or of its
@@ -117,18 +119,18 @@ def read(rows: Rows, of: Quantity, arms: Sequence[str], *, axis: Axis = "none", 
     if axis == "none" and of.steps != "last":
         course = _area if of.steps == "area" else _way
         return course(read(rows, of, arms, axis="steps"), of)
-    found = {
+    cells_by_run = {
         (arm, seed): _numbers(rows, of, arm, seed, axis=axis) for arm in arms for seed in rows.seeds.get(arm, [])
     }
     for arm in arms:
-        if not any(found.get((arm, seed)) for seed in rows.seeds.get(arm, [])):
+        if not any(cells_by_run.get((arm, seed)) for seed in rows.seeds.get(arm, [])):
             raise NotMeasured(f"{_named(of)} has no rows of arm {arm}{_where(of, axis)}")
-    groups = _expected(found, axis)
-    numbers = {run: _means(cells, groups) for run, cells in found.items()}
+    groups = _expected(cells_by_run, axis)
+    numbers = {run: _means(cells, groups) for run, cells in cells_by_run.items()}
     positions = _positions(numbers.values(), axis)
     if axis == "steps" and len(positions) < FEWEST_STEPS:
-        there = several(len(positions), "step")
-        raise NotMeasured(f"{_named(of)} has {there} in common, and a learning curve takes {FEWEST_STEPS}")
+        number = several(len(positions), "step")
+        raise NotMeasured(f"{_named(of)} has {number} in common, and a learning curve takes {FEWEST_STEPS}")
     if axis in ("layers", "groups") and len(positions) < fewest:
         raise NotMeasured(f"{_named(of)} has a single one of the {axis} that the effect goes over")
     seeds, left_out = [], []
@@ -144,7 +146,7 @@ def read(rows: Rows, of: Quantity, arms: Sequence[str], *, axis: Axis = "none", 
 
 
 def _reduced(whole: Reading, of: Quantity) -> Reading:
-    """One number of the layers, as the quantity says."""
+    """Return the quantity as one number of its layers."""
     values = whole.values_ASK
     if of.layer is not None:
         if of.layer not in whole.positions:
@@ -162,7 +164,8 @@ def _reduced(whole: Reading, of: Quantity) -> Reading:
 
 
 def _area(whole: Reading, of: Quantity) -> Reading:
-    """The mean of a learning curve over its course, straight lines between checkpoints, up to a share of it."""
+    """Return the mean of a learning curve over its course, straight lines between checkpoints, up to a share of
+    it."""
     steps = np.array(whole.positions)
     end = steps[0] + of.until * (steps[-1] - steps[0])
     inside = steps[steps <= end]
@@ -175,34 +178,38 @@ def _area(whole: Reading, of: Quantity) -> Reading:
 
 
 def _way(whole: Reading, of: Quantity) -> Reading:
-    """What of the way from the first checkpoint to the last is made at a share of the course; straight lines
-    between checkpoints. Not a number where there was no way."""
+    """Return the share of the way from the first checkpoint to the last that is made at a share of the course;
+    straight lines between checkpoints. Not a number where there was no way."""
     steps = np.array(whole.positions)
     place = steps[0] + of.until * (steps[-1] - steps[0])
     curves = [[np.interp(place, steps, curve) for curve in arm] for arm in whole.values_ASK]
-    there = np.array(curves, float).reshape(whole.values_ASK.shape[:2])
+    values_there = np.array(curves, float).reshape(whole.values_ASK.shape[:2])
     first, last = whole.values_ASK[..., 0], whole.values_ASK[..., -1]
     with np.errstate(divide="ignore", invalid="ignore"):
-        values = (there - first) / (last - first)
+        values = (values_there - first) / (last - first)
     return whole._replace(values_ASK=values[..., None], positions=(0,))
 
 
-def groups_read(rows: Rows, of: Quantity, arms: Iterable[str]) -> tuple[str, ...]:
-    """The tasks or other groups that a quantity of these arms is a mean over, in order; none without groups."""
+def groups_read(rows: SeedTable, of: Quantity, arms: Iterable[str]) -> tuple[str, ...]:
+    """Return the tasks or other groups that a quantity of these arms is a mean over, in order; none without
+    groups."""
     if not of.groups:
         return ()
     arms = list(arms)
     chosen = _with_groups(rows, of, arms)
-    return tuple(sorted(group for group in _groups_there(rows, of, arms) if group and _wanted(group, chosen)))
+    return tuple(sorted(group for group in _groups_there(rows, of, arms) if group and _is_selected(group, chosen)))
 
 
-def _with_groups(rows: Rows, of: Quantity, arms: Iterable[str]) -> Quantity:
-    """The quantity with those of its two lists of groups that were measured whole, the first if both were."""
-    there = _groups_there(rows, of, arms)
-    if not of.groups or there <= {None}:  # no rows at all: for the caller to say
+def _with_groups(rows: SeedTable, of: Quantity, arms: Iterable[str]) -> Quantity:
+    """Return the quantity with those of its two lists of groups that were measured whole, the first if both
+    were."""
+    measured = _groups_there(rows, of, arms)
+    if not of.groups or measured <= {None}:  # no rows at all: for the caller to say
         return of
     lists = [groups for groups in (of.groups, of.or_groups) if groups]
-    lacking = [[name for name in own if not any(matches(group or "", name) for group in there)] for own in lists]
+    lacking = [
+        [name for name in names if not any(matches(group or "", name) for group in measured)] for names in lists
+    ]
     for groups, missing in zip(lists, lacking, strict=True):
         if not missing:
             return of.model_copy(update={"groups": groups, "or_groups": ()})
@@ -210,26 +217,28 @@ def _with_groups(rows: Rows, of: Quantity, arms: Iterable[str]) -> Quantity:
     raise NotMeasured(f"{_named(of)} has no rows of {named}, which the claim names")
 
 
-def _groups_there(rows: Rows, of: Quantity, arms: Iterable[str]) -> set[str | None]:
-    """Those that any run of the arms has."""
+def _groups_there(rows: SeedTable, of: Quantity, arms: Iterable[str]) -> set[str | None]:
+    """Return the groups that any run of the arms has."""
     runs = [(arm, seed) for arm in arms for seed in rows.seeds.get(arm, [])]
     return {cell.group for arm, seed in runs for cell in rows.every(arm, seed, of.measure, of.metric)}
 
 
-def _numbers(rows: Rows, of: Quantity, arm: str, seed: int, *, axis: Axis) -> dict[float, dict[str | None, float]]:
-    """A run's numbers by position and group."""
+def _numbers(
+    rows: SeedTable, of: Quantity, arm: str, seed: int, *, axis: Axis
+) -> dict[float, dict[str | None, float]]:
+    """Return a run's numbers by position and group."""
     take = rows.every if axis == "steps" else rows.last
-    found: dict[float, dict[str | None, float]] = {}
+    numbers: dict[float, dict[str | None, float]] = {}
     for cell in take(arm, seed, of.measure, of.metric):
         position = _position(cell, axis)
         value = _value(cell, of)
-        if position is not None and _wanted(cell.group, of) and np.isfinite(value):
-            found.setdefault(position, {})[None if axis == "groups" else cell.group] = value
-    return found
+        if position is not None and _is_selected(cell.group, of) and np.isfinite(value):
+            numbers.setdefault(position, {})[None if axis == "groups" else cell.group] = value
+    return numbers
 
 
 def _position(cell: Cell, axis: Axis) -> float | None:
-    """Where on the axis a row lies; None if it does not."""
+    """Return the place of a row on the axis; None if it has none."""
     if axis == "layers":
         to_next = cell.layer_to is None or (cell.layer_to == (cell.layer or 0) + 1 and cell.layer != 0)
         return cell.layer if to_next else None
@@ -252,7 +261,7 @@ def _value(cell: Cell, of: Quantity) -> float:
     return cell.value
 
 
-def _wanted(group: str | None, of: Quantity) -> bool:
+def _is_selected(group: str | None, of: Quantity) -> bool:
     if not of.groups:
         return group is None
     if group is None:
@@ -261,19 +270,23 @@ def _wanted(group: str | None, of: Quantity) -> bool:
 
 
 def _expected(
-    found: dict[tuple[str, int], dict[float, dict[str | None, float]]], axis: Axis
+    cells_by_run: dict[tuple[str, int], dict[float, dict[str | None, float]]], axis: Axis
 ) -> frozenset[str | None]:
-    """The groups that any run has: a mean over fewer would be one of other tasks."""
-    return frozenset(group for run in found.values() for cells in run.values() for group in cells)
+    """Return the groups that any run has: a mean over fewer would be one of other tasks."""
+    return frozenset(group for run in cells_by_run.values() for cells in run.values() for group in cells)
 
 
 def _means(cells: dict[float, dict[str | None, float]], groups: frozenset[str | None]) -> dict[float, float]:
-    """The mean over groups at each position that has all of them."""
-    return {place: float(np.mean(list(own.values()))) for place, own in cells.items() if own.keys() == groups}
+    """Return the mean over groups at each position that has all of them."""
+    return {
+        place: float(np.mean(list(by_group.values())))
+        for place, by_group in cells.items()
+        if by_group.keys() == groups
+    }
 
 
 def _positions(runs: Iterable[dict[float, float]], axis: Axis) -> list[float]:
-    """Those that count, in order."""
+    """Return the positions that count, in order."""
     sets = [set(run) for run in runs if run]
     if not sets:
         return []
@@ -290,5 +303,5 @@ def _where(of: Quantity, axis: Axis) -> str:
 
 
 def _plain(column: Any) -> list[Any]:
-    """The values with None for what is absent."""
+    """Return the values with None for what is absent."""
     return list(column.to_numpy(dtype=object, na_value=None))

@@ -1,4 +1,4 @@
-"""The rule: effects over seeds in, a verdict out. Nothing here knows what the effects are of.
+"""Rule of verdicts: effects over seeds in, a verdict out. Nothing here knows what the effects are of.
 
 A part of a claim, an effect with one number a seed, is judged at a level alpha (its family's, by Holm):
 
@@ -32,7 +32,7 @@ from reports.statistics.seed_tests import SeedEffects
 Verdict = Literal["supported", "contradicted", "equivalent", "undecided", "insufficient evidence", "not run"]
 
 ALPHA = 0.05
-"""Of a family of claims: how often noise may be taken for any of its effects."""
+"""Error rate of a family of claims: how often noise may be taken for any of its effects."""
 
 FEWEST_SEEDS = 3
 """Below, there is no evidence, whatever the means are."""
@@ -42,7 +42,7 @@ DECIDED = ("supported", "contradicted", "equivalent")
 
 
 class Probabilities(NamedTuple):
-    """Of one part: how likely the seeds would be if it were not so. Small ones decide."""
+    """Probabilities of the seeds of one part if each verdict were false. Small ones decide."""
 
     supported: float
     contradicted: float
@@ -50,14 +50,14 @@ class Probabilities(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One effect, judged."""
+    """Part of a claim: one effect, judged."""
 
     verdict: Verdict
     effect: float
     low: float
     high: float
     confidence: float
-    """Of the interval from low to high."""
+    """Confidence of the interval from low to high."""
     seeds: tuple[int, ...]
     values: tuple[float, ...]
     smallest_effect: float
@@ -67,30 +67,30 @@ class Part(NamedTuple):
     """Seeds that would find an effect of `smallest_effect` 8 times in 10, and but for a bound its absence; None:
     not known, or more than anybody trains."""
     p: float
-    """Of the two-sided t test against 0."""
+    """Probability in the two-sided t test against 0."""
     p_equivalent: float
-    """Of TOST within `smallest_effect`; NaN against a bound and of a condition."""
+    """Probability in TOST within `smallest_effect`; NaN against a bound and of a condition."""
     p_sign_flips: float | None
-    """From six seeds on."""
+    """Probability in the sign-flip test, from six seeds on."""
     p_page: float | None
-    """Of a trend."""
+    """Probability in Page's test of a trend."""
     bounded: bool
     """Whether 0 is a bound that the claim set, so that nothing is equivalent."""
     condition: bool
     """Whether it is a condition, which must hold for anything to be said."""
     supported_above: float
-    """With as many seeds of this spread: the mean above which this part would be `supported`, a trend if its steps
+    """Mean above which this part would be `supported` with as many seeds of this spread, a trend if its steps
     agree; where no side is claimed, also below minus that. NaN without evidence or spread."""
     contradicted_below: float
     """Likewise the mean below which it would be `contradicted`; NaN where no side is claimed."""
     equivalent_above: float
     """Likewise the means above which,"""
     equivalent_below: float
-    """and below which, it would be `equivalent`; NaN where no mean would."""
+    """Mean below which this part would be `equivalent`; NaN where no mean would."""
 
 
 class Judgement(NamedTuple):
-    """A claim, judged."""
+    """Judgement of a claim and its parts."""
 
     verdict: Verdict
     deciding: str
@@ -99,19 +99,20 @@ class Judgement(NamedTuple):
 
     @property
     def seeds_to_decide(self) -> int | None:
-        """Seeds that would decide every part that is open, conditions too: the most that any of them takes.
+        """Return the number of seeds that would decide every part that is open, conditions too: the most that any
+        of them takes.
 
         None where no part is open; and where that of one is not known, is more than anybody trains, or does not
         help, as a condition surely fails.
         """
         open_parts = [part for part in self.parts.values() if part.verdict not in DECIDED or _fails(part)]
-        wanted = [None if _fails(part) else part.seeds_to_decide for part in open_parts]
-        known = [seeds for seeds in wanted if seeds is not None]
-        return max(known) if known and len(known) == len(wanted) else None
+        needed = [None if _fails(part) else part.seeds_to_decide for part in open_parts]
+        numbers = [seeds for seeds in needed if seeds is not None]
+        return max(numbers) if numbers and len(numbers) == len(needed) else None
 
 
 def has_evidence(effects: SeedEffects) -> bool:
-    """Whether there are seeds enough, all of them with a number, and not all with 0."""
+    """Return whether there are seeds enough, all of them with a number, and not all with 0."""
     values = effects.values
     if len(values) < FEWEST_SEEDS or not np.isfinite(values).all():
         return False
@@ -119,14 +120,15 @@ def has_evidence(effects: SeedEffects) -> bool:
 
 
 def probability(parts: Mapping[str, SeedEffects], smallest: Mapping[str, float]) -> float | None:
-    """Of the claim, for Holm: the smallest of those of its verdicts; None where no part has evidence."""
-    found = {name: _probabilities(part, smallest[name]) for name, part in parts.items() if has_evidence(part)}
-    deciding = [each for name, each in found.items() if not parts[name].condition]
+    """Return the probability of the claim for Holm's rule: the smallest of those of its verdicts; None where no
+    part has evidence."""
+    by_part = {name: _probabilities(part, smallest[name]) for name, part in parts.items() if has_evidence(part)}
+    deciding = [each for name, each in by_part.items() if not parts[name].condition]
     if not deciding:
         return None
     ways = ways_to_fail(parts)
     conditions = [name for name, part in parts.items() if part.condition]
-    held = max((found[name].supported if name in found else 1.0 for name in conditions), default=0.0)
+    held = max((by_part[name].supported if name in by_part else 1.0 for name in conditions), default=0.0)
     whole = len(deciding) == ways
     one_sided = [
         max(each.supported for each in deciding) if whole else 1.0,
@@ -145,7 +147,7 @@ def ways_to_fail(parts: Mapping[str, "SeedEffects | Part"]) -> int:
 def decide(
     parts: Mapping[str, SeedEffects], smallest: Mapping[str, float], *, level: float
 ) -> tuple[Verdict, dict[str, Verdict]]:
-    """The verdict on a claim and on each of its parts, at the level that its family leaves it.
+    """Return the verdict on a claim and on each of its parts, at the level that its family leaves it.
 
     Args:
         parts: its effects, by name.
@@ -153,17 +155,17 @@ def decide(
         level: alpha of this claim.
     """
     ways = ways_to_fail(parts)
-    found = {name: _verdict(part, smallest[name], level=level, ways=ways) for name, part in parts.items()}
-    conditions = {verdict for name, verdict in found.items() if parts[name].condition}
+    verdicts = {name: _verdict(part, smallest[name], level=level, ways=ways) for name, part in parts.items()}
+    conditions = {verdict for name, verdict in verdicts.items() if parts[name].condition}
     if "insufficient evidence" in conditions:
-        return "insufficient evidence", found
+        return "insufficient evidence", verdicts
     if conditions - {"supported"}:
-        return "undecided", found
-    return next(verdict for verdict in _STRONGEST_FIRST if verdict in found.values()), found
+        return "undecided", verdicts
+    return next(verdict for verdict in _STRONGEST_FIRST if verdict in verdicts.values()), verdicts
 
 
 def judge(parts: Mapping[str, SeedEffects], smallest: Mapping[str, float], *, level: float) -> Judgement:
-    """Return what `decide` says with the numbers behind it; the arguments are the same."""
+    """Return the verdicts of `decide` with the numbers behind them; the arguments are the same."""
     judged = {
         name: _part(part, smallest[name], level=level, ways=ways_to_fail(parts)) for name, part in parts.items()
     }
@@ -189,7 +191,7 @@ _STRONGEST_FIRST: tuple[Verdict, ...] = (
     "undecided",
     "supported",
 )
-"""What one part of this kind makes of the whole, whatever those of later kinds are."""
+"""Verdicts of a part in order: the first that any part has is that of the whole."""
 
 
 def _deciding(alike: Mapping[str, Part], verdict: Verdict) -> str:
@@ -206,7 +208,7 @@ def _deciding(alike: Mapping[str, Part], verdict: Verdict) -> str:
 
 
 def _fails(part: Part) -> bool:
-    """Whether it is a condition that is surely not borne out."""
+    """Return whether the part is a condition that surely fails."""
     return part.condition and part.high < 0
 
 
@@ -244,56 +246,57 @@ def _part(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> 
 
 
 def _other_means(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> dict[str, float]:
-    """From which mean on the verdict would be another: the seeds, at every layer, are thought to move as one, so
-    that each interval keeps its distance from the mean."""
-    found = dict.fromkeys(
+    """Return the means from which on the verdict would be another: the seeds, at every layer, are thought to move
+    as one, so that each interval keeps its distance from the mean."""
+    means = dict.fromkeys(
         ("supported_above", "contradicted_below", "equivalent_above", "equivalent_below"), float("nan")
     )
     if not has_evidence(effects) or seed_tests.constant(effects.values):
-        return found
+        return means
     if effects.direction == "either":
-        found["supported_above"] = smallest + _down(effects, 1 - level)
+        means["supported_above"] = smallest + _down(effects, 1 - level)
     else:
-        found["supported_above"] = _down(effects, 1 - level)
-        found["contradicted_below"] = -_up(effects, 1 - level / ways)
+        means["supported_above"] = _down(effects, 1 - level)
+        means["contradicted_below"] = -_up(effects, 1 - level / ways)
     confidence = 1 - 2 * level / ways  # whose interval lies within the margin where TOST at level / ways says so
     low, high = _down(effects, confidence) - smallest, smallest - _up(effects, confidence)
     if _may_be_equivalent(effects) and low < high:  # and `equivalent` comes before the other verdicts
-        found |= {"equivalent_above": low, "equivalent_below": high}
-        found["supported_above"] = max(high, found["supported_above"])
-        found["contradicted_below"] = min(found["contradicted_below"], low)  # NaN stays where no side is claimed
-    return found
+        means |= {"equivalent_above": low, "equivalent_below": high}
+        means["supported_above"] = max(high, means["supported_above"])
+        means["contradicted_below"] = min(means["contradicted_below"], low)  # NaN stays where no side is claimed
+    return means
 
 
 def _down(effects: SeedEffects, confidence: float) -> float:
-    """From the mean to the lower end of the interval."""
+    """Return the distance from the mean to the lower end of the interval."""
     interval = seed_tests.interval(effects, confidence=confidence)
     return interval.mean - interval.low
 
 
 def _up(effects: SeedEffects, confidence: float) -> float:
-    """From the mean to the upper end of the interval."""
+    """Return the distance from the mean to the upper end of the interval."""
     interval = seed_tests.interval(effects, confidence=confidence)
     return interval.high - interval.mean
 
 
 def _seeds_wanted(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> dict[str, Any]:
-    """What so many seeds see and how many would decide, by the power of the t test; where it does not apply, since
-    all seeds show the same number, how many would have to agree."""
+    """Return the smallest effect that so many seeds find and the number that would decide, by the power of the t
+    test; where all seeds show the same number, how many would have to agree."""
     seeds = len(effects.values)
     if seed_tests.constant(effects.values):
         agreeing = int(np.ceil(np.log2(2 * ways / level)))
         return {"smallest_seen": 0.0 if seeds >= agreeing else np.nan, "seeds_to_decide": agreeing}
-    sd, own = float(effects.values.std(ddof=1)), seed_tests.shared_level(effects, level)
-    absent_level = own / ways if _may_be_equivalent(effects) else None  # one part found absent is enough
+    sd, part_level = float(effects.values.std(ddof=1)), seed_tests.shared_level(effects, level)
+    absent_level = part_level / ways if _may_be_equivalent(effects) else None  # one part found absent is enough
     return {
-        "smallest_seen": smallest_seen(sd=sd, seeds=seeds, level=own),
-        "seeds_to_decide": seeds_to_decide(smallest, sd=sd, level=own, absent_level=absent_level),
+        "smallest_seen": smallest_seen(sd=sd, seeds=seeds, level=part_level),
+        "seeds_to_decide": seeds_to_decide(smallest, sd=sd, level=part_level, absent_level=absent_level),
     }
 
 
 def _probabilities(effects: SeedEffects, smallest: float) -> Probabilities:
-    """Each doubled where it is of one side, so that all are compared with the same alpha."""
+    """Return the probabilities of one part, doubled where they are of one side, so that all are compared with the
+    same alpha."""
     equivalent = _equivalence(effects, smallest) if _may_be_equivalent(effects) else 1.0
     if effects.direction == "either":
         beyond = min(seed_tests.above(effects, against=smallest), seed_tests.below(effects, against=-smallest))
@@ -303,24 +306,24 @@ def _probabilities(effects: SeedEffects, smallest: float) -> Probabilities:
 
 
 def _may_be_equivalent(effects: SeedEffects) -> bool:
-    """Whether an effect near 0 means that there is no difference."""
+    """Return whether an effect near 0 means that there is no difference."""
     return not (effects.bounded or effects.condition)
 
 
 def _equivalence(effects: SeedEffects, smallest: float) -> float:
-    """TOST: the larger probability of its two sides."""
+    """Return the probability in TOST: the larger one of its two sides."""
     return max(seed_tests.above(effects, against=-smallest), seed_tests.below(effects, against=smallest))
 
 
 def _verdict(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> Verdict:
-    """On one of `ways` parts: the rule at the head of this file."""
+    """Return the verdict on one of `ways` parts by the rule at the head of this file."""
     if len(effects.values) < FEWEST_SEEDS:
         return "insufficient evidence"
     if not has_evidence(effects):
         return "undecided"
-    found = _probabilities(effects, smallest)
-    if ways * found.equivalent <= level:
+    p = _probabilities(effects, smallest)
+    if ways * p.equivalent <= level:
         return "equivalent"
-    if found.supported <= level:
+    if p.supported <= level:
         return "supported"
-    return "contradicted" if ways * found.contradicted <= level else "undecided"
+    return "contradicted" if ways * p.contradicted <= level else "undecided"

@@ -1,4 +1,4 @@
-"""Claims in words: which rule fired, their effects as they are written, how the verdicts are counted."""
+"""Claims in words: the rule that decided, the effects as they are written, the counts of verdicts."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ MOST_DECIMALS = 8
 
 
 def significant(value: float | None, figures: int = 3) -> str:
-    """The number with so many figures, zeros at the end left out: ``0.05``, ``1,230``, ``2.1e−09``."""
+    """Return the number with so many figures, zeros at the end left out: ``0.05``, ``1,230``, ``2.1e−09``."""
     if is_absent(value):
         return ABSENT
     assert value is not None
@@ -40,8 +40,8 @@ def significant(value: float | None, figures: int = 3) -> str:
 
 
 def effect(part: Mapping[str, Any]) -> str:
-    """A mean with its interval and unit, no more decimals than two figures of half the width:
-    ``0.113 [0.027, 0.200] nats``."""
+    """Return a mean with its interval and unit, no more decimals than two figures of half the width: ``0.113
+    [0.027, 0.200] nats``."""
     mean, low, high = part["effect"], part["low"], part["high"]
     if is_absent(mean):
         return ABSENT
@@ -53,12 +53,12 @@ def effect(part: Mapping[str, Any]) -> str:
 
 
 def confidence(part: Mapping[str, Any]) -> str:
-    """Of the interval: ``99.17%``."""
+    """Return the confidence of the interval: ``99.17%``."""
     return f"{100 * part['confidence']:.4g}%"
 
 
 def probability(p: float | None) -> str:
-    """``0.013``, ``< 0.001``."""
+    """Return a probability in words: ``0.013``, ``< 0.001``."""
     if is_absent(p):
         return ABSENT
     assert p is not None
@@ -66,7 +66,7 @@ def probability(p: float | None) -> str:
 
 
 def layers(part: Mapping[str, Any]) -> str:
-    """Those that its seeds were judged at: one, where all chose the same, else one a seed."""
+    """Return the layers that a part's seeds were judged at: one, where all chose the same, else one a seed."""
     chosen = part["chosen_layers"]
     if not chosen:
         return ABSENT
@@ -74,7 +74,8 @@ def layers(part: Mapping[str, Any]) -> str:
 
 
 def seeds_wanted(part: Mapping[str, Any]) -> str:
-    """How many would decide; a dash where nothing is known of the spread, and where it is decided."""
+    """Return the number of seeds that would decide; a dash where nothing is known of the spread, and where it is
+    decided."""
     if part["verdict"] in DECIDED:
         return ABSENT
     if part["seeds_to_decide"] is not None:
@@ -83,7 +84,7 @@ def seeds_wanted(part: Mapping[str, Any]) -> str:
 
 
 def seeds_for_all(entry: Mapping[str, Any]) -> str:
-    """How many seeds would decide every part of an open claim: ``77``, ``> 1,000``, or ``none``.
+    """Return the number of seeds that would decide every part of an open claim: ``77``, ``> 1,000``, or ``none``.
 
     `none` is where a condition surely fails, which more seeds do not mend. Empty where the claim is decided, and
     where nothing is known of a spread.
@@ -100,27 +101,27 @@ def seeds_for_all(entry: Mapping[str, Any]) -> str:
 
 
 def counted(entries: Iterable[Mapping[str, Any]]) -> str:
-    """How many claims have which verdict, and how many came out as the literature predicts."""
+    """Return the numbers of claims with each verdict, and of those that came out as the literature predicts."""
     claims = [entry for entry in entries if entry.get("says")]  # the others are files that cannot be read
     if not claims:
         return "No claim could be read."
-    found = Counter(claim["verdict"] for claim in claims)
-    words = listed([f"{count(found[verdict])} {verdict}" for verdict in VERDICTS if found[verdict]])
-    said = f"Of {several(len(claims), 'claim')}, {words}"
+    verdicts = Counter(claim["verdict"] for claim in claims)
+    words = listed([f"{count(verdicts[verdict])} {verdict}" for verdict in VERDICTS if verdicts[verdict]])
+    sentence = f"Of {several(len(claims), 'claim')}, {words}"
     met = Counter(expectation(claim) for claim in claims)
-    outcomes = [f"{count(met[word])} {told}" for word, told in _OUTCOMES.items() if met[word]]
+    outcomes = [f"{count(met[word])} {outcome}" for word, outcome in _OUTCOMES.items() if met[word]]
     if not outcomes:
-        return f"{said}."
+        return f"{sentence}."
     expected = sum(met[word] for word in _OUTCOMES)
-    return f"{said}. The literature predicts a verdict on {count(expected)} of them: {listed(outcomes)}."
+    return f"{sentence}. The literature predicts a verdict on {count(expected)} of them: {listed(outcomes)}."
 
 
 _OUTCOMES = {"met": "came out so", "not met": "came out otherwise", "left open": "stayed open"}
 
 
 def expectation(entry: Mapping[str, Any]) -> str:
-    """Whether the verdict is the one that the literature predicts: `met`, `not met`, `left open` where the
-    seeds decide nothing; empty where it expects none, or nothing was judged."""
+    """Return whether the verdict is the one that the literature predicts: `met`, `not met`, `left open` where the
+    seeds decide nothing; empty where it predicts none, or nothing was judged."""
     if entry["as_expected"] is None:
         return ""
     if entry["as_expected"]:
@@ -129,12 +130,14 @@ def expectation(entry: Mapping[str, Any]) -> str:
 
 
 def described(entry: Mapping[str, Any]) -> str:
-    """The plot of a claim's effects, for a reader who does not see it."""
-    said = [
+    """Return a description of the plot of a claim's effects, for a reader who does not see it."""
+    sentences = [
         *(_described_part(part) for part in entry["parts"]),
         *(_described_part(part, beside=True) for part in entry["beside"]),
     ]
-    return "Mean effect over seeds with its interval, against 0 and the smallest that matters. " + " ".join(said)
+    return "Mean effect over seeds with its interval, against 0 and the smallest that matters. " + " ".join(
+        sentences
+    )
 
 
 def _described_part(part: Mapping[str, Any], *, beside: bool = False) -> str:
@@ -142,11 +145,11 @@ def _described_part(part: Mapping[str, Any], *, beside: bool = False) -> str:
     if is_absent(part["effect"]):
         return f"{name}: no number."
     seeds = _finite(part["values"])
-    said = f"{name}: {part['verdict']}, {effect(part)}"
+    words = f"{name}: {part['verdict']}, {effect(part)}"
     if not is_absent(part["low"]):
-        said += f" ({confidence(part)} interval)"
+        words += f" ({confidence(part)} interval)"
     of_seeds = f"{several(len(seeds), 'seed')} from {significant(min(seeds))} to {significant(max(seeds))}"
-    return f"{said}, smallest that matters {significant(part['smallest_effect'])}, {of_seeds}."
+    return f"{words}, smallest that matters {significant(part['smallest_effect'])}, {of_seeds}."
 
 
 def _finite(values: Sequence[float]) -> list[float]:

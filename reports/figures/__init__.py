@@ -1,1 +1,1 @@
-"""Figures: one file for each kind."""
+"""Figures of results: one file for each kind."""

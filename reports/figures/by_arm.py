@@ -31,7 +31,7 @@ TICK_LETTERS = 36
 
 
 def layer_change(table: DataFrame, *, ax: Axes, metric: str = "pwcca", arms: Sequence[str] | None = None) -> Axes:
-    """How much each layer changes its tokens: 1 - similarity of consecutive layers, 0 = no change."""
+    """Draw how much each layer changes its tokens: 1 - similarity of consecutive layers, 0 = no change."""
     return by_arm(table, ax=ax, measure="layer_change", metric=metric, arms=arms)
 
 
@@ -43,26 +43,26 @@ def token_information(
     arms: Sequence[str] | None = None,
     about: str | None = None,
 ) -> Axes:
-    """What each layer knows about its own input token, or `about` another (`next token`, ...), in nats."""
+    """Draw what each layer knows about its own input token, or `about` another (`next token`, ...), in nats."""
     return by_arm(table, ax=ax, measure="token_information", metric=metric, arms=arms, group=about)
 
 
 def learning(table: DataFrame, *, ax: Axes, metric: str = "gain", arms: Sequence[str] | None = None) -> Axes:
-    """What a model has learned by each step: nats per prediction beyond word frequencies, of validation text."""
+    """Draw the gain at each step: nats per prediction beyond word frequencies, of validation text."""
     return by_arm(table, ax=ax, measure="learning", metric=metric, arms=arms)
 
 
 def neighbours(
     table: DataFrame, *, ax: Axes, metric: str = "same_token", arms: Sequence[str] | None = None
 ) -> Axes:
-    """What the nearest neighbours of a token's state have in common with it."""
+    """Draw what the nearest neighbours of a token's state share with it."""
     return by_arm(table, ax=ax, measure="neighbours", metric=metric, arms=arms)
 
 
 def geometry(
     table: DataFrame, *, ax: Axes, metric: str = "effective_rank", arms: Sequence[str] | None = None
 ) -> Axes:
-    """The shape of the cloud of states in each layer."""
+    """Draw the shape of the cloud of states in each layer."""
     return by_arm(table, ax=ax, measure="geometry", metric=metric, arms=arms)
 
 
@@ -76,24 +76,24 @@ def by_arm(
     group: str | None = None,
     axis: Axis | None = None,
 ) -> Axes:
-    """Any metric of one run, a line an arm, by layer unless the measure or `axis` says otherwise."""
+    """Draw any metric of one run, a line an arm, by layer unless the measure or `axis` says otherwise."""
     return draw_arms(arm_lines(table, measure=measure, metric=metric, arms=arms, group=group, axis=axis), ax=ax)
 
 
 class ArmLines(NamedTuple):
-    """What a figure with a line an arm draws: one metric, selected once."""
+    """Content of a figure with a line an arm: one metric, selected once."""
 
     measure: str
     metric: str
     group: str | None
     axis: Axis | None
     rows: DataFrame
-    """Those of `choose`, with the arm in the column `line`."""
+    """Rows of `choose`, with the arm in the column `line`."""
     summary: DataFrame
     """The `bands` of these rows."""
     curves: list[Curve]
     styles: dict[str, Style]
-    """By arm."""
+    """Styles by arm."""
 
 
 def arm_lines(
@@ -122,8 +122,8 @@ def arm_lines(
 
 def draw_arms(drawn: ArmLines, *, ax: Axes) -> Axes:
     """Draw what `arm_lines` selected."""
-    measure, metric, group, axis, rows, summary, known, styles = drawn
-    lines = [Line(curve.arm, arm_label(curve), styles[curve.arm]) for curve in known]
+    measure, metric, group, axis, rows, summary, curves, styles = drawn
+    lines = [Line(curve.arm, arm_label(curve), styles[curve.arm]) for curve in curves]
     along = axis or own_axis(measure)
     look = Look(named(measure, metric).floor, every=along == "layer")
     draw_lines(rows, summary, lines, ax=ax, look=look)
@@ -141,7 +141,8 @@ def draw_arms(drawn: ArmLines, *, ax: Axes) -> Axes:
 
 
 def spread_out(ax: Axes, places: Sequence[int]) -> None:
-    """A logarithmic axis, ticks at some of the places; 0 is as far left of the first as its double right of it."""
+    """Set a logarithmic axis, ticks at some of the places; 0 is as far left of the first as its double right of
+    it."""
     every = sorted(set(places))
     first = next((place for place in every if place > 0), 1)
     ax.set_xscale("symlog", base=2, linthresh=first, linscale=0.5)
@@ -152,7 +153,7 @@ def spread_out(ax: Axes, places: Sequence[int]) -> None:
 
 
 def label_layers(ax: Axes, layers: Sequence[int], *, leads: bool) -> None:
-    """Ticks and label of an axis of layers, or of steps from a layer to the next."""
+    """Write ticks and label of an axis of layers, or of steps from a layer to the next."""
     every = list(range(int(min(layers)), int(max(layers)) + 1))
     if leads:
         shown = thinned(every, most=9)
@@ -164,12 +165,12 @@ def label_layers(ax: Axes, layers: Sequence[int], *, leads: bool) -> None:
 
 
 def thinned(layers: list[int], *, most: int) -> list[int]:
-    """Every layer, or every second, third, ... so that no more labels than that stand side by side."""
+    """Return every layer, or every second, third, ... so that no more labels than that stand side by side."""
     return layers[:: -(-len(layers) // most)]
 
 
 def shown_name(name: str) -> str:
-    """A name as text of a legend, in lines of some fifty letters.
+    """Return a name as text of a legend, in lines of some fifty letters.
 
     A no-break space is none to break a line at. A dollar sign would start a formula, a leading underscore would
     hide the name.
@@ -179,7 +180,7 @@ def shown_name(name: str) -> str:
 
 
 def arm_label(curve: Curve) -> str:
-    """The arm, its seeds and how far it is trained: ``mlm (n = 3, gain 1.80 nats)``."""
+    """Return the arm, its seeds and how far it is trained: ``mlm (n = 3, gain 1.80 nats)``."""
     facts = [f"n = {curve.seeds}"]
     if curve.gain is not None and not curve.untrained:
         facts.append(f"gain {number(curve.gain)} nats")

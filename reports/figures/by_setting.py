@@ -1,4 +1,4 @@
-"""The figure of a score by a setting: a mark an arm, its seeds beside it.
+"""Figure of a score by a setting: a mark an arm, its seeds beside it.
 
 What is drawn can be found again by its gid: `mean`, `interval`, `seed`, `join`, `floor`, `untrained`, `reference`.
 """
@@ -20,10 +20,10 @@ from reports.figures.style import LINES, Style, mark_points
 from reports.words import is_absent
 
 SEED_POINTS = 5.5
-"""How far right of a mark its seeds stand, in points."""
+"""Distance of seeds to the right of their mark, in points."""
 
 LINE_POINTS = {True: 7.0, False: 13.0}
-"""How far apart the lines stand, where numbers are on the axis, and where names."""
+"""Distance between lines, in points, where numbers are on the axis, and where names."""
 
 AXIS_LETTERS = 48
 """Letters that stand side by side below an axis."""
@@ -32,12 +32,12 @@ GREY = "0.45"
 
 
 class SettingMarks(NamedTuple):
-    """What a figure of a score by a setting draws."""
+    """Content of a figure of a score by a setting."""
 
     axis_label: str
-    """Of the score."""
+    """Label of the axis of the score."""
     floor: str
-    """What the data of the chance floor are, in a few words."""
+    """Data of the chance floor, in a few words."""
     along: Mapping[str, Any]
     """The axis of the setting: `setting, label, numeric, logarithmic, places, values, reference`."""
     points: list[dict[str, Any]]
@@ -45,10 +45,10 @@ class SettingMarks(NamedTuple):
     runs: list[dict[str, Any]]
     """The score of each run."""
     styles: Mapping[str, Style]
-    """By arm."""
+    """Styles by arm."""
 
     def entry(self) -> dict[str, Any]:
-        """Return it as plain data, without how it looks."""
+        """Return the content as plain data, without how it looks."""
         return {name: value for name, value in self._asdict().items() if name != "styles"}
 
 
@@ -71,12 +71,12 @@ def by_setting(drawn: SettingMarks, *, ax: Axes) -> Axes:
     apart = LINE_POINTS[along["numeric"]]
     handles = []
     for i, line in enumerate(lines):
-        own, right = [point for point in points if point["line"] == line], (i - (len(lines) - 1) / 2) * apart
+        of_line, right = [point for point in points if point["line"] == line], (i - (len(lines) - 1) / 2) * apart
         if along["numeric"] or len(lines) > 1:
             handles += _join(
-                own, ax=ax, right=right, look=LINES[i % len(LINES)], label=line if len(lines) > 1 else ""
+                of_line, ax=ax, right=right, look=LINES[i % len(LINES)], label=line if len(lines) > 1 else ""
             )
-        for point in own:
+        for point in of_line:
             _draw_arm(point, drawn.runs, ax=ax, right=right, style=drawn.styles[point["arm"]])
     handles += _draw_levels(drawn, points, ax=ax)
     _label_places(along, ax=ax)
@@ -88,7 +88,7 @@ def by_setting(drawn: SettingMarks, *, ax: Axes) -> Axes:
 
 
 def _join(points: Sequence[Mapping[str, Any]], *, ax: Axes, right: float, look: Any, label: str) -> list[Line2D]:
-    """The line through the arms that differ in nothing else; returned where there are several."""
+    """Draw the line through the arms that differ in nothing else; return it where there are several."""
     x, y = [point["x"] for point in points], [point["mean"] for point in points]
     (drawn,) = ax.plot(x, y, color="0.6", lw=1.1, linestyle=look, zorder=1.5, gid="join", label=shown_name(label))
     drawn.set_transform(_moved(ax, right))
@@ -98,10 +98,10 @@ def _join(points: Sequence[Mapping[str, Any]], *, ax: Axes, right: float, look: 
 def _draw_arm(
     point: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], *, ax: Axes, right: float, style: Any
 ) -> None:
-    x, own = point["x"], [run["value"] for run in runs if run["arm"] == point["arm"]]
-    if len(own) > 1:
+    x, values = point["x"], [run["value"] for run in runs if run["arm"] == point["arm"]]
+    if len(values) > 1:
         ax.plot(
-            *([x] * len(own), own),
+            *([x] * len(values), values),
             linestyle="",
             marker="o",
             markersize=3.4,
@@ -131,14 +131,15 @@ def _draw_arm(
 
 
 def _moved(ax: Axes, points: float) -> Any:
-    """Places on the axes, so many points to the right."""
+    """Return the transform to places on the axes, so many points to the right."""
     figure = ax.get_figure(root=True)
     assert figure is not None
     return ax.transData + ScaledTranslation(points / 72, 0, figure.dpi_scale_trans)
 
 
 def _draw_levels(marks: SettingMarks, points: Sequence[Mapping[str, Any]], *, ax: Axes) -> list[Line2D]:
-    """The chance floor and the untrained encoder, where they leave the arms readable; else their numbers above."""
+    """Draw the chance floor and the untrained encoder, where they leave the arms readable; else write their
+    numbers above."""
     drawn = {point["arm"] for point in points}
     values = np.array([run["value"] for run in marks.runs if run["arm"] in drawn], float)
     bands = np.array(
@@ -153,8 +154,8 @@ def _draw_levels(marks: SettingMarks, points: Sequence[Mapping[str, Any]], *, ax
     }
     inside: list[str] = []
     for name, (_, numbers) in levels.items():
-        there = [number for kept in [*inside, name] for number in levels[kept][1]]
-        if numbers and fit_values(ax, values, bands, np.array(there)):
+        drawn_numbers = [number for kept in [*inside, name] for number in levels[kept][1]]
+        if numbers and fit_values(ax, values, bands, np.array(drawn_numbers)):
             inside.append(name)
     fit_values(ax, values, bands, np.array([number for name in inside for number in levels[name][1]], float))
     handles = []
@@ -182,7 +183,7 @@ def _mean_floor(points: Sequence[Mapping[str, Any]], place: float) -> float:
 
 
 def _label_places(along: Mapping[str, Any], *, ax: Axes) -> None:
-    """The scale, ticks and label of the axis, and a line where the reference stands."""
+    """Set the scale, ticks and label of the axis, and draw a line where the reference stands."""
     places, labels = along["places"], [shown_name(value) for value in along["values"]]
     if along["logarithmic"]:
         ax.set_xscale("log", base=2)
@@ -204,7 +205,7 @@ def _label_places(along: Mapping[str, Any], *, ax: Axes) -> None:
 
 
 def _apart(shares: Sequence[float], labels: Sequence[str], *, first: int) -> list[int]:
-    """The places whose labels have room beside each other, `first` and the ends before others."""
+    """Return the places whose labels have room beside each other, `first` and the ends before others."""
     kept: list[int] = []
     for i in [first, 0, len(shares) - 1, *range(len(shares))]:
         room = [(len(labels[i]) + len(labels[j]) + 2) / 2 / AXIS_LETTERS for j in kept]
@@ -214,7 +215,7 @@ def _apart(shares: Sequence[float], labels: Sequence[str], *, first: int) -> lis
 
 
 def _name_places(places: Sequence[float], labels: Sequence[str], *, ax: Axes) -> None:
-    """Names below an axis: in several lines, or leaning where a word has no room."""
+    """Write names below an axis: in several lines, or leaning where a word has no room."""
     room = AXIS_LETTERS // len(places) - 1
     if all(len(word) <= room for label in labels for word in label.split()):
         ax.set_xticks(places, ["\n".join(wrap(label, room)) for label in labels])

@@ -1,6 +1,7 @@
-"""What a figure draws and what its reader must know about each curve, apart from how it looks.
+"""Curves of figures: the rows that they draw and what a reader must know about each curve, apart from how it
+looks.
 
-Where a row stands on the axis of a figure: its layer, its step, or a number in the name of its group.
+The place of a row on the axis of a figure is its layer, its step, or a number in the name of its group.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ Axis = Literal["layer", "step", "examples", "ratio"]
 
 
 class AxisText(NamedTuple):
-    """An axis in words."""
+    """Words of an axis."""
 
     label: str
     """Below a figure."""
@@ -33,7 +34,7 @@ AXES: dict[Axis, AxisText] = {
 }
 
 GROUPS: dict[Axis, str] = {"examples": r"(?s)^(.*)@(\d+)$", "ratio": r"(?s)^()ratio=(\d*\.?\d+(?:e-?\d+)?)$"}
-"""How a group names what it is about, and its place: ``sst2@100``, ``ratio=0.15``."""
+"""Patterns of groups whose names hold what they are about, and their place: ``sst2@100``, ``ratio=0.15``."""
 
 ALONG_STEPS = ("learning",)
 """Measures whose figures run along the steps of training unless another axis is asked for."""
@@ -43,32 +44,32 @@ FEWEST_STEPS = 3
 
 
 def own_axis(measure: str) -> Axis:
-    """What the figures of a measure run along unless told otherwise."""
+    """Return the default axis of the figures of a measure."""
     return "step" if measure in ALONG_STEPS else "layer"
 
 
 def placed(rows: DataFrame, axis: Axis) -> DataFrame:
-    """The rows that have a place on the axis, sorted by it, with two further columns: `x`, the place, and `about`,
-    the group without it."""
+    """Return the rows that have a place on the axis, sorted by it, with two further columns: `x`, the place, and
+    `about`, the group without it."""
     about, x = rows["group"], rows["layer"]
     if axis == "step":
         x = rows["step"].where(rows["layer"].isna())
     elif axis != "layer":
-        found = rows["group"].str.extract(GROUPS[axis])
-        about = found[0].where(found[0] != "")
-        x = pd.to_numeric(found[1]).astype("Float64" if axis == "ratio" else "Int64")
+        matches = rows["group"].str.extract(GROUPS[axis])
+        about = matches[0].where(matches[0] != "")
+        x = pd.to_numeric(matches[1]).astype("Float64" if axis == "ratio" else "Int64")
     return rows.assign(x=x, about=about)[x.notna()].sort_values("x", kind="stable")
 
 
 def is_about(rows: DataFrame, about: str | None) -> Series:
-    """Which of the placed rows are about such tokens or such a task; None means all tokens."""
-    wanted = rows["about"].isna() if about is None else (rows["about"] == about).fillna(False)
-    return wanted.astype(bool)
+    """Return which of the placed rows are about such tokens or such a task; None means all tokens."""
+    selected = rows["about"].isna() if about is None else (rows["about"] == about).fillna(False)
+    return selected.astype(bool)
 
 
 def common_steps(rows: DataFrame) -> DataFrame:
-    """The rows at steps at which every seed of their arm was measured on their task: a mean over other seeds at
-    every step would jump from step to step."""
+    """Return the rows at steps at which every seed of their arm was measured on their task: a mean over other
+    seeds at every step would jump from step to step."""
     every = rows.groupby(["about", "arm"], dropna=False)["seed"].transform("nunique")
     here = rows.groupby(["about", "arm", "step"], dropna=False)["seed"].transform("nunique")
     return rows[here == every]
@@ -95,7 +96,7 @@ OPTIONAL = {
 
 
 class Curve(NamedTuple):
-    """One arm in one figure."""
+    """Curve of one arm in one figure."""
 
     arm: str
     measure: str
@@ -110,18 +111,18 @@ class Curve(NamedTuple):
     d: int | None
     """Dimensions, or clusters, the most behind any point."""
     band: str = ""
-    """What its band is: `seeds`, their t interval; `text`, the error of the one run; empty, none."""
+    """Kind of the band: `seeds`, their t interval; `text`, the error of the one run; empty, none."""
     judged: bool = True
     """Whether it is an arm, which may be trained too little; pairs of arms are not."""
 
     @property
     def tokens_per_dimension(self) -> float | None:
-        """n / d, None if either is unknown."""
+        """Tokens per dimension, n / d; None if either is unknown."""
         return self.n / self.d if self.n is not None and self.d else None
 
     @property
     def doubt(self) -> str:
-        """Why the arm's layers say little about its objective, in a few words; empty if they do."""
+        """Reason why the arm's layers say little about its objective, in a few words; empty if there is none."""
         if self.untrained:
             return "untrained"
         if self.gain is None:
@@ -130,7 +131,7 @@ class Curve(NamedTuple):
 
     @property
     def remarks(self) -> list[str]:
-        """What to keep in mind before reading the curve; empty when there is nothing."""
+        """Remarks to keep in mind before reading the curve; empty when there are none."""
         remarks = [self.doubt] if self.judged and self.doubt else []
         if self.seeds == 1:
             one = "one seed" if self.judged else "one pair"
@@ -145,8 +146,8 @@ class Curve(NamedTuple):
 def choose(
     table: DataFrame, *, measure: str, metric: str, group: str | None = None, axis: Axis | None = None
 ) -> DataFrame:
-    """The rows one figure draws: of that metric and group (None: all tokens), inside one run; along an axis,
-    unless given the measure's own, at each run's last step, or by step.
+    """Return the rows that one figure draws: of that metric and group (None: all tokens), inside one run; along an
+    axis, unless given the measure's own, at each run's last step, or by step.
 
     Of rows from one layer to another only those to the next. Sorted by `x`, a further column: the place on the
     axis. Columns that the table lacks and a figure can do without are there, absent.
@@ -164,7 +165,7 @@ def choose(
 
 
 def rows_of(table: DataFrame, *, measure: str, metric: str, axis: Axis | None = None) -> DataFrame:
-    """All rows of the metric that have a place on its axis, as `placed` gives them.
+    """Return all rows of the metric that have a place on its axis, as `placed` gives them.
 
     Raises:
         ResultsError: the table lacks a column.
@@ -176,22 +177,22 @@ def rows_of(table: DataFrame, *, measure: str, metric: str, axis: Axis | None = 
 
 
 def require(rows: DataFrame, table: DataFrame, what: str, group: str | None = None, *, by: str) -> DataFrame:
-    """The rows.
+    """Return the rows.
 
     Raises:
-        ResultsError: there are none; the sentence says what was wanted and what `table` has.
+        ResultsError: there are none; the sentence says what was needed and what `table` has.
     """
     if rows.empty:
-        there = sorted({f"{a} {b}" for a, b in zip(table["measure"], table["metric"], strict=True)})
+        available = sorted({f"{a} {b}" for a, b in zip(table["measure"], table["metric"], strict=True)})
         raise ResultsError(
             f"the table has no rows of {what}{f' ({group})' if group else ''} by {by}; it has "
-            f"{', '.join(there) or 'no rows at all'}."
+            f"{', '.join(available) or 'no rows at all'}."
         )
     return rows
 
 
 def with_columns(table: DataFrame) -> DataFrame:
-    """The table with the columns that a figure can do without, absent where it lacks them.
+    """Return the table with the columns that a figure can do without, absent where it lacks them.
 
     Raises:
         ResultsError: a column is missing that every figure needs.
@@ -208,7 +209,7 @@ def with_columns(table: DataFrame) -> DataFrame:
 def curves(
     rows: DataFrame, summary: DataFrame, gains: Mapping[str, float], *, arms: Sequence[str] | None = None
 ) -> list[Curve]:
-    """What to know about each arm of rows of `choose`, in the order of `arms`, the others after them.
+    """Return the facts about each arm of rows of `choose`, in the order of `arms`, the others after them.
 
     Args:
         rows: of one metric, with the column `line`, which is the arm.
@@ -223,14 +224,14 @@ def curves(
 
 
 def learned(table: DataFrame) -> dict[str, float]:
-    """The gain of each arm that has one, the mean over its seeds."""
+    """Return the gain of each arm that has one, the mean over its seeds."""
     validation = with_columns(table)
     means = gain(validation[validation["measure"] == "validation"]).dropna().groupby("arm")["value"].mean()
     return {str(arm): float(nats) for arm, nats in means.items()}
 
 
 def curve(rows: DataFrame, gains: Mapping[str, float], *, band: str = "") -> Curve:
-    """What to know about the one arm of these rows of one metric; `gains` are those of `learned`."""
+    """Return the facts about the one arm of these rows of one metric; `gains` are those of `learned`."""
     arm, measure = rows[["arm", "measure"]].iloc[0]
     return Curve(
         arm=arm,
@@ -245,7 +246,7 @@ def curve(rows: DataFrame, gains: Mapping[str, float], *, band: str = "") -> Cur
 
 
 def order(table: DataFrame, arms: Sequence[str] | None) -> list[str]:
-    """The table's arms: first those of `arms` in that order, then the others as they appear."""
+    """Return the table's arms: first those of `arms` in that order, then the others as they appear."""
     present = table["arm"].unique().tolist()
-    wanted = [arm for arm in dict.fromkeys(arms or ()) if arm in present]
-    return wanted + [arm for arm in present if arm not in wanted]
+    first = [arm for arm in dict.fromkeys(arms or ()) if arm in present]
+    return first + [arm for arm in present if arm not in first]

@@ -19,7 +19,7 @@ FAMILIES = {"rank": "frequency rank", "tag": "part of speech"}
 
 
 def choose_groups(table: DataFrame, *, measure: str, metric: str, family: str) -> DataFrame:
-    """The rows of all groups of a family, at each run's last step, as `choose` gives those of all tokens.
+    """Return the rows of all groups of a family, at each run's last step, as `choose` gives those of all tokens.
 
     Raises:
         ResultsError: the table lacks a column, or has no such rows.
@@ -40,8 +40,8 @@ def by_group(
     metric: str = "pwcca",
     arms: Sequence[str] | None = None,
 ) -> Axes:
-    """The groups of one arm, a line each. The axis fits all of `arms`, unless given those of the table, so that
-    panels of several arms compare.
+    """Draw the groups of one arm, a line each. The axis fits all of `arms`, unless given those of the table, so
+    that panels of several arms compare.
 
     Raises:
         ResultsError: the arm has no such rows, the table lacks a column, or a seed has several values for a point.
@@ -53,22 +53,22 @@ def by_group(
 
 
 class GroupLines(NamedTuple):
-    """What a figure with a line a group of tokens draws of one arm."""
+    """Content of a figure with a line a group of tokens, of one arm."""
 
     family: str
-    own: DataFrame
+    arm_rows: DataFrame
     """The rows of the arm."""
     lines: dict[str, str]
     """The groups in the order of the legend, by what they are called in the column `line`."""
     curve: Curve
     rows: DataFrame
-    """Of all arms that the axis fits, each group of an arm being one `line`."""
+    """Rows of all arms that the axis fits, each group of an arm being one `line`."""
     summary: DataFrame
     """The `bands` of these rows, once for all arms."""
 
 
 def group_lines(rows: DataFrame, gains: Mapping[str, float], family: str) -> dict[str, GroupLines]:
-    """Return what is drawn of each arm; the axes of all of them are the same.
+    """Return the content of the figure of each arm; the axes of all of them are the same.
 
     Args:
         rows: those of `choose_groups`, of the arms that are to be compared.
@@ -77,18 +77,18 @@ def group_lines(rows: DataFrame, gains: Mapping[str, float], family: str) -> dic
     """
     rows = rows.assign(line=[_line(*names) for names in zip(rows["arm"], rows["group"], strict=True)])
     summary = bands(rows, line="line")
-    found = {}
+    by_arm = {}
     for arm in rows["arm"].unique().tolist():
-        own = rows[rows["arm"] == arm]
-        lines = {_line(arm, group): group for group in groups_in_order(own["group"].unique().tolist())}
+        arm_rows = rows[rows["arm"] == arm]
+        lines = {_line(arm, group): group for group in groups_in_order(arm_rows["group"].unique().tolist())}
         band = str(summary.loc[summary["line"].isin(lines.keys()), "band"].max())
-        found[arm] = GroupLines(family, own, lines, curve(own, gains, band=band), rows, summary)
-    return found
+        by_arm[arm] = GroupLines(family, arm_rows, lines, curve(arm_rows, gains, band=band), rows, summary)
+    return by_arm
 
 
 def draw_groups(drawn: GroupLines, *, ax: Axes) -> Axes:
-    """Draw what `group_lines` has of one arm."""
-    measure, metric = drawn.own[["measure", "metric"]].iloc[0]
+    """Draw the content that `group_lines` has of one arm."""
+    measure, metric = drawn.arm_rows[["measure", "metric"]].iloc[0]
     styles = group_styles(list(drawn.lines.values()))
     lines = [Line(line, shown_name(group_label(group)), styles[group]) for line, group in drawn.lines.items()]
     # Shuffled rows are the same chance for all groups; the tokens beside those of a group are its own.
@@ -98,19 +98,19 @@ def draw_groups(drawn: GroupLines, *, ax: Axes) -> Axes:
     legend = ax.get_legend()
     assert legend is not None
     legend.set_title(FAMILIES.get(drawn.family, drawn.family), prop=FontProperties(size="small"))
-    label_layers(ax, drawn.own["x"].tolist(), leads=leads_on(measure, metric))
+    label_layers(ax, drawn.arm_rows["x"].tolist(), leads=leads_on(measure, metric))
     ax.set_ylabel(axis_label(measure, metric))
     ax.set_title(arm_label(drawn.curve), loc="left", fontsize="medium")
     return ax
 
 
 def groups_in_order(groups: Sequence[str]) -> list[str]:
-    """Ranks from frequent to rare; parts of speech with related ones side by side."""
+    """Return ranks from frequent to rare; parts of speech with related ones side by side."""
     return list(group_styles(groups))
 
 
 def group_label(group: str) -> str:
-    """The name of a group without that of its family: ``1–10``, ``NOUN``."""
+    """Return the name of a group without that of its family: ``1–10``, ``NOUN``."""
     family, _, name = group.partition(" ")
     return name.replace("-", "\N{EN DASH}") if family == "rank" else name or group
 

@@ -1,6 +1,6 @@
-"""Lines with bands and floors: what all figures but maps are made of.
+"""Lines with bands and floors, of which all figures but maps are made.
 
-What is drawn can be found again by its gid: `mean`, `band`, `seed` and `floor`.
+Drawn artists can be found again by their gid: `mean`, `band`, `seed` and `floor`.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ LEAST_HEIGHT = 0.4
 """Share of the axis that curves keep when their floor is drawn into it; a farther floor is written out."""
 
 ASIDE = 0.24
-"""How far from its layer the first and the last of some points side by side are."""
+"""Distance of the first and the last of some points side by side from their layer."""
 
 MARKER_SHARE = 0.8
 """Size of a marker on a line, of that of a mark that stands alone."""
@@ -32,21 +32,21 @@ FEWEST_DIGITS = 2
 
 
 class Line(NamedTuple):
-    """One line of a panel."""
+    """Line of a panel."""
 
     name: str
-    """Its rows' value in the column `line`."""
+    """Value of its rows in the column `line`."""
     label: str
     style: Style
 
 
 class Look(NamedTuple):
-    """What a panel draws of its lines besides their means."""
+    """Look of a panel: what it draws of its lines besides their means."""
 
     floor: str
-    """What the data of the chance floor are, in a few words."""
+    """Data of the chance floor, in a few words."""
     opacity: float = 0.18
-    """Of bands."""
+    """Opacity of bands."""
     seeds: bool = True
     """Whether each seed is a thin line, where there are several."""
     every: bool = True
@@ -60,7 +60,7 @@ class Look(NamedTuple):
 
 
 def draw_lines(rows: DataFrame, summary: DataFrame, lines: Sequence[Line], *, ax: Axes, look: Look) -> None:
-    """Means, bands, seeds and floors of the lines, and their legend.
+    """Draw means, bands, seeds and floors of the lines, and their legend.
 
     Args:
         rows: each seed's values, and `floor`. The axis fits all of them, also those of lines not drawn.
@@ -73,13 +73,13 @@ def draw_lines(rows: DataFrame, summary: DataFrame, lines: Sequence[Line], *, ax
     handles = []
     beside = np.linspace(-ASIDE, ASIDE, len(lines)) if look.bars and len(lines) > 1 else np.zeros(len(lines))
     for line, aside in zip(lines, beside.tolist(), strict=True):
-        own = rows[rows["line"] == line.name]
+        line_rows = rows[rows["line"] == line.name]
         # A layer without a number is a gap; between two measured steps a line may run.
-        places = whole if look.every else sorted(own["x"].unique().tolist())
+        places = whole if look.every else sorted(line_rows["x"].unique().tolist())
         if look.own_floors:
-            _draw_floor(own, places, ax=ax, colour=line.style.colour)
+            _draw_floor(line_rows, places, ax=ax, colour=line.style.colour)
         if look.seeds:
-            _draw_seeds(own, places, ax=ax, colour=line.style.colour)
+            _draw_seeds(line_rows, places, ax=ax, colour=line.style.colour)
         handles.append(
             _draw_mean(summary[summary["line"] == line.name], places, ax=ax, line=line, look=look, aside=aside)
         )
@@ -104,7 +104,7 @@ def draw_lines(rows: DataFrame, summary: DataFrame, lines: Sequence[Line], *, ax
 def _draw_mean(
     summary: DataFrame, places: list[int], *, ax: Axes, line: Line, look: Look, aside: float = 0.0
 ) -> Line2D:
-    """Mean and band of one line. A layer without a number is a gap, never bridged.
+    """Draw mean and band of one line. A layer without a number is a gap, never bridged.
 
     `aside` is how far its points are from their places.
     """
@@ -135,14 +135,14 @@ def _draw_mean(
 
 
 def _draw_floor(rows: DataFrame, places: list[int], *, ax: Axes, colour: str) -> None:
-    """The floor, dashed, its mean over seeds."""
+    """Draw the floor, dashed, its mean over seeds."""
     floors = rows.groupby("x")["floor"].mean().reindex(places).to_numpy(float)
     if np.isfinite(floors).any():
         ax.plot(places, floors, color=colour, linestyle="--", lw=1, alpha=0.8, zorder=1, gid="floor")
 
 
 def _draw_seeds(rows: DataFrame, places: list[int], *, ax: Axes, colour: str) -> None:
-    """Each seed, thin, where there are several."""
+    """Draw each seed, thin, where there are several."""
     seeds = [seed_rows for _, seed_rows in rows.groupby("seed")]
     for seed_rows in seeds if len(seeds) > 1 else ():
         values = seed_rows.set_index("x")["value"].reindex(places).to_numpy(float)
@@ -155,7 +155,7 @@ def _finite(numbers: DataFrame | Series) -> np.ndarray:
 
 
 def fit_values(ax: Axes, values: np.ndarray, bands: np.ndarray, floors: np.ndarray) -> bool:
-    """Fit the y axis to the curves; returns whether their floors fit too and leave them readable."""
+    """Fit the y axis to the curves; return whether their floors fit too and leave them readable."""
     if not values.size:
         return True
     low, high = values.min(), values.max()
@@ -188,13 +188,13 @@ def write_above(ax: Axes, text: str) -> None:
 
 
 def written_above(ax: Axes) -> list[str]:
-    """The lines of the notes above the axes."""
+    """Return the lines of the notes above the axes."""
     notes = [above.get_xlabel() for above in ax.child_axes]
     return [line for note in notes for line in note.splitlines()]
 
 
 def where_beyond(ax: Axes, floors: np.ndarray, *, name: str) -> str:
-    """Where numbers are that lie beyond the axis: ``chance floor: 4.81 ↑``."""
+    """Return the place of numbers that lie beyond the axis: ``chance floor: 4.81 ↑``."""
     least, most = (number(value, _digits(value)) for value in (floors.min(), floors.max()))
     where = least if least == most else f"{least} to {most}"
     bottom, top = ax.get_ylim()

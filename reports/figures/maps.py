@@ -19,8 +19,8 @@ SHADES = 20
 
 
 def map_table(table: DataFrame, *, measure: str, metric: str, arms: Sequence[str]) -> tuple[DataFrame, list[str]]:
-    """What maps of a metric are made of, and the names that may have one: arms, or pairs of them for distances
-    between runs.
+    """Return the rows that maps of a metric are made of, and the names that may have a map: arms, or pairs of them
+    for distances between runs.
 
     Raises:
         ResultsError: the table lacks a column.
@@ -32,7 +32,7 @@ def map_table(table: DataFrame, *, measure: str, metric: str, arms: Sequence[str
 
 
 def choose_steps(table: DataFrame, *, measure: str, metric: str, arm: str, group: str | None = None) -> DataFrame:
-    """The arm's rows of all tokens (or a group) at every step that each of its seeds was measured at.
+    """Return the arm's rows of all tokens (or a group) at every step that each of its seeds was measured at.
 
     A mean over other seeds at every step would jump from step to step. Without rows, none.
 
@@ -40,8 +40,8 @@ def choose_steps(table: DataFrame, *, measure: str, metric: str, arm: str, group
         ResultsError: the table lacks a column.
     """
     rows = rows_of(table, measure=measure, metric=metric)
-    wanted = rows["group"].isna() if group is None else (rows["group"] == group).fillna(False)
-    rows = rows[wanted & rows["other_run_id"].isna() & rows["step"].notna() & (rows["arm"] == arm)]
+    of_group = rows["group"].isna() if group is None else (rows["group"] == group).fillna(False)
+    rows = rows[of_group & rows["other_run_id"].isna() & rows["step"].notna() & (rows["arm"] == arm)]
     seeds = rows.groupby("step")["seed"].nunique()
     return rows[rows["step"].isin(seeds.index[seeds == rows["seed"].nunique()])].sort_values(
         ["step", "x"], kind="stable"
@@ -49,7 +49,7 @@ def choose_steps(table: DataFrame, *, measure: str, metric: str, arm: str, group
 
 
 def grid(rows: DataFrame) -> DataFrame:
-    """The mean over seeds, a row a layer from 0 up, a column a step.
+    """Return the mean over seeds, a row a layer from 0 up, a column a step.
 
     Raises:
         ResultsError: a seed has two values for one layer and step.
@@ -60,15 +60,15 @@ def grid(rows: DataFrame) -> DataFrame:
 
 
 class StepMap(NamedTuple):
-    """The map of one arm, or of one pair of arms."""
+    """Map of one arm, or of one pair of arms."""
 
     measure: str
     metric: str
     group: str | None
     rows: DataFrame
-    """Those of `choose_steps`."""
+    """Rows of `choose_steps`."""
     means: DataFrame
-    """Its cells: the `grid` of these rows."""
+    """Cells of the map: the `grid` of these rows."""
     ends: tuple[float, float]
     """The values of the first and the last colour, the same for all arms of a metric."""
     curve: Curve
@@ -77,7 +77,7 @@ class StepMap(NamedTuple):
 def step_maps(
     table: DataFrame, *, measure: str, metric: str, arms: Sequence[str] | None = None, group: str | None = None
 ) -> dict[str, StepMap]:
-    """The map of each arm with enough steps for one, in their order.
+    """Return the map of each arm with enough steps for one, in their order.
 
     Raises:
         ResultsError: the table lacks a column, or a seed has several values for one cell.
@@ -111,7 +111,7 @@ def over_training(
     arms: Sequence[str] | None = None,
     group: str | None = None,
 ) -> Axes:
-    """One arm's mean over seeds, layers upwards, steps to the right and evenly spaced.
+    """Draw one arm's mean over seeds, layers upwards, steps to the right and evenly spaced.
 
     The colours mean the same in the maps of all of `arms`, unless given those of the table.
 
@@ -129,11 +129,11 @@ def over_training(
 
 def draw_map(drawn: StepMap, *, ax: Axes) -> Axes:
     """Draw one of `step_maps`."""
-    measure, metric, own, ends = drawn.measure, drawn.metric, drawn.means, drawn.ends
+    measure, metric, means, ends = drawn.measure, drawn.metric, drawn.means, drawn.ends
     mesh = ax.pcolormesh(
-        np.arange(own.shape[1] + 1) - 0.5,
-        np.arange(own.shape[0] + 1) - 0.5,
-        np.ma.masked_invalid(own.to_numpy(float)),
+        np.arange(means.shape[1] + 1) - 0.5,
+        np.arange(means.shape[0] + 1) - 0.5,
+        np.ma.masked_invalid(means.to_numpy(float)),
         cmap=colormaps["cividis"].resampled(SHADES),
         vmin=ends[0],
         vmax=ends[1] if ends[1] > ends[0] else ends[0] + 1,
@@ -144,7 +144,7 @@ def draw_map(drawn: StepMap, *, ax: Axes) -> Axes:
         gid="map",
     )
     ax.set_facecolor("0.85")  # of cells without a number
-    _label(ax, own, leads=leads_on(measure, metric))
+    _label(ax, means, leads=leads_on(measure, metric))
     bar = ax.figure.colorbar(mesh, ax=ax, label=axis_label(measure, metric, drawn.group))
     bar.outline.set_visible(False)
     assert bar.solids is not None
@@ -153,9 +153,9 @@ def draw_map(drawn: StepMap, *, ax: Axes) -> Axes:
     return ax
 
 
-def _label(ax: Axes, own: DataFrame, *, leads: bool) -> None:
-    """Ticks and labels of both axes; the last step has one, whatever is left out."""
-    steps, layers = [int(step) for step in own.columns], [int(layer) for layer in own.index]
+def _label(ax: Axes, means: DataFrame, *, leads: bool) -> None:
+    """Write ticks and labels of both axes; the last step has one, whatever is left out."""
+    steps, layers = [int(step) for step in means.columns], [int(layer) for layer in means.index]
     most = TICK_LETTERS // (len(count(steps[-1])) + 1)
     places = thinned(list(range(len(steps)))[::-1], most=most)[::-1]
     ax.set_xticks(places, [count(steps[place]) for place in places])

@@ -1,4 +1,4 @@
-"""The figure of how far runs lie apart at equal depth: pairs of arms, and the seeds of each arm."""
+"""Figure of the distance of runs at equal depth: pairs of arms, and the seeds of each arm."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -23,21 +23,21 @@ MOST_BESIDE_FIRST = 6
 
 
 class Pair(NamedTuple):
-    """Two arms, or twice the same for its seeds."""
+    """Pair of arms, or one arm twice for its seeds."""
 
     first: str
     second: str
 
     @property
     def name(self) -> str:
-        """``mlm – clm``, or ``mlm, between its seeds``."""
+        """Name of the pair: ``mlm – clm``, or ``mlm, between its seeds``."""
         if self.first == self.second:
             return f"{self.first}, between its seeds"
         return f"{self.first} \N{EN DASH} {self.second}"
 
 
 def choose_pairs(table: DataFrame, *, metric: str, arms: Sequence[str] | None = None) -> DataFrame:
-    """The rows of every pair of runs at the last step it was compared at, with further columns.
+    """Return the rows of every pair of runs at the last step it was compared at, with further columns.
 
     `x` is the layer; `line` names the two arms, in the order of `arms`; `overlapping` tells the seeds of one arm,
     whose pairs share runs.
@@ -49,8 +49,8 @@ def choose_pairs(table: DataFrame, *, metric: str, arms: Sequence[str] | None = 
 
 
 def pairs_over_training(table: DataFrame, *, metric: str, arms: Sequence[str] | None = None) -> DataFrame:
-    """A table in which each drawn pair is an arm, with its distance at every step it was compared at: what a map
-    of layers by steps takes. `seed` holds the unit of `one_a_unit`.
+    """Return a table in which each drawn pair is an arm, with its distance at every step it was compared at: what
+    a map of layers by steps takes. `seed` holds the unit of `one_a_unit`.
 
     Raises:
         ResultsError: the table lacks a column, or has no such rows.
@@ -60,14 +60,14 @@ def pairs_over_training(table: DataFrame, *, metric: str, arms: Sequence[str] | 
     steps = [
         one_a_unit(of_step).assign(step=step) for step, of_step in rows[rows["line"].isin(pairs)].groupby("step")
     ]
-    found = pd.concat(steps).rename(columns={"line": "arm", "x": "layer"})
+    distances = pd.concat(steps).rename(columns={"line": "arm", "x": "layer"})
     for column in ("experiment", "measure", "metric", "unit"):
-        found[column] = rows[column].iloc[0]
-    return found.set_index("arm").loc[pairs].reset_index().reindex(columns=table.columns)
+        distances[column] = rows[column].iloc[0]
+    return distances.set_index("arm").loc[pairs].reset_index().reindex(columns=table.columns)
 
 
 def _named(table: DataFrame, *, metric: str, arms: Sequence[str] | None) -> DataFrame:
-    """The rows of every pair of runs at every step; see `choose_pairs`."""
+    """Return the rows of every pair of runs at every step; see `choose_pairs`."""
     rows = rows_of(table, measure="run_distance", metric=metric)
     rows = require(
         rows[rows["other_run_id"].notna() & rows["group"].notna()], table, f"run_distance {metric}", by="layer"
@@ -80,7 +80,7 @@ def _named(table: DataFrame, *, metric: str, arms: Sequence[str] | None) -> Data
 
 
 def one_a_unit(rows: DataFrame) -> DataFrame:
-    """Rows of `choose_pairs` with one value for each line, layer and unit, which is in `seed`.
+    """Return rows of `choose_pairs` with one value for each line, layer and unit, which is in `seed`.
 
     The unit is the seed where two arms are compared at equal seed, and the pair of runs where two seeds of an arm
     are. What was compared in both directions is averaged.
@@ -95,7 +95,7 @@ def one_a_unit(rows: DataFrame) -> DataFrame:
 
 
 def drawn_pairs(rows: DataFrame, arms: Sequence[str] | None = None) -> list[Pair]:
-    """The pairs that a panel has lines for: first those of two arms, then the seeds of each.
+    """Return the pairs that a panel has lines for: first those of two arms, then the seeds of each.
 
     All of them up to four arms; of more arms those with the first, and no more than six arms.
     """
@@ -105,12 +105,12 @@ def drawn_pairs(rows: DataFrame, arms: Sequence[str] | None = None) -> list[Pair
         two = [Pair(present[0], other) for other in present[1:]]
     else:
         two = [Pair(first, second) for i, first in enumerate(present) for second in present[i + 1 :]]
-    known = set(rows["line"])
-    return [pair for pair in [*two, *(Pair(arm, arm) for arm in present)] if pair.name in known]
+    lines = set(rows["line"])
+    return [pair for pair in [*two, *(Pair(arm, arm) for arm in present)] if pair.name in lines]
 
 
 def run_distance(table: DataFrame, *, ax: Axes, metric: str = "pwcca", arms: Sequence[str] | None = None) -> Axes:
-    """How differently runs see the same tokens in each layer: 1 - similarity, 0 = the same but for a map.
+    """Draw the distance of runs on the same tokens in each layer: 1 - similarity, 0 = the same but for a map.
 
     A line for each pair of arms, mean and interval over seeds, a bar; dotted and hollow, the seeds of one arm, a
     mean over pairs of them. Points of a layer stand side by side. With many arms only the pairs of `drawn_pairs`.
@@ -122,19 +122,19 @@ def run_distance(table: DataFrame, *, ax: Axes, metric: str = "pwcca", arms: Seq
 
 
 class PairLines(NamedTuple):
-    """What a figure with a line a pair of arms draws: one metric, selected once."""
+    """Content of a figure with a line a pair of arms: one metric, selected once."""
 
     metric: str
     pairs: list[Pair]
-    """Those that have a line."""
+    """Pairs that have a line."""
     rows: DataFrame
-    """Of all pairs, those of `choose_pairs`."""
+    """Rows of `choose_pairs`, of all pairs."""
     units: DataFrame
-    """Of the drawn pairs, one value a unit: `one_a_unit`."""
+    """Rows of `one_a_unit`, of the drawn pairs: one value a unit."""
     summary: DataFrame
     """The `bands` of the units."""
     styles: dict[str, Style]
-    """By arm."""
+    """Styles by arm."""
 
 
 def pair_lines(table: DataFrame, *, metric: str, arms: Sequence[str] | None = None) -> PairLines:
@@ -166,13 +166,13 @@ def draw_pairs(drawn: PairLines, *, ax: Axes) -> Axes:
 
 
 def _arms(rows: DataFrame, arms: Sequence[str] | None) -> list[str]:
-    """The arms on either side, first those of `arms` in that order."""
+    """Return the arms on either side, first those of `arms` in that order."""
     sides = pd.concat([rows["arm"], rows["group"]])
     return order(DataFrame({"arm": sides}), arms)
 
 
 def _counted(rows: DataFrame, pair: Pair) -> str:
-    own = rows[(rows["line"] == pair.name) & rows["value"].notna()]
-    units = int(own["seed"].nunique())
+    pair_rows = rows[(rows["line"] == pair.name) & rows["value"].notna()]
+    units = int(pair_rows["seed"].nunique())
     counted = several(units, "pair") if pair.first == pair.second else f"n = {units}"
     return counted.replace(" ", "\N{NO-BREAK SPACE}")

@@ -1,8 +1,7 @@
-"""One panel of a figure of the page, typed: what it draws, and what it says as data.
+"""Panel of a figure of the page, typed: its content, and its words as data.
 
-Panels in words: captions, notes, and alternatives to pictures. Nothing is judged here.
-
-What is known of a figure of the page before any numbers: what it shows and how to read it.
+Captions, notes and alternatives to pictures are written here; nothing is judged. The text of a figure of the page
+is what is known before any numbers: what it shows and how to read it.
 """
 
 import re
@@ -37,43 +36,43 @@ OF_EXAMPLES = (
 
 
 def caption(kind: str, bands: set[str], *, about_tasks: bool = False) -> str:
-    """What lines, bands or cells are, in every panel of a figure with these bands."""
+    """Return what lines, bands or cells are, in every panel of a figure with these bands."""
     over = OF_EXAMPLES if about_tasks else OF_TEXT
     if kind == "maps":
         cells = "means over seeds" if "seeds" in bands else "single runs"
         return f"Cells are {cells}; grey ones have no number. All arms of a metric share their colours."
     if kind == "settings":
-        said = (
+        sentence = (
             "Small dots are seeds, marks beside them their means in the look of their arm, bars the 95% Student t "
             "intervals over seeds."
         )
-        return f"{said if 'seeds' in bands else 'Marks are single runs in the look of their arm.'} {BEYOND}"
+        return f"{sentence if 'seeds' in bands else 'Marks are single runs in the look of their arm.'} {BEYOND}"
     if kind == "pictures":
         return "Each picture is one run, that of the arm's first seed, at its last step."
     thin = ", thin lines single seeds" if kind == "arms" else ""
     if kind == "pairs":
-        said = (
+        sentence = (
             "Lines are means, bars the 95% Student t intervals over seeds, side by side where they stand for the "
             "same layer. The pairs of one arm's seeds share runs, so their mean has no interval."
         )
         if "text" in bands:
-            said += f" Where there is one pair, its bar is {over}."
+            sentence += f" Where there is one pair, its bar is {over}."
     elif bands == {""}:
-        said = "Lines are single runs, without bands."
+        sentence = "Lines are single runs, without bands."
     elif "text" not in bands:
-        said = f"Lines are means over seeds, bands their 95% Student t intervals{thin}."
+        sentence = f"Lines are means over seeds, bands their 95% Student t intervals{thin}."
     elif bands <= {"text", ""}:
-        said = f"Lines are single runs. Each band is {over}."
+        sentence = f"Lines are single runs. Each band is {over}."
     else:
-        said = (
+        sentence = (
             f"Lines are means over seeds, bands their 95% Student t intervals{thin}; where an arm has one "
             f"seed, its band is {over}."
         )
-    return f"{said} {BEYOND}"
+    return f"{sentence} {BEYOND}"
 
 
 def place(point: dict[str, Any]) -> str:
-    """A point's place on the x axis: ``3``, ``3→4``, a step, or what else it runs along."""
+    """Return a point's place on the x axis: ``3``, ``3→4``, a step, or what else it runs along."""
     if "setting" in point:
         return str(point["at"])
     at = point[axis_of(point)]
@@ -82,66 +81,68 @@ def place(point: dict[str, Any]) -> str:
 
 
 def axis_of(point: dict[str, Any]) -> Axis:
-    """What a point's place is on."""
+    """Return the axis that a point's place is on."""
     return next(axis for axis in AXES if axis in point)
 
 
 def axis_head(points: Sequence[dict[str, Any]]) -> str:
-    """What the points' places are called above a column."""
+    """Return the head of a column of the points' places."""
     if "setting" in points[0]:
         return sentence_case(points[0]["setting"])
     return AXES[axis_of(points[0])].head
 
 
 def sentence_case(title: str) -> str:
-    """With a capital letter in front, the rest as it is."""
+    """Return a title with a capital letter in front, the rest as it is."""
     return title[:1].upper() + title[1:]
 
 
 def of_seeds(points: Sequence[Mapping[str, Any]]) -> str:
-    """What the numbers of points are, as the start of a sentence that goes on with *by*."""
+    """Return what the numbers of points are, as the start of a sentence that goes on with *by*."""
     return "Mean over seeds" if max((point["seeds"] for point in points), default=0) > 1 else "Single runs"
 
 
 def lines_in_words(points: Sequence[dict[str, Any]], *, line: str, digits: int) -> str:
-    """Where each line starts, ends, is lowest and is highest, and its mean floor.
+    """Return where each line starts, ends, is lowest and is highest, and its mean floor.
 
     `line` is what tells them apart: `arm`, `pair` or `group`.
     """
     by = AXES[axis_of(points[0])].head.lower() if points else "layer"
     sentences = []
     for name in dict.fromkeys(point[line] for point in points):
-        own = [point for point in points if point[line] == name and point["mean"] == point["mean"]]
-        if not own:
+        line_points = [point for point in points if point[line] == name and point["mean"] == point["mean"]]
+        if not line_points:
             sentences.append(f"{name}: no numbers.")
             continue
-        lowest, highest = (which(own, key=lambda point: round(point["mean"], digits)) for which in (min, max))
+        lowest, highest = (
+            which(line_points, key=lambda point: round(point["mean"], digits)) for which in (min, max)
+        )
         remarks = {} if lowest is highest else {id(lowest): " (lowest)", id(highest): " (highest)"}
-        named = {id(point): point for point in (own[0], own[-1], lowest, highest)}
-        said = [
-            f"{number(point['mean'], digits)} at {place(point)}{remarks.get(own_id, '')}"
-            for own_id, point in named.items()
+        named = {id(point): point for point in (line_points[0], line_points[-1], lowest, highest)}
+        values = [
+            f"{number(point['mean'], digits)} at {place(point)}{remarks.get(point_id, '')}"
+            for point_id, point in named.items()
         ]
-        mean_floor = sum(point["floor"] for point in own) / len(own)
+        mean_floor = sum(point["floor"] for point in line_points) / len(line_points)
         at_chance = "" if is_absent(mean_floor) else f"; chance floor {number(mean_floor, digits)}"
-        sentences.append(f"{name}: {listed(said)}{at_chance}.")
+        sentences.append(f"{name}: {listed(values)}{at_chance}.")
     return f"{of_seeds(points)} by {by}. " + " ".join(sentences)
 
 
 def map_in_words(points: Sequence[dict[str, Any]], *, arm: str, seeds: int, digits: int) -> str:
-    """Where each layer starts and where it ends, in the mean of so many seeds."""
+    """Return where each layer starts and where it ends, in the mean of so many seeds."""
     steps = sorted({point["step"] for point in points})
     of = "mean over seeds" if seeds > 1 else "one run"
     sentences = [f"{arm}: {of} by layer at {len(steps)} steps, {count(steps[0])} to {count(steps[-1])}."]
     for name in dict.fromkeys(place(point) for point in points):
-        own = [point for point in points if place(point) == name]
-        ends = " to ".join(number(point["mean"], digits) for point in (own[0], own[-1]))
+        layer_points = [point for point in points if place(point) == name]
+        ends = " to ".join(number(point["mean"], digits) for point in (layer_points[0], layer_points[-1]))
         sentences.append(f"Layer {name}: from {ends}.")
     return " ".join(sentences)
 
 
 def picture_in_words(rows: DataFrame, *, arm: str, by: str) -> str:
-    """How many tokens of which layers a picture shows."""
+    """Return how many tokens of which layers a picture shows."""
     layers = listed([str(layer) for layer in sorted(rows["layer"].unique().tolist())])
     return (
         f"{arm}, seed {rows['seed'].iloc[0]}: {rows['group'].nunique()} tokens in layers {layers}, a point each, "
@@ -150,7 +151,7 @@ def picture_in_words(rows: DataFrame, *, arm: str, by: str) -> str:
 
 
 def groups_note(sizes: Sequence[int]) -> str:
-    """Whether the groups of tokens are equally large."""
+    """Return a note on whether the groups of tokens are equally large."""
     if not sizes:
         return ""
     if min(sizes) == max(sizes):
@@ -162,7 +163,7 @@ def groups_note(sizes: Sequence[int]) -> str:
 
 
 def left_out_note(arms: Sequence[str], most: int) -> str:
-    """Which arms have no panel of their own because there are too many."""
+    """Return a note on the arms that have no panel of their own because there are too many."""
     if len(arms) <= most:
         return ""
     rest = arms[most:]
@@ -171,7 +172,7 @@ def left_out_note(arms: Sequence[str], most: int) -> str:
 
 
 def letters(place: int) -> str:
-    """The letter of a panel, from 0: a to z, then aa, ab, ..."""
+    """Return the letter of a panel, from 0: a to z, then aa, ab, ..."""
     return (letters(place // 26 - 1) if place >= 26 else "") + chr(ord("a") + place % 26)
 
 
@@ -181,12 +182,12 @@ tokens lie in some of its layers. Of settings it has a mark an arm, at its value
 
 
 class Shown(NamedTuple):
-    """What a panel shows, or one panel for each arm."""
+    """Selection of rows that a panel shows, or one panel for each arm."""
 
     measure: str
     metric: str
     title: str = ""
-    """Its metric's title unless given."""
+    """Title of the panel; its metric's unless given."""
     about: str | None = None
     """The rows' group; None means all tokens."""
     part: str = ""
@@ -196,28 +197,28 @@ class Shown(NamedTuple):
     each: bool = False
     """Whether there is such a panel for each task that the rows are about, instead of the one in `about`."""
     axis: Axis | None = None
-    """What a panel with a line an arm runs along, if not its measure's own axis."""
+    """Axis of a panel with a line an arm, if not its measure's own axis."""
 
 
 class FigureText(NamedTuple):
-    """One figure of the page."""
+    """Text of one figure of the page."""
 
     name: str
     title: str
     kind: Kind
     shown: tuple[Shown, ...]
     n: str
-    """What n counts."""
+    """Unit that n counts."""
     d: str
     how_to_read: tuple[str, ...]
     family: str = ""
-    """Of groups: the first word of their names."""
+    """First word of the names of groups."""
     section: Literal["layers", "tasks"] = "layers"
-    """Where on the page it stands."""
+    """Section of the page in which the figure stands."""
 
 
 Content = ArmLines | PairLines | GroupLines | StepMap | Cloud | SettingMarks
-"""What a panel draws, one type a kind."""
+"""Content of a panel, one type a kind."""
 
 NAME_LETTERS = 40
 """Letters of an arm in the names of its files."""
@@ -225,7 +226,7 @@ NAME_LETTERS = 40
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Panel:
-    """One panel, built once: its picture, its CSV and its entry in report.json are made from it alone."""
+    """Panel of a figure, built once: its picture, its CSV and its entry in report.json are made from it alone."""
 
     name: str
     """Unique on the page; letters, digits, `-` and `_`."""
@@ -237,7 +238,7 @@ class Panel:
     arm: str | None
     """The arm that it shows, if it is one."""
     axis: Axis | None
-    """What it runs along, if not its measure's own axis."""
+    """Axis of the panel, if not its measure's own."""
     title: str
     unit: str
     digits: int
@@ -251,9 +252,9 @@ class Panel:
     points: list[dict[str, Any]]
     """The numbers that it draws, but for single seeds."""
     curves: list[dict[str, Any]]
-    """What to know about each of its curves."""
+    """Facts about each of its curves."""
     description: str
-    """What it shows, for a reader who does not see it."""
+    """Description of the panel, for a reader who does not see it."""
     without_rows: list[str]
     """Arms that it lacks."""
     arms: list[str] | None = None
@@ -266,12 +267,12 @@ class Panel:
 
     @property
     def svg(self) -> str:
-        """The file of its picture, in the experiment's folder."""
+        """Path of its picture in the experiment's folder."""
         return f"figures/{self.name}.svg"
 
     @property
     def csv(self) -> str:
-        """The file of its data, in the experiment's folder."""
+        """Path of its data in the experiment's folder."""
         return f"figures/{self.data}.csv"
 
     def entry(self) -> dict[str, Any]:
@@ -287,7 +288,7 @@ class Panel:
         return about | shown | compared | {"letter": self.letter, "id": self.id}
 
     def csv_text(self) -> str:
-        """Return its data: a row of the table of results each, or a run each where arms vary a setting."""
+        """Return its data as CSV: a row of the table of results each, or a run each where arms vary a setting."""
         if isinstance(self.content, SettingMarks):
             rows = runs_by_setting(self.content, score=f"{self.measure} {self.metric}")
         else:
@@ -296,14 +297,14 @@ class Panel:
 
 
 def title_of(shown: Shown) -> str:
-    """Return the title of a panel without what tells it from others of its metric."""
+    """Return the title of a panel without the words that tell it from others of its metric."""
     return shown.title or named(shown.measure, shown.metric).title
 
 
 def facts_of(
     text: FigureText, shown: Shown, *, arm: str | None = None, place: int = 0, more: str = "", suffix: str = ""
 ) -> dict[str, Any]:
-    """Return what a panel is called and what it is about, as arguments of `Panel`.
+    """Return the name and the subject of a panel, as arguments of `Panel`.
 
     Args:
         text: the figure.
@@ -338,19 +339,19 @@ def _name(text: FigureText, shown: Shown, *, arm: str | None, place: int, metric
     about, kind = None if shown.each else shown.about, text.kind if text.kind == "maps" else ""
     parts = [shown.measure, shown.metric if metric else "", about, text.family, kind, shown.axis]
     name = "-".join(part.replace(" ", "_") for part in parts if part)
-    own = shown.about if shown.each else arm
-    if own is not None:  # by its place too, since two names may have the same letters and digits
-        name += f"-{place + 1}_{re.sub(r'[^A-Za-z0-9]+', '_', own)[:NAME_LETTERS].strip('_')}"
+    subject = shown.about if shown.each else arm
+    if subject is not None:  # by its place too, since two names may have the same letters and digits
+        name += f"-{place + 1}_{re.sub(r'[^A-Za-z0-9]+', '_', subject)[:NAME_LETTERS].strip('_')}"
     return name
 
 
 def rows_shown(table: DataFrame, shown: Shown) -> DataFrame:
-    """All rows of the metric that have a place on the axis, of any group."""
+    """Return all rows of the metric that have a place on the axis, of any group."""
     return rows_of(table, measure=shown.measure, metric=shown.metric, axis=shown.axis)
 
 
 def facts(curve: Curve, *remarks: str) -> dict[str, Any]:
-    """What to know about a curve, with further remarks."""
+    """Return the facts about a curve, with further remarks."""
     return curve._asdict() | {
         "tokens_per_dimension": curve.tokens_per_dimension,
         "remarks": [*remarks, *curve.remarks],
@@ -360,7 +361,7 @@ def facts(curve: Curve, *remarks: str) -> dict[str, Any]:
 def points_of(
     rows: DataFrame, summary: DataFrame, shown: Shown, *, key: str, names: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Mean, band and floor of each line at each place on the axis, as drawn.
+    """Return mean, band and floor of each line at each place on the axis, as drawn.
 
     Args:
         rows: with the column `line`.
@@ -372,15 +373,15 @@ def points_of(
     floors = rows.groupby(["line", "x"])["floor"].mean().to_dict()
     leads = leads_on(shown.measure, shown.metric)
     axis = shown.axis or own_axis(shown.measure)
-    found = []
+    points = []
     for line, name in names.items():
         for point in summary[summary["line"] == line].to_dict("records"):
             x = float(point["x"]) if axis == "ratio" else int(point["x"])
             at = {axis: x} | ({"layer_to": x + 1 if leads else None} if axis in ("layer", "step") else {})
             floor = float(floors[line, point["x"]])
-            found.append(
+            points.append(
                 {key: name, **at}
                 | {end: float(point[end]) for end in ("mean", "low", "high")}
                 | {"band": str(point["band"]), "seeds": int(point["seeds"]), "floor": floor}
             )
-    return found
+    return points

@@ -1,7 +1,5 @@
-"""Panels that compare arms: a line an arm, or a line a pair of arms.
-
-Panels of one arm each: groups of tokens, maps over training, pictures.
-"""
+"""Panels of figures: panels that compare arms, with a line an arm or a pair of arms; and panels of one arm each,
+with groups of tokens, maps over training, or pictures."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -47,7 +45,7 @@ MOST_PANELS = 6
 
 
 def group_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str]) -> Iterator[Panel]:
-    """For each arm a panel with a line a group."""
+    """Yield for each arm a panel with a line a group."""
     if not rows_shown(table, shown)["group"].str.startswith(f"{text.family} ").any():
         return
     rows = choose_groups(table, measure=shown.measure, metric=shown.metric, family=text.family)
@@ -62,7 +60,7 @@ def group_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list
         yield Panel(
             **about,
             content=drawn,
-            rows=drawn.own,
+            rows=drawn.arm_rows,
             points=[{"arm": arm} | point for point in numbers],
             curves=[facts(drawn.curve)],
             description=f"{arm}. " + lines_in_words(numbers, line="group", digits=about["digits"]),
@@ -72,7 +70,7 @@ def group_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list
 
 
 def map_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str]) -> Iterator[Panel]:
-    """For each arm, or pair of arms, that was measured at enough steps a map of layers by steps."""
+    """Yield for each arm, or pair of arms, that was measured at enough steps a map of layers by steps."""
     measure, metric, group = shown.measure, shown.metric, shown.about
     table, arms = map_table(table, measure=measure, metric=metric, arms=arms)
     maps = step_maps(table, measure=measure, metric=metric, arms=arms, group=group)
@@ -95,7 +93,7 @@ def map_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[s
 
 
 def picture_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str]) -> Iterator[Panel]:
-    """For each arm the tokens of its first seed, if the fact tells them apart.
+    """Yield for each arm the tokens of its first seed, if the fact tells them apart.
 
     Where they lie is in the CSV alone: the numbers mean nothing by themselves.
     """
@@ -118,7 +116,7 @@ def picture_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: li
 
 
 def _cells(drawn: StepMap, *, arm: str) -> list[dict[str, Any]]:
-    """The cells of a map, step by step."""
+    """Return the cells of a map, step by step."""
     means, leads = drawn.means, leads_on(drawn.measure, drawn.metric)
     steps, layers = means.columns.astype(int).tolist(), means.index.astype(int).tolist()
     return [
@@ -129,7 +127,7 @@ def _cells(drawn: StepMap, *, arm: str) -> list[dict[str, Any]]:
 
 
 def _first(place: int, arms: Sequence[str], present: Sequence[str]) -> list[str]:
-    """The arms without a panel, said once: of the first one."""
+    """Return the arms without a panel, reported once: with the first panel."""
     return [arm for arm in arms if arm not in present] if place == 0 else []
 
 
@@ -144,7 +142,7 @@ FEWEST_PLACES = 2
 
 
 def arm_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str]) -> Iterator[Panel]:
-    """The panel with a line an arm, or one for each task, if it has rows.
+    """Yield the panel with a line an arm, or one for each task, if it has rows.
 
     Arms of another depth than the first one's have a panel of their own: their layers are others, and where they
     differ much, neither could be read beside the other.
@@ -157,17 +155,19 @@ def arm_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[s
         return
     tasks = _tasks(rows, shown)
     for i, task in enumerate(tasks[:MOST_TASKS]):
-        own = shown._replace(about=task)
+        of_task = shown._replace(about=task)
         if not shown.folded and i >= TASKS_IN_SIGHT:
-            own = own._replace(folded=True, part=f"{shown.part}, further tasks" if shown.part else "Further tasks")
+            of_task = of_task._replace(
+                folded=True, part=f"{shown.part}, further tasks" if shown.part else "Further tasks"
+            )
         note = tasks_note(tasks, shown)
-        yield replace(_arm_panel(table, text, own, arms=arms, place=i, more=f", {task}"), notes=(note,))
+        yield replace(_arm_panel(table, text, of_task, arms=arms, place=i, more=f", {task}"), notes=(note,))
 
 
 def _by_depth(
     table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str], rows: DataFrame
 ) -> Iterator[Panel]:
-    """One panel, or two where an axis of layers has encoders of several depths."""
+    """Yield one panel, or two where an axis of layers has encoders of several depths."""
     depths = rows[is_about(rows, shown.about)].groupby("arm")["x"].max()
     first = next((depths[arm] for arm in arms if arm in depths), None)
     others = [arm for arm in arms if arm in depths and depths[arm] != first]
@@ -181,7 +181,8 @@ def _by_depth(
 
 
 def _tasks(rows: DataFrame, shown: Shown) -> list[str]:
-    """The whole tasks that have a curve: with enough steps of one arm, or with enough numbers of examples."""
+    """Return the whole tasks that have a curve: with enough steps of one arm, or with enough numbers of
+    examples."""
     rows = rows[are_whole(rows["about"])]
     if shown.axis == "step":
         steps = common_steps(rows).groupby(["about", "arm"])["step"].nunique()
@@ -192,7 +193,7 @@ def _tasks(rows: DataFrame, shown: Shown) -> list[str]:
 
 
 def tasks_note(tasks: list[str], shown: Shown) -> str:
-    """Which tasks have no panel because there are too many."""
+    """Return a note on the tasks that have no panel because there are too many."""
     if len(tasks) <= MOST_TASKS:
         return ""
     rest, of = tasks[MOST_TASKS:], f" of {shown.part}" if shown.part else ""
@@ -211,13 +212,13 @@ def _arm_panel(
     more: str = "",
     suffix: str = "",
 ) -> Panel:
-    """The panel of all arms, or of `some`; the other arguments are those of `facts_of`."""
+    """Return the panel of all arms, or of `some`; the other arguments are those of `facts_of`."""
     measure, metric = shown.measure, shown.metric
     compared = arms if some is None else some
     kept = table if some is None else table[table["arm"].isin(some)]
     drawn = arm_lines(kept, measure=measure, metric=metric, arms=arms, group=shown.about, axis=shown.axis)
-    known = {curve.arm: curve.arm for curve in drawn.curves}
-    points = points_of(drawn.rows, drawn.summary, shown, key="arm", names=known)
+    name_by_line = {curve.arm: curve.arm for curve in drawn.curves}
+    points = points_of(drawn.rows, drawn.summary, shown, key="arm", names=name_by_line)
     about = facts_of(text, shown, place=place, more=more, suffix=suffix)
     return Panel(
         **about,
@@ -226,13 +227,13 @@ def _arm_panel(
         points=points,
         curves=[facts(curve) for curve in drawn.curves],
         description=lines_in_words(points, line="arm", digits=about["digits"]),
-        without_rows=[arm for arm in compared if arm not in known],
+        without_rows=[arm for arm in compared if arm not in name_by_line],
         arms=some,
     )
 
 
 def pair_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str]) -> Iterator[Panel]:
-    """The panel with a line a pair of arms, and one for the seeds of each, if it has rows."""
+    """Yield the panel with a line a pair of arms, and one for the seeds of each, if it has rows."""
     if rows_shown(table, shown)["other_run_id"].isna().all():
         return
     drawn = pair_lines(table, metric=shown.metric, arms=arms)
@@ -264,7 +265,7 @@ def pair_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[
 
 
 def _pairs_note(arms: list[str]) -> str:
-    """Which pairs are drawn where there are too many."""
+    """Return a note on which pairs are drawn where there are too many."""
     if len(arms) <= MOST_ARMS:
         return ""
     some = f", and only of {MOST_BESIDE_FIRST} arms" if len(arms) > MOST_BESIDE_FIRST else ""
@@ -274,8 +275,8 @@ def _pairs_note(arms: list[str]) -> str:
 def _pair_facts(
     rows: DataFrame, pair: Pair, doubts: dict[str, str], step: int | None, *, band: str
 ) -> dict[str, Any]:
-    """What to know about a line; `step` is where its runs were compared if not at their last."""
-    known = Curve(
+    """Return the facts about a line; `step` is where its runs were compared if not at their last."""
+    line = Curve(
         arm=pair.name,
         measure="run_distance",
         seeds=int(rows.loc[rows["value"].notna(), "seed"].nunique()),
@@ -287,17 +288,18 @@ def _pair_facts(
         judged=False,
     )
     remarks = [f"{arm}: {doubts[arm]}" for arm in dict.fromkeys(pair) if doubts.get(arm) not in (None, "", arm)]
-    return facts(known, *remarks, *([] if step is None else [f"compared at step {step}"]))
+    return facts(line, *remarks, *([] if step is None else [f"compared at step {step}"]))
 
 
 def _doubts(table: DataFrame) -> dict[str, str]:
-    """Why each arm's layers say little about its objective, if they do."""
+    """Return why each arm's layers say little about its objective, if they do."""
     gains = learned(table)
     return {str(arm): curve(rows, gains).doubt for arm, rows in with_columns(table).groupby("arm", sort=False)}
 
 
 def _early(rows: DataFrame) -> dict[str, int]:
-    """The step of each line whose runs were compared earlier than others, for want of a later step in common."""
+    """Return the step of each line whose runs were compared earlier than others, for want of a later step in
+    common."""
     last = rows.groupby("run_id")["step"].transform("max")
     early = rows[(rows["step"] < last).fillna(False)]
     return {str(line): int(step) for line, step in early.groupby("line")["step"].min().items()}

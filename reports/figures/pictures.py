@@ -1,4 +1,4 @@
-"""Figures of where single tokens lie in some layers of one run: a frame a layer, a point an occurrence."""
+"""Figures of single tokens in some layers of one run: a frame a layer, a point an occurrence."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from reports.figures.style import COLOURS, LIGHTEST, LINES, MARKERS, Style
 from reports.statistics.summaries import last_step
 
 FACTS = ("word", "position", "relation", "sense", "number")
-"""What the group of an occurrence says of it, in this order, between bars; `-` where it is not known."""
+"""Facts in the group of an occurrence, in this order, between bars; `-` where one is not known."""
 
 FRAMES = 4
 """Layers of a picture: the first, the last, and between them as evenly as may be."""
@@ -28,11 +28,11 @@ MOST_KINDS = 6
 OTHER = "other"
 
 RANGES = 5
-"""Of positions."""
+"""Number of ranges of positions."""
 
 
 def choose_picture(table: DataFrame, *, arm: str) -> DataFrame:
-    """The rows of the arm's first seed at its last step, in the layers that are shown.
+    """Return the rows of the arm's first seed at its last step, in the layers that are shown.
 
     Raises:
         ResultsError: the table lacks a column, or has no such rows.
@@ -48,7 +48,8 @@ def choose_picture(table: DataFrame, *, arm: str) -> DataFrame:
 
 
 def points(rows: DataFrame) -> DataFrame:
-    """Of the rows of one picture a row an occurrence and layer: `layer, x, y` and the facts, absent where unknown.
+    """Return the points of one picture, a row an occurrence and layer: `layer, x, y` and the facts, absent where
+    unknown.
 
     Raises:
         ResultsError: an occurrence has two places in one layer.
@@ -62,13 +63,14 @@ def points(rows: DataFrame) -> DataFrame:
     return placed[["layer", "x", "y"]].join(facts.set_axis(FACTS, axis=1).replace("-", pd.NA))
 
 
-def known_facts(found: DataFrame) -> list[str]:
-    """The facts by which the points of a picture differ."""
-    return [fact for fact in FACTS[:-1] if found[fact].nunique() > 1]
+def known_facts(points: DataFrame) -> list[str]:
+    """Return the facts by which the points of a picture differ."""
+    return [fact for fact in FACTS[:-1] if points[fact].nunique() > 1]
 
 
 def picture(table: DataFrame, *, axes: Sequence[Axes], arm: str, by: str = "word") -> Sequence[Axes]:
-    """The tokens of the arm's first seed, in as many layers as there are axes, told apart by one of the facts.
+    """Draw the tokens of the arm's first seed, in as many layers as there are axes, told apart by one of the
+    facts.
 
     Raises:
         ResultsError: the arm has no such rows, or the table lacks a column.
@@ -77,23 +79,23 @@ def picture(table: DataFrame, *, axes: Sequence[Axes], arm: str, by: str = "word
 
 
 class Cloud(NamedTuple):
-    """What a picture draws."""
+    """Content of a picture."""
 
     arm: str
     by: str
     """The fact that tells its points apart."""
     points: DataFrame
-    """Those of `points`."""
+    """Rows of `points`."""
 
 
 def draw_picture(drawn: Cloud, *, axes: Sequence[Axes]) -> Sequence[Axes]:
     """Draw a picture, a layer in each of the axes."""
-    found, by = drawn.points, drawn.by
-    kind = kinds(found[by], ordered=by == "position")
+    cloud_points, by = drawn.points, drawn.by
+    kind = kinds(cloud_points[by], ordered=by == "position")
     styles = kind_styles(kind.cat.categories.tolist(), ordered=by == "position")
-    for ax, layer in zip(axes, sorted(found["layer"].unique().tolist()), strict=False):
+    for ax, layer in zip(axes, sorted(cloud_points["layer"].unique().tolist()), strict=False):
         for name, style in styles.items():
-            here = found[(found["layer"] == layer) & (kind == name)]
+            here = cloud_points[(cloud_points["layer"] == layer) & (kind == name)]
             ax.plot(
                 here["x"].to_numpy(float),
                 here["y"].to_numpy(float),
@@ -113,12 +115,12 @@ def draw_picture(drawn: Cloud, *, axes: Sequence[Axes]) -> Sequence[Axes]:
 
 
 def kinds(facts: Series, *, ordered: bool) -> Series:
-    """Of each point the name of its kind, a category: the most frequent facts, the others together, unknown ones
-    absent; of numbers ranges that hold about as many each."""
+    """Return for each point the name of its kind, a category: the most frequent facts, the others together,
+    unknown ones absent; of numbers ranges that hold about as many each."""
     if ordered:
         whole = pd.to_numeric(facts)
-        known = sorted(whole.dropna().astype(int))
-        edges = sorted({known[max(0, len(known) * (i + 1) // RANGES - 1)] for i in range(RANGES)})
+        numbers = sorted(whole.dropna().astype(int))
+        edges = sorted({numbers[max(0, len(numbers) * (i + 1) // RANGES - 1)] for i in range(RANGES)})
         starts = [int(whole.min()), *(edge + 1 for edge in edges[:-1])]
         names = [f"{a}" if a == b else f"{a}\N{EN DASH}{b}" for a, b in zip(starts, edges, strict=True)]
         place = np.searchsorted(edges, whole.fillna(edges[-1]).to_numpy(float))
@@ -130,7 +132,7 @@ def kinds(facts: Series, *, ordered: bool) -> Series:
 
 
 def kind_styles(names: Sequence[str], *, ordered: bool) -> dict[str, Style]:
-    """Colours and markers: a sequential palette for what has an order, grey for the rest of the others."""
+    """Return colours and markers: a sequential palette for what has an order, grey for the rest of the others."""
     shades = colormaps["viridis"]
     styles = {}
     for i, name in enumerate(names):

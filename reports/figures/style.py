@@ -1,4 +1,4 @@
-"""How lines look: arms, pairs of arms and groups of tokens, told apart by more than colour."""
+"""Styles of lines: arms, pairs of arms and groups of tokens, told apart by more than colour."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from matplotlib.colors import to_hex
 
 
 class Style(NamedTuple):
-    """How a line looks; nobody needs colour alone to tell lines apart."""
+    """Style of a line; nobody needs colour alone to tell lines apart."""
 
     colour: str
     marker: str
@@ -21,7 +21,7 @@ class Style(NamedTuple):
 
 SOLID, DASH_DOT, DOTTED, DASH_DOT_DOT = "solid", (0, (6, 1.5, 1, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1, 1, 1))
 DASH_DASH_DOT = (0, (4, 1.2, 4, 1.2, 1, 1.2))
-"""Of pairs of arms alone, in place of what is dotted."""
+"""Line style of pairs of arms alone, in place of what is dotted."""
 
 FIXED_STYLES = {
     "mlm": Style("#0072B2", "o", SOLID),
@@ -41,7 +41,7 @@ LINES = (SOLID, DASH_DOT, DASH_DOT_DOT, DOTTED)
 # 11 markers and 4 lines have no common divisor, so that both together repeat after 44.
 
 MARK_POINTS = {"*": 11.0, "P": 8.5, "X": 8.0, "d": 8.5, "<": 7.5, ">": 7.5}
-"""Of a mark, so that all look equally large; of the others `USUAL_POINTS`."""
+"""Sizes of marks in points, so that all look equally large; of the others `USUAL_POINTS`."""
 USUAL_POINTS = 7.0
 
 TAGS = (
@@ -51,16 +51,16 @@ TAGS = (
 """Universal parts of speech in the order of their looks and of a legend, related ones side by side."""
 
 LIGHTEST = 0.58
-"""How far along its palette the rarest words are: its light end is lost on white."""
+"""Place of the rarest words on their palette: its light end is lost on white."""
 
 
 def mark_points(marker: str) -> float:
-    """The size of a mark that stands alone."""
+    """Return the size of a mark that stands alone."""
     return MARK_POINTS.get(marker, USUAL_POINTS)
 
 
 def arm_styles(arms: Sequence[str]) -> dict[str, Style]:
-    """The look of each arm, decided by the arms of the experiment and their order alone.
+    """Return the style of each arm, decided by the arms of the experiment and their order alone.
 
     No two arms have the same colour, marker and line among the first 176, nor the same colour and marker, which is
     what single dots show, among the first 44; nor does an arm look like one of the fixed ones.
@@ -78,18 +78,18 @@ def arm_styles(arms: Sequence[str]) -> dict[str, Style]:
 
 
 def pair_style(first: Style, second: Style) -> Style:
-    """The look of two arms compared: the line of the second with the markers of the first."""
+    """Return the style of two arms compared: the line of the second with the markers of the first."""
     line = DASH_DASH_DOT if second.line == DOTTED else second.line
     return Style(second.colour, first.marker, line, filling=first.colour)
 
 
 def seeds_style(arm: Style) -> Style:
-    """The look of an arm's own seeds compared: its colour and marker, dotted and hollow."""
+    """Return the style of an arm's own seeds compared: its colour and marker, dotted and hollow."""
     return Style(arm.colour, arm.marker, DOTTED, filling="white")
 
 
 def group_styles(groups: Sequence[str]) -> dict[str, Style]:
-    """The look of each group of tokens, in the order of a legend.
+    """Return the style of each group of tokens, in the order of a legend.
 
     Frequency ranks run through a sequential palette, from dark (frequent) to light (rare); every part of speech
     looks the same in every experiment.
@@ -108,6 +108,6 @@ def group_styles(groups: Sequence[str]) -> dict[str, Style]:
 
 
 def _first_rank(group: str) -> int:
-    """The most frequent rank of a group of ranks; 0 for other groups."""
-    found = re.match(r"rank (\d+)", group)
-    return int(found[1]) if found else 0
+    """Return the most frequent rank of a group of ranks; 0 for other groups."""
+    match = re.match(r"rank (\d+)", group)
+    return int(match[1]) if match else 0

@@ -1,4 +1,4 @@
-"""A figure as SVG for a file of its own, and as an image inside a page."""
+"""Figures as SVG, for a file of its own and as an image inside a page."""
 
 import base64
 import io
@@ -47,7 +47,7 @@ def render(figure: Figure, *, name: str, title: str = "") -> str:
 
 @contextmanager
 def lacking_glyphs() -> Iterator[None]:
-    """Let text be laid out whose letters our fonts lack: it stays text, and the reader's fonts draw it."""
+    """Allow text to be laid out whose letters our fonts lack: it stays text, and the reader's fonts draw it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph \d+ ", category=UserWarning)
         yield

@@ -1,9 +1,5 @@
-"""The figures that compare arms in one panel: what they show and how to read them.
-
-The figures about tasks: what they show and how to read them.
-
-The figures with a panel for each arm: what they show and how to read them.
-"""
+"""Texts of the figures: of those that compare arms in one panel, of those about tasks, and of those with a panel
+for each arm. Each says what a figure shows and how to read it."""
 
 from reports.figures.panel import FigureText, Shown
 from reports.words import MINUS
@@ -315,16 +311,16 @@ GEOMETRY = FigureText(
 
 
 MAPPED_RANKS = ((1, 10), (101, 250), (1001, 2500))
-"""Of the groups of tokens that are mapped over training: frequent, middling and rare ones."""
+"""Frequency groups that are mapped over training: frequent, middling and rare tokens."""
 
 MAPPED_TAGS = ("NOUN", "VERB", "DET")
-"""And of parts of speech, as Universal Dependencies call them."""
+"""Parts of speech that are mapped over training, as Universal Dependencies call them."""
 
 MAPPED_GROUPS = (
     *((f"frequency ranks {first}\N{EN DASH}{last}", f"rank {first}-{last}") for first, last in MAPPED_RANKS),
     *((f"part of speech {tag}", f"tag {tag}") for tag in MAPPED_TAGS),
 )
-"""What each group is called, and in the results."""
+"""Name of each mapped group, and its name in the results."""
 
 CHANGE_BY_RANK = FigureText(
     name="change_by_rank",
@@ -400,8 +396,8 @@ OVER_TRAINING = FigureText(
             for about in OTHER_TOKENS
         ),
         *(
-            Shown("neighbours", metric, f"Neighbours {said}", folded=True)
-            for metric, said in (
+            Shown("neighbours", metric, f"Neighbours {sentence}", folded=True)
+            for metric, sentence in (
                 ("same_token", "with the same token"),
                 ("position_distance", "and their distance of positions"),
                 ("same_left", "with the same token to the left"),

@@ -1,1 +1,1 @@
-"""The page, its tables and its twins in JSON and Markdown."""
+"""Page of an experiment, its tables and its twins in JSON and Markdown."""

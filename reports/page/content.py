@@ -1,4 +1,4 @@
-"""What a page says, as plain data: the same for HTML and JSON."""
+"""Content of a page as plain data: the same for HTML and JSON."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -38,13 +38,13 @@ AVERAGED = (
 """Numbers of a run that the table of arms averages over seeds."""
 
 MEASURED = ("loss", "gain", "perplexity", "bleu", "chrf", "next_sentence", "sentence_order")
-"""Those of them that come from the table; the last two are accuracies of a head on pairs."""
+"""Averaged numbers that come from the table; the last two are accuracies of a head on pairs."""
 
 NO_MEAN = {"mean": None, "low": None, "high": None, "seeds": 0}
 
 
 def content(judged: Judged, shown: Sequence[PageFigure]) -> dict[str, Any]:
-    """Everything the page shows, in its order; absent numbers are None or NaN.
+    """Return everything the page shows, in its order; absent numbers are None or NaN.
 
     Args:
         judged: the experiment with its claims judged.
@@ -80,35 +80,35 @@ def page_figures(experiment: Experiment) -> list[PageFigure]:
 
 
 def _runs(experiment: Experiment) -> list[dict[str, Any]]:
-    """One row a planned run, in the order of the plan."""
+    """Return one row a planned run, in the order of the plan."""
     measured = _validation(experiment.table)
     rows = []
     for run in experiment.runs:
-        own = measured.get((run.plan.arm, run.plan.seed), {})
+        numbers = measured.get((run.plan.arm, run.plan.seed), {})
         state = run.state.model_dump()
         rows.append(
             {"arm": run.plan.arm, "seed": run.plan.seed, "run_id": run.plan.run_id}
             | state
             | {"max_steps": run.plan.max_steps if state["max_steps"] is None else state["max_steps"]}
-            | {name: own.get(name) for name in MEASURED}
+            | {name: numbers.get(name) for name in MEASURED}
         )
     return rows
 
 
 def _validation(table: DataFrame) -> dict[tuple[str, int], dict[str, float]]:
-    """The validation numbers of each (arm, seed) at its last step."""
+    """Return the validation numbers of each (arm, seed) at its last step."""
     rows = last_step(table[table["measure"] == "validation"])
     pairs = rows[rows["metric"] == "pair_accuracy"].groupby("group")
-    own = rows[rows["group"].isna()].groupby("metric")
-    found: dict[tuple[str, int], dict[str, float]] = {}
-    for name, part in [*own, *pairs, ("gain", gain(table))]:
+    of_metrics = rows[rows["group"].isna()].groupby("metric")
+    by_run: dict[tuple[str, int], dict[str, float]] = {}
+    for name, part in [*of_metrics, *pairs, ("gain", gain(table))]:
         for arm, seed, value in zip(part["arm"], part["seed"], part["value"], strict=True):
-            found.setdefault((arm, int(seed)), {})[str(name)] = float(value)
-    return found
+            by_run.setdefault((arm, int(seed)), {})[str(name)] = float(value)
+    return by_run
 
 
 def _arms(experiment: Experiment, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row an arm: the mean and 95% t interval over seeds of every number of its runs."""
+    """Return one row an arm: the mean and 95% t interval over seeds of every number of its runs."""
     numbers = DataFrame(
         [
             {"arm": run["arm"], "seed": run["seed"], "name": name, "value": run[name]}
@@ -123,15 +123,19 @@ def _arms(experiment: Experiment, runs: list[dict[str, Any]]) -> list[dict[str, 
     }
     rows = []
     for arm in experiment.plan.arms:
-        own = [run for run in experiment.runs if run.plan.arm == arm]
-        row: dict[str, Any] = {"arm": arm, "runs": len(own), "done": sum(r.state.state == "done" for r in own)}
+        arm_runs = [run for run in experiment.runs if run.plan.arm == arm]
+        row: dict[str, Any] = {
+            "arm": arm,
+            "runs": len(arm_runs),
+            "done": sum(r.state.state == "done" for r in arm_runs),
+        }
         row |= {name: means.get((arm, name), NO_MEAN) for name in AVERAGED}
-        rows.append(row | {"training": _training(own, row["gain"])})
+        rows.append(row | {"training": _training(arm_runs, row["gain"])})
     return rows
 
 
 def _training(runs: list[Run], gained: dict[str, Any]) -> str:
-    """Whether an arm is trained enough to interpret: `yes`, `no`, `untrained` on purpose, or `unknown`."""
+    """Return whether an arm is trained enough to interpret: `yes`, `no`, `untrained` on purpose, or `unknown`."""
     if runs and all(run.plan.max_steps == 0 for run in runs):
         return "untrained"
     if is_absent(gained["mean"]):
@@ -140,9 +144,9 @@ def _training(runs: list[Run], gained: dict[str, Any]) -> str:
 
 
 def _provenance(experiment: Experiment, claim_files: list[dict[str, Any]]) -> dict[str, Any]:
-    """Where the numbers come from; lists hold every different value among the runs."""
+    """Return the provenance of the numbers; lists hold every different value among the runs."""
     plan, origins = experiment.plan, [run.provenance for run in experiment.runs]
-    known = [origin for origin in origins if origin.dirty is not None]
+    with_commit = [origin for origin in origins if origin.dirty is not None]
     names = sorted({name for origin in origins for name in origin.versions})
     return {
         "spec_sha256": plan.spec_sha256,
@@ -150,7 +154,7 @@ def _provenance(experiment: Experiment, claim_files: list[dict[str, Any]]) -> di
         "started": min((origin.started for origin in origins if origin.started), default=None),
         "finished": max((origin.finished for origin in origins if origin.finished), default=None),
         "commits": _different(origin.commit for origin in origins),
-        "dirty": any(origin.dirty for origin in known) if known else None,
+        "dirty": any(origin.dirty for origin in with_commit) if with_commit else None,
         "versions": {name: _different(origin.versions.get(name) for origin in origins) for name in names},
         "data": plan.data.model_dump(),
         "claim_files": claim_files,
@@ -163,7 +167,7 @@ def _provenance(experiment: Experiment, claim_files: list[dict[str, Any]]) -> di
 
 
 def _tokens_measured(table: DataFrame) -> dict[str, list[int]]:
-    """The different n of each measure by layer."""
+    """Return the different n of each measure by layer."""
     rows = table[table["layer"].notna() & table["group"].isna() & table["n"].notna()]
     return {str(measure): sorted({int(n) for n in part["n"]}) for measure, part in rows.groupby("measure")}
 
@@ -181,5 +185,5 @@ def _written(value: Any) -> str | None:
 
 
 def _different(values: Iterable[str | None]) -> list[str]:
-    """The different values in order of appearance, without what is absent."""
+    """Return the different values in order of appearance, without what is absent."""
     return [value for value in dict.fromkeys(values) if value is not None]

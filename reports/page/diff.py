@@ -1,8 +1,8 @@
-"""Two experiments, or one before and after a change, side by side: claims, results, settings; as plain data.
+"""Comparison of two experiments, or of one before and after a change, side by side: claims, results, settings; as
+plain data.
 
-Both are judged now, from their tables, by the same rule: what their pages say may have come from an older one.
-
-How far two means over seeds lie apart, of the same seeds or of others.
+Both are judged now, from their tables, by the same rule: their pages may have been judged by an older one.
+Differences are of two means over seeds, of the same seeds or of others.
 """
 
 import math
@@ -26,14 +26,15 @@ from reports.statistics.summaries import ROUNDING, gain, last_step
 from reports.words import is_absent
 
 CONFIDENCE = 0.95
-"""Of the intervals of differences."""
+"""Confidence of the intervals of differences."""
 
 Seeds = Mapping[int, float]
 """A number a seed."""
 
 
 def difference(before: Seeds, after: Seeds) -> dict[str, Any] | None:
-    """Mean of `after` less that of `before`, and its 95% t interval; None without a number on both sides.
+    """Return the mean of `after` minus that of `before`, and its 95% t interval; None without a number on both
+    sides.
 
     Keys `mean, low, high, confidence, paired`. Where both sides have the same seeds the interval is that of the
     differences within seeds. Otherwise it is Welch's, for independent seeds; if some seed then has a run on both
@@ -71,7 +72,7 @@ FORMAT = 1
 
 
 def folder_of(place: Path, *, out: Path) -> Path:
-    """Where the results of an experiment lie: `place` itself, or the folder in `out` of the spec that it is.
+    """Return the folder of an experiment's results: `place` itself, or the folder in `out` of the spec that it is.
 
     Raises:
         SpecError: it is neither a folder nor a good spec.
@@ -96,7 +97,7 @@ def folder_of(place: Path, *, out: Path) -> Path:
 
 
 def compare(before: Path, after: Path) -> dict[str, Any]:
-    """What two folders of experiments say, side by side; nothing is written.
+    """Compare two folders of experiments, side by side; nothing is written.
 
     Numbers that are not finite are None. What one side lacks is None there.
 
@@ -119,7 +120,7 @@ def compare(before: Path, after: Path) -> dict[str, Any]:
 
 
 class Side(NamedTuple):
-    """One of the two."""
+    """Side of the comparison: one experiment."""
 
     folder: Path
     experiment: Experiment
@@ -128,7 +129,7 @@ class Side(NamedTuple):
     written: dict[str, Claim]
     """The claims as their files have them, by name."""
     entries: dict[str, dict[str, Any]]
-    """The same with their verdicts."""
+    """Claims with their verdicts, by name."""
 
 
 def _side(folder: Path) -> Side:
@@ -146,46 +147,46 @@ def _side(folder: Path) -> Side:
 
 
 def _claims(old: Side, new: Side) -> list[dict[str, Any]]:
-    """Every claim of either side, in the order of the files of `old`, then those of `new` alone."""
-    told = []
+    """Return every claim of either side, in the order of the files of `old`, then those of `new` alone."""
+    rows = []
     for name in dict.fromkeys((*old.entries, *new.entries)):
         before, after = old.entries.get(name), new.entries.get(name)
         was, now = old.written.get(name), new.written.get(name)
-        known = after or before or {}
+        either = after or before or {}
         changed = ["verdict"] if before and after and before["verdict"] != after["verdict"] else []
-        told.append(
+        rows.append(
             {
                 "name": name,
-                "number": known["number"],
-                "says": known["says"],
+                "number": either["number"],
+                "says": either["says"],
                 "changed": changed + _rewritten(was, now),
                 "before": _judged(before, was),
                 "after": _judged(after, now),
                 "parts": list(_parts(before or {}, after or {}, was, now)),
             }
         )
-    return told
+    return rows
 
 
 def _rewritten(was: Claim | None, now: Claim | None) -> list[str]:
-    """Which keys of the claim are written otherwise: `smallest_effect`, `says`, ..."""
+    """Return the keys of the claim that are written otherwise: `smallest_effect`, `says`, ..."""
     if was is None or now is None:
         return []
     return [name for name in Claim.model_fields if getattr(was, name) != getattr(now, name)]
 
 
 def _judged(entry: Mapping[str, Any] | None, claim: Claim | None) -> dict[str, Any] | None:
-    """The smallest effect is the claim's; some parts have one of their own."""
+    """Return the judged entry of a claim. The smallest effect is the claim's; some parts have one of their own."""
     if entry is None or claim is None:
         return None
-    told = {name: entry[name] for name in ("file", "verdict", "rule", "deciding")}
-    return told | {"smallest_effect": claim.smallest_effect}
+    judged = {name: entry[name] for name in ("file", "verdict", "rule", "deciding")}
+    return judged | {"smallest_effect": claim.smallest_effect}
 
 
 def _parts(
     before: Mapping[str, Any], after: Mapping[str, Any], was: Claim | None, now: Claim | None
 ) -> Iterator[dict[str, Any]]:
-    """The effects of a claim by name; no difference where the two sides compare something else."""
+    """Yield the effects of a claim by name; no difference where the two sides compare something else."""
     sides = [{part["name"]: part for part in entry.get("parts", ())} for entry in (before, after)]
     for name in dict.fromkeys((*sides[0], *sides[1])):
         old, new = (side.get(name) for side in sides)
@@ -200,7 +201,7 @@ def _parts(
 
 
 def _same_effect(part: str, was: Claim | None, now: Claim | None) -> bool:
-    """Whether what is compared is written the same; the names of parts begin with that of their effect."""
+    """Return whether what is compared is written the same; the names of parts begin with that of their effect."""
     if was is None or now is None:
         return False
     old, new = (
@@ -224,7 +225,8 @@ def _by_seed(part: Mapping[str, Any]) -> Seeds:
 
 
 def _results(old: Experiment, new: Experiment) -> list[dict[str, Any]]:
-    """Validation loss and gain of each arm, in the order of the arms of `old`, then those of `new` alone."""
+    """Return validation loss and gain of each arm, in the order of the arms of `old`, then those of `new`
+    alone."""
     sides = _validation(old), _validation(new)
     return [
         {
@@ -242,17 +244,17 @@ def _results(old: Experiment, new: Experiment) -> list[dict[str, Any]]:
 
 
 def _validation(experiment: Experiment) -> dict[tuple[str, str], dict[int, float]]:
-    """Loss and gain after the last step, a number a seed, by arm and name."""
+    """Return loss and gain after the last step, a number a seed, by arm and name."""
     table = experiment.table
     loss = last_step(
         table[(table["measure"] == "validation") & (table["metric"] == "loss") & table["group"].isna()]
     )
-    found: dict[tuple[str, str], dict[int, float]] = {}
+    by_arm: dict[tuple[str, str], dict[int, float]] = {}
     for name, rows in (("loss", loss), ("gain", gain(table))):
         rows = rows[rows["value"].notna()]
         for arm, seed, value in zip(rows["arm"], rows["seed"], rows["value"], strict=True):
-            found.setdefault((arm, name), {})[int(seed)] = float(value)
-    return found
+            by_arm.setdefault((arm, name), {})[int(seed)] = float(value)
+    return by_arm
 
 
 def _mean(values: Seeds) -> dict[str, Any] | None:
@@ -264,16 +266,17 @@ def _mean(values: Seeds) -> dict[str, Any] | None:
 
 
 def _settings(before: Path, after: Path) -> dict[str, Any]:
-    """What differs between the specs; why they are not compared, where one is missing or is no good spec today."""
+    """Return the differences between the specs; why they are not compared, where one is missing or is no good spec
+    today."""
     try:
-        found = changes(*(load.load(folder / "spec.yaml") for folder in (before, after)))
+        differences = changes(*(load.load(folder / "spec.yaml") for folder in (before, after)))
     except SpecError as error:
         return {"not_compared": str(error).partition("\n")[0], "changes": []}
-    return {"not_compared": None, "changes": [change._asdict() for change in found]}
+    return {"not_compared": None, "changes": [change._asdict() for change in differences]}
 
 
 def _described(side: Side) -> dict[str, Any]:
-    """Which experiment it is, and what its numbers were made with and from."""
+    """Return the facts about an experiment, and what its numbers were made with and from."""
     plan = side.experiment.plan
     return {
         "folder": str(side.folder),

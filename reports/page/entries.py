@@ -1,8 +1,7 @@
-"""The effects of a claim as a small plot: one row a part, its mean, interval and seeds against 0 and what matters.
+"""Entries of claims on the page, as plain data: each with its plot and the figures that show what it reads.
 
-What is drawn can be found again by its gid: `mean`, `interval`, `seed`, `margin` and `zero`.
-
-What the page says of each claim beyond its verdict, as plain data: its plot, and where it is shown.
+The plot shows the effects of a claim: one row a part, its mean, interval and seeds against 0 and what matters.
+Drawn artists can be found again by their gid: `mean`, `interval`, `seed`, `margin` and `zero`.
 """
 
 import re
@@ -28,7 +27,7 @@ from reports.scores.corruptions import SHOWN
 from reports.words import is_absent
 
 NO_CLAIM: dict[str, Any] = {"number": None, "says": None, "as_expected": None, "parts": [], "beside": []}
-"""What the entry of a file that cannot be read lacks."""
+"""Fields that the entry of a file that cannot be read lacks."""
 
 COLUMNS = (
     *("claim", "part", "decides", "seed", "value", "unit", "layer"),
@@ -36,37 +35,37 @@ COLUMNS = (
 )
 
 
-def claim_entries(claims: Mapping[str, Claim], said: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The entries of the claims, each with further facts.
+def claim_entries(claims: Mapping[str, Claim], page: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the entries of the claims, each with further facts.
 
     `id` is its place on the page; `plot` the files of its plot, None where it is not judged; `shown_in` the
     figures and tables of what it reads.
 
     Args:
         claims: as their files have them, by name.
-        said: the page's content, with the verdicts.
+        page: its content, with the verdicts.
     """
     names: set[str] = set()
     entries = []
-    for entry in _printable(said["claims"]):
+    for entry in _printable(page["claims"]):
         name = f"claim-{re.sub('[^a-z0-9._-]+', '_', entry['name'])}"
         while name in names:  # a file that is missing has any name, and names differ in what is left out here
             name += "_"
         names.add(name)
-        made = NO_CLAIM | entry | {"id": name, "plot": None, "shown_in": []}
+        with_facts = NO_CLAIM | entry | {"id": name, "plot": None, "shown_in": []}
         if "says" in entry:
-            made |= {"shown_in": _shown_in(entry, claims.get(entry["name"]), said)}
+            with_facts |= {"shown_in": _shown_in(entry, claims.get(entry["name"]), page)}
         if entry["verdict"] != "not run":
-            made["plot"] = {kind: f"figures/{name}.{kind}" for kind in ("svg", "csv")} | {
+            with_facts["plot"] = {kind: f"figures/{name}.{kind}" for kind in ("svg", "csv")} | {
                 "label": f"Effect of claim {entry['number'] or entry['name']}",
                 "description": described(entry),
             }
-        entries.append(made)
+        entries.append(with_facts)
     return entries
 
 
 def _printable(value: Any) -> Any:
-    """The value, every text in it fit for HTML and SVG: a file of claims may hold any character."""
+    """Return the value, every text in it fit for HTML and SVG: a file of claims may hold any character."""
     if isinstance(value, dict):
         return {name: _printable(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
@@ -75,7 +74,7 @@ def _printable(value: Any) -> Any:
 
 
 def claim_csv(entry: Mapping[str, Any]) -> str:
-    """The effects of a claim: a row a part and seed."""
+    """Return the effects of a claim as CSV: a row a part and seed."""
     rows = []
     for decides, parts in (("yes", entry["parts"]), ("no", entry["beside"])):
         for part in parts:
@@ -91,48 +90,49 @@ def claim_csv(entry: Mapping[str, Any]) -> str:
 
 
 def _along_steps(claim: Claim | None) -> bool:
-    """Whether the course of training is compared, not its end."""
+    """Return whether the course of training is compared, not its end."""
     parts = claim.parts.values() if claim else ()
     return any(
         isinstance(part, Crossing) or (isinstance(part, Difference) and part.of.steps == "area") for part in parts
     )
 
 
-def _shown_in(entry: Mapping[str, Any], claim: Claim | None, said: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Of each measure the figure and the table that show it, where the page has them."""
-    found = []
+def _shown_in(entry: Mapping[str, Any], claim: Claim | None, page: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return for each measure the figure and the table that show it, where the page has them."""
+    places = []
     metrics = _metrics(claim)
     for measure in entry["needs"]["measures"]:
-        for number, figure in enumerate(said["figures"], start=1):
+        for number, figure in enumerate(page["figures"], start=1):
             if any(_shows(panel, measure, along_steps=_along_steps(claim)) for panel in figure["panels"]):
-                found.append({"id": figure["name"], "title": f"Figure {number}. {figure['title']}"})
+                places.append({"id": figure["name"], "title": f"Figure {number}. {figure['title']}"})
                 break
-        found += [
+        places += [
             {"id": table["name"], "title": f"Table {number}. {table['title']}"}
-            for number, table in enumerate(said["tasks"], start=1)
+            for number, table in enumerate(page["tasks"], start=1)
             if table["measure"] == measure
         ]
-    found += [
+    places += [
         {"id": figure["name"], "title": f"Figure {number}. {figure['title']}"}
-        for number, figure in enumerate(said["figures"], start=1)
+        for number, figure in enumerate(page["figures"], start=1)
         if figure.get("kind") == "settings" and _by_setting(figure, entry["needs"], metrics)
     ]
-    if metrics & SHOWN and said["corruptions"]:
-        found.append({"id": "corruption-table", "title": "Masked LM and its tokens"})
+    if metrics & SHOWN and page["corruptions"]:
+        places.append({"id": "corruption-table", "title": "Masked LM and its tokens"})
     if "validation" in entry["needs"]["measures"] and metrics - SHOWN:
-        found.append({"id": "arm-table", "title": "Arms"})
-    return found
+        places.append({"id": "arm-table", "title": "Arms"})
+    return places
 
 
 def _metrics(claim: Claim | None) -> set[str]:
-    """What its parts read."""
+    """Return the metrics that the parts of a claim read."""
     parts = claim.parts.values() if claim else ()
     quantities = (getattr(part, "of", None) for part in parts)  # distances of runs have a measure of their own
     return {of.metric for of in quantities if of is not None and of.metric}
 
 
 def _by_setting(figure: Mapping[str, Any], needs: Mapping[str, Any], metrics: set[str]) -> bool:
-    """Whether a figure of arms that differ in a setting compares what a claim compares; a loss shows as a gain."""
+    """Return whether a figure of arms that differ in a setting compares what a claim compares; a loss shows as a
+    gain."""
     compared = set(figure["arms"]) & set(needs["arms"])
     drawn = metrics | ({"gain"} if "loss" in metrics else set())
     return len(compared) > 1 and any(
@@ -167,11 +167,12 @@ hollow."""
 HOLLOW = ("undecided", "insufficient evidence")
 
 MOST_BEYOND = 1.0
-"""How far an interval may widen the axis on either side, in widths of all seeds and 0; then it has an arrow."""
+"""Limit of how far an interval may widen the axis on either side, in widths of all seeds and 0; beyond it has an
+arrow."""
 
 
 def draw_claim(entry: Mapping[str, Any]) -> Drawing:
-    """The plot of a claim that is judged, and the numbers of its seeds.
+    """Draw the plot of a claim that is judged, and return it with the numbers of its seeds.
 
     Args:
         entry: as `claim_entries` describes it.
@@ -188,7 +189,7 @@ def draw_claim(entry: Mapping[str, Any]) -> Drawing:
 
 
 def effects(parts: Sequence[Mapping[str, Any]], *, ax: Axes, unit: str = "") -> Axes:
-    """Effects of one unit, a row each, the first at the top.
+    """Draw effects of one unit, a row each, the first at the top.
 
     Grey is what is too small to matter, the thin dots are seeds, and the marker of a mean says its verdict. An
     interval that would make everything else small is cut off, with an arrow.
@@ -257,7 +258,8 @@ def _draw_part(part: Mapping[str, Any], row: int, *, ax: Axes, limits: tuple[flo
 
 
 def _limits(parts: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-    """Of the axis: all seeds, 0 and what matters are on it, and intervals as far as they leave them readable."""
+    """Return the limits of the axis: all seeds, 0 and what matters are on it, and intervals as far as they leave
+    them readable."""
     seeds = np.array([value for part in parts for value in part["values"] if np.isfinite(value)] + [0.0])
     least, most = seeds.min(), seeds.max()
     margins = [part["smallest_effect"] for part in parts]
@@ -272,12 +274,13 @@ def _limits(parts: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
 
 
 def _short(name: str) -> str:
-    """On one line; the rest of a name that is too long stands in the text alternative and in the table."""
+    """Return a name on one line; the rest of a name that is too long stands in the text alternative and in the
+    table."""
     return shown_name(name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…")
 
 
 def _by_unit(parts: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    """The parts that can stand on one axis."""
+    """Return the parts that can stand on one axis, by unit."""
     shared: dict[str, list[Mapping[str, Any]]] = {}
     for part in parts:
         shared.setdefault(part["unit"], []).append(part)

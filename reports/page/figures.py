@@ -1,7 +1,5 @@
-"""The figures of a page in its order: which panels each has.
-
-Panels as files: the picture as SVG, and the rows it shows as CSV.
-"""
+"""Figures of a page in its order, the panels that each has, and panels as files: the picture as SVG, and the rows
+it shows as CSV."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -64,7 +62,7 @@ LEGEND_ROW_LETTERS = 54
 
 
 class Drawing(NamedTuple):
-    """A drawn panel: what goes into its files and into the page."""
+    """Drawing of a panel: the text of its files and of the page."""
 
     svg: str
     csv: str
@@ -103,7 +101,7 @@ def _lines_or_map(content: ArmLines | PairLines | GroupLines | StepMap, figure: 
 
 
 def _picture(content: Cloud, figure: Figure) -> None:
-    """Frames in two columns, the arm above, the legend below."""
+    """Draw frames in two columns, the arm above, the legend below."""
     layers = content.points["layer"].nunique()
     axes = figure.subplots(-(-layers // 2), 2, squeeze=False).ravel().tolist()
     for unused in axes[layers:]:
@@ -122,7 +120,7 @@ def _picture(content: Cloud, figure: Figure) -> None:
 
 
 def _by_setting(content: SettingMarks, figure: Figure) -> None:
-    """A mark an arm, the legend below the names under the axis."""
+    """Draw a mark an arm, the legend below the names under the axis."""
     ax = by_setting(content, ax=figure.subplots())
     names = max(label.get_text().count("\n") for label in ax.get_xticklabels())
     above = len(written_above(ax))
@@ -136,7 +134,7 @@ def _by_setting(content: SettingMarks, figure: Figure) -> None:
 
 
 def _moved_below(figure: Figure, legend: Legend, *, columns: bool) -> float:
-    """Put the legend below the axes; returns its height in inches."""
+    """Put the legend below the axes; return its height in inches."""
     labels = [text.get_text() for text in legend.get_texts()]
     moved = figure.legend(
         [handle for handle in legend.legend_handles if handle is not None],
@@ -154,7 +152,7 @@ def _moved_below(figure: Figure, legend: Legend, *, columns: bool) -> float:
 
 
 def _columns(labels: Sequence[str]) -> int:
-    """How many of the labels stand side by side."""
+    """Return the number of labels that stand side by side."""
     return max(1, min(len(labels), LEGEND_ROW_LETTERS // (max(map(len, labels)) + 6)))
 
 
@@ -188,12 +186,12 @@ PANELS: dict[Kind, Callable[..., Iterator[Panel]]] = {
     "maps": map_panels,
     "pictures": picture_panels,
 }
-"""What makes the panels of one metric of a figure."""
+"""Functions that make the panels of one metric of a figure, by kind."""
 
 
 @dataclass(frozen=True, eq=False)
 class PageFigure:
-    """A figure of the page with its panels."""
+    """Figure of the page with its panels."""
 
     text: FigureText
     panels: tuple[Panel, ...]
@@ -206,7 +204,7 @@ class PageFigure:
         """Return the figure as plain data, for the page and report.json."""
         text = self.text
         bands = {curve["band"] for panel in self.panels for curve in panel.curves}
-        told = {
+        facts = {
             "name": text.name,
             "title": text.title,
             "kind": text.kind,
@@ -220,15 +218,15 @@ class PageFigure:
             "samples": _samples(self.panels),
         }
         if self.factor is None:
-            return told
+            return facts
         rows = setting_rows(self.factor, self.panels)
-        return told | {"setting": self.factor.setting, "arms": self.factor.arms, "rows": rows}
+        return facts | {"setting": self.factor.setting, "arms": self.factor.arms, "rows": rows}
 
 
 def figures(
     table: DataFrame, *, arms: Sequence[str], factors: Sequence[Factor] = (), quick: Collection[str] = ()
 ) -> list[PageFigure]:
-    """Every figure that has rows, with its panels; scores by what the arms vary stand before the maps.
+    """Return every figure that has rows, with its panels; scores by what the arms vary stand before the maps.
 
     Args:
         table: the results.
@@ -236,12 +234,12 @@ def figures(
         factors: the settings that its arms vary.
         quick: measures of which a figure says that they are no evidence.
     """
-    made: list[tuple[FigureText, list[Panel], Factor | None]]
-    made = [(text, _panels(table, text, arms=list(arms)), None) for text in FIGURES]
+    candidates: list[tuple[FigureText, list[Panel], Factor | None]]
+    candidates = [(text, _panels(table, text, arms=list(arms)), None) for text in FIGURES]
     place = FIGURES.index(OVER_TRAINING)
     by_setting = setting_figures(table, factors, arms=arms)
-    made[place:place] = [(figure.text, figure.panels, figure.factor) for figure in by_setting]
-    shown = [(text, panels, factor) for text, panels, factor in made if panels]
+    candidates[place:place] = [(figure.text, figure.panels, figure.factor) for figure in by_setting]
+    shown = [(text, panels, factor) for text, panels, factor in candidates if panels]
     return [
         _figure(text, panels, factor, number=number, quick=quick)
         for number, (text, panels, factor) in enumerate(shown, start=1)
@@ -255,7 +253,7 @@ def _panels(table: DataFrame, text: FigureText, *, arms: list[str]) -> list[Pane
 def _figure(
     text: FigureText, panels: list[Panel], factor: Factor | None, *, number: int, quick: Collection[str]
 ) -> PageFigure:
-    """The figure that is this one on the page: its panels get their letters."""
+    """Return the figure with its place on the page: its panels get their letters."""
     lettered = tuple(
         replace(panel, letter=letters(i), id=f"f{number}{letters(i)}") for i, panel in enumerate(panels)
     )
@@ -264,7 +262,7 @@ def _figure(
 
 
 def _quick_words(panels: Sequence[Panel], quick: Collection[str]) -> list[str]:
-    """What to say of the panels of these measures: which they are, unless they are all."""
+    """Return the sentence about panels of quick measures: which they are, unless they are all."""
     those = [panel.letter for panel in panels if panel.measure in quick]
     if 0 < len(those) < len(panels):
         return [f"Panel{'s' * (len(those) > 1)} {listed(those)}: {QUICK[0].lower()}{QUICK[1:]}"]
@@ -272,11 +270,11 @@ def _quick_words(panels: Sequence[Panel], quick: Collection[str]) -> list[str]:
 
 
 def _samples(panels: Sequence[Panel]) -> list[dict[str, Any]]:
-    """The curves behind panels, once for all panels that have the same: their letters, and the curves."""
-    found: list[dict[str, Any]] = []
+    """Return the curves behind panels, once for all panels that have the same: their letters, and the curves."""
+    samples: list[dict[str, Any]] = []
     for panel in panels:
-        same = next((sample for sample in found if sample["curves"] == panel.curves), None)
+        same = next((sample for sample in samples if sample["curves"] == panel.curves), None)
         if same is None:
-            found.append(same := {"panels": [], "curves": panel.curves})
+            samples.append(same := {"panels": [], "curves": panel.curves})
         same["panels"].append(panel.letter)
-    return found
+    return samples

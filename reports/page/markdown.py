@@ -1,4 +1,4 @@
-"""The page as Markdown, for readers of plain text: the same content without the pictures."""
+"""Page as Markdown, for readers of plain text: the same content without the pictures."""
 
 import re
 from pathlib import Path
@@ -21,7 +21,7 @@ _COMMAND = re.compile(r"(`ablate [a-z]+`)")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 _OPENING = re.compile(r"^\s*([#+=:-]|\d+(?=[.)](\s|$)))")
-"""What means something at the start of a line."""
+"""Signs that mean something at the start of a line."""
 
 _INDENT = re.compile(r"^[ \t]{2,}")
 _BREAK = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
@@ -31,9 +31,9 @@ class Written(str):
     """Text that is Markdown already."""
 
 
-def text(said: dict[str, Any]) -> str:
-    """The content of a page as Markdown (with the tables of GitHub's). Whatever does not come from the template is
-    escaped."""
+def text(page: dict[str, Any]) -> str:
+    """Return the content of a page as Markdown (with the tables of GitHub's). Whatever does not come from the
+    template is escaped."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=False,  # this is no HTML: `finalize` escapes
@@ -46,11 +46,11 @@ def text(said: dict[str, Any]) -> str:
     environment.filters |= {name: getattr(words, name) for name in ("duration", "share")}
     environment.filters |= {name: getattr(claim_words, name) for name in claim_words.FILTERS}
     environment.filters |= {"mark": mark, "known": lambda values: values or words.ABSENT, "code": _code}
-    return environment.get_template("report.md").render(said)
+    return environment.get_template("report.md").render(page)
 
 
 def escaped(value: Any) -> Any:
-    """Text on one line, of which nothing is Markdown or HTML; anything but text as it is."""
+    """Return text on one line, of which nothing is Markdown or HTML; anything but text as it is."""
     if not isinstance(value, str) or isinstance(value, Written):
         return value
     line = _INDENT.sub(" ", _BREAK.sub(" ", value))
@@ -58,14 +58,15 @@ def escaped(value: Any) -> Any:
     line = "".join(
         part if _COMMAND.fullmatch(part) else _MARKUP.sub(r"\\\g<0>", part) for part in _COMMAND.split(line)
     )
-    return Written(_OPENING.sub(lambda found: _opened(found[1]), line))
+    return Written(_OPENING.sub(lambda match: _opened(match[1]), line))
 
 
 def _opened(start: str) -> str:
-    """At the start of a line a sign would open a heading or a list; behind a number the next sign does."""
+    """Return the start of a line, escaped: at the start of a line a sign would open a heading or a list; behind a
+    number the next sign does."""
     return start + "\\" if start[0].isdigit() else "\\" + start
 
 
 def _code(value: str) -> Written:
-    """Text in which every line counts, indented as a block of code."""
+    """Return text in which every line counts, indented as a block of code."""
     return Written("\n".join(f"    {line}" for line in value.splitlines()))

@@ -1,8 +1,7 @@
-"""The page of an experiment: one HTML file that needs nothing else, and the same content as Markdown and JSON.
+"""Page of an experiment: one HTML file that needs nothing else, and the same content as Markdown and JSON.
 
-Its one script sorts and filters tables; without it everything is there.
-
-Tables of the page as CSV, the numbers as they are computed, not as they are rounded.
+Its one script sorts and filters tables; without it everything is there. Its tables are also CSV, the numbers as
+they are computed, not as they are rounded.
 """
 
 import base64
@@ -36,11 +35,11 @@ COLUMNS = (
     *("task", "part", "metric", "layer", "arm", "beside", "mean", "low", "high"),
     *("band", "seeds", "floor", "verdict", "n"),
 )
-"""Of scores: a row has an arm, or is about what stands beside them."""
+"""Columns of scores: a row has an arm, or is about what stands beside them."""
 
 
 def score_csv(table: dict[str, Any]) -> str:
-    """All rows of a table of scores, its folded ones too."""
+    """Return all rows of a table of scores as CSV, its folded ones too."""
     bodies = [("", table["rows"]), *((part["title"], part["rows"]) for part in table["folded"])]
     rows = []
     for title, body in bodies:
@@ -53,15 +52,15 @@ def score_csv(table: dict[str, Any]) -> str:
 
 
 def joined_csv(table: dict[str, Any]) -> str:
-    """A row a run."""
+    """Return the table of runs as CSV, a row a run."""
     names = ["arm", "seed", "run_id", *(column["name"] for column in table["columns"])]
     return _csv(DataFrame(table["rows"], columns=names))
 
 
-def tables_of(said: dict[str, Any]) -> dict[str, str]:
-    """The CSV of every table of the page's content, by its name."""
-    found = {table["name"]: score_csv(table) for table in said["tasks"]}
-    return found | ({"joined": joined_csv(said["joined"])} if said["joined"]["rows"] else {})
+def tables_of(page: dict[str, Any]) -> dict[str, str]:
+    """Return the CSV of every table of the page's content, by its name."""
+    tables = {table["name"]: score_csv(table) for table in page["tasks"]}
+    return tables | ({"joined": joined_csv(page["joined"])} if page["joined"]["rows"] else {})
 
 
 def _csv(frame: DataFrame) -> str:
@@ -75,7 +74,7 @@ EMBEDDED_CSV_BYTES = 500_000
 
 
 def write(folder: Path, judged: Judged | None = None) -> Path:
-    """Write report.html, .md and .json and figures/ into the experiment's folder; returns the HTML's path.
+    """Write report.html, .md and .json and figures/ into the experiment's folder; return the HTML's path.
 
     Reads only what lies in `folder` and in the `runs` beside it. The same input gives the same bytes. Files of
     figures/ that a page before has written, and this one has not, are removed; other files stay.
@@ -90,43 +89,43 @@ def write(folder: Path, judged: Judged | None = None) -> Path:
     """
     judged = judge_claims(experiment_folder.read(folder)) if judged is None else judged
     figures = page_figures(judged.experiment)
-    said = content(judged, figures) | {"made_from": digest(folder)}
-    said["claims"] = claim_entries(judged.claims, said)
+    page = content(judged, figures) | {"made_from": digest(folder)}
+    page["claims"] = claim_entries(judged.claims, page)
     drawn: dict[str, Drawing] = {}
     files: dict[str, str] = {}
     for panel in (panel for figure in figures for panel in figure.panels):
-        drawn[panel.name] = made = draw(panel)
-        files |= {panel.svg: made.svg, panel.csv: made.csv}
-    for entry in said["claims"]:
+        drawn[panel.name] = drawing = draw(panel)
+        files |= {panel.svg: drawing.svg, panel.csv: drawing.csv}
+    for entry in page["claims"]:
         if entry["plot"]:
-            drawn[entry["id"]] = made = draw_claim(entry)
-            files |= {entry["plot"]["svg"]: made.svg, entry["plot"]["csv"]: made.csv}
-    files |= {f"figures/{name}.csv": text for name, text in tables_of(said).items()}
+            drawn[entry["id"]] = drawing = draw_claim(entry)
+            files |= {entry["plot"]["svg"]: drawing.svg, entry["plot"]["csv"]: drawing.csv}
+    files |= {f"figures/{name}.csv": text for name, text in tables_of(page).items()}
     for name, text in files.items():
         write_whole(folder / name, text.encode())
     for name in _files_before(folder) - set(files):
         (folder / name).unlink(missing_ok=True)
-    said["files"] = sorted(files)
-    written = json.dumps(_finite(said), ensure_ascii=False, allow_nan=False, indent=1)
+    page["files"] = sorted(files)
+    written = json.dumps(_finite(page), ensure_ascii=False, allow_nan=False, indent=1)
     write_whole(folder / "report.json", written.encode())
-    write_whole(folder / "report.md", markdown.text(said).encode())
-    write_whole(folder / "report.html", html(said, drawn).encode())
+    write_whole(folder / "report.md", markdown.text(page).encode())
+    write_whole(folder / "report.html", html(page, drawn).encode())
     return folder / "report.html"
 
 
 def _files_before(folder: Path) -> set[str]:
-    """What the page that lies there has in figures/, if it says so."""
+    """Return the files of the existing page in figures/, if it names them."""
     try:
-        said = json.loads((folder / "report.json").read_bytes())
+        report = json.loads((folder / "report.json").read_bytes())
     except (OSError, ValueError):
         return set()
-    names = said.get("files") if isinstance(said, dict) else None
+    names = report.get("files") if isinstance(report, dict) else None
     listed = names if isinstance(names, list) else []
     return {name for name in listed if isinstance(name, str) and Path("figures", Path(name).name) == Path(name)}
 
 
-def html(said: dict[str, Any], drawn: dict[str, Drawing]) -> str:
-    """The page: `said` is the content, `drawn` its panels by name. Everything but the drawings is escaped."""
+def html(page: dict[str, Any], drawn: dict[str, Drawing]) -> str:
+    """Return the page as HTML. Everything but the drawings is escaped."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -141,65 +140,65 @@ def html(said: dict[str, Any], drawn: dict[str, Drawing]) -> str:
     environment.filters["breakable"] = _breakable
     environment.filters |= {name: getattr(claim_words, name) for name in claim_words.FILTERS}
     environment.filters["digest"] = _sha256
-    arms = [arm["arm"] for arm in said["arms"]]
+    arms = [arm["arm"] for arm in page["arms"]]
     return environment.get_template("page.html").render(
-        said,
+        page,
         style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8") + svg.swatch_style(arms)),
         script=Markup((TEMPLATES / "tables.js").read_text(encoding="utf-8")),
         image={name: svg.data_url(panel.svg) for name, panel in drawn.items()},
-        csv=_embedded(_csv_files(said, drawn)),
-        table_number=_table_numbers(said),
+        csv=_embedded(_csv_files(page, drawn)),
+        table_number=_table_numbers(page),
         swatch=svg.swatch_classes(arms),
     )
 
 
 def _sha256(text: str) -> str:
-    """As a policy of contents names what it allows."""
+    """Return the hash of a text as a content security policy names it."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _anywhere(rows: list[dict[str, Any]], name: str) -> bool:
-    """Whether any row of a table has a number of that name, alone or as a mean."""
+    """Return whether any row of a table has a number of that name, alone or as a mean."""
     values = [row[name]["mean"] if isinstance(row[name], dict) else row[name] for row in rows]
     return not all(words.is_absent(value) for value in values)
 
 
 def _breakable(name: str) -> Markup:
-    """A name that a narrow column may break after its commas, as those of the arms of a grid have them, and after
-    its underscores, as those of paradigms have them."""
+    """Return a name that a narrow column may break after its commas, as those of the arms of a grid have them, and
+    after its underscores, as those of paradigms have them."""
     return Markup("<wbr>").join(re.split("(?<=[,_])", name))
 
 
 def _verdicts(cells: dict[str, dict[str, Any]]) -> list[str]:
-    """Of a row of a table of scores."""
+    """Return the verdicts of a row of a table of scores."""
     return [cell["verdict"] for cell in cells.values()]
 
 
-def _csv_files(said: dict[str, Any], drawn: dict[str, Drawing]) -> dict[str, str]:
-    """By name, those of the claims first, which are small."""
-    first = [entry["id"] for entry in said["claims"] if entry["plot"]]
+def _csv_files(page: dict[str, Any], drawn: dict[str, Drawing]) -> dict[str, str]:
+    """Return the CSV files by name, those of the claims first, which are small."""
+    first = [entry["id"] for entry in page["claims"] if entry["plot"]]
     names = [*first, *(name for name in drawn if name not in first)]
-    return {name: drawn[name].csv for name in names} | tables_of(said)
+    return {name: drawn[name].csv for name in names} | tables_of(page)
 
 
 def _embedded(files: Mapping[str, str]) -> dict[str, str]:
-    """The CSV of the first panels and tables, in base64, as far as there is room."""
-    found, room = {}, EMBEDDED_CSV_BYTES
+    """Return the CSV of the first panels and tables, in base64, as far as there is room."""
+    encoded, room = {}, EMBEDDED_CSV_BYTES
     for name, text in files.items():
         room -= len(text)
         if room < 0:
             break
-        found[name] = base64.b64encode(text.encode()).decode()
-    return found
+        encoded[name] = base64.b64encode(text.encode()).decode()
+    return encoded
 
 
-def _table_numbers(said: dict[str, Any]) -> dict[str, int]:
-    """Of each table about tasks, in the order of the page."""
-    return {name: number for number, name in enumerate(tables_of(said), start=1)}
+def _table_numbers(page: dict[str, Any]) -> dict[str, int]:
+    """Return the number of each table about tasks, in the order of the page."""
+    return {name: number for number, name in enumerate(tables_of(page), start=1)}
 
 
 def _finite(value: Any) -> Any:
-    """The value with None for what JSON has no number for."""
+    """Return the value with None for numbers that JSON does not have."""
     if isinstance(value, dict):
         return {name: _finite(part) for name, part in value.items()}
     if isinstance(value, list | tuple):

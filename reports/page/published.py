@@ -12,7 +12,7 @@ COPIED = ("report.md", "results.parquet", "claims.json", "spec.yaml")
 
 
 def publish(folder: Path, to: Path) -> Path:
-    """Copy what a page was written from to a folder of the experiment's name in `to`; returns that folder.
+    """Copy the files of a page to a folder of the experiment's name in `to`; return that folder.
 
     It then holds report.md with its figures, results.parquet, claims.json, spec.yaml, and provenance.json with
     commits, versions, machines and dates. Figures that only an earlier publication had are removed. Files of other

@@ -1,4 +1,4 @@
-"""What was run and what is incomplete, in sentences."""
+"""Summary of an experiment in sentences: what was run and what is incomplete."""
 
 import re
 from collections.abc import Iterable
@@ -22,17 +22,18 @@ BETWEEN_RUNS = "run_distance"
 
 
 def summary(experiment: Experiment) -> str:
-    """One paragraph on what was run; what is not known is left out."""
+    """Return one paragraph on what was run; what is not known is left out."""
     runs = experiment.runs
-    said = [_extent(experiment), _encoder(runs), _steps(experiment), _text(experiment)]
+    sentences = [_extent(experiment), _encoder(runs), _steps(experiment), _text(experiment)]
     seconds = [run.state.seconds for run in runs if run.state.seconds is not None]
     if seconds:
-        said.append(f"Training took {duration(sum(seconds))} in all.")
-    return " ".join(sentence for sentence in said if sentence)
+        sentences.append(f"Training took {duration(sum(seconds))} in all.")
+    return " ".join(sentence for sentence in sentences if sentence)
 
 
 def notices(experiment: Experiment, arms: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """What is wrong, missing or left out by design, each with its kind and one sentence; empty when nothing is.
+    """Return what is wrong, missing or left out by design, each with its kind and one sentence; empty when nothing
+    is.
 
     `arms` are the rows of the table of arms.
     """
@@ -48,10 +49,12 @@ def notices(experiment: Experiment, arms: list[dict[str, Any]]) -> list[dict[str
     ]
 
 
-def grouped(told: Iterable[dict[str, str]]) -> list[dict[str, str]]:
-    """The notices, each with its `group`: first what is `wrong`, then what is `by design`."""
-    found = [notice | {"group": "by design" if notice["kind"] == AS_PLANNED else "wrong"} for notice in told]
-    return sorted(found, key=lambda notice: notice["group"] == "by design")
+def grouped(notices: Iterable[dict[str, str]]) -> list[dict[str, str]]:
+    """Return the notices, each with its `group`: first what is `wrong`, then what is `by design`."""
+    with_group = [
+        notice | {"group": "by design" if notice["kind"] == AS_PLANNED else "wrong"} for notice in notices
+    ]
+    return sorted(with_group, key=lambda notice: notice["group"] == "by design")
 
 
 def _run_notices(runs: list[Run]) -> Iterable[str]:
@@ -60,10 +63,10 @@ def _run_notices(runs: list[Run]) -> Iterable[str]:
         state = run.state
         if state.state in ("done", "planned"):
             continue
-        said = f"{_called(run)} {words.get(state.state, f'is {state.state}')}"
+        words_of_run = f"{_called(run)} {words.get(state.state, f'is {state.state}')}"
         if state.step is not None:
-            said += f" at step {count(state.step)} of {count(state.max_steps or run.plan.max_steps)}"
-        yield f"{said}: {state.message}" if state.message else f"{said}."
+            words_of_run += f" at step {count(state.step)} of {count(state.max_steps or run.plan.max_steps)}"
+        yield f"{words_of_run}: {state.message}" if state.message else f"{words_of_run}."
     planned = [_called(run) for run in runs if run.state.state == "planned"]
     if planned:
         yield f"{len(planned)} of {several(len(runs), 'run')} not started: {listed(planned)}."
@@ -97,14 +100,14 @@ def _result_notices(experiment: Experiment) -> Iterable[str]:
             )
     for arm in experiment.plan.arms:
         # Two runs may share no later step than one that is early for either.
-        own = table[(table["arm"] == arm) & table["other_run_id"].isna()]
-        steps = sorted(last_step(own)["step"].dropna().unique())
+        arm_rows = table[(table["arm"] == arm) & table["other_run_id"].isna()]
+        steps = sorted(last_step(arm_rows)["step"].dropna().unique())
         if len(steps) > 1:
             yield f"{arm} was measured at different steps: {listed([count(step) for step in steps])}."
 
 
 def _unmeasured(experiment: Experiment) -> Iterable[str]:
-    """The measures that were asked for and have no rows: first those that were refused, with the reason."""
+    """Yield the measures of the spec that have no rows: first those that were refused, with the reason."""
     done = [run for run in experiment.runs if run.state.state == "done"]
     refused: dict[tuple[str, str], list[Run]] = {}
     lacking: dict[str, list[Run]] = {}
@@ -129,7 +132,7 @@ def _unmeasured(experiment: Experiment) -> Iterable[str]:
 
 
 def _kind(name: str) -> str:
-    """Of a measure that is called so, which may be of one task."""
+    """Return the kind of a measure by its name, which may be of one task."""
     return name.partition(" ")[0]
 
 
@@ -138,27 +141,27 @@ def _of(runs: list[Run], done: list[Run]) -> str:
 
 
 def _lacks_distances(experiment: Experiment, done: list[Run]) -> bool:
-    """Whether runs are to be compared and none was."""
-    asked = BETWEEN_RUNS in experiment.measures and experiment.plan.pairs_to_compare != 0
-    return asked and len(done) > 1 and BETWEEN_RUNS not in set(experiment.table["measure"])
+    """Return whether runs are to be compared and none was."""
+    planned = BETWEEN_RUNS in experiment.measures and experiment.plan.pairs_to_compare != 0
+    return planned and len(done) > 1 and BETWEEN_RUNS not in set(experiment.table["measure"])
 
 
 def _without_rows(experiment: Experiment) -> dict[str, list[Run]]:
-    """The kinds of measures without rows, and the runs that have others, where a plan does not say what runs lack:
-    apart from those that it says why it leaves out."""
+    """Return the kinds of measures without rows, and the runs that have others, where a plan does not say what
+    runs lack: apart from those that it says why it leaves out."""
     table = experiment.table
     has_rows = set(zip(table["arm"], table["seed"], strict=True))
     done = [run for run in experiment.runs if run.state.state == "done"]
     done = [run for run in done if (run.plan.arm, run.plan.seed) in has_rows]
-    found = {}
+    by_kind = {}
     for kind in experiment.measures:
-        said = [notice for notice in experiment.plan.notices if kind in notice]
-        there = set(zip(*(table.loc[table["measure"] == kind, name] for name in ("arm", "seed")), strict=True))
-        without = [run for run in done if (run.plan.arm, run.plan.seed) not in there]
-        without = [run for run in without if not any(_names(notice, run.plan.arm) for notice in said)]
+        notices = [notice for notice in experiment.plan.notices if kind in notice]
+        measured = set(zip(*(table.loc[table["measure"] == kind, name] for name in ("arm", "seed")), strict=True))
+        without = [run for run in done if (run.plan.arm, run.plan.seed) not in measured]
+        without = [run for run in without if not any(_names(notice, run.plan.arm) for notice in notices)]
         if without and kind != BETWEEN_RUNS:
-            found[kind] = without
-    return found
+            by_kind[kind] = without
+    return by_kind
 
 
 def _names(notice: str, arm: str) -> bool:
@@ -166,7 +169,7 @@ def _names(notice: str, arm: str) -> bool:
 
 
 def _remedy(experiment: Experiment, command: str) -> str:
-    """The command that computes rows: this one, unless the models were trained elsewhere."""
+    """Return the command that computes rows: this one, unless the models were trained elsewhere."""
     analysed = experiment.runs and all(run.plan.analysed for run in experiment.runs)
     return f"`ablate {'analyse' if analysed else command}`"
 
@@ -189,7 +192,7 @@ def _planned_notices(experiment: Experiment, arms: list[dict[str, Any]]) -> Iter
 
 
 def _unknown_training(experiment: Experiment, arms: list[dict[str, Any]]) -> Iterable[str]:
-    """Arms without the loss that would tell; by design where the spec does not ask for it."""
+    """Yield arms without the loss that would tell; by design where the spec does not measure it."""
     measured = set(experiment.table["arm"])
     for arm in arms:
         if arm["training"] == "unknown" and arm["arm"] in measured:
@@ -241,13 +244,13 @@ def _steps(experiment: Experiment) -> str:
     tokens = _different(run.settings.get("training", {}).get("tokens_per_step") for run in runs)
     trained = {run.plan.arm for run in runs if run.plan.max_steps != 0}
     untrained = [arm for arm in experiment.plan.arms if arm not in trained]
-    said = []
+    parts = []
     if steps:
         of_tokens = f" of at most {_either(tokens, 'source token')}" if tokens else ""
-        said.append(f"training takes {_either(steps, 'step')}{of_tokens}")
+        parts.append(f"training takes {_either(steps, 'step')}{of_tokens}")
     if untrained:
-        said.append(f"{listed(untrained)} {'keeps its' if len(untrained) == 1 else 'keep their'} initial weights")
-    text = "; ".join(said)
+        parts.append(f"{listed(untrained)} {'keeps its' if len(untrained) == 1 else 'keep their'} initial weights")
+    text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}." if steps else f"{text}." if text else ""
 
 
@@ -260,13 +263,14 @@ def _text(experiment: Experiment) -> str:
         (data.vocab_size, "sub-word", " in the vocabulary"),
         (data.cut_sentences or None, "sentence", " cut at the longest length"),
     )
-    known = ", ".join(f"{several(value, noun)}{of}" for value, noun, of in facts if value is not None)
-    text = ": ".join(part for part in (data.description, known) if part)
+    counts = ", ".join(f"{several(value, noun)}{of}" for value, noun, of in facts if value is not None)
+    text = ": ".join(part for part in (data.description, counts) if part)
     return f"Text: {text}.{_other_texts(experiment)}" if text else ""
 
 
 def _other_texts(experiment: Experiment) -> str:
-    """Which arms do not read the text of the first arm, the one that the plan describes."""
+    """Return a sentence on the arms that do not read the text of the first arm, the one that the plan
+    describes."""
     first = experiment.plan.arms[0]
     read = {run.plan.arm: run.tokens for run in experiment.runs if run.tokens is not None}
     described = read.get(first, experiment.plan.data.address)
@@ -283,11 +287,11 @@ def _other_texts(experiment: Experiment) -> str:
 
 
 def _different(values: Iterable[Any]) -> list[int]:
-    """The different numbers, smallest first."""
+    """Return the different numbers, smallest first."""
     return sorted({value for value in values if isinstance(value, int)})
 
 
 def _either(values: list[int], unit: str = "") -> str:
-    """``1 layer``, ``6 layers``, ``1, 2 or 6 layers``; without a unit the numbers alone."""
+    """Return ``1 layer``, ``6 layers``, ``1, 2 or 6 layers``; without a unit the numbers alone."""
     plural = "" if values == [1] else "s"
     return f"{alternatives([count(value) for value in values])} {unit}{plural if unit else ''}".rstrip()

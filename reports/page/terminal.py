@@ -1,7 +1,5 @@
-"""What `ablate diff` prints: claims, results and settings of two experiments, in 80 columns.
-
-What `ablate claims` prints: a line a claim, and below why claims are not run and what has changed.
-"""
+"""Tables on the terminal. `ablate diff` prints claims, results and settings of two experiments, in 80 columns.
+`ablate claims` prints a line a claim, and below why claims are not run and what has changed."""
 
 import json
 import textwrap
@@ -36,7 +34,7 @@ CLAIM_HEADS = ("verdict", "effect", "seeds", "can see", "would decide", "expecte
 
 
 def claims_table(content: Mapping[str, Any]) -> None:
-    """The content of claims.json for people; not narrower than its rows where nobody watches."""
+    """Print the content of claims.json for people; not narrower than its rows where nobody watches."""
     console = console_for_tables()
     if console.width < NARROWEST_CLAIM:
         _print_lines(console, content)
@@ -58,14 +56,14 @@ def claims_table(content: Mapping[str, Any]) -> None:
 
 
 def _print_lines(console: Console, content: Mapping[str, Any]) -> None:
-    """Under the name of each claim what the table has in a row."""
+    """Print under the name of each claim what the table has in a row."""
     console.print(content["experiment"], style="italic", highlight=False, markup=False)
     for claim in content["claims"]:
         _, name, verdict, *others = _cells(claim)
         number = f"{claim['number']}. " if claim.get("number") else ""
         console.print(f"{number}{name}", style="bold", highlight=False, markup=False, soft_wrap=True)
-        said = [f"{head} {cell}" for head, cell in zip(CLAIM_HEADS[1:], others, strict=True) if cell]
-        console.print("  " + "; ".join([verdict, *said]), highlight=False, soft_wrap=True)
+        cells = [f"{head} {cell}" for head, cell in zip(CLAIM_HEADS[1:], others, strict=True) if cell]
+        console.print("  " + "; ".join([verdict, *cells]), highlight=False, soft_wrap=True)
 
 
 def _print_table(console: Console, content: Mapping[str, Any]) -> None:
@@ -144,7 +142,7 @@ READING = (
 
 
 def diff_tables(content: Mapping[str, Any]) -> None:
-    """What `reports.page.diff.compare` found, for people; 80 columns wide where there is no terminal."""
+    """Print the result of `reports.page.diff.compare`, for people; 80 columns wide where there is no terminal."""
     console = Console()
     for side in SIDES:
         _say_whole(console, f"{side}: {content[side]['folder']}")
@@ -160,37 +158,37 @@ def diff_tables(content: Mapping[str, Any]) -> None:
 
 
 def _side(side: Mapping[str, Any]) -> str:
-    said = [side["experiment"], several(side["runs"], "run"), several(len(side["seeds"]), "seed")]
-    said += [f"planned {moment(side['planned'])}"] * bool(side["planned"])
-    said += [f"commit {listed([commit[:7] for commit in side['commits']])}"] * bool(side["commits"])
-    return ", ".join(said)
+    facts = [side["experiment"], several(side["runs"], "run"), several(len(side["seeds"]), "seed")]
+    facts += [f"planned {moment(side['planned'])}"] * bool(side["planned"])
+    facts += [f"commit {listed([commit[:7] for commit in side['commits']])}"] * bool(side["commits"])
+    return ", ".join(facts)
 
 
 # Claims ----------------------------------------------------------------------------------------------
 
 
 def _claims(console: Console, claims: Sequence[Mapping[str, Any]]) -> None:
-    """The claims that were judged on a side, or are written otherwise; then the others by name."""
+    """Print the claims that were judged on a side, or are written otherwise; then the others by name."""
     if not claims:
         _print_plain(console, "\nNeither side has claims; a spec names them, as in `claims: [article]`.")
         return
-    told = [claim for claim in claims if claim["changed"] or _is_judged(claim)]
-    if told:
-        _effects(console, told)
+    listed_claims = [claim for claim in claims if claim["changed"] or _is_judged(claim)]
+    if listed_claims:
+        _effects(console, listed_claims)
         _print_plain(console, READING)
-        for claim in told:
+        for claim in listed_claims:
             _reasons(console, claim)
-    untold = [claim for claim in claims if claim not in told]
+    other_claims = [claim for claim in claims if claim not in listed_claims]
     for where, here in WHERE.items():
-        names = [_label(claim) for claim in untold if tuple(side for side in SIDES if claim[side]) == here]
+        names = [_label(claim) for claim in other_claims if tuple(side for side in SIDES if claim[side]) == here]
         if names:
             _print_plain(console, f"Not run {where}: {', '.join(names)}.")
 
 
 def _effects(console: Console, claims: Sequence[Mapping[str, Any]]) -> None:
-    """Under the name of each claim its rows, all in the same columns."""
+    """Print under the name of each claim its rows, all in the same columns."""
     rows = {_label(claim): list(_rows(claim)) for claim in claims}
-    cells = [HEADS, *(row for own in rows.values() for row in own)]
+    cells = [HEADS, *(row for claim_rows in rows.values() for row in claim_rows)]
     widths = [max(len(line) for row in cells for line in row[place].split("\n")) for place in range(1, len(HEADS))]
     names = max(NARROWEST, console.width - sum(width + 2 for width in widths))
 
@@ -204,14 +202,14 @@ def _effects(console: Console, claims: Sequence[Mapping[str, Any]]) -> None:
 
     console.print()
     show(HEADS, style="bold")
-    for label, own in rows.items():
+    for label, claim_rows in rows.items():
         console.print(_plain(label))
-        for row in own:
+        for row in claim_rows:
             show(row)
 
 
 def _rows(claim: Mapping[str, Any]) -> Iterator[Row]:
-    """Its verdicts, what is written otherwise, and the effects that decide on either side."""
+    """Yield the verdicts of a claim, what is written otherwise, and the effects that decide on either side."""
     before, after = (claim[side] or {} for side in SIDES)
     verdicts = (side.get("verdict", "no such claim") for side in (before, after))
     yield "  verdict", *verdicts, "another" if "verdict" in claim["changed"] else ""
@@ -231,19 +229,19 @@ def _rows(claim: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def _effect(part: Mapping[str, Any] | None) -> str:
-    """A mean and n, and below them the interval."""
+    """Return a mean and n, and below them the interval."""
     if part is None:
         return ABSENT
     mean, *interval = _mean_and_interval(part)
     return "\n".join([f"{mean}, n {part['n']}", *interval])
 
 
-def _difference(found: Mapping[str, Any] | None) -> str:
-    return "\n".join(_mean_and_interval({**found, "effect": found["mean"]})) if found else ABSENT
+def _difference(difference: Mapping[str, Any] | None) -> str:
+    return "\n".join(_mean_and_interval({**difference, "effect": difference["mean"]})) if difference else ABSENT
 
 
 def _mean_and_interval(part: Mapping[str, Any]) -> list[str]:
-    """Without the unit; with exponents where decimals would be zeros alone."""
+    """Return mean and interval without the unit; with exponents where decimals would be zeros alone."""
     mean, low, high = (part[name] for name in ("effect", "low", "high"))
     if not any(map(is_absent, (mean, low, high))) and 0 < (high - low) / 2 < 10.0 ** (1 - MOST_DECIMALS):
         return [significant(mean), f"[{significant(low)}, {significant(high)}]"]
@@ -252,15 +250,15 @@ def _mean_and_interval(part: Mapping[str, Any]) -> list[str]:
 
 
 def _reasons(console: Console, claim: Mapping[str, Any]) -> None:
-    """Why a verdict is another one, or why a side that is not run is not."""
+    """Print why a verdict is another one, or why a side that is not run is not."""
     for side in SIDES:
-        own = claim[side]
-        if own and ("verdict" in claim["changed"] or own["verdict"] == NOT_RUN):
-            _print_plain(console, f"{_label(claim)}, {side}: {own['verdict']}: {own['rule']}")
+        judged = claim[side]
+        if judged and ("verdict" in claim["changed"] or judged["verdict"] == NOT_RUN):
+            _print_plain(console, f"{_label(claim)}, {side}: {judged['verdict']}: {judged['rule']}")
 
 
 def _files(console: Console, files: Sequence[Mapping[str, Any]]) -> None:
-    """Files of claims that are not the same, by their hashes."""
+    """Print files of claims that are not the same, by their hashes."""
     for file in files:
         if file["before"] != file["after"]:
             hashes = [(file[side] or "none")[:10] for side in SIDES]
@@ -297,11 +295,11 @@ def _results(console: Console, content: Mapping[str, Any]) -> None:
     _print_plain(console, f"± is half a 95% interval; gain: nats below the best guess without context.{other}")
 
 
-def _mean(found: Mapping[str, Any] | None) -> str:
-    if found is None:
+def _mean(mean: Mapping[str, Any] | None) -> str:
+    if mean is None:
         return ABSENT
-    n = f", n {found['n']}" if "n" in found else ""
-    return interval(dict(found), LOSS_DIGITS) + n
+    n = f", n {mean['n']}" if "n" in mean else ""
+    return interval(dict(mean), LOSS_DIGITS) + n
 
 
 def _settings(console: Console, settings: Mapping[str, Any]) -> None:
@@ -341,7 +339,7 @@ def _table(*heads: str, title: str) -> Table:
 
 
 def _plain(text: str, style: str = "") -> Text:
-    """With the minus that other programs read, and without what a terminal would obey."""
+    """Return text with the minus that other programs read, and without what a terminal would obey."""
     return Text(printable(text).replace(MINUS, "-").replace(ABSENT, "-"), style)
 
 
@@ -350,5 +348,5 @@ def _print_plain(console: Console, sentence: str) -> None:
 
 
 def _say_whole(console: Console, sentence: str) -> None:
-    """In one line, so that a path in it stays whole."""
+    """Print a sentence in one line, so that a path in it stays whole."""
     console.print(_plain(sentence), soft_wrap=True)

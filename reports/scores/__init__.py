@@ -1,1 +1,1 @@
-"""Tables and figures of scores of whole runs."""
+"""Scores of whole runs: tables and figures."""

@@ -1,7 +1,5 @@
-"""The figures of scores by the settings that arms vary: which there are, their panels and their table.
-
-How to read the figures of scores by a setting, and their panels in words.
-"""
+"""Figures of scores by the settings that arms vary: their panels, their table, how to read them, and the panels in
+words."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,12 +19,12 @@ from reports.words import is_absent, listed, number
 
 
 def points_in_words(points: Sequence[Mapping[str, Any]], *, digits: int) -> str:
-    """Every mean of a panel, line by line, with the floor and the untrained encoder."""
+    """Return every mean of a panel in words, line by line, with the floor and the untrained encoder."""
     placed = [point for point in points if point["x"] is not None]
     sentences = [f"{of_seeds(placed)} by {placed[0]['setting']}."]
     for line in dict.fromkeys(point["line"] for point in placed):
-        said = [f"{point['at']} {number(point['mean'], digits)}" for point in placed if point["line"] == line]
-        sentences.append(f"{line}: {', '.join(said)}." if line else f"{', '.join(said)}.")
+        means = [f"{point['at']} {number(point['mean'], digits)}" for point in placed if point["line"] == line]
+        sentences.append(f"{line}: {', '.join(means)}." if line else f"{', '.join(means)}.")
     floors = [point["floor"] for point in placed if not is_absent(point["floor"])]
     if floors:
         sentences.append(f"Chance floor {number(sum(floors) / len(floors), digits)}.")
@@ -35,27 +33,27 @@ def points_in_words(points: Sequence[Mapping[str, Any]], *, digits: int) -> str:
 
 
 def alone_note(arms: Sequence[str]) -> str:
-    """Which arms have no gain in any panel."""
+    """Return a note on the arms that have no gain in any panel."""
     if not arms:
         return ""
     return f"Without a gain here, as nothing else predicts the same: {listed(list(arms))}."
 
 
 def setting_notes(every: Factor, factor: Factor, panels: Sequence[Panel]) -> list[str]:
-    """What marks the reference and the untrained encoder, and which lines are left out."""
-    said = [f"The broad pale line marks {factor.reference}, the first of these arms in the spec."]
+    """Return notes on the marks of the reference and the untrained encoder, and on lines that are left out."""
+    notes = [f"The broad pale line marks {factor.reference}, the first of these arms in the spec."]
     if any(point["x"] is None for panel in panels for point in panel.points):
-        said.append(f"Dotted: {factor.untrained}, the encoder before training, or its value above the panel.")
+        notes.append(f"Dotted: {factor.untrained}, the encoder before training, or its value above the panel.")
     left = [level.arm for level in every.levels if level.arm not in factor.arms]
     if left:
-        said.append(
+        notes.append(
             f"Only the first {len(factor.lines)} lines are drawn; in results.parquet alone: {listed(left)}."
         )
-    return said
+    return notes
 
 
 def how_to_read(factor: Factor, scores: Sequence[str], *, first: Factor | None) -> tuple[str, ...]:
-    """Everything in the first such figure; in others what is new there."""
+    """Return how to read a figure: everything in the first such figure; in others what is new there."""
     lines = "" if len(factor.lines) == 1 else " Arms of different lines differ in what the legend says as well."
     alone = f"Arms that are compared here differ in one setting ({factor.title}) and in nothing else.{lines}"
     if first is not None:
@@ -79,11 +77,11 @@ OF_RUNS = ("arm", "seed", "run_id", "value", "floor", "n")
 """Columns of the runs of a panel."""
 
 FEWEST_ARMS = 2
-"""Of one line, or there is nothing to compare."""
+"""Least number of arms of one line, or there is nothing to compare."""
 
 
 class SettingFigure(NamedTuple):
-    """A figure before its panels have letters."""
+    """Figure by a setting before its panels have letters."""
 
     factor: Factor
     text: FigureText
@@ -93,19 +91,21 @@ class SettingFigure(NamedTuple):
 def setting_figures(
     table: DataFrame, factors: Sequence[Factor], *, arms: Sequence[str] = ()
 ) -> list[SettingFigure]:
-    """A figure for each setting that arms vary and that any score is known for.
+    """Return a figure for each setting that arms vary and that any score is known for.
 
     Args:
         table: the results.
         factors: the settings.
         arms: the experiment's, in its order, which decides how they look.
     """
-    found: list[SettingFigure] = []
+    figures: list[SettingFigure] = []
     explained: set[str] = set()
     gains = learned(table)
     for every in factors:
         factor = _within(every)
-        text = _text(factor, folded=len(found) >= FIGURES_IN_SIGHT, taken=[figure.text.name for figure in found])
+        text = _text(
+            factor, folded=len(figures) >= FIGURES_IN_SIGHT, taken=[figure.text.name for figure in figures]
+        )
         drawn = {
             score: list(_panels(table, text, shown, score, factor, gains, arms))
             for shown, score in zip(text.shown, RUN_SCORES, strict=True)
@@ -115,14 +115,15 @@ def setting_figures(
             continue
         new = [score.reads for score, some in drawn.items() if some and score.title not in explained]
         explained |= {score.title for score, some in drawn.items() if some}
-        read = how_to_read(factor, new, first=found[0].factor if found else None)
+        read = how_to_read(factor, new, first=figures[0].factor if figures else None)
         panels[0] = replace(panels[0], notes=(*setting_notes(every, factor, panels), *panels[0].notes))
-        found.append(SettingFigure(factor, text._replace(how_to_read=read), panels))
-    return found
+        figures.append(SettingFigure(factor, text._replace(how_to_read=read), panels))
+    return figures
 
 
 def _text(factor: Factor, *, folded: bool, taken: Sequence[str]) -> FigureText:
-    """The figure without what is said about it; its name is none of those taken, whatever a setting is called."""
+    """Return the figure without what is said about it; its name is none of those taken, whatever a setting is
+    called."""
     name = "by_" + re.sub(r"[^A-Za-z0-9]+", "_", factor.setting).strip("_")
     name += f"_{len(taken) + 1}" if name in taken else ""
     part = f"By {factor.title}" if folded else ""
@@ -139,7 +140,7 @@ def _text(factor: Factor, *, folded: bool, taken: Sequence[str]) -> FigureText:
 
 
 def _within(factor: Factor) -> Factor:
-    """The factor with no more lines than a panel has room for."""
+    """Return the factor with no more lines than a panel has room for."""
     levels = tuple(level for level in factor.levels if level.line < MOST_LINES)
     return factor._replace(levels=levels, lines=factor.lines[:MOST_LINES])
 
@@ -153,19 +154,22 @@ def _panels(
     gains: Mapping[str, float],
     arms: Sequence[str],
 ) -> Iterator[Panel]:
-    """The panel of a score; several where some arms were asked something else than others."""
-    own = table[table["arm"].isin(factor.arms)]
-    known = score.rows(own)
-    known = known[known["value"].notna()]
-    asked = dict(zip(known["arm"], known["asked"] if "asked" in known else [""] * len(known), strict=True))
+    """Yield the panel of a score; several where some arms predict something else than others."""
+    arm_rows = table[table["arm"].isin(factor.arms)]
+    scored = score.rows(arm_rows)
+    scored = scored[scored["value"].notna()]
+    prediction_by_arm = dict(
+        zip(scored["arm"], scored["asked"] if "asked" in scored else [""] * len(scored), strict=True)
+    )
     groups = [
-        [level for level in factor.levels if asked.get(level.arm) == one] for one in dict.fromkeys(asked.values())
+        [level for level in factor.levels if prediction_by_arm.get(level.arm) == one]
+        for one in dict.fromkeys(prediction_by_arm.values())
     ]
     compared = [levels for levels in groups if _has_line(levels)]
     alone = [level.arm for levels in groups if levels not in compared for level in levels]
     for i, levels in enumerate(compared):
         rows = concat(
-            [known[known["arm"].isin([level.arm for level in levels])], _untrained(table, score, factor)]
+            [scored[scored["arm"].isin([level.arm for level in levels])], _untrained(table, score, factor)]
         )
         placed = levels if factor.numeric else _side_by_side(levels)
         points = _points(rows, placed, factor)
@@ -189,39 +193,40 @@ def _panels(
                 for point in points
             ],
             description=points_in_words(points, digits=score.digits),
-            without_rows=[arm for arm in factor.arms if arm not in asked],
-            notes=(tasks_of(own, score), alone_note(alone)),
+            without_rows=[arm for arm in factor.arms if arm not in prediction_by_arm],
+            notes=(tasks_of(arm_rows, score), alone_note(alone)),
         )
 
 
 def _has_line(levels: Sequence[Level]) -> bool:
-    """Whether some of the arms differ in nothing but the setting."""
+    """Return whether some of the arms differ in nothing but the setting."""
     lines = [level.line for level in levels]
     return any(lines.count(line) >= FEWEST_ARMS for line in lines)
 
 
 def _side_by_side(levels: Sequence[Level]) -> list[Level]:
-    """Names without gaps for those that only other panels have."""
+    """Return names without gaps for those that only other panels have."""
     places = sorted({level.at for level in levels})
     return [level._replace(at=float(places.index(level.at))) for level in levels]
 
 
 def _called(levels: Sequence[Level], factor: Factor) -> str:
-    """What arms of one panel are called where there are several panels of a score."""
+    """Return the name of the arms of one panel where there are several panels of a score."""
     names = dict.fromkeys(factor.lines[level.line] for level in levels)
     return listed([name for name in names if name]) or listed([level.arm for level in levels])
 
 
 def _untrained(table: DataFrame, score: Score, factor: Factor) -> DataFrame:
-    """The score of the encoder before its training. It has none where encoders differ in shape, and no gain: that
-    measures training against a guess, which the floor stands for."""
+    """Return the score of the encoder before its training. It has none where encoders differ in shape, and no
+    gain: that measures training against a guess, which the floor stands for."""
     rows = score.rows(table[table["arm"].isin([*factor.arms, factor.untrained])])
     suits = score.metric != "gain" and not factor.setting.startswith("encoder.")
     return rows[(rows["arm"] == factor.untrained) & rows["value"].notna() & suits]
 
 
 def _points(rows: DataFrame, levels: Sequence[Level], factor: Factor) -> list[dict[str, Any]]:
-    """The mean of each arm, its interval and its mean floor; last the untrained encoder, without a place."""
+    """Return the mean of each arm, its interval and its mean floor; last the untrained encoder, without a
+    place."""
     summary = mean_interval(rows, by=["arm"]).set_index("arm")
     floors = rows.groupby("arm")["floor"].mean()
     placed = [(level.arm, level.value, level.at, factor.lines[level.line]) for level in levels]
@@ -236,7 +241,7 @@ def _points(rows: DataFrame, levels: Sequence[Level], factor: Factor) -> list[di
 
 
 def _along(levels: Sequence[Level], factor: Factor) -> dict[str, Any]:
-    """The axis of the setting, and where on it the reference stands, if it is there."""
+    """Return the axis of the setting, and where on it the reference stands, if it is there."""
     places = {level.at: level.value for level in levels}
     return {
         "setting": factor.setting,
@@ -250,14 +255,15 @@ def _along(levels: Sequence[Level], factor: Factor) -> dict[str, Any]:
 
 
 def setting_rows(factor: Factor, panels: Sequence[Panel]) -> list[dict[str, Any]]:
-    """The table of a figure, a row an arm: its value of the setting, seeds, a cell a panel, and what to doubt."""
+    """Return the table of a figure, a row an arm: its value of the setting, seeds, a cell a panel, and what to
+    doubt."""
     arms: dict[str, dict[str, Any]] = {}
     for panel in panels:
         for point in panel.points:
             row = arms.setdefault(point["arm"], {"arm": point["arm"], "at": point["at"], "line": point["line"]})
             row["seeds"] = max(point["seeds"], row.get("seeds", 0))
             row.setdefault("cells", {})[panel.letter] = {name: point[name] for name in ("mean", "low", "high")}
-        for known in panel.curves:
-            arms[known["arm"]]["remarks"] = [remark for remark in known["remarks"] if remark != known["arm"]]
+        for drawn in panel.curves:
+            arms[drawn["arm"]]["remarks"] = [remark for remark in drawn["remarks"] if remark != drawn["arm"]]
     order = {arm: i for i, arm in enumerate(factor.arms)}
     return sorted(arms.values(), key=lambda row: order.get(row["arm"], len(order)))

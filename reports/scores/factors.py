@@ -1,9 +1,10 @@
-"""In which settings the arms of an experiment differ one at a time, read from the settings of their runs.
+"""Factors of an experiment: the settings in which its arms differ one at a time, read from the settings of their
+runs.
 
-A setting is worth a figure where two arms have another value of it and the same of everything else. What follows
-from it does not count: the warm-up of longer training, the wider inside of a wider encoder, or the steps where
-`match` decides them. Another objective, another text and untrained weights are no settings in this sense: other
-figures compare those arms, and under another text nothing is measured on the same tokens.
+A setting is worth a figure where two arms have another value of it and the same of everything else. Settings that
+follow from it do not count: the warm-up of longer training, the wider inside of a wider encoder, or the steps
+where `match` decides them. Another objective, another text and untrained weights are no settings in this sense:
+other figures compare those arms, and under another text nothing is measured on the same tokens.
 """
 
 import json
@@ -21,40 +22,41 @@ COMPARED = ("encoder", "objective", "training")
 """Sections whose settings may differ in a figure."""
 
 WITHOUT_EFFECT = ("training.validate_every", "training.keep_checkpoints")
-"""What is logged and kept of a run, not what it computes."""
+"""Settings of what is logged and kept of a run, not of what it computes."""
 
 LARGEST_STEP, LARGEST_SHARE = 4, 0.1
 """Numbers that differ by that many times or more stand on a logarithmic axis, unless they are shares: all at most
 1 and some of them more than that."""
 
 Decisions = dict[str, Any]
-"""What decides what a run computes, by path; a setting that is not given is not there."""
+"""Settings that decide what a run computes, by path; a setting that is not given is missing."""
 
 
 class Level(NamedTuple):
-    """An arm in a figure."""
+    """Level of a factor: an arm in a figure."""
 
     arm: str
     line: int
-    """Which of the lines it belongs to, from 0."""
+    """Number of the line that the arm belongs to, from 0."""
     at: float
-    """Its place on the axis: the number itself, or where its value stands among the names."""
+    """Place on the axis: the number itself, or where its value stands among the names."""
     value: str
     """In words."""
 
 
 class Factor(NamedTuple):
-    """A setting that arms vary."""
+    """Factor: a setting that arms vary."""
 
     setting: str
-    """Its path in a spec."""
+    """Path of the setting in a spec."""
     title: str
     label: str
     """Below an axis."""
     numeric: bool
     logarithmic: bool
     lines: tuple[str, ...]
-    """What tells the lines apart: arms of one line differ in nothing but the setting. Empty where there is one."""
+    """Names that tell the lines apart: arms of one line differ in nothing but the setting. Empty where there is
+    one."""
     levels: tuple[Level, ...]
     """Line by line, along the axis."""
     reference: str
@@ -64,12 +66,12 @@ class Factor(NamedTuple):
 
     @property
     def arms(self) -> list[str]:
-        """Of all lines, in their order."""
+        """Arms of all lines, in their order."""
         return [level.arm for level in self.levels]
 
 
 def factors(experiment: Experiment) -> list[Factor]:
-    """The settings that arms vary, those with the most arms first, then in the order of the experiment.
+    """Return the settings that arms vary, those with the most arms first, then in the order of the experiment.
 
     Arms without settings, as long as none of their runs has started, are left out.
     """
@@ -80,42 +82,42 @@ def factors(experiment: Experiment) -> list[Factor]:
             decided[run.plan.arm] = decisions(run.settings, matched=matched)
     decided = {arm: decided[arm] for arm in experiment.plan.arms if arm in decided}
     untrained = {run.plan.arm for run in experiment.runs if run.plan.max_steps == 0}
-    trained = {arm: own for arm, own in decided.items() if arm not in untrained}
-    at_the_start = {arm: own for arm, own in decided.items() if arm in untrained}
-    found = [_factor(setting, trained, at_the_start) for setting in _settings(trained)]
-    return sorted((factor for factor in found if factor), key=lambda factor: -len(factor.levels))
+    trained = {arm: settings for arm, settings in decided.items() if arm not in untrained}
+    at_the_start = {arm: settings for arm, settings in decided.items() if arm in untrained}
+    candidates = [_factor(setting, trained, at_the_start) for setting in _settings(trained)]
+    return sorted((factor for factor in candidates if factor), key=lambda factor: -len(factor.levels))
 
 
 def decisions(settings: Mapping[str, Any], *, matched: bool = False) -> Decisions:
-    """What decides what a run computes, from its settings, without its seed and what follows from the rest.
+    """Return the settings that decide what a run computes, without its seed and what follows from the rest.
 
     Args:
         matched: whether the steps follow from the rest, too.
     """
-    found = {
+    decided = {
         path: value
         for name in (*COMPARED, "data")
         for path, value in _leaves(settings.get(name), name, section=True)
     }
     for path in following(settings):
-        found.pop(path, None)
+        decided.pop(path, None)
     if matched:
-        found.pop("training.warmup_steps", None)
-        if found.get("training.max_steps"):
-            del found["training.max_steps"]
-    if found.get("objective.sees") == "window" and "objective.window" in found:
-        found["objective.sees"] = f"window of {found['objective.window']}"
-    if found.get("objective.kind") != "skip_gram":  # elsewhere it says something of `sees: window` alone
-        found.pop("objective.window", None)
+        decided.pop("training.warmup_steps", None)
+        if decided.get("training.max_steps"):
+            del decided["training.max_steps"]
+    if decided.get("objective.sees") == "window" and "objective.window" in decided:
+        decided["objective.sees"] = f"window of {decided['objective.window']}"
+    if decided.get("objective.kind") != "skip_gram":  # elsewhere it says something of `sees: window` alone
+        decided.pop("objective.window", None)
     shares = [f"objective.masking.{name}" for name in ("mask", "keep", "random")]
-    if all(_is_number(found.get(path)) for path in shares):
-        found[SPLIT] = tuple(found.pop(path) for path in shares)
-    return {path: value for path, value in found.items() if path not in WITHOUT_EFFECT}
+    if all(_is_number(decided.get(path)) for path in shares):
+        decided[SPLIT] = tuple(decided.pop(path) for path in shares)
+    return {path: value for path, value in decided.items() if path not in WITHOUT_EFFECT}
 
 
 def _leaves(value: Any, path: str, *, section: bool = False) -> Iterator[tuple[str, Any]]:
-    """The settings below a path; what has a kind of its own, as a word order has, is one value, unless it is all
-    of a section."""
+    """Yield the settings below a path; what has a kind of its own, as a word order has, is one value, unless it is
+    all of a section."""
     if not isinstance(value, Mapping) or ("kind" in value and not section):
         yield from [] if value is None else [(path, value)]
         return
@@ -124,11 +126,14 @@ def _leaves(value: Any, path: str, *, section: bool = False) -> Iterator[tuple[s
 
 
 def _settings(decided: Mapping[str, Decisions]) -> list[str]:
-    """The paths that may be worth a figure, as they come to differ in the order of the arms."""
-    every = list(dict.fromkeys(path for own in decided.values() for path in own))
+    """Return the paths that may be worth a figure, as they come to differ in the order of the arms."""
+    every = list(dict.fromkeys(path for decisions in decided.values() for path in decisions))
     paths = [path for path in every if path.partition(".")[0] in COMPARED and path != "objective.kind"]
     first = next(iter(decided.values()), {})
-    since = {path: [_key(own.get(path)) != _key(first.get(path)) for own in decided.values()] for path in paths}
+    since = {
+        path: [_key(decisions.get(path)) != _key(first.get(path)) for decisions in decided.values()]
+        for path in paths
+    }
     return sorted((path for path in paths if any(since[path])), key=lambda path: since[path].index(True))
 
 
@@ -137,11 +142,11 @@ def _key(value: Any) -> str:
 
 
 def _factor(setting: str, decided: Mapping[str, Decisions], untrained: Mapping[str, Decisions]) -> Factor | None:
-    """The setting with the arms that differ in it alone, if there are two."""
+    """Return the setting with the arms that differ in it alone, if there are two."""
     lines: dict[str, dict[str, str]] = {}  # everything else -> value -> the first arm that has it
-    for arm, own in decided.items():
-        rest = _key({path: value for path, value in own.items() if path != setting})
-        lines.setdefault(rest, {}).setdefault(_key(own.get(setting)), arm)
+    for arm, decisions in decided.items():
+        rest = _key({path: value for path, value in decisions.items() if path != setting})
+        lines.setdefault(rest, {}).setdefault(_key(decisions.get(setting)), arm)
     arms = [list(line.values()) for line in lines.values() if len(line) > 1]
     if not arms:
         return None
@@ -162,20 +167,22 @@ def _factor(setting: str, decided: Mapping[str, Decisions], untrained: Mapping[s
         lines=_line_names([line[0] for line in arms], decided, setting),
         levels=tuple(sorted(levels, key=lambda level: (level.line, level.at))),
         reference=order[0],
-        untrained=next((arm for arm, own in untrained.items() if _begins(own, decided[order[0]])), None),
+        untrained=next(
+            (arm for arm, decisions in untrained.items() if _begins(decisions, decided[order[0]])), None
+        ),
     )
 
 
-def _value(setting: str, own: Decisions) -> Any:
-    """Its value; of what is predicted as it is hidden, how much is hidden."""
-    value = own.get(setting)
+def _value(setting: str, decisions: Decisions) -> Any:
+    """Return the value of a setting; of what is predicted as it is hidden, how much is hidden."""
+    value = decisions.get(setting)
     if value is None and setting == "objective.masking.predict":
-        return own.get("objective.masking.ratio")
+        return decisions.get("objective.masking.ratio")
     return value
 
 
 def _ordered(arms: list[str], values: Mapping[str, Any]) -> list[str]:
-    """Arms in the order of their values: numbers by size, then names as the experiment has them."""
+    """Return arms in the order of their values: numbers by size, then names as the experiment has them."""
     numbers = [arm for arm in arms if _is_number(values[arm])]
     others = [arm for arm in arms if arm not in numbers]
     return [*sorted(numbers, key=lambda arm: float(values[arm])), *others]
@@ -191,35 +198,38 @@ def _is_logarithmic(values: Sequence[float]) -> bool:
 
 
 def _line_names(firsts: Sequence[str], decided: Mapping[str, Decisions], setting: str) -> tuple[str, ...]:
-    """What tells lines apart, each known by its first arm: the objective, and what differs under the same one."""
+    """Return the names of lines, each known by its first arm: the objective, and what differs under the same
+    one."""
     if len(firsts) == 1:
         return ("",)
     names = []
     kinds = {arm: decided[arm].get("objective.kind") for arm in firsts}
     for arm in firsts:
-        said = [str(kinds[arm])] if len(set(kinds.values())) > 1 else []
+        differences = [str(kinds[arm])] if len(set(kinds.values())) > 1 else []
         for path in dict.fromkeys(path for other in firsts for path in decided[other]):
             peers = [o for o in firsts if kinds[o] == kinds[arm] or not path.startswith("objective.")]
             if path in (setting, "objective.kind") or len({_key(decided[o].get(path)) for o in peers}) == 1:
                 continue
             if path.startswith("data."):
-                said.append(f"the text of {arm}")
+                differences.append(f"the text of {arm}")
             else:
                 in_words = words(path, [decided[o].get(path) for o in peers])[peers.index(arm)]
-                said.append(f"{name_of(path).title}: {in_words}")
-        names.append(", ".join(dict.fromkeys(said)))
+                differences.append(f"{name_of(path).title}: {in_words}")
+        names.append(", ".join(dict.fromkeys(differences)))
     return tuple(names)
 
 
 def _begins(untrained: Decisions, trained: Decisions) -> bool:
-    """Whether an arm is another without its training."""
+    """Return whether an arm is another without its training."""
     steps = ("training.max_steps", "training.warmup_steps")
-    start, end = ({path: own[path] for path in own if path not in steps} for own in (untrained, trained))
+    start, end = (
+        {path: decisions[path] for path in decisions if path not in steps} for decisions in (untrained, trained)
+    )
     return _key(start) == _key(end)
 
 
 def _are_matched(experiment: Experiment) -> bool:
-    """Whether the spec has the steps of its arms follow from something else that is held equal."""
+    """Return whether the spec has the steps of its arms follow from something else that is held equal."""
     path = None if experiment.folder is None else experiment.folder / "spec.yaml"
     if path is None or not path.is_file():
         return False

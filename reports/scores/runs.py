@@ -1,9 +1,8 @@
-"""One row a run: what it learned in pre-training, what its layers are like, and what it scores on tasks.
+"""Scores of whole runs, one row a run: what it learned in pre-training, what its layers are like, and what it
+scores on tasks.
 
 No column is chosen by looking at the scores it stands for: of probes the learned mix of layers counts, or the top
 layer where there is no mix.
-
-Scores of whole runs, one number a run: what it learned, what its layers are like, what it is good for.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +22,7 @@ Numbers = dict[tuple[str, int], float]
 
 
 class Column(NamedTuple):
-    """A number of a run."""
+    """Column of the table of runs: a number of a run."""
 
     name: str
     label: str
@@ -36,7 +35,7 @@ MEASURED = (
     Column("loss", "Validation loss", "nats", 3),
     Column("gain", "Gain over no context", "nats", 2),
 )
-"""Those that the table of runs has."""
+"""Columns of the table of runs."""
 
 LAYERS = (
     Column("change", "Change of layers, sum", "from 1→2", 3),
@@ -55,23 +54,27 @@ METRICS = {"fine_tuning": "score", "frozen_features": "score", "minimal_pairs": 
 
 
 def joined(table: DataFrame, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The table of runs by their scores; no rows where nothing was scored.
+    """Return the table of runs by their scores; no rows where nothing was scored.
 
     Args:
         runs: the rows of the page's table of runs, in order.
     """
     tasks = {column.name: on_common_tasks(task_scores(table, column.name)) for column in SCORES}
-    means = {name: _numbers_by_run(found.groupby(ARM_AND_SEED)["value"].mean()) for name, found in tasks.items()}
-    found: dict[str, Numbers] = {name: dict(numbers) for name, numbers in means.items()}
-    found |= {name: of(table) for name, of in _OF_LAYERS.items()}
+    means = {
+        name: _numbers_by_run(numbers_by_column.groupby(ARM_AND_SEED)["value"].mean())
+        for name, numbers_by_column in tasks.items()
+    }
+    numbers_by_column: dict[str, Numbers] = {name: dict(numbers) for name, numbers in means.items()}
+    numbers_by_column |= {name: of(table) for name, of in _OF_LAYERS.items()}
     columns = [
         column
         for column in (*MEASURED, *LAYERS, *SCORES)
-        if (column in MEASURED and any(not is_absent(run[column.name]) for run in runs)) or found.get(column.name)
+        if (column in MEASURED and any(not is_absent(run[column.name]) for run in runs))
+        or numbers_by_column.get(column.name)
     ]
     rows = [
         {"arm": run["arm"], "seed": run["seed"], "run_id": run["run_id"]}
-        | {column.name: _number(run, column, found) for column in columns}
+        | {column.name: _number(run, column, numbers_by_column) for column in columns}
         for run in runs
     ]
     scored = any(means.values())
@@ -85,18 +88,18 @@ def joined(table: DataFrame, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _number(run: dict[str, Any], column: Column, found: dict[str, Numbers]) -> float | None:
+def _number(run: dict[str, Any], column: Column, numbers_by_column: dict[str, Numbers]) -> float | None:
     if column in MEASURED:
         number: float | None = run[column.name]
         return number
-    return found[column.name].get((run["arm"], run["seed"]))
+    return numbers_by_column[column.name].get((run["arm"], run["seed"]))
 
 
 # Tasks -----------------------------------------------------------------------------------------------
 
 
 def task_scores(table: DataFrame, measure: str) -> DataFrame:
-    """A score of each run on each whole task, at its last step."""
+    """Return a score of each run on each whole task, at its last step."""
     rows = with_columns(table)
     rows = last_step(rows[(rows["measure"] == measure) & (rows["metric"] == METRICS[measure])])
     rows = rows[are_whole(rows["group"]) & rows["value"].notna()]
@@ -106,14 +109,14 @@ def task_scores(table: DataFrame, measure: str) -> DataFrame:
 
 
 def on_common_tasks(scores: DataFrame) -> DataFrame:
-    """Those on tasks that every run with any score has: means over other tasks would not compare."""
+    """Return the scores on tasks that every run with any score has: means over other tasks would not compare."""
     runs = scores.groupby("group").size()
     return scores[scores["group"].isin(runs.index[runs == len(scores[ARM_AND_SEED].drop_duplicates())])]
 
 
 def _notes(table: DataFrame, tasks: dict[str, DataFrame]) -> list[str]:
-    """Over which tasks each mean is."""
-    said = []
+    """Return notes on the tasks that each mean is over."""
+    sentences = []
     for column in SCORES:
         every = task_scores(table, column.name)
         if every.empty:
@@ -122,27 +125,27 @@ def _notes(table: DataFrame, tasks: dict[str, DataFrame]) -> list[str]:
         left = in_order(group for group in every["group"].tolist() if group not in named)
         over = f"over {listed(named)}" if named else "none, as no task was scored in every run"
         some = f" (not {listed(left)}, which some run lacks)" if left and named else ""
-        said.append(f"{column.label}: {over}{some}.")
-    return said
+        sentences.append(f"{column.label}: {over}{some}.")
+    return sentences
 
 
 # Layers ----------------------------------------------------------------------------------------------
 
 
 def rows_by_layer(table: DataFrame, measure: str, metric: str) -> DataFrame:
-    """The rows of a metric of single runs, of all tokens, at each run's last step."""
+    """Return the rows of a metric of single runs, of all tokens, at each run's last step."""
     rows = with_columns(table)
     rows = rows[(rows["measure"] == measure) & (rows["metric"] == metric) & rows["group"].isna()]
     return last_step(rows[rows["layer"].notna() & rows["other_run_id"].isna() & rows["value"].notna()])
 
 
 def _change(table: DataFrame) -> Numbers:
-    """The sum over layers of the change to the next, from 1 -> 2 on."""
+    """Return the sum over layers of the change to the next, from 1 -> 2 on."""
     return _numbers_by_run(inner_changes(table).groupby(ARM_AND_SEED)["value"].sum())
 
 
 def inner_changes(table: DataFrame) -> DataFrame:
-    """The rows of the change to the next layer, from 1 -> 2 on."""
+    """Return the rows of the change to the next layer, from 1 -> 2 on."""
     rows = rows_by_layer(table, "layer_change", "pwcca")
     return rows[(rows["layer"] >= 1) & (rows["layer_to"] == rows["layer"] + 1).fillna(False).astype(bool)]
 
@@ -172,40 +175,40 @@ _OF_LAYERS: dict[str, Callable[[DataFrame], Numbers]] = {
 RUN = ["arm", "seed", "run_id", "step"]
 
 Read = Callable[[DataFrame], DataFrame]
-"""From the tidy table of some arms to a row a run: RUN, `value`, `floor` and `n`. Where there is a column `asked`,
-only runs with the same there compare."""
+"""Function from the tidy table of some arms to a row a run: RUN, `value`, `floor` and `n`. Where there is a column
+`asked`, only runs with the same there compare."""
 
 
 class Score(NamedTuple):
-    """A score of a run."""
+    """Score of a run."""
 
     measure: str
     metric: str
     title: str
     axis: str
-    """Its name below an axis, with the unit."""
+    """Name of the score below an axis, with the unit."""
     floor: str
-    """What the data of the chance floor are."""
+    """Data of the chance floor."""
     unit: str
     digits: int
     rows: Read
     reads: str
-    """How to read it, in a sentence or two."""
+    """Sentences on how to read the score."""
     over_tasks: bool = False
     """Whether it is a mean over tasks."""
 
 
 def gains(table: DataFrame) -> DataFrame:
-    """The gain of each run over a guess without context. The same is asked where there are as many predictions
-    with the same loss of that guess: losses of other predictions do not compare."""
+    """Return the gain of each run over a guess without context. Runs predict the same where there are as many
+    predictions with the same loss of that guess: losses of other predictions do not compare."""
     rows = with_columns(table)
     rows = rows[(rows["measure"] == "validation") & (rows["metric"] == "loss") & rows["group"].isna()]
     rows = last_step(rows)
     rows = rows.assign(value=rows["floor"] - rows["value"], least=0.0)
     rows = rows[np.isfinite(rows["value"].to_numpy(float))]
     guess = rows["floor"].round(6).astype("string")  # the last digits depend on how a text was cut into batches
-    asked = (rows["n"].astype("string").fillna("") + " " + guess).groupby(rows["arm"]).transform(_together)
-    return rows.assign(floor=rows["least"], asked=asked)[[*RUN, "value", "floor", "n", "asked"]]
+    predictions = (rows["n"].astype("string").fillna("") + " " + guess).groupby(rows["arm"]).transform(_together)
+    return rows.assign(floor=rows["least"], asked=predictions)[[*RUN, "value", "floor", "n", "asked"]]
 
 
 def _together(values: Sequence[str]) -> str:
@@ -213,18 +216,18 @@ def _together(values: Sequence[str]) -> str:
 
 
 def changes(table: DataFrame) -> DataFrame:
-    """The sum over layers of the change to the next, from 1 -> 2 on, and of its floors."""
+    """Return the sum over layers of the change to the next, from 1 -> 2 on, and of its floors."""
     return _by_run(inner_changes(table), value="sum")
 
 
 def top_information(table: DataFrame) -> DataFrame:
-    """What the last layer knows of its input token."""
+    """Return the information of the last layer about its input token."""
     rows = rows_by_layer(table, "token_information", "cross_fitted").sort_values("layer", kind="stable")
     return rows.groupby(RUN, sort=False, dropna=False).tail(1)[[*RUN, "value", "floor", "n"]]
 
 
 def task_means(measure: str) -> Read:
-    """The mean over the tasks that all runs with any have, and over their floors."""
+    """Return the mean over the tasks that all runs with any have, and over their floors."""
 
     def rows(table: DataFrame) -> DataFrame:
         return _by_run(on_common_tasks(task_scores(table, measure)), value="mean")
@@ -233,7 +236,7 @@ def task_means(measure: str) -> Read:
 
 
 def tasks_of(table: DataFrame, score: Score) -> str:
-    """Over which tasks a mean is, in a sentence; empty of other scores."""
+    """Return the tasks that a mean is over, in a sentence; empty of other scores."""
     if not score.over_tasks:
         return ""
     tasks = in_order(on_common_tasks(task_scores(table, score.measure))["group"].tolist())

@@ -1,10 +1,8 @@
-"""The tables of scores as data: which tasks and arms each has, every number, and where one is at chance.
+"""Tables of scores as data: the tasks and arms of each, every number, its rows in their order, and in words which
+arms are at chance.
 
-A score is judged by its own interval: over seeds, or of one run. At chance is what includes it.
-
-The rows of a table of scores in their order: whole tasks, and parts of them to be opened on demand.
-
-What a table of scores says in words: which arms are at chance on what.
+A score is judged by its own interval: over seeds, or of one run. At chance is what includes it. Whole tasks have
+rows, and parts of them are opened on demand.
 """
 
 import re
@@ -18,20 +16,20 @@ from reports.figures.curves import order, with_columns
 from reports.folder import QUICK
 from reports.scores.texts import TABLES, Beside, Score, TableText
 from reports.statistics.summaries import NORMAL_95, ROUNDING, bands, last_step, unanimous_error
-from reports.words import FIELDS, count, in_order, is_absent, known, listed, metric_words, parts
+from reports.words import FIELDS, count, in_order, is_absent, known_task, listed, metric_words, parts
 
 
 class Entry(NamedTuple):
-    """A task, or a part of one."""
+    """Entry of a table: a task, or a part of one."""
 
     group: str | None
-    """As the table calls it."""
+    """Name of the entry in the table of results."""
     label: str
     indented: bool = False
 
 
 class Listing(NamedTuple):
-    """Rows under one head."""
+    """Listing of rows under one head."""
 
     title: str
     entries: list[Entry]
@@ -41,7 +39,7 @@ class Listing(NamedTuple):
 
 
 def listings(text: TableText, groups: Sequence[str | None]) -> list[Listing]:
-    """The table itself, then what is folded below it.
+    """Return the listing of the table itself, then those that are folded below it.
 
     An absent group is all there is. Numbers of training examples (``sst2@100``) are for a figure and left out.
     """
@@ -54,11 +52,11 @@ def listings(text: TableText, groups: Sequence[str | None]) -> list[Listing]:
     main = [Entry(None, text.of_all)] if len(named) < len(groups) else []
     folded = []
     for task in tasks:
-        own = [group for group in inner if parts(group)[0] == task]
-        fields = [f"{task}/{field}" for field in FIELDS if f"{task}/{field}" in own and _has_fields(task)]
+        of_task = [group for group in inner if parts(group)[0] == task]
+        fields = [f"{task}/{field}" for field in FIELDS if f"{task}/{field}" in of_task and _has_fields(task)]
         main += [Entry(task, task)] if task in whole else []
         main += [Entry(field, parts(field)[1], indented=True) for field in fields]
-        if rest := sorted(set(own) - set(fields)):
+        if rest := sorted(set(of_task) - set(fields)):
             entries = [Entry(group, parts(group)[1]) for group in rest]
             folded.append(Listing(f"{task}, by {_kind(task)}", entries, text.scores[:1]))
     if text.series and series:
@@ -69,22 +67,22 @@ def listings(text: TableText, groups: Sequence[str | None]) -> list[Listing]:
 
 
 def _kind(task: str) -> str:
-    """What the parts of a task are called."""
-    found = known(task)
-    return found.groups[-1] if found is not None and found.groups else "part"
+    """Return the name of the parts of a task."""
+    catalogued = known_task(task)
+    return catalogued.groups[-1] if catalogued is not None and catalogued.groups else "part"
 
 
 def _has_fields(task: str) -> bool:
-    found = known(task)
-    return found is not None and "field" in found.groups
+    catalogued = known_task(task)
+    return catalogued is not None and "field" in catalogued.groups
 
 
 def _series(text: TableText, groups: Sequence[str]) -> dict[str, str]:
-    """Groups such as ``sweeps=250`` by their numbers, and the numbers as words."""
+    """Return groups such as ``sweeps=250`` by their numbers, and the numbers as words."""
     if text.series is None:
         return {}
-    found = {group: re.fullmatch(rf"{text.series.family}=(\d+)", group) for group in groups}
-    numbers = {group: int(match[1]) for group, match in found.items() if match}
+    matches = {group: re.fullmatch(rf"{text.series.family}=(\d+)", group) for group in groups}
+    numbers = {group: int(match[1]) for group, match in matches.items() if match}
     return {group: count(number) for group, number in sorted(numbers.items(), key=lambda item: item[1])}
 
 
@@ -97,7 +95,8 @@ Row = Mapping[str, Any]
 def chance_sentences(
     rows: Sequence[Row], *, arms: Sequence[str], without: Sequence[str], text: TableText, counts: bool = False
 ) -> list[str]:
-    """Sentences for above a table: what is at chance, what below, what cannot be judged, who has no score.
+    """Return sentences for above a table: what is at chance, what below, what cannot be judged, which arms have no
+    score.
 
     Args:
         rows: of the table; those that decide are the main scores of their tasks.
@@ -106,64 +105,64 @@ def chance_sentences(
         counts: whether tasks are counted rather than named.
     """
     main = [row for row in rows if row["decides"]]
-    said = _of_main(main, arms, text.chance, counts=counts) if main else []
-    said += _of_others([row for row in rows if row["judged"] and not row["decides"]], arms, text.chance)
+    sentences = _of_main(main, arms, text.chance, counts=counts) if main else []
+    sentences += _of_others([row for row in rows if row["judged"] and not row["decides"]], arms, text.chance)
     if without:
-        said.append(f"No score: {_named(without, [*arms, *without])}.")
-    return said
+        sentences.append(f"No score: {_named(without, [*arms, *without])}.")
+    return sentences
 
 
 def _of_main(rows: Sequence[Row], arms: Sequence[str], chance: str, *, counts: bool) -> list[str]:
     at, below, unknown = (_where(rows, arms, verdict, counts=counts) for verdict in ("at", "below", ""))
-    said = []
+    sentences = []
     if at:
-        said.append(f"At {chance}, that is, with {chance} inside the interval: {'; '.join(at)}.")
+        sentences.append(f"At {chance}, that is, with {chance} inside the interval: {'; '.join(at)}.")
     if below:
-        said.append(f"Below {chance}: {'; '.join(below)}.")
+        sentences.append(f"Below {chance}: {'; '.join(below)}.")
     if unknown:
-        said.append(f"Not judged, for want of an interval: {'; '.join(unknown)}.")
+        sentences.append(f"Not judged, for want of an interval: {'; '.join(unknown)}.")
     if any(cell["verdict"] == "above" for row in rows for cell in row["arms"].values()):
-        every = "every other" if said else "every"
-        said.append(f"{every.capitalize()} main score is above {chance}.")
-    return said
+        every = "every other" if sentences else "every"
+        sentences.append(f"{every.capitalize()} main score is above {chance}.")
+    return sentences
 
 
 def _of_others(rows: Sequence[Row], arms: Sequence[str], chance: str) -> list[str]:
-    """The same of the other rows, kind by kind, in brief."""
-    said = []
+    """Return sentences on the other rows, kind by kind, in brief."""
+    phrases = []
     for kind in dict.fromkeys(row["scored"] for row in rows):
-        found = _where([row for row in rows if row["scored"] == kind], arms, "at", "below", counts=False)
-        said += [f"{kind} ({'; '.join(found)})"] if found else []
-    return [f"Of the other rows, not above {chance}: {listed(said)}."] if said else []
+        tasks = _where([row for row in rows if row["scored"] == kind], arms, "at", "below", counts=False)
+        phrases += [f"{kind} ({'; '.join(tasks)})"] if tasks else []
+    return [f"Of the other rows, not above {chance}: {listed(phrases)}."] if phrases else []
 
 
 def _where(rows: Sequence[Row], arms: Sequence[str], *verdicts: str, counts: bool) -> list[str]:
-    """The tasks with such a verdict, arms with the same ones together: ``untrained on all 9 tasks``, ``mlm and clm
-    on cola``."""
+    """Return the tasks with such a verdict, arms with the same ones together: ``untrained on all 9 tasks``, ``mlm
+    and clm on cola``."""
     together: dict[str, list[str]] = {}
     for arm in arms:
         scored = [row for row in rows if arm in row["arms"]]
-        found = [row["task"] or row["label"] for row in scored if row["arms"][arm]["verdict"] in verdicts]
-        if not found:
+        tasks = [row["task"] or row["label"] for row in scored if row["arms"][arm]["verdict"] in verdicts]
+        if not tasks:
             continue
-        if len(found) == len(scored) and len(found) > 1:
-            where = "both tasks" if len(found) == 2 else f"all {len(found)} tasks"
+        if len(tasks) == len(scored) and len(tasks) > 1:
+            where = "both tasks" if len(tasks) == 2 else f"all {len(tasks)} tasks"
         else:
-            many = counts or len(found) > MOST_NAMED
-            where = f"{len(found)} of {len(scored)}" if many else listed(found)
+            many = counts or len(tasks) > MOST_NAMED
+            where = f"{len(tasks)} of {len(scored)}" if many else listed(tasks)
         together.setdefault(where, []).append(arm)
-    return [f"{_named(found, arms)} on {where}" for where, found in together.items()]
+    return [f"{_named(some, arms)} on {where}" for where, some in together.items()]
 
 
 def _named(some: Sequence[str], arms: Sequence[str]) -> str:
-    """The arms, or how many of all where there are many."""
+    """Return the arms, or their number where there are many."""
     if len(some) <= MOST_NAMED:
         return listed(list(some))
     return f"all {len(some)} arms" if len(some) == len(arms) else f"{len(some)} of {len(arms)} arms"
 
 
 def mark(verdict: str, chance: str) -> str:
-    """The words of a mark in a table: ``at chance``; empty without a mark."""
+    """Return the words of a mark in a table: ``at chance``; empty without a mark."""
     return f"{verdict} {chance}" if verdict in ("at", "below") else ""
 
 
@@ -175,27 +174,27 @@ Key = tuple[str | None, str, str]
 
 
 class Part(NamedTuple):
-    """The rows of one score of one task."""
+    """Part of a table: the rows of one score of one task."""
 
     cells: dict[str, Cell]
-    """By arm."""
+    """Cells by arm."""
     floor: float
     """The mean over runs."""
     n: list[int]
     """The different ones."""
 
 
-class Rows(NamedTuple):
-    """What a table is made from."""
+class ScoreRows(NamedTuple):
+    """Rows that a table is made from."""
 
     parts: dict[Key, Part]
     baselines: dict[Key, Part]
     arms: list[str]
-    """Those with a score, in order."""
+    """Arms with a score, in order."""
 
 
 def score_tables(table: DataFrame, *, arms: Sequence[str], quick: Collection[str] = ()) -> list[Table]:
-    """Every table that has rows, in the order of the page.
+    """Return every table that has rows, in the order of the page.
 
     Args:
         arms: the experiment's, in its order.
@@ -204,22 +203,22 @@ def score_tables(table: DataFrame, *, arms: Sequence[str], quick: Collection[str
     Raises:
         ResultsError: the table lacks a column, or has several values for one seed.
     """
-    found = []
+    tables = []
     baselines = split(_last_rows(table, "baselines"))
     for text in TABLES:
-        own = _last_rows(table, text.measure)
+        measure_rows = _last_rows(table, text.measure)
         metrics = {score.metric for score in text.scores if score.judged} or {s.metric for s in text.scores}
-        scored = own[own["metric"].isin(metrics) & own["value"].notna()]
+        scored = measure_rows[measure_rows["metric"].isin(metrics) & measure_rows["value"].notna()]
         if not scored.empty:
-            found.append(_table(Rows(split(own), baselines, order(scored, arms)), text, arms=arms))
-    for made in found:
-        made["says"][:0] = [QUICK] * (made["measure"] in quick)
-    return [made for made in found if made["rows"]]
+            tables.append(_table(ScoreRows(split(measure_rows), baselines, order(scored, arms)), text, arms=arms))
+    for built in tables:
+        built["says"][:0] = [QUICK] * (built["measure"] in quick)
+    return [built for built in tables if built["rows"]]
 
 
 def _last_rows(table: DataFrame, measure: str) -> DataFrame:
-    """The rows of a measure at each run's last step, with a further column `place`: empty of what has no layer,
-    `top` of the top layer of each run. There are no others."""
+    """Return the rows of a measure at each run's last step, with a further column `place`: empty of what has no
+    layer, `top` of the top layer of each run. There are no others."""
     rows = with_columns(table)
     rows = last_step(rows[(rows["measure"] == measure) & rows["other_run_id"].isna()])
     top = (rows["layer"] == rows.groupby(["arm", "seed", "metric"])["layer"].transform("max")).fillna(False)
@@ -228,32 +227,32 @@ def _last_rows(table: DataFrame, measure: str) -> DataFrame:
 
 
 def split(rows: DataFrame) -> dict[Key, Part]:
-    """The scores of all tasks in rows of `_last_rows`: means, intervals and floors."""
+    """Return the scores of all tasks in rows of `_last_rows`: means, intervals and floors."""
     key = ["group", "metric", "place"]
     numbers = rows.groupby([*key, "arm"], dropna=False, sort=False).ngroup()
     summary = bands(rows.assign(line=numbers, x=0), line="line").set_index("line")
     floors, sizes = rows.groupby(numbers)["floor"].mean(), rows.groupby(numbers)["n"].min().astype(float)
-    found: dict[Key, Part] = {}
+    scores: dict[Key, Part] = {}
     for (group, metric, place), part in rows.assign(line=numbers).groupby(key, dropna=False, sort=False):
         cells = {}
         for arm, line in part.drop_duplicates("arm").set_index("arm")["line"].items():
-            known = summary.loc[line]
-            if known["seeds"]:
-                cells[str(arm)] = {name: float(known[name]) for name in ("mean", "low", "high")} | {
-                    "band": str(known["band"]),
-                    "seeds": int(known["seeds"]),
+            summary_row = summary.loc[line]
+            if summary_row["seeds"]:
+                cells[str(arm)] = {name: float(summary_row[name]) for name in ("mean", "low", "high")} | {
+                    "band": str(summary_row["band"]),
+                    "seeds": int(summary_row["seeds"]),
                     "floor": float(floors[line]),
                     "examples": float(sizes[line]),
                 }
         n = sorted({int(n) for n in part["n"].dropna()})
         name = group if isinstance(group, str) else None
-        found[name, str(metric), str(place)] = Part(cells, float(part["floor"].mean()), n)
-    return found
+        scores[name, str(metric), str(place)] = Part(cells, float(part["floor"].mean()), n)
+    return scores
 
 
-def _table(rows: Rows, text: TableText, *, arms: Sequence[str]) -> Table:
+def _table(rows: ScoreRows, text: TableText, *, arms: Sequence[str]) -> Table:
     main, *folded = listings(text, list(dict.fromkeys(group for group, *_ in rows.parts)))
-    made = [_listed(rows, text, listing) for listing in folded]
+    folded_tables = [_listed(rows, text, listing) for listing in folded]
     body = list(_body(rows, text, main))
     without = [arm for arm in arms if arm not in rows.arms]
     return {
@@ -270,12 +269,12 @@ def _table(rows: Rows, text: TableText, *, arms: Sequence[str]) -> Table:
         "bands": sorted({cell["band"] for row in body for cell in row["arms"].values()} - {""}),
         "chance": text.chance,
         "rows": body,
-        "folded": [part for part in made if part["rows"]],
+        "folded": [part for part in folded_tables if part["rows"]],
     }
 
 
-def _listed(rows: Rows, text: TableText, listing: Listing) -> dict[str, Any]:
-    """A folded table of the same columns."""
+def _listed(rows: ScoreRows, text: TableText, listing: Listing) -> dict[str, Any]:
+    """Return a folded table of the same columns."""
     body = list(_body(rows, text, listing))
     return {
         "title": listing.title,
@@ -286,7 +285,7 @@ def _listed(rows: Rows, text: TableText, listing: Listing) -> dict[str, Any]:
 
 
 def _heads(body: Sequence[Mapping[str, Any]], text: TableText) -> list[str]:
-    """The columns beside those of the arms that have a number."""
+    """Return the columns beside those of the arms that have a number."""
     heads = [text.floor] * bool(text.floor) + [beside.label for beside in text.beside]
     return [head for head in heads if any(not is_absent(row["beside"].get(head)) for row in body)]
 
@@ -294,11 +293,11 @@ def _heads(body: Sequence[Mapping[str, Any]], text: TableText) -> list[str]:
 # Rows ------------------------------------------------------------------------------------------------
 
 
-def _body(rows: Rows, text: TableText, listing: Listing) -> Iterator[dict[str, Any]]:
+def _body(rows: ScoreRows, text: TableText, listing: Listing) -> Iterator[dict[str, Any]]:
     arms = rows.arms
     if listing.arms_of:
-        own = [part.cells for (group, *_), part in rows.parts.items() if group in listing.arms_of]
-        arms = [arm for arm in arms if any(arm in cells for cells in own)]
+        cells_by_part = [part.cells for (group, *_), part in rows.parts.items() if group in listing.arms_of]
+        arms = [arm for arm in arms if any(arm in cells for cells in cells_by_part)]
     for entry in listing.entries:
         first, decided = True, False
         for score in listing.scores[:1] if entry.indented else listing.scores:
@@ -327,20 +326,21 @@ def _body(rows: Rows, text: TableText, listing: Listing) -> Iterator[dict[str, A
 
 
 def _said_already(score: Score, entry: Entry, text: TableText) -> bool:
-    """Whether the row would repeat the task's own metric."""
+    """Return whether the row would repeat the task's own metric."""
     has_score = any(other.metric == "score" for other in text.scores)
     return has_score and score.metric == "accuracy" and metric_words(entry.group) == "accuracy"
 
 
 def _cell(cell: Cell, score: Score, *, judged: bool) -> Cell:
-    """A number with its verdict, without an interval where seeds cannot differ."""
+    """Return a number with its verdict, without an interval where seeds cannot differ."""
     if score.constant and cell["low"] == cell["high"]:
         cell = cell | {"low": float("nan"), "high": float("nan"), "band": ""}
-    return cell | {"verdict": verdict(cell, cell["floor"]) if judged else ""}
+    return cell | {"verdict": beside_chance(cell, cell["floor"]) if judged else ""}
 
 
-def verdict(cell: Cell, floor: float) -> str:
-    """`above`, `at` or `below` its floor, by the interval; empty where there is no interval or no floor.
+def beside_chance(cell: Cell, floor: float) -> str:
+    """Return whether a score is `above`, `at` or `below` its floor, by the interval; empty where there is no
+    interval or no floor.
 
     Where nothing was right in any run, or all was, no run differs from another, which is no certainty: then by the
     error of as many right or wrong answers (`unanimous_error`).
@@ -357,23 +357,23 @@ def verdict(cell: Cell, floor: float) -> str:
     return "above" if low > floor else "below"
 
 
-def _beside(rows: Rows, text: TableText, part: Part, entry: Entry, score: Score) -> dict[str, float]:
-    found = {text.floor: part.floor} if text.floor else {}
+def _beside(rows: ScoreRows, text: TableText, part: Part, entry: Entry, score: Score) -> dict[str, float]:
+    numbers = {text.floor: part.floor} if text.floor else {}
     for beside in text.beside:
         if _serves(beside, score, text):
-            found[beside.label] = _number(rows, beside, entry, score)
-    return {head: float(value) for head, value in found.items() if np.isfinite(value)}
+            numbers[beside.label] = _number(rows, beside, entry, score)
+    return {head: float(value) for head, value in numbers.items() if np.isfinite(value)}
 
 
 def _serves(beside: Beside, score: Score, text: TableText) -> bool:
-    """Whether a column has a number for such rows: baselines are scored as the task is, on natural text."""
+    """Return whether a column has a number for such rows: baselines are scored as the task is, on natural text."""
     if beside.measure == "baselines":
         return score == text.scores[0]
     return "{}" in beside.metrics[0] or score == text.scores[0]
 
 
-def _number(rows: Rows, beside: Beside, entry: Entry, score: Score) -> float:
-    """The mean over all arms, which do not differ in it."""
+def _number(rows: ScoreRows, beside: Beside, entry: Entry, score: Score) -> float:
+    """Return the mean over all arms, which do not differ in it."""
     source = rows.baselines if beside.measure == "baselines" else rows.parts
     group = None if beside.of_all else entry.group
     plain = score.metric.removesuffix("_centred").removesuffix("_reranked")

@@ -1,16 +1,17 @@
-"""The tables of scores: which rows and columns each has, and how to read it."""
+"""Texts of the tables of scores: the rows and columns of each, and how to read it."""
 
 from typing import Literal, NamedTuple
 
 
 class Score(NamedTuple):
-    """A row of a table for each task."""
+    """Score that is a row of a table for each task."""
 
     metric: str
     label: str = ""
     """The words of the task's own metric unless given."""
     layer: Literal["", "top"] = ""
-    """Of what is measured by layer: its top layer; otherwise what has no layer, all of them or their mix."""
+    """Layer of the score: the top layer of what is measured by layer; otherwise what has no layer, all of them or
+    their mix."""
     judged: bool = True
     """Whether it is said where it is no better than its floor."""
     constant: bool = False
@@ -20,7 +21,7 @@ class Score(NamedTuple):
 
 
 class Beside(NamedTuple):
-    """A column that is the same for all arms."""
+    """Column that is the same for all arms."""
 
     label: str
     metrics: tuple[str, ...]
@@ -33,7 +34,7 @@ class Beside(NamedTuple):
 
 
 class Series(NamedTuple):
-    """Groups such as ``sweeps=250``: a folded table of its own."""
+    """Series of groups such as ``sweeps=250``: a folded table of its own."""
 
     family: str
     title: str
@@ -41,22 +42,22 @@ class Series(NamedTuple):
 
 
 class TableText(NamedTuple):
-    """One table: a row a task, a column an arm."""
+    """Text of one table: a row a task, a column an arm."""
 
     measure: str
     title: str
     n: str
-    """What n counts."""
+    """Unit that n counts."""
     scores: tuple[Score, ...]
-    """Of each task; the first that is judged counts for what is said above the table."""
+    """Scores of each task; the first that is judged counts for the sentences above the table."""
     how_to_read: tuple[str, ...]
     error: str = "over examples"
-    """What the standard error of one run is over."""
+    """Examples or repetitions that the standard error of one run is over."""
     beside: tuple[Beside, ...] = ()
     floor: str = "Chance"
     """The head of the column of floors; none if empty."""
     chance: str = "chance"
-    """What a score is compared with, in a sentence."""
+    """Sentence on the chance level that a score is compared with."""
     of_all: str = "all"
     """The name of rows without a group."""
     series: Series | None = None
@@ -70,13 +71,14 @@ WITHOUT_ENCODER = (
     Beside("Tag of the word", ("word",), "baselines"),
     Beside("TF-IDF or words", ("tfidf", "word_window", "beside_question"), "baselines"),
 )
-"""What is told without any encoder, from the training and test examples of frozen features and fine-tuning."""
+"""Columns of baselines without any encoder, from the training and test examples of frozen features and
+fine-tuning."""
 
 WITHOUT_ENCODER_PROBED = (
     Beside("Tag of the word", ("probed_word",), "baselines"),
     Beside("TF-IDF or words", ("probed_word_window", "tfidf"), "baselines"),
 )
-"""The same from those of probes, which take fewer words with tags."""
+"""Columns of baselines from the examples of probes, which take fewer words with tags."""
 
 CHANCE = (
     "Chance is the most that answers score which do not look at what is asked: one and the same answer to every "

@@ -1,1 +1,1 @@
-"""Intervals, tests and power over seeds."""
+"""Statistics over seeds: intervals, tests and power."""

@@ -1,4 +1,4 @@
-"""The form of curves, one number a seed: over layers with the layer chosen on the other seeds, over an ordered
+"""Forms of curves, one number a seed: over layers with the layer chosen on the other seeds, over an ordered
 factor, at an optimum, at a crossing. Arrays in, arrays out. S = seeds, K = positions in their order.
 
 Taking the lowest layer of the very numbers that are then judged would find a minimum in noise: the top minus the
@@ -17,18 +17,18 @@ Places = NDArray[np.intp]
 
 
 class Form(NamedTuple):
-    """What each seed shows, at which layers (by place in the curve), and what it shows at any that could have been
-    chosen."""
+    """Form of a curve: the number of each seed, its layers (by place in the curve), and its numbers at any that
+    could have been chosen."""
 
     values_S: Array
     chosen_S: Places
     at_layers_LS: Array
     extreme: Literal["largest", "smallest"]
-    """Which of them the form is, if the curve has no noise."""
+    """Extreme of them that the form is, if the curve has no noise."""
 
 
 def lowest_elsewhere(values_SK: Array, *, among: Places) -> Places:
-    """For each seed the place of the lowest mean over all other seeds, among the given places."""
+    """Return for each seed the place of the lowest mean over all other seeds, among the given places."""
     others_SK = (values_SK.sum(0) - values_SK) / (len(values_SK) - 1)
     return among[others_SK[:, among].argmin(1)]
 
@@ -42,29 +42,30 @@ def _at(values_SK: Array, places_S: Places) -> Array:
 
 
 def rise_to_top(values_SK: Array) -> Form:
-    """The top minus the lowest inner layer."""
+    """Return the top minus the lowest inner layer."""
     chosen = lowest_elsewhere(values_SK, among=_inner(values_SK))
     each_LS = values_SK[:, -1] - values_SK[:, _inner(values_SK)].T
     return Form(values_SK[:, -1] - _at(values_SK, chosen), chosen, each_LS, "largest")
 
 
 def fall_to_inner(values_SK: Array) -> Form:
-    """The bottom minus the lowest inner layer. Together with a rise to the top, it puts the minimum inside."""
+    """Return the bottom minus the lowest inner layer. Together with a rise to the top, it puts the minimum
+    inside."""
     chosen = lowest_elsewhere(values_SK, among=_inner(values_SK))
     each_LS = values_SK[:, 0] - values_SK[:, _inner(values_SK)].T
     return Form(values_SK[:, 0] - _at(values_SK, chosen), chosen, each_LS, "largest")
 
 
 def top_is_lowest(values_SK: Array) -> Form:
-    """The lowest of the layers below the top, minus the top."""
+    """Return the lowest of the layers below the top, minus the top."""
     chosen = lowest_elsewhere(values_SK, among=np.arange(values_SK.shape[1] - 1))
     each_LS = values_SK[:, :-1].T - values_SK[:, -1]
     return Form(_at(values_SK, chosen) - values_SK[:, -1], chosen, each_LS, "smallest")
 
 
 def top_over_lowest(values_SK: Array, *, ratio: float) -> Form:
-    """The top over the lowest of the others, minus `ratio`: linear in each seed, so that its mean is the ratio of
-    means (Fieller's form)."""
+    """Return the top over the lowest of the others, minus `ratio`: linear in each seed, so that its mean is the
+    ratio of means (Fieller's form)."""
     chosen = lowest_elsewhere(values_SK, among=np.arange(values_SK.shape[1] - 1))
     low = _at(values_SK, chosen)
     each_LS = values_SK[:, -1] - ratio * values_SK[:, :-1].T
@@ -72,7 +73,8 @@ def top_over_lowest(values_SK: Array, *, ratio: float) -> Form:
 
 
 def rise_after_inner(values_SK: Array, *, ratio: float) -> Form:
-    """The highest layer above the lowest inner one, over it, minus `ratio`; both chosen on the other seeds."""
+    """Return the highest layer above the lowest inner one, over it, minus `ratio`; both chosen on the other
+    seeds."""
     chosen = lowest_elsewhere(values_SK, among=_inner(values_SK))
     others_SK = (values_SK.sum(0) - values_SK) / (len(values_SK) - 1)
     above = np.arange(values_SK.shape[1])[None, :] > chosen[:, None]
@@ -90,13 +92,13 @@ def rise_after_inner(values_SK: Array, *, ratio: float) -> Form:
 
 
 def _divided(values_S: Array, chosen_S: Places, each_LS: Array, *, by: Array) -> Form:
-    """By one number for all seeds and layers, which changes the unit and no test."""
+    """Divide a form by one number for all seeds and layers, which changes the unit and no test."""
     unit = abs(by.mean())
     return Form(values_S / unit, chosen_S, each_LS / unit, "largest")
 
 
 def rise(values_SK: Array) -> Array:
-    """How far the straight line through each seed's values rises from the first place to the last.
+    """Return how far the straight line through each seed's values rises from the first place to the last.
 
     Continuous, unlike a rank correlation, of which a clear trend makes the same number in every seed.
     """
@@ -106,25 +108,25 @@ def rise(values_SK: Array) -> Array:
 
 
 class Parabola(NamedTuple):
-    """Least-squares parabola of each seed: height = a + slope x + bend x^2."""
+    """Parabola of least squares for each seed: height = a + slope x + bend x^2."""
 
     slope_S: Array
     bend_S: Array
 
     def derivative(self, place: float) -> Array:
-        """Of each seed's parabola at a place."""
+        """Return the derivative of each seed's parabola at a place."""
         return self.slope_S + 2 * self.bend_S * place
 
 
 def parabola(places_K: Array, values_SK: Array) -> Parabola:
-    """Fitted to each seed on its own."""
+    """Fit a parabola to each seed on its own."""
     design = np.vander(places_K, 3)
     coefficients, *_ = np.linalg.lstsq(design, values_SK.T, rcond=None)
     return Parabola(coefficients[1], coefficients[0])
 
 
 class Ratio(NamedTuple):
-    """Of two means, and where it may lie; NaN on either side where the denominator may be 0."""
+    """Ratio of two means with its interval; NaN on either side where the denominator may be 0."""
 
     value: float
     low: float
@@ -132,7 +134,8 @@ class Ratio(NamedTuple):
 
 
 def ratio_interval(above_S: Array, below_S: Array, *, confidence: float) -> Ratio:
-    """Fieller's interval of mean(above) / mean(below): every r at which above - r below may have the mean 0."""
+    """Return Fieller's interval of mean(above) / mean(below): every r at which above - r below may have the mean
+    0."""
     size = len(above_S)
     value = float(above_S.mean() / below_S.mean())
     if size < 2:
@@ -150,22 +153,22 @@ def ratio_interval(above_S: Array, below_S: Array, *, confidence: float) -> Rati
 
 
 def last_crossing(steps_K: Array, ahead_SK: Array) -> Array:
-    """The share of training at which each seed's curve of differences is below 0 for the last time.
+    """Return the share of training at which each seed's curve of differences is below 0 for the last time.
 
     0 if it never is at any checkpoint, 1 if it still is at the end; between two checkpoints, on the straight line.
     Training begins at step 0, whatever the first checkpoint is. The last crossing and not the first: noise
     crosses early and often.
     """
     shares = steps_K / steps_K[-1]
-    found = np.zeros(len(ahead_SK))
+    share_S = np.zeros(len(ahead_SK))
     for seed, ahead in enumerate(ahead_SK):
         behind = np.flatnonzero(ahead < 0)
         if not behind.size:
             continue
         last = behind[-1]
         if last == len(shares) - 1:
-            found[seed] = 1.0
+            share_S[seed] = 1.0
             continue
         part = -ahead[last] / (ahead[last + 1] - ahead[last])
-        found[seed] = shares[last] + part * (shares[last + 1] - shares[last])
-    return found
+        share_S[seed] = shares[last] + part * (shares[last + 1] - shares[last])
+    return share_S

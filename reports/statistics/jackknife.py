@@ -9,7 +9,7 @@ Array = NDArray[np.float64]
 
 
 def pseudo_values(statistic: Callable[[Array], float], values_SK: Array) -> Array:
-    """n times the statistic of all seeds minus n - 1 times that of all but one, for each seed.
+    """Return n times the statistic of all seeds minus n - 1 times that of all but one, for each seed.
 
     Their mean is the statistic without its bias of order 1/n, and their spread that of the statistic. For a mean
     they are the values themselves. Source: Tukey 1958. Needs two seeds.
@@ -21,7 +21,7 @@ def pseudo_values(statistic: Callable[[Array], float], values_SK: Array) -> Arra
 
 
 def distances_between_seeds(distance_SS: Array) -> Array:
-    """Pseudo-values of the mean distance between seeds, one for each seed; the diagonal is not read.
+    """Return pseudo-values of the mean distance between seeds, one for each seed; the diagonal is not read.
 
     A distance belongs to two seeds, so the pairs are fewer in evidence than in number. Each seed's mean distance
     to the others, D, comes to (2 (n - 1) D - n M) / (n - 2), where M is the mean over pairs: what the jackknife

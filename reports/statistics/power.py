@@ -1,4 +1,4 @@
-"""What a number of seeds can see: power of the paired t test, smallest effect, seeds that would decide."""
+"""Power of the paired t test: effects that a number of seeds can find, and seeds that would decide."""
 
 from functools import cache
 
@@ -6,29 +6,29 @@ import numpy as np
 from scipy import optimize, stats
 
 USUAL_POWER = 0.8
-"""How often an effect of that size is to be found."""
+"""Power: the probability with which an effect of that size is to be found."""
 
 MOST_SEEDS = 1000
-"""More seeds than anybody trains; beyond, nothing is said."""
+"""Limit of seeds that anybody trains; beyond, nothing is said."""
 
 _QUANTILES = (np.arange(400) + 0.5) / 400
 
 
 def power(effect: float, *, sd: float, seeds: int, level: float) -> float:
-    """How often a two-sided t test at `level` finds such an effect on its own side of 0.
+    """Return the probability with which a two-sided t test at `level` finds such an effect on its own side of 0.
 
     From the noncentral t distribution; `sd` is that of the effect between seeds.
     """
     return _power(abs(effect) / sd * np.sqrt(seeds), seeds, level)
 
 
-def smallest_seen(*, sd: float, seeds: int, level: float, wanted: float = USUAL_POWER) -> float:
-    """The smallest effect that this many seeds find with the wanted power."""
-    return _noncentrality(seeds, level, wanted) * sd / float(np.sqrt(seeds))
+def smallest_seen(*, sd: float, seeds: int, level: float, target_power: float = USUAL_POWER) -> float:
+    """Return the smallest effect that this many seeds find with the given power."""
+    return _noncentrality(seeds, level, target_power) * sd / float(np.sqrt(seeds))
 
 
 def equivalence_power(margin: float, *, sd: float, seeds: int, level: float) -> float:
-    """How often TOST at `level` finds an effect of exactly 0 to lie within `margin`.
+    """Return the probability with which TOST at `level` finds an effect of exactly 0 to lie within `margin`.
 
     Mean over the distribution of the standard deviation that the seeds happen to have (400 quantiles).
     """
@@ -43,11 +43,11 @@ def seeds_to_decide(
     *,
     sd: float,
     level: float,
-    wanted: float = USUAL_POWER,
+    target_power: float = USUAL_POWER,
     absent_level: float | None,
 ) -> int | None:
-    """The fewest seeds that, with the wanted power, find an effect of `smallest_effect` where there is one, and
-    find it absent where there is none. None beyond `MOST_SEEDS`.
+    """Return the fewest seeds that, with the given power, find an effect of `smallest_effect` where there is one,
+    and find it absent where there is none. None beyond `MOST_SEEDS`.
 
     The spread between seeds is taken to be the one that was seen, which is itself uncertain with few seeds.
 
@@ -56,11 +56,11 @@ def seeds_to_decide(
     """
 
     def decides(seeds: int) -> bool:
-        if smallest_seen(sd=sd, seeds=seeds, level=level, wanted=wanted) > smallest_effect:
+        if smallest_seen(sd=sd, seeds=seeds, level=level, target_power=target_power) > smallest_effect:
             return False
         if absent_level is None:
             return True
-        return equivalence_power(smallest_effect, sd=sd, seeds=seeds, level=absent_level) >= wanted
+        return equivalence_power(smallest_effect, sd=sd, seeds=seeds, level=absent_level) >= target_power
 
     if not decides(MOST_SEEDS):
         return None
@@ -72,9 +72,9 @@ def seeds_to_decide(
 
 
 @cache
-def _noncentrality(seeds: int, level: float, wanted: float) -> float:
-    """The effect in standard errors that is found with the wanted power."""
-    return float(optimize.brentq(lambda centre: _power(centre, seeds, level) - wanted, 0, 1e4))
+def _noncentrality(seeds: int, level: float, target_power: float) -> float:
+    """Return the effect in standard errors that is found with the given power."""
+    return float(optimize.brentq(lambda centre: _power(centre, seeds, level) - target_power, 0, 1e4))
 
 
 def _power(noncentrality: float, seeds: int, level: float) -> float:

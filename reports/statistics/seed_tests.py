@@ -3,11 +3,8 @@
 Each number is a difference that is paired within its seed already, so every test is of one sample. All
 probabilities are two-sided unless a function says otherwise.
 
-An effect as the tests over seeds take it: one number a seed.
-
-What the seeds say about one effect: probabilities of one side, and the interval that agrees with them.
-
-The t test of the seeds decides, with two additions.
+`SeedEffects` is an effect as these tests take it. `above` and `below` give probabilities of one side, and
+`interval` the interval that agrees with them. The t test of the seeds decides, with two additions.
 
 *Seeds that all show the same number* have no spread, and so no t test. There the sign-flip test does: that n seeds
 lie on one side of a number which is their median happens once in 2^n. From six seeds on that is enough for a claim
@@ -37,15 +34,15 @@ Direction = Literal["higher", "either"]
 
 
 class SeedEffects(NamedTuple):
-    """One effect."""
+    """Effect of a claim as the tests over seeds take it: one number a seed."""
 
     seeds: tuple[int, ...]
     values: NDArray[np.float64]
-    """One a seed; positive as the claim says."""
+    """Numbers, one a seed; positive as the claim says."""
     smallest: float | None = None
     """The smallest that matters, where it is not the claim's or the contrast's."""
     unit: str = ""
-    """Of the values."""
+    """Unit of the values."""
     direction: Direction = "higher"
     left_out: tuple[str, ...] = ()
     """Seeds that were not whole, each with the reason."""
@@ -57,10 +54,10 @@ class SeedEffects(NamedTuple):
     chosen: tuple[int, ...] | None = None
     """The layer that each seed was judged at, chosen on the other seeds."""
     at_layers_LMS: NDArray[np.float64] | None = None
-    """With layers that were chosen: what each seed shows at any that could have been. The effect in truth is the
-    largest over L of the smallest over M."""
+    """Numbers of each seed at any layer that could have been chosen, where layers were chosen. The effect in truth
+    is the largest over L of the smallest over M."""
     page: float | None = None
-    """Of a trend: probability of Page's test in the direction of the claim."""
+    """Probability in Page's test in the direction of the claim, for a trend."""
     beside: Mapping[str, float] = {}
     """Numbers that help to read it: shares, places."""
     groups: tuple[str, ...] = ()
@@ -77,7 +74,7 @@ Vector = NDArray[np.float64]
 
 
 class Interval(NamedTuple):
-    """A mean over seeds and where it may lie."""
+    """Interval of a mean over seeds."""
 
     mean: float
     low: float
@@ -123,7 +120,7 @@ def one_sided(effects: ArrayLike, *, against: float = 0.0) -> Vector:
 
 
 def constant(effects: ArrayLike) -> NDArray[np.bool_]:
-    """Whether the spread along the last axis is no more than rounding."""
+    """Return whether the spread along the last axis is no more than rounding."""
     values = np.asarray(effects, float)
     largest = np.maximum(1.0, np.abs(values).max(-1))
     return np.asarray(np.ptp(values, axis=-1) <= 1e-12 * largest)  # float64: a few roundings of numbers near 1
@@ -150,8 +147,8 @@ def sign_flips(effects: ArrayLike, *, rng: np.random.Generator) -> float:
 
 
 def page_trend(values_SK: ArrayLike) -> float:
-    """Page's test, one-sided: the probability of a rise this steady over K ordered settings, if order meant
-    nothing.
+    """Return the probability, in Page's one-sided test, of a rise this steady over K ordered settings, if order
+    meant nothing.
 
     Rows are seeds; only the ranks within each count. Exact for small tables, as scipy decides.
     """
@@ -159,7 +156,8 @@ def page_trend(values_SK: ArrayLike) -> float:
 
 
 def holm_levels(probabilities: Mapping[str, float], *, alpha: float) -> dict[str, float]:
-    """The level at which each test of a family is judged, so that all of them together err at most at `alpha`.
+    """Return the level at which each test of a family is judged, so that all of them together err at most at
+    `alpha`.
 
     Holm 1979: the smallest probability is judged at alpha / m, the next at alpha / (m - 1), and so on; from the
     first that fails on, no more lenient level is reached, and the rest is judged at its level.
@@ -177,7 +175,7 @@ def holm_levels(probabilities: Mapping[str, float], *, alpha: float) -> dict[str
 
 
 def above(effects: SeedEffects, *, against: float = 0.0) -> float:
-    """Probability of seeds that lie at least so high, if the effect were `against` or less."""
+    """Return the probability of seeds that lie at least so high, if the effect were `against` or less."""
     alone = float(one_sided(effects.values, against=against))
     if effects.at_layers_LMS is None:
         return alone
@@ -186,31 +184,32 @@ def above(effects: SeedEffects, *, against: float = 0.0) -> float:
 
 
 def below(effects: SeedEffects, *, against: float = 0.0) -> float:
-    """Probability of seeds that lie at least so low, if the effect were `against` or more."""
+    """Return the probability of seeds that lie at least so low, if the effect were `against` or more."""
     return above(_mirrored(effects), against=-against)
 
 
 def interval(effects: SeedEffects, *, confidence: float) -> Interval:
-    """Mean over seeds, and every effect that neither side refuses at half of 1 - confidence.
+    """Return the mean over seeds, and every effect that neither side refuses at half of 1 - confidence.
 
     The t interval; where layers were chosen, widened to what holds at whichever layers. Of seeds that all show
     the same number it has no width and says nothing. NaN on either side as in `seed_tests.t_interval`.
     """
-    own = t_interval(effects.values, confidence=confidence)
-    if effects.at_layers_LMS is None or np.isnan(own.low):
-        return own
-    low = min(own.low, _lowest(effects.at_layers_LMS, confidence=confidence))
-    high = max(own.high, -_lowest(_swapped(effects.at_layers_LMS), confidence=confidence))
-    return Interval(own.mean, low, high)
+    of_seeds = t_interval(effects.values, confidence=confidence)
+    if effects.at_layers_LMS is None or np.isnan(of_seeds.low):
+        return of_seeds
+    low = min(of_seeds.low, _lowest(effects.at_layers_LMS, confidence=confidence))
+    high = max(of_seeds.high, -_lowest(_swapped(effects.at_layers_LMS), confidence=confidence))
+    return Interval(of_seeds.mean, low, high)
 
 
 def shared_level(effects: SeedEffects, level: float) -> float:
-    """The level of a test at one of the layers that could have been chosen; without a choice, the whole one."""
+    """Return the level of a test at one of the layers that could have been chosen; without a choice, the whole
+    one."""
     return level if effects.at_layers_LMS is None else level / max(effects.at_layers_LMS.shape[:2])
 
 
 def _lowest(at_LMS: NDArray[np.float64], *, confidence: float) -> float:
-    """The lower bound of the largest over L of the smallest over M."""
+    """Return the lower bound of the largest over L of the smallest over M."""
     part = 1 - (1 - confidence) / len(at_LMS)
     return max(min(t_interval(values, confidence=part).low for values in row) for row in at_LMS)
 
@@ -221,6 +220,6 @@ def _mirrored(effects: SeedEffects) -> SeedEffects:
 
 
 def _swapped(at_LMS: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of minus the effect. Which of largest and smallest comes first makes no difference, as each number is one of
-    its L minus one of its M."""
+    """Return minus the effect. Which of largest and smallest comes first makes no difference, as each number is
+    one of its L minus one of its M."""
     return -at_LMS.swapaxes(0, 1)

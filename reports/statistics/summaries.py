@@ -1,4 +1,4 @@
-"""Means and intervals. Data frame in, data frame out; the seed is the unit of evidence."""
+"""Means and intervals over seeds. Data frame in, data frame out; the seed is the unit of evidence."""
 
 from collections.abc import Sequence
 
@@ -27,7 +27,7 @@ def unanimous_error(answers: int) -> float:
 
 
 def mean_interval(table: DataFrame, *, by: Sequence[str], confidence: float = 0.95) -> DataFrame:
-    """Mean over seeds of `value` with Student's t interval, one row for each combination of `by`.
+    """Return the mean over seeds of `value` with Student's t interval, one row for each combination of `by`.
 
     Columns: those of `by`, then `mean, low, high, seeds`. NaN values are left out and `seeds` counts the
     rest; below two seeds `low` and `high` are NaN, as one run says nothing about the spread of others.
@@ -56,7 +56,8 @@ def mean_interval(table: DataFrame, *, by: Sequence[str], confidence: float = 0.
 
 
 def bands(rows: DataFrame, *, line: str) -> DataFrame:
-    """Mean and band of every line at every `x`, one row each: columns `line, x, mean, low, high, seeds, band`.
+    """Return mean and band of every line at every `x`, one row each: columns `line, x, mean, low, high, seeds,
+    band`.
 
     `band` says what the band is: `seeds`, Student's 95% t interval over them; `text`, where a line has a single
     seed, that run's number plus and minus 1.96 of its `standard_error`, which is how far it would move on other
@@ -89,7 +90,7 @@ def bands(rows: DataFrame, *, line: str) -> DataFrame:
 
 
 def last_step(table: DataFrame) -> DataFrame:
-    """The rows of each run's last measured step, found for each measure and each pair of runs separately.
+    """Return the rows of each run's last measured step, found for each measure and each pair of runs separately.
 
     All rows of a run whose steps are unknown, as of a model from elsewhere.
     """
@@ -101,7 +102,7 @@ def last_step(table: DataFrame) -> DataFrame:
 
 
 def gain(table: DataFrame) -> DataFrame:
-    """What each run learned beyond the best guess without context, in nats per predicted token.
+    """Return the gain of each run over the best guess without context, in nats per predicted token.
 
     Columns `arm, seed, value`: the loss of that guess, the floor, minus the model's loss on the same
     predictions, at the last step. A model that only knows how often each token occurs, and what is shown in its

@@ -84,7 +84,7 @@ def check_packing(objective, data):
     for i in range(len(pairs)):
         shape = {"row_length": data.row_length, "targets": objective.needs_targets}
         one = pack(data.split, pairs.part(i, i + 1), **shape)
-        for name, part in objective.losses(as_tensors(objective.view(one, seed=data.seed))).items():
+        for name, part in objective.losses(as_tensors(objective.make_batch(one, seed=data.seed))).items():
             total, count = alone[name]
             alone[name] = total + part.total.item(), count + int(part.predictions)
     for name, part in packed.items():

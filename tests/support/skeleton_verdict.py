@@ -6,7 +6,7 @@ from ablations import results
 from ablations.catalogue import OF_LAYERS, PARTLY_OF_LAYERS
 from ablations.metric_groups import groups_of
 from reports.claims.judge import judgements, measured
-from reports.claims.select import Rows
+from reports.claims.select import SeedTable
 
 
 def rows_of(claim, seeds=3):
@@ -34,7 +34,7 @@ def rows_of(claim, seeds=3):
 
 
 def verdict(claim):
-    found = measured(claim, Rows(results.table(rows_of(claim))))
+    found = measured(claim, SeedTable(results.table(rows_of(claim))))
     assert found.missing == ()
     ((judgement, _),) = judgements([found]).values()
     return judgement.verdict

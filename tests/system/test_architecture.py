@@ -174,3 +174,59 @@ def test_no_test_module_imports_another():
             if isinstance(node, ast.ImportFrom)
         ]
         assert not [name for name in imported if re.match(r"tests\..*\btest_", name)], path
+
+
+PLAIN = (
+    "lightning_modules",
+    "reports",
+    *(f"ablations/{name}" for name in ("analyse", "measures", "spec", "tasks")),
+)
+"""Folders whose docstrings and names are plain. Not yet: ablations/runs and the modules of ablations itself."""
+HEADLESS = re.compile(
+    r"(of|the same|same|those|they|what|where|how|whether|that|who|whose|it|its|as|at|by|on|which)\b"
+)
+"""Beginnings of sentences whose subject stands elsewhere."""
+EMPTY_NAMES = {"found", "own", "said", "told", "there", "made", "known", "asked", "wanted"}
+"""Names that mean nothing alone."""
+
+
+def headless_docstrings(tree):
+    """First lines of the docstrings of a module, its classes and functions that make no sense alone."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            first = (ast.get_docstring(node) or "").partition("\n")[0]
+            if HEADLESS.match(first.lower()):
+                yield first
+
+
+def empty_names(tree):
+    """Assigned names, parameters, functions and attributes that mean nothing alone."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                pass
+            case ast.arg(arg=name) | ast.FunctionDef(name=name):
+                pass
+            case _:
+                continue
+        if name.strip("_") in EMPTY_NAMES:
+            yield name
+
+
+@pytest.mark.parametrize("folder", PLAIN)
+def test_docstrings_and_names_make_sense_alone(folder):
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted((ROOT / folder).rglob("*.py"))}
+    assert trees
+    assert not [(str(path), line) for path, tree in trees.items() for line in headless_docstrings(tree)]
+    assert not [(str(path), name) for path, tree in trees.items() for name in empty_names(tree)]
+
+
+def test_a_headless_docstring_and_an_empty_name_are_noticed():
+    tree = ast.parse(
+        '"""Tables of scores."""\n'
+        'class A:\n    """What a table is made from."""\n    def asked(self, told):\n        """Of a run."""\n'
+        '        self.made = wanted = told\n        return self.own, "found"\n'
+        'def whole():\n    """Ofsets, thoset and whatnot."""\n    unknown = known_step = 1\n'
+    )
+    assert set(headless_docstrings(tree)) == {"What a table is made from.", "Of a run."}
+    assert set(empty_names(tree)) == {"asked", "told", "made", "wanted"}

@@ -9,7 +9,7 @@ from ablations.catalogue import LOGGED
 from ablations.spec import claims as claims_file
 from ablations.spec import grid, load
 from reports.claims.judge import measured
-from reports.claims.select import Rows
+from reports.claims.select import SeedTable
 from reports.claims.verdicts import ALPHA, decide
 from tests.support.claim_tables import FILES, ROOT, frame, literature, noise, shipped
 
@@ -64,7 +64,7 @@ def test_the_experiment_that_is_said_to_have_what_a_claim_needs_has_it(number):
 
 
 def verdict(claim, table):
-    found = measured(claim, Rows(table))
+    found = measured(claim, SeedTable(table))
     assert found.missing == ()
     smallest = {name: part.smallest or claim.smallest_effect for name, part in found.parts.items()}
     return decide(found.parts, smallest, level=ALPHA)[0], found.parts

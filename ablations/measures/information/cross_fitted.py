@@ -1,4 +1,5 @@
-"""A lower bound of mutual information, in nats: what one half of a text tells of the other. For conclusions.
+"""Lower bound of mutual information, in nats, fitted on one half of a text and scored on the other. For
+conclusions. For conclusions.
 
 Shapes: N tokens, C cells of their table (pairs of token and cluster that occur), V token types, K clusters.
 """
@@ -32,7 +33,7 @@ ROUNDING = 1e-12
 def cross_fitted(
     tokens_N: Labels, clusters_2N: Sequence[Labels], *, sentences_N: Labels, half_N: np.ndarray
 ) -> float:
-    """Lower bound, in nats, of the mutual information of token and cluster; may come out negative.
+    """Return a lower bound, in nats, of the mutual information of token and cluster; it may be negative.
 
     `half_N` says which half, 0 or 1, a token's sentence belongs to (`halves`), and `clusters_2N` holds all
     tokens' clusters twice, by the centres of half 0 and of half 1. p(token | cluster) is fitted on one
@@ -72,7 +73,8 @@ def cross_fitted_estimate(
     half_N: np.ndarray,
     blocks_N: np.ndarray,
 ) -> Estimate:
-    """`cross_fitted`, and its standard error from what it is without block 0, without block 1, ... of the text.
+    """Return `cross_fitted`, and its standard error from what it is without block 0, without block 1, ... of the
+    text.
 
     A block is left out of both halves, where it is fitted and where it is scored. The clusters, the weight of
     the prior and V stay those of the whole text. The error is NaN if a half lies within one block.
@@ -95,7 +97,7 @@ def cross_fitted_estimate(
 
 
 def halves(sentences_N: Labels, *, rng: np.random.Generator) -> np.ndarray:
-    """0 or 1 for each token, whole sentences at random: as many sentences in either half, or one more in 0.
+    """Return 0 or 1 for each token, whole sentences at random: as many sentences in either half, or one more in 0.
 
     What must not lie in both halves is a group: pass documents in place of sentences where these repeat
     each other.
@@ -111,7 +113,7 @@ def halves(sentences_N: Labels, *, rng: np.random.Generator) -> np.ndarray:
 
 
 def fitting_halves(sentences_N: Labels, *, clusters: int, rng: np.random.Generator) -> np.ndarray:
-    """`halves` that can each fit the clusters.
+    """Return `halves` that can each fit the clusters.
 
     Raises:
         MeasureError: fewer than two sentences, or fewer than five tokens per cluster in a half.
@@ -133,7 +135,7 @@ class _Fold(NamedTuple):
 
     table: Table
     fitted_C: np.ndarray
-    """How often each pair occurs in the half that is fitted."""
+    """Number of occurrences of each pair in the half that is fitted."""
     scored_C: np.ndarray
     mass: float
     """Weight of the prior, in tokens."""
@@ -158,7 +160,8 @@ def _folds(
 
 
 def _log_lift(fold: _Fold, fitted_C: np.ndarray, scored_C: np.ndarray) -> float:
-    """Sum of log q(t|c) / r(t) over the tokens that are scored; NaN where none is fitted or none is scored."""
+    """Return the sum of log q(t|c) / r(t) over the tokens that are scored; NaN where none is fitted or none is
+    scored."""
     if not fitted_C.any() or not scored_C.any():
         return float("nan")
     token_C, cluster_C = fold.table.token_C, fold.table.cluster_C
@@ -173,7 +176,7 @@ def _log_lift(fold: _Fold, fitted_C: np.ndarray, scored_C: np.ndarray) -> float:
 
 
 def _best_mass(tokens_N: np.ndarray, clusters_N: np.ndarray, sentences_N: np.ndarray, *, types: int) -> float:
-    """The mass under which each sentence is best foretold by the others."""
+    """Return the mass under which each sentence is best predicted by the others."""
     cells_N = tokens_N * (clusters_N.max() + 1) + clusters_N
     all_N = np.zeros_like(tokens_N)
     cell_N, cluster_N, token_N, any_N = (
@@ -186,7 +189,7 @@ def _best_mass(tokens_N: np.ndarray, clusters_N: np.ndarray, sentences_N: np.nda
 
 
 def _count_elsewhere(labels_N: np.ndarray, sentences_N: np.ndarray) -> np.ndarray:
-    """How often each token's label occurs in sentences other than its own."""
+    """Return the number of occurrences of each token's label in other sentences."""
     labels_N = np.unique(labels_N, return_inverse=True)[1]
     _, own_N, own_count = np.unique(
         labels_N * (sentences_N.max() + 1) + sentences_N, return_inverse=True, return_counts=True

@@ -1,4 +1,4 @@
-"""How much a layer knows about a label of its tokens: mutual information, in nats.
+"""Mutual information of a layer and a label of its tokens, in nats.
 
 Voita, Sennrich & Titov 2019, https://arxiv.org/abs/1909.01380, section 4: states are discretised by
 k-means and the information between token and cluster is read from their table of counts. We report that
@@ -30,16 +30,16 @@ class TokenInformation(NamedTuple):
     """Mutual information of a token's label and its state, in nats, none clipped at 0."""
 
     plug_in: float
-    """Of label and cluster, from their table of counts; biased upward by about `plug_in_floor`, less where
-    the truth is large."""
+    """Estimate for label and cluster from their table of counts; biased upward by about `plug_in_floor`, less
+    where the truth is large."""
     plug_in_floor: float
-    """The same with the labels shuffled among the occurrences, so that the truth is 0."""
+    """Plug-in estimate with the labels shuffled among the occurrences, so that the truth is 0."""
     plug_in_error: float
     """Standard error of `plug_in`: how far it would move on another text of this length, its bias alike."""
     cross_fitted: float
     """Lower bound whose expectation does not exceed the truth."""
     cross_fitted_floor: float
-    """The same with the labels shuffled; next to 0."""
+    """Cross-fitted estimate with the labels shuffled; close to 0."""
     cross_fitted_error: float
     """Standard error of `cross_fitted`. NaN if a half of the sentences lies within one block."""
     n: int
@@ -51,7 +51,8 @@ class TokenInformation(NamedTuple):
 def token_information(
     states_ND: Matrix, labels_N: Labels, sentences_N: Labels, *, clusters: int, seed: int
 ) -> TokenInformation:
-    """Mutual information of a label of tokens and their states, by k-means, with the chance level of each number.
+    """Return the mutual information of a label of tokens and their states, by k-means, with the chance level of
+    each number.
 
     Three sets of `clusters` centres are fitted: on all tokens for `plug_in`, on either half of the
     sentences for `cross_fitted`. Equal seeds and sentences give equal halves, random draws and shuffles,
@@ -97,7 +98,7 @@ def token_information(
 
 
 def most_frequent(labels_N: Labels, types: int) -> np.ndarray:
-    """Which occurrences belong to the `types` most frequent labels; of equally frequent ones the lower.
+    """Return which occurrences belong to the `types` most frequent labels; of equally frequent ones the lower.
 
     All of them where there are no more types than that.
 
@@ -112,7 +113,8 @@ def most_frequent(labels_N: Labels, types: int) -> np.ndarray:
 
 
 def smaller_half(sentences_N: Labels, *, seed: int) -> int:
-    """How many tokens the smaller one of the halves has that `token_information` makes of these sentences.
+    """Return the number of tokens in the smaller one of the halves that `token_information` makes of these
+    sentences.
 
     Raises:
         MeasureError: fewer than two sentences.
@@ -122,7 +124,7 @@ def smaller_half(sentences_N: Labels, *, seed: int) -> int:
 
 
 def require_fitting(sentences_N: Labels, *, clusters: int, seed: int) -> None:
-    """Refuse what `token_information` would refuse of these sentences.
+    """Refuse sentences that `token_information` would refuse.
 
     Raises:
         MeasureError: fewer than two sentences, or fewer than five tokens per cluster in a half.
@@ -132,7 +134,7 @@ def require_fitting(sentences_N: Labels, *, clusters: int, seed: int) -> None:
 
 
 def _blocks(sentences_N: np.ndarray) -> np.ndarray:
-    """The block of each token, in whatever order the tokens come."""
+    """Return the block of each token, in whatever order the tokens come."""
     order = sentences_N.argsort(kind="stable")
     blocks_N = np.empty_like(sentences_N)
     blocks_N[order] = sentence_blocks(sentences_N[order])

@@ -55,9 +55,9 @@ class Points:
     """States where squares of float32 are precise: about 0, and of at most about 1."""
 
     def __init__(self, states_ND: Matrix) -> None:
-        """Copy the states, less their median, over a power of two near their largest value, which rounds nothing.
+        """Copy the states, minus their median, over a power of two near their largest value, which rounds nothing.
 
-        The median, as a few huge states would move the mean far away from all others.
+        The median is subtracted, as a few huge states would move the mean far away from all others.
 
         Raises:
             MeasureError: they are no finite matrix.
@@ -68,7 +68,7 @@ class Points:
         self.x_ND -= self.x_ND[:: math.ceil(len(self.x_ND) / ORIGIN)].median(0).values
 
     def fit(self, *, clusters: int, rng: np.random.Generator, among: np.ndarray | None = None) -> Tensor:
-        """Centres, K x D, that make the squared distances of points to the nearest centre small.
+        """Return centres, K x D, that make the squared distances of points to the nearest centre small.
 
         Seeding is greedy k-means++ (Arthur & Vassilvitskii 2007, sections 2.2 and 7) on a sample, in rounds, as
         the paper's one centre at a time is slow: a round draws eight candidates for each of its centres, with
@@ -92,7 +92,8 @@ class Points:
         return _passes(x_ND, _seeds(x_ND[self._index(sample)], clusters, rng))
 
     def assign(self, centres_KD: Tensor) -> Tensor:
-        """Index of the nearest centre of each point, N of int64; the first where several are equally near."""
+        """Return the index of the nearest centre of each point, N of int64; the first where several are equally
+        near."""
         return _nearest(self.x_ND, centres_KD)
 
     def _index(self, rows_R: np.ndarray) -> Tensor:
@@ -101,7 +102,7 @@ class Points:
 
 def _seeds(x_ND: Tensor, clusters: int, rng: np.random.Generator) -> Tensor:
     def nearest(centres_KD: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """Index of the nearest centre and the squared distance to it."""
+        """Return the index of the nearest centre and the squared distance to it."""
         labels_N = _nearest(x_ND, centres_KD)
         apart_ND = centres_KD[labels_N].sub_(x_ND)
         return labels_N.cpu().numpy(), torch.linalg.vecdot(apart_ND, apart_ND).cpu().numpy()
@@ -109,19 +110,20 @@ def _seeds(x_ND: Tensor, clusters: int, rng: np.random.Generator) -> Tensor:
     centres_KD = x_ND[:1]
     _, distance_N = nearest(centres_KD)
     while (missing := clusters - len(centres_KD)) > 0:
-        wanted = min(math.ceil(clusters / ROUNDS), missing)
+        count = min(math.ceil(clusters / ROUNDS), missing)
         cumulative_N = distance_N.cumsum(dtype=np.float64)
-        drawn = cumulative_N.searchsorted(rng.random(CANDIDATES * wanted) * cumulative_N[-1])
+        drawn = cumulative_N.searchsorted(rng.random(CANDIDATES * count) * cumulative_N[-1])
         labels_N, new_distance_N = nearest(x_ND[drawn])
         gain = np.bincount(labels_N, (distance_N - new_distance_N).clip(min=0), minlength=len(drawn))
-        kept_KD = x_ND[drawn[np.argsort(-gain, kind="stable")[:wanted]]]
+        kept_KD = x_ND[drawn[np.argsort(-gain, kind="stable")[:count]]]
         np.minimum(distance_N, nearest(kept_KD)[1], out=distance_N)
         centres_KD = torch.cat([centres_KD, kept_KD])
     return centres_KD
 
 
 def _passes(x_ND: Tensor, centres_KD: Tensor) -> Tensor:
-    """The means of the clusters to which passes of Lloyd's algorithm, with momentum, lead from these centres."""
+    """Return the means of the clusters to which passes of Lloyd's algorithm, with momentum, lead from these
+    centres."""
     labels_N, mean_KD = None, centres_KD
     for taken in range(PASSES):
         before_N, labels_N = labels_N, _nearest(x_ND, centres_KD)
@@ -134,7 +136,7 @@ def _passes(x_ND: Tensor, centres_KD: Tensor) -> Tensor:
 
 
 def _nearest(x_ND: Tensor, centres_KD: Tensor) -> Tensor:
-    """Index of the nearest centre: |x - c|^2 = |x|^2 - 2 (xc - |c|^2 / 2)."""
+    """Return the index of the nearest centre: |x - c|^2 = |x|^2 - 2 (xc - |c|^2 / 2)."""
     half_length_K = centres_KD.square().sum(1) / 2
     labels_N = x_ND.new_empty(len(x_ND), dtype=torch.int64)
     threads = torch.get_num_threads() if x_ND.is_cpu else 1
@@ -152,7 +154,7 @@ def _nearest(x_ND: Tensor, centres_KD: Tensor) -> Tensor:
 
 
 def _means(x_ND: Tensor, labels_N: Tensor, before_KD: Tensor) -> Tensor:
-    """Mean of each cluster's points; where there are none, the old one."""
+    """Return the mean of each cluster's points; the old mean where there are none."""
     size_K = labels_N.bincount(minlength=len(before_KD))
     # Sums of bags of rows: no atomic additions on a GPU, which would make sums depend on their order.
     sum_KD = embedding_bag(labels_N.argsort(stable=True), x_ND, size_K.cumsum(0) - size_K, mode="sum")

@@ -1,11 +1,8 @@
-"""The plug-in estimate of mutual information, in nats: what a table of counts says if taken at its word.
+"""Plug-in estimate of mutual information, in nats, from the table of counts of two labels.
 
 It is biased upward by thousands of almost empty cells - with 1,000 types, 1,000 clusters and 20,000 *independent*
-tokens it reads 2.5 nats - and more so where the truth is small, which hides differences.
-
-Letters: N tokens, C cells of their table.
-
-How often two labels occur together: their table of counts, whole and without a block of the text.
+tokens it reads 2.5 nats - and more so where the truth is small, which hides differences. The table is counted
+whole and without each block of the text.
 
 Letters: N tokens, C cells of the table (pairs that occur), G blocks.
 """
@@ -24,15 +21,15 @@ Labels = Tensor | np.ndarray
 
 
 class Estimate(NamedTuple):
-    """A number and how far it would move on another text."""
+    """A number and its standard error, which says how far it would move on another text."""
 
     value: float
     standard_error: float
-    """By the jackknife over blocks of the text; NaN where it cannot be told."""
+    """Standard error by the jackknife over blocks of the text; NaN where it cannot be computed."""
 
 
 class Table(NamedTuple):
-    """Which pairs of a token and a cluster occur, and where."""
+    """Table of the pairs of a token and a cluster that occur."""
 
     token_C: np.ndarray
     cluster_C: np.ndarray
@@ -41,23 +38,23 @@ class Table(NamedTuple):
 
     @classmethod
     def of(cls, tokens_N: np.ndarray, clusters_N: np.ndarray) -> "Table":
-        """The table of labels that count from 0."""
+        """Return the table of labels that count from 0."""
         clusters = clusters_N.max() + 1
         cells, cell_N = np.unique(tokens_N * clusters + clusters_N, return_inverse=True)
         return cls(*np.divmod(cells, clusters), cell_N)
 
     def counts(self, among: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """How often each pair occurs, C of int64, among all tokens or some."""
+        """Return the number of occurrences of each pair, C of int64, among all tokens or some."""
         return np.bincount(self.cell_N[among], minlength=len(self.token_C))
 
 
 def each_block(blocks_N: np.ndarray) -> Iterator[np.ndarray]:
-    """Which tokens are in block 0, in block 1, ..."""
+    """Yield masks of the tokens in block 0, in block 1, ..."""
     return (blocks_N == block for block in range(blocks_N.max() + 1))
 
 
 def as_labels(values: Labels, *, name: str) -> np.ndarray:
-    """0, 1, ... for the distinct values in their order, int64; `name` is for the error.
+    """Return 0, 1, ... for the distinct values in their order, int64; `name` is for the error.
 
     Raises:
         MeasureError: they are no integers, none at all or no list.
@@ -72,7 +69,7 @@ def as_labels(values: Labels, *, name: str) -> np.ndarray:
 
 
 def require_equal_lengths(**arrays: Labels) -> None:
-    """Refuse lists that do not have one of each for each token.
+    """Refuse lists that do not have one entry for each token.
 
     Raises:
         MeasureError: their lengths differ.
@@ -84,7 +81,7 @@ def require_equal_lengths(**arrays: Labels) -> None:
 
 
 def plug_in(tokens_N: Labels, clusters_N: Labels) -> float:
-    """Mutual information of two labellings, in nats, from their table of counts.
+    """Return the mutual information of two labellings, in nats, from their table of counts.
 
     0 to the smaller of the two entropies, up to rounding; symmetric, and the same however labels are
     named. It never rises when clusters are merged. Only cells that occur are held.
@@ -97,9 +94,9 @@ def plug_in(tokens_N: Labels, clusters_N: Labels) -> float:
 
 
 def plug_in_estimate(tokens_N: Labels, clusters_N: Labels, *, blocks_N: np.ndarray) -> Estimate:
-    """`plug_in`, and its standard error from the table without block 0, without block 1, ... of the text.
+    """Return `plug_in`, and its standard error from the table without block 0, without block 1, ... of the text.
 
-    What all of these numbers have in common, the bias, is in no error.
+    The bias, which all of these numbers share, is in no error.
 
     Raises:
         MeasureError: as for `plug_in`.
@@ -118,7 +115,7 @@ def _table(tokens_N: Labels, clusters_N: Labels) -> Table:
 
 
 def _information(table: Table, count_C: np.ndarray) -> float:
-    """Of some of the table's tokens; NaN of none."""
+    """Return the mutual information of some of the table's tokens; NaN of none."""
     seen = count_C > 0
     token, cluster, count = table.token_C[seen], table.cluster_C[seen], count_C[seen]
     if not len(count):

@@ -1,4 +1,4 @@
-"""Where the words of a treebank stand in their text, and which of them each sub-word belongs to.
+"""Alignment of the words of a treebank with the text, and of sub-words with these words.
 
 Words are found one after the other, whatever white space there is: "don't" holds "do" and "n't", "1 000" may be
 one word. A letter is the same however Unicode writes its accent; control and format characters count for nothing.
@@ -42,11 +42,11 @@ FOUND_AGAIN = 4
 """Words in a row that are found again settle what the runs before them stand for."""
 
 LOOKED_AT = 40
-"""After so many words the first run is settled in any case."""
+"""Number of words after which the first run is settled in any case."""
 
 
 def align(text: str, words: Sequence[str], spans_T: Sequence[tuple[int, int]], *, where: str) -> NDArray[np.int64]:
-    """The word that each sub-word belongs to, NO_WORD for none; shape T.
+    """Return the word that each sub-word belongs to, NO_WORD for none; shape T.
 
     It is the word of its first character that is in a word: a span may begin with white space. Empty spans, as
     those of special tokens, belong to no word. A word may have no sub-word, as one that ends a longer sub-word.
@@ -70,7 +70,7 @@ def align(text: str, words: Sequence[str], spans_T: Sequence[tuple[int, int]], *
 
 
 def words_of_characters(text: str, words: Sequence[str], *, where: str) -> NDArray[np.int64]:
-    """The word of each character, NO_WORD for what stands between words; shape C.
+    """Return the word of each character, NO_WORD for what stands between words; shape C.
 
     Raises:
         MeasureError: these are not the words of the text.
@@ -84,10 +84,10 @@ def words_of_characters(text: str, words: Sequence[str], *, where: str) -> NDArr
             word_C[characters[begin].start : characters[end - 1].end] = word
         begin = end
     if len(ends) < len(words) or begin < len(characters):
-        found = shown(text[characters[begin].start :], 30) if begin < len(characters) else "the end"
-        wanted = f"word {len(ends) + 1}, {shown(words[len(ends)])}" if len(ends) < len(words) else "the end"
+        actual = shown(text[characters[begin].start :], 30) if begin < len(characters) else "the end"
+        expected = f"word {len(ends) + 1}, {shown(words[len(ends)])}" if len(ends) < len(words) else "the end"
         raise MeasureError(
-            f"{where}: labels that do not align with the text: expected {wanted}, but found {found} in "
+            f"{where}: labels that do not align with the text: expected {expected}, but found {actual} in "
             f"{shown(text, 80)}; give words and text of the same sentence."
         )
     return word_C
@@ -100,20 +100,20 @@ class _Character(NamedTuple):
     start: int
     end: int
     run: int
-    """The same for characters without white space between them."""
+    """Number of the run of characters without white space between them."""
 
 
 def _characters(text: str) -> list[_Character]:
-    found, run = list[_Character](), 0
+    characters, run = list[_Character](), 0
     for i, character in enumerate(text):
         if character.isspace():
             run += 1
-        elif unicodedata.combining(character) and found and found[-1].end == i:
-            written = unicodedata.normalize("NFC", found[-1].written + character)
-            found[-1] = found[-1]._replace(written=written, end=i + 1)
+        elif unicodedata.combining(character) and characters and characters[-1].end == i:
+            written = unicodedata.normalize("NFC", characters[-1].written + character)
+            characters[-1] = characters[-1]._replace(written=written, end=i + 1)
         elif unicodedata.category(character) not in ("Cc", "Cf"):
-            found.append(_Character(unicodedata.normalize("NFC", character), i, i + 1, run))
-    return found
+            characters.append(_Character(unicodedata.normalize("NFC", character), i, i + 1, run))
+    return characters
 
 
 @lru_cache(maxsize=16_384)  # most words are frequent ones
@@ -122,19 +122,19 @@ def _written(word: str) -> list[str]:
 
 
 _Step = tuple[int, int]
-"""How many words stand for the same characters, and the place after these."""
+"""Number of words that stand for the same characters, and the place after these."""
 
 
 @dataclass(frozen=True)
 class _Search:
-    """Words looked for in a text; all of them as lists of characters."""
+    """Search for words in a text; all of them as lists of characters."""
 
     text: list[str]
     runs: list[int]
     words: list[list[str]]
 
     def ends(self) -> list[int]:
-        """The place after each word, up to the first word that has none."""
+        """Return the place after each word, up to the first word that has none."""
         ends = list[int]()
         while len(ends) < len(self.words):
             place = ends[-1] if ends else 0
@@ -151,8 +151,8 @@ class _Search:
         return self.text[place : place + len(letters)] == letters
 
     def _steps(self, first: int, place: int) -> tuple[_Step, ...]:
-        """What the next words stand for, the first of which is not found; nothing if there is no way. Dijkstra's
-        algorithm, where a word that is found costs nothing."""
+        """Return the runs that stand for the next words, the first of which is not found; empty if there is no
+        way. Dijkstra's algorithm, where a word that is found costs nothing."""
         queue: list[tuple[int, int, int, tuple[_Step, ...]]] = [(0, first, place, ())]
         seen = set[tuple[int, int]]()
         while queue:
@@ -173,7 +173,7 @@ class _Search:
         return ()
 
     def _goes_on(self, word: int, place: int) -> bool:
-        """Whether the next words are found, and nothing else after the last of all."""
+        """Return whether the next words are found, and nothing else after the last of all."""
         last = min(word + FOUND_AGAIN, len(self.words))
         for i in range(word, last):
             if not self._is_found(i, place):
@@ -182,7 +182,7 @@ class _Search:
         return last < len(self.words) or place == len(self.text)
 
     def _runs(self, word: int, place: int) -> Iterator[_Step]:
-        """The runs from here that may stand for the next words."""
+        """Yield the runs from here that may stand for the next words."""
         for end in range(place + 1, min(place + LONGEST_RUN, len(self.text)) + 1):
             if self.runs[end - 1] != self.runs[place]:
                 return
@@ -207,5 +207,5 @@ def _stands_for(run: list[str], words: list[list[str]]) -> bool:
 
 @lru_cache(maxsize=4096)
 def _letters(characters: str) -> str:
-    """Letters and digits alone, without case and accents."""
+    """Return letters and digits alone, without case and accents."""
     return "".join(c for c in unicodedata.normalize("NFKD", characters.casefold()) if c.isalnum())

@@ -1,4 +1,4 @@
-"""What is known of the words, for each token occurrence that a measure reads. No torch.
+r"""Labels of words, for each token occurrence that a measure reads. No torch.
 
 Labels are `tag` (universal part of speech), `relation` (to the head), `left_part` and `right_part` (what a word's
 syntax asks for on either side) and `sense` (which of two lemmas a form of the built-in language is). A word counts
@@ -6,7 +6,7 @@ once: its first sub-word has its labels, the others have none. Only words of one
 occurrences of one sub-word differ in sense alone and not in form.
 
 The parts stand in for those of CCG supertags in Voita et al. 2019 (https://arxiv.org/abs/1909.01380, section 6.2),
-since treebanks of Universal Dependencies have none. A supertag such as (S\\NP)/NP, a sentence that lacks a noun
+since treebanks of Universal Dependencies have none. A supertag such as (S\NP)/NP, a sentence that lacks a noun
 phrase to its left and one to its right, says what a word combines with on either side. So do the relations of its
 dependents and, on the side of its head, its own. Other than in CCG, modifiers and punctuation are among them.
 """
@@ -38,16 +38,16 @@ class Labels(NamedTuple):
     """Labels of token occurrences; only those that some occurrence has."""
 
     codes: Mapping[str, NDArray[np.int64]]
-    """By label, a code for each occurrence, NO_LABEL where there is none."""
+    """Code of each occurrence by label, NO_LABEL where there is none."""
     names: Mapping[str, tuple[str, ...]]
-    """By label, what its codes mean, in the order of the alphabet."""
+    """Meanings of the codes by label, in the order of the alphabet."""
 
 
 # Words -----------------------------------------------------------------------------------------------
 
 
 def word_labels(sentence: LabelledSentence) -> dict[str, list[str]]:
-    """Every label of every word; empty where there is none."""
+    """Return every label of every word; empty where there is none."""
     relations = [relation.partition(":")[0] for relation in sentence.relations]
     left, right = parts(sentence.heads, relations)
     senses = zip(sentence.words, sentence.senses, strict=True)
@@ -61,16 +61,17 @@ def word_labels(sentence: LabelledSentence) -> dict[str, list[str]]:
 
 
 def parts(heads: Sequence[int | None], relations: Sequence[str]) -> tuple[list[str], list[str]]:
-    """What each word's syntax asks for on its left and on its right: "^obj det" for an object with a determiner.
+    """Return the syntactic links of each word on its left and on its right: "^obj det" for an object with a
+    determiner.
 
     The word's own relation, marked ^, where its head stands on that side; then the relations of its dependents
     there, in the order of the sentence, but for punctuation, of which CCG categories say nothing. All are empty if
     a head or relation of the sentence is not known.
     """
-    known = [(word, head) for word, head in enumerate(heads) if head is not None]
-    if len(known) < len(heads) or "" in relations:
+    with_head = [(word, head) for word, head in enumerate(heads) if head is not None]
+    if len(with_head) < len(heads) or "" in relations:
         return [""] * len(heads), [""] * len(heads)
-    attached = [(word, head) for word, head in known if head != ROOT]
+    attached = [(word, head) for word, head in with_head if head != ROOT]
     left: list[list[str]] = [[] for _ in heads]
     right: list[list[str]] = [[] for _ in heads]
     for word, head in attached:
@@ -78,14 +79,14 @@ def parts(heads: Sequence[int | None], relations: Sequence[str]) -> tuple[list[s
     for word, head in attached:
         if relations[word] != "punct":
             (right if head < word else left)[head].append(relations[word])
-    return [" ".join(asked) or NOTHING for asked in left], [" ".join(asked) or NOTHING for asked in right]
+    return [" ".join(links) or NOTHING for links in left], [" ".join(links) or NOTHING for links in right]
 
 
 # Tokens ----------------------------------------------------------------------------------------------
 
 
 def token_labels(sentences: Sequence[LabelledSentence], spans: Iterable[Sequence[Span]]) -> Labels:
-    """The labels of all sub-words of some sentences, one sentence after the other.
+    """Return the labels of all sub-words of some sentences, one sentence after the other.
 
     Args:
         spans: for each sentence, the characters of its `text` that each sub-word stands for (see `spans_of`).
@@ -93,33 +94,33 @@ def token_labels(sentences: Sequence[LabelledSentence], spans: Iterable[Sequence
     Raises:
         MeasureError: a sentence does not have the words of its text.
     """
-    found: dict[str, list[str]] = {}
+    by_name: dict[str, list[str]] = {}
     for number, (sentence, spans_T) in enumerate(zip(sentences, spans, strict=True), start=1):
         word_T = align(sentence.text, sentence.forms, spans_T, where=f"sentence {number}")
         labelled_T = np.where(first_sub_words(word_T), word_T, len(sentence.words))
         alone_T = np.where(np.isin(word_T, _of_one(word_T)), labelled_T, len(sentence.words))
         for name, label_W in word_labels(sentence).items():
             place_T = alone_T if name == "sense" else labelled_T
-            found.setdefault(name, []).extend(map([*label_W, ""].__getitem__, place_T.tolist()))
+            by_name.setdefault(name, []).extend(map([*label_W, ""].__getitem__, place_T.tolist()))
     codes, names = {}, {}
-    for name, label_N in found.items():
-        known = sorted({label for label in label_N if label})
-        if known:
-            code = {"": NO_LABEL} | {label: i for i, label in enumerate(known)}
+    for name, label_N in by_name.items():
+        distinct = sorted({label for label in label_N if label})
+        if distinct:
+            code = {"": NO_LABEL} | {label: i for i, label in enumerate(distinct)}
             codes[name] = np.array([code[label] for label in label_N], dtype=np.int64)
-            names[name] = tuple(known)
+            names[name] = tuple(distinct)
     return Labels(codes, names)
 
 
 def first_sub_words(word_T: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which sub-words of a sentence are the first of their word."""
+    """Return which sub-words of a sentence are the first of their word."""
     first_T = np.zeros(len(word_T), dtype=np.bool_)
     first_T[np.unique(word_T, return_index=True)[1]] = True
     return first_T & (word_T != NO_WORD)
 
 
 def _of_one(word_T: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The words of one sub-word."""
+    """Return the words of one sub-word."""
     words, sub_words = np.unique(word_T, return_counts=True)
     return words[sub_words == 1]
 
@@ -128,7 +129,7 @@ _SPACES = {"Ġ", "▁"}
 
 
 def spans_of(encoding: Encoding, text: str) -> list[Span]:
-    """The characters of the text that each piece of an encoding stands for, none for special tokens.
+    """Return the characters of the text that each piece of an encoding stands for, none for special tokens.
 
     For our tokenizer and the fast ones of Hugging Face. A piece that is the space before a word stands for none,
     although the one before the first word, which is not in the text, claims the word's first character.
@@ -147,7 +148,8 @@ def spans_of(encoding: Encoding, text: str) -> list[Span]:
 def labelled_split(
     sentences: Sequence[LabelledSentence], tokenizer: Tokenizer, *, max_length: int
 ) -> tuple[Split, Labels]:
-    """Sentences as the split of a token store, each a document of its own, and labels of its text tokens in order.
+    """Return sentences as the split of a token store, each a document of its own, and labels of its text tokens in
+    order.
 
     A sentence is START, pieces, END; one of more than `max_length` tokens is cut, as in a store.
 
@@ -173,7 +175,7 @@ def labelled_split(
 def labels_of_split(
     split: Split, sentences: Sequence[LabelledSentence], tokenizer: Tokenizer, *, max_length: int
 ) -> Labels:
-    """The labels of a split's text tokens, in order, if its sentences are the first of the labelled ones.
+    """Return the labels of a split's text tokens, in order, if its sentences are the first of the labelled ones.
 
     Raises:
         MeasureError: a sentence of the split is another or missing, or does not have the words of its text.
@@ -181,10 +183,10 @@ def labels_of_split(
     labelled, labels = labelled_split(sentences[: len(split)], tokenizer, max_length=max_length)
     for i in range(len(split)):
         if i == len(labelled) or not np.array_equal(labelled.sentence(i), split.sentence(i)):
-            found = f"is {shown(sentences[i].text, 80)}" if i < len(labelled) else "is missing"
+            difference = f"is {shown(sentences[i].text, 80)}" if i < len(labelled) else "is missing"
             raise MeasureError(
-                f"labels of another text: sentence {i + 1} with labels {found}, expected that of the tokens; give "
-                f"labels of this text."
+                f"labels of another text: sentence {i + 1} with labels {difference}, expected that of the tokens; "
+                f"give labels of this text."
             )
     return labels
 
@@ -195,7 +197,8 @@ def labels_of_split(
 def with_texts(
     sentences: Sequence[LabelledSentence], texts: Sequence[str], *, labels_from: str, texts_from: str
 ) -> list[LabelledSentence]:
-    """The labelled sentences, each with its text as another source has it, whose white space may be another.
+    """Return the labelled sentences, each with its text as another source has it, whose white space may be
+    another.
 
     Args:
         labels_from: name of the source of the sentences, for the error.

@@ -1,6 +1,7 @@
-"""Which token occurrences a measure reads: the same in every arm and every run on the same text. No torch.
+"""Sample of token occurrences that a measure reads: the same in every arm and every run on the same text. No
+torch.
 
-Token occurrences by frequency and by part of speech: which there are, and equally many of each.
+Occurrences are also grouped by frequency and by part of speech here, equally many of each group.
 """
 
 import hashlib
@@ -25,7 +26,7 @@ class Sample:
     """Token occurrences of whole sentences, special tokens left out, in the order of the text."""
 
     sentences: int
-    """How many sentences, from the start of the split, they come from."""
+    """Number of sentences, from the start of the split, that the occurrences come from."""
     token_N: NDArray[np.int64]
     sentence_N: NDArray[np.int64]
     position_N: NDArray[np.int64]
@@ -37,9 +38,9 @@ class Sample:
     rank_N: NDArray[np.int64]
     """Frequency rank of the token, from 1, the most frequent."""
     labels: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
-    """What is known of the words: a code for each occurrence, NO_LABEL where there is none."""
+    """Labels of words: a code for each occurrence, NO_LABEL where there is none."""
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """What the codes of each label mean."""
+    """Meanings of the codes of each label."""
 
     def __len__(self) -> int:
         return len(self.token_N)
@@ -57,7 +58,7 @@ class Sample:
         return hashlib.sha256(b"".join(part.astype("<i8").tobytes() for part in parts) + names).hexdigest()[:10]
 
     def at(self, kept: NDArray[np.integer] | NDArray[np.bool_]) -> "Sample":
-        """Some of the occurrences."""
+        """Return some of the occurrences as a sample."""
         arrays = ("token_N", "sentence_N", "position_N", "left_N", "right_N", "rank_N")
         labels = {name: label_N[kept] for name, label_N in self.labels.items()}
         return replace(self, labels=labels, **{name: getattr(self, name)[kept] for name in arrays})
@@ -71,7 +72,8 @@ def first_tokens(
     labels: Mapping[str, NDArray[np.int64]] | None = None,
     names: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Sample:
-    """The text tokens of the split's first sentences, as many whole sentences as hold at most `tokens` of them.
+    """Return the text tokens of the split's first sentences, as many whole sentences as hold at most `tokens` of
+    them.
 
     Args:
         counts_V: how frequent each id is, for the ranks; in these sentences unless given.
@@ -97,7 +99,8 @@ def whole_sentences(
     labels: Mapping[str, NDArray[np.int64]] | None = None,
     names: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Sample:
-    """As `first_tokens`, for sentences of any vocabulary: sentence i is `ids[offsets[i]:offsets[i + 1]]`.
+    """Return a sample like `first_tokens`, for sentences of any vocabulary: sentence i is
+    `ids[offsets[i]:offsets[i + 1]]`.
 
     Args:
         is_text: which ids are read; the others are only neighbours.
@@ -131,22 +134,23 @@ def whole_sentences(
 
 
 def ranks(counts_V: NDArray[np.integer]) -> NDArray[np.int64]:
-    """The frequency rank of each id, from 1; of equally frequent ids the lower one comes first."""
+    """Return the frequency rank of each id, from 1; of equally frequent ids the lower one comes first."""
     rank_V = np.empty(len(counts_V), np.int64)
     rank_V[np.argsort(-np.asarray(counts_V, np.int64), kind="stable")] = np.arange(1, len(counts_V) + 1)
     return rank_V
 
 
 def is_text_token(ids: NDArray[np.integer]) -> NDArray[np.bool_]:
-    """Tokens that stand for text: an unknown piece does, the other special ids do not."""
+    """Return which ids stand for text: an unknown piece does, the other special ids do not."""
     return (ids >= FIRST_WORD_ID) | (ids == UNKNOWN)
 
 
 def groups(sample: Sample, by: Grouping) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """The groups that occur, each with its name and its occurrences, as ascending places in the sample.
+    """Yield the groups that occur, each with its name and its occurrences, as ascending places in the sample.
 
     `rank 1-10`, `rank 11-25`, ... from frequent to rare; `tag ADJ`, ... in the order of the alphabet. Without
-    labels there are no parts of speech."""
+    labels there are no parts of speech.
+    """
     if by == "frequency":
         first = 1
         for last in (*RANK_BOUNDS, int(sample.rank_N.max())):
@@ -162,16 +166,17 @@ def groups(sample: Sample, by: Grouping) -> Iterator[tuple[str, NDArray[np.int64
 
 
 def equal_parts(
-    parts: Iterable[tuple[str, NDArray[np.int64]]], *, fewest: int, wanted: int | None, seed: int
+    parts: Iterable[tuple[str, NDArray[np.int64]]], *, fewest: int, size: int | None, seed: int
 ) -> list[tuple[str, NDArray[np.int64]]]:
-    """The groups with at least `wanted` occurrences, that many of each, drawn at random and put in order.
+    """Return the groups with at least `size` occurrences, that many of each, drawn at random and put in order.
 
-    Without `wanted` it is the size of the smallest group that has at least `fewest`. Which are drawn depends on
-    the seed and the group alone."""
-    found = [(name, place) for name, place in parts if len(place) >= (wanted or fewest)]
-    size = wanted or min((len(place) for _, place in found), default=0)
-    draws = [np.random.default_rng(derive(seed, name)) for name, _ in found]
+    Unless given, `size` is that of the smallest group that has at least `fewest`. Which are drawn depends on
+    the seed and the group alone.
+    """
+    large = [(name, place) for name, place in parts if len(place) >= (size or fewest)]
+    size = size or min((len(place) for _, place in large), default=0)
+    draws = [np.random.default_rng(derive(seed, name)) for name, _ in large]
     return [
         (name, np.sort(rng.choice(place, size, replace=False)))
-        for rng, (name, place) in zip(draws, found, strict=True)
+        for rng, (name, place) in zip(draws, large, strict=True)
     ]

@@ -1,6 +1,5 @@
-"""What the measures of a checkpoint read: the validation text, or a treebank, and what the encoder makes of it.
-
-What an encoder makes of the sampled token occurrences, layer by layer.
+"""Texts that the measures of a checkpoint read (the validation text, or a treebank), and the states of their
+tokens, layer by layer.
 
 Letters: N tokens, D width.
 """
@@ -29,7 +28,7 @@ from lightning_modules.training.evaluation import TOKENS_AT_ONCE
 
 
 def layer_states(objective: Objective, split: Split, sample: Sample) -> list[NDArray[np.float32]]:
-    """The states of the sampled occurrences in every layer: L + 1 arrays of shape ND.
+    """Return the states of the sampled occurrences in every layer: L + 1 arrays of shape ND.
 
     Uncorrupted text, evaluation mode, fp32, each token with its objective's own sight.
     """
@@ -40,7 +39,7 @@ def layer_states(objective: Objective, split: Split, sample: Sample) -> list[NDA
 def shown_states(
     objective: Objective, split: Split, sample: Sample, shown_N: NDArray[np.int64]
 ) -> list[NDArray[np.float32]]:
-    """The same where the sampled occurrences are shown as other ids, one for each."""
+    """Return the states of the sampled occurrences where these are shown as other ids, one for each."""
     head = split.head(sample.sentences)
     ids = head.ids.copy()
     ids[is_text_token(ids)] = shown_N
@@ -49,7 +48,7 @@ def shown_states(
 
 @torch.no_grad()
 def states_in_batches(objective: Objective, split: Split, sample: Sample) -> Iterator[list[torch.Tensor]]:
-    """The states of some occurrences after the other, on the CPU; which ones depends on the text alone.
+    """Yield the states of the occurrences batch by batch, on the CPU; the batches depend on the text alone.
 
     The sample must be whole, not some of its occurrences.
     """
@@ -81,8 +80,8 @@ class Reading(NamedTuple):
 
 
 def validation_text(tokens: Tokens, data: Data, count: int) -> Reading:
-    """The first sentences of the validation text, as many as hold at most `count` tokens; with labels, if it is
-    the built-in language. Ranks are those of the training text.
+    """Return the first sentences of the validation text, as many as hold at most `count` tokens; with labels, if
+    it is the built-in language. Ranks are those of the training text.
 
     Raises:
         MeasureError: not one sentence is as short.
@@ -92,13 +91,14 @@ def validation_text(tokens: Tokens, data: Data, count: int) -> Reading:
     if isinstance(data, LanguageData):
         split = split.head(sample.sentences)
         sentences = language_sentences(data.seed, "validation", len(split))
-        found = labels_of_split(split, sentences, tokens.tokenizer, max_length=data.max_length)
-        sample = first_tokens(split, count, counts_V=counts_V, labels=found.codes, names=found.names)
+        split_labels = labels_of_split(split, sentences, tokens.tokenizer, max_length=data.max_length)
+        sample = first_tokens(split, count, counts_V=counts_V, labels=split_labels.codes, names=split_labels.names)
     return Reading(split, sample)
 
 
 def treebank_text(tokens: Tokens, path: Path, count: int, max_length: int) -> Reading:
-    """The first sentences of a treebank in the sub-words of a text, as many as hold at most `count` of them.
+    """Return the first sentences of a treebank in the sub-words of a text, as many as hold at most `count` of
+    them.
 
     Raises:
         DataError: the file is missing or damaged.
@@ -108,24 +108,26 @@ def treebank_text(tokens: Tokens, path: Path, count: int, max_length: int) -> Re
     # A sentence has about as many sub-words as words, or more: what lies far behind need not be cut and aligned.
     words = itertools.accumulate(len(sentence.words) for sentence in sentences)
     near = sum(total <= AMPLE * count for total in words) + 1
-    split, found = labelled_split(sentences[:near], tokens.tokenizer, max_length=max_length)
-    sample = first_tokens(split, count, counts_V=tokens.source_counts_V, labels=found.codes, names=found.names)
+    split, split_labels = labelled_split(sentences[:near], tokens.tokenizer, max_length=max_length)
+    sample = first_tokens(
+        split, count, counts_V=tokens.source_counts_V, labels=split_labels.codes, names=split_labels.names
+    )
     return Reading(split, sample)
 
 
 class Texts:
-    """What measures may read of a run's text, each read once."""
+    """Texts that measures may read of a run's data, each read once."""
 
     def __init__(self, tokens: Tokens, data: Data, *, data_root: Path) -> None:
         self.tokens, self.data, self.data_root = tokens, data, data_root
         self._read: dict[tuple[str | None, int], Reading] = {}
 
     def validation(self, settings: StateSettings) -> Reading:
-        """See `validation_text`."""
+        """Return `validation_text` for the settings."""
         return self._once(None, settings.tokens, lambda: validation_text(self.tokens, self.data, settings.tokens))
 
     def treebank(self, path: str, settings: StateSettings) -> Reading:
-        """See `treebank_text`; relative paths start at the data root."""
+        """Return `treebank_text` for a file; relative paths start at the data root."""
         place, length = self.data_root / path, self.data.max_length
         return self._once(
             path, settings.tokens, lambda: treebank_text(self.tokens, place, settings.tokens, length)
@@ -138,7 +140,7 @@ class Texts:
 
 
 class Readings:
-    """What an encoder makes of its texts. The states of the last one are kept, for the next measure, and what the
+    """States of an encoder on its texts. Those of the last text are kept for the next measure, and so is what the
     measures of the last task share."""
 
     def __init__(self, objective: Objective, tokens: Tokens, *, data_root: Path) -> None:
@@ -148,7 +150,7 @@ class Readings:
         self._shared: dict[str, Any] = {}
 
     def states(self, reading: Reading) -> list[NDArray[np.float32]]:
-        """The states of the tokens in every layer."""
+        """Return the states of the tokens in every layer."""
         digest = reading.sample.digest
         if digest not in self._states:
             self._states.clear()  # one text's states at a time: they are the largest thing in memory
@@ -156,18 +158,19 @@ class Readings:
         return self._states[digest]
 
     def shared(self, task: str, make: Callable[[], Shared]) -> Shared:
-        """What the measures of a task share, made for the first of them and kept until another task comes."""
+        """Return the object that the measures of a task share, made for the first of them and kept until another
+        task comes."""
         if task not in self._shared:
             self._shared.clear()  # states of one task at a time
             self._shared[task] = make()
-        found: Shared = self._shared[task]
-        return found
+        value: Shared = self._shared[task]
+        return value
 
     def forget_states(self) -> None:
-        """What to do when the encoder has got other weights."""
+        """Forget all states; to be called when the weights of the encoder have changed."""
         self._states.clear()
         self._shared.clear()
 
     def shown(self, reading: Reading, shown_N: NDArray[np.int64]) -> list[NDArray[np.float32]]:
-        """The states with other ids in the place of the tokens."""
+        """Return the states with other ids in the place of the tokens."""
         return shown_states(self.objective, reading.split, reading.sample, shown_N)

@@ -1,4 +1,4 @@
-"""How similar two layers are: pure functions of two matrices that hold the same tokens in the same order.
+"""Similarities of two layers: pure functions of two matrices that hold the same tokens in the same order.
 
 Torch or numpy in, a float out, float64 inside. All but `procrustes`, a distance, are similarities; all but
 `rsa` centre their columns themselves. Widths may differ. A conclusion is worth most where it holds under

@@ -32,7 +32,7 @@ WARNED_BELOW = 10
 
 
 def cca(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide) -> float:
-    """Mean canonical correlation, 0 to 1, over as many directions as the side of lower rank has.
+    """Return the mean canonical correlation, 0 to 1, over as many directions as the side of lower rank has.
 
     1 when one side is a linear function of the other. Symmetric; ignores means and invertible linear
     maps of either side.
@@ -45,7 +45,7 @@ def cca(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide) -> float:
 
 
 def svcca(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide, *, variance: float = 0.99) -> float:
-    """`cca` of the leading principal components that hold the share `variance` of each side's variance.
+    """Return `cca` of the leading principal components that hold the share `variance` of each side's variance.
 
     0 to 1; symmetric; ignores means, rotations and the scale of each side, not its other linear maps.
     `variance` is a share of *squared* singular values, as in the paper; google/svcca and anatome add up
@@ -65,7 +65,7 @@ def svcca(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide, *, variance: float = 0
 def pwcca(
     x_ND: Matrix | AnySide, y_NE: Matrix | AnySide, *, weights: Literal["first", "svcca_repo"] = "first"
 ) -> float:
-    """Mean canonical correlation, 0 to 1, each direction weighted by how much of X it accounts for.
+    """Return the mean canonical correlation, 0 to 1, each direction weighted by how much of X it accounts for.
 
     The weight of a canonical variate h of X is the sum over the columns x_j of X of abs(<h, x_j>), the
     columns being centred and h of unit length. 1 when either side is a linear function of the other:
@@ -93,7 +93,7 @@ def pwcca(
 
 
 def _repository_pwcca(x: AnySide, y: AnySide) -> float:
-    """PWCCA as google/svcca computes it; X is the narrower side.
+    """Return PWCCA as google/svcca computes it; X is the narrower side.
 
     It departs from the paper three times. With Sxx, Sxy, Syy the covariances, U from the singular value
     decomposition of Sxx^-1/2 Sxy Syy^-1/2 and m the means of the columns: the directions are (X - m) U,
@@ -142,7 +142,7 @@ def _pair(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide, *, measure: str) -> tu
 
 
 def _correlations(x: AnySide, y: AnySide, variance: float = 1.0) -> Tensor:
-    """Canonical correlations of the fewest principal components that reach `variance` on each side."""
+    """Return the canonical correlations of the fewest principal components that reach `variance` on each side."""
     overlap_KJ = x.overlap(y)[: _components(x, variance), : _components(y, variance)]
     return torch.linalg.svdvals(overlap_KJ).clamp(0, 1)
 

@@ -34,7 +34,7 @@ NO_SIMILARITY = 1e-12
 
 
 def linear_cka(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide) -> float:
-    """Linear CKA, 0 to 1: ||X'Y||^2 / (||X'X|| ||Y'Y||) in Frobenius norms, O(N D E) and no N x N matrix.
+    """Return linear CKA, 0 to 1: ||X'Y||^2 / (||X'X|| ||Y'Y||) in Frobenius norms, O(N D E) and no N x N matrix.
 
     Raises:
         MeasureError: unfit matrices.
@@ -44,7 +44,8 @@ def linear_cka(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide) -> float:
 
 
 def debiased_cka(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide) -> float:
-    """Ratio of unbiased HSICs, -1 to 1, near 0 for independent data of any N; O(N D E), no N x N matrix.
+    """Return the ratio of unbiased HSICs, -1 to 1, near 0 for independent data of any N; O(N D E), no N x N
+    matrix.
 
     Each HSIC is unbiased, their ratio nearly so.
 
@@ -56,7 +57,7 @@ def debiased_cka(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide) -> float:
 
 
 def minibatch_cka(x_ND: Matrix | Side, y_NE: Matrix | Side, *, batch_size: int) -> float:
-    """Ratio of unbiased HSICs, -1 to 1, each the mean over consecutive batches of `batch_size` rows.
+    """Return the ratio of unbiased HSICs, -1 to 1, each the mean over consecutive batches of `batch_size` rows.
 
     Estimates `debiased_cka` for data that comes in batches, and equals it for one batch. It depends on
     the order of the rows; those after the last full batch are left out.
@@ -76,7 +77,8 @@ def minibatch_cka(x_ND: Matrix | Side, y_NE: Matrix | Side, *, batch_size: int) 
 
 
 def rbf_cka(x_ND: Matrix | Side, y_NE: Matrix | Side, *, bandwidth: float = 0.5) -> float:
-    """CKA, 0 to 1, of the kernels exp(-d^2 / (2 bandwidth^2 m)), d^2 being squared distances, m their median.
+    """Return CKA, 0 to 1, of the kernels exp(-d^2 / (2 bandwidth^2 m)), d^2 being squared distances, m their
+    median.
 
     m is over all N^2 pairs, a token with itself included, as in the notebook of Kornblith et al. A wide
     bandwidth approaches `linear_cka`. Holds four N x N float64 matrices: 3.2 GB for 10,000 tokens.
@@ -92,24 +94,24 @@ def rbf_cka(x_ND: Matrix | Side, y_NE: Matrix | Side, *, bandwidth: float = 0.5)
 
 
 def _hsic(x: AnySide, y: AnySide) -> Tensor:
-    """tr(K L) of the centred linear kernels K = XX' and L = YY', in feature space."""
+    """Return tr(K L) of the centred linear kernels K = XX' and L = YY', in feature space."""
     return x.cross(y).square().sum()
 
 
 def _unbiased_hsic(x: AnySide, y: AnySide) -> Tensor:
-    """N (N - 3) times the unbiased HSIC of Song et al., in feature space, for centred columns.
+    """Return N (N - 3) times the unbiased HSIC of Song et al., in feature space, for centred columns.
 
     With diagonals zeroed, K~ and L~, it is tr(K~L~) + 1'K~1 1'L~1 / ((N-1)(N-2)) - 2/(N-2) 1'K~L~1. Now
     K1 = 0, so that K~1 = -k, k being the squared lengths of the rows, and all three terms need no more
     than k, l and ||X'Y||^2. Centring is free: the unbiased HSIC does not depend on the means.
     """
-    n, own = len(x), x.lengths_with(y)
+    n, lengths = len(x), x.lengths_with(y)
     total = x.squared_length * y.squared_length
-    return _hsic(x, y) - own + total / ((n - 1) * (n - 2)) - 2 / (n - 2) * own
+    return _hsic(x, y) - lengths + total / ((n - 1) * (n - 2)) - 2 / (n - 2) * lengths
 
 
 def _unbiased_cka(batches: Sequence[tuple[AnySide, AnySide]], *, measure: str) -> float:
-    """Ratio of HSICs, each summed over batches of one size."""
+    """Return the ratio of HSICs, each summed over batches of one size."""
     xs, ys = zip(*batches, strict=True)
     for name, side in (("x", xs), ("y", ys)):
         if _summed(_unbiased_hsic, side, side) <= NO_SIMILARITY * _summed(_hsic, side, side):
@@ -125,12 +127,13 @@ def _summed(hsic: Callable[[AnySide, AnySide], Tensor], xs: Iterable[AnySide], y
 
 
 def _ratio(cross: Tensor, x_own: Tensor, y_own: Tensor) -> float:
-    """Cauchy-Schwarz keeps it within -1 and 1; rounding must not break that."""
+    """Return the ratio, clipped: Cauchy-Schwarz keeps it within -1 and 1, and rounding must not break that."""
     return (cross / (x_own.sqrt() * y_own.sqrt())).clamp(-1, 1).item()
 
 
 def _rbf_kernel(x_ND: Tensor, bandwidth: float, *, name: str) -> Tensor:
-    """The centred kernel, less the constant 1: centring removes it, and without it wide kernels stay precise."""
+    """Return the centred kernel, less the constant 1: centring removes it, and without it wide kernels stay
+    precise."""
     length_N = x_ND.square().sum(1)
     lengths_NN = length_N[:, None] + length_N
     squared_NN = lengths_NN - 2 * x_ND @ x_ND.T

@@ -1,7 +1,7 @@
-"""How many directions the tokens of a layer spread over.
+"""Dimension of a layer: the number of directions that its tokens spread over.
 
-Both count 1 for a layer in which all tokens lie on a line and D for one that spreads equally in all D directions.
-They ignore the means of the columns, rotations and the scale; not other linear maps.
+Both measures are 1 for a layer in which all tokens lie on a line and D for one that spreads equally in all D
+directions. They ignore the means of the columns, rotations and the scale; not other linear maps.
 
 Shapes: N tokens, D features.
 """
@@ -12,7 +12,8 @@ from ablations.measures.similarity.sides import AnySide, Matrix, Side, require_r
 
 
 def effective_rank(x_ND: Matrix | AnySide) -> float:
-    """exp of the entropy of the singular values of the centred data, as shares of their sum: 1 to min(N - 1, D).
+    """Return exp of the entropy of the singular values of the centred data, as shares of their sum: 1 to min(N -
+    1, D).
 
     Roy & Vetterli 2007, The effective rank (EUSIPCO), section 2; there the matrix is taken as it stands.
     Directions below a millionth of the largest are noise and left out.
@@ -26,7 +27,7 @@ def effective_rank(x_ND: Matrix | AnySide) -> float:
 
 
 def participation_ratio(x_ND: Matrix | AnySide) -> float:
-    """(sum of v)^2 / sum of v^2 over the variances v of the principal components, 1 to min(N - 1, D).
+    """Return (sum of v)^2 / sum of v^2 over the variances v of the principal components, 1 to min(N - 1, D).
 
     Gao et al. 2017, https://doi.org/10.1101/214262. Never above the effective rank: the directions of most
     variance decide.

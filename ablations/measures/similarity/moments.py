@@ -54,12 +54,12 @@ class Moments:
             self._start([_vector(values_D, name=f"origin {i}") for i, values_D in enumerate(origin)])
 
     def __len__(self) -> int:
-        """Tokens added so far."""
+        """Return the number of tokens added so far."""
         return self._sums.tokens if self._sums else 0
 
     @property
     def origin(self) -> tuple[Tensor, ...]:
-        """What is subtracted from each side: the argument of Moments that are to be added to these.
+        """Vectors that are subtracted from each side: the argument of Moments that are to be added to these.
 
         Raises:
             MeasureError: none was given, and no batch was added.
@@ -83,7 +83,7 @@ class Moments:
         self._sides = {}
 
     def side(self, index: int) -> "MomentSide":
-        """One of the sides, counted from 0, over all tokens so far. Its decomposition is made once.
+        """Return one of the sides, counted from 0, over all tokens so far. Its decomposition is made once.
 
         Raises:
             MeasureError: no such side, no tokens yet, means too far from the origin, or hardly any variance.
@@ -100,7 +100,7 @@ class Moments:
         return self._sides[index]
 
     def __add__(self, other: "Moments") -> "Moments":
-        """Of the tokens of both.
+        """Return the moments of the tokens of both.
 
         Raises:
             MeasureError: their pairs or origins differ.
@@ -108,7 +108,7 @@ class Moments:
         return self._combined(other, sign=1)
 
     def __sub__(self, other: "Moments") -> "Moments":
-        """Without the tokens of the other, which must be among these.
+        """Return the moments without the tokens of the other, which must be among these.
 
         Raises:
             MeasureError: their pairs or origins differ, or the other has more tokens.
@@ -158,19 +158,19 @@ class Moments:
                 f"Moments can be subtracted from those of as many tokens or more, but have {len(other)} "
                 f"against {len(self)}; subtract a part from the whole."
             )
-        made = Moments(pairs=self._pairs)
-        made._sums = mine.combined(theirs, sign=sign)
-        return made
+        result = Moments(pairs=self._pairs)
+        result._sums = mine.combined(theirs, sign=sign)
+        return result
 
 
 def _rows(values: Matrix, *, name: str) -> Matrix:
-    """A matrix that can be cut into blocks of rows, as it is: not yet checked, nor copied."""
+    """Return a matrix that can be cut into blocks of rows, as it is: not yet checked, nor copied."""
     fit = isinstance(values, Tensor | np.ndarray) and values.ndim == 2 and 0 not in values.shape
     return values if fit else as_tensor(values, name=name)
 
 
 def _require_finite(values: Matrix, *, name: str) -> None:
-    """One pass over the values, in blocks."""
+    """Refuse values that are not finite or too large, in one pass over blocks."""
     for start in range(0, len(values), BLOCK_ROWS):
         block_ND = as_tensor(values[start : start + BLOCK_ROWS], name=name)
         largest = torch.stack(torch.aminmax(block_ND)).double().abs().max().item()  # NaN, where there is one
@@ -189,7 +189,8 @@ def _require_finite(values: Matrix, *, name: str) -> None:
 
 
 def _means(x_ND: Tensor) -> Tensor:
-    """The first row goes first: of constant columns the mean is exactly their value."""
+    """Return the means of the columns. The first row goes first: of constant columns the mean is exactly their
+    value."""
     x_ND = x_ND.double()
     return x_ND[0] + (x_ND - x_ND[0]).mean(0)
 

@@ -1,4 +1,4 @@
-"""How far two layers are apart as clouds of points: Procrustes distance.
+"""Procrustes distance of two layers as clouds of points.
 
 Shapes: N tokens, D and E features.
 """
@@ -11,7 +11,8 @@ from ablations.measures.similarity.sides import AnySide, Matrix, side_pair
 
 
 def procrustes(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide) -> float:
-    """Distance of the two clouds, each centred and of unit Frobenius norm, after the best rotation: 0 to sqrt 2.
+    """Return the distance of the two clouds, each centred and of unit Frobenius norm, after the best rotation: 0
+    to sqrt 2.
 
     The root of 2 - 2 ||X'Y||_*, a metric (Williams et al. 2021, https://arxiv.org/abs/2110.14739, section
     2); columns of 0 make up for different widths. Symmetric; ignores means, rotations, reflections and the

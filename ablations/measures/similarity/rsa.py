@@ -1,4 +1,4 @@
-"""Whether the same tokens are alike in two layers: representational similarity analysis.
+"""Representational similarity analysis: whether the same tokens are alike in two layers.
 
 Shapes: N tokens, D and E features.
 """
@@ -15,7 +15,7 @@ TIED = 12
 
 
 def rsa(x_ND: Matrix, y_NE: Matrix) -> float:
-    """Spearman's correlation, -1 to 1, of the two sides' similarities over all pairs of tokens.
+    """Return Spearman's correlation, -1 to 1, of the two sides' similarities over all pairs of tokens.
 
     The similarity of two tokens is Pearson's correlation of their rows (Kriegeskorte et al. 2008,
     https://doi.org/10.3389/neuro.06.004.2008, with similarities for dissimilarities), so the columns are
@@ -33,7 +33,7 @@ def rsa(x_ND: Matrix, y_NE: Matrix) -> float:
 
 
 def _ranked_similarities(x_ND: Tensor, *, name: str) -> np.ndarray:
-    """Ranks of the correlations above the diagonal, ties averaged; centred, of unit length."""
+    """Return the ranks of the correlations above the diagonal, ties averaged; centred, of unit length."""
     x_ND = x_ND - x_ND[:, :1]  # makes a constant row exactly 0
     if (constant := (x_ND == 0).all(1)).any():
         raise MeasureError(

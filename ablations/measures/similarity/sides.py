@@ -1,11 +1,9 @@
-"""One side of a comparison: what the similarities need to know of it, and a side that is held in memory.
+"""Sides of a comparison: the interface that the similarities need, and a side that is held in memory.
+
+Matrices of tokens by features are checked here once, before any measure of states reads them.
 
 Shapes: N tokens (the same, in the same order, on both sides), D features on the left, E on the right, K and J
 directions that are more than noise.
-
-Matrices of tokens by features, checked once at the border: what every measure of states starts from.
-
-Shapes: N tokens, D features.
 """
 
 from abc import ABC, abstractmethod
@@ -23,13 +21,14 @@ Matrix = Tensor | np.ndarray
 
 
 def centred(x_ND: Tensor) -> Tensor:
-    """The columns less their means. The first row goes first: a constant column leaves no rounding behind."""
+    """Return the columns minus their means. The first row goes first: a constant column leaves no rounding
+    behind."""
     x_ND = x_ND - x_ND[0]
     return x_ND - x_ND.mean(0)
 
 
 def as_matrix(values: Matrix, *, name: str, dtype: torch.dtype = torch.float64) -> Tensor:
-    """A finite matrix of at least one row and column in `dtype`, gradients cut; `name` is for the error.
+    """Return a finite matrix of at least one row and column in `dtype`, gradients cut; `name` is for the error.
 
     Raises:
         MeasureError: it is no matrix, not of real numbers, or holds NaN or infinity.
@@ -46,7 +45,8 @@ def as_matrix(values: Matrix, *, name: str, dtype: torch.dtype = torch.float64) 
 
 
 def as_tensor(values: Matrix, *, name: str) -> Tensor:
-    """A matrix of at least one row and column, gradients cut, finite or not; it may share memory with `values`.
+    """Return a matrix of at least one row and column, gradients cut, finite or not; it may share memory with
+    `values`.
 
     Raises:
         MeasureError: it is no matrix, not of real numbers, or masked.
@@ -78,7 +78,7 @@ def as_tensor(values: Matrix, *, name: str) -> Tensor:
 
 
 def to_device(values: Matrix) -> Matrix:
-    """The matrix on the GPU, if there is one, else as it is: for what costs more than the way there.
+    """Return the matrix on the GPU, if there is one, else as it is: for what costs more than the transfer.
 
     States are kept in the memory of the CPU, where there is room for all layers, and go over one at a time.
     """
@@ -88,7 +88,7 @@ def to_device(values: Matrix) -> Matrix:
 
 
 def rescaled(x_ND: Tensor) -> Tensor:
-    """The matrix over its largest absolute value, so that squares neither overflow nor vanish."""
+    """Return the matrix over its largest absolute value, so that squares neither overflow nor vanish."""
     largest = x_ND.abs().max()
     return x_ND / largest if largest > 0 else x_ND
 
@@ -136,12 +136,12 @@ class Principal(NamedTuple):
 
     @property
     def factor_KD(self) -> Tensor:
-        """S V': the data in the orthonormal basis U."""
+        """S V', the data in the orthonormal basis U."""
         return self.singular_K[:, None] * self.axes_KD
 
 
 class AnySide(ABC):
-    """One side X of comparisons, its columns centred, as far as the similarities need it. Its scale is free.
+    """Side X of comparisons, its columns centred, as far as the similarities need it. Its scale is free.
 
     Held as a matrix by `Side` and as sums over batches by `MomentSide`.
     """
@@ -151,12 +151,12 @@ class AnySide(ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """N."""
+        """Return N."""
 
     @property
     @abstractmethod
     def width(self) -> int:
-        """D."""
+        """Width D."""
 
     @property
     @abstractmethod
@@ -166,19 +166,19 @@ class AnySide(ABC):
     @property
     @abstractmethod
     def principal(self) -> Principal:
-        """X without the directions that are noise."""
+        """Principal components of X without the directions that are noise."""
 
     @abstractmethod
     def cross(self, other: Self) -> Tensor:
-        """X'Y."""
+        """Return X'Y."""
 
     @abstractmethod
     def overlap(self, other: Self) -> Tensor:
-        """Inner products (K x J) of the two bases U, on the CPU."""
+        """Return the inner products (K x J) of the two bases U, on the CPU."""
 
     @abstractmethod
     def lengths_with(self, other: Self) -> Tensor:
-        """Sum over tokens of the squared length of X's row times that of Y's."""
+        """Return the sum over tokens of the squared length of X's row times that of Y's."""
 
     @abstractmethod
     def require_comparable(self, other: "AnySide", *, measure: str) -> None:
@@ -190,7 +190,8 @@ class AnySide(ABC):
 
 
 class Side(AnySide):
-    """A matrix scaled and centred, and its decompositions, each made when it is first asked for and then kept.
+    """Side held as a matrix, scaled and centred, and its decompositions, each made when it is first needed and
+    then kept.
 
     The similarities take one wherever they take a matrix; it pays where a matrix is compared several times.
     """
@@ -202,7 +203,7 @@ class Side(AnySide):
 
     @classmethod
     def of(cls, values: Matrix, *, name: str = "x") -> "Side":
-        """A matrix over its largest absolute value, centred; constant columns become exactly 0.
+        """Return a matrix over its largest absolute value, centred; constant columns become exactly 0.
 
         No similarity depends on the scale of a whole matrix, and without it no square overflows.
 
@@ -266,12 +267,12 @@ class Side(AnySide):
             raise MeasureError(MIXED.format(measure=measure))
 
     def rows(self, start: int, stop: int) -> "Side":
-        """Some of the rows, centred anew."""
+        """Return some of the rows, centred anew."""
         part_ND = self.x_ND[start:stop]
         return Side(centred(part_ND), self.mean_D + part_ND.mean(0))
 
     def reordered(self, order_N: np.ndarray) -> "Side":
-        """The same rows in another order, without a new decomposition."""
+        """Return the rows in another order, without a new decomposition."""
         order = torch.from_numpy(order_N).to(self.x_ND.device)
         side = Side(self.x_ND[order], self.mean_D)
         side.gram_DD, side.length_N = self.gram_DD, self.length_N[order]
@@ -282,7 +283,7 @@ class Side(AnySide):
 def side_pair(
     x_ND: Matrix | AnySide, y_NE: Matrix | AnySide, *, measure: str, tokens: int = 2
 ) -> tuple[AnySide, AnySide]:
-    """Both sides, gradients cut; a matrix on another device than the first side goes there.
+    """Return both sides, gradients cut; a matrix on another device than the first side goes there.
 
     Raises:
         MeasureError: a side is no finite N x D matrix, nothing is known of the two together, they differ in N,
@@ -300,7 +301,7 @@ def side_pair(
 
 
 def matrix_pair(x_ND: Matrix | Side, y_NE: Matrix | Side, *, measure: str, tokens: int = 2) -> tuple[Side, Side]:
-    """`side_pair` for measures that need the rows themselves.
+    """Return `side_pair` for measures that need the rows themselves.
 
     Raises:
         MeasureError: as `side_pair`, and for a side of Moments.
@@ -326,5 +327,5 @@ def require_variance(side: AnySide, *, name: str, measure: str) -> None:
 
 
 def rank_of(singular_K: Tensor) -> int:
-    """How many of the singular values, largest first, are more than noise."""
+    """Return the number of singular values, largest first, that are more than noise."""
     return int((singular_K > RANK_CUTOFF * singular_K[0]).sum())

@@ -1,11 +1,7 @@
-"""The sums over tokens that `Moments` are made of.
+"""Sums over tokens that `Moments` are made of, and the side of a comparison that they give.
 
-Shapes: N tokens of a batch, D and E features of two sides, L sides, F = L + 1, M columns: the features of all
-sides, each side's squared row length, and 1.
-
-One side of `Moments`: what the similarities need of it, from sums over tokens.
-
-Shapes: D and E features of two sides, K and J principal components.
+Shapes: N tokens of a batch, D and E features of two sides, K and J principal components, L sides, F = L + 1, M
+columns: the features of all sides, each side's squared row length, and 1.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -23,7 +19,7 @@ BLOCK_ROWS = 2048
 """Tokens held in float64 at once."""
 
 Pair = tuple[int, int]
-"""Two sides, the lower first."""
+"""Pair of sides, the lower first."""
 
 
 class Sums:
@@ -71,40 +67,41 @@ class Sums:
 
     @torch.inference_mode(False)
     def combined(self, other: "Sums", *, sign: int) -> "Sums":
-        """These and `sign` times the others, which have the same origin and pairs, on the device of these."""
-        made = copy(self)
-        made.tokens = self.tokens + sign * other.tokens
+        """Return these sums plus `sign` times the others, which have the same origin and pairs, on the device of
+        these."""
+        result = copy(self)
+        result.tokens = self.tokens + sign * other.tokens
         device = self._beside_FM.device
-        made._beside_FM = torch.add(self._beside_FM, other._beside_FM.to(device), alpha=sign)
+        result._beside_FM = torch.add(self._beside_FM, other._beside_FM.to(device), alpha=sign)
         both = zip(self._products, other._products, strict=True)
-        made._products = [torch.add(mine, theirs.to(device), alpha=sign) for mine, theirs in both]
-        return made
+        result._products = [torch.add(mine, theirs.to(device), alpha=sign) for mine, theirs in both]
+        return result
 
     def holds(self, i: int, j: int) -> bool:
-        """Whether the product of two sides is kept."""
+        """Return whether the product of two sides is kept."""
         return (min(i, j), max(i, j)) in self._place
 
     def product_DE(self, i: int, j: int) -> Tensor:
-        """Sum of x y'."""
+        """Return the sum of x y'."""
         if i > j:
             return self.product_DE(j, i).T
         place, columns = self._place[i, j]
         return self._products[place][:, columns]
 
     def sum_D(self, i: int) -> Tensor:
-        """Sum of x."""
+        """Return the sum of x."""
         return self._beside_FM[-1, self._columns[i]]
 
     def length(self, i: int) -> Tensor:
-        """Sum of |x|^2."""
+        """Return the sum of |x|^2."""
         return self._beside_FM[-1, self._length_column(i)]
 
     def lengths(self, i: int, j: int) -> Tensor:
-        """Sum of |x|^2 |y|^2."""
+        """Return the sum of |x|^2 |y|^2."""
         return self._beside_FM[i, self._length_column(j)]
 
     def weighted_E(self, i: int, j: int) -> Tensor:
-        """Sum of |x|^2 y."""
+        """Return the sum of |x|^2 y."""
         return self._beside_FM[i, self._columns[j]]
 
     def _length_column(self, i: int) -> int:
@@ -112,7 +109,7 @@ class Sums:
 
 
 def _runs(ascending: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Runs of consecutive numbers, each as its first and the one after its last."""
+    """Yield runs of consecutive numbers, each as its first and the one after its last."""
     first = ascending[0]
     for number, following in zip(ascending, [*ascending[1:], None], strict=True):
         if following != number + 1:
@@ -129,7 +126,7 @@ four."""
 
 
 class MomentSide(AnySide):
-    """A side over the tokens that were added before it was asked for, scaled to a sum of squares of 1.
+    """Side over the tokens that were added before it was made, scaled to a sum of squares of 1.
 
     Raises:
         MeasureError: means too far from the origin, or hardly any variance.

@@ -1,4 +1,4 @@
-"""What masked LM loses by predicting hidden tokens as if they were independent of each other.
+"""Loss of masked LM that comes from predicting hidden tokens as if they were independent of each other.
 
 Two neighbours x_i and x_i+1 are both hidden, and so are others. Masked LM gives the pair the probability
 p(x_i | shown) p(x_i+1 | shown). The chain rule, with the same model, gives it p(x_i | shown) p(x_i+1 | shown,
@@ -45,7 +45,7 @@ FEWEST = 20
 
 
 class NeighbourPairs(NamedTuple):
-    """Two neighbours in each of some sentences."""
+    """Pairs of neighbours, one in each of some sentences."""
 
     sentence_S: NDArray[np.int64]
     first_S: NDArray[np.int64]
@@ -56,9 +56,9 @@ class PairScores(NamedTuple):
     """Log probability of pairs, in nats."""
 
     joint: Tensor
-    """Both hidden."""
+    """Log probability with both hidden."""
     chain: Tensor
-    """One hidden, then the other shown; mean over both orders."""
+    """Log probability with one hidden, then the other shown; mean over both orders."""
 
 
 def rows(readings: Readings, settings: ConditionalIndependenceSettings, say: Say) -> Iterator[dict[str, Any]]:
@@ -69,8 +69,9 @@ def rows(readings: Readings, settings: ConditionalIndependenceSettings, say: Say
 def independence_rows(
     objective: Objective, split: Split, settings: ConditionalIndependenceSettings
 ) -> Iterator[dict[str, Any]]:
-    """Rows `joint`, `chain` and `joint_minus_chain`, nats per pair, by ratio. The floor of the difference, 0, is
-    that of tokens that tell nothing about each other. Standard errors by blocks of sentences; n counts pairs.
+    """Yield rows `joint`, `chain` and `joint_minus_chain`, nats per pair, by ratio. The floor of the difference,
+    0, is that of tokens that tell nothing about each other. Standard errors by blocks of sentences; n counts
+    pairs.
 
     Raises:
         MeasureError: the objective does not predict hidden tokens, or too few sentences have two in a row.
@@ -90,31 +91,31 @@ def independence_rows(
 
 
 def neighbour_pairs(split: Split, sentences: int) -> NeighbourPairs:
-    """Two neighbours, neither special nor unknown, of each of the first `sentences` sentences, each pair equally
-    likely; sentences without any are left out.
+    """Choose two neighbours, neither special nor unknown, of each of the first `sentences` sentences, each pair
+    equally likely; sentences without any are left out.
 
     Raises:
         MeasureError: fewer than twenty have one.
     """
-    found = []
+    pairs = []
     for i in range(min(sentences, len(split))):
         is_text_T = split.sentence(i) >= FIRST_WORD_ID
         places = np.flatnonzero(is_text_T[:-1] & is_text_T[1:])
         if len(places):
             uniform = uniforms(derive(0, "neighbours"), np.array([i]))[0]
-            found.append((i, int(places[int(uniform * len(places))])))
-    if len(found) < FEWEST:
+            pairs.append((i, int(places[int(uniform * len(places))])))
+    if len(pairs) < FEWEST:
         raise MeasureError(
             f"conditional_independence needs two known tokens in a row in at least {FEWEST} sentences, but finds "
-            f"them in {len(found)} of {min(sentences, len(split)):,}; give more text."
+            f"them in {len(pairs)} of {min(sentences, len(split)):,}; give more text."
         )
-    return NeighbourPairs(*np.array(found).T)
+    return NeighbourPairs(*np.array(pairs).T)
 
 
 def scores(
     model: LogProbabilities, split: Split, pairs: NeighbourPairs, *, ratio: float, device: torch.device
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Joint and chain of each pair, with the other tokens hidden with this probability."""
+    """Return joint and chain of each pair, with the other tokens hidden with this probability."""
     joint_S, chain_S = np.empty((2, len(pairs.sentence_S)))
     order = np.argsort(split.lengths[pairs.sentence_S], kind="stable")  # alike lengths together: little padding
     for chosen in np.split(order, range(SENTENCES_AT_ONCE, len(order), SENTENCES_AT_ONCE)):
@@ -124,18 +125,19 @@ def scores(
         place_T = np.arange(tokens_BT.shape[1])
         uniform_BT = uniforms(derive(0, "surroundings"), sentence_B[:, None], place_T)
         hidden_BT = (tokens_BT >= FIRST_WORD_ID) & torch.from_numpy(uniform_BT < ratio)
-        found = pair_scores(
+        pair = pair_scores(
             model,
             tokens_BT.to(device),
             torch.from_numpy(pairs.first_S[chosen]).to(device),
             hidden_BT=hidden_BT.to(device),
         )
-        joint_S[chosen], chain_S[chosen] = (x.cpu().numpy() for x in found)
+        joint_S[chosen], chain_S[chosen] = (x.cpu().numpy() for x in pair)
     return joint_S, chain_S
 
 
 def pair_scores(model: LogProbabilities, tokens_BT: Tensor, first_B: Tensor, *, hidden_BT: Tensor) -> PairScores:
-    """Of the tokens at `first_B` and after them, in sight of all that is not hidden. Float64, shape B.
+    """Return the scores of the tokens at `first_B` and after them, in sight of all that is not hidden. Float64,
+    shape B.
 
     Args:
         hidden_BT: which tokens are hidden besides the pair; of the pair it does not matter.
@@ -162,6 +164,6 @@ def pair_scores(model: LogProbabilities, tokens_BT: Tensor, first_B: Tensor, *, 
 
 
 def block_error(value_S: NDArray[np.float64]) -> float:
-    """Standard error of the mean, from blocks of neighbouring sentences."""
+    """Return the standard error of the mean, from blocks of neighbouring sentences."""
     block_S = sentence_blocks(np.arange(len(value_S)))
     return standard_error([value_S[block_S != block].mean() for block in np.unique(block_S)])

@@ -1,4 +1,4 @@
-"""How much two tokens of a sentence tell about each other once all others are known: I(x_i; x_j | rest), in nats.
+"""Conditional mutual information of two tokens of a sentence given all others: I(x_i; x_j | rest), in nats.
 
 Zhang & Hashimoto 2021 (https://arxiv.org/abs/2104.05694): a masked LM gives p(x_i | x_j, rest) and p(x_j | x_i,
 rest). Drawing from the two in turn (Gibbs sampling) gives tokens x_i and x_j that suit the rest and each other.
@@ -22,7 +22,7 @@ from ablations.tasks.language_models.sentence_scores import LogProbabilities
 from lightning_modules.vocabulary import MASK
 
 BURN_IN = 5
-"""Of all sweeps the first one in so many (rounded up) is left out, as by the authors."""
+"""Divisor of the burn-in: of all sweeps the first one in so many (rounded up) is left out, as by the authors."""
 
 
 def conditional_information(
@@ -34,8 +34,8 @@ def conditional_information(
     stops: Sequence[int],
     remembered: int = 64,
 ) -> Tensor:
-    """Nats that one token of a pair tells about the other, about x_i and about x_j, as estimated after each of
-    `stops` sweeps; shape KB2, float64.
+    """Return the nats that one token of a pair tells about the other, about x_i and about x_j, as estimated after
+    each of `stops` sweeps; shape KB2, float64.
 
     The two are equal under one joint distribution; the conditionals of a masked LM need not have one.
 
@@ -58,7 +58,7 @@ def conditional_information(
 
 
 class Mean:
-    """What the model says of one side of each chain, over the sweeps from burn-in to a stop."""
+    """Mean of the model's probabilities of one side of each chain, over the sweeps from burn-in to a stop."""
 
     def __init__(self, stop: int) -> None:
         self._start, self._stop = -(-stop // BURN_IN), stop
@@ -66,13 +66,14 @@ class Mean:
         self._entropy_B: Tensor | float = 0.0
 
     def add(self, sweep: int, share_BV: Tensor, entropy_B: Tensor) -> None:
-        """What it says in one sweep, if that is among them."""
+        """Add the probabilities of one sweep, if it is between burn-in and stop."""
         if self._start <= sweep < self._stop:
             self._share_BV = share_BV.clone() if self._share_BV is None else self._share_BV.add_(share_BV)
             self._entropy_B = self._entropy_B + entropy_B
 
     def information(self) -> Tensor:
-        """Entropy of the mean less mean of the entropies; nats, shape B, below 0 by rounding at most."""
+        """Return the entropy of the mean minus the mean of the entropies; nats, shape B, below 0 by rounding at
+        most."""
         assert self._share_BV is not None
         sweeps = self._stop - self._start
         return (entropy(self._share_BV / sweeps) - self._entropy_B / sweeps).clamp(min=0)
@@ -81,8 +82,8 @@ class Mean:
 def gibbs(
     model: LogProbabilities, tokens_BT: Tensor, pair_B2: Tensor, uniform_BR2: Tensor, *, remembered: int = 64
 ) -> Iterator[tuple[int, int, Tensor]]:
-    """Sweep, side of the pair, and the probability BV of each token there given all others, in the order in which
-    they are drawn. Both tokens are hidden when the first one is drawn."""
+    """Yield sweep, side of the pair, and the probability BV of each token there given all others, in the order in
+    which they are drawn. Both tokens are hidden when the first one is drawn."""
     shown_BT = tokens_BT.scatter(1, pair_B2, MASK)
     memories = [Memory(len(tokens_BT), remembered) for _ in range(2)]
     for sweep in range(uniform_BR2.shape[1]):
@@ -99,8 +100,8 @@ def gibbs(
 
 
 class Memory:
-    """Answers about one side of each chain, by the token on the other side. When it is full it forgets them
-    all."""
+    """Memory of answers about one side of each chain, by the token on the other side. When it is full it forgets
+    them all."""
 
     def __init__(self, chains: int, remembered: int) -> None:
         self._capacity, self._used = chains * remembered, 0
@@ -108,7 +109,7 @@ class Memory:
         self._answer_BV: Tensor | None = None  # which answer belongs to a chain and a token, -1 for none
 
     def recall(self, other_B: Tensor, ask: Callable[[Tensor], Tensor]) -> Tensor:
-        """The answers given these tokens on the other side, shape BV.
+        """Return the answers given these tokens on the other side, shape BV.
 
         Args:
             ask: gives the answers, MV, for some chains, M.
@@ -137,8 +138,8 @@ class Memory:
 
 
 def draw(share_BV: Tensor, uniform_B: Tensor) -> Tensor:
-    """A token of each row by its probability, shape B: the one at which the running sum of probabilities passes
-    the uniform number, so that the draw of a row depends on nothing in other rows."""
+    """Draw a token of each row by its probability, shape B: the one at which the running sum of probabilities
+    passes the uniform number, so that the draw of a row depends on nothing in other rows."""
     sum_BV = share_BV.cumsum(-1)
     point_B1 = uniform_B[:, None].to(sum_BV.dtype) * sum_BV[:, -1:]
     drawn_B = torch.searchsorted(sum_BV, point_B1, right=True)[:, 0]
@@ -146,5 +147,5 @@ def draw(share_BV: Tensor, uniform_B: Tensor) -> Tensor:
 
 
 def entropy(share_BV: Tensor) -> Tensor:
-    """Nats of each row, shape B, float64."""
+    """Return the entropy of each row in nats, shape B, float64."""
     return torch.special.entr(share_BV).sum(-1, dtype=torch.float64)

@@ -1,7 +1,7 @@
-"""How fluent and how diverse the sentences are that a language model makes up.
+"""Fluency and diversity of sentences that a language model generates.
 
-Neither says much alone: the same good sentence again and again is fluent, random tokens are diverse. Beside them
-stands what real text scores, which is what to come near to; fewer nats or more variety than that is not better.
+Neither says much alone: the same good sentence again and again is fluent, random tokens are diverse. The scores of
+real text stand beside them, and are the target; fewer nats or more variety than that is not better.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,7 +41,7 @@ def rows(readings: Readings, settings: GenerationSettings, say: Say) -> Iterator
 def generation_rows(
     objective: Objective, tokens: Tokens, settings: GenerationSettings
 ) -> Iterator[dict[str, Any]]:
-    """Rows of `fluency`, `distinct_1`, `distinct_2`, `copied` and `length`; and of as many sentences of the
+    """Yield rows of `fluency`, `distinct_1`, `distinct_2`, `copied` and `length`; and of as many sentences of the
     validation text, as `fluency_of_text` and so on. Masked LM makes up sentences of their lengths. No more
     sentences are made up than the validation text has.
 
@@ -57,27 +57,27 @@ def generation_rows(
         MeasureError: the objective is no language model.
     """
     real = _text(tokens.validation, settings.sentences_wanted)
-    made = _made_up(objective, real, settings)
-    judge, known = Judge(tokens.train, vocab_size=tokens.vocab_size), _texts_of(tokens.train)
-    for group, sentences in made.items():
-        for row in _rows(sentences, judge, known):
+    generated = _made_up(objective, real, settings)
+    judge, training_texts = Judge(tokens.train, vocab_size=tokens.vocab_size), _texts_of(tokens.train)
+    for group, sentences in generated.items():
+        for row in _rows(sentences, judge, training_texts):
             if row["metric"] == "fluency":
                 row["floor"] = _mean_nats(judge, _random_text(sentences, tokens.source_counts_V))
             yield row | {"group": group}
-    for row in _rows(real, judge, known):
+    for row in _rows(real, judge, training_texts):
         yield row | {"metric": f"{row['metric']}_of_text"}
 
 
 def _made_up(
     objective: Objective, real: Sequence[Sentence], settings: GenerationSettings
 ) -> dict[str | None, list[Sentence]]:
-    """Sentences by group."""
+    """Return generated sentences by group."""
     drawn = drawing(temperature=settings.temperature, top_p=settings.top_p)
-    made: dict[str | None, list[Sentence]] = {}
+    generated: dict[str | None, list[Sentence]] = {}
     if isinstance(objective, MaskedLM | Mixture):
         for steps in settings.iterations:
             group = None if steps == settings.iterations[-1] else f"iterations={steps}"
-            made[group] = mask_predict(
+            generated[group] = mask_predict(
                 masked_log_probabilities(objective, asks="generation"),
                 [len(sentence) - 2 for sentence in real],
                 iterations=steps,
@@ -87,7 +87,7 @@ def _made_up(
                 device=objective.device,
             )
     if isinstance(objective, CausalLM | Mixture):
-        made[None if isinstance(objective, CausalLM) else "causal_lm"] = from_left_to_right(
+        generated[None if isinstance(objective, CausalLM) else "causal_lm"] = from_left_to_right(
             next_log_probabilities(objective),
             len(real),
             max_length=objective.run.data.max_length,
@@ -96,16 +96,16 @@ def _made_up(
             rows=at_once(objective.vocab_size, 1, objective.device),
             device=objective.device,
         )
-    if not made:
+    if not generated:
         raise MeasureError(
             f"generation asks for a language model, but {objective.run.objective.kind} is none; leave the measure "
             f"out, or give the arm a spec of its own."
         )
-    return made
+    return generated
 
 
 def _text(split: Split, count: int) -> list[Sentence]:
-    """So many sentences at random, all if there are fewer."""
+    """Return so many sentences at random, all if there are fewer."""
     order_S = np.argsort(uniforms(derive(0, "generation"), np.arange(len(split))), kind="stable")
     return [split.sentence(i).astype(np.int64) for i in order_S[:count]]
 
@@ -113,7 +113,9 @@ def _text(split: Split, count: int) -> list[Sentence]:
 # Scores ----------------------------------------------------------------------------------------------
 
 
-def _rows(sentences: Sequence[Sentence], judge: Judge, known: frozenset[bytes]) -> Iterator[dict[str, Any]]:
+def _rows(
+    sentences: Sequence[Sentence], judge: Judge, training_texts: frozenset[bytes]
+) -> Iterator[dict[str, Any]]:
     nats = judge.nats(sentences)
     tokens_S = np.array([len(nats_T) for nats_T in nats])
     S, n = len(sentences), int(tokens_S.sum())
@@ -123,7 +125,7 @@ def _rows(sentences: Sequence[Sentence], judge: Judge, known: frozenset[bytes]) 
     yield {"metric": "fluency", "value": fluency, "standard_error": error, "unit": "nats", "n": n}
     for k in (1, 2):
         yield {"metric": f"distinct_{k}", "value": distinct(sentences, k), "unit": "", "n": S}
-    copied_S = np.array([_inside(sentence).tobytes() in known for sentence in sentences])
+    copied_S = np.array([_inside(sentence).tobytes() in training_texts for sentence in sentences])
     length_S = np.array([len(_inside(sentence)) for sentence in sentences])
     share = {"value": float(copied_S.mean()), "standard_error": share_error(copied_S), "unit": ""}
     yield {"metric": "copied", "n": S} | share
@@ -132,21 +134,21 @@ def _rows(sentences: Sequence[Sentence], judge: Judge, known: frozenset[bytes]) 
 
 
 def distinct(sentences: Sequence[NDArray[np.integer]], n: int) -> float:
-    """Different n-grams over the number of tokens, START and END apart (Li et al. 2016, section 5.1: tokens, not
-    n-grams). It falls with the amount of text; compare equally much. 0 for no tokens."""
+    """Return the number of different n-grams over the number of tokens, START and END apart (Li et al. 2016,
+    section 5.1: tokens, not n-grams). It falls with the amount of text; compare equally much. 0 for no tokens."""
     texts = [_inside(sentence).tolist() for sentence in sentences]
     tokens = sum(map(len, texts))
-    found = {tuple(text[i : i + n]) for text in texts for i in range(len(text) - n + 1)}
-    return len(found) / max(tokens, 1)
+    grams = {tuple(text[i : i + n]) for text in texts for i in range(len(text) - n + 1)}
+    return len(grams) / max(tokens, 1)
 
 
 def _inside(sentence: NDArray[np.integer]) -> Sentence:
-    """Without START and END."""
+    """Return a sentence without START and END."""
     return sentence[(sentence != START) & (sentence != END)].astype(np.int64)
 
 
 def _texts_of(split: Split) -> frozenset[bytes]:
-    """All sentences, in a form that can be looked up."""
+    """Return all sentences of a split, in a form that can be looked up."""
     return frozenset(_inside(split.sentence(i)).tobytes() for i in range(len(split)))
 
 
@@ -155,13 +157,13 @@ def _mean_nats(judge: Judge, sentences: Sequence[Sentence]) -> float:
 
 
 def _random_text(sentences: Sequence[Sentence], counts_V: NDArray[np.int64]) -> list[Sentence]:
-    """Each token replaced by one that is drawn by its frequency in the training text; START and END stay."""
+    """Replace each token by one that is drawn by its frequency in the training text; START and END stay."""
     ids_V = np.arange(len(counts_V))
     text_V = np.where((ids_V >= FIRST_WORD_ID) | (ids_V == UNKNOWN), counts_V, 0)
     end_V = np.cumsum(text_V) / text_V.sum()
-    made = []
+    replaced = []
     for number, sentence in enumerate(sentences):
         uniform_T = uniforms(derive(0, "random text"), np.array([number]), np.arange(len(sentence)))
         drawn_T = np.searchsorted(end_V, uniform_T, side="right")
-        made.append(np.where((sentence == START) | (sentence == END), sentence, drawn_T))
-    return made
+        replaced.append(np.where((sentence == START) | (sentence == END), sentence, drawn_T))
+    return replaced

@@ -24,7 +24,7 @@ NEVER_ASKED = (PAD, START, MASK)
 
 
 class Judge:
-    """The probability of a token after the two before it; START, START before a sentence."""
+    """Judge of sentences: the probability of a token after the two before it; START, START before a sentence."""
 
     def __init__(self, split: Split, *, vocab_size: int) -> None:
         gram_GK, count_G = _different(ngrams(split.ids.astype(np.int64)), vocab_size)
@@ -36,28 +36,28 @@ class Judge:
         self._uniform = 1 / (vocab_size - len(NEVER_ASKED))
 
     def probabilities(self, gram_NK: Integers) -> NDArray[np.float64]:
-        """Of the last token of each trigram after the others."""
+        """Return the probability of the last token of each trigram after the others."""
         share_N = np.full(len(gram_NK), self._uniform)
         for k, order in enumerate(self._orders, start=1):
             share_N = order.interpolated(gram_NK[:, ORDER - k :], share_N)
         return share_N
 
     def nats(self, sentences: Sequence[NDArray[np.integer]]) -> list[NDArray[np.float64]]:
-        """Of each token of each sentence but START; END is a token like others."""
+        """Return the nats of each token of each sentence but START; END is a token like others."""
         nats_N = -np.log(self.probabilities(ngrams(np.concatenate(sentences).astype(np.int64))))
         return np.split(nats_N, np.cumsum([len(sentence) - 1 for sentence in sentences])[:-1])
 
 
 def ngrams(ids_N: Integers) -> Integers:
-    """Each token but START with the two before it, of sentences that lie one after the other; shape NK. Before the
-    first token of a sentence stand two STARTs."""
+    """Return each token but START with the two before it, of sentences that lie one after the other; shape NK.
+    Before the first token of a sentence stand two STARTs."""
     last_N, before_N = np.roll(ids_N, 1), np.roll(ids_N, 2)
     before_N[last_N == START] = START
     return np.stack([before_N, last_N, ids_N], axis=1)[ids_N != START]
 
 
 class _Order:
-    """What was counted of n-grams of one length."""
+    """Counts of n-grams of one length."""
 
     def __init__(self, gram_GK: Integers, count_G: Integers, vocab_size: int) -> None:
         self._vocab_size, self._count_G = vocab_size, count_G
@@ -70,30 +70,30 @@ class _Order:
         self.discount = (once + 0.5) / (once + 2 * twice + 1)
 
     def interpolated(self, gram_NK: Integers, lower_N: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Probabilities of the last tokens, given those by the order below."""
-        count_N = _found(_keys(gram_NK, self._vocab_size), self._gram_G, self._count_G)
+        """Return the probabilities of the last tokens, given those by the order below."""
+        count_N = _values_of(_keys(gram_NK, self._vocab_size), self._gram_G, self._count_G)
         context_N = _keys(gram_NK[:, :-1], self._vocab_size)
-        total_N = _found(context_N, self._context_C, self._total_C)
-        kinds_N = _found(context_N, self._context_C, self._kinds_C)
+        total_N = _values_of(context_N, self._context_C, self._total_C)
+        kinds_N = _values_of(context_N, self._context_C, self._kinds_C)
         kept_N = np.maximum(count_N - self.discount, 0) + self.discount * kinds_N * lower_N
         return np.where(total_N > 0, kept_N / np.maximum(total_N, 1), lower_N)
 
 
 def _different(gram_NK: Integers, vocab_size: int) -> tuple[Integers, Integers]:
-    """Each n-gram once, sorted, and how often it is there."""
+    """Return each n-gram once, sorted, and its number of occurrences."""
     _, first_G, count_G = np.unique(_keys(gram_NK, vocab_size), return_index=True, return_counts=True)
     return gram_NK[first_G], count_G
 
 
 def _keys(gram_NK: Integers, vocab_size: int) -> Integers:
-    """A number for each n-gram, in the same order; 0 for empty ones."""
+    """Return a number for each n-gram, in the same order; 0 for empty ones."""
     key_N = np.zeros(len(gram_NK), dtype=np.int64)
     for id_N in gram_NK.T:
         key_N = key_N * vocab_size + id_N
     return key_N
 
 
-def _found(key_N: Integers, known_G: Integers, value_G: Integers) -> Integers:
-    """The values of keys, 0 of those that are not known."""
+def _values_of(key_N: Integers, known_G: Integers, value_G: Integers) -> Integers:
+    """Return the values of keys, 0 of unknown keys."""
     place_N = np.minimum(np.searchsorted(known_G, key_N), len(known_G) - 1)
     return np.where(known_G[place_N] == key_N, value_G[place_N], 0)

@@ -1,4 +1,4 @@
-"""Minimal pairs: how often an objective takes the grammatical sentence to be more probable than its twin (BLiMP,
+"""Minimal pairs: the share of pairs in which the grammatical sentence is more probable than its twin (BLiMP,
 Warstadt et al. 2020, https://arxiv.org/abs/1912.00582; Marvin & Linzen 2018, https://arxiv.org/abs/1808.09031).
 
 Scores are sums over the pieces of a sentence, as in BLiMP, and not divided by their number: a word that the
@@ -28,7 +28,7 @@ from lightning_modules.vocabulary import FIRST_WORD_ID
 
 CHANCE = 0.5
 QUICK = 10
-"""With `effort: quick`, one pair of so many."""
+"""Divisor of the number of pairs with `effort: quick`."""
 ROUNDING = 1e-6
 """Scores are equal that differ by less than this share of their sizes: they are sums of numbers of 24 bits."""
 
@@ -58,7 +58,8 @@ def minimal_pairs_rows(
     max_length: int,
     counts_V: Integers,
 ) -> Iterator[dict[str, Any]]:
-    """Rows of one task as a whole, then of each of its fields, paradigms or cases; n counts pairs, all alike.
+    """Yield rows of one task as a whole, then of each of its fields, paradigms or cases; n counts pairs, all
+    alike.
 
     `accuracy` is by log probability or pseudo-log-likelihood, `accuracy_within_word` by the pseudo-log-likelihood
     that hides the rest of a split word, `accuracy_left_to_right` by a mixture that reads as causal LM does (see
@@ -102,8 +103,8 @@ def minimal_pairs_rows(
 
 
 def sampled(examples: Examples, settings: MinimalPairsSettings) -> Examples:
-    """So many pairs of each paradigm or case as the settings want, at random, in their order; a larger sample
-    contains the smaller ones."""
+    """Select as many pairs of each paradigm or case as the settings say, at random, in their order; a larger
+    sample contains the smaller ones."""
     assert examples.groups is not None, "minimal pairs have groups"
     kind_N = np.array([group[-1] for group in examples.groups])
     kept = list[Integers]()
@@ -117,7 +118,7 @@ def sampled(examples: Examples, settings: MinimalPairsSettings) -> Examples:
 
 
 def outcomes(objective: Objective, good: Sequence[Pieces], bad: Sequence[Pieces]) -> dict[str, Floats]:
-    """By metric, what each pair counts (see `compared`); nothing for an objective without a probability of a
+    """Return by metric the points of each pair (see `compared`); empty for an objective without a probability of a
     sentence."""
     scores = sentence_scores(objective, [*good, *bad])
     if scores is None:
@@ -132,15 +133,15 @@ def outcomes(objective: Objective, good: Sequence[Pieces], bad: Sequence[Pieces]
 
 
 def compared(good_N: Floats, bad_N: Floats) -> Floats:
-    """1 where the first score is the higher one, 0 where it is the lower one, half where the two are equal up to
-    rounding."""
+    """Return 1 where the first score is the higher one, 0 where it is the lower one, half where the two are equal
+    up to rounding."""
     equal_N = np.abs(good_N - bad_N) <= ROUNDING * (np.abs(good_N) + np.abs(bad_N))
     return np.where(equal_N, 0.5, good_N > bad_N)
 
 
 def differ_in_whole_words(good: Pieces, bad: Pieces) -> bool:
-    """Whether each word that differs is one piece. Words differ that are left once both sentences have lost the
-    words with which both begin, and then those with which both end."""
+    """Return whether each word that differs is one piece. Words differ that are left once both sentences have lost
+    the words with which both begin, and then those with which both end."""
     a, b = _words(good), _words(bad)
     shorter = min(len(a), len(b))
     begin = next((i for i in range(shorter) if a[i] != b[i]), shorter)
@@ -159,14 +160,14 @@ def _short_enough(good: Sequence[Pieces], bad: Sequence[Pieces], *, max_length: 
 
 
 def _groups(settings: MinimalPairsSettings, examples: Examples) -> dict[str, Integers]:
-    """The pairs of each group: of the task itself, then of the values of its columns, column by column."""
+    """Return the pairs of each group: of the task itself, then of the values of its columns, column by column."""
     assert examples.groups is not None, "minimal pairs have groups"
     name = settings.task.name.removesuffix("_minimal_pairs")
-    found: dict[str, list[int]] = {name: list(range(len(examples)))}
+    index_by_group: dict[str, list[int]] = {name: list(range(len(examples)))}
     for value_N in zip(*examples.groups, strict=True):
         for i, value in enumerate(value_N):
-            found.setdefault(f"{name}/{value}", []).append(i)
-    return {group: np.array(index) for group, index in found.items()}
+            index_by_group.setdefault(f"{name}/{value}", []).append(i)
+    return {group: np.array(index) for group, index in index_by_group.items()}
 
 
 def _accuracy(right_N: Floats) -> dict[str, Any]:

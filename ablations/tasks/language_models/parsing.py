@@ -1,5 +1,5 @@
-"""Syntax without supervision (Zhang & Hashimoto 2021, section 5): the trees that lie in the predictions of a
-masked LM, against those of a treebank.
+"""Syntax without supervision (Zhang & Hashimoto 2021, section 5): trees from the predictions of a masked LM,
+compared with those of a treebank.
 
 Words between which there is much conditional mutual information are joined to a tree. What counts is how much
 better it is than the adjacency chain, which is also what a model gets that ignores its context; whether it is
@@ -37,7 +37,7 @@ from lightning_modules.randomness import derive, uniforms
 from lightning_modules.vocabulary import PAD
 
 LOGITS_AT_ONCE = {"cpu": 2**19, "cuda": 2**24}
-"""Of one step of sampling; 128 times as many probabilities are remembered."""
+"""Limit of the logits of one step of sampling; 128 times as many probabilities are remembered."""
 MOST_CHAINS = {"cpu": 256, "cuda": 8192}
 
 
@@ -63,7 +63,7 @@ def parsing_rows(
     *,
     max_length: int,
 ) -> Iterator[dict[str, Any]]:
-    """Rows of UUAS: of the trees that are found, of the adjacency chain, of the average tree, and the first less
+    """Yield rows of UUAS: of the predicted trees, of the adjacency chain, of the average tree, and the first minus
     the second; see `tree_rows`.
 
     Raises:
@@ -94,16 +94,16 @@ def parsing_rows(
 
 
 def word_pairs(trees: Sequence[GoldTree], *, window: int) -> Pairs:
-    """Those that stand less than `window` sub-words apart, of words that are not left out."""
-    found = []
+    """Return the pairs that stand less than `window` sub-words apart, of words that are not left out."""
+    by_tree = []
     for number, tree in enumerate(trees):
         place_N = np.flatnonzero(tree.word_T != NO_WORD)
         first, second = np.triu_indices(len(place_N), k=1)
         pair_P2 = np.stack([place_N[first], place_N[second]], axis=1)
         differ_P = tree.word_T[pair_P2[:, 0]] != tree.word_T[pair_P2[:, 1]]
         pair_P2 = pair_P2[differ_P & (pair_P2[:, 1] - pair_P2[:, 0] < window)]
-        found.append((np.full(len(pair_P2), number), pair_P2))
-    return Pairs(*map(np.concatenate, zip(*found, strict=True)))
+        by_tree.append((np.full(len(pair_P2), number), pair_P2))
+    return Pairs(*map(np.concatenate, zip(*by_tree, strict=True)))
 
 
 # Information -----------------------------------------------------------------------------------------
@@ -118,7 +118,8 @@ def pair_information(
     at_once: int,
     device: torch.device,
 ) -> NDArray[np.float64]:
-    """Conditional mutual information of each pair after each number of sweeps, seen from either side; shape KP2.
+    """Return the conditional mutual information of each pair after each number of sweeps, seen from either side;
+    shape KP2.
 
     What is drawn depends on the sentence's number and on the pair, not on what else is computed with it.
 
@@ -149,11 +150,12 @@ def pair_information(
 
 
 def word_scores(information_TT: NDArray[np.float64], word_T: NDArray[np.int64]) -> NDArray[np.float64]:
-    """From sub-words to words, as the authors do it: of exp(information), the largest over the sub-words of the
-    word that is told from, then the mean over those of the word that is told about; and its logarithm. Shape WW.
+    """Return the scores of words from those of sub-words, as the authors do it: of exp(information), the largest
+    over the sub-words of the word that informs, then the mean over those of the word that is informed about; and
+    its logarithm. Shape WW.
 
     Args:
-        information_TT: what is learnt about the sub-word of each row from that of each column.
+        information_TT: information about the sub-word of each row from that of each column.
     """
     of_WT = word_T == np.arange(word_T.max() + 1)[:, None]
     largest_TW = np.stack([np.exp(information_TT[:, is_T]).max(axis=1) for is_T in of_WT], axis=1)
@@ -166,22 +168,21 @@ def word_scores(information_TT: NDArray[np.float64], word_T: NDArray[np.int64]) 
 def found_trees(
     trees: Sequence[GoldTree], pairs: Pairs, information_P2: NDArray[np.float64]
 ) -> list[frozenset[Edge]]:
-    """The maximum spanning tree of each sentence. Pairs that are not among the pairs have no information."""
-    found = []
+    """Return the maximum spanning tree of each sentence. Pairs that are not among `pairs` have no information."""
+    predicted = []
     for number, tree in enumerate(trees):
         own_P = pairs.sentence_P == number
         first, second = pairs.place_P2[own_P].T
         information_TT = np.zeros((len(tree.ids_T),) * 2)
         information_TT[first, second], information_TT[second, first] = information_P2[own_P].T
-        found.append(maximum_spanning_tree(word_scores(information_TT, tree.word_T)))
-    return found
+        predicted.append(maximum_spanning_tree(word_scores(information_TT, tree.word_T)))
+    return predicted
 
 
 def tree_rows(
     trees: Sequence[GoldTree], pairs: Pairs, information: Mapping[int, NDArray[np.float64]], *, treebank: str
 ) -> Iterator[dict[str, Any]]:
-    """Rows `uuas`, `uuas_adjacent`, `uuas_random` and `uuas_minus_adjacent`. n counts gold edges; standard errors
-    are bootstrapped over sentences.
+    """Yield rows `uuas`, `uuas_adjacent`, `uuas_random` and `uuas_minus_adjacent`.
 
     The floor of `uuas` is the adjacency chain's, which is the tree that is found where there is no information.
     How far sampling has converged shows in `uuas` and `conditional_information` (mean over pairs of sub-words,
@@ -203,8 +204,8 @@ def tree_rows(
     floor, last = adjacent_S.sum() / edges_S.sum(), max(information)
     for sweeps, information_P2 in information.items():
         group = {"group": treebank if sweeps == last else f"sweeps={sweeps}"}
-        found = found_trees(trees, pairs, information_P2)
-        right_S = np.array([len(tree.edges & edges) for tree, edges in zip(trees, found, strict=True)])
+        predicted = found_trees(trees, pairs, information_P2)
+        right_S = np.array([len(tree.edges & edges) for tree, edges in zip(trees, predicted, strict=True)])
         yield row("uuas", right_S, floor=floor) | group
         mean = {"value": information_P2.mean(), "unit": "nats", "n": len(information_P2)}
         yield {"metric": "conditional_information"} | mean | group

@@ -1,4 +1,4 @@
-"""Sentences that language models make up.
+"""Sampling of sentences from language models.
 
 A causal LM draws one token after the other. A masked LM starts from hidden tokens alone, draws all at once, hides
 those again of which it was least sure, and so on: mask-predict (Ghazvininejad et al. 2019,
@@ -27,17 +27,18 @@ from lightning_modules.vocabulary import END, MASK, PAD, START
 
 Sentence = NDArray[np.int64]
 NextLogProbabilities = Callable[[Tensor], Tensor]
-"""From the beginnings of sentences, BT, to the log probability of each token after them, BV."""
+"""Function from the beginnings of sentences, BT, to the log probability of each token after them, BV."""
 Draw = Callable[[Tensor, Tensor], Tensor]
-"""From log probabilities, NV, and uniform numbers, N, to tokens, N."""
+"""Function from log probabilities, NV, and uniform numbers, N, to tokens, N."""
 
 LOGITS_AT_ONCE = {"cpu": 2**21, "cuda": 2**26}
 MOST_ROWS = {"cpu": 128, "cuda": 2048}
 
 
 def drawing(*, temperature: float = 1.0, top_p: float = 1.0) -> Draw:
-    """Tokens by their probabilities, made sharper or flatter by the temperature, and of the most probable ones
-    that have at least `top_p` together (nucleus sampling, Holtzman et al. 2020, section 3.1)."""
+    """Return a function that draws tokens by their probabilities, made sharper or flatter by the temperature, and
+    of the most probable ones that have at least `top_p` together (nucleus sampling, Holtzman et al. 2020, section
+    3.1)."""
 
     def drawn(log_share_NV: Tensor, uniform_N: Tensor) -> Tensor:
         share_NV = (log_share_NV.double() / temperature).softmax(-1)
@@ -51,7 +52,7 @@ def drawing(*, temperature: float = 1.0, top_p: float = 1.0) -> Draw:
 
 
 def at_once(vocab_size: int, places: int, device: torch.device) -> int:
-    """Sentences of a batch, if the logits of so many places are asked for in each."""
+    """Return the number of sentences of a batch, if each needs the logits of so many places."""
     return min(MOST_ROWS[device.type], max(1, LOGITS_AT_ONCE[device.type] // (vocab_size * places)))
 
 
@@ -59,7 +60,8 @@ def at_once(vocab_size: int, places: int, device: torch.device) -> int:
 
 
 def next_log_probabilities(objective: CausalLM | Mixture) -> NextLogProbabilities:
-    """Those of a causal LM, or of the causal side of a mixture; tokens that training never asks for have none."""
+    """Return the log probabilities of a causal LM, or of the causal side of a mixture; tokens that training never
+    predicts have none."""
     objective.eval()
     encoder, head = objective.encoder, objective.head
     sees = objective.run.objective.sees if isinstance(objective, CausalLM) else "left_only"
@@ -86,18 +88,18 @@ def from_left_to_right(
     rows: int,
     device: torch.device,
 ) -> list[Sentence]:
-    """So many sentences: START and what is drawn, up to END, or up to `max_length` tokens without one.
+    """Generate so many sentences: START and the drawn tokens, up to END, or up to `max_length` tokens without one.
 
     Args:
         key: of the random numbers.
         rows: sentences of a batch.
     """
-    made: list[Sentence] = []
+    sentences: list[Sentence] = []
     for first in range(0, count, rows):
-        made += _batch_from_left_to_right(
+        sentences += _batch_from_left_to_right(
             model, np.arange(first, min(first + rows, count)), max_length, key, drawn, device
         )
-    return made
+    return sentences
 
 
 def _batch_from_left_to_right(
@@ -133,7 +135,7 @@ def mask_predict(
     vocab_size: int,
     device: torch.device,
 ) -> list[Sentence]:
-    """Sentences with so many tokens between START and END, one for each length.
+    """Generate sentences with so many tokens between START and END, one for each length.
 
     In step t of T, from 0, those floor(n (T - t) / T) of n tokens are drawn anew whose probabilities were lowest
     when they were drawn, each given what is not hidden and apart from the others.
@@ -142,15 +144,15 @@ def mask_predict(
         key: of the random numbers.
     """
     length_S = np.array(lengths)
-    made: dict[int, Sentence] = {}
+    by_number: dict[int, Sentence] = {}
     # Of one length at a time: then all have the same number of hidden tokens, and there is no padding.
     for length in np.unique(length_S).tolist():
         same = np.flatnonzero(length_S == length)
         rows = at_once(vocab_size, max(length, 1), device)
         for number_B in np.split(same, range(rows, len(same), rows)):
             tokens_BT = _batch_of_length(model, number_B, length, iterations, key, drawn, device)
-            made |= dict(zip(number_B.tolist(), tokens_BT.cpu().numpy(), strict=True))
-    return [made[number] for number in range(len(length_S))]
+            by_number |= dict(zip(number_B.tolist(), tokens_BT.cpu().numpy(), strict=True))
+    return [by_number[number] for number in range(len(length_S))]
 
 
 def _batch_of_length(

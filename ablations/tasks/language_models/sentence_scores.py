@@ -1,25 +1,21 @@
-"""How probable an objective takes a sentence to be: the sum of the log probabilities of its pieces, in nats.
+"""Score of a sentence under an objective: the sum of the log probabilities of its pieces, in nats.
 
-Causal LM: of each piece given those before it, and of END after the last; all sentences together have the
-probability 1. Masked LM has no such distribution but a pseudo-log-likelihood: the sum over pieces, START and END
-aside, of the log probability of the piece where it alone is hidden (Salazar et al. 2020,
+A causal LM sums over each piece given those before it, and over END after the last; all sentences together have
+the probability 1. Masked LM has no such distribution but a pseudo-log-likelihood: the sum over pieces, START and
+END aside, of the log probability of the piece where it alone is hidden (Salazar et al. 2020,
 https://arxiv.org/abs/1910.14659). There the rest of a split word gives a piece away, so that long rare words seem
 probable. The variant within words hides, with a piece, also the later pieces of its word (Kauf & Ivanova 2023,
 https://arxiv.org/abs/2305.10588). A mixture has all three.
 
 Every other objective has none: translation predicts another sentence, skip-gram neighbours, replaced tokens a yes
-or no; the naive bidirectional LM is told what it is asked for; permutation LM has as many probabilities as there
-are orders, and may have learned the ends of orders alone.
+or no; the naive bidirectional LM reads the tokens that it predicts; permutation LM has as many probabilities as
+there are orders, and may have learned the ends of orders alone.
 
 No sum is divided by its length. Nothing is computed twice: rows that are the same in both variants, in both halves
-of a minimal pair (where what differs is hidden) or in several sentences go through the encoder once.
+of a minimal pair (where the difference is hidden) or in several sentences go through the encoder once.
 
-Letters: S sentences of one length, P pieces, R rows of the encoder and B of them at once, T positions, K states
-that are needed of each row, M of all at once, N answers, V vocabulary, D width.
-
-What a masked LM says of some places of a sentence: how probable every token is there.
-
-Letters: B rows, T positions, K places of a row, N places of all rows, V vocabulary, D width.
+Letters: S sentences of one length, P pieces, R rows of the encoder and B of them at once, T positions, K states or
+places that are needed of each row, M of all at once, N answers (or places of all rows), V vocabulary, D width.
 """
 
 import math
@@ -41,12 +37,13 @@ from lightning_modules.objectives.objective import Batch, Objective
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, MASK, START
 
 LogProbabilities = Callable[[Tensor, Tensor], Tensor]
-"""From tokens, BT, and places in them, BK, to the log probability of each token at each of them, BKV. What stands
-at the places is up to the caller: MASK, if the model is not to see it."""
+"""Function from tokens, BT, and places in them, BK, to the log probability of each token at each of them, BKV.
+What stands at the places is up to the caller: MASK, if the model is not to see it."""
 
 
 def masked_log_probabilities(objective: Objective, *, asks: str) -> LogProbabilities:
-    """Those of a masked LM in evaluation mode, with its own sight; special tokens have none.
+    """Return the log probabilities of a masked LM in evaluation mode, with its own attention; special tokens have
+    none.
 
     Past the attention of the last layer only the places asked for are computed.
 
@@ -81,11 +78,11 @@ Integers = NDArray[np.int64]
 Reading = Literal["causal", "masked"]
 
 TOKENS_AT_ONCE = {"cpu": 2**11, "cuda": 2**17}
-"""Of one forward pass."""
+"""Limit of the tokens of one forward pass."""
 
 
 class Pieces(NamedTuple):
-    """A sentence without START and END."""
+    """Pieces of a sentence without START and END."""
 
     ids_P: Integers
     word_P: Integers
@@ -94,7 +91,7 @@ class Pieces(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Of each sentence, in nats; None is what an objective does not have."""
+    """Scores of each sentence, in nats; None where an objective does not have the score."""
 
     main: Floats
     """Log probability of causal LM; pseudo-log-likelihood of masked LM and of a mixture."""
@@ -105,14 +102,14 @@ class Scores(NamedTuple):
 
 
 def pieces_of(texts: Sequence[str], tokenizer: Tokenizer) -> list[Pieces]:
-    """Each text as pieces, whole."""
+    """Return each text as pieces, whole."""
     encodings = tokenizer.encode_batch(list(texts), add_special_tokens=False)
     return [Pieces(np.array(e.ids, dtype=np.int64), np.array(e.word_ids, dtype=np.int64)) for e in encodings]
 
 
 def sentence_scores(objective: Objective, sentences: Sequence[Pieces]) -> Scores | None:
-    """The scores of sentences, each read alone and with the objective's own sight; None for an objective that has
-    no probability of a sentence."""
+    """Return the scores of sentences, each read alone and with the objective's own attention; None for an
+    objective that has no probability of a sentence."""
     if isinstance(objective, CausalLM):
         return Scores(log_probabilities(objective, sentences))
     if isinstance(objective, MaskedLM):
@@ -124,20 +121,20 @@ def sentence_scores(objective: Objective, sentences: Sequence[Pieces]) -> Scores
 
 
 def log_probabilities(objective: CausalLM | Mixture, sentences: Sequence[Pieces]) -> Floats:
-    """The sum over each sentence's pieces and END of the log probability given what stands before."""
+    """Return the sum over each sentence's pieces and END of the log probability given what stands before."""
     score = np.zeros(len(sentences))
     for index_S, ids_SP, _ in _by_length(sentences):
         first_R, row_S = _distinct(ids_SP)
         rows_RT = np.pad(ids_SP[first_R], ((0, 0), (1, 0)), constant_values=START)
         label_RT = np.pad(ids_SP[first_R], ((0, 0), (0, 1)), constant_values=END)
         R, T = rows_RT.shape
-        asked = _Asked(np.tile(np.arange(T), (R, 1)), np.arange(R * T), label_RT.ravel())
-        score[index_S] = _answers(objective, rows_RT, asked, reading="causal").reshape(R, T).sum(1)[row_S]
+        query = _Query(np.tile(np.arange(T), (R, 1)), np.arange(R * T), label_RT.ravel())
+        score[index_S] = _answers(objective, rows_RT, query, reading="causal").reshape(R, T).sum(1)[row_S]
     return score
 
 
 def pseudo_log_likelihoods(objective: MaskedLM | Mixture, sentences: Sequence[Pieces]) -> tuple[Floats, Floats]:
-    """The original, and the variant within words."""
+    """Return the original pseudo-log-likelihoods, and the variant within words."""
     scores = np.zeros((2, len(sentences)))
     for index_S, ids_SP, word_SP in _by_length(sentences):
         S, P = ids_SP.shape
@@ -150,8 +147,8 @@ def pseudo_log_likelihoods(objective: MaskedLM | Mixture, sentences: Sequence[Pi
         rows_RT = np.pad(shown_NP[first_R], ((0, 0), (1, 1)), constant_values=((0, 0), (START, END)))
         place_R1 = (rows_RT == MASK).argmax(1)[:, None]  # nothing is hidden before the piece that is asked for
         order_N, found_N = np.argsort(row_N, kind="stable"), np.empty(len(row_N))
-        asked = _Asked(place_R1, row_N[order_N], label_N[order_N])
-        found_N[order_N] = _answers(objective, rows_RT, asked, reading="masked")
+        query = _Query(place_R1, row_N[order_N], label_N[order_N])
+        found_N[order_N] = _answers(objective, rows_RT, query, reading="masked")
         scores[:, index_S] = found_N.reshape(2, S, P).sum(-1)
     return scores[0], scores[1]
 
@@ -160,7 +157,7 @@ def pseudo_log_likelihoods(objective: MaskedLM | Mixture, sentences: Sequence[Pi
 
 
 def _by_length(sentences: Sequence[Pieces]) -> Iterator[tuple[Integers, Integers, Integers]]:
-    """Numbers, ids and words of the sentences of each length: no row is padded, and few shapes differ."""
+    """Yield numbers, ids and words of the sentences of each length: no row is padded, and few shapes differ."""
     lengths = np.array([len(sentence.ids_P) for sentence in sentences])
     for P in np.unique(lengths).tolist():
         index_S = np.flatnonzero(lengths == P)
@@ -169,7 +166,7 @@ def _by_length(sentences: Sequence[Pieces]) -> Iterator[tuple[Integers, Integers
 
 
 def _distinct(rows: NDArray[np.integer]) -> tuple[Integers, Integers]:
-    """The number of one row of each kind, and which of these every row is."""
+    """Return the number of one row of each kind, and for every row the number of its kind."""
     if not rows.size:  # rows without pieces are the same
         return np.arange(min(1, len(rows))), np.zeros(len(rows), np.int64)
     as_bytes = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.shape[1] * rows.itemsize)))[:, 0]
@@ -180,43 +177,44 @@ def _distinct(rows: NDArray[np.integer]) -> tuple[Integers, Integers]:
 # Answers ---------------------------------------------------------------------------------------------
 
 
-class _Asked(NamedTuple):
-    """What is asked of some rows."""
+class _Query(NamedTuple):
+    """Query of some rows: places, states and labels whose log probabilities are needed."""
 
     place_RK: Integers
     """The places of each row whose states are needed."""
     state_N: Integers
-    """At which of all R K such states an answer is wanted, ascending; at one there may be several."""
+    """Numbers of the states, of all R K, at which a log probability is needed, ascending; one may occur several
+    times."""
     label_N: Integers
-    """Which piece's log probability is wanted there."""
+    """Piece whose log probability is needed there."""
 
 
 @torch.no_grad()
 def _answers(
-    objective: CausalLM | MaskedLM | Mixture, rows_RT: NDArray[np.integer], asked: _Asked, *, reading: Reading
+    objective: CausalLM | MaskedLM | Mixture, rows_RT: NDArray[np.integer], query: _Query, *, reading: Reading
 ) -> Floats:
-    """Log probabilities of labels, over the whole vocabulary as in the loss."""
+    """Return the log probabilities of labels, over the whole vocabulary as in the loss."""
     objective.eval()
-    (R, T), K, device = rows_RT.shape, asked.place_RK.shape[1], objective.device
+    (R, T), K, device = rows_RT.shape, query.place_RK.shape[1], objective.device
     embeddings_VD = objective.encoder.tokens.weight
     logits_of_row = K * len(embeddings_VD)
     B = max(1, min(TOKENS_AT_ONCE[device.type] // T, LOGITS_AT_ONCE[device.type] // logits_of_row))
-    found_N = np.empty(len(asked.label_N))
+    found_N = np.empty(len(query.label_N))
     for start in range(0, R, B):
         tokens_BT = torch.from_numpy(rows_RT[start : start + B].astype(np.int64)).to(device)
-        place_BK = torch.from_numpy(asked.place_RK[start : start + B]).to(device)
+        place_BK = torch.from_numpy(query.place_RK[start : start + B]).to(device)
         place_M = (torch.arange(len(tokens_BT), device=device)[:, None] * T + place_BK).flatten()
         top_MD = objective.encode(_batch(objective, tokens_BT, reading), top_place_N=place_M)[-1]
         logits_MV = objective.head(objective.encoder.head_input(top_MD), embeddings_VD)
-        now = slice(*np.searchsorted(asked.state_N, [start * K, (start + B) * K]))
-        state = torch.from_numpy(asked.state_N[now] - start * K).to(device)
-        label = torch.from_numpy(asked.label_N[now]).to(device)
+        now = slice(*np.searchsorted(query.state_N, [start * K, (start + B) * K]))
+        state = torch.from_numpy(query.state_N[now] - start * K).to(device)
+        label = torch.from_numpy(query.label_N[now]).to(device)
         found_N[now] = (logits_MV[state, label] - logits_MV.logsumexp(-1)[state]).double().cpu().numpy()
     return found_N
 
 
 def _batch(objective: Objective, tokens_BT: Tensor, reading: Reading) -> Batch:
-    """Sentences as an objective reads them; a mixture alone reads in two ways."""
+    """Return sentences as an objective reads them; only a mixture reads in two ways."""
     position_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device).expand_as(tokens_BT)
     batch = {"tokens_BT": tokens_BT, "sequence_BT": torch.ones_like(tokens_BT), "position_BT": position_BT}
     if reading == "causal" and isinstance(objective, Mixture):

@@ -1,1 +1,1 @@
-"""Probes: what a simple classifier reads from frozen states."""
+"""Probes: simple classifiers of frozen states."""

@@ -1,4 +1,4 @@
-"""A weighted mean of all layers, with weights learned for a task (Peters et al. 2018, equation 1).
+"""Weighted mean of all layers, with weights learned for a task (Peters et al. 2018, equation 1).
 
 The weights (a softmax over layers), a factor and a linear head are trained together. What is kept is the weights:
 for the probe itself the head is fitted anew to the mixed states, to convergence and with the penalty chosen as
@@ -22,7 +22,7 @@ STRENGTH = 0.1
 def learned_mix(
     states_LND: NDArray[np.float32], label_N: NDArray[np.int64], *, classes: int, seed: int
 ) -> NDArray[np.float64]:
-    """The weight of each layer, shape L; they sum to 1.
+    """Return the weight of each layer, shape L; they sum to 1.
 
     Args:
         states_LND: standardised, so that no layer counts for more because its numbers are larger.
@@ -53,5 +53,5 @@ def learned_mix(
 
 
 def mixed(states_LND: NDArray[np.float32], weight_L: NDArray[np.float64]) -> NDArray[np.float32]:
-    """The weighted mean of the layers, shape ND."""
+    """Return the weighted mean of the layers, shape ND."""
     return np.tensordot(weight_L.astype(np.float32), states_LND, axes=1)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ablations.tasks.linear import Features, Part, classifier
 
 SHARES = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.0625, 0.125, 0.25, 0.5, 1.0)
-"""Of the examples, after which a block ends."""
+"""Shares of the examples after which a block ends."""
 
 Integers = NDArray[np.int64]
 
@@ -26,12 +26,13 @@ from the examples before the first."""
 
 
 def block_ends(examples: int) -> list[int]:
-    """After how many examples each block ends. Blocks of few examples that would be empty are left out."""
+    """Return the numbers of examples after which each block ends. Blocks of few examples that would be empty are
+    left out."""
     return sorted({max(1, round(share * examples)) for share in SHARES})
 
 
 def online_code(label_N: Integers, *, classes: int, learn: Learn) -> NDArray[np.float64]:
-    """What each label costs, in nats; the code length is their sum.
+    """Return the cost of each label, in nats; the code length is their sum.
 
     Args:
         label_N: from 0, in the order in which they are sent, which should be random.
@@ -48,20 +49,22 @@ def online_code(label_N: Integers, *, classes: int, learn: Learn) -> NDArray[np.
 def linear_log_probabilities(
     seen_ND: NDArray[np.floating], label_N: Integers, next_ND: Features, *, classes: int, strength: float
 ) -> NDArray[np.float64]:
-    """Those of logistic regression, which has seen each class once more, with all features 0.
+    """Return the log probabilities of logistic regression, which has seen each class once more, with all features
+    0.
 
-    So that it knows of all classes, however few labels were sent; features should be standardised.
+    The extra examples make it know all classes, however few labels were sent; features should be standardised.
     """
     # Twice with half the weight, as scikit-learn takes labels for numbers where there are hardly more examples.
     once_KD = np.zeros((2 * classes, seen_ND.shape[1]), seen_ND.dtype)
     train = Part(np.concatenate([seen_ND, once_KD]), np.concatenate([label_N, *2 * [np.arange(classes)]]))
     weight_N = np.concatenate([np.ones(len(seen_ND)), np.full(2 * classes, 0.5)])
     model = classifier(train, strength=strength, weight_N=weight_N).model
-    found: NDArray[np.float64] = model.predict_log_proba(next_ND)
-    return found
+    log_p_NK: NDArray[np.float64] = model.predict_log_proba(next_ND)
+    return log_p_NK
 
 
 def frequency_log_probabilities(label_N: Integers, count: int, *, classes: int) -> NDArray[np.float64]:
-    """Those of the labels' frequencies, each class seen once more: what is learned without features."""
+    """Return the log probabilities of the labels' frequencies, each class seen once more: what is learned without
+    features."""
     counts_K = np.bincount(label_N, minlength=classes) + 1
     return np.tile(np.log(counts_K / counts_K.sum()), (count, 1))

@@ -1,18 +1,16 @@
-"""Probes: what a linear classifier reads from frozen states, layer by layer and from a learned mix of all layers.
+"""Probes: linear classifiers of frozen states, layer by layer and of a learned mix of all layers.
 
 Accuracy alone does not tell what a state knows from what a probe learns. Two answers to that stand beside it:
 selectivity, the accuracy less that of the same probe on a control task (Hewitt & Liang 2019), and the length of
 the online code of the labels (Voita & Titov 2020).
 
+A control task (Hewitt & Liang 2019, section 2) has labels that mean nothing; only a probe that memorises can
+predict them. Each kind of input gets one random label, always the same, drawn from the labels of the real task. Of
+words the kind is the word. Of sentences and pairs, where the source has no control, it is one word of theirs: the
+rarest of those that are in at least ten of the training sentences. So there are many kinds, each is met often
+enough to be learned, and the label is a function of the text that takes no understanding of it.
+
 Letters: L + 1 layers, N examples (sentences, pairs or words), D width, K classes.
-
-Control tasks (Hewitt & Liang 2019, section 2): labels that mean nothing, of which only a probe that memorises
-can say anything.
-
-Each kind of input gets one random label, always the same, drawn from the labels of the real task. Of words the
-kind is the word. Of sentences and pairs, where the source has no control, it is one word of theirs: the rarest of
-those that are in at least ten of the training sentences. So there are many kinds, each is met often enough to be
-learned, and the label is a function of the text that takes no understanding of it.
 """
 
 import re
@@ -51,7 +49,8 @@ _WORD = re.compile(r"\w+")
 
 
 def deciding_words(texts: Sequence[str], *, train: Sequence[str]) -> list[str]:
-    """The rarest word of each text that is in at least ten training texts; the first by the alphabet of equals."""
+    """Return the rarest word of each text that is in at least ten training texts; the first by the alphabet of
+    equals."""
     counts = Counter(word for text in train for word in _words(text))
     return [
         min(
@@ -66,7 +65,7 @@ def deciding_words(texts: Sequence[str], *, train: Sequence[str]) -> list[str]:
 def control_labels(
     kinds: Sequence[str], *, labels: Sequence[str] | NDArray[np.str_], seed: int
 ) -> NDArray[np.str_]:
-    """A label for each input, the same for inputs of a kind: drawn at random from the labels of the real task.
+    """Draw a label for each input from the labels of the real task, the same for inputs of a kind.
 
     Args:
         labels: those of the training part, as often as they occur there.
@@ -83,12 +82,12 @@ def _words(text: str) -> set[str]:
 
 @dataclass(frozen=True)
 class Probed:
-    """The examples of a split."""
+    """States and labels of the examples of a split."""
 
     states_LND: NDArray[np.float32]
     label_N: Labels
     control_N: Labels
-    """Of the control task."""
+    """Labels of the control task."""
     sentence_N: NDArray[np.int64]
     """The sentence that each is from: examples of different ones are independent."""
 
@@ -108,8 +107,8 @@ def probing_rows(
     *,
     max_length: int,
 ) -> Iterator[dict[str, Any]]:
-    """Rows of `accuracy`, `selectivity`, `code_length` and `compression` by layer, and with layer null of the
-    mix; of `mix_weight` by layer.
+    """Yield rows of `accuracy`, `selectivity`, `code_length` and `compression` by layer, and with layer null of
+    the mix; of `mix_weight` by layer.
 
     Floors are those of a probe that knows but the frequencies of the labels: of accuracy what one and the same
     answer reaches at best, the test part's most frequent one; of selectivity this less what the most frequent
@@ -132,8 +131,8 @@ def probed(
     *,
     max_length: int,
 ) -> dict[Split, Probed]:
-    """The states and the labels of both tasks, the real one and the control."""
-    found: dict[Split, Probed] = {}
+    """Return the states and the labels of both tasks, the real one and the control."""
+    parts: dict[Split, Probed] = {}
     kinds: dict[Split, list[str]] = {}
     for split, examples in splits.items():
         rows = encode_examples(task, examples, tokenizer, max_length=max_length)
@@ -147,11 +146,11 @@ def probed(
             states_LND, sentence_N = pooled_states(objective, rows), np.arange(len(examples))
             labels = examples.answers
             kinds[split] = deciding_words(_texts(examples), train=_texts(splits["train"]))
-        found[split] = Probed(states_LND, np.array(labels), np.array(labels), sentence_N)
-    drawn_from = found["train"].label_N
+        parts[split] = Probed(states_LND, np.array(labels), np.array(labels), sentence_N)
+    drawn_from = parts["train"].label_N
     return {
         split: replace(each, control_N=control_labels(kinds[split], labels=drawn_from, seed=0))
-        for split, each in found.items()
+        for split, each in parts.items()
     }
 
 
@@ -162,7 +161,7 @@ def _texts(examples: Examples) -> list[str]:
 
 
 def rows_of(parts: Mapping[Split, Probed], *, group: str) -> Iterator[dict[str, Any]]:
-    """The rows of a task; see `probing_rows`."""
+    """Yield the rows of a task; see `probing_rows`."""
     classes = len(np.unique(parts["train"].label_N))
     if classes < 2:
         raise MeasureError(
@@ -189,7 +188,7 @@ def rows_of(parts: Mapping[Split, Probed], *, group: str) -> Iterator[dict[str, 
 
 
 def _standardised(parts: Mapping[Split, Probed]) -> Iterator[tuple[Split, Probed, NDArray[np.float32]]]:
-    """Every feature with mean 0 and variance 1 in the training part."""
+    """Yield every feature with mean 0 and variance 1 in the training part."""
     scalers = [StandardScaler().fit(layer_ND) for layer_ND in parts["train"].states_LND]
     for split in SPLITS:
         states_LND = parts[split].states_LND
@@ -208,7 +207,7 @@ States = Mapping[Split, NDArray[np.float32]]
 def _layer_rows(
     parts: Mapping[Split, Probed], states: States, control: States, *, mixes: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """The rows of one layer or mix, without their place.
+    """Yield the rows of one layer or mix, without their place.
 
     Args:
         control: states for the control task, for which a mix has weights of its own.
@@ -242,7 +241,8 @@ def _layer_rows(
 
 
 def _control_probe(train: Part, strength: float) -> Any:
-    """The same probe for the control task: what it says of states. Of labels that are all the same, these."""
+    """Return the probe for the control task as a function of states. Where all labels are the same, it returns
+    that label."""
     if len(np.unique(train.y_N)) == 1:
         return lambda x_ND: np.full(len(x_ND), train.y_N[0])
     return classifier(train, strength=strength).says
@@ -254,8 +254,8 @@ def _most_frequent(label_N: Labels) -> str:
 
 
 def _code_rows(train: Probed, states_ND: NDArray[np.float32], *, mixes: bool) -> Iterator[dict[str, Any]]:
-    """The code length of the training labels, sentence by sentence in random order, and how much shorter it is
-    than that with equal probability for all classes.
+    """Yield the code length of the training labels, sentence by sentence in random order, and its ratio to the
+    length with equal probability for all classes.
 
     The sender tries every strength of the probe, takes the one whose code is shortest, and says which: the code of
     one that is best with all labels may be long, as most blocks are sent after few.
@@ -306,7 +306,7 @@ def _code_rows(train: Probed, states_ND: NDArray[np.float32], *, mixes: bool) ->
 
 
 def _sentences_in_random_order(sentence_N: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The examples, those of a sentence one after the other."""
+    """Return the examples in random order of sentences, those of a sentence one after the other."""
     names_S, place_N = np.unique(sentence_N, return_inverse=True)
     rank_S = np.random.default_rng(derive(0, "online code")).permutation(len(names_S))
     return np.argsort(rank_S[place_N], kind="stable")

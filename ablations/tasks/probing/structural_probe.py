@@ -1,15 +1,11 @@
 """Structural probe (Hewitt & Manning 2019, sections 2 and 3): a linear map, of each layer, that brings the squared
 distances between the words of a sentence as near as it can to those in the dependency tree.
 
-Which words are joined is read from the map by a minimum spanning tree; punctuation is left out. UUAS counts
-how many of the tree's edges are found. The adjacency chain needs no states at all, and is the floor; it is also
-what words at equal distances get.
+A minimum spanning tree reads from the map which words are joined; punctuation is left out. UUAS counts the edges
+of the tree that are predicted. The adjacency chain needs no states at all, and is the floor; it is also the tree
+of words at equal distances.
 
-Letters: L + 1 layers, B sentences, W words, D width, R rank of the map.
-
-The states of the words of sentences with trees, and how far the words are from each other in the tree.
-
-Letters: B sentences, T positions, W words, L + 1 layers, D width.
+Letters: L + 1 layers, B sentences, T positions, W words, D width, R rank of the map.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +22,7 @@ from torch import Tensor
 from ablations.measures.reading.alignment import NO_WORD
 from ablations.measures.reading.texts import Readings, Say
 from ablations.tasks.datasets import SPLITS, Split
-from ablations.tasks.encoding import FIRST, SPECIAL, Row, Rows, encode_batch
+from ablations.tasks.encoding import FIRST, SPECIAL, EncodedTexts, Row, encode_batch
 from ablations.tasks.errors import standard_error
 from ablations.tasks.probing.trees import Edge, GoldTree, adjacency_chain, gold_trees, maximum_spanning_tree
 from ablations.tasks.settings import StructuralProbeSettings
@@ -37,7 +33,7 @@ from lightning_modules.randomness import derive
 
 
 class TreeStates(NamedTuple):
-    """A sentence."""
+    """States of the words of a sentence, and its dependency tree."""
 
     states_LWD: NDArray[np.float32]
     """The mean of each word's sub-words, as in the source of the probe."""
@@ -48,17 +44,17 @@ class TreeStates(NamedTuple):
 
 @torch.no_grad()
 def tree_states(objective: Objective, trees: Sequence[GoldTree]) -> list[TreeStates]:
-    """The states of the words in every layer, sentence by sentence."""
+    """Return the states of the words in every layer, sentence by sentence."""
     objective.eval()
-    rows = Rows([_row(tree) for tree in trees])
-    found: dict[int, TreeStates] = {}
+    rows = EncodedTexts([_row(tree) for tree in trees])
+    by_number: dict[int, TreeStates] = {}
     for index_B in rows.by_length():
         states_LBTD = torch.stack(encode_batch(objective, rows.batch(index_B))).float().cpu().numpy()
         for place, number in enumerate(index_B.tolist()):
             tree = trees[number]
             states_LWD = _of_words(states_LBTD[:, place, : len(tree.ids_T)], tree)
-            found[number] = TreeStates(states_LWD, tree.edges, tree_distances(tree.edges, tree.words))
-    return [found[number] for number in range(len(trees))]
+            by_number[number] = TreeStates(states_LWD, tree.edges, tree_distances(tree.edges, tree.words))
+    return [by_number[number] for number in range(len(trees))]
 
 
 def _row(tree: GoldTree) -> Row:
@@ -76,7 +72,7 @@ def _of_words(states_LTD: NDArray[np.float32], tree: GoldTree) -> NDArray[np.flo
 
 
 def tree_distances(edges: frozenset[Edge], words: int) -> NDArray[np.float64]:
-    """How many edges lie between two words, shape WW; infinite where no path joins them."""
+    """Return the number of edges between two words, shape WW; infinite where no path joins them."""
     first, second = np.array(sorted(edges), dtype=np.int64).reshape(-1, 2).T
     joined_WW = csr_matrix((np.ones(len(first)), (first, second)), shape=(words, words))
     distance_WW: NDArray[np.float64] = shortest_path(joined_WW, directed=False, unweighted=True)
@@ -91,7 +87,7 @@ MOST_EPOCHS = 60
 PATIENCE = 3
 """Epochs without a lower validation loss after which the learning rate is cut; after the last cut, the end."""
 CUTS = (1.0, 0.3, 0.1)
-"""Of the learning rate."""
+"""Factors on the learning rate, one after another."""
 
 
 def rows(readings: Readings, settings: StructuralProbeSettings, say: Say) -> Iterator[dict[str, Any]]:
@@ -110,14 +106,14 @@ def structural_probe_rows(
     *,
     max_length: int,
 ) -> Iterator[dict[str, Any]]:
-    """Rows of `uuas` by layer; the floor is the adjacency chain's. n counts the edges of the test trees, d is the
-    width; standard errors take the edges of a sentence for dependent.
+    """Yield rows of `uuas` by layer; the floor is the adjacency chain's. n counts the edges of the test trees, d
+    is the width; standard errors take the edges of a sentence for dependent.
 
     Raises:
         MeasureError: a split has no sentence with a tree.
     """
-    wanted = settings.sentences_wanted
-    counts: dict[Split, int] = {"train": wanted, "validation": wanted, "test": MOST_TEST}
+    most = settings.sentences_wanted
+    counts: dict[Split, int] = {"train": most, "validation": most, "test": MOST_TEST}
     parts = {
         split: tree_states(
             objective,
@@ -130,11 +126,11 @@ def structural_probe_rows(
 
 
 def uuas_rows(parts: Mapping[Split, Sequence[TreeStates]], *, rank: int) -> Iterator[dict[str, Any]]:
-    """The same from states; `group` is missing."""
+    """Yield rows of `uuas` from states; `group` is missing."""
     test = parts["test"]
     layers, _, width = test[0].states_LWD.shape
     gold = [(each.edges, len(each.distance_WW)) for each in test]
-    floor = np.mean(np.concatenate([_found(adjacency_chain(words), edges) for edges, words in gold]))
+    floor = np.mean(np.concatenate([_is_predicted(adjacency_chain(words), edges) for edges, words in gold]))
     sentence_N = np.repeat(np.arange(len(test)), [len(each.edges) for each in test])
     for layer in range(layers):
         train, validation = (
@@ -142,7 +138,7 @@ def uuas_rows(parts: Mapping[Split, Sequence[TreeStates]], *, rank: int) -> Iter
             for split in ("train", "validation")
         )
         probe = fit_probe(train, validation, rank=min(rank, width), seed=derive(0, "structural probe", layer))
-        found_N = np.concatenate([_found(probe.tree(each.states_LWD[layer]), each.edges) for each in test])
+        found_N = np.concatenate([_is_predicted(probe.tree(each.states_LWD[layer]), each.edges) for each in test])
         yield {
             "metric": "uuas",
             "layer": layer,
@@ -154,36 +150,36 @@ def uuas_rows(parts: Mapping[Split, Sequence[TreeStates]], *, rank: int) -> Iter
         }
 
 
-def _found(tree: frozenset[Edge], gold: frozenset[Edge]) -> NDArray[np.bool_]:
-    """Whether each of the gold edges is in a tree."""
+def _is_predicted(tree: frozenset[Edge], gold: frozenset[Edge]) -> NDArray[np.bool_]:
+    """Return for each of the gold edges whether it is in a tree."""
     return np.array([edge in tree for edge in gold], dtype=bool)
 
 
 class Words(NamedTuple):
-    """The words of a sentence in one layer."""
+    """States of the words of a sentence in one layer, and their distances in the tree."""
 
     states_WD: NDArray[np.float32]
     distance_WW: NDArray[np.float64]
 
 
 class Probe(NamedTuple):
-    """A linear map of states."""
+    """Structural probe: a linear map of states."""
 
     map_DR: NDArray[np.float32]
 
     def squared_distances(self, states_WD: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Between all words, shape WW."""
+        """Return the squared distances between all words, shape WW."""
         mapped_WR = (states_WD @ self.map_DR).astype(np.float64)
         distance_WW: NDArray[np.float64] = np.square(mapped_WR[:, None] - mapped_WR[None]).sum(-1)
         return distance_WW
 
     def tree(self, states_WD: NDArray[np.float32]) -> frozenset[Edge]:
-        """The minimum spanning tree of the words."""
+        """Return the minimum spanning tree of the words."""
         return maximum_spanning_tree(-self.squared_distances(states_WD))
 
 
 def fit_probe(train: Sequence[Words], validation: Sequence[Words], *, rank: int, seed: int) -> Probe:
-    """The map with the lowest validation loss of all epochs of training.
+    """Return the map with the lowest validation loss of all epochs of training.
 
     The loss of a sentence is the sum over pairs of words of |squared distance - distance in the tree|, divided by
     the squared number of words. Pairs that no path joins do not count.
@@ -249,7 +245,7 @@ def _padded(sentences: Sequence[Words], scale: float) -> _Batch:
 
 
 def _loss(map_DR: Tensor, batch: _Batch) -> Tensor:
-    """Of each sentence, shape B."""
+    """Return the loss of each sentence, shape B."""
     mapped_BWR = batch.states_BWD @ map_DR
     norm_BW = mapped_BWR.square().sum(-1)
     found_BWW = norm_BW[:, :, None] + norm_BW[:, None] - 2 * mapped_BWR @ mapped_BWR.mT

@@ -1,14 +1,13 @@
-"""Trees over the words of a sentence without direction: from scores, by chance, and how many edges they share.
+"""Dependency trees over the words of a sentence, without direction: gold trees, trees from scores, random trees,
+and the number of edges that they share.
 
 UUAS (undirected unlabelled attachment score) is the share of gold edges that a tree has, over all edges of all
 sentences. No torch. Letters: W words, S sentences, G resamplings.
 
-Sentences as sub-words, with the dependencies between their words: what an unsupervised parser is held against.
-No torch.
-
-Punctuation (the tag PUNCT) is left out, and so is the second word of a contraction ("le" of French "du"), which
-has no sub-word of its own. A dependency that leads to or from such a word, or from the root, is left out with it
-and not lifted to another word: nearly all of them are leaves. What is left has no direction.
+Gold trees are sentences as sub-words, with the dependencies between their words. Punctuation (the tag PUNCT) is
+left out, and so is the second word of a contraction ("le" of French "du"), which has no sub-word of its own. A
+dependency that leads to or from such a word, or from the root, is left out with it and not lifted to another word:
+nearly all of them are leaves. What is left has no direction.
 """
 
 from collections.abc import Sequence
@@ -31,7 +30,7 @@ FEWEST = 3
 """Words of the shortest sentence: two words have but one tree."""
 
 Edge = tuple[int, int]
-"""Two words, the first one first."""
+"""Edge of two words, the first one first."""
 
 
 class GoldTree(NamedTuple):
@@ -48,30 +47,30 @@ class GoldTree(NamedTuple):
 def gold_trees(
     sentences: Sequence[LabelledSentence], tokenizer: Tokenizer, *, count: int, longest: int, max_length: int
 ) -> list[GoldTree]:
-    """Of the sentences with 3 to `longest` words that are left, at most `max_length` tokens and some dependency,
-    `count` drawn at random, in a random order; all of them if there are fewer. The same for the same sentences.
+    """Draw `count` sentences at random, in a random order, of those with 3 to `longest` words that are left, at
+    most `max_length` tokens and some dependency; all of them if there are fewer. The same for the same sentences.
 
     Raises:
         MeasureError: there is none, or a sentence does not have the words of its text.
     """
-    found: list[GoldTree] = []
+    trees: list[GoldTree] = []
     for number in np.random.default_rng(derive(0, "parsing")).permutation(len(sentences)).tolist():
         sentence = sentences[number]
-        if len(found) < count and FEWEST <= len(_kept(sentence)) <= longest:
+        if len(trees) < count and FEWEST <= len(_kept(sentence)) <= longest:
             tree = gold_tree(sentence, tokenizer, where=f"sentence {number + 1}")
             if tree.words >= FEWEST and tree.edges and len(tree.ids_T) <= max_length:
-                found.append(tree)
-    if not found:
+                trees.append(tree)
+    if not trees:
         raise MeasureError(
             f"sentences with trees are needed, of {FEWEST} to {longest} words besides punctuation and at most "
             f"{max_length} sub-words, but none of {len(sentences):,} is one; give another treebank or raise the "
             f"measure's `longest`."
         )
-    return found
+    return trees
 
 
 def gold_tree(sentence: LabelledSentence, tokenizer: Tokenizer, *, where: str) -> GoldTree:
-    """A sentence in sub-words, and the dependencies between the words that are left.
+    """Return a sentence in sub-words, and the dependencies between the words that are left.
 
     Args:
         where: what the sentence is called in the error.
@@ -93,7 +92,7 @@ def gold_tree(sentence: LabelledSentence, tokenizer: Tokenizer, *, where: str) -
 
 
 def _kept(sentence: LabelledSentence) -> list[int]:
-    """Words that are no punctuation."""
+    """Return the words that are no punctuation."""
     return [i for i, tag in enumerate(sentence.tags) if tag != PUNCTUATION]
 
 
@@ -104,7 +103,7 @@ RESAMPLINGS = 2000
 
 
 def maximum_spanning_tree(score_WW: NDArray[np.float64]) -> frozenset[Edge]:
-    """The tree with the largest sum of scores; of the two scores of a pair the larger counts."""
+    """Return the tree with the largest sum of scores; of the two scores of a pair the larger counts."""
     both_WW = np.maximum(score_WW, score_WW.T).astype(np.float64)
     words = np.arange(len(both_WW))
     both_WW += NEIGHBOUR_BONUS * (abs(words[:, None] - words) == 1)
@@ -115,19 +114,19 @@ def maximum_spanning_tree(score_WW: NDArray[np.float64]) -> frozenset[Edge]:
 
 
 def adjacency_chain(words: int) -> frozenset[Edge]:
-    """Each word and the next one."""
+    """Return the edges between each word and the next one."""
     return frozenset((i, i + 1) for i in range(words - 1))
 
 
 def expected_at_random(edges: int, words: int) -> float:
-    """How many of some edges a tree has on average that is drawn uniformly from all trees over the words: it has
-    `words` - 1 of words (words - 1) / 2 pairs, each with the same probability."""
+    """Return the expected number of some edges that a tree has which is drawn uniformly from all trees over the
+    words: it has `words` - 1 of words (words - 1) / 2 pairs, each with the same probability."""
     return edges * 2 / words
 
 
 def resampled(right_S: NDArray[Any], edges_S: NDArray[np.integer]) -> NDArray[np.float64]:
-    """Sum of the first over sum of the second on sentences drawn with replacement, G times; the same sentences
-    whatever the numbers are, so that what parsers do on them can be subtracted."""
+    """Return the sum of the first over the sum of the second on sentences drawn with replacement, G times; the
+    sentences do not depend on the numbers, so that results of two parsers can be subtracted."""
     S = len(edges_S)
     drawn_GS = np.random.default_rng(derive(0, "sentences")).multinomial(S, np.full(S, 1 / S), size=RESAMPLINGS)
     return drawn_GS @ right_S / (drawn_GS @ edges_S)

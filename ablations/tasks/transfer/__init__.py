@@ -1,1 +1,1 @@
-"""Heads and fine-tuning: what a trained head makes of the states."""
+"""Heads and fine-tuning: trained heads on the states."""

@@ -1,13 +1,14 @@
-"""A cross-encoder: it reads two texts at once and says how well the second follows the first.
+"""Cross-encoder: an encoder with a head that reads two texts at once and scores how well the second follows the
+first.
 
-A copy of the encoder is trained with a head (the recipe of `head_training`) on sentences of the training text,
-each with the one that follows it and with another one at random. Wrong ones that a bi-encoder takes to be near, as
-is usual for search engines, mislead here: the right ones are seldom as near, so that what is unlike the first
+A copy of the encoder is trained with a head (the recipe of `training`) on sentences of the training text, each
+with the one that follows it and with another one at random. Wrong ones that a bi-encoder takes to be near, as is
+usual for search engines, mislead here: the right ones are seldom as near, so that what is unlike the first
 sentence would be right. An untrained encoder told 72% of held-out pairs apart that way, and ranked no better.
 
-Letters: P pairs, B of a batch.
+Sentences are paired with the ones that follow them in their documents; `documents` knows whether a text has any.
 
-Sentences with the ones that follow them in their documents; `documents` knows whether a text has any.
+Letters: P pairs, B of a batch.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,15 +33,15 @@ from lightning_modules.randomness import derive, uniforms
 
 
 class Followed(NamedTuple):
-    """Texts and what follows each, all of them different."""
+    """Texts and the text that follows each, all of them different."""
 
     first: list[str]
     second: list[str]
 
 
 def followed_sentences(split: Split, tokenizer: Tokenizer, count: int) -> Followed:
-    """So many pairs at random, fewer if there are fewer: of a document its first and second sentence, its third
-    and fourth, and so on.
+    """Choose so many pairs at random, fewer if there are fewer: of a document its first and second sentence, its
+    third and fourth, and so on.
 
     No text is there twice: among the candidates that may follow a sentence stands neither itself nor the right one
     a second time. Which pairs depends on the text alone, and more contain the fewer.
@@ -51,39 +52,39 @@ def followed_sentences(split: Split, tokenizer: Tokenizer, count: int) -> Follow
     pair_P = np.flatnonzero((in_document_S[:-1] % 2 == 0) & ~begins_S[1:])
     order = np.argsort(uniforms(derive(0, "next sentences"), pair_P), kind="stable")
     seen: set[str] = set()
-    found = Followed([], [])
+    pairs = Followed([], [])
     for i in pair_P[order].tolist():
-        if len(found.first) == count:
+        if len(pairs.first) == count:
             break
         first, second = (decode(tokenizer, split.sentence(j)) for j in (i, i + 1))
         if first != second and not {first, second} & seen:
             seen |= {first, second}
-            found.first.append(first)
-            found.second.append(second)
-    return found
+            pairs.first.append(first)
+            pairs.second.append(second)
+    return pairs
 
 
 def enough_followed(tokens: Tokens, split: Literal["train", "validation"], count: int, *, fewest: int) -> Followed:
-    """The followed sentences of a split.
+    """Return the followed sentences of a split.
 
     Raises:
         MeasureError: there are fewer than the fewest.
     """
-    found = followed_sentences(getattr(tokens, split), tokens.tokenizer, count)
-    if (there := len(found.first)) < fewest:
+    pairs = followed_sentences(getattr(tokens, split), tokens.tokenizer, count)
+    if (number := len(pairs.first)) < fewest:
         raise MeasureError(
-            f"data.{split} has {there} {'pair' if there == 1 else 'pairs'} of sentences that follow each other in "
-            f"a document and stand nowhere else, but needs {fewest}; give more text, or leave {NEXT_SENTENCE} out "
-            f"of the measure's tasks."
+            f"data.{split} has {number} {'pair' if number == 1 else 'pairs'} of sentences that follow each other "
+            f"in a document and stand nowhere else, but needs {fewest}; give more text, or leave "
+            f"{NEXT_SENTENCE} out of the measure's tasks."
         )
-    return found
+    return pairs
 
 
 Scores = Callable[[Sequence[str], Sequence[str]], NDArray[np.float32]]
-"""How well each text follows the other one of the pair; higher is better."""
+"""Scores of how well each text follows the other one of the pair; higher is better."""
 
 HELD_OUT = 10
-"""Of all pairs one in so many is kept, to choose among epochs."""
+"""Divisor of the number of pairs that are held out, to choose among epochs."""
 LEAST_STEPS = 200
 """Fewer pairs are gone through more often."""
 FOLLOWS_NOT, FOLLOWS = "0", "1"
@@ -98,7 +99,7 @@ def cross_encoder(
     max_length: int,
     say: Say,
 ) -> Scores:
-    """Train one; the objective stays as it is.
+    """Train a cross-encoder; the objective stays as it is.
 
     Args:
         pairs: of the training text.
@@ -119,7 +120,7 @@ def cross_encoder(
     held_texts = read([pairs.first[i] for i in held] * 2, [s[i] for s in (pairs.second, wrong) for i in held], [])
 
     def right(trainee: Trainee) -> float:
-        """How often what follows is preferred."""
+        """Return the share of pairs in which the text that follows is preferred."""
         follows, other = np.split(_scores(trainee, held_texts), 2)
         return float((follows > other).mean())
 
@@ -139,7 +140,7 @@ def cross_encoder(
 
 
 def wrong_seconds(second: Sequence[str]) -> list[str]:
-    """For each text another one of them, each with the same probability."""
+    """Return for each text another one of them, each with the same probability."""
     place_P = np.arange(len(second))
     other_P = (uniforms(derive(0, "wrong seconds"), place_P) * (len(second) - 1)).astype(np.int64)
     return [second[i] for i in other_P + (other_P >= place_P)]
@@ -147,7 +148,7 @@ def wrong_seconds(second: Sequence[str]) -> list[str]:
 
 @torch.no_grad()
 def _scores(trainee: Trainee, texts: Texts) -> NDArray[np.float32]:
-    """Log odds that the second text follows the first."""
+    """Return the log odds that the second text follows the first."""
     trainee.eval()
     score_P = np.empty(len(texts), np.float32)
     for index_B in texts.rows.by_length():

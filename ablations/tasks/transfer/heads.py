@@ -1,4 +1,4 @@
-"""The head of a task: one linear map of each item, and how answers are written as numbers and read from them.
+"""Head of a task: one linear map of each item, and the conversion of answers to numbers and back.
 
 The same head serves frozen and trained encoders. It scales its features by the mean and deviation that they have
 in the training texts before anything is trained: arms differ widely in the scale of their states, and a linear
@@ -26,16 +26,16 @@ LONGEST_ANSWER = 30
 """Tokens of a span that is given as an answer, at most, as for SQuAD (Devlin et al. 2019)."""
 
 INITIAL_DEVIATION = 0.02
-"""Of the head's weights (Devlin et al. 2019)."""
+"""Deviation of the head's initial weights (Devlin et al. 2019)."""
 
 FAINTEST = 1e-3
-"""What varies less than so much of the strongest feature counts as if it varied so much."""
+"""Least deviation of a feature, as a share of the strongest feature's: a smaller one counts as this."""
 
 Floats = NDArray[np.float32]
 
 
 class Scale(NamedTuple):
-    """What features are brought to mean 0 and deviation 1 with."""
+    """Scale that brings features to mean 0 and deviation 1."""
 
     mean_F: Tensor
     deviation_F: Tensor
@@ -43,7 +43,7 @@ class Scale(NamedTuple):
 
 @torch.no_grad()
 def scale_of(states: States, texts: Texts) -> Scale:
-    """That of the items of some texts, without any training; answers play no part."""
+    """Return the scale of the items of some texts, without any training; answers play no part."""
     for module in states.trained.values():
         module.eval()
     sums: list[Tensor] = []
@@ -81,22 +81,22 @@ class Head(nn.Module):
 
 
 class Answers(Protocol):
-    """How the answers of a kind of task are written as numbers, for each item, and read from a head's outputs."""
+    """Answers of a kind of task: their form as numbers, for each item, and their reading from a head's outputs."""
 
     outputs: int
 
     def target(self, texts: Texts, example: int) -> Tensor | None:
-        """What is right for each item of an example; None where `max_length` cut the answer off."""
+        """Return the right output for each item of an example; None where `max_length` cut the answer off."""
 
     def loss(self, output_NO: Tensor, target_N: Tensor, counts_B: Tensor) -> Tensor:
-        """Mean loss of a batch, whose examples have so many items each."""
+        """Return the mean loss of a batch, whose examples have so many items each."""
 
-    def said(self, output_KO: Floats, texts: Texts, example: int) -> Any:
-        """The answer that the outputs of an example give."""
+    def answer(self, output_KO: Floats, texts: Texts, example: int) -> Any:
+        """Return the answer that the outputs of an example give."""
 
 
 def answers_of(task: Task, train: Texts) -> Answers:
-    """Those of a task; it knows the classes or tags of the training part, and no others."""
+    """Return the form of a task's answers; it knows the classes or tags of the training part, and no others."""
     given: Sequence[Any] = train.examples.answers
     match task.kind:
         case "classification":
@@ -112,7 +112,7 @@ def answers_of(task: Task, train: Texts) -> Answers:
 
 
 class Classes:
-    """A class of each text: the softmax over classes."""
+    """Answers that are a class of each text: the softmax over classes."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = list(names)
@@ -125,12 +125,13 @@ class Classes:
     def loss(self, output_NO: Tensor, target_N: Tensor, counts_B: Tensor) -> Tensor:
         return F.cross_entropy(output_NO, target_N)
 
-    def said(self, output_KO: Floats, texts: Texts, example: int) -> str:
+    def answer(self, output_KO: Floats, texts: Texts, example: int) -> str:
         return self._names[int(output_KO[0].argmax())]
 
 
 class Numbers:
-    """A number for each text, in deviations from the mean of the training part: the square of the error."""
+    """Answers that are a number for each text, in deviations from the mean of the training part: the square of the
+    error."""
 
     outputs = 1
 
@@ -143,12 +144,12 @@ class Numbers:
     def loss(self, output_NO: Tensor, target_N: Tensor, counts_B: Tensor) -> Tensor:
         return F.mse_loss(output_NO[:, 0], target_N.to(output_NO.dtype))
 
-    def said(self, output_KO: Floats, texts: Texts, example: int) -> float:
+    def answer(self, output_KO: Floats, texts: Texts, example: int) -> float:
         return float(output_KO[0, 0]) * self._deviation + self._mean
 
 
 class Tags:
-    """A tag of each word; words that `max_length` cut off get the most frequent one."""
+    """Answers that are a tag of each word; words that `max_length` cut off get the most frequent one."""
 
     def __init__(self, counts: Counter[str]) -> None:
         self._names = sorted(counts)
@@ -165,7 +166,7 @@ class Tags:
     def loss(self, output_NO: Tensor, target_N: Tensor, counts_B: Tensor) -> Tensor:
         return F.cross_entropy(output_NO, target_N)
 
-    def said(self, output_KO: Floats, texts: Texts, example: int) -> list[str]:
+    def answer(self, output_KO: Floats, texts: Texts, example: int) -> list[str]:
         assert texts.places is not None
         assert texts.examples.words is not None
         tags = [self._common] * len(texts.examples.words[example])
@@ -176,13 +177,13 @@ class Tags:
 
 
 class Spans:
-    """Where in the context the answer begins and where it ends: two softmaxes over its tokens (Devlin et al. 2019,
-    section 4.2). An answer that was cut off in part cannot be given whole, and is scored like any other."""
+    """Answers that are a span of the context: two softmaxes over its tokens, for beginning and end (Devlin et al.
+    2019, section 4.2). An answer that was cut off in part cannot be given whole, and is scored like any other."""
 
     outputs = 2
 
     def target(self, texts: Texts, example: int) -> Tensor | None:
-        """1 at the first token, and in the second column at the last."""
+        """Return 1 at the first token, and in the second column at the last."""
         assert texts.places is not None
         span_K2 = texts.rows.rows[example].span_T2[texts.places[example]]
         answer = texts.examples.answers[example]
@@ -198,7 +199,7 @@ class Spans:
         log_share = [part.log_softmax(0) for part in output_NO.split(counts_B.tolist())]
         return -(torch.cat(log_share) * target_N).sum() / (2 * len(counts_B))
 
-    def said(self, output_KO: Floats, texts: Texts, example: int) -> str:
+    def answer(self, output_KO: Floats, texts: Texts, example: int) -> str:
         assert texts.places is not None
         assert texts.examples.second is not None
         if not len(output_KO):
@@ -209,8 +210,8 @@ class Spans:
 
 
 def best_span(start_K: Floats, end_K: Floats, *, longest: int = LONGEST_ANSWER) -> tuple[int, int]:
-    """First and last token of the span with the highest sum of start and end, of those that do not end before they
-    begin and have at most `longest` tokens; of equal ones the first."""
+    """Return first and last token of the span with the highest sum of start and end, of those that do not end
+    before they begin and have at most `longest` tokens; of equal ones the first."""
     K = len(start_K)
     legal_KK = np.tri(K, K, longest - 1, dtype=bool) & ~np.tri(K, K, -1, dtype=bool)
     sum_KK = np.where(legal_KK, start_K[:, None] + end_K[None, :], -np.inf)
@@ -219,5 +220,5 @@ def best_span(start_K: Floats, end_K: Floats, *, longest: int = LONGEST_ANSWER) 
 
 
 def right_answers(task: Task, texts: Texts) -> list[Any]:
-    """The answers of a split as `Answers.said` gives them."""
+    """Return the answers of a split in the form of `Answers.answer`."""
     return texts.examples.right

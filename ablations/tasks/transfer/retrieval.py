@@ -1,22 +1,18 @@
-"""Which texts belong together, as a bi-encoder has it and as a cross-encoder has it.
+"""Retrieval of texts that belong together, by a bi-encoder and by a cross-encoder.
 
 The bi-encoder is not trained for it: two texts are as close as the cosine of their mean states. States share a
 common direction that hides what they differ in (Ethayarajh 2019, https://arxiv.org/abs/1909.00512; Mu & Viswanath
 2018), so each number stands twice: as it is, and `_centred`, with the mean of all texts of the task subtracted.
-The cross-encoder (`cross_encoder`) looks closer at the texts that the bi-encoder found; it is trained, so that
-what it adds comes of reading both at once and of training together.
+The cross-encoder (`cross_encoder`) ranks the nearest texts of the bi-encoder again; it is trained, so that its
+gain comes from reading both at once and from training together.
 
-What cannot be asked: the right translation among others. The encoders read the source language alone; a text of
-another language has no states that they were ever trained to give it.
+Translations cannot be retrieved. The encoders read the source language alone; a text of another language has no
+states that they were ever trained to give it.
+
+TF-IDF reads sentences as bags of sub-words: a baseline without order, context or training. Equal candidates stand
+in random order, and numbers are means over all such orders: a score that tells nothing apart is that of guessing.
 
 Letters: P pairs, N texts, L + 1 layers, D width, Q queries, C candidates, K of them that are ranked again.
-
-Sentences as bags of sub-words: what can be told of them without order, context or training.
-
-How high the right one of some candidates stands. Equal candidates stand in random order, and numbers are means
-over all such orders: who tells nothing apart scores what guessing does.
-
-Letters: Q queries, C candidates.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +26,7 @@ from sklearn.feature_extraction.text import TfidfTransformer
 
 from ablations.measures.reading.sample import is_text_token
 from ablations.measures.reading.texts import Readings, Texts
-from ablations.tasks.encoding import Rows, encode_texts, pooled_states
+from ablations.tasks.encoding import EncodedTexts, encode_texts, pooled_states
 from ablations.tasks.errors import share_error
 from ablations.tasks.examples import Examples, subset
 from ablations.tasks.settings import NEXT_SENTENCE, RetrievalSettings
@@ -43,7 +39,7 @@ from lightning_modules.objectives.objective import Objective
 
 
 def term_counts(split: Split, *, vocab_size: int) -> csr_matrix:
-    """How often each id stands in each sentence, special ids apart; shape S x V."""
+    """Return the number of occurrences of each id in each sentence, special ids apart; shape S x V."""
     text_N = is_text_token(split.ids)
     sentence_N = np.repeat(np.arange(len(split)), split.lengths)
     ones = np.ones(int(text_N.sum()))
@@ -51,7 +47,7 @@ def term_counts(split: Split, *, vocab_size: int) -> csr_matrix:
 
 
 def tfidf_features(split: Split, *, train: Split, vocab_size: int) -> csr_matrix:
-    """TF-IDF vectors of sentences: counts times (log((1 + S) / (1 + df)) + 1), of unit length; shape S x V.
+    """Return TF-IDF vectors of sentences: counts times (log((1 + S) / (1 + df)) + 1), of unit length; shape S x V.
 
     S is the number of sentences of `train`, df in how many of them an id stands. A sentence without text is 0.
     """
@@ -64,7 +60,7 @@ Integers = NDArray[np.int64]
 
 
 class Ranks(NamedTuple):
-    """Of each query."""
+    """Ranks of the right candidate of each query."""
 
     above_Q: Integers
     """Candidates with a higher score than the right one."""
@@ -73,24 +69,24 @@ class Ranks(NamedTuple):
 
 
 def ranks(score_QC: NDArray[np.floating], right_Q: Integers) -> Ranks:
-    """Where the right candidates stand."""
+    """Return the ranks of the right candidates."""
     own_Q1 = np.take_along_axis(score_QC, right_Q[:, None], axis=1)
     return Ranks((score_QC > own_Q1).sum(1), (score_QC == own_Q1).sum(1))
 
 
-def recall(found: Ranks, first: int) -> Floats:
-    """Probability that the right one is among the first so many, of each query."""
-    return np.clip((first - found.above_Q) / found.equal_Q, 0, 1)
+def recall(rank: Ranks, first: int) -> Floats:
+    """Return the probability that the right candidate is among the first so many, for each query."""
+    return np.clip((first - rank.above_Q) / rank.equal_Q, 0, 1)
 
 
-def reciprocal_rank(found: Ranks) -> Floats:
-    """1 over the place of the right one, of each query."""
-    sums = np.append(0, np.cumsum(1 / np.arange(1, (found.above_Q + found.equal_Q).max() + 1)))
-    return (sums[found.above_Q + found.equal_Q] - sums[found.above_Q]) / found.equal_Q
+def reciprocal_rank(rank: Ranks) -> Floats:
+    """Return 1 over the rank of the right candidate, for each query."""
+    sums = np.append(0, np.cumsum(1 / np.arange(1, (rank.above_Q + rank.equal_Q).max() + 1)))
+    return (sums[rank.above_Q + rank.equal_Q] - sums[rank.above_Q]) / rank.equal_Q
 
 
 def best(score_QC: NDArray[np.floating], count: int) -> Integers:
-    """The candidates of highest score, the best first; of equal ones the first first."""
+    """Return the candidates of highest score, the best first; of equal ones the first first."""
     return np.argsort(-score_QC, axis=1, kind="stable")[:, :count]
 
 
@@ -104,11 +100,11 @@ FEWEST_PAIRS = 2 * DEPTH
 
 
 class Vectors(NamedTuple):
-    """What stands for the texts of a task; rows have unit length, or are 0."""
+    """Vectors of the texts of a task; rows have unit length, or are 0."""
 
     layer: int | None
     suffix: str
-    """Of the names of the metrics."""
+    """Suffix of the names of the metrics."""
     first_PD: Features
     second_PD: Features
 
@@ -139,14 +135,14 @@ def require(settings: RetrievalSettings, texts: Texts, run: RunSettings) -> None
 def relatedness_rows(
     objective: Objective, tokens: Tokens, settings: RetrievalSettings, examples: Examples, *, max_length: int
 ) -> Iterator[Row]:
-    """Rows of `spearman`, of the cosine with how related people find two sentences: of every layer, the top one as
-    a head reads it, and with the suffix `_tfidf` of TF-IDF vectors.
+    """Yield rows of `spearman`, of the cosine with the relatedness of two sentences as people judge it: of every
+    layer, the top one as a head reads it, and with the suffix `_tfidf` of TF-IDF vectors.
 
     Args:
         examples: the test part of a task of relatedness.
     """
-    wanted = settings.pairs_wanted
-    chosen = examples if wanted is None else subset(examples, wanted, seed=0)
+    count = settings.pairs_wanted
+    chosen = examples if count is None else subset(examples, count, seed=0)
     assert chosen.second is not None, f"{settings.task} has no pairs"
     for vectors in _vectors(objective, tokens, chosen.first, chosen.second, max_length=max_length):
         yield relatedness(vectors, chosen.answers) | {"group": settings.task}
@@ -160,10 +156,10 @@ def next_sentence_rows(
     max_length: int,
     say: Say = lambda line: None,
 ) -> Iterator[Row]:
-    """Rows of `recall_at_1`, `recall_at_20` and `reciprocal_rank` of the sentence that follows, among as many as
-    there are queries, of layers and TF-IDF as in `relatedness_rows`; and of `recall_at_1_reranked`, where the
-    cross-encoder has put the 20 that the centred top layer found into its own order, whose floor is that of a
-    random order.
+    """Yield rows of `recall_at_1`, `recall_at_20` and `reciprocal_rank` of the sentence that follows, among as
+    many as there are queries, of layers and TF-IDF as in `relatedness_rows`; and of `recall_at_1_reranked`, where
+    the cross-encoder has ranked the 20 nearest of the centred top layer again; its floor is that of a random
+    order.
 
     Each text is encoded once for all rows but the last.
 
@@ -174,10 +170,10 @@ def next_sentence_rows(
     Raises:
         MeasureError: a text has fewer than `FEWEST_PAIRS`; the loss of the cross-encoder became no number.
     """
-    asked = enough_followed(tokens, "validation", settings.candidates_wanted, fewest=FEWEST_PAIRS)
+    queries = enough_followed(tokens, "validation", settings.candidates_wanted, fewest=FEWEST_PAIRS)
     learned = enough_followed(tokens, "train", settings.training_pairs_wanted, fewest=FEWEST_PAIRS)
     top: Vectors | None = None
-    for vectors in _vectors(objective, tokens, *asked, max_length=max_length):
+    for vectors in _vectors(objective, tokens, *queries, max_length=max_length):
         for row in recalls(vectors):
             yield row | {"group": NEXT_SENTENCE}
         if vectors.suffix == "_centred":  # the top layer is the last
@@ -193,13 +189,14 @@ def next_sentence_rows(
     )
     near_QK = best(top.first_PD @ top.second_PD.T, DEPTH)
     score_QK = score(
-        [text for text in asked.first for _ in range(DEPTH)], [asked.second[i] for i in near_QK.flat]
+        [text for text in queries.first for _ in range(DEPTH)], [queries.second[i] for i in near_QK.flat]
     ).reshape(near_QK.shape)
     yield reranked(near_QK, score_QK) | {"group": NEXT_SENTENCE}
 
 
 def relatedness(vectors: Vectors, related_P: Sequence[float]) -> Row:
-    """How well cosines are in the order of given numbers. The standard error is Bonett & Wright's (2000)."""
+    """Return the rank correlation of cosines with given numbers. The standard error is Bonett & Wright's
+    (2000)."""
     cosine_P = (vectors.first_PD * vectors.second_PD).sum(1)
     constant = np.ptp(cosine_P) == 0 or np.ptp(related_P) == 0
     rho = 0.0 if constant else float(stats.spearmanr(cosine_P, related_P).statistic)
@@ -208,22 +205,23 @@ def relatedness(vectors: Vectors, related_P: Sequence[float]) -> Row:
 
 
 def recalls(vectors: Vectors) -> Iterator[Row]:
-    """How high the second text of each pair stands among the second texts of all. Queries are taken to be
+    """Yield the ranks of the second text of each pair among the second texts of all. Queries are taken to be
     independent, though they share their candidates."""
     C = len(vectors.first_PD)
-    found = ranks(vectors.first_PD @ vectors.second_PD.T, np.arange(C))
+    right_ranks = ranks(vectors.first_PD @ vectors.second_PD.T, np.arange(C))
     chance = Ranks(np.array([0]), np.array([C]))
     for name, of in (
         ("recall_at_1", lambda x: recall(x, 1)),
         (f"recall_at_{DEPTH}", lambda x: recall(x, DEPTH)),
         ("reciprocal_rank", reciprocal_rank),
     ):
-        value_Q = of(found)
+        value_Q = of(right_ranks)
         yield _row(vectors, name, value_Q.mean(), share_error(value_Q), floor=float(of(chance)[0]))
 
 
 def reranked(near_QK: NDArray[np.int64], score_QK: Features) -> Row:
-    """How often the right one, whose number is the query's, comes first of those that are ranked again."""
+    """Return the share of queries whose right candidate, with the query's number, comes first of those that are
+    ranked again."""
     Q, K = near_QK.shape
     is_right_QK = near_QK == np.arange(Q)[:, None]
     there_Q = is_right_QK.any(1)
@@ -255,7 +253,7 @@ def _row(vectors: Vectors, metric: str, value: float, error: float, *, floor: fl
 def _vectors(
     objective: Objective, tokens: Tokens, first: Sequence[str], second: Sequence[str], *, max_length: int
 ) -> Iterator[Vectors]:
-    """Of every layer as it is and centred, and of TF-IDF. Each text is encoded once."""
+    """Yield the vectors of every layer as it is and centred, and of TF-IDF. Each text is encoded once."""
     place = {text: i for i, text in enumerate(dict.fromkeys([*first, *second]))}
     rows = encode_texts(list(place), tokens.tokenizer, max_length=max_length)
     place_2P = np.array([[place[text] for text in texts] for texts in (first, second)])
@@ -265,7 +263,7 @@ def _vectors(
     yield Vectors(None, "_tfidf", *_tfidf(tokens, rows)[place_2P])
 
 
-def _tfidf(tokens: Tokens, rows: Rows) -> NDArray[np.float32]:
+def _tfidf(tokens: Tokens, rows: EncodedTexts) -> NDArray[np.float32]:
     split = Split(
         ids=np.concatenate([row.ids_T for row in rows.rows]).astype(np.uint64),
         offsets=np.append(0, rows.lengths_N.cumsum()),
@@ -277,11 +275,11 @@ def _tfidf(tokens: Tokens, rows: Rows) -> NDArray[np.float32]:
 
 
 def centred(vector_ND: Features) -> Features:
-    """Less their mean."""
+    """Return vectors minus their mean."""
     return vector_ND - vector_ND.mean(0, dtype=np.float64).astype(vector_ND.dtype)
 
 
 def unit(vector_ND: Features) -> Features:
-    """At length 1; 0 stays 0, and is equally far from all."""
+    """Return vectors at length 1; 0 stays 0, and is equally far from all."""
     length_N1 = np.linalg.norm(vector_ND, axis=1, keepdims=True)
     return vector_ND / np.where(length_N1 > 0, length_N1, 1)

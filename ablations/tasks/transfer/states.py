@@ -1,4 +1,4 @@
-"""What a head reads of an encoder's top layer, frozen or trained with the head.
+"""States of an encoder's top layer that a head reads, frozen or trained with the head.
 
 A head reads items of an example. Where one class or one number is asked for, the only item is the mean of the
 text, or what is made of the means of a pair (`encoding.pair_features`), or the [MASK] behind the text where the
@@ -22,7 +22,15 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from ablations.tasks.datasets import Task
-from ablations.tasks.encoding import SECOND, Row, Rows, encode_batch, encode_examples, pair_features, text_features
+from ablations.tasks.encoding import (
+    SECOND,
+    EncodedTexts,
+    Row,
+    encode_batch,
+    encode_examples,
+    pair_features,
+    text_features,
+)
 from ablations.tasks.examples import Examples
 from lightning_modules.data.words import runs
 from lightning_modules.model.numerics import bf16_products
@@ -34,50 +42,51 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """The examples of a split as a head reads them."""
+    """Texts of a split as a head reads them."""
 
     examples: Examples
-    rows: Rows
+    rows: EncodedTexts
     places: list[Integers] | None
-    """Of the items in each row; None where the mean of the text is the only one."""
+    """Places of the items in each row; None where the mean of the text is the only item."""
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @cached_property
     def counts_E(self) -> Integers:
-        """Items of each example."""
+        """Number of items of each example."""
         if self.places is None:
             return np.ones(len(self), dtype=np.int64)
         return np.array([len(place) for place in self.places], dtype=np.int64)
 
     @cached_property
     def bounds_E(self) -> Integers:
-        """Items before each example, and in all: shape E + 1."""
+        """Number of items before each example, and in all: shape E + 1."""
         return np.append(0, self.counts_E.cumsum())
 
     def items(self, index_B: Integers) -> Integers:
-        """Numbers of the items of some examples, in their order."""
+        """Return the numbers of the items of some examples, in their order."""
         return runs(self.bounds_E[index_B], self.counts_E[index_B])
 
     @cached_property
     def digest(self) -> bytes:
-        """Differs where a head reads other tokens, or other places of them: of one encoder, other states."""
-        found = hashlib.sha256(repr((self.rows.paired, self.places is None)).encode())
+        """Hash that differs where a head reads other tokens, or other places of them: of one encoder, other
+        states."""
+        hashed = hashlib.sha256(repr((self.rows.paired, self.places is None)).encode())
         arrays = [self.rows.lengths_N, self.counts_E, *(self.places or ())]
         for array in itertools.chain(arrays, *((row.ids_T, row.part_T) for row in self.rows.rows)):
-            found.update(np.ascontiguousarray(array).data)
-        return found.digest()
+            hashed.update(np.ascontiguousarray(array).data)
+        return hashed.digest()
 
     @cached_property
     def characters_E(self) -> Integers:
-        """How long the texts are, in whatever pieces they are read."""
+        """Lengths of the texts in characters, in whatever pieces they are read."""
         first, second = self.examples.first, self.examples.second
         return np.array([len(text) + len(second[i] if second else "") for i, text in enumerate(first)])
 
 
 def texts_of(task: Task, examples: Examples, tokenizer: Tokenizer, *, max_length: int) -> Texts:
-    """The examples of a split of a task. What `max_length` cuts off is no item."""
+    """Return the examples of a split of a task. What `max_length` cuts off is no item."""
     rows = encode_examples(task, examples, tokenizer, max_length=max_length)
     pooled = task.kind in ("classification", "regression") and task.reads == "mean"
     return Texts(examples, rows, None if pooled else [_places(task, row) for row in rows.rows])
@@ -90,14 +99,14 @@ def _places(task: Task, row: Row) -> Integers:
 
 
 def read_states(objective: Objective, texts: Texts, index_B: Integers, *, mixed: bool = False) -> Tensor:
-    """The items of some examples, in their order: shape NF, fp32, on the objective's device.
+    """Return the items of some examples, in their order: shape NF, fp32, on the objective's device.
 
     Args:
         mixed: whether the encoder computes in bf16-mixed precision.
     """
     batch = texts.rows.batch(index_B)
     device = objective.device.type
-    with bf16_products(device, wanted=mixed), torch.autocast(device, dtype=torch.bfloat16, enabled=mixed):
+    with bf16_products(device, enabled=mixed), torch.autocast(device, dtype=torch.bfloat16, enabled=mixed):
         top_BTD = encode_batch(objective, batch)[-1].float()
     if texts.places is None:
         features = pair_features if texts.rows.paired else text_features
@@ -108,22 +117,22 @@ def read_states(objective: Objective, texts: Texts, index_B: Integers, *, mixed:
 
 
 class States(Protocol):
-    """Where a head's features come from."""
+    """Source of a head's features."""
 
     @property
     def trained(self) -> Mapping[str, nn.Module]:
-        """What is trained with the head, by name."""
+        """Modules that are trained with the head, by name."""
 
     def restart(self) -> None:
         """Undo all training."""
 
     def of(self, texts: Texts, index_B: Integers) -> Tensor:
-        """The items of some examples, in their order: shape NF."""
+        """Return the items of some examples, in their order: shape NF."""
 
 
 class FrozenStates:
-    """The states as pre-training left them, without dropout, in full precision; texts are encoded once and kept,
-    whoever asks for them again."""
+    """States as pre-training left them, without dropout, in full precision; texts are encoded once and kept,
+    whatever reads them again."""
 
     def __init__(self, objective: Objective) -> None:
         self._objective = objective
@@ -154,7 +163,7 @@ class FrozenStates:
 
 
 class TunedStates:
-    """The states of a copy of the encoder, which is trained with its own dropout and sight, in the precision of
+    """States of a copy of the encoder, which is trained with its own dropout and attention, in the precision of
     pre-training."""
 
     def __init__(self, objective: Objective) -> None:

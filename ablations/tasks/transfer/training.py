@@ -1,4 +1,4 @@
-"""One training of a head, with the encoder or on frozen states: the same loop, order of examples and initial head.
+"""Training of a head, with the encoder or on frozen states: the same loop, order of examples and initial head.
 
 The recipe is RoBERTa's on GLUE (Liu et al. 2019, section 5.1): of 10 epochs the best on the validation part is
 kept, and a linear warm-up comes before a linear decay; with BERT's batches of 32, weight decay of 0.01 (not of
@@ -32,8 +32,8 @@ from lightning_modules.randomness import derive, uniforms
 
 BATCH = 32
 HEAD_LEARNING_RATE = 1e-2
-"""Of a linear map of scaled features. A tenth of it leaves the head short of what a logistic regression reads from
-the same frozen states, and costs fine-tuning as well."""
+"""Learning rate of a head, a linear map of scaled features. A tenth of it leaves the head short of what a logistic
+regression reads from the same frozen states, and costs fine-tuning as well."""
 WEIGHT_DECAY = 0.01
 WARMUP = 0.1
 CLIPPED_AT = 1.0
@@ -47,31 +47,31 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Recipe:
-    """What differs between trainings."""
+    """Recipe of a training: the settings in which trainings differ."""
 
     epochs: int
-    """How often the validation part is scored; passes over the examples, unless they are few."""
+    """Number of times that the validation part is scored; passes over the examples, unless they are few."""
     learning_rate: float
-    """Of the encoder, at its highest."""
+    """Learning rate of the encoder, at its highest."""
     least_steps: int
     """Shorter trainings get more passes."""
     repetition: int
     """Decides on the order of examples and on what is dropped out."""
     name: str
-    """What is said of it."""
+    """Name of the training in messages."""
 
 
 class Trained(NamedTuple):
-    """The best of a training."""
+    """Best state of a training."""
 
     score: float
-    """On the validation part."""
+    """Score on the validation part."""
     weights: dict[str, Tensor]
-    """Of the head and what was trained with it."""
+    """Weights of the head and of the modules trained with it."""
 
 
 class Trainee(nn.Module):
-    """A head and what it reads: weights that are trained together."""
+    """Head and its states: weights that are trained together."""
 
     def __init__(self, states: States, head: Head, answers: Answers) -> None:
         super().__init__()
@@ -83,13 +83,13 @@ class Trainee(nn.Module):
 
     @torch.no_grad()
     def say(self, texts: Texts) -> list[Any]:
-        """Its answers, to all examples."""
+        """Return its answers to all examples."""
         self.eval()
         output_NO = np.empty((texts.bounds_E[-1], self.answers.outputs), np.float32)
         for index_B in texts.rows.by_length():
             output_NO[texts.items(index_B)] = self.outputs(texts, index_B).float().cpu().numpy()
         parts = np.split(output_NO, texts.bounds_E[1:-1])
-        return [self.answers.said(output_KO, texts, i) for i, output_KO in enumerate(parts)]
+        return [self.answers.answer(output_KO, texts, i) for i, output_KO in enumerate(parts)]
 
 
 def train(
@@ -101,7 +101,7 @@ def train(
     score: Callable[[Trainee], float],
     say: Say,
 ) -> Trained:
-    """Train from where it stands. Which examples a step shows and what it drops out depends on the repetition
+    """Train from the present weights. Which examples a step shows and what it drops out depends on the repetition
     and the examples alone, never on the encoder.
 
     Args:
@@ -132,27 +132,28 @@ def train(
             _require_finite(losses, recipe)
             epoch = (number + 1) * recipe.epochs // passes
             if epoch > number * recipe.epochs // passes:
-                found = score(trainee)
-                say(f"{recipe.name}, epoch {epoch} of {recipe.epochs}: {found:.3f} on the validation part")
-                if found > best.score:
-                    best = Trained(found, {name: x.clone() for name, x in trainee.state_dict().items()})
+                reached = score(trainee)
+                say(f"{recipe.name}, epoch {epoch} of {recipe.epochs}: {reached:.3f} on the validation part")
+                if reached > best.score:
+                    best = Trained(reached, {name: x.clone() for name, x in trainee.state_dict().items()})
     return best
 
 
 def batches(index_M: Integers, length_M: Integers, seed: int) -> Iterator[Integers]:
-    """All examples once in random order, in batches of similar length, which themselves come in random order."""
+    """Yield all examples once in random order, in batches of similar length, which themselves come in random
+    order."""
     order_M = np.argsort(uniforms(seed, np.arange(len(index_M))), kind="stable")
-    found: list[Integers] = []
+    in_length_order: list[Integers] = []
     for first in range(0, len(order_M), ALIKE * BATCH):
         alike = order_M[first : first + ALIKE * BATCH]
         alike = alike[np.argsort(length_M[alike], kind="stable")]
-        found += [index_M[alike[i : i + BATCH]] for i in range(0, len(alike), BATCH)]
-    for i in np.argsort(uniforms(derive(seed, "batches"), np.arange(len(found))), kind="stable"):
-        yield found[i]
+        in_length_order += [index_M[alike[i : i + BATCH]] for i in range(0, len(alike), BATCH)]
+    for i in np.argsort(uniforms(derive(seed, "batches"), np.arange(len(in_length_order))), kind="stable"):
+        yield in_length_order[i]
 
 
 class _Stepper:
-    """Takes the steps of one training."""
+    """Stepper through one training."""
 
     def __init__(self, trainee: Trainee, learning_rate: float, *, steps: int) -> None:
         groups: list[dict[str, Any]] = []
@@ -170,7 +171,7 @@ class _Stepper:
         )
 
     def step(self, texts: Texts, index_B: Integers, target: Sequence[Tensor]) -> Tensor:
-        """Learn from a batch; its loss before."""
+        """Take a step on a batch; return its loss before the step."""
         output_NO = self._trainee.outputs(texts, index_B)
         target_N = torch.cat(list(target)).to(output_NO.device)
         loss = self._trainee.answers.loss(output_NO, target_N, torch.from_numpy(texts.counts_E[index_B]))

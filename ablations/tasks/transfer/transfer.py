@@ -4,10 +4,9 @@ A repetition has an initial head and an order of examples of its own, the same f
 mean over repetitions; its standard error says how far it would move with other heads and orders, and with other
 test examples, which are the same in all repetitions.
 
-The test text with its words in another order: how much a trained head asks of word order.
-
-Sinha et al. 2021 shuffle the text that is learned from; here it is the text that is asked about, by heads that
-learned from natural text. As there, no word keeps its place: a random permutation of a single cycle.
+The test texts are also scored with their words in another order, which shows how much a trained head needs word
+order. Sinha et al. 2021 shuffle the text that is learned from; here heads learn from natural text, and the test
+text is shuffled. As there, no word keeps its place: a random permutation of a single cycle.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,12 +38,13 @@ class Shuffled(NamedTuple):
 
     examples: Examples
     place: list[NDArray[np.int64]]
-    """Of tagging: where in its natural sentence each word stood."""
+    """Place of each word in its natural sentence, in tagging."""
 
 
 def shuffled(examples: Examples) -> Shuffled:
-    """Every text by itself; of a pair each text by itself. What a word is, blanks say, or the task. The same for
-    whoever asks: it depends on the number of the example, of the text in it and of the word in that alone."""
+    """Shuffle every text by itself; of a pair each text by itself. What a word is, blanks say, or the task. The
+    same for whoever asks: it depends on the number of the example, of the text in it and of the word in that
+    alone."""
     if examples.words is not None:
         place = [_order(len(words), i, 0) for i, words in enumerate(examples.words)]
         moved = [[words[p] for p in order] for words, order in zip(examples.words, place, strict=True)]
@@ -55,10 +55,10 @@ def shuffled(examples: Examples) -> Shuffled:
     return Shuffled(Examples(first, second, None, examples.answers), [])
 
 
-def natural_order(said: list[Any], place: list[NDArray[np.int64]]) -> list[list[Any]]:
-    """What was said of the words of shuffled sentences, at their places in the natural ones: spans of words that
-    belong together are only there whole."""
-    return [[tags[i] for i in np.argsort(order)] for tags, order in zip(said, place, strict=True)]
+def natural_order(answers: list[Any], place: list[NDArray[np.int64]]) -> list[list[Any]]:
+    """Return the answers for the words of shuffled sentences at their places in the natural ones, where spans of
+    words that belong together are whole again."""
+    return [[tags[i] for i in np.argsort(order)] for tags, order in zip(answers, place, strict=True)]
 
 
 def _moved(text: str, example: int, number: int) -> str:
@@ -67,7 +67,7 @@ def _moved(text: str, example: int, number: int) -> str:
 
 
 def _order(count: int, example: int, number: int) -> NDArray[np.int64]:
-    """Which word stands at each place."""
+    """Return the word that stands at each place."""
     chance = uniforms(derive(0, "shuffled text"), np.array([example]), np.array([number]), np.arange(count))
     circle = np.argsort(chance, kind="stable")
     order = np.empty(count, dtype=np.int64)
@@ -81,7 +81,7 @@ Said = Mapping[str, list[Any]]
 """Answers to the test examples, `natural` and `shuffled`."""
 
 GROUPS = 20
-"""Of test examples, one of which the jackknife leaves out at a time."""
+"""Number of groups of test examples, one of which the jackknife leaves out at a time."""
 
 
 def rows(readings: Readings, settings: TransferSettings, say: Say) -> Iterator[Row]:
@@ -108,8 +108,8 @@ def transfer_rows(
     say: Say,
     frozen: FrozenStates | None = None,
 ) -> Iterator[Row]:
-    """The scores of one task, by frozen features or by fine-tuning, as the settings say; the objective stays as
-    it is.
+    """Yield the scores of one task, by frozen features or by fine-tuning, as the settings say; the objective stays
+    as it is.
 
     `score` is the task's own metric; `accuracy` of classes, `spearman` of numbers and `exact_match` of spans stand
     beside it where it is another one. `shuffled_score` is the same head's `score` on the test texts with their
@@ -133,18 +133,18 @@ def transfer_rows(
     first = {rate: transfer.train(0, transfer.whole, rate) for rate in settings.rates}
     rate = max(first, key=lambda rate: first[rate].score)
     others = (transfer.train(repetition, transfer.whole, rate) for repetition in range(1, settings.repetitions))
-    found = [transfer.tested(trained) for trained in (first[rate], *others)]
+    answers = [transfer.tested(trained) for trained in (first[rate], *others)]
     for metric in transfer.metrics:
-        yield transfer.row(metric, task.name, found)
+        yield transfer.row(metric, task.name, answers)
     if settings.learning_curve:  # its last point
-        yield transfer.row("score", f"{task.name}@{transfer.whole}", found)
+        yield transfer.row("score", f"{task.name}@{transfer.whole}", answers)
     for count in sorted({count for count in settings.learning_curve if count < transfer.whole}):
         curve = (transfer.train(repetition, count, rate) for repetition in range(settings.repetitions))
         yield transfer.row("score", f"{task.name}@{count}", [transfer.tested(trained) for trained in curve])
 
 
 class _Transfer:
-    """A task, an encoder, and what all trainings share."""
+    """Transfer of an encoder to a task: what all trainings share."""
 
     def __init__(
         self,
@@ -178,17 +178,17 @@ class _Transfer:
 
     @property
     def whole(self) -> int:
-        """Training examples."""
+        """Number of training examples."""
         return len(self.texts["train"])
 
     def trainee(self, repetition: int) -> Trainee:
-        """A new head on the encoder as pre-training left it."""
+        """Return a new head on the encoder as pre-training left it."""
         self.states.restart()
         head = Head(self.scale, self.answers.outputs, seed=repetition)
         return Trainee(self.states, head, self.answers)
 
     def train(self, repetition: int, count: int, rate: float) -> Trained:
-        """A training on so many examples."""
+        """Return a training on so many examples."""
         if count < self.whole:
             chance_E = uniforms(derive(repetition, "learning curve"), np.arange(self.whole))
             index_M = np.sort(np.argsort(chance_E, kind="stable")[:count])  # more contain the fewer
@@ -211,7 +211,8 @@ class _Transfer:
         )
 
     def tested(self, trained: Trained) -> Said:
-        """What a trained head says of the test texts, and of the same with their words in another order."""
+        """Return the answers of a trained head to the test texts, and to these with their words in another
+        order."""
         trainee = self.trainee(0)
         trainee.load_state_dict(trained.weights)
         natural = trainee.say(self.texts["test"])
@@ -224,23 +225,23 @@ class _Transfer:
         }
 
     def floor(self, metric: str) -> float:
-        """What answers score at best that do not look at what is asked."""
+        """Return the chance level of a metric: the best score of answers that ignore the question."""
         task = _by_accuracy(self.task) if metric == "accuracy" else self.task
         if metric == "exact_match":
             task = replace(task, metric="exact_match")
         return chance(task, self.texts["test"].examples)
 
-    def row(self, metric: str, group: str, found: Sequence[Said]) -> Row:
-        """One metric, from what was said in each repetition."""
+    def row(self, metric: str, group: str, repetitions: Sequence[Said]) -> Row:
+        """Return the row of one metric, from the answers in each repetition."""
         right_N = self.right["test"]
-        said_SN = [said["shuffled" if metric == "shuffled_score" else "natural"] for said in found]
-        own = self.metrics[metric]
+        said_SN = [answers["shuffled" if metric == "shuffled_score" else "natural"] for answers in repetitions]
+        metric_of = self.metrics[metric]
 
         def mean_of(index_M: Sequence[int]) -> float:
             right_M = [right_N[i] for i in index_M]
-            return float(np.mean([own([said_N[i] for i in index_M], right_M) for said_N in said_SN]))
+            return float(np.mean([metric_of([said_N[i] for i in index_M], right_M) for said_N in said_SN]))
 
-        value_S = np.array([own(said_N, right_N) for said_N in said_SN])
+        value_S = np.array([metric_of(said_N, right_N) for said_N in said_SN])
         of_heads = value_S.var(ddof=1) / len(value_S) if len(value_S) > 1 else 0.0
         return {
             "metric": metric,
@@ -254,21 +255,22 @@ class _Transfer:
 
 
 def _metrics(task: Task) -> dict[str, Callable[[Sequence[Any], Sequence[Any]], float]]:
-    """The task's own, `score`, and those beside it, each of answers and the right ones."""
-    found: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {"score": partial(score, task)}
+    """Return the task's own metric, `score`, and those beside it, each a function of answers and the right
+    ones."""
+    by_name: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {"score": partial(score, task)}
     if task.kind == "classification" and task.metric != "accuracy":
-        found["accuracy"] = partial(score, _by_accuracy(task))
+        by_name["accuracy"] = partial(score, _by_accuracy(task))
     if task.kind == "regression" and task.metric != "spearman":
-        found["spearman"] = partial(score, replace(task, metric="spearman"))
+        by_name["spearman"] = partial(score, replace(task, metric="spearman"))
     if task.kind == "span":
-        found["exact_match"] = exact_match
+        by_name["exact_match"] = exact_match
     else:
-        found["shuffled_score"] = partial(score, task)
-    return found
+        by_name["shuffled_score"] = partial(score, task)
+    return by_name
 
 
 def _error_over_examples(statistic: Callable[[Sequence[int]], float], examples: int) -> float:
-    """Standard error of a number that is computed from some of the examples; NaN of fewer than two."""
+    """Return the standard error of a number that is computed from some of the examples; NaN of fewer than two."""
     groups = min(GROUPS, examples)
     group_N = np.random.default_rng(derive(0, "groups of test examples")).permutation(examples) % groups
     without = [np.flatnonzero(group_N != group).tolist() for group in range(groups)]

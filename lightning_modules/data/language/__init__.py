@@ -1,4 +1,4 @@
-"""The built-in language: text with gold trees, senses and translations, out of a seed and nothing else.
+"""The built-in language: text with gold trees, senses and translations, generated from a seed alone.
 
     language = Language(0)
     for sentence in language.document("train", 0):
@@ -63,14 +63,14 @@ class Sentence:
 
     @property
     def subject_number(self) -> Number | None:
-        """Of the subject of the first clause, with which its verb agrees."""
+        """Number of the subject of the first clause, with which its verb agrees."""
         root = self.heads.index(-1)
         subject = next(i for i, h in enumerate(self.heads) if h == root and self.relations[i] == "nsubj")
         return self.numbers[subject]
 
     @property
     def bracketed(self) -> str:
-        """The tree as in the Penn Treebank."""
+        """Tree of the sentence in the notation of the Penn Treebank."""
         return self._bracketed(self.tree)
 
     def _bracketed(self, tree: Tree) -> str:
@@ -85,9 +85,9 @@ class Language:
     """A language and all its text, both decided by the seed alone."""
 
     lexicon: Lexicon
-    """Its words."""
+    """Words of the language."""
     tables: Tables
-    """What its grammar draws from."""
+    """Tables that the grammar draws from."""
 
     def __init__(self, seed: int) -> None:
         if seed < 0:
@@ -97,7 +97,7 @@ class Language:
         self.tables = Tables(self.lexicon, _stream(derive(seed, "preferences")).__next__)
 
     def document(self, split: str, index: int) -> tuple[Sentence, ...]:
-        """A document of 5 to 20 sentences on one topic; the same whatever else was generated."""
+        """Return a document of 5 to 20 sentences on one topic; it does not depend on what else was generated."""
         if index < 0:
             raise DataError(f"The number of a document must be 0 or more, but is {index}.")
         uniform = _stream(derive(self.seed, "document", split, index)).__next__
@@ -113,7 +113,8 @@ class Language:
         return tuple(sentences)
 
     def sentences(self, split: str, count: int) -> Iterator[tuple[int, Sentence]]:
-        """The first sentences of a split, each with the number of its document; the last may be cut short."""
+        """Yield the first sentences of a split, each with the number of its document; the last document may be cut
+        short."""
         if count < 0:
             raise DataError(f"The number of sentences must be 0 or more, but is {count}.")
         left = count
@@ -145,6 +146,6 @@ def _finished(derivation: Derivation, topic: int) -> Sentence:
 
 
 def _stream(key: int) -> Iterator[float]:
-    """Uniform numbers in [0, 1) without end, a block at a time."""
+    """Yield uniform numbers in [0, 1) without end, a block at a time."""
     for block in from_zero():
         yield from uniforms(key, np.arange(256 * block, 256 * (block + 1))).tolist()

@@ -1,4 +1,4 @@
-"""Which word goes with which: for every choice of the built-in language a table to draw from.
+"""Tables of choices of the built-in language: the probability of each word given its context.
 
 Three things decide a content word: its topic (Zipf over the topic's own words, mixed with words at home in
 every topic), its role (agents are subjects, places follow place prepositions), and the word that governs it,
@@ -16,7 +16,7 @@ from lightning_modules.data.language.lexicon import NOUNS, TOPICS, VERBS, Lemma,
 T = TypeVar("T", bound=Hashable)
 
 FAVOURITES = (0.5, 0.3, 0.2)
-"""How a word shares out its preference among its favourites."""
+"""Shares of a word's preference that its favourites get."""
 PREFERENCE = 0.7
 """Chance that a word governed by another is one of its favourites; else the topic decides."""
 GENERAL = 0.2
@@ -41,25 +41,25 @@ class Table(Generic[T]):
         self.log_probabilities = [math.log(weight / total) for weight in positive.values()]
 
     def draw(self, uniform: float) -> tuple[T, float]:
-        """The item at a uniform number in [0, 1), and the natural log of its probability."""
+        """Return the item at a uniform number in [0, 1), and the natural log of its probability."""
         index = bisect_right(self.cumulative, uniform)
         return self.items[index], self.log_probabilities[index]
 
 
 def coin(probability: float) -> Table[bool]:
-    """True with this probability."""
+    """Return a table that gives True with this probability."""
     return Table({True: probability, False: 1 - probability})
 
 
 def zipf(items: Iterable[T]) -> dict[T, float]:
-    """Weights 1 / rank that sum to 1."""
+    """Return the items with weights 1 / rank that sum to 1."""
     weights = {item: 1 / rank for rank, item in enumerate(items, 1)}
     total = math.fsum(weights.values())
     return {item: weight / total for item, weight in weights.items()}
 
 
 def mixture(*parts: tuple[float, Mapping[T, float]]) -> dict[T, float]:
-    """The weighted sum of distributions."""
+    """Return the weighted sum of distributions."""
     total: dict[T, float] = {}
     for share, weights in parts:
         for item, weight in weights.items():
@@ -68,7 +68,7 @@ def mixture(*parts: tuple[float, Mapping[T, float]]) -> dict[T, float]:
 
 
 class Preferences:
-    """Who governs whom, drawn once for a language."""
+    """Tables of which words govern which, drawn once for a language."""
 
     def __init__(self, lexicon: Lexicon, uniform: Callable[[], float]) -> None:
         self.lexicon, self._uniform = lexicon, uniform
@@ -85,7 +85,7 @@ class Preferences:
         }
 
     def favouring(self, base: Mapping[T, float]) -> Table[T]:
-        """A table in which a few items, drawn from the base, get most of the weight."""
+        """Return a table in which a few items, drawn from the base, get most of the weight."""
         left, favourites = dict(base), {}
         for weight in FAVOURITES[: len(base)]:
             favourite, _ = Table(left).draw(self._uniform())
@@ -94,7 +94,7 @@ class Preferences:
         return Table(mixture((PREFERENCE / math.fsum(favourites.values()), favourites), (1 - PREFERENCE, base)))
 
     def words(self, kind: str) -> dict[Word, float]:
-        """The invariable words of a kind, by Zipf's law."""
+        """Return the invariable words of a kind, weighted by Zipf's law."""
         return zipf(lemma.forms["any"] for lemma in self.lexicon.of_kind(kind))
 
     def _everywhere(self, kinds: Iterable[str]) -> list[Lemma]:
@@ -102,15 +102,15 @@ class Preferences:
 
 
 class TopicTables:
-    """What is talked about, and what goes with what, in one topic."""
+    """Tables of one topic: its content words, and which of them go together."""
 
     def __init__(self, preferences: Preferences, topic: int) -> None:
         lexicon, favouring = preferences.lexicon, preferences.favouring
 
         def of_kind(kind: str) -> dict[Lemma, float]:
-            own, general = lexicon.of_kind(kind, topic), lexicon.of_kind(kind)
-            share = GENERAL if own else 1.0
-            return mixture((1 - share, zipf(own)), (share, zipf(general)))
+            of_topic, general = lexicon.of_kind(kind, topic), lexicon.of_kind(kind)
+            share = GENERAL if of_topic else 1.0
+            return mixture((1 - share, zipf(of_topic)), (share, zipf(general)))
 
         def of_kinds(kinds: Mapping[str, float]) -> dict[Lemma, float]:
             return mixture(*((share, of_kind(kind)) for kind, share in kinds.items()))
@@ -128,7 +128,7 @@ class TopicTables:
             verb: favouring(objects) for kind in ("transitive", "ditransitive") for verb in of_kind(kind)
         }
         self.verbs: dict[str, dict[Lemma | None, Table[Lemma]]] = {}
-        """By kind of verb and subject noun; None stands for a pronoun."""
+        """Tables of verbs by kind of verb and subject noun; None stands for a pronoun."""
         for kind in VERBS:
             verbs = of_kind(kind)
             self.verbs[kind] = {noun: favouring(verbs) for noun in subjects} | {None: Table(verbs)}

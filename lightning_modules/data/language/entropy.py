@@ -1,4 +1,4 @@
-"""How predictable the built-in language is: without context, to a simple model, and in truth."""
+"""Entropy of the built-in language: without context, under a simple model, and under its grammar."""
 
 import math
 from collections import Counter
@@ -11,20 +11,20 @@ from lightning_modules.data.language.lexicon import TOPICS
 ANTECEDENTS = 3  # a sentence may start a text or follow a singular or a plural subject
 
 Contexts = tuple[tuple[str, ...], ...]
-"""What a word is predicted from: contexts from the widest class to the narrowest, the first empty."""
+"""Contexts that a word is predicted from, from the widest class to the narrowest; the first is empty."""
 
 
 class Entropies(NamedTuple):
-    """Nats per word, full stops included."""
+    """Entropies in nats per word, full stops included."""
 
     unigram: float
-    """Of a word alone: entropy of the word frequencies."""
+    """Entropy of the word frequencies."""
     before: float
     """Cross-entropy of an interpolated model that sees the two words before, on text it was not made from."""
     after: float
-    """The same from the two words after."""
+    """Cross-entropy given the two words after."""
     around: float
-    """The same from the word before and the word after."""
+    """Cross-entropy given the word before and the word after."""
     sentence: float
     """Upper bound on the entropy of the words of a sentence that stands alone, each given those before it."""
     generator: float
@@ -33,7 +33,7 @@ class Entropies(NamedTuple):
 
 
 def entropies(language: Language, *, sentences: int) -> Entropies:
-    """Measured on this many sentences, and for the models' test on a quarter as many others."""
+    """Measure the entropies on this many sentences, and test the models on a quarter as many others."""
     train = [sentence for _, sentence in language.sentences("entropy: train", sentences)]
     test = [sentence for _, sentence in language.sentences("entropy: test", max(1, sentences // 4))]
     words = sum(len(sentence.words) for sentence in test)
@@ -56,7 +56,7 @@ def _entropy(counts: Counter[str]) -> float:
 def _cross_entropy(
     train: Iterable[Sentence], test: Iterable[Sentence], contexts: Callable[[Sequence[str], int], Contexts]
 ) -> float:
-    """Of an interpolated model, with the weights of Witten and Bell 1991, method C.
+    """Return the cross-entropy of an interpolated model, with the weights of Witten and Bell 1991, method C.
 
     Each context trusts the next wider one as far as it has met new words: with n words of which t differ,
     p = (count + t * wider p) / (n + t). The widest falls back on a uniform choice of the words met, and one.

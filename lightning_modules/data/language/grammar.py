@@ -21,7 +21,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class Tree(NamedTuple):
-    """A constituent."""
+    """A constituent of a parse tree."""
 
     label: str
     parts: tuple["int | Tree", ...]
@@ -51,10 +51,10 @@ FRAMES: Final = {
 
 
 class Tables:
-    """What the rules draw from: closed classes and shares here, content words by topic in `preferences`."""
+    """Tables that the rules draw from: closed classes and shares here, content words by topic in `preferences`."""
 
     def __init__(self, lexicon: Lexicon, uniform: Callable[[], float]) -> None:
-        """Everything follows from the lexicon but the preferences, which are drawn from the uniform numbers."""
+        """Make the tables from the lexicon; the preferences are drawn from the uniform numbers."""
         self.preferences = Preferences(lexicon, uniform)
         self._choose_words(lexicon)
         self._choose_shares()
@@ -100,7 +100,7 @@ class Tables:
 
 
 class Derivation:
-    """One sentence as it grows; after `sentence` every word has its head and relation."""
+    """One sentence while it is derived; after `sentence` every word has its head and relation."""
 
     def __init__(
         self, tables: Tables, topic: int, uniform: Callable[[], float], antecedent: Number | None
@@ -117,13 +117,13 @@ class Derivation:
         self.log_probability = 0.0
 
     def draw(self, table: Table[T]) -> T:
-        """An item of the table; its cost is added to the sentence's."""
+        """Draw an item of the table and add its cost to the sentence's."""
         item, log_probability = table.draw(self.uniform())
         self.log_probability += log_probability
         return item
 
     def add(self, word: Word) -> int:
-        """Position of the word, which is appended and waits for its head."""
+        """Append a word, which waits for its head, and return its position."""
         self.words.append(word)
         self.heads.append(-1)
         self.relations.append("root")
@@ -136,7 +136,7 @@ class Derivation:
     # Sentences and clauses ---------------------------------------------------------------------------
 
     def sentence(self) -> Tree:
-        """``TOP``: a time adverb, one or two clauses of its tense, a full stop."""
+        """Derive ``TOP``: a time adverb, one or two clauses of its tense, a full stop."""
         tables = self.tables
         self.tense = self.draw(tables.tenses)
         opener = self.add(self.draw(tables.openers[self.tense]))
@@ -158,7 +158,7 @@ class Derivation:
         return Tree("TOP", (Tree("ADVP", (opener,)), clause, stop))
 
     def clause(self, frames: Table[str]) -> tuple[Tree, int]:
-        """``S``: a subject and a predicate that agrees with it; and the position of its head."""
+        """Derive ``S``, a subject and a predicate that agrees with it, and return the position of its head too."""
         self.clauses += 1
         tables = self.tables
         noun: Lemma | None = None
@@ -175,7 +175,7 @@ class Derivation:
         return Tree("S", (tree, predicate)), head
 
     def introduced_clause(self, word: Word, frames: Table[str]) -> tuple[Tree, int]:
-        """``SBAR``: a clause after a subordinating word."""
+        """Derive ``SBAR``: a clause after a subordinating word."""
         mark = self.add(word)
         clause, head = self.clause(frames)
         self.attach(mark, head, "mark")
@@ -186,7 +186,8 @@ class Derivation:
     def predicate(
         self, subject: Lemma | None, number: Number, frames: Table[str], *, outer: bool
     ) -> tuple[Tree, int]:
-        """``VP`` and its head. Inside a relative clause (not `outer`) it holds no place and no relative clause."""
+        """Derive ``VP`` and return the position of its head too. Inside a relative clause (not `outer`) it holds
+        no place and no relative clause."""
         frame = self.draw(frames)
         if frame == "copular":
             return self.copular(subject, number)
@@ -215,7 +216,7 @@ class Derivation:
         return Tree("VP", tuple(parts)), head
 
     def copular(self, subject: Lemma | None, number: Number) -> tuple[Tree, int]:
-        """A copula and an adjective, which is the head."""
+        """Derive a copula and an adjective, which is the head."""
         dependents = [(self.add(self.tables.copulas[self.tense][number]), "cop"), *self.negation()]
         adjective, head = self.adjective_phrase(subject)
         for dependent, relation in dependents:
@@ -223,7 +224,7 @@ class Derivation:
         return Tree("VP", (*(dependent for dependent, _ in dependents), adjective)), head
 
     def verb_group(self, verb: Lemma, number: Number) -> tuple[list[int | Tree], int]:
-        """Auxiliary, negation, adverb, verb: their positions, and the verb's."""
+        """Return the positions of auxiliary, negation, adverb and verb, and the verb's alone."""
         dependents: list[tuple[int, str]] = []
         form = verb.forms[number]
         if self.tense != "present":
@@ -239,7 +240,7 @@ class Derivation:
         return [*(dependent for dependent, _ in dependents), head], head
 
     def negation(self) -> list[tuple[int, str]]:
-        """Perhaps a negation: its position and relation."""
+        """Perhaps add a negation, and return its position and relation."""
         return [(self.add(self.tables.negation), "neg")] if self.draw(self.tables.negated) else []
 
     # Phrases -----------------------------------------------------------------------------------------
@@ -249,7 +250,8 @@ class Derivation:
         return self.noun_phrase(noun, self.draw(self.tables.numbers), relative=relative)
 
     def noun_phrase(self, noun: Lemma, number: Number, *, relative: bool, depth: int = 0) -> tuple[Tree, int]:
-        """``NP`` and the position of its noun: determiner, adjective, noun, perhaps a phrase, perhaps a clause.
+        """Derive ``NP`` and return the position of its noun too: determiner, adjective, noun, perhaps a phrase,
+        perhaps a clause.
 
         Args:
             noun: its lemma.
@@ -282,7 +284,7 @@ class Derivation:
         return Tree("NP", tuple(parts)), head
 
     def adjective_phrase(self, noun: Lemma | None) -> tuple[Tree, int]:
-        """``AP`` and the position of an adjective that suits the noun."""
+        """Derive ``AP`` and return the position of an adjective that suits the noun."""
         adjective = self.draw(self.topic.adjectives[noun])
         degree = self.add(self.draw(self.tables.degrees)) if self.draw(self.tables.graded) else None
         head = self.add(adjective.forms["any"])
@@ -292,14 +294,15 @@ class Derivation:
         return Tree("AP", (degree, head)), head
 
     def prepositional_phrase(self, preposition: Word, noun: Lemma, *, depth: int) -> tuple[Tree, int]:
-        """``PP`` and the position of its noun."""
+        """Derive ``PP`` and return the position of its noun too."""
         case = self.add(preposition)
         tree, head = self.noun_phrase(noun, self.draw(self.tables.numbers), relative=False, depth=depth)
         self.attach(case, head, "case")
         return Tree("PP", (case, tree)), head
 
     def relative_clause(self, noun: Lemma, number: Number) -> tuple[Tree, int]:
-        """``SBAR`` and the position of its head; the described noun is its subject or its object."""
+        """Derive ``SBAR`` and return the position of its head too; the described noun is its subject or its
+        object."""
         self.clauses += 1
         tables = self.tables
         relativiser = self.add(tables.relativisers[noun.kind])

@@ -1,4 +1,4 @@
-"""The words of the built-in language: what they look like, what they mean, what they are called abroad.
+"""The words of the built-in language: their forms, senses and translations.
 
 All forms are made up from syllables. Content stems are consonant-vowel syllables and so end in a vowel,
 function words have one syllable, and inflection adds a consonant: ``-s`` plural noun, ``-t`` singular verb,
@@ -74,13 +74,13 @@ class Word(NamedTuple):
     """One form of one lemma."""
 
     form: str
-    """How it is written."""
+    """Spelling of the form."""
     tag: str
     """Part of speech, as in Universal Dependencies."""
     number: Number | None
-    """Of nouns, finite verbs and auxiliaries, pronouns and some determiners."""
+    """Number of nouns, finite verbs and auxiliaries, pronouns and some determiners."""
     sense: int | None
-    """Which of the two lemmas that are written like this; None where there is only one."""
+    """Number of the lemma among the two that are written like this; None where there is only one."""
     name: str
     """Key of its lemma in `Lexicon.lemmas`; of a function word, its English meaning."""
     foreign: str
@@ -101,10 +101,10 @@ class Lemma:
 
 
 class Lexicon:
-    """Every lemma of the language, made from a source of uniform numbers."""
+    """Dictionary of every lemma of the language, made from a source of uniform numbers."""
 
     lemmas: Mapping[str, Lemma]
-    """By name, the more frequent first within each kind and topic."""
+    """Lemmas by name, the more frequent first within each kind and topic."""
     readings: Mapping[tuple[str, int | None], Word]
     """The word behind a form and its sense."""
 
@@ -129,11 +129,11 @@ class Lexicon:
             self._by_kind.setdefault((lemma.kind, lemma.topic), []).append(lemma)
 
     def of_kind(self, kind: str, topic: int | None = None) -> list[Lemma]:
-        """The lemmas of a kind that are at home in one topic, or (None) in all; by rank."""
+        """Return the lemmas of a kind that are at home in one topic, or (None) in all; by rank."""
         return self._by_kind.get((kind, topic), [])
 
     def inflected(self, word: Word, slot: str) -> Word:
-        """Another form of the same lemma."""
+        """Return another form of the word's lemma."""
         return self.lemmas[word.name].forms[slot]
 
 
@@ -149,7 +149,7 @@ class _Draft:
     foreign: str
 
     def inflected(self) -> dict[str, tuple[str, Number | None]]:
-        """Form and number of each slot."""
+        """Return form and number of each slot."""
         if self.tag == "NOUN":
             stem = self.stems[""]
             return {"singular": (stem, "singular"), "plural": (stem + "s", "plural")}
@@ -165,14 +165,15 @@ class _Draft:
 
 
 class _Coiner:
-    """Makes up words, each once."""
+    """Generator of made-up words, each once."""
 
     def __init__(self, uniform: Callable[[], float], onsets: str, codas: str) -> None:
         self.uniform, self.onsets, self.codas = uniform, onsets, codas
         self.taken: set[str] = set()
 
     def coin(self, syllables: int, *, inner: float = 0.0, final: float = 0.0) -> str:
-        """A new word; the chance that an inner, and that the final syllable is closed by a coda."""
+        """Return a new word. An inner syllable and the final one are closed by a coda with the given
+        probabilities."""
         while True:
             word = "".join(
                 self._one(self.onsets)
@@ -189,7 +190,8 @@ class _Coiner:
 
 
 def _function_drafts(source: _Coiner, foreign: _Coiner) -> list[_Draft]:
-    """Short words; the forms of one lemma share nothing, as ``is`` and ``are`` do not."""
+    """Return the function words, which are short; the forms of one lemma share nothing, as ``is`` and ``are`` do
+    not."""
     drafts = [_Draft(".", "punctuation", "PUNCT", None, {"any": "."}, ".")]
     for (kind, tag), lemmas in FUNCTION_LEMMAS.items():
         for name, slots in lemmas.items():
@@ -200,7 +202,8 @@ def _function_drafts(source: _Coiner, foreign: _Coiner) -> list[_Draft]:
 
 
 def _content_drafts(uniform: Callable[[], float], source: _Coiner, foreign: _Coiner) -> list[_Draft]:
-    """Frequent stems have two syllables, rarer ones two or three (Zipf's law of abbreviation)."""
+    """Return the content lemmas: frequent stems have two syllables, rarer ones two or three (Zipf's law of
+    abbreviation)."""
     tags = dict.fromkeys(NOUNS, "NOUN") | dict.fromkeys(VERBS, "VERB") | {"adjective": "ADJ", "adverb": "ADV"}
     drafts = []
     for kind, (topical, general) in CONTENT_LEMMAS.items():

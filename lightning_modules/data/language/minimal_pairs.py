@@ -35,20 +35,20 @@ class MinimalPair:
 
     @property
     def positions(self) -> tuple[int, ...]:
-        """Where the halves differ."""
+        """Positions at which the halves differ."""
         pairs = enumerate(zip(self.grammatical, self.ungrammatical, strict=True))
         return tuple(position for position, (good, bad) in pairs if good != bad)
 
 
 class Twin(NamedTuple):
-    """One way to break a sentence."""
+    """One ungrammatical version of a sentence."""
 
     value: str
     words: tuple[str, ...]
 
 
 def minimal_pairs(language: Language, paradigm: str, count: int) -> Iterator[MinimalPair]:
-    """The first pairs of a paradigm, one of `PARADIGMS`, at most one a sentence.
+    """Yield the first pairs of a paradigm, one of `PARADIGMS`, at most one a sentence.
 
     They depend on the language and the paradigm alone; their sentences are in no split of the text.
 
@@ -64,14 +64,14 @@ def minimal_pairs(language: Language, paradigm: str, count: int) -> Iterator[Min
 
 def _pairs(language: Language, paradigm: str, count: int) -> Iterator[MinimalPair]:
     twins, values = PARADIGMS[paradigm]
-    made = document = 0
-    while made < count:
+    pairs = document = 0
+    while pairs < count:
         for sentence in language.document(f"minimal pairs: {paradigm}", document):
-            value = values[made % len(values)]
+            value = values[pairs % len(values)]
             words = next((twin.words for twin in twins(sentence, language.lexicon) if twin.value == value), None)
-            if words is not None and made < count:
+            if words is not None and pairs < count:
                 yield MinimalPair(paradigm, sentence, words, value)
-                made += 1
+                pairs += 1
         document += 1
 
 
@@ -90,7 +90,7 @@ class Agreement(NamedTuple):
 
 
 def agreements(sentence: Sentence) -> Iterator[Agreement]:
-    """Every subject of a sentence with its finite word, in the order of the subjects."""
+    """Yield every subject of a sentence with its finite word, in the order of the subjects."""
     for position, relation in enumerate(sentence.relations):
         if relation == "nsubj":
             verb = sentence.heads[position]
@@ -101,7 +101,7 @@ def agreements(sentence: Sentence) -> Iterator[Agreement]:
 
 
 def _distance(sentence: Sentence, agreement: Agreement) -> str:
-    """Which paradigm of agreement this is; empty where it is none."""
+    """Return the paradigm of an agreement; empty where it is none."""
     if agreement.relativised:
         return "agreement_in_clause"
     if sentence.tags[agreement.subject] != "NOUN":
@@ -149,11 +149,13 @@ def _finite_after_auxiliary(sentence: Sentence, lexicon: Lexicon) -> Iterator[Tw
 
 
 def _wrong_time(sentence: Sentence, lexicon: Lexicon) -> Iterator[Twin]:
-    """The time adverb of the same rank in another tense."""
-    own, other = (lexicon.of_kind(f"time {tense}") for tense in (sentence.tense, OTHER_TENSE[sentence.tense]))
+    """Yield the sentence with the time adverb of the same rank in another tense."""
+    adverbs, other_adverbs = (
+        lexicon.of_kind(f"time {tense}") for tense in (sentence.tense, OTHER_TENSE[sentence.tense])
+    )
     position = sentence.relations.index("advmod:time")
-    rank = [lemma.forms["any"].form for lemma in own].index(sentence.words[position])
-    yield Twin(sentence.tense, _replaced(sentence, position, other[rank].forms["any"].form))
+    rank = [lemma.forms["any"].form for lemma in adverbs].index(sentence.words[position])
+    yield Twin(sentence.tense, _replaced(sentence, position, other_adverbs[rank].forms["any"].form))
 
 
 def _determiner_after_noun(sentence: Sentence, lexicon: Lexicon) -> Iterator[Twin]:
@@ -169,7 +171,7 @@ def _preposition_in_phrase(sentence: Sentence, lexicon: Lexicon) -> Iterator[Twi
 
 
 def _swapped(sentence: Sentence, position: int, *, value: str | None) -> Twin:
-    """The word and its right neighbour change places."""
+    """Return the sentence in which the word and its right neighbour change places."""
     words = sentence.words
     assert value is not None
     return Twin(value, (*words[:position], words[position + 1], words[position], *words[position + 2 :]))
@@ -185,12 +187,12 @@ def _replaced(sentence: Sentence, position: int, form: str) -> tuple[str, ...]:
 
 
 class Paradigm(NamedTuple):
-    """One rule to break."""
+    """One rule and the sentences that break it."""
 
     twins: Callable[[Sentence, Lexicon], Iterator[Twin]]
     """The ways to break it in a sentence, from left to right."""
     values: tuple[str, ...] = ("singular", "plural")
-    """What its pairs take turns through."""
+    """Values that the pairs of the paradigm take turns through."""
 
 
 PARADIGMS: Final[Mapping[str, Paradigm]] = {

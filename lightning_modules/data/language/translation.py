@@ -36,13 +36,13 @@ ORDER = {
 PLURAL = "ul"
 CASE = {"nsubj": "", "obj": "em", "iobj": "ar", "nmod": "ov", "obl": "ish"}
 TENSE = {None: "e", "past": "ot", "future": "ask", "be present": "ay", "be past": "ayot", "be future": "ayask"}
-"""By the auxiliary or copula, where there is one."""
+"""Tense by the auxiliary or copula, where there is one."""
 NEGATION = "ni"
 RELATIVE = "un"
 
 
 def translate(words: Sequence[Word], heads: Sequence[int], relations: Sequence[str]) -> tuple[str, ...]:
-    """The words of the translation.
+    """Return the words of the translation.
 
     Heads and relations are those of the grammar, which follow from the words and their senses; so does, then,
     the translation.
@@ -77,7 +77,7 @@ def translate(words: Sequence[Word], heads: Sequence[int], relations: Sequence[s
 
 
 def _inflected(word: Word, relation: str, silent: Mapping[str, Word], *, counted: bool) -> str:
-    """A stem with its suffixes, given the dependents that have no word of their own."""
+    """Return a stem with its suffixes, given the dependents that have no word of their own."""
     if not word.foreign:
         return ""
     if word.tag in ("NOUN", "PRON"):

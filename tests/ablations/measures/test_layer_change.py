@@ -112,7 +112,7 @@ def test_groups_are_equally_large_and_the_change_is_that_of_their_own_tokens():
 
 def test_a_group_size_of_ones_own_leaves_out_smaller_groups():
     layers, sample = made_up(6000)
-    sizes = dict(_sizes(group_changes(layers, sample, "frequency", wanted=1000)))
+    sizes = dict(_sizes(group_changes(layers, sample, "frequency", size=1000)))
     assert set(sizes.values()) == {1000}
     smaller = dict(_sizes(group_changes(layers, sample, "frequency")))
     assert set(smaller) > set(sizes)

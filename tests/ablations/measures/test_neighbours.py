@@ -235,7 +235,7 @@ def test_occurrences_without_a_label_neither_ask_nor_answer():
     sample = text(2000)
     half_N = np.where(generator(1).random(2000) < 0.5, -1, sample.labels["relation"])
     sample = replace(sample, labels=sample.labels | {"relation": half_N})
-    by = {metric: pool for pool in pools(sample, asked()) for metric in pool.asked}
+    by = {metric: pool for pool in pools(sample, asked()) for metric in pool.compared}
     everyone = by["same_left"].place_P
     for metric, label in (("same_relation", "relation"), ("same_right_part", "right_part")):
         known = everyone[sample.labels[label][everyone] != -1]
@@ -243,7 +243,7 @@ def test_occurrences_without_a_label_neither_ask_nor_answer():
         assert np.array_equal(by[metric].place_P, known[left[sample.token_N[known]] > 2 * 4])
         if label == "relation":
             assert ((left > 4) & (left <= 8)).any()  # as many as the neighbours, but too few to choose from
-        assert (by[metric].asked[metric] >= 0).all()
+        assert (by[metric].compared[metric] >= 0).all()
 
 
 def test_twice_as_many_others_as_neighbours_are_just_enough():
@@ -252,7 +252,7 @@ def test_twice_as_many_others_as_neighbours_are_just_enough():
     relation_N = np.where(relation_N < np.repeat([8, 9], 20), relation_N % 3, -1)
     order = generator(0).permutation(40)
     sample = sample_of(token_N[order], relation=relation_N[order])
-    by = {m: pool for pool in pools(sample, asked()) for m in pool.asked}
+    by = {m: pool for pool in pools(sample, asked()) for m in pool.compared}
     assert by["same_relation"].token_P.tolist() == [1] * 9
 
 
@@ -260,7 +260,7 @@ def test_the_pool_of_senses_is_in_random_order_too():
     """Of equal states those that come first are neighbours, and these must not be the start of the text."""
     token_N, sense_N = np.arange(8000) % 2, generator(0).integers(2, size=8000)
     sample = sample_of(token_N, sense=np.where(token_N == 0, sense_N, -1))
-    by = {m: pool for pool in pools(sample, asked(occurrences=1000)) for m in pool.asked}
+    by = {m: pool for pool in pools(sample, asked(occurrences=1000)) for m in pool.compared}
     place_P = by["same_sense"].place_P
     assert len(place_P) == 2000
     assert abs(np.corrcoef(np.arange(2000), place_P)[0, 1]) < 5 / math.sqrt(2000)
@@ -287,9 +287,9 @@ def test_both_senses_of_a_type_are_equally_frequent_in_its_pool():
     sample = sample_of(token_N[order], sense=sense_N[order])
 
     def drawn(**changes):
-        by = {metric: pool for pool in pools(sample, asked(**changes)) for metric in pool.asked}
+        by = {metric: pool for pool in pools(sample, asked(**changes)) for metric in pool.compared}
         place_P = by["same_sense"].place_P
-        pairs = np.stack([sample.token_N[place_P], by["same_sense"].asked["same_sense"]])
+        pairs = np.stack([sample.token_N[place_P], by["same_sense"].compared["same_sense"]])
         cells, counts = np.unique(pairs, axis=1, return_counts=True)
         return {tuple(cell): count for cell, count in zip(cells.T.tolist(), counts.tolist(), strict=True)}
 
@@ -297,7 +297,7 @@ def test_both_senses_of_a_type_are_equally_frequent_in_its_pool():
     assert drawn(neighbours_of_type=3) == {(0, 0): 9, (0, 1): 9, (1, 3): 4, (1, 5): 4}
     # Of as many types as wanted, those with too few of a sense do not take the place of others.
     more = sample_of(np.append(sample.token_N, [5] * 16), sense=np.append(sample.labels["sense"], [0, 1] * 8))
-    by = {metric: pool for pool in pools(more, asked(types=2)) for metric in pool.asked}
+    by = {metric: pool for pool in pools(more, asked(types=2)) for metric in pool.compared}
     assert set(by["same_sense"].token_P.tolist()) == {0, 5}
     assert drawn(occurrences=7, neighbours=6, neighbours_of_type=3) == {(0, 0): 7, (0, 1): 7, (1, 3): 4, (1, 5): 4}
     states_ND = generator(1).standard_normal((len(token_N), 3)).astype(np.float32)
@@ -324,7 +324,7 @@ def slow_rows(states_ND, sample, settings):
         "same_sense": sample.labels["sense"],
     }
     for pool in pools(sample, settings):
-        for metric in pool.asked:
+        for metric in pool.compared:
             value_N, place = values_of[metric].tolist(), pool.place_P.tolist()
             k = settings.neighbours if metric == "same_token" else settings.neighbours_of_type
             near, far = [], []

@@ -12,7 +12,13 @@ from ablations.measures.information.estimate import smaller_half
 from ablations.measures.reading.sample import first_tokens, whole_sentences
 from ablations.measures.reading.texts import layer_states, shown_states
 from ablations.measures.settings import TokenInformationSettings
-from ablations.measures.token_information import READINGS, asked, hidden_tokens, information_rows, require_enough
+from ablations.measures.token_information import (
+    READINGS,
+    hidden_tokens,
+    information_rows,
+    questions_of,
+    require_enough,
+)
 from lightning_modules.objectives import build
 from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
 from tests.support.tiny_text import settings
@@ -46,9 +52,9 @@ def zipf_sample(count=40_000, types=300):
     ],
 )
 def test_what_is_asked_depends_on_what_was_learned_and_of_all_equally_often(kind, groups, sample):
-    questions = asked(sample, wanted(), settings(kind).objective.output if kind else None)
+    questions = questions_of(sample, wanted(), settings(kind).objective.output if kind else None)
     assert [question.group for question in questions] == groups
-    sizes = {len(question.place_N) for question in [*questions, *asked(sample, wanted(), "hidden")]}
+    sizes = {len(question.place_N) for question in [*questions, *questions_of(sample, wanted(), "hidden")]}
     assert len(sizes) == 1  # also the same in arms that have learned something else
     for question in questions:
         assert (np.diff(question.place_N) > 0).all()
@@ -65,7 +71,7 @@ def test_what_is_asked_depends_on_what_was_learned_and_of_all_equally_often(kind
 
 
 def test_the_shown_token_is_what_is_read_in_place_of_the_label(sample):
-    own, shown = asked(sample, wanted(), "hidden")[-2:]
+    own, shown = questions_of(sample, wanted(), "hidden")[-2:]
     assert (own.group, shown.group) == ("output label", "shown token")
     assert np.array_equal(own.place_N, shown.place_N)
     read = dict(zip(*hidden_tokens(sample, wanted().types)[:2], strict=True))
@@ -84,7 +90,9 @@ def test_each_question_is_measured_with_its_own_states_labels_and_sentences(samp
     place_ND = np.arange(2 * len(sample), dtype=np.float32).reshape(-1, 2)  # a state says whose it is
     settings = wanted(about=("input", "previous", "next"))
     list(information_rows([place_ND], sample, settings))
-    for question, (states_ND, labels_N, sentences_N) in zip(asked(sample, settings, None), measured, strict=True):
+    for question, (states_ND, labels_N, sentences_N) in zip(
+        questions_of(sample, settings, None), measured, strict=True
+    ):
         assert np.array_equal(states_ND, place_ND[question.place_N])
         assert np.array_equal(labels_N, question.label_N)
         assert np.array_equal(sentences_N, sample.sentence_N[question.place_N])
@@ -92,7 +100,7 @@ def test_each_question_is_measured_with_its_own_states_labels_and_sentences(samp
 
 def test_only_the_most_frequent_labels_count():
     sample = zipf_sample()
-    for question in asked(sample, wanted(types=20), "hidden"):
+    for question in questions_of(sample, wanted(types=20), "hidden"):
         labels = set(question.label_N.tolist())
         assert len(labels) == 20
         if question.group is None:
@@ -186,7 +194,7 @@ def test_the_output_of_a_text_with_one_token_is_refused():
     ids = np.full(40, FIRST_WORD_ID)
     one = whole_sentences(ids, np.arange(0, 41, 10), np.ones(40, bool), 40)
     with pytest.raises(MeasureError) as error:
-        asked(one, wanted(), "hidden")
+        questions_of(one, wanted(), "hidden")
     assert str(error.value) == (
         "the output label needs a text of at least 2 different tokens, got 1; use another text or leave `output` "
         "out of `about`."
@@ -210,7 +218,7 @@ def test_the_number_of_clusters_that_a_refusal_names_is_enough_for_every_questio
         with pytest.raises(MeasureError, match=sentence) as error:
             list(information_rows([], sample, wanted(clusters=1000, about=about)))
         enough = int(str(error.value).split()[-1].removesuffix("."))
-        questions = asked(sample, wanted(about=about), None)
+        questions = questions_of(sample, wanted(about=about), None)
         require_enough(questions, sample, wanted(clusters=enough))
         with pytest.raises(MeasureError):
             require_enough(questions, sample, wanted(clusters=enough + 1))

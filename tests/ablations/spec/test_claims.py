@@ -36,7 +36,11 @@ CHARACTERS = (
     "names a folder"
 )
 BAD = [
-    ("    source: Devlin et al. 2019, table 5\n", "", "3:5: claims.source is missing (who says so)"),
+    (
+        "    source: Devlin et al. 2019, table 5\n",
+        "",
+        "3:5: claims.source is missing (paper or article that says so, and the place in it)",
+    ),
     ("effect: 0.1", "effect: 0", "9:22: claims.smallest_effect must be greater than 0, but is 0; raise it"),
     (
         "expect: supported",

@@ -151,7 +151,7 @@ def corrupted(text, probability, *, epochs=4, seed=3):
         }
     )
     masker = Masker(masking, vocab_size=text.vocab_size, max_steps=1)
-    masker.look_through(text, text.train)
+    masker.fit_to_text(text, text.train)
     steps = epochs * len(text.train.ids) // 4000
     plan = BatchPlan(text.train, tokens_per_step=4096, steps=steps, seed=0)
     found = []

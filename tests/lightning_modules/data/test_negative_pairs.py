@@ -290,7 +290,7 @@ def test_next_sentence_needs_two_documents():
     )
     looked_through = []
     objective = SimpleNamespace(
-        run=run, pair_loss="next_sentence", look_through=lambda *given: looked_through.append(given)
+        run=run, pair_loss="next_sentence", fit_to_text=lambda *given: looked_through.append(given)
     )
     one, two = (made_split(sizes) for sizes in ([200], [199, 1]))
     with pytest.raises(DataError) as error:

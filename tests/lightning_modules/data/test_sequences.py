@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lightning_modules.data.packing import BatchPlan, Rows, consecutive, pack
+from lightning_modules.data.packing import BatchPlan, PackedRows, consecutive, pack
 from lightning_modules.data.sequences import (
     NO_PAIR,
     PAIR,
@@ -201,7 +201,7 @@ def test_every_sentence_stands_once_in_every_epoch(name):
         assert len(made) == len(made.label_Q) == made.sequence_S[-1] + 1
 
 
-def tokens_by_sequence(rows: Rows) -> dict[tuple[int, int], list[int]]:
+def tokens_by_sequence(rows: PackedRows) -> dict[tuple[int, int], list[int]]:
     """Places among the N tokens, by row and slot, in the order of their columns."""
     grid = np.full(rows.shape[0] * rows.shape[1], -1)
     grid[rows.place_N] = np.arange(len(rows.place_N))

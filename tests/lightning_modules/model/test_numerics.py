@@ -150,7 +150,7 @@ def test_on_a_processor_that_has_them_and_on_a_gpu_nothing_is_changed(monkeypatc
     a, b = random(4, 4), random(4, 4, seed=1)
     for has_them, device, wanted in ((True, "cpu", True), (False, "cuda", True), (False, "cpu", False)):
         monkeypatch.setattr(numerics, "cpu_multiplies_bf16", lambda has_them=has_them: has_them)
-        with ProductsSeen() as seen, bf16_products(device, wanted=wanted):
+        with ProductsSeen() as seen, bf16_products(device, enabled=wanted):
             a @ b
         assert seen.types == {torch.bfloat16}
 

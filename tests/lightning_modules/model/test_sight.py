@@ -122,7 +122,7 @@ def test_a_device_without_a_sentence_takes_part_in_the_step(kind, tokens):
     shape = {"row_length": data.row_length, "targets": objective.needs_targets, "rank": 1, "ranks": 2}
     packed = pack(data.split, data.plan[0].part(0, 1), **shape)
     assert len(packed.source.ids_N) == 0
-    for view in (objective.view(packed, seed=0), objective.evaluation_view(packed)):
+    for view in (objective.make_batch(packed, seed=0), objective.make_evaluation_batch(packed)):
         objective.zero_grad()
         outputs = objective.training_step(as_tensors(view), 0)
         outputs["loss"].backward()

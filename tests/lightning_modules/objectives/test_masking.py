@@ -234,7 +234,7 @@ def test_corruption_and_prediction_rates_apart(ratio, predict, count):
     """Wettig et al. 2023: each showing hides `ratio`, and no token is asked for twice."""
     all_seen = {"mask": 1.0, "random": 0.0, "keep": 0.0}  # so that what is shown tells what is hidden
     masking = MaskingSettings(ratio=ratio, predict=predict, count=count, **all_seen)
-    showings = masking.showings_at(0, 1)
+    showings = masking.repeats_at(0, 1)
     assert showings == max(1, int(np.ceil(predict / ratio - 1e-9)))
     lengths = [3, 11, 24, 40] * 400
     flat = text(lengths)
@@ -267,15 +267,15 @@ def test_corruption_and_prediction_rates_apart(ratio, predict, count):
 def test_a_schedule_of_the_corruption_leaves_the_share_predicted(predict):
     schedule = {"kind": "steps", "at": [1, 2, 3], "ratios": [0.4, 0.6, 1.0]}
     masking = MaskingSettings.model_validate({"ratio": 0.15, "schedule": schedule, "predict": predict})
-    assert [masking.showings_at(step, 4) for step in range(4)] == [
+    assert [masking.repeats_at(step, 4) for step in range(4)] == [
         max(1, int(np.ceil(predict / ratio))) for ratio in (0.15, 0.4, 0.6, 1.0)
     ]
-    assert masking.mean_showings(4) == np.mean([masking.showings_at(step, 4) for step in range(4)])
+    assert masking.mean_repeats(4) == np.mean([masking.repeats_at(step, 4) for step in range(4)])
     assert masking.mean_predicted(4) == masking.least_predicted() == predict
     flat = text([20] * 500)
     for step in range(4):
         ratio, asked = masking.ratio_at(step, 4), 0
-        for showing in range(masking.showings_at(step, 4)):
+        for showing in range(masking.repeats_at(step, 4)):
             showing_N = np.full(len(flat["ids_N"]), showing)
             settings = {"masking": masking, "vocab_size": V, "seed": 0, "ratio": ratio}
             ours = mask_tokens(**flat, **settings, showing_N=showing_N)

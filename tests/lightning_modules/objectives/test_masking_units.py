@@ -138,7 +138,7 @@ def test_spans_hide_the_ratio_in_sentences_of_any_length(count, short_text):
     """Whole spans in short sentences: most lose nothing, and yet the mean is what was asked for."""
     masking = MaskingSettings.model_validate({"ratio": 0.15, "select": "span", "count": count})
     masker = Masker(masking, vocab_size=short_text.vocab_size, max_steps=1)
-    masker.look_through(short_text, short_text.train)
+    masker.fit_to_text(short_text, short_text.train)
     sentences = single_sentences(short_text.train, np.arange(len(short_text.train)))
     hidden_S, epochs = np.zeros(len(sentences)), 5
     none = 0
@@ -172,7 +172,7 @@ def test_a_lexicon_decides_what_may_be_hidden(text, kind, inside):
     )
     packed = rows_of(text)
     masker = Masker(masking, vocab_size=text.vocab_size, max_steps=1)
-    masker.look_through(text, text.train)
+    masker.fit_to_text(text, text.train)
     hidden = masker.corrupt(packed, seed=0).selected_N
     source = packed.source
     starts = _word_starts(text, packed)

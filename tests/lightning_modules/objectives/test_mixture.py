@@ -50,7 +50,7 @@ def test_so_many_sentences_are_causal_drawn_anew_each_epoch(share, tokens):
     coins = []
     for epoch in range(4):
         packed = epoch_packed(data, epoch)
-        found = causal_sentences(objective.view(packed, seed=data.seed), packed)
+        found = causal_sentences(objective.make_batch(packed, seed=data.seed), packed)
         coins.append([found[number] for number in range(len(data.split))])
     coins = np.array(coins)
     # Of n coins the share is that of the setting within 4 standard errors.
@@ -64,7 +64,7 @@ def test_which_and_how_depends_on_seed_epoch_and_sentence_alone(tokens):
 
     def shown(epoch, sentences, seed):
         packed = epoch_packed(data, epoch, sentences=sentences)
-        view = objective.view(packed, seed=seed)
+        view = objective.make_batch(packed, seed=seed)
         ids_N = view["tokens_BT"].ravel()[packed.source.place_N]
         rows = {number: ids_N[packed.source.sentence_N == number].tolist() for number in sentences}
         return causal_sentences(view, packed), rows
@@ -81,7 +81,7 @@ def test_which_and_how_depends_on_seed_epoch_and_sentence_alone(tokens):
 def test_a_causal_sentence_is_whole_and_asked_token_by_token_a_masked_one_is_masked(tokens):
     objective, data, _ = mixture(tokens, masking=ALL_MASK)
     packed = epoch_packed(data, 0)
-    source, view = packed.source, objective.view(packed, seed=data.seed)
+    source, view = packed.source, objective.make_batch(packed, seed=data.seed)
     causal = causal_sentences(view, packed)
     shown, original = view["tokens_BT"].ravel(), source.grid(source.ids_N).ravel()
     asked, wanted = view["predict_N"][view["label_N"] != IGNORED], view["label_N"][view["label_N"] != IGNORED]
@@ -108,7 +108,7 @@ def test_a_causal_sentence_is_whole_and_asked_token_by_token_a_masked_one_is_mas
 def test_a_causal_sentence_sees_its_left_and_a_masked_one_both_sides(tokens):
     objective, data, _ = mixture(tokens)
     packed = epoch_packed(data, 0)
-    view = objective.view(packed, seed=data.seed)
+    view = objective.make_batch(packed, seed=data.seed)
     causal, is_causal = causal_sentences(view, packed), np.zeros(view["tokens_BT"].shape, bool)
     is_causal.ravel()[packed.source.place_N] = [causal[n] for n in packed.source.sentence_N.tolist()]
     slots = view["sequence_BT"]
@@ -173,10 +173,10 @@ def test_its_evaluations_are_those_of_masked_lm_and_causal_lm(tokens):
 def test_an_evaluation_counts_its_text_once_though_it_reads_it_twice(tokens):
     objective, data, _ = mixture(tokens)
     packed = epoch_packed(data, 0, sentences=range(30))
-    view = objective.evaluation_view(packed)
+    view = objective.make_evaluation_batch(packed)
     assert view["source_tokens"] == len(packed.source.ids_N)
     assert view["tokens_BT"].shape[0] == 2 * packed.source.shape[0]
     assert view["counts"][0] == np.count_nonzero(packed.source.ids_N >= FIRST_WORD_ID)
     other, _, _ = first_batch(settings("mixture", objective={"masking": ALL_MASK, "causal": 0.9}, seed=8), tokens)
-    frozen = other.evaluation_view(packed)
+    frozen = other.make_evaluation_batch(packed)
     assert all(np.array_equal(frozen[name], view[name]) for name in view)  # whatever the run's seed and corruption

@@ -94,7 +94,7 @@ def test_the_loss_is_that_of_two_streams_written_out(tokens):
     objective, data, _ = first_batch(settings("naive_bidirectional_lm"), tokens)
     spread(objective)
     packed = pack(data.split, data.plan[0], row_length=data.row_length)
-    loss = objective.loss(as_tensors(objective.view(packed, seed=data.seed)))
+    loss = objective.loss(as_tensors(objective.make_batch(packed, seed=data.seed)))
     encoder, total = objective.encoder, 0.0
     with torch.no_grad():
         for number in data.plan[0].sentence_S:
@@ -138,7 +138,7 @@ def test_on_random_text_two_layers_learn_what_one_cannot(layers):
     assert plan.epochs == 1  # no sentence comes twice: nothing can be learnt by heart
     losses = []
     for step in range(STEPS):
-        batch = as_tensors(objective.view(pack(split, plan[step], row_length=LENGTH), seed=0))
+        batch = as_tensors(objective.make_batch(pack(split, plan[step], row_length=LENGTH), seed=0))
         optimizer.zero_grad()
         loss = objective.training_step(batch, step)["loss"]
         loss.backward()

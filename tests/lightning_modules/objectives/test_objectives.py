@@ -202,7 +202,7 @@ def test_packed_rows_give_the_loss_of_one_sentence_a_row(tokens):
                 row_length=row_length(data.split),
                 targets=objective.needs_targets,
             )
-            alone.append(objective.loss(as_tensors(objective.view(one, seed=data.seed))))
+            alone.append(objective.loss(as_tensors(objective.make_batch(one, seed=data.seed))))
         assert sum(int(loss.predictions) for loss in alone) == int(packed_loss.predictions)
         total = sum(loss.total.item() for loss in alone)
         assert total == pytest.approx(packed_loss.total.item(), rel=1e-5)  # float32 sums in another order
@@ -242,8 +242,8 @@ def test_the_evaluation_seed_is_no_run_seed_in_disguise(tokens):
     """A run with seed 0 must not train on the very corruption that evaluates it."""
     objective, data, _ = first_batch(settings(seed=0), tokens)
     packed = pack(data.split, data.plan[0], row_length=data.row_length)
-    training = objective.view(packed, seed=data.seed)
-    frozen = objective.view(packed, seed=EVALUATION_SEED)
+    training = objective.make_batch(packed, seed=data.seed)
+    frozen = objective.make_batch(packed, seed=EVALUATION_SEED)
     assert not np.array_equal(training["tokens_BT"], frozen["tokens_BT"])
 
 

@@ -60,7 +60,7 @@ def plain_order(ids, *, epoch, sentence, predict, seed):
 def test_in_two_layers_nobody_sees_its_own_token_or_a_later_one(predict, tokens):
     objective = spread(permutation(tokens, predict=predict))
     packed = packed_of([0, 1, 4])  # nine and six tokens in one row, twelve in the next
-    view = objective.view(packed, seed=1)
+    view = objective.make_batch(packed, seed=1)
     for row in range(2):
         width = view["tokens_BT"].shape[1]
         batch = {name: torch.from_numpy(x[row]).expand(width + 1, -1) for name, x in view.items() if "_BT" in name}
@@ -113,7 +113,7 @@ def two_streams(objective, ids, rank, predicted):
 @pytest.mark.parametrize("predict", [1 / 6, 1.0])
 def test_the_loss_is_that_of_the_two_streams_of_the_paper(predict, tokens):
     objective = spread(permutation(tokens, predict=predict, layers=3))
-    loss = objective.loss(as_tensors(objective.view(packed_of(range(len(SPLIT)), 2), seed=3)))
+    loss = objective.loss(as_tensors(objective.make_batch(packed_of(range(len(SPLIT)), 2), seed=3)))
     expected, count = 0.0, 0
     for number in range(len(SPLIT)):
         ids = SPLIT.sentence(number).astype(int)
@@ -127,7 +127,7 @@ def test_the_loss_is_that_of_the_two_streams_of_the_paper(predict, tokens):
 
 def ranks_of(objective, packed, *, seed=0):
     """Rank and whether predicted, of every token in order, read off the tensors."""
-    view, source = objective.view(packed, seed=seed), packed.source
+    view, source = objective.make_batch(packed, seed=seed), packed.source
     width = view["tokens_BT"].shape[1]
     row, column = np.divmod(source.place_N, source.shape[1])
     asked = view["predict_N"][view["label_N"] != IGNORED]
@@ -198,14 +198,14 @@ def test_the_order_depends_on_seed_epoch_and_sentence_alone(tokens):
 def test_queries_are_no_tokens_of_the_text_and_few_shapes_arise(tokens):
     objective = permutation(tokens, predict=1.0)
     packed = packed_of(range(len(SPLIT)))
-    view = objective.view(packed, seed=0)
+    view = objective.make_batch(packed, seed=0)
     assert view["source_tokens"] == len(packed.source.ids_N) == SPLIT.lengths.sum()
     assert (view["tokens_BT"].shape[1] - ROW) % QUERY_ROUNDING == 0
     assert np.array_equal(view["tokens_BT"][:, :ROW], packed.source.grid(packed.source.ids_N))
     halves = packed.source._replace(segment_N=(packed.source.position_N > 4).astype(np.int64))
-    paired = objective.view(packed._replace(source=halves), seed=0)
+    paired = objective.make_batch(packed._replace(source=halves), seed=0)
     assert np.array_equal(paired["segment_BT"], (paired["position_BT"] > 4))  # that of the token in question
-    nothing = objective.view(packed_of([2]), seed=0)  # START and END: nothing to predict
+    nothing = objective.make_batch(packed_of([2]), seed=0)  # START and END: nothing to predict
     assert (nothing["label_N"] == IGNORED).all()
     batch = as_tensors(nothing)
     assert objective.loss(batch).total == 0

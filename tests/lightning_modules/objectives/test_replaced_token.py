@@ -87,7 +87,7 @@ def test_both_losses_are_those_of_a_plain_computation_in_float64(predict, loss_o
     with torch.no_grad():  # a generator that is neither sure nor without a clue
         objective.generator.head.transform.weight.mul_(0.1)
     packed = pack(data.split, data.plan[1], row_length=data.row_length)
-    view = objective.view(packed, seed=data.seed)
+    view = objective.make_batch(packed, seed=data.seed)
     parts = objective.losses(as_tensors(view))
     masked_N = view["masked_BT"].ravel()[packed.source.place_N]
     judge, generator, replaced, count = plain_losses(objective, packed.source, masked_N, data.seed)
@@ -151,7 +151,7 @@ def test_what_is_drawn_follows_the_key_and_not_the_devices(tokens):
         for rank in range(ranks):
             shape = {"row_length": data.row_length, "rows": 4, "rank": rank, "ranks": ranks}
             packed = pack(data.split, data.plan[3], **shape)
-            filled_BT, _ = judged(objective, as_tensors(objective.view(packed, seed=seed)))
+            filled_BT, _ = judged(objective, as_tensors(objective.make_batch(packed, seed=seed)))
             ids_N = filled_BT.numpy().ravel()[packed.source.place_N]
             for number in np.unique(packed.source.sentence_N).tolist():
                 found[number] = ids_N[packed.source.sentence_N == number].tolist()

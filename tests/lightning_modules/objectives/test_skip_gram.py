@@ -86,7 +86,7 @@ def plain_pairs(objective, split, *, epoch, seed):
 def test_pairs_are_those_of_a_plain_double_loop(window, subsample):
     objective = skip_gram(window=window, subsample=subsample, negatives=2)
     split = split_of([SPLIT.sentence(i)[1:-1] for i in range(12)])  # rows hold several sentences
-    view = objective.view(whole(split, epoch=3), seed=6)
+    view = objective.make_batch(whole(split, epoch=3), seed=6)
     expected = plain_pairs(objective, split, epoch=3, seed=6)
     asked = view["centre_P"] >= FIRST_WORD_ID
     found = zip(view["centre_P"][asked], view["context_P"][asked], map(tuple, view["negative_PK"]), strict=False)
@@ -114,13 +114,13 @@ def test_negatives_follow_the_frequencies_to_the_power_of_three_quarters():
 
 
 def views(objective, *, epochs):
-    return [objective.view(whole(SPLIT, epoch=epoch), seed=0) for epoch in range(epochs)]
+    return [objective.make_batch(whole(SPLIT, epoch=epoch), seed=0) for epoch in range(epochs)]
 
 
 def test_how_far_a_token_reaches_is_uniform_and_frequent_tokens_are_left_out():
     window, count, share = 4, 2000, 0.02
     ids = list(range(FIRST_WORD_ID, FIRST_WORD_ID + 11))  # all different, so that a pair tells who it is of
-    view = skip_gram(window=window, subsample=None).view(whole(split_of([ids] * count)), seed=0)
+    view = skip_gram(window=window, subsample=None).make_batch(whole(split_of([ids] * count)), seed=0)
     for distance in range(1, window + 1):
         for neighbour in (ids[5 - distance], ids[5 + distance]):
             pairs = np.count_nonzero((view["centre_P"] == ids[5]) & (view["context_P"] == neighbour))
@@ -130,7 +130,9 @@ def test_how_far_a_token_reaches_is_uniform_and_frequent_tokens_are_left_out():
     likely = math.sqrt(share / frequency[FIRST_WORD_ID])
     assert likely < 0.5
     assert frequency[V - 2] < share  # never left out, so a pair is there when the other one is
-    view = skip_gram(window=1, subsample=share).view(whole(split_of([[FIRST_WORD_ID, V - 2]] * count)), seed=0)
+    view = skip_gram(window=1, subsample=share).make_batch(
+        whole(split_of([[FIRST_WORD_ID, V - 2]] * count)), seed=0
+    )
     kept = np.count_nonzero(view["centre_P"] == V - 2) / count
     assert kept == pytest.approx(likely, abs=4 * (likely * (1 - likely) / count) ** 0.5)  # binomial error
 
@@ -139,7 +141,7 @@ def test_the_loss_is_the_formula_of_negative_sampling():
     objective = skip_gram(negatives=3, subsample=None).double()
     for table in (objective.encoder.tokens, objective.neighbours):
         nn.init.normal_(table.weight, std=0.7, generator=torch.Generator().manual_seed(1))
-    view = objective.view(whole(SPLIT), seed=0)
+    view = objective.make_batch(whole(SPLIT), seed=0)
     loss = objective.loss(as_tensors(view))
     here_VD, there_VD = (x.weight.detach().numpy() for x in (objective.encoder.tokens, objective.neighbours))
     total, count = 0.0, 0
@@ -158,7 +160,7 @@ def test_the_loss_is_the_formula_of_negative_sampling():
 def test_vectors_that_know_nothing_lose_one_bit_an_answer():
     objective = skip_gram(negatives=7)
     nn.init.zeros_(objective.neighbours.weight)
-    loss = objective.loss(as_tensors(objective.view(whole(SPLIT), seed=0)))
+    loss = objective.loss(as_tensors(objective.make_batch(whole(SPLIT), seed=0)))
     expected = 8 * math.log(2)
     assert (loss.total / loss.predictions).item() == pytest.approx(expected, rel=1e-6)  # float32 logarithms
     assert objective.chance("loss", {}, {}) == pytest.approx(expected)
@@ -208,7 +210,7 @@ def test_words_of_one_topic_come_together():
     for step in range(steps):
         packed = pack(split, plan[step], row_length=40)
         optimizer.zero_grad()
-        loss = objective.training_step(as_tensors(objective.view(packed, seed=0)), step)["loss"]
+        loss = objective.training_step(as_tensors(objective.make_batch(packed, seed=0)), step)["loss"]
         loss.backward()
         optimizer.step()
         schedule.step()

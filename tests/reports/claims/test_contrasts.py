@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 from ablations import results
 from ablations.spec.contrasts import Effect
 from reports.claims.contrasts import effects
-from reports.claims.select import NotMeasured, Rows
+from reports.claims.select import NotMeasured, SeedTable
 
 SCORE = {"measure": "fine_tuning", "metric": "score"}
 
@@ -31,7 +31,7 @@ def rows(numbers, **more):
 
 
 def found(effect, *parts):
-    return effects(effect, Rows(results.table([row for part in parts for row in part])))
+    return effects(effect, SeedTable(results.table([row for part in parts for row in part])))
 
 
 def values(effect, *parts):

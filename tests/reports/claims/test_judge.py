@@ -13,7 +13,7 @@ from ablations.spec import claims as claims_file
 from reports import folder as experiment_folder
 from reports.claims import judge
 from reports.claims.judge import as_expected, changes, judge_claims, measured
-from reports.claims.select import Rows
+from reports.claims.select import SeedTable
 from reports.page import content
 from reports.page.entries import claim_entries
 from reports.page.terminal import claims_table
@@ -367,12 +367,12 @@ def test_a_task_that_the_claim_names_and_nobody_measured_is_the_reason_for_not_r
 
 def test_a_claim_that_cannot_be_judged_here_says_which_experiment_has_what_it_needs():
     claim = shipped()[8]
-    found = measured(claim, Rows(frame(claim, 3)), arms=("mlm",))
+    found = measured(claim, SeedTable(frame(claim, 3)), arms=("mlm",))
     assert found.missing[0] == "needs unmasking.yaml, as the experiment has no arm n1, corpus"
 
 
 def test_what_is_asked_for_and_not_there_yet_is_no_reason_to_go_elsewhere():
     claim = shipped()[8]
-    rows = Rows(frame(shipped()[26], 3))
+    rows = SeedTable(frame(shipped()[26], 3))
     found = measured(claim, rows, arms=claim.needs.arms, measures=("fine_tuning", "layer_change"))
     assert found.missing[0] == "there are no results of fine_tuning yet; `ablate run` computes them"

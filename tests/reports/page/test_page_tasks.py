@@ -18,8 +18,8 @@ from reports.folder import is_fresh, read
 from reports.page import page
 from reports.page.content import content
 from reports.scores.runs import joined
-from reports.scores.tables import score_tables, verdict
-from reports.words import in_order, known, metric_words
+from reports.scores.tables import beside_chance, score_tables
+from reports.words import in_order, known_task, metric_words
 from tests.support.fake_experiment import ARMS, LAYERS, figure_entries, plan, rows, write
 from tests.support.fake_scores import PAIRS, STEPS, TASKS, run_of, score_rows
 from tests.support.html_page import HOSTILE, MINUS, NONE, Page, strict_json
@@ -249,13 +249,13 @@ def test_of_scores_that_are_0_or_1_in_all_runs_so_many_answers_decide(seeds, val
 
 def test_rounding_decides_nothing():
     assert 0.1 + 0.2 > 0.3
-    assert verdict({"low": 0.1 + 0.2, "high": 0.1 + 0.2}, 0.3) == "at"
-    assert verdict({"low": 0.3, "high": 0.3}, 0.1 + 0.2) == "at"
-    assert verdict({"low": 0.3001, "high": 0.4}, 0.3) == "above"
+    assert beside_chance({"low": 0.1 + 0.2, "high": 0.1 + 0.2}, 0.3) == "at"
+    assert beside_chance({"low": 0.3, "high": 0.3}, 0.1 + 0.2) == "at"
+    assert beside_chance({"low": 0.3001, "high": 0.4}, 0.3) == "above"
 
 
 def test_without_a_floor_nothing_is_judged():
-    assert verdict({"low": 0.1, "high": 0.2}, float("nan")) == ""
+    assert beside_chance({"low": 0.1, "high": 0.2}, float("nan")) == ""
     made = [score("mlm", seed, 0.6 + seed / 100, floor=None) for seed in range(3)]
     (table,) = score_tables(results.table(made), arms=["mlm"])
     assert (table["says"], table["rows"][0]["arms"]["mlm"]["verdict"]) == ([], "")
@@ -683,6 +683,6 @@ def test_tasks_of_the_catalogue_come_first_and_in_its_order():
     assert in_order(["elsewhere", "sst2", "blimp", "cola", "sst2", "another"]) == [
         *("cola", "sst2", "blimp", "elsewhere", "another"),
     ]
-    assert known("language").name == "language_minimal_pairs"
-    assert known("elsewhere") is None
-    assert known(None) is None
+    assert known_task("language").name == "language_minimal_pairs"
+    assert known_task("elsewhere") is None
+    assert known_task(None) is None

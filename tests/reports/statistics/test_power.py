@@ -28,7 +28,7 @@ def test_power_is_as_computed(seeds, effect, level):
 
 
 def test_power_at_the_smallest_effect_is_the_wanted_one():
-    effect = smallest_seen(sd=0.7, seeds=7, level=0.01, wanted=0.9)
+    effect = smallest_seen(sd=0.7, seeds=7, level=0.01, target_power=0.9)
     assert power(effect, sd=0.7, seeds=7, level=0.01) == pytest.approx(0.9, abs=1e-9)  # brentq's tolerance
     assert power(-effect, sd=0.7, seeds=7, level=0.01) == pytest.approx(0.9, abs=1e-9)
     assert power(0.0, sd=0.7, seeds=7, level=0.01) == pytest.approx(0.005)  # its own side only

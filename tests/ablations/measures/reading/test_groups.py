@@ -42,14 +42,14 @@ def test_groups_by_part_of_speech_leave_out_what_has_none():
 
 def test_groups_are_made_equal_and_small_ones_left_out():
     parts = [("a", np.arange(100)), ("b", np.arange(100, 150)), ("c", np.arange(150, 155))]
-    equal = equal_parts(parts, fewest=20, wanted=None, seed=0)
+    equal = equal_parts(parts, fewest=20, size=None, seed=0)
     assert [(name, len(place)) for name, place in equal] == [("a", 50), ("b", 50)]
     for (_, drawn), (_, place) in zip(equal, parts, strict=False):
         assert set(drawn) <= set(place)
         assert (np.diff(drawn) > 0).all()
-    assert [len(p) for _, p in equal_parts(parts, fewest=20, wanted=60, seed=0)] == [60]
-    assert equal_parts(parts, fewest=200, wanted=None, seed=0) == []
+    assert [len(p) for _, p in equal_parts(parts, fewest=20, size=60, seed=0)] == [60]
+    assert equal_parts(parts, fewest=200, size=None, seed=0) == []
     # What is drawn of a group does not depend on which others there are.
-    alone = equal_parts(parts[:1], fewest=20, wanted=50, seed=0)
+    alone = equal_parts(parts[:1], fewest=20, size=50, seed=0)
     assert alone[0][1].tolist() == equal[0][1].tolist()
-    assert equal_parts(parts[:1], fewest=20, wanted=50, seed=1)[0][1].tolist() != alone[0][1].tolist()
+    assert equal_parts(parts[:1], fewest=20, size=50, seed=1)[0][1].tolist() != alone[0][1].tolist()

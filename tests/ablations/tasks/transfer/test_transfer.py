@@ -494,7 +494,7 @@ def test_saying_the_target_of_a_span_is_saying_the_answer(tokens):
     for i, answer in enumerate(wanted):
         target_K2 = said.target(read, i)
         assert target_K2.sum(0).tolist() == [1.0, 1.0]
-        assert said.said(target_K2.numpy(), read, i) == answer
+        assert said.answer(target_K2.numpy(), read, i) == answer
     assert right_answers(TASKS[SPANS], read) == wanted
 
 
@@ -520,7 +520,7 @@ def test_an_answer_behind_the_longest_text_is_not_learned_from_and_not_found(tok
     assert said.target(read, 0) is not None
     assert said.target(read, 1) is None
     anything_KO = np.random.default_rng(0).standard_normal((read.counts_E[1], 2)).astype(np.float32)
-    assert metrics.exact_match([said.said(anything_KO, read, 1)], ["often"]) == 0
+    assert metrics.exact_match([said.answer(anything_KO, read, 1)], ["often"]) == 0
 
 
 def test_tags_are_those_of_the_first_pieces_and_the_most_frequent_behind_the_longest_text(tokens):
@@ -535,7 +535,7 @@ def test_tags_are_those_of_the_first_pieces_and_the_most_frequent_behind_the_lon
     found = []
     for i, sentence in enumerate(hand):
         output_KO = np.eye(3, dtype=np.float32)[[names.index(tag) for tag in sentence[: read.counts_E[i]]]]
-        found.append(said.said(output_KO, read, i))
+        found.append(said.answer(output_KO, read, i))
     kept = int(read.counts_E[2])
     assert read.counts_E.tolist()[:2] == [3, 2]
     assert 0 < kept < 20
