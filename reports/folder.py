@@ -33,8 +33,9 @@ class DataRecord(Record):
     validation_sentences: int | None = None
     train_tokens: int | None = None
     vocab_size: int | None = None
-    cut_sentences: int | None = None
-    """Sentences longer than the settings allow, of which the rest was dropped."""
+    cut: dict[str, int] = {}
+    """How many sentences were longer than the settings allow, so that the rest of each was dropped: by what they
+    are, as in `translation to train on`."""
 
 
 class PlannedRun(Record):
@@ -89,6 +90,8 @@ class Plan(Record):
     seconds: float | None = None
     notices: list[str] = []
     """What a reader must know beside what the files say: measures that were refused."""
+    warnings: list[str] = []
+    """What was allowed and probably not meant."""
 
 
 class State(Record):
@@ -298,7 +301,7 @@ def digest(folder: Path) -> str:
     paths = [folder / name for name in ("plan.json", "spec.yaml", "results.parquet")]
     paths += [run / name for run in runs for name in ("state.json", "provenance.json", "run.json")]
     paths += sorted(folder.glob("claims/*.yaml"))
-    paths += sorted([*HERE.glob("*.py"), *HERE.glob("templates/*")])
+    paths += sorted([*HERE.rglob("*.py"), *HERE.rglob("templates/*")])
     sha256 = hashlib.sha256()
     for path in paths:
         content = path.read_bytes() if path.is_file() else b"absent"

@@ -9,7 +9,7 @@ Tasks in words and in order. What the catalogue does not know keeps its own name
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -25,6 +25,12 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 def is_absent(value: Any) -> bool:
     """Whether there is no number: null or NaN."""
     return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def anywhere(rows: Iterable[Mapping[str, Any]], name: str) -> bool:
+    """Whether any row of a table has a number of that name, alone or as a mean."""
+    values = [row[name]["mean"] if isinstance(row[name], Mapping) else row[name] for row in rows]
+    return not all(is_absent(value) for value in values)
 
 
 def number(value: float | None, digits: int = 2, scale: float = 1) -> str:

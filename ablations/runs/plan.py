@@ -80,7 +80,7 @@ def plan(
     unknown = [kind for run, kinds in told if is_open(run) for kind in kinds]
     unknown += ["run_distance"] if comparing is None else []
     left_out = list(dict.fromkeys(unknown))
-    to_make = sum(calibration.text_seconds(settings) for at, settings in data.items() if not _report(out, at))
+    to_make = sum(calibration.text_seconds(settings) for at, settings in data.items() if not token_report(out, at))
     around = calibration.start_and_end_seconds() + to_make
     total = _total(runs, slots=slots, then=comparing or 0.0, around=around)
     return {
@@ -155,7 +155,7 @@ def _uncounted(experiment: Experiment, left_out: Sequence[str]) -> list[str]:
     return said
 
 
-def _report(out: Path, address: str) -> dict[str, Any]:
+def token_report(out: Path, address: str) -> dict[str, Any]:
     """What the token store says of itself; nothing as long as it is not made."""
     path = out / "tokens" / address / "tokens.json"
     return read_json(path) if path.exists() else {}
@@ -163,7 +163,7 @@ def _report(out: Path, address: str) -> dict[str, Any]:
 
 def validation_text(out: Path, address: str, data: Data) -> ValidationText:
     """How much validation text there is, or will be."""
-    if report := _report(out, address):
+    if report := token_report(out, address):
         told = report["splits"]["validation"]
         return ValidationText(tokens=told["source"]["tokens"], sentences=told["sentences"])
     if data.kind == "language":

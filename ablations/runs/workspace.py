@@ -11,7 +11,7 @@ from typing import Any
 
 from ablations.catalogue import caveats, files_now, for_run
 from ablations.errors import SpecError
-from ablations.runs import identity, plan, standing
+from ablations.runs import doubts, identity, plan, standing
 from ablations.runs.identity import PlannedRun
 from ablations.runs.standing import Lacking, lacking
 from ablations.spec import claims as claims_file
@@ -183,7 +183,7 @@ class Workspace:
             is_there=lambda settings: run_rows.key(settings) in there,
         )
         claims = claims_file.load_named(self.experiment.claims, spec=self.spec)
-        content = self.plan() | {"notices": notices}
+        content = self.plan() | {"notices": [*notices, *self.equal_arms()], "warnings": self.warnings()}
         plan.write(content, self.folder, spec=self.spec, claims=claims, data=self._describe_data())
 
     def _describe_data(self) -> dict[str, Any]:
@@ -192,9 +192,12 @@ class Workspace:
         if not path.exists():
             return {}
         report = read_json(path)
-        sides = [
-            split[side] for split in report["splits"].values() for side in ("source", "target") if split.get(side)
-        ]
+        cut = {
+            f"{noun} {use}": report["splits"][split][side]["cut"]
+            for split, use in (("train", "to train on"), ("validation", "to validate on"), ("test", "to test on"))
+            for side, noun in (("source", "sentence"), ("target", "translation"))
+            if report["splits"].get(split, {}).get(side, {}).get("cut")
+        }
         return {
             "address": report["address"],
             "content_sha256": report["content_sha256"],
@@ -203,7 +206,7 @@ class Workspace:
             "validation_sentences": report["splits"]["validation"]["sentences"],
             "train_tokens": report["splits"]["train"]["source"]["tokens"],
             "vocab_size": report["vocab_size"],
-            "cut_sentences": sum(side["cut"] for side in sides),
+            "cut": cut,
         }
 
     def write_table(self) -> None:
@@ -227,6 +230,23 @@ class Workspace:
                 state |= lacks[item.run_id].fields()
             states.append(state)
         return states
+
+    def equal_arms(self) -> list[str]:
+        """Return a sentence for each group of arms that are the same runs."""
+        arms = {item.run.arm: item.run_id for item in self.planned if item.run.seed == self.experiment.seeds[0]}
+        return doubts.equal_arms(arms)
+
+    def warnings(self) -> list[str]:
+        """Return a sentence for all that is allowed of the text and probably not meant: of its files, and of its
+        tokens where these are made."""
+        arms = {item.run.arm: item for item in self.planned if item.run.seed == self.experiment.seeds[0]}
+        reports = {address: plan.token_report(self.out, address) for address in {i.tokens for i in arms.values()}}
+        return [
+            *doubts.validated_on_training(
+                {arm: item.run.settings.data for arm, item in arms.items()}, self.data_root
+            ),
+            *doubts.unfit_tokens({arm: reports[item.tokens] for arm, item in arms.items()}),
+        ]
 
     def earlier_runs(self) -> list[str]:
         """Return a sentence about runs of an earlier version of the spec, if there are any."""

@@ -44,6 +44,12 @@ def _arm_name(name: str) -> str:
     return _folder_name(name, "[A-Za-z0-9][A-Za-z0-9._+=,-]*", "letters, digits and ._+=,-")
 
 
+def _not_empty(question: str) -> str:
+    if not question.strip():
+        raise ValueError("must not be empty; write what the comparison is to find out, or leave it out")
+    return question
+
+
 def _experiment_name(name: str) -> str:
     if name in ("runs", "tokens"):
         raise ValueError(f"must not be {name}: beside the experiments, a folder of this name holds all {name}")
@@ -154,7 +160,7 @@ class Experiment(Sections):
     """Names the folder of the results: lower-case letters, digits, dots, underscores and hyphens."""
     version: Literal[1]
     """The format of this file, always 1."""
-    question: str = ""
+    question: Annotated[str, AfterValidator(_not_empty)] = Field("", validate_default=False)
     """What the comparison is to find out, in one sentence."""
     arms: Annotated[dict[ArmName, Overrides], _SOME]
     """The settings under comparison, by name; each says how it differs from the spec's own sections."""

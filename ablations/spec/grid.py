@@ -208,7 +208,8 @@ def resolved(experiment: Experiment) -> dict[str, Any]:
     Raises:
         SpecError: as `runs` does.
     """
-    written = experiment.model_dump(mode="json", exclude={*SECTIONS, "arms", "grid"})
+    without = {*SECTIONS, "arms", "grid", *(() if experiment.question else ("question",))}
+    written = experiment.model_dump(mode="json", exclude=without)
     arms = {
         name: settings.model_dump(mode="json", exclude={"seed"})
         for name, settings in _settings(experiment).items()

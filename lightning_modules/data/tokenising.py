@@ -194,6 +194,11 @@ class _Side:
         return {
             "tokens": self._ids.length,
             "cut": sum(n for length, n in self._whole_lengths.items() if length > self._max_length),
+            "dropped": sum(
+                (length - self._max_length) * n
+                for length, n in self._whole_lengths.items()
+                if length > self._max_length
+            ),
             "unknown": unknown,
             "unknown_share": unknown / self._ids.length,
             "words": self._words,

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import ValidationError
 
@@ -76,22 +76,36 @@ class RunDirectory:
             ) from error
 
     def state(self) -> dict[str, Any]:
-        """state.json; a run nobody started is planned, one whose process is gone interrupted at its last save."""
-        try:
-            state = json.loads((self.path / "state.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        """state.json; a run nobody started is planned, one whose process is gone interrupted at its last save.
+
+        Raises:
+            RunDirectoryError: the file is there and cannot be read.
+        """
+        state = self._written_state()
+        if not state:
             return {"state": "planned", "step": 0}
         if state["state"] == "running" and not self.is_locked():
             state |= {"state": "interrupted", "step": state.get("saved_step", 0)}
         return state
 
+    def _written_state(self) -> dict[str, Any]:
+        path = self.path / "state.json"
+        try:
+            state = json.loads(path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except (OSError, ValueError):
+            state = None
+        if not isinstance(state, dict) or state.get("state") not in get_args(State):
+            raise RunDirectoryError(
+                f"{path} cannot be read, so nobody knows how far the run is; delete the file, and `ablate run` "
+                "goes on from the last checkpoint."
+            )
+        return state
+
     def write_state(self, state: State, **fields: Any) -> None:
         """Replace state.json; fields not given keep their value."""
-        try:
-            before = json.loads((self.path / "state.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            before = {}
-        write_json(self.path / "state.json", before | {"message": None} | fields | {"state": state})
+        write_json(self.path / "state.json", self._written_state() | {"message": None} | fields | {"state": state})
 
     def is_trained(self) -> bool:
         """Return whether training ended, as state.json says; the checkpoints may have been deleted since."""

@@ -231,6 +231,7 @@ def test_resolved_writes_out_every_default():
 
 def test_what_is_resolved_resolves_to_itself():
     first = grid.resolved(experiment(grid={"base": "mlm", "axes": {"encoder.norm": ["pre"]}}))
+    assert "question" not in first  # of which there is none
     assert grid.resolved(Experiment.model_validate(first)) == first
 
 

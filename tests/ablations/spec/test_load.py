@@ -286,6 +286,11 @@ VALUES = [
     ),
     ("data: {kind: language}", "data:", "4:1: data must be a mapping of keys, but is empty"),
     ("mlm: {}", "mlm:", "9:3: arms.mlm must be a mapping of keys, but is empty; write {} to change nothing"),
+    (
+        "question: Which objective?",
+        'question: " "',
+        "3:11: question must not be empty; write what the comparison is to find out, or leave it out",
+    ),
     ("question: Which objective?", "question: 42", "3:11: question must be text, but is 42; put it in quotes"),
     (
         "kind: language",
