@@ -92,7 +92,9 @@ def _fair_baselines(measures: tuple[Any, ...]) -> tuple[Any, ...]:
 def _same_length(lists: dict[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
     if len({len(values) for values in lists.values()}) > 1:
         lengths = listed([f"{path} has {len(values)}" for path, values in lists.items()], "and")
-        raise ValueError(f"must pair lists of one length, but {lengths}")
+        raise ValueError(
+            f"must pair lists of one length, but {lengths}; write as many values for each, or vary them under axes"
+        )
     return lists
 
 
@@ -144,11 +146,13 @@ class Grid(Settings):
     base: str
     """Name of the arm to vary."""
     axes: dict[str, AxisValues] = Field(default_factory=dict)
-    """Setting to values, as in `objective.masking.ratio: [0.15, 0.4]`; every combination is an arm."""
+    """Setting to values, as in `{objective.masking.ratio: [0.15, 0.4]}`; every combination is an arm."""
     zip: Annotated[dict[str, PairedValues], AfterValidator(_same_length)] = Field(default_factory=dict)
-    """Settings that change together: lists of one length, paired entry by entry."""
+    """Settings that change together: lists of one length, paired entry by entry, as in
+    `{encoder.hidden_size: [64, 128], encoder.num_attention_heads: [2, 4]}`."""
     exclude: Annotated[tuple[Section, ...], _LISTED] = ()
-    """Combinations to leave out: each entry names some of the settings and a value of each."""
+    """Combinations to leave out: each entry names some of the settings and a value of each, as in
+    `[{objective.masking.ratio: 0.8, encoder.hidden_size: 64}]`."""
 
 
 class Experiment(Sections):
