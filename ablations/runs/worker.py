@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,8 @@ def serve() -> None:
     stop.install()
     orders: queue.Queue[dict[str, Any] | None] = queue.Queue()
     threading.Thread(target=_listen, args=(orders, stop), daemon=True).start()
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
+    # A launcher that was killed reads no answer.
+    with suppress(BrokenPipeError), os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
         os.dup2(2, 1)  # whatever a library prints must not get among the answers
         while not stop.received and (order := orders.get()) is not None:
             answers.write(json.dumps(serve_one(order, stop)) + "\n")

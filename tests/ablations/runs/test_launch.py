@@ -216,3 +216,23 @@ def test_a_stopped_pool_starts_nothing(make_run):
     pool._stop()
     assert pool.run([directory.path], ended=lambda _: None) == []
     assert directory.state()["state"] == "planned"
+
+
+def test_a_worker_whose_launcher_was_killed_ends_without_a_traceback(make_run):
+    directory = make_run(settings(training={"max_steps": 0}))
+    order = {"run_dir": str(directory.path), "data_root": ".", "devices": 1, "accelerator": "cpu", "again": False}
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "ablations.runs.worker"],
+        env=ENVIRONMENT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    worker.stdout.close()  # nobody reads its answers any more
+    worker.stdin.write(json.dumps(order | {"threads": 1, "measures": []}) + "\n")
+    worker.stdin.flush()
+    assert (worker.wait(LIMIT), worker.stderr.read()) == (0, "")
+    worker.stdin.close()
+    worker.stderr.close()
+    assert (directory.path / "state.json").exists()
