@@ -327,7 +327,7 @@ def _hint(value: Any, spot: Spot, found: set[str]) -> str:
 def _as_in(spot: Spot) -> str:
     """The example that the description of a setting gives, if it gives one."""
     fields = [spot.owner.model_fields[key] for key in spot.path if key in spot.owner.model_fields]
-    example = re.search("as in `([^`]+)`", (fields[-1].description or "") if fields else "")
+    example = re.search(r"as in\s+`([^`]+)`", (fields[-1].description or "") if fields else "")
     return f"; write it as in `{example[1]}`" if example else ""
 
 
