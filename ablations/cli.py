@@ -3,7 +3,7 @@
 import json
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -95,6 +95,7 @@ def validate(specs: tuple[Path, ...], schema: bool, claims_schema: bool, data_ro
     """
     from ablations.catalogue import tasks_not_run
     from ablations.errors import SpecError
+    from ablations.runs import doubts
     from ablations.spec import claims as claims_file
     from ablations.spec import grid, load
     from ablations.wording import several
@@ -114,15 +115,17 @@ def validate(specs: tuple[Path, ...], schema: bool, claims_schema: bool, data_ro
                 continue
             experiment = load.load(path)
             planned = grid.runs(experiment)
-            notices: Sequence[str] = ()
+            arms = {run.arm: run.settings for run in planned}
+            notices = doubts.equal_arms({arm: doubts.decided(settings) for arm, settings in arms.items()})
             if not no_files:
                 from ablations.runs import (
                     workspace as run_workspace,  # pyarrow, which a look at the spec alone need not wait for
                 )
 
-                run_workspace.check(path, experiment, planned, data_root=data_root.absolute())
-                arms = {run.arm: run.settings for run in planned}
-                notices = tasks_not_run(experiment.measures, list(arms.items()), data_root=data_root.absolute())
+                root = data_root.absolute()
+                run_workspace.check(path, experiment, planned, data_root=root)
+                notices += doubts.validated_on_training({arm: s.data for arm, s in arms.items()}, root)
+                notices += tasks_not_run(experiment.measures, list(arms.items()), data_root=root)
             click.echo(f"{path}: good, {several(len(planned), 'run')}")
             claim_files = claims_file.load_named(experiment.claims, spec=path)
             kinds = [settings.kind for settings in experiment.measures]
@@ -152,9 +155,11 @@ def plan(spec: Path, out: Path, data_root: Path, devices: int, slots: int, resol
     if resolved:
         click.echo(json.dumps(grid.resolved(load.load(spec)), indent=2))
         return
+    require_possible(out)
     workspace = Workspace.open(spec, out=out, data_root=data_root)
     content = workspace.plan(slots=slots, devices=devices)
-    content = content.model_copy(update={"notes": workspace.earlier_runs() + content.notes})
+    notes = [*workspace.earlier_runs(), *workspace.equal_arms(), *workspace.warnings(), *content.notes]
+    content = content.model_copy(update={"notes": notes})
     if as_json:
         written = content.model_dump(mode="json", exclude_unset=True)
         keys = ("experiment", "runs", "pairs_to_compare", "left_out", "seconds", "notes")
@@ -190,8 +195,10 @@ def run(
     workspace = Workspace.open(spec, out=out, data_root=data_root)
     selected = workspace.select(arms, seeds)
     if dry_run:
+        require_possible(out)
         content = workspace.plan(selected, slots=slots, devices=devices)
-        plan_table(content.model_copy(update={"notes": workspace.earlier_runs() + content.notes}))
+        notes = [*workspace.earlier_runs(), *workspace.equal_arms(), *workspace.warnings(), *content.notes]
+        plan_table(content.model_copy(update={"notes": notes}))
         return
     todo = workspace.todo(selected)
     interrupted, failed = False, False
@@ -201,6 +208,8 @@ def run(
         again = {item.run_id for item in todo}
         for sentence in (
             *workspace.earlier_runs(),
+            *workspace.equal_arms(),
+            *workspace.warnings(),
             *checkpoint_sentences([run for run, _ in workspace.statuses() if run.run_id in again]),
         ):
             click.echo(sentence)
@@ -234,6 +243,9 @@ def status(spec: Path | None, out: Path, data_root: Path, as_json: bool) -> None
         notes = workspace.earlier_runs() + checkpoint_sentences([run for run, _ in statuses])
     else:
         statuses = all_statuses(out)
+        if not statuses and not as_json:
+            click.echo(f"{out} has no runs; `ablate run` makes them in the folder that --out names.")
+            return
     if as_json:
         click.echo(json.dumps({"runs": [status.fields() for status in statuses], "notes": notes}, indent=2))
     else:
@@ -442,6 +454,14 @@ def doctor(out: Path) -> None:
     for name, value in calibrate(out):
         click.echo(f"{name:<24}{value}")
     sys.exit(FAILED if bad else GOOD)
+
+
+def require_possible(out: Path) -> None:
+    """Refuse an output root that is not there and could not be made; one that is there anyone may look at."""
+    from lightning_modules.files import require_writable
+
+    if not out.exists():
+        require_writable(out)
 
 
 def write_page(workspace: Any, *, again: bool = False) -> Path:

@@ -11,6 +11,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Final, NamedTuple, get_args
 
+from ablations.catalogue import METRICS
 from ablations.measures.settings import RANK_BOUNDS
 from ablations.tasks.datasets import TASKS
 from ablations.tasks.settings import BaselinesSettings, ProbingSettings, TaskSettings, TransferSettings
@@ -157,6 +158,23 @@ OF_METRICS: Final[Mapping[tuple[str, str], Groups]] = MappingProxyType(
     }
 )
 """By measure and metric, where the metrics of a measure differ."""
+
+
+def metrics_of_task(measure: str, group: str) -> tuple[str, ...] | None:
+    """Return the metrics that a measure has of a task, or of a point of its learning curve; None where all tasks
+    have the same, or where the task is not known."""
+    name, _, examples = group.partition("@")
+    if measure == "retrieval" and name in GROUPS[measure].names:
+        of_order = [metric for metric in METRICS[measure] if not metric.startswith("spearman")]
+        return tuple(of_order) if name == "next_sentence" else ("spearman", "spearman_centred", "spearman_tfidf")
+    if measure not in ("frozen_features", "fine_tuning") or name not in TASKS:
+        return None
+    task = TASKS[name]
+    if examples:
+        return ("score",)
+    beside = {"classification": "accuracy", "regression": "spearman", "span": "exact_match"}.get(task.kind)
+    own = [beside] if beside and beside != task.metric else []
+    return ("score", *own, *(["shuffled_score"] if task.kind != "span" else []))
 
 
 def groups_of(measure: str, metric: str) -> Groups:

@@ -170,7 +170,7 @@ def digest(folder: Path) -> str:
     paths = [folder / name for name in ("plan.json", "spec.yaml", "results.parquet")]
     paths += [run / name for run in runs for name in ("state.json", "provenance.json", "run.json")]
     paths += sorted(folder.glob("claims/*.yaml"))
-    paths += sorted([*HERE.glob("*.py"), *HERE.glob("templates/*")])
+    paths += sorted([*HERE.rglob("*.py"), *HERE.rglob("templates/*")])
     sha256 = hashlib.sha256()
     for path in paths:
         content = path.read_bytes() if path.is_file() else b"absent"

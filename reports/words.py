@@ -7,7 +7,7 @@ catalogue does not know are kept.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -23,6 +23,12 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 def is_absent(value: Any) -> bool:
     """Return whether there is no number: null or NaN."""
     return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def anywhere(rows: Iterable[Mapping[str, Any]], name: str) -> bool:
+    """Whether any row of a table has a number of that name, alone or as a mean."""
+    values = [row[name]["mean"] if isinstance(row[name], Mapping) else row[name] for row in rows]
+    return not all(is_absent(value) for value in values)
 
 
 def number(value: float | None, digits: int = 2, scale: float = 1) -> str:

@@ -111,7 +111,7 @@ def data_record(text: Path, *, sentences: int, cut: int, ids: int) -> DataRecord
         content_sha256=sha256(text),
         description=f"the first {several(sentences, 'sentence')} of {text.name}",
         vocab_size=ids,
-        cut_sentences=cut,
+        cut={"sentence": cut} if cut else {},
     )
 
 

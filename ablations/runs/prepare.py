@@ -32,17 +32,20 @@ def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Con
     """Make the token stores of the runs, and check that each text suffices for its runs and the measures.
 
     Raises:
-        DataError: the text cannot be cut into tokens.
-        SpecError: less text than a run or a measure needs, or not what an arm asks of it.
+        SpecError: the text cannot be cut into tokens, is less than a run or a measure needs, or has not what an
+            arm asks of it.
     """
     for address in dict.fromkeys(item.tokens for item in items):
         mine = [item for item in items if item.tokens == address]
-        prepared = token_store.prepare(
-            mine[0].run.settings.data,
-            data_root=workspace.data_root,
-            store=workspace.out / "tokens",
-            progress=lambda line: console.print(line, highlight=False, soft_wrap=True),
-        )
+        try:
+            prepared = token_store.prepare(
+                mine[0].run.settings.data,
+                data_root=workspace.data_root,
+                store=workspace.out / "tokens",
+                progress=lambda line: console.print(line, highlight=False, soft_wrap=True),
+            )
+        except DataError as error:
+            raise load.unfit_files(workspace.spec, [(mine[0].run.arm, None, str(error))]) from error
         seen: set[str] = set()
         for item in mine:
             if item.run.settings.training.max_steps:

@@ -24,8 +24,9 @@ class DataRecord(Record):
     validation_sentences: int | None = None
     train_tokens: int | None = None
     vocab_size: int | None = None
-    cut_sentences: int | None = None
-    """Sentences longer than the settings allow, of which the rest was dropped."""
+    cut: dict[str, int] = {}
+    """Number of sentences longer than the settings allow, of which the rest was dropped, by what they are, as in
+    ``translation to train on``."""
 
 
 class Machine(Record):
@@ -152,5 +153,7 @@ class Plan(Record):
     """Sentences about the numbers of the plan."""
     notices: list[str] = []
     """Sentences that a reader of the page must know: measures that are not run, and why."""
+    warnings: list[str] = []
+    """Sentences about what the spec may say and probably does not mean."""
     seconds: float | None = None
     """Estimated seconds until all that is to be done has ended; None if unknown."""

@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from ablations.catalogue import Measure, for_run
 from ablations.runs.measure import measure
 from ablations.runs.rows import missing
 from lightning_modules.errors import AblationsError
+from lightning_modules.files import refusal
 from lightning_modules.model.numerics import keep_freed_memory
 from lightning_modules.training.callbacks import Interrupted, StopRequest
 from lightning_modules.training.run_directory import RunBusyError, RunDirectory
@@ -42,7 +43,8 @@ def serve() -> None:
     stop.install()
     orders: queue.Queue[dict[str, Any] | None] = queue.Queue()
     threading.Thread(target=_listen, args=(orders, stop), daemon=True).start()
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
+    # A launcher that was killed reads no answer.
+    with suppress(BrokenPipeError), os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
         os.dup2(2, 1)  # whatever a library prints must not get among the answers
         while not stop.received and (order := orders.get()) is not None:
             answers.write(json.dumps(serve_one(order, stop)) + "\n")
@@ -61,21 +63,34 @@ def serve_one(order: dict[str, Any], stop: StopRequest) -> dict[str, Any]:
     directory = RunDirectory(Path(order["run_dir"]))
     message: str | None = None
     begin = time.monotonic()
-    with _output_to(directory.path / "log.txt"):
-        try:
-            code, message = _train_and_measure(directory, order, stop)
-        except RunBusyError:
-            code = BUSY
-        except (Interrupted, KeyboardInterrupt):
-            code = INTERRUPTED
-        except AblationsError as error:
-            print(error, file=sys.stderr)
-            code, message = FAILED, str(error)
-        except Exception as error:  # a bug in one run must not end the others; the log has the traceback
-            traceback.print_exc()
-            code, message = FAILED, f"{type(error).__name__}: {error}"
+    try:
+        with _output_to(directory.path / "log.txt"):
+            try:
+                code, message = _train_and_measure(directory, order, stop)
+            except RunBusyError:
+                code = BUSY
+            except (Interrupted, KeyboardInterrupt):
+                code = INTERRUPTED
+            except Exception as error:  # a bug in one run must not end the others; the log has the traceback
+                code, message = FAILED, _why(error, directory)
+                with suppress(OSError):  # a full disk takes no log either
+                    if isinstance(error, AblationsError):
+                        print(error, file=sys.stderr, flush=True)
+                    else:
+                        traceback.print_exc()
+    except OSError as error:  # there is no log to write to
+        code, message = FAILED, _why(error, directory)
     seconds = time.monotonic() - begin
     return {"run_dir": order["run_dir"], "code": code, "message": message, "seconds": seconds}
+
+
+def _why(error: Exception, directory: RunDirectory) -> str:
+    """What went wrong, in a sentence where it is known."""
+    refused = refusal(error) if isinstance(error, OSError) and not isinstance(error, AblationsError) else None
+    if refused is not None:
+        reason, remedy = refused
+        return f"{directory.path} cannot be written to: {reason}; {remedy}, then start again."
+    return str(error) if isinstance(error, AblationsError) else f"{type(error).__name__}: {error}"
 
 
 def _train_and_measure(
@@ -121,8 +136,9 @@ def _output_to(log: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):  # what a full disk does not take is lost
+                stream.flush()
         for target, copy in zip((1, 2), saved, strict=True):
             os.dup2(copy, target)
             os.close(copy)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ablations.catalogue import caveats, files_now, for_run
 from ablations.errors import SpecError
-from ablations.runs import identity, plan, standing
+from ablations.runs import doubts, identity, plan, standing
 from ablations.runs.identity import PlannedRun
 from ablations.runs.records import DataRecord, Plan, RunRecord, RunStatus
 from ablations.runs.standing import Lacking, lacking
@@ -182,18 +182,22 @@ class Workspace:
             is_there=lambda settings: run_rows.key(settings) in there,
         )
         claims = claims_file.load_named(self.experiment.claims, spec=self.spec)
-        content = self.plan().model_copy(update={"notices": notices})
+        content = self.plan().model_copy(
+            update={"notices": [*notices, *self.equal_arms()], "warnings": self.warnings()}
+        )
         plan.write(content, self.folder, spec=self.spec, claims=claims, data=self._describe_data())
 
     def _describe_data(self) -> DataRecord:
         """Describe the text of the first arm; nothing is known of it before its tokens are made."""
-        path = self.out / "tokens" / self.planned[0].tokens / "tokens.json"
-        if not path.exists():
+        report = _token_report(self.out, self.planned[0].tokens)
+        if not report:
             return DataRecord()
-        report = read_json(path)
-        sides = [
-            split[side] for split in report["splits"].values() for side in ("source", "target") if split.get(side)
-        ]
+        cut = {
+            f"{noun} {use}": report["splits"][split][side]["cut"]
+            for split, use in (("train", "to train on"), ("validation", "to validate on"), ("test", "to test on"))
+            for side, noun in (("source", "sentence"), ("target", "translation"))
+            if report["splits"].get(split, {}).get(side, {}).get("cut")
+        }
         return DataRecord(
             address=report["address"],
             content_sha256=report["content_sha256"],
@@ -202,7 +206,7 @@ class Workspace:
             validation_sentences=report["splits"]["validation"]["sentences"],
             train_tokens=report["splits"]["train"]["source"]["tokens"],
             vocab_size=report["vocab_size"],
-            cut_sentences=sum(side["cut"] for side in sides),
+            cut=cut,
         )
 
     def write_table(self) -> None:
@@ -228,9 +232,32 @@ class Workspace:
             statuses.append(RunStatus(record, state))
         return statuses
 
+    def equal_arms(self) -> list[str]:
+        """Return a sentence for each group of arms that are the same runs."""
+        arms = {item.run.arm: item.run_id for item in self.planned if item.run.seed == self.experiment.seeds[0]}
+        return doubts.equal_arms(arms)
+
+    def warnings(self) -> list[str]:
+        """Return a sentence for all that is allowed of the text and probably not meant: of its files, and of its
+        tokens where these are made."""
+        arms = {item.run.arm: item for item in self.planned if item.run.seed == self.experiment.seeds[0]}
+        reports = {address: _token_report(self.out, address) for address in {i.tokens for i in arms.values()}}
+        return [
+            *doubts.validated_on_training(
+                {arm: item.run.settings.data for arm, item in arms.items()}, self.data_root
+            ),
+            *doubts.unfit_tokens({arm: reports[item.tokens] for arm, item in arms.items()}),
+        ]
+
     def earlier_runs(self) -> list[str]:
         """Return a sentence about runs of an earlier version of the spec, if there are any."""
         return standing.sentences(self.folder, self.planned, out=self.out)
+
+
+def _token_report(out: Path, address: str) -> dict[str, Any]:
+    """Return what a token store says of itself; nothing before it is made."""
+    path = out / "tokens" / address / "tokens.json"
+    return read_json(path) if path.exists() else {}
 
 
 def _text(run: RunSettings, *, out: Path, data_root: Path) -> Tokens:

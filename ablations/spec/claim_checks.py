@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import ValidationError
 
 from ablations.catalogue import METRICS, OF_LAYERS, OF_TASKS, OF_TREEBANKS, PARTLY_OF_LAYERS
-from ablations.metric_groups import groups_of
+from ablations.metric_groups import groups_of, metrics_of_task
 from ablations.spec.claim import Claim, Needs
 from ablations.spec.contrasts import (
     EFFECT,
@@ -28,7 +28,7 @@ from ablations.spec.contrasts import (
     TwoByTwo,
 )
 from ablations.spec.problems import Fault, KeyPath
-from ablations.wording import must_be, nearest, shown
+from ablations.wording import guess, listed, must_be, nearest, shown
 
 
 def effect_faults(content: Any, effect: Contrast | None, at: KeyPath, *, name: str) -> Iterator[Fault]:
@@ -84,6 +84,7 @@ def _of_quantity(of: Quantity, effect: Contrast | None, at: KeyPath, *, name: st
         yield from _unknown_metric(of.metric, (*at, "metric"), f"{name}.metric", of.measure)
     else:
         yield from _unknown_groups(of, at, name=name)
+        yield from _metrics_of_other_tasks(of, at, name=name)
     if effect is None:  # whether it goes over the layers is not known
         return
     over_layers = isinstance(effect, Shape) or (isinstance(effect, Trend) and effect.over == "layers")
@@ -114,6 +115,17 @@ def _unknown_groups(of: Quantity, at: KeyPath, *, name: str) -> Iterator[Fault]:
                 break
             if not groups.has(group):
                 yield Fault((*at, key, place), f"an entry of {name}.{key} {groups.refusal(group, of.measure)}")
+
+
+def _metrics_of_other_tasks(of: Quantity, at: KeyPath, *, name: str) -> Iterator[Fault]:
+    """A metric of the measure that a task which is named does not have."""
+    for group in (*of.groups, *of.or_groups):
+        metrics = metrics_of_task(of.measure, group)
+        if metrics is not None and of.metric not in metrics:
+            sentence = (
+                f"must be {listed(metrics)} for {group}, but is {shown(of.metric)}{guess(of.metric, metrics)}"
+            )
+            yield Fault((*at, "metric"), f"{name}.metric {sentence}")
 
 
 def _unknown_metric(metric: str, at: KeyPath, name: str, measure: str) -> Iterator[Fault]:
@@ -147,8 +159,8 @@ def _reads_another(effect: Difference | Shape) -> bool:
 
 
 def _repeated_pairs(effect: Apart, at: KeyPath, *, name: str) -> Iterator[Fault]:
-    for key, listed in (("pairs", effect.pairs), ("than", effect.than)):
-        for index, (first, second) in enumerate(listed):
+    for key, key_pairs in (("pairs", effect.pairs), ("than", effect.than)):
+        for index, (first, second) in enumerate(key_pairs):
             if first == second:
                 yield Fault((*at, key, index), f"{name}.{key} must pair different arms, but has {first} twice")
     pairs = [frozenset(pair) for pair in (*effect.pairs, *effect.than)]

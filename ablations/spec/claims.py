@@ -3,15 +3,16 @@
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from ablations.catalogue import LOGGED
-from ablations.spec import claim_arms, claim_checks, grid, yamlfile
+from ablations.spec import claim_arms, claim_checks, claim_groups, grid, yamlfile
 from ablations.spec.claim import Claim, ClaimFile
 from ablations.spec.messages import faults
 from ablations.spec.problems import Fault, Problem, SpecProblems
@@ -45,12 +46,19 @@ class Claims(NamedTuple):
         return {claim.name: _digest(claim) for claim in self.claims}
 
 
-def load(path: Path, *, spec: Path | None = None, arms: Collection[str] | None = None) -> Claims:
+def load(
+    path: Path,
+    *,
+    spec: Path | None = None,
+    arms: Collection[str] | None = None,
+    groups: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> Claims:
     """Read the claims of a file; everything about it is checked, except the arms of a spec that names it.
 
     Args:
         spec: the spec that names the file, with
         arms: its arms; None where these cannot be told. `claim_arms` says which others a claim may name.
+        groups: of its measures, as `claim_groups.made` returns them.
 
     Raises:
         SpecProblems: anything is wrong with the file. Its `problems` are all of them, in the order of the file.
@@ -62,7 +70,8 @@ def load(path: Path, *, spec: Path | None = None, arms: Collection[str] | None =
     places = {fault.path for fault in claim_faults}
     arms_of = cache(partial(_arms_of, specs))
     unknown = claim_arms.faults(claims, arms=arms, spec=spec.name if spec else "", arms_of=arms_of)
-    claim_faults += (fault for fault in unknown if fault.path not in places)  # a slip is said once
+    unmade = claim_groups.faults(claims, groups, spec=spec.name if spec else "")
+    claim_faults += (fault for fault in (*unknown, *unmade) if fault.path not in places)  # a slip is said once
     file = None
     try:
         file = ClaimFile.model_validate(document.content)
@@ -122,6 +131,12 @@ def problems(document: Document, *, spec: Path) -> Iterator[Problem]:
     written = document.content.get("claims")
     arms = grid.arm_names(document.content) if written else None
     names = written if isinstance(written, list) else []
+    kinds = (
+        {arm.sections.get("data", {}).get("kind") for arm in grid.written_arms(document.content)[0]}
+        if arms
+        else {}
+    )
+    groups = claim_groups.made(document.content.get("measures"), kinds) if kinds else {}
     seen: dict[str, str] = {}
     for index, name in enumerate(names):
         if not isinstance(name, str) or not NAME.fullmatch(name) or name in names[:index]:
@@ -135,7 +150,7 @@ def problems(document: Document, *, spec: Path) -> Iterator[Problem]:
             yield document.problem(("claims", index), sentence, at="value")
             continue
         try:
-            loaded = load(path, spec=spec, arms=arms)
+            loaded = load(path, spec=spec, arms=arms, groups=groups)
         except SpecProblems as error:
             yield from error.problems
             continue

@@ -44,6 +44,12 @@ def _arm_name(name: str) -> str:
     return _folder_name(name, "[A-Za-z0-9][A-Za-z0-9._+=,-]*", "letters, digits and ._+=,-")
 
 
+def _not_empty(question: str) -> str:
+    if not question.strip():
+        raise ValueError("must not be empty; write what the comparison is to find out, or leave it out")
+    return question
+
+
 def _experiment_name(name: str) -> str:
     if name in ("runs", "tokens"):
         raise ValueError(f"must not be {name}: beside the experiments, a folder of this name holds all {name}")
@@ -86,7 +92,9 @@ def _fair_baselines(measures: tuple[Any, ...]) -> tuple[Any, ...]:
 def _same_length(lists: dict[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
     if len({len(values) for values in lists.values()}) > 1:
         lengths = listed([f"{path} has {len(values)}" for path, values in lists.items()], "and")
-        raise ValueError(f"must pair lists of one length, but {lengths}")
+        raise ValueError(
+            f"must pair lists of one length, but {lengths}; write as many values for each, or vary them under axes"
+        )
     return lists
 
 
@@ -139,11 +147,13 @@ class Grid(Settings):
     base: str
     """Name of the arm to vary."""
     axes: dict[str, AxisValues] = Field(default_factory=dict)
-    """Setting to values, as in `objective.masking.ratio: [0.15, 0.4]`; every combination is an arm."""
+    """Setting to values, as in `{objective.masking.ratio: [0.15, 0.4]}`; every combination is an arm."""
     zip: Annotated[dict[str, PairedValues], AfterValidator(_same_length)] = Field(default_factory=dict)
-    """Settings that change together: lists of one length, paired entry by entry."""
+    """Settings that change together: lists of one length, paired entry by entry, as in
+    `{encoder.hidden_size: [64, 128], encoder.num_attention_heads: [2, 4]}`."""
     exclude: Annotated[tuple[Section, ...], _LISTED] = ()
-    """Combinations to leave out: each entry names some of the settings and a value of each."""
+    """Combinations to leave out: each entry names some of the settings and a value of each, as in
+    `[{objective.masking.ratio: 0.8, encoder.hidden_size: 64}]`."""
 
 
 class Experiment(Sections):
@@ -155,7 +165,7 @@ class Experiment(Sections):
     """Names the folder of the results: lower-case letters, digits, dots, underscores and hyphens."""
     version: Literal[1]
     """The format of this file, always 1."""
-    question: str = ""
+    question: Annotated[str, AfterValidator(_not_empty)] = Field("", validate_default=False)
     """Question of the experiment, in one sentence."""
     arms: Annotated[dict[ArmName, Overrides], _SOME]
     """The settings under comparison, by name; each says how it differs from the spec's own sections."""

@@ -28,6 +28,11 @@ from lightning_modules.config import RunSettings, contradictions
 MOST_ARMS = 10_000
 """A grid beyond this was not meant: at a minute an arm and one seed, it is a week of work."""
 
+NOTHING_VARIED = (
+    "grid must have axes or zip, or it generates no arm; write it as in "
+    "`axes: {objective.masking.ratio: [0.15, 0.4]}`"
+)
+
 Combination = dict[str, tuple[Any, KeyPath]]
 """The value of each varied setting, by dotted path, and where in the spec that value was written."""
 
@@ -47,7 +52,7 @@ def generated(
     paired = {path: values for path, values in grid.zip.items() if path not in unusable}
     sizes = [len(values) for values in (*axes.values(), *list(paired.values())[:1])]
     if not sizes:
-        return [], wrong or [Fault(("grid",), "grid must have axes or zip, or it generates no arm", "key")]
+        return [], wrong or [Fault(("grid",), NOTHING_VARIED, "key")]
     if math.prod(sizes) > MOST_ARMS:
         sentence = f"grid generates {' x '.join(map(str, sizes))} arms; more than {MOST_ARMS} cannot be meant"
         return [], [*wrong, Fault(("grid",), sentence, "key")]
@@ -118,7 +123,13 @@ def _matches(entry: dict[str, Any], combination: Combination) -> bool:
 
 def _entry_faults(entry: dict[str, Any], varied: dict[str, tuple[Any, ...]], place: KeyPath) -> list[Fault]:
     if not entry:
-        return [Fault(place, "an entry of grid.exclude is empty, which would leave out every combination")]
+        return [
+            Fault(
+                place,
+                "an entry of grid.exclude is empty, which would leave out every combination; name settings and "
+                "a value of each, as in `{objective.masking.ratio: 0.8}`",
+            )
+        ]
     grid_faults = []
     for path, value in entry.items():
         if path not in varied:
@@ -207,7 +218,8 @@ def resolved(experiment: Experiment) -> dict[str, Any]:
     Raises:
         SpecError: as `runs` does.
     """
-    written = experiment.model_dump(mode="json", exclude={*SECTIONS, "arms", "grid"})
+    without = {*SECTIONS, "arms", "grid", *(() if experiment.question else ("question",))}
+    written = experiment.model_dump(mode="json", exclude=without)
     arms = {
         name: settings.model_dump(mode="json", exclude={"seed"})
         for name, settings in _settings(experiment).items()

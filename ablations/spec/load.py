@@ -90,16 +90,28 @@ def unfit_files(spec: Path, sentences: Iterable[tuple[str, str | None, str]]) ->
 
 
 def _place(document: yamlfile.Document, sentence: str, arm: str, measure: str | None) -> KeyPath:
-    """Return the place where an arm wrote the first setting that a sentence names, or the nearest to it; else the
-    arm itself."""
+    """Return the place where an arm wrote the first setting that a sentence names, or the file of text that it
+    names, or the nearest to it; else the arm itself."""
     if measure is not None:
         kinds = [one if isinstance(one, str) else one["kind"] for one in document.content["measures"]]
         return ("measures", kinds.index(measure))
-    place: KeyPath | None = None
-    if named := re.search(rf"\b(?:{'|'.join(SECTIONS)})(?:\.\w+)+", sentence):
-        fault = Fault(tuple(named[0].split(".")), "")
-        place = next((_origin(fault, one) for one in _arms(document.content) if one.name == arm), None)
-    return place or ("arms", arm)
+    settings = next((one for one in _arms(document.content) if one.name == arm), None)
+    if settings is None:
+        return ("arms", arm)
+    setting = re.search(rf"\b(?:{'|'.join(SECTIONS)})(?:\.\w+)+", sentence)
+    path = tuple(setting[0].split(".")) if setting else _file_of_text(settings, sentence)
+    return _origin(Fault(path, ""), settings) or ("arms", arm)
+
+
+def _file_of_text(arm: Arm, sentence: str) -> KeyPath:
+    """The setting whose file of text a sentence names; () without one."""
+    data = arm.sections.get("data", {})
+    for split in ("train", "validation", "test"):
+        names = data.get(split)
+        for name in names if isinstance(names, list) else [names]:
+            if isinstance(name, str) and re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)", sentence):
+                return ("data", split)
+    return ()
 
 
 def _arms(content: dict[str, Any]) -> list[Arm]:

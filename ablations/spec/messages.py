@@ -265,8 +265,25 @@ def _missing(spot: Spot) -> str:
     return f"{spot.name} is missing" + (f" ({promise[0].lower()}{promise[1:]})" if promise else "")
 
 
+ALSO_CALLED = {
+    "masked_lm": ("mlm", "bert", "roberta", "cloze", "denoising"),
+    "causal_lm": ("clm", "lm", "gpt", "gpt2", "autoregressive"),
+    "translation": ("mt", "nmt"),
+    "replaced_token": ("electra", "rtd", "discriminator"),
+    "permutation_lm": ("plm", "xlnet"),
+    "skip_gram": ("word2vec", "w2v", "sgns"),
+    "files": ("csv", "tsv", "txt", "text", "jsonl", "parquet", "local"),
+    "hub": ("huggingface", "hf", "datasets"),
+    "language": ("built_in", "builtin", "synthetic", "toy"),
+}
+"""Other names of kinds, of which no letter need be the same."""
+
+
 def _unknown_kind(kind: Any, spot: Spot) -> str:
     kinds = spot.kinds
+    for name, others in ALSO_CALLED.items():
+        if name in kinds and isinstance(kind, str) and kind.lower().replace("-", "_") in others:
+            return f"{spot.name} must be one of {len(kinds)} kinds, but is {shown(kind)}; did you mean {name}?"
     return f"{spot.name} {must_be(kind, kinds, one=f'one of {len(kinds)} kinds', prefix='of kind ')}"
 
 
@@ -306,7 +323,14 @@ def _hint(value: Any, spot: Spot, types: set[str]) -> str:
         return f"; write {{kind: {meant}}}"
     if types & {"model_type", "dict_type"} and value is None:
         return "; write {} to change nothing"
-    return ""
+    return _as_in(spot)
+
+
+def _as_in(spot: Spot) -> str:
+    """The example that the description of a setting gives, if it gives one."""
+    fields = [spot.owner.model_fields[key] for key in spot.path if key in spot.owner.model_fields]
+    example = re.search(r"as in\s+`([^`]+)`", (fields[-1].description or "") if fields else "")
+    return f"; write it as in `{example[1]}`" if example else ""
 
 
 def _as_share(value: float) -> str:

@@ -41,11 +41,15 @@ def write_tokens(folder: Path, settings: Data, corpus: Corpus, say: Callable[[st
     train = _KeptRows(corpus.rows("train"), folder / "train.rows")
     say(f"Training {settings.vocab_size:,} sub-words on data.train.")
     tokenizers_by_side = {
-        "source": subwords.train((row.text for row in train), settings.vocab_size, what="data.text")
+        "source": subwords.train(
+            (row.text for row in train), settings.vocab_size, what="the sentences of data.train"
+        )
     }
     if corpus.has_target:
         targets = (row.target for row in train if row.target is not None)
-        tokenizers_by_side["target"] = subwords.train(targets, settings.vocab_size, what="data.target")
+        tokenizers_by_side["target"] = subwords.train(
+            targets, settings.vocab_size, what="the translations of data.train"
+        )
     for side, tokenizer in tokenizers_by_side.items():
         path = folder / f"{PREFIX[side]}tokenizer.json"
         path.write_text(tokenizer.to_str(), encoding="utf-8")
@@ -195,6 +199,11 @@ class _Side:
         return {
             "tokens": self._ids.length,
             "cut": sum(n for length, n in self._whole_lengths.items() if length > self._max_length),
+            "dropped": sum(
+                (length - self._max_length) * n
+                for length, n in self._whole_lengths.items()
+                if length > self._max_length
+            ),
             "unknown": unknown,
             "unknown_share": unknown / self._ids.length,
             "words": self._words,

@@ -34,7 +34,7 @@ def train(texts: Iterable[str], vocab_size: int, *, what: str) -> Tokenizer:
     random state.
 
     Args:
-        what: name of the text in the error, such as "data.text".
+        what: name of the text in the error, such as "the sentences of data.train".
 
     Raises:
         DataError: the text has too few different words for so many pieces, or too many different bytes for so few.
@@ -49,13 +49,13 @@ def train(texts: Iterable[str], vocab_size: int, *, what: str) -> Tokenizer:
     size = trained.get_vocab_size()
     if size > vocab_size:
         raise DataError(
-            f"{what}: a vocabulary of {vocab_size:,} sub-words is wanted, but the special tokens and the "
-            f"different bytes of the training text are {size:,} already; raise data.vocab_size to at least that."
+            f"data.vocab_size is {vocab_size:,}, but the special tokens and the different bytes of {what} are "
+            f"{size:,} sub-words already; raise it to at least that."
         )
     if size < vocab_size:
         raise DataError(
-            f"{what}: a vocabulary of {vocab_size:,} sub-words is wanted, but the training text has only "
-            f"{size:,}; lower data.vocab_size to at most that or give more text."
+            f"data.vocab_size is {vocab_size:,}, but {what} give only {size:,} sub-words; lower it to at most "
+            f"that, or give more text."
         )
     assert [trained.id_to_token(i) for i in range(FIRST_WORD_ID)] == list(SPECIAL_TOKENS)
     return trained

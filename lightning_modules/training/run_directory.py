@@ -108,22 +108,35 @@ class RunDirectory:
 
     def state(self) -> RunState:
         """Read state.json. A run that nobody started is planned; one whose process is gone is interrupted at its
-        last checkpoint."""
-        try:
-            state = RunState.model_validate_json((self.path / "state.json").read_bytes())
-        except (OSError, ValidationError):
+        last checkpoint.
+
+        Raises:
+            RunDirectoryError: the file is there and cannot be read.
+        """
+        state = self._written_state()
+        if state is None:
             return RunState(state="planned", step=0)
         if state.state == "running" and not self.is_locked():
             state = state.model_copy(update={"state": "interrupted", "step": state.saved_step or 0})
         return state
 
+    def _written_state(self) -> RunState | None:
+        path = self.path / "state.json"
+        try:
+            return RunState.model_validate_json(path.read_bytes())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValidationError) as error:
+            raise RunDirectoryError(
+                f"{path} cannot be read, so nobody knows how far the run is; delete the file, and `ablate run` "
+                "goes on from the last checkpoint."
+            ) from error
+
     def write_state(self, state: StateName, **fields: Any) -> None:
         """Replace state.json; fields not given keep their value."""
-        try:
-            before = json.loads((self.path / "state.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            before = {}
-        written = RunState.model_validate(before | {"message": None} | fields | {"state": state})
+        before = self._written_state()
+        kept = {} if before is None else before.model_dump(exclude_unset=True)
+        written = RunState.model_validate(kept | {"message": None} | fields | {"state": state})
         write_json(self.path / "state.json", written.model_dump(mode="json", exclude_unset=True))
 
     def is_trained(self) -> bool:

@@ -45,7 +45,12 @@ def text(page: dict[str, Any]) -> str:
     environment.filters |= {name: getattr(words, name) for name in ("count", "interval", "moment", "number")}
     environment.filters |= {name: getattr(words, name) for name in ("duration", "share")}
     environment.filters |= {name: getattr(claim_words, name) for name in claim_words.FILTERS}
-    environment.filters |= {"mark": mark, "known": lambda values: values or words.ABSENT, "code": _code}
+    environment.filters |= {
+        "anywhere": words.anywhere,
+        "mark": mark,
+        "known": lambda values: values or words.ABSENT,
+        "code": _code,
+    }
     return environment.get_template("report.md").render(page)
 
 

@@ -136,7 +136,7 @@ def html(page: dict[str, Any], drawn: dict[str, Drawing]) -> str:
     written = ("count", "duration", "interval", "moment", "number", "percent", "share")
     environment.filters |= {name: getattr(words, name) for name in written}
     environment.filters |= {"place": place, "known": lambda values: values or words.ABSENT, "mark": mark}
-    environment.filters |= {"anywhere": _anywhere, "axis_head": axis_head, "verdicts": _verdicts}
+    environment.filters |= {"anywhere": words.anywhere, "axis_head": axis_head, "verdicts": _verdicts}
     environment.filters["breakable"] = _breakable
     environment.filters |= {name: getattr(claim_words, name) for name in claim_words.FILTERS}
     environment.filters["digest"] = _sha256
@@ -155,12 +155,6 @@ def html(page: dict[str, Any], drawn: dict[str, Drawing]) -> str:
 def _sha256(text: str) -> str:
     """Return the hash of a text as a content security policy names it."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-def _anywhere(rows: list[dict[str, Any]], name: str) -> bool:
-    """Return whether any row of a table has a number of that name, alone or as a mean."""
-    values = [row[name]["mean"] if isinstance(row[name], dict) else row[name] for row in rows]
-    return not all(words.is_absent(value) for value in values)
 
 
 def _breakable(name: str) -> Markup:

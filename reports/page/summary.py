@@ -25,9 +25,9 @@ def summary(experiment: Experiment) -> str:
     """Return one paragraph on what was run; what is not known is left out."""
     runs = experiment.runs
     sentences = [_extent(experiment), _encoder(runs), _steps(experiment), _text(experiment)]
-    seconds = [run.state.seconds for run in runs if run.state.seconds is not None]
-    if seconds:
-        sentences.append(f"Training took {duration(sum(seconds))} in all.")
+    seconds = {run.plan.run_id: run.state.seconds for run in runs if run.state.seconds is not None}
+    if seconds:  # of runs that arms share, once
+        sentences.append(f"Training took {duration(sum(seconds.values()))} in all.")
     return " ".join(sentence for sentence in sentences if sentence)
 
 
@@ -42,6 +42,7 @@ def notices(experiment: Experiment, arms: list[dict[str, Any]]) -> list[dict[str
         for kind, texts in (
             ("run", _run_notices(experiment.runs)),
             ("results", _result_notices(experiment)),
+            ("spec", experiment.plan.warnings),
             ("training", _training_notices(experiment, arms)),
             (AS_PLANNED, _planned_notices(experiment, arms)),
         )
@@ -261,11 +262,21 @@ def _text(experiment: Experiment) -> str:
         (data.train_tokens, "token", " in them"),
         (data.validation_sentences, "sentence", " to validate on"),
         (data.vocab_size, "sub-word", " in the vocabulary"),
-        (data.cut_sentences or None, "sentence", " cut at the longest length"),
     )
     counts = ", ".join(f"{several(value, noun)}{of}" for value, noun, of in facts if value is not None)
     text = ": ".join(part for part in (data.description, counts) if part)
-    return f"Text: {text}.{_other_texts(experiment)}" if text else ""
+    return f"Text: {text}.{_cut(data.cut)}{_other_texts(experiment)}" if text else ""
+
+
+def _cut(cut: dict[str, int]) -> str:
+    """Say how many sentences of each kind were cut."""
+    if not cut:
+        return ""
+    counts = []
+    for kind, number_of in cut.items():
+        noun, _, use = kind.partition(" ")
+        counts.append(f"{several(number_of, noun)} {use}".rstrip())
+    return f" Cut at the longest length: {listed(counts)}."
 
 
 def _other_texts(experiment: Experiment) -> str:

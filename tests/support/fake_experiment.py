@@ -95,7 +95,7 @@ def plan(arms=ARMS, seeds=(0, 1, 2)):
             "validation_sentences": 4_000,
             "train_tokens": 1_534_211,
             "vocab_size": 1024,
-            "cut_sentences": 0,
+            "cut": {},
         },
         "runs": [
             {

@@ -134,6 +134,31 @@ def test_validate_finds_all_files_that_are_not_there_at_once(tmp_path):
     ]
 
 
+def test_a_text_that_is_no_utf_8_is_said_once_where_its_file_is_named(tmp_path, data_root):
+    (tmp_path / "old.txt").write_text("a dog barks\n", encoding="utf-16")
+    (tmp_path / "good.txt").write_text("a dog barks\n")
+    spec = write_spec(
+        tmp_path,
+        data={"kind": "files", "train": ["good.txt", "old.txt"], "validation": "good.txt", "vocab_size": 320},
+        arms={"mlm": {"objective": {"kind": "masked_lm"}}, "clm": {"objective": {"kind": "causal_lm"}}},
+    )
+    assert ablate("validate", spec, "--data-root", tmp_path).stderr == (
+        f"{spec}:{place_of(spec, '[' + chr(34) + 'good.txt')}: {tmp_path}/old.txt, line 1: byte 0xff at place 1 "
+        "of the line is no UTF-8; convert the file to UTF-8 or remove the line.\n"
+    )
+
+
+def test_a_vocabulary_that_the_text_cannot_fill_is_said_at_its_line(tmp_path, data_root):
+    data = json.loads(write_spec(tmp_path).read_text())["data"]
+    spec = write_spec(tmp_path, data=data | {"vocab_size": 54321})
+    result = ablate("run", spec, "--out", tmp_path / "out", "--data-root", data_root)
+    assert result.exit_code == 2
+    assert re.sub(r"only [\d,]+", "only N", result.stderr) == (
+        f"{spec}:{place_of(spec, '54321')}: data.vocab_size is 54,321, but the sentences of data.train give only "
+        "N sub-words; lower it to at most that, or give more text.\n"
+    )
+
+
 def test_a_column_that_is_not_there_is_found_before_the_first_run(tmp_path, data_root):
     spec = write_spec(tmp_path)
     spec.write_text(spec.read_text().replace('"target": "target"', '"target": "german"'))
@@ -324,9 +349,10 @@ def test_a_finished_experiment_is_left_as_it_is_without_torch_and_figures(tmp_pa
 def test_sigterm_before_the_first_run_leaves_nothing_half_written(tmp_path, data_root):
     many = tmp_path / "many.txt"
     many.write_text((data_root / "train.tsv").read_text().replace("\t", " ") * 300)
+    few = str(data_root / "validation.tsv")
     spec = write_spec(
         tmp_path,
-        data={"kind": "files", "train": str(many), "validation": str(many), "vocab_size": 320, "max_length": 64},
+        data={"kind": "files", "train": str(many), "validation": few, "vocab_size": 320, "max_length": 64},
         arms={"mlm": {"objective": {"kind": "masked_lm"}}},
     )
     command = [sys.executable, "-m", "ablations.cli", "run", str(spec), "--out", str(tmp_path / "out")]
@@ -504,3 +530,16 @@ def test_a_lexicon_that_is_not_there_is_found_with_its_line(tmp_path):
         f"{spec}:{place_of(spec, 'gone.txt')}: arm words: {tmp_path}/gone.txt does not exist "
         f"(objective.masking.select.file; relative paths start at --data-root); correct the path.\n"
     )
+
+
+def test_a_folder_without_runs_is_said_and_one_that_cannot_be_made_is_refused(tmp_path, data_root):
+    none = f"{tmp_path}/gone has no runs; `ablate run` makes them in the folder that --out names.\n"
+    assert ablate("status", "--out", tmp_path / "gone").stdout == none
+    assert json.loads(ablate("status", "--json", "--out", tmp_path / "gone").stdout) == {"runs": [], "notes": []}
+    spec = write_spec(tmp_path)
+    for command in (["plan"], ["run", "--dry-run"], ["run"]):
+        result = ablate(*command, spec, "--out", "/proc/x", "--data-root", data_root)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr == (
+            "/proc/x cannot be written: no folder can be made there; choose another folder, then start again.\n"
+        )

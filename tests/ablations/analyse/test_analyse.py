@@ -216,7 +216,7 @@ def test_cut_sentences_are_counted_on_the_console_and_on_the_page(place):
     assert done.exit_code == 0, (done.output, done.exception)
     assert "1 of 121 sentences cut at 40 tokens, the model's longest" in done.stdout
     plan = json.loads((place / "out/bert/plan.json").read_text())
-    assert plan["data"]["cut_sentences"] == 1
+    assert plan["data"]["cut"] == {"sentence": 1}
 
 
 def test_the_page_says_that_states_are_those_before_a_final_norm(place):

@@ -216,3 +216,47 @@ def test_a_stopped_pool_starts_nothing(make_run):
     pool._stop()
     assert pool.run([directory.path], ended=lambda _: None) == []
     assert directory.state().state == "planned"
+
+
+def test_a_worker_whose_launcher_was_killed_ends_without_a_traceback(make_run):
+    directory = make_run(settings(training={"max_steps": 0}))
+    order = {"run_dir": str(directory.path), "data_root": ".", "devices": 1, "accelerator": "cpu", "again": False}
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "ablations.runs.worker"],
+        env=ENVIRONMENT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    worker.stdout.close()  # nobody reads its answers any more
+    worker.stdin.write(json.dumps(order | {"threads": 1, "measures": []}) + "\n")
+    worker.stdin.flush()
+    assert (worker.wait(LIMIT), worker.stderr.read()) == (0, "")
+    worker.stdin.close()
+    worker.stderr.close()
+    assert (directory.path / "state.json").exists()
+
+
+def test_a_log_that_takes_nothing_more_is_a_sentence_and_ends_no_worker(make_run):
+    """As on a full disk, which /dev/full is like; the run fails, and the next order is served."""
+    directory = make_run(settings(training={"max_steps": 0}))
+    (directory.path / "log.txt").symlink_to("/dev/full")
+    (directory.path / "run.json").unlink()
+    gone = directory.path.with_name("gone")
+    order = {"data_root": ".", "devices": 1, "accelerator": "cpu", "again": False, "threads": 1, "measures": []}
+    orders = [order | {"run_dir": str(path)} for path in (directory.path, gone, directory.path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "ablations.runs.worker"],
+        env=ENVIRONMENT,
+        input="".join(json.dumps(one) + "\n" for one in orders),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {answer["code"] for answer in answers} == {1}
+    assert answers[0]["message"] == (
+        f"{directory.path} cannot be written to: the disk is full; free some space, then start again."
+    )

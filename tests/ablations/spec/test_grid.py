@@ -3,13 +3,15 @@
 import dataclasses
 import itertools
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from ablations.errors import SpecError
-from ablations.spec import grid
+from ablations.spec import grid, yamlfile
 from ablations.spec.experiment import Experiment
 from lightning_modules.config import EncoderSettings, LanguageData, MaskedLMSettings, RunSettings, TrainingSettings
 
@@ -231,6 +233,7 @@ def test_resolved_writes_out_every_default():
 
 def test_what_is_resolved_resolves_to_itself():
     first = grid.resolved(experiment(grid={"base": "mlm", "axes": {"encoder.norm": ["pre"]}}))
+    assert "question" not in first  # of which there is none
     assert grid.resolved(Experiment.model_validate(first)) == first
 
 
@@ -255,3 +258,14 @@ def test_looking_at_a_spec_loads_nothing_heavy(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout == "set()\n"
+
+
+def test_the_grid_of_the_guide_adds_the_arms_that_it_names(tmp_path):
+    guide = (Path(__file__).parents[3] / "docs" / "guide.md").read_text(encoding="utf-8")
+    section = guide.split("### Arms that a grid generates\n")[1].split("\n### ")[0]
+    path = tmp_path / "grid.yaml"
+    path.write_text(section.split("```yaml\n")[1].split("```")[0])
+    spec = experiment(**yamlfile.read(path).content)
+    named = re.findall(r"`(mlm,[^`]+)`", section)
+    assert [name for name in dict.fromkeys(run.arm for run in grid.runs(spec)) if "," in name] == named
+    assert len(named) == 3

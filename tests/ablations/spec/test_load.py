@@ -267,7 +267,12 @@ VALUES = [
     (
         "kind: masked_lm",
         "kind: bert",
-        "6:19: objective must be of kind " + KINDS + ', but is "bert"',
+        '6:19: objective must be one of 8 kinds, but is "bert"; did you mean masked_lm?',
+    ),
+    (
+        "kind: masked_lm",
+        "kind: zzz",
+        "6:19: objective must be of kind " + KINDS + ', but is "zzz"',
     ),
     (
         "kind: masked_lm",
@@ -286,6 +291,11 @@ VALUES = [
     ),
     ("data: {kind: language}", "data:", "4:1: data must be a mapping of keys, but is empty"),
     ("mlm: {}", "mlm:", "9:3: arms.mlm must be a mapping of keys, but is empty; write {} to change nothing"),
+    (
+        "question: Which objective?",
+        'question: " "',
+        "3:11: question must not be empty; write what the comparison is to find out, or leave it out",
+    ),
     ("question: Which objective?", "question: 42", "3:11: question must be text, but is 42; put it in quotes"),
     (
         "kind: language",
@@ -705,12 +715,26 @@ GRIDS = [
     (
         "  axes:\n    objective.masking.ratio: [0.05, 0.15]\n    encoder.norm: [post, pre]\n",
         "  axes: {}\n",
-        "13:1: grid must have axes or zip, or it generates no arm",
+        "13:1: grid must have axes or zip, or it generates no arm; write it as in "
+        "`axes: {objective.masking.ratio: [0.15, 0.4]}`",
     ),
     (
         "  axes:\n    objective.masking.ratio: [0.05, 0.15]\n",
         "  zip:\n    objective.masking.ratio: [0.05, 0.15, 0.4]\n",
-        "16:5: grid.zip must pair lists of one length, but objective.masking.ratio has 3 and encoder.norm has 2",
+        "16:5: grid.zip must pair lists of one length, but objective.masking.ratio has 3 and encoder.norm has 2; "
+        "write as many values for each, or vary them under axes",
+    ),
+    (
+        "  axes:\n    objective.masking.ratio: [0.05, 0.15]\n    encoder.norm: [post, pre]\n",
+        "  zip: [encoder.norm]\n",
+        "15:8: grid.zip must be a mapping of keys, but is a list; write it as in "
+        "`{encoder.hidden_size: [64, 128], encoder.num_attention_heads: [2, 4]}`",
+    ),
+    (
+        "[post, pre]\n",
+        "[post, pre]\n  exclude: {encoder.norm: pre}\n",
+        "18:12: grid.exclude must be a list, but is a mapping; write it as in "
+        "`[{objective.masking.ratio: 0.8, encoder.hidden_size: 64}]`",
     ),
     (
         "[post, pre]\n",
@@ -730,7 +754,8 @@ GRIDS = [
     (
         "[post, pre]\n",
         "[post, pre]\n  exclude: [{}]\n",
-        "18:13: an entry of grid.exclude is empty, which would leave out every combination",
+        "18:13: an entry of grid.exclude is empty, which would leave out every combination; name settings and a "
+        "value of each, as in `{objective.masking.ratio: 0.8}`",
     ),
     (
         "[post, pre]\n",

@@ -9,13 +9,14 @@ from ablations.catalogue import METRICS, OF_TASKS, Measure
 from ablations.cli import main
 from ablations.errors import SpecError
 from ablations.measures.reading.sample import groups
-from ablations.metric_groups import GROUPS, PARADIGMS, groups_of
+from ablations.metric_groups import GROUPS, PARADIGMS, groups_of, metrics_of_task
 from ablations.spec import claims as claims_file
 from ablations.spec import load
 from ablations.spec.claim import ClaimFile
+from ablations.spec.claim_checks import effect_faults
 from ablations.spec.contrasts import Difference
 from ablations.spec.experiment import Experiment
-from ablations.spec.messages import kind_of, models_in
+from ablations.spec.messages import ALSO_CALLED, kind_of, models_in
 from ablations.tasks.datasets import TASKS
 from ablations.wording import FEW, must_be, share
 from lightning_modules.config import RunSettings
@@ -356,3 +357,52 @@ def test_validate_names_them_below_the_spec(tmp_path):
         0,
         f"{spec}: good, 1 run\n  claims that are not run here, but in all.yaml: both-sides-help\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "meant"), [("mlm", "masked_lm"), ("ELECTRA", "replaced_token"), ("word2vec", "skip_gram")]
+)
+def test_another_name_of_an_objective_is_known(kind, meant, tmp_path):
+    spec = tmp_path / "x.yaml"
+    spec.write_text(SPEC.replace("masked_lm, masking: {ratio: 0.15}", kind).replace("claims: [first]\n", ""))
+    with pytest.raises(SpecError) as caught:
+        load.load(spec)
+    assert str(caught.value) == (
+        f'{spec}:4:19: objective must be one of 8 kinds, but is "{kind}"; did you mean {meant}?'
+    )
+
+
+def test_other_names_of_kinds_are_of_kinds_that_there_are_and_of_no_two():
+    kinds = {kind for model in (*models_of("objective"), *models_of("data")) if (kind := kind_of(model))}
+    assert set(ALSO_CALLED) <= kinds
+    others = [other for names in ALSO_CALLED.values() for other in names]
+    assert len(others) == len(set(others))
+    assert not kinds & set(others)
+
+
+def models_of(section):
+    return models_in(RunSettings.model_fields[section].annotation)
+
+
+@pytest.mark.parametrize("task", [task for task in TASKS.values() if task.kind != "minimal_pairs"])
+def test_the_metrics_of_a_task_are_those_that_transfer_computes(task):
+    from ablations.tasks.transfer.transfer import _metrics
+
+    assert set(metrics_of_task("fine_tuning", task.name) or ()) == set(_metrics(task))
+    assert metrics_of_task("frozen_features", f"{task.name}@100") == ("score",)
+
+
+def test_a_metric_that_a_task_lacks_is_an_error_with_those_that_it_has(tmp_path):
+    of = {"measure": "fine_tuning", "metric": "spearmann", "groups": ["sst2"]}
+    for metric, named, why in (
+        ("spearman", ["sst2"], 'score or shuffled_score for sst2, but is "spearman"'),
+        ("score", ["sst2", "sst2@100"], None),
+        ("accuracy", ["sst2@100"], 'score for sst2@100, but is "accuracy"'),
+    ):
+        found = list(
+            effect_faults(
+                {"of": of | {"metric": metric, "groups": named}}, None, ("effect",), name="claims.effect"
+            )
+        )
+        sentences = [fault.sentence for fault in found if fault.path == ("effect", "of", "metric")]
+        assert sentences == ([f"claims.effect.of.metric must be {why}"] if why else [])

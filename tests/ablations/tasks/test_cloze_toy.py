@@ -26,6 +26,10 @@ from lightning_modules.vocabulary import END, FIRST_WORD_ID, MASK, START
 from tests.support.tiny_text import sentences, settings
 
 WORDS = ("negative", "positive")
+NO_NUMBER = (
+    "a label has to be the number of its word in data.label_words (0 for negative, 1 for positive); write the "
+    "numbers in that column."
+)
 TASK = TASKS["sst2_at_mask"]
 PHRASES = [*sentences(1800, seed=1), *["positive and negative"] * 200]  # label words may occur in sentences
 
@@ -119,12 +123,17 @@ def test_label_words_go_with_labels_and_differ(given, expected):
 
 
 def test_a_label_without_a_word_is_refused(tmp_path):
-    for number, value in enumerate(("2", "")):
+    for number, (value, why) in enumerate(
+        {
+            "2": "data.label_words has words for 0 to 1; correct the row or the words.",
+            "": NO_NUMBER,
+            "pos": NO_NUMBER,
+        }.items()
+    ):
         (tmp_path / f"{number}.csv").write_text(f"sentence,label\ngood,1\nso so,{value}\n")
         settings = data(train=f"{number}.csv", validation=f"{number}.csv")
         assert sentence_of(settings, tmp_path) == (
-            f"{tmp_path}/{number}.csv, line 3: the label is {value!r}, but data.label_words has words for 0 to 1; "
-            f"correct the row or the words."
+            f"{tmp_path}/{number}.csv, line 3: the label is {value!r}, but {why}"
         )
     (tmp_path / "a.txt").write_text("good\n")
     sentence = (

@@ -133,6 +133,7 @@ def test_the_report_counts_what_is_there(tokens, root, name, side):
     assert report == {
         "tokens": sum(map(len, kept)),
         "cut": sum(length > MAX_LENGTH for length in lengths),
+        "dropped": sum(lengths) - sum(map(len, kept)),
         "unknown": unknown,
         "unknown_share": unknown / sum(map(len, kept)),
         "words": words,
@@ -296,8 +297,8 @@ def test_a_store_that_may_not_be_written_is_a_sentence(tokens, root, tmp_path, m
 
 def test_text_that_is_unfit_leaves_nothing(root, tmp_path):
     sentence = (
-        r"^data\.text: a vocabulary of 60,000 sub-words is wanted, but the training text has only [\d,]+; lower "
-        r"data\.vocab_size to at most that or give more text\.$"
+        r"^data\.vocab_size is 60,000, but the sentences of data\.train give only [\d,]+ sub-words; lower it to "
+        r"at most that, or give more text\.$"
     )
     with pytest.raises(DataError, match=sentence):
         prepare(settings(vocab_size=60_000), data_root=root, store=tmp_path)

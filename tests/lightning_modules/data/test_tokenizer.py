@@ -29,7 +29,7 @@ SIZE = 140
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return train(TEXTS, SIZE, what="data.text")
+    return train(TEXTS, SIZE, what="the sentences of data.train")
 
 
 def pieces_of(tokenizer, text):
@@ -110,7 +110,7 @@ def test_a_sentence_has_as_many_word_starts_as_words(tokenizer):
 )
 def test_pieces_are_those_of_pair_merging_done_by_hand(text, size):
     """Sennrich et al. 2016, figure 1, on words with their counts; ties go to the pair with the smaller ids."""
-    tokenizer = train([text], size, what="data.text")
+    tokenizer = train([text], size, what="the sentences of data.train")
     words = Counter(tuple("Ġ" + word) for word in text.split())
     ids = {piece: i for i, piece in enumerate([*SPECIAL_TOKENS, *sorted({c for word in words for c in word})])}
     merges = []
@@ -163,24 +163,24 @@ def test_neither_order_nor_threads_nor_hash_seeds_matter(tokenizer):
 
 def test_a_vocabulary_that_the_text_cannot_fill_is_refused():
     with pytest.raises(DataError) as caught:
-        train(["aa ab"], 1000, what="data.target")
+        train(["aa ab"], 1000, what="the translations of data.train")
     # 5 special tokens, 3 bytes (space, a, b) and the merges " a", " aa", " ab"
     assert str(caught.value) == (
-        "data.target: a vocabulary of 1,000 sub-words is wanted, but the training text has only 11; "
-        "lower data.vocab_size to at most that or give more text."
+        "data.vocab_size is 1,000, but the translations of data.train give only 11 sub-words; lower it to at most "
+        "that, or give more text."
     )
-    assert train(["aa ab"], 11, what="data.target").get_vocab_size() == 11
+    assert train(["aa ab"], 11, what="the translations of data.train").get_vocab_size() == 11
 
 
 def test_a_vocabulary_smaller_than_the_bytes_of_the_text_is_refused():
     """As of Chinese, whose characters have many different bytes."""
     with pytest.raises(DataError) as caught:
-        train(["aa ab"], 7, what="data.text")
+        train(["aa ab"], 7, what="the sentences of data.train")
     assert str(caught.value) == (
-        "data.text: a vocabulary of 7 sub-words is wanted, but the special tokens and the different bytes of the "
-        "training text are 8 already; raise data.vocab_size to at least that."
+        "data.vocab_size is 7, but the special tokens and the different bytes of the sentences of data.train are "
+        "8 sub-words already; raise it to at least that."
     )
-    assert train(["aa ab"], 8, what="data.text").get_vocab_size() == 8
+    assert train(["aa ab"], 8, what="the sentences of data.train").get_vocab_size() == 8
 
 
 def test_an_error_while_reading_the_text_is_the_error_that_is_seen():
@@ -189,4 +189,4 @@ def test_an_error_while_reading_the_text_is_the_error_that_is_seen():
         raise DataError("line 2 is bad")
 
     with pytest.raises(DataError, match=r"^line 2 is bad$"):
-        train(texts(), 300, what="data.text")
+        train(texts(), 300, what="the sentences of data.train")

@@ -14,7 +14,7 @@ from lightning_modules.objectives import build
 from lightning_modules.training import speed
 from lightning_modules.training.callbacks import Interrupted, StopRequest
 from lightning_modules.training.checkpoint import read_checkpoint
-from lightning_modules.training.run_directory import RunBusyError
+from lightning_modules.training.run_directory import RunBusyError, RunDirectoryError
 from lightning_modules.training.speed import matrix_rate
 from lightning_modules.training.train import DONE, INTERRUPTED, NOT_FINITE, WRONG_DATA, start, train
 from tests.support.stop_after import StopAfter
@@ -303,3 +303,18 @@ def test_no_checkpoint_is_opened_where_the_environment_lets_it_execute_code(tmp_
         f"execute code; unset it."
     )
     assert "executed" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("content", ['{"sta', "[]", '{"state": "perhaps"}', "\xff"])
+def test_a_state_that_cannot_be_read_is_no_run_that_nobody_started(make_run, content):
+    directory = make_run(settings())
+    assert directory.state() == {"state": "planned", "step": 0}
+    (directory.path / "state.json").write_bytes(content.encode("latin-1"))
+    sentence = (
+        f"{directory.path}/state.json cannot be read, so nobody knows how far the run is; delete the file, and "
+        "`ablate run` goes on from the last checkpoint."
+    )
+    for ask in (directory.state, directory.is_trained, lambda: directory.write_state("running")):
+        with pytest.raises(RunDirectoryError) as caught:
+            ask()
+        assert str(caught.value) == sentence

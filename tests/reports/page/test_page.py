@@ -4,6 +4,7 @@ import io
 import itertools
 import json
 import re
+import shutil
 import subprocess
 import sys
 from xml.etree import ElementTree
@@ -15,6 +16,7 @@ from scipy import stats
 
 from ablations import results
 from ablations.errors import ResultsError
+from reports import folder as experiment_folder
 from reports.figures.panel import caption, lines_in_words
 from reports.figures.style import arm_styles
 from reports.folder import is_fresh, printable
@@ -785,3 +787,33 @@ def test_single_runs_are_not_called_means_over_seeds():
     assert caption("arms", {"text"}).startswith("Lines are single runs. Each band is ")
     for several in ({"seeds"}, {"seeds", ""}):
         assert caption("arms", several).startswith("Lines are means over seeds, bands their 95% ")
+
+
+def test_columns_without_any_number_are_left_out_and_no_step_has_no_speed(folder, tmp_path):
+    def heads(path):
+        lines = (path / "report.md").read_text(encoding="utf-8").splitlines()
+        return next(line for line in lines if line.startswith("| Arm | Runs done"))
+
+    assert " Perplexity | BLEU | chrF | Tokens seen " in heads(folder)
+    place = write(tmp_path, arms=("mlm", "untrained"), states={("untrained", 1): {"tokens_per_second": 0.0}})
+    shown = Page(page.write(place))
+    assert " Perplexity | Tokens seen " in heads(place)
+    header, body = shown.table("Runs")
+    assert "BLEU (0–100)" not in header
+    untrained = [row for row in body if row[0] == "untrained"]
+    assert {row[header.index("Speed (tokens/s)")] for row in untrained} == {NONE}
+
+
+def test_a_page_is_made_again_when_any_file_that_makes_it_changes(folder, tmp_path, monkeypatch):
+    """The package is copied, and each of its modules and templates changed in turn."""
+    copy = shutil.copytree(experiment_folder.HERE, tmp_path / "reports", ignore=shutil.ignore_patterns("*.pyc"))
+    monkeypatch.setattr(experiment_folder, "HERE", copy)
+    before = experiment_folder.digest(folder)
+    changed = [*copy.rglob("*.py"), *copy.rglob("templates/*")]
+    assert {"content.py", "report.md", "page.css", "words.py"} <= {path.name for path in changed}
+    for path in changed:
+        content = path.read_bytes()
+        path.write_bytes(content + b"\n")
+        assert experiment_folder.digest(folder) != before
+        path.write_bytes(content)
+    assert experiment_folder.digest(folder) == before

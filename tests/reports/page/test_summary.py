@@ -184,3 +184,24 @@ def test_arms_that_read_another_text_than_the_described_one_are_named(tmp_path):
         f"{described} That is the text of mlm; mt reads another text, or the same one in other tokens, so that "
         "their losses do not compare."
     ) in summary(experiment_folder.read(folder))
+
+
+def test_what_was_cut_is_said_of_each_split_and_shared_runs_are_timed_once(tmp_path):
+    cut = {"sentence to train on": 28, "translation to train on": 1, "sentence to validate on": 2}
+    folder = write(tmp_path, arms=("mlm", "clm"), seeds=(0,))
+    plan = json.loads((folder / "plan.json").read_text())
+    plan["data"]["cut"] = cut
+    plan["runs"][1] |= {key: plan["runs"][0][key] for key in ("run_id", "folder")}
+    (folder / "plan.json").write_text(json.dumps(plan))
+    said = summary(experiment_folder.read(folder))
+    assert (
+        " Cut at the longest length: 28 sentences to train on, 1 translation to train on and "
+        "2 sentences to validate on. " in said
+    )
+    assert said.endswith("Training took 57 s in all.")
+
+
+def test_what_was_probably_not_meant_stands_among_what_is_wrong(tmp_path):
+    folder = write(tmp_path, plan_changes={"warnings": ["The text is unknown."]})
+    found = grouped(notices(experiment_folder.read(folder), []))
+    assert {"kind": "spec", "text": "The text is unknown.", "group": "wrong"} in found

@@ -1,0 +1,116 @@
+"""What a spec may say and probably does not mean: validation on the training text, text that is mostly unknown or
+cut off, arms with equal settings. No torch."""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ablations.wording import listed
+from lightning_modules.config import Data, FilesData, HubData, RunSettings
+from lightning_modules.files import sha256
+
+UNKNOWN_SHARE = 0.01
+"""From this share of [UNK] on, a split is said to be of other letters than the training text."""
+DROPPED_SHARE = 0.1
+"""From this share of its tokens on, a split is said to have lost its text to `data.max_length`."""
+
+
+def equal_arms(arms: Mapping[str, Hashable]) -> list[str]:
+    """Return a sentence for each group of arms that decide the same, and so are the same runs.
+
+    Args:
+        arms: of each arm what decides what it computes.
+    """
+    groups: dict[Hashable, list[str]] = {}
+    for arm, decided in arms.items():
+        groups.setdefault(decided, []).append(arm)
+    return [
+        f"{listed(names, 'and')} have equal settings: they share their runs, and every difference between them "
+        "is 0."
+        for names in groups.values()
+        if len(names) > 1
+    ]
+
+
+def validated_on_training(arms: Mapping[str, Data], data_root: Path) -> list[str]:
+    """Return a sentence for each file or split that is both training and validation text; files that are not there
+    are left out."""
+    return _by_arm({arm: list(_shared(data, data_root)) for arm, data in arms.items()})
+
+
+def unfit_tokens(arms: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return a sentence for each split that is in good part unknown to the vocabulary, or was cut off.
+
+    Args:
+        arms: of each arm what its token store says of itself; empty where it is not made yet.
+    """
+    return _by_arm({arm: [*_unknown(report), *_dropped(report)] for arm, report in arms.items()})
+
+
+def _by_arm(found: Mapping[str, Iterable[str]]) -> list[str]:
+    """The sentences, each once, with the arms that it is about unless these are all."""
+    arms: dict[str, list[str]] = {}
+    for arm, sentences in found.items():
+        for sentence in sentences:
+            arms.setdefault(sentence, []).append(arm)
+    return [
+        sentence if len(names) == len(found) else f"{listed(names, 'and')}: {sentence}"
+        for sentence, names in arms.items()
+    ]
+
+
+def _shared(data: Data, data_root: Path) -> Iterator[str]:
+    so = "losses and measures are of text that the models were trained on; name another"
+    if isinstance(data, HubData) and data.train == data.validation:
+        yield f"data.validation reads the split {data.validation}, as data.train does: {so} split."
+    if not isinstance(data, FilesData):
+        return
+    for name in data.validation:
+        same = next((other for other in data.train if _same_content(data_root / name, data_root / other)), None)
+        if same is not None:
+            which = "as data.train does" if same == name else f"which has the content of {same} of data.train"
+            yield f"data.validation reads {name}, {which}: {so} file."
+
+
+def _same_content(one: Path, other: Path) -> bool:
+    try:
+        return one.stat().st_size == other.stat().st_size and sha256(one) == sha256(other)
+    except OSError:
+        return False
+
+
+def _unknown(report: Mapping[str, Any]) -> Iterator[str]:
+    for split, noun, facts in _sides(report):
+        if facts["unknown_share"] >= UNKNOWN_SHARE:
+            yield (
+                f"data.{split}: {_percent(facts['unknown_share'])} of the tokens of its {noun} are [UNK], because "
+                "their letters do not occur in data.train; losses and measures on it say little."
+            )
+
+
+def _dropped(report: Mapping[str, Any]) -> Iterator[str]:
+    for split, noun, facts in _sides(report):
+        dropped = facts.get("dropped", 0)  # which older token stores do not say
+        if dropped and (share := dropped / (dropped + facts["tokens"])) >= DROPPED_SHARE:
+            yield (
+                f"data.{split}: {_percent(share)} of the tokens of its {noun} stand behind the first "
+                f"{report['settings']['max_length']} (data.max_length) and were dropped; write one sentence a "
+                "line, or raise data.max_length."
+            )
+
+
+def _sides(report: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    for split, sides in report.get("splits", {}).items():
+        for side, noun in (("source", "sentences"), ("target", "translations")):
+            if sides.get(side):
+                yield split, noun, sides[side]
+
+
+def _percent(share: float) -> str:
+    """A share in per cent; one that is not all is not rounded to all."""
+    return f"{100 * share:.1f}%" if share > 0.99 and share < 1 else f"{100 * share:.0f}%"
+
+
+def decided(settings: RunSettings) -> str:
+    """Return what the settings of a run decide, as text; the seed is a replicate and not among it."""
+    return settings.model_dump_json(exclude={"seed"})

@@ -1,0 +1,105 @@
+"""What a spec may say and probably does not mean is said, and nothing is said of what is meant."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from ablations.cli import main
+from ablations.runs.doubts import equal_arms, unfit_tokens, validated_on_training
+from lightning_modules.config.data import FilesData, HubData
+from lightning_modules.data.token_store import prepare
+from tests.support.spec_files import write_spec
+from tests.support.tiny_text import sentences
+
+ON_TRAINING = "losses and measures are of text that the models were trained on; name another"
+
+
+def files(train, validation, **more):
+    return FilesData(kind="files", train=train, validation=validation, **more)
+
+
+def test_arms_that_decide_the_same_are_named_together():
+    assert equal_arms({"a": 1, "b": 2, "c": 1, "d": 3}) == [
+        "a and c have equal settings: they share their runs, and every difference between them is 0."
+    ]
+    assert equal_arms({"a": 1, "b": 2}) == []
+
+
+def test_validation_text_that_is_training_text_is_found_by_name_and_by_content(tmp_path):
+    for name, text in (("one.txt", "a b"), ("two.txt", "c d"), ("copy.txt", "a b")):
+        (tmp_path / name).write_text(text)
+    alike = files(("two.txt", "one.txt"), ("one.txt",))
+    copied = files(("one.txt",), ("copy.txt", "two.txt"))
+    good = files(("one.txt",), ("two.txt",))
+    assert validated_on_training({"all": good}, tmp_path) == []
+    assert validated_on_training({"all": files(("gone.txt",), ("gone.txt",))}, tmp_path) == []
+    assert validated_on_training({"a": alike, "b": alike}, tmp_path) == [
+        f"data.validation reads one.txt, as data.train does: {ON_TRAINING} file."
+    ]
+    assert validated_on_training({"a": alike, "b": copied, "c": good}, tmp_path) == [
+        f"a: data.validation reads one.txt, as data.train does: {ON_TRAINING} file.",
+        f"b: data.validation reads copy.txt, which has the content of one.txt of data.train: {ON_TRAINING} file.",
+    ]
+    hub = HubData(kind="hub", path="x", revision="1" * 40, train="all", validation="all")
+    assert validated_on_training({"a": hub}, tmp_path) == [
+        f"data.validation reads the split all, as data.train does: {ON_TRAINING} split."
+    ]
+
+
+@pytest.fixture
+def report(tmp_path):
+    """What the token store of a text says, for its training and its validation text."""
+
+    def make(train, validation):
+        (tmp_path / "train.txt").write_text(train)
+        (tmp_path / "validation.txt").write_text(validation)
+        text = files(("train.txt",), ("validation.txt",), vocab_size=50, max_length=32)
+        return prepare(text, data_root=tmp_path, store=tmp_path / "store").report
+
+    return make
+
+
+def test_a_split_that_is_mostly_unknown_or_cut_off_is_named(report):
+    lines = sentences(200, seed=0)
+    plain = report("\n".join(lines), "\n".join(lines[:9]))
+    greek = report("\n".join(lines), "ὁ ἄνθρωπος\n" * 9)
+    book = report("\n".join(lines), " ".join(lines))
+    assert unfit_tokens({"a": plain, "b": {}}) == []
+    (unknown,) = unfit_tokens({"a": greek})
+    share = round(100 * greek["splits"]["validation"]["source"]["unknown_share"])
+    assert share > 50
+    assert unknown == (
+        f"data.validation: {share}% of the tokens of its sentences are [UNK], because their letters do not occur "
+        "in data.train; losses and measures on it say little."
+    )
+    facts = book["splits"]["validation"]["source"]
+    assert (facts["tokens"], facts["cut"]) == (32, 1)
+    dropped = 100 * (1 - 32 / facts["whole_length_percentiles"]["100"])
+    assert unfit_tokens({"a": plain, "b": book}) == [
+        f"b: data.validation: {dropped:.1f}% of the tokens of its sentences stand behind the first 32 "
+        "(data.max_length) and were dropped; write one sentence a line, or raise data.max_length."
+    ]
+
+
+def test_every_command_says_it_and_the_page_too(tmp_path, data_root):
+    spec = write_spec(
+        tmp_path,
+        data={"kind": "files", "train": "train.tsv", "validation": "train.tsv", "vocab_size": 320},
+        arms={name: {"objective": {"kind": "masked_lm"}, "training": {"max_steps": 0}} for name in ("a", "b")},
+        seeds=[0],
+    )
+    on_training = f"data.validation reads train.tsv, as data.train does: {ON_TRAINING} file."
+    equal = "a and b have equal settings: they share their runs, and every difference between them is 0."
+    for command in ("validate", "plan", "run"):
+        where = ["--out", str(tmp_path / "out")] * (command != "validate")
+        done = CliRunner().invoke(main, [command, str(spec), "--data-root", str(data_root), *where])
+        assert done.exit_code == 0
+        assert [line.strip() for line in done.stdout.splitlines() if line.strip() in (equal, on_training)] == [
+            equal,
+            on_training,
+        ]
+    page = json.loads((tmp_path / "out/tried/report.json").read_text())
+    said = {notice["text"]: notice["group"] for notice in page["notices"]}
+    assert said[on_training] == "wrong"
+    assert said[equal] == "by design"
