@@ -74,4 +74,4 @@ class ClaimFile(Settings):
     version: Literal[1]
     """The format of this file, always 1."""
     claims: Annotated[tuple[Claim, ...], Field(min_length=1, strict=False)]
-    """Claims of the file."""
+    """List of the claims of the file."""

@@ -229,7 +229,10 @@ def test_a_file_of_claims_is_validated_by_itself(spec):
     assert ablate("validate", path).stdout == f"{path}: good, 1 claim\n"
     path.write_text("version: 1\n")
     result = ablate("validate", path)
-    assert (result.exit_code, result.stderr) == (2, f"{path}:1:1: claims is missing (what is claimed)\n")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        f"{path}:1:1: claims is missing (list of the claims of the file)\n",
+    )
 
 
 def test_a_spec_without_claims_says_how_to_name_them(spec, tmp_path):

@@ -408,7 +408,7 @@ def spoiled(folder, what):
             )
         case "damaged claims":
             claims.write_text("version: 1\n")
-            return f"{folder}: claims layers: {claims}:1:1: claims is missing (what is claimed)"
+            return f"{folder}: claims layers: {claims}:1:1: claims is missing (list of the claims of the file)"
 
 
 @pytest.mark.parametrize(
