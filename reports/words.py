@@ -26,7 +26,7 @@ def is_absent(value: Any) -> bool:
 
 
 def anywhere(rows: Iterable[Mapping[str, Any]], name: str) -> bool:
-    """Whether any row of a table has a number of that name, alone or as a mean."""
+    """Return whether any row of a table has a number of that name, alone or as a mean."""
     values = [row[name]["mean"] if isinstance(row[name], Mapping) else row[name] for row in rows]
     return not all(is_absent(value) for value in values)
 

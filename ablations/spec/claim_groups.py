@@ -1,8 +1,8 @@
-"""Groups that a claim names and that the measures of its spec, as they are set there, never make.
+"""Check of the groups that a claim names against the settings of its spec's measures.
 
-What cannot be told before there are rows passes: patterns with a star, treebanks, words of pictures, ranks of a
-text. A claim with `needs.spec` may be meant for that experiment and passes too, as do `groups` where all of
-`or_groups` can be made.
+Groups that only a table can show pass: patterns with a star, treebanks, words of pictures, ranks of a text. A claim
+with `needs.spec` may be meant for that experiment and passes too, as do `groups` where all of `or_groups` can be
+made.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ BY = {"frequency": "rank", "part_of_speech": "tag"}
 MEASURE: TypeAdapter[Any] = TypeAdapter(Measure)
 
 
-def made(measures: Any, data_kinds: Collection[str]) -> dict[str, tuple[str, ...]]:
+def groups_of_measures(measures: Any, data_kinds: Collection[str]) -> dict[str, tuple[str, ...]]:
     """Return the groups that each measure of a spec can make, by its kind; of tokens and of parts of a task only
     how their names begin. Measures of which it cannot be told are left out.
 
@@ -43,15 +43,15 @@ def made(measures: Any, data_kinds: Collection[str]) -> dict[str, tuple[str, ...
         measures: as the spec writes them.
         data_kinds: of its arms.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    by_kind: dict[str, tuple[str, ...]] = {}
     for written in measures if isinstance(measures, list) else ():
         try:
             settings = MEASURE.validate_python(written)
         except ValidationError:
             continue  # which others say
         if (groups := _groups(settings, data_kinds)) is not None:
-            found[settings.kind] = groups
-    return found
+            by_kind[settings.kind] = groups
+    return by_kind
 
 
 def _groups(settings: Any, data_kinds: Collection[str]) -> tuple[str, ...] | None:
@@ -75,7 +75,7 @@ def faults(claims: Any, groups: Mapping[str, Sequence[str]], *, spec: str) -> It
 
     Args:
         claims: as they are written.
-        groups: as `made` returns them.
+        groups: as `groups_of_measures` returns them.
         spec: the file name of the spec.
     """
     for index, claim in enumerate(claims if isinstance(claims, list) else ()):
@@ -84,22 +84,26 @@ def faults(claims: Any, groups: Mapping[str, Sequence[str]], *, spec: str) -> It
             continue
         for written in written_effects(claim, ("claims", index)):
             for keys, of in written.effect.quantities_at() if written.effect else ():
-                own = groups.get(of.measure)
-                if own is not None:
-                    for place, sentence in _of_quantity(of, own, spec):
+                possible = groups.get(of.measure)
+                if possible is not None:
+                    for place, sentence in _of_quantity(of, possible, spec):
                         yield Fault((*written.at, *keys, *place), f"{written.name}: {sentence}")
 
 
-def _of_quantity(of: Quantity, own: Sequence[str], spec: str) -> Iterator[tuple[tuple[str, int], str]]:
-    if of.or_groups and all(_is_made(group, own) for group in of.or_groups):
+def _of_quantity(of: Quantity, possible: Sequence[str], spec: str) -> Iterator[tuple[tuple[str, int], str]]:
+    if of.or_groups and all(_is_made(group, possible) for group in of.or_groups):
         return
     for place, group in enumerate(of.groups):
-        if not _is_made(group, own):
-            there = f"only {listed(own, 'and')}" if own else "without groups"
+        if not _is_made(group, possible):
+            others = f"only {listed(possible, 'and')}" if possible else "without groups"
             never = f"{of.measure} of {spec} never makes the group {shown(group)} as it is set there"
-            yield ("groups", place), f"{never}, {there}{guess(group, own)}"
+            yield ("groups", place), f"{never}, {others}{guess(group, possible)}"
 
 
-def _is_made(group: str, own: Sequence[str]) -> bool:
-    """Whether a group is one of them, a part of one, or one whose name begins like it."""
-    return "*" in group or group in own or group.partition("@")[0].partition("/")[0].partition(" ")[0] in own
+def _is_made(group: str, possible: Sequence[str]) -> bool:
+    """Return whether a group is one of them, a part of one, or one whose name begins like it."""
+    return (
+        "*" in group
+        or group in possible
+        or group.partition("@")[0].partition("/")[0].partition(" ")[0] in possible
+    )

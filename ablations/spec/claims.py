@@ -58,7 +58,7 @@ def load(
     Args:
         spec: the spec that names the file, with
         arms: its arms; None where these cannot be told. `claim_arms` says which others a claim may name.
-        groups: of its measures, as `claim_groups.made` returns them.
+        groups: of its measures, as `claim_groups.groups_of_measures` returns them.
 
     Raises:
         SpecProblems: anything is wrong with the file. Its `problems` are all of them, in the order of the file.
@@ -136,7 +136,7 @@ def problems(document: Document, *, spec: Path) -> Iterator[Problem]:
         if arms
         else {}
     )
-    groups = claim_groups.made(document.content.get("measures"), kinds) if kinds else {}
+    groups = claim_groups.groups_of_measures(document.content.get("measures"), kinds) if kinds else {}
     seen: dict[str, str] = {}
     for index, name in enumerate(names):
         if not isinstance(name, str) or not NAME.fullmatch(name) or name in names[:index]:

@@ -246,16 +246,21 @@ def test_a_log_that_takes_nothing_more_is_a_sentence_and_ends_no_worker(make_run
     gone = directory.path.with_name("gone")
     order = {"data_root": ".", "devices": 1, "accelerator": "cpu", "again": False, "threads": 1, "measures": []}
     orders = [order | {"run_dir": str(path)} for path in (directory.path, gone, directory.path)]
-    done = subprocess.run(
+    worker = subprocess.Popen(
         [sys.executable, "-m", "ablations.runs.worker"],
         env=ENVIRONMENT,
-        input="".join(json.dumps(one) + "\n" for one in orders),
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=LIMIT,
     )
-    assert (done.returncode, done.stderr) == (0, "")
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    answers = []
+    for one in orders:
+        worker.stdin.write(json.dumps(one) + "\n")
+        worker.stdin.flush()
+        answers.append(json.loads(worker.stdout.readline()))
+    _, printed = worker.communicate(timeout=LIMIT)
+    assert (worker.returncode, printed) == (0, "")
     assert {answer["code"] for answer in answers} == {1}
     assert answers[0]["message"] == (
         f"{directory.path} cannot be written to: the disk is full; free some space, then start again."

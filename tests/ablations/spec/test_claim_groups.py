@@ -2,7 +2,7 @@
 
 import pytest
 
-from ablations.spec.claim_groups import faults, made
+from ablations.spec.claim_groups import faults, groups_of_measures
 
 MEASURES = [
     {"kind": "fine_tuning", "tasks": ["sst2", "mrpc"]},
@@ -19,7 +19,7 @@ def found(measure, metric, groups, *, needs=None, or_groups=(), kinds=("files",)
     of = {"measure": measure, "metric": metric, "groups": groups, "or_groups": list(or_groups)}
     effect = {"kind": "difference", "of": of, "arm": "a", "minus": "b"}
     claim = {"name": "x", "needs": {"arms": ["a", "b"], "measures": [measure]} | (needs or {}), "effect": effect}
-    return list(faults([claim], made(MEASURES, kinds), spec="my.yaml"))
+    return list(faults([claim], groups_of_measures(MEASURES, kinds), spec="my.yaml"))
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,9 @@ def test_other_experiments_and_other_texts_are_left_alone():
     assert found("fine_tuning", "score", ["rte"], needs={"spec": "other.yaml"}) == []
     assert found("fine_tuning", "score", ["rte"], or_groups=["sst2"]) == []
     assert len(found("fine_tuning", "score", ["rte"], or_groups=["trec"])) == 1
-    built_in = made([{"kind": "fine_tuning"}], ("language",))["fine_tuning"]
+    built_in = groups_of_measures([{"kind": "fine_tuning"}], ("language",))["fine_tuning"]
     assert "language_topic" in built_in
     assert "sst2" not in built_in
-    assert {"language_topic", "sst2"} <= set(made([{"kind": "fine_tuning"}], ("language", "files"))["fine_tuning"])
+    assert {"language_topic", "sst2"} <= set(
+        groups_of_measures([{"kind": "fine_tuning"}], ("language", "files"))["fine_tuning"]
+    )
