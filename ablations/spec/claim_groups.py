@@ -1,8 +1,8 @@
 """Check of the groups that a claim names against the settings of its spec's measures.
 
-Groups that only a table can show pass: patterns with a star, treebanks, words of pictures, ranks of a text. A claim
-with `needs.spec` may be meant for that experiment and passes too, as do `groups` where all of `or_groups` can be
-made.
+Groups that only a table can show pass: patterns with a star, treebanks, words of pictures, ranks of a text. A
+claim with `needs.spec` may be meant for that experiment and passes too. So do `groups` where all of `or_groups`
+can be made.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
