@@ -1,1 +1,1 @@
-"""What is varied, and what is measured."""
+"""Ablations: experiment specs, their runs, the measures and the tasks."""

@@ -286,7 +286,7 @@ OF_TREEBANKS: Final = _kinds(lambda card: card.groups == "treebanks")
 def for_run(
     measures: Sequence[Measure], run: RunSettings, *, data_root: Path | None = None
 ) -> Iterator[RunMeasure]:
-    """What is computed from a run: those of its objective, and of tasks each by itself.
+    """Yield the measures that are computed from a run: those that suit its objective, one for each task.
 
     Args:
         data_root: leaves out tasks without files there, and those that the text says too little for.
@@ -306,15 +306,16 @@ def caveats(
     data_root: Path,
     is_there: Callable[[RunMeasure], bool] = lambda _: False,
 ) -> list[str]:
-    """What of the measures is not computed, and why, and what is no evidence, a sentence each.
+    """Return sentences about measures that are not computed, with the reason, and about those that are no
+    evidence.
 
     Args:
         runs: of each arm one.
         is_there: whether a measure of one task has rows, from when its files were there.
     """
     sentences: dict[str, None] = {}
-    asked = [settings for settings in measures if not isinstance(settings, RunDistanceSettings)]
-    for settings in asked:
+    run_measures = [settings for settings in measures if not isinstance(settings, RunDistanceSettings)]
+    for settings in run_measures:
         unfit = [(arm, run.objective.kind) for arm, run in runs if not suits(settings, run)]
         for objective in dict.fromkeys(kind for _, kind in unfit):
             arms = listed([arm for arm, kind in unfit if kind == objective], "and")
@@ -328,7 +329,7 @@ def caveats(
         parts = [(part, run.data) for run in fit for part in _parts(settings, run.data)]
         return any(_problem(part, data, data_root) is None or is_there(part) for part, data in parts)
 
-    in_brief = [settings for settings in asked if getattr(settings, "effort", "full") == "quick"]
+    in_brief = [settings for settings in run_measures if getattr(settings, "effort", "full") == "quick"]
     if quick := [settings.kind for settings in in_brief if is_measured(settings)]:
         kinds = listed(quick, "and")
         sentences[f"{kinds}: measured with effort quick, on a part of everything: no evidence."] = None
@@ -338,9 +339,11 @@ def caveats(
 def tasks_not_run(
     measures: Sequence[Measure], runs: Sequence[tuple[str, RunSettings]], *, data_root: Path
 ) -> list[str]:
-    """Those of `caveats` that a file could mend: which tasks are not run, and why."""
-    asked = [settings for settings in measures if not isinstance(settings, RunDistanceSettings)]
-    return [sentence for settings in asked for sentence in _not_run(settings, runs, data_root, lambda _: False)]
+    """Return the sentences of `caveats` about tasks whose files are missing or unfit."""
+    run_measures = [settings for settings in measures if not isinstance(settings, RunDistanceSettings)]
+    return [
+        sentence for settings in run_measures for sentence in _not_run(settings, runs, data_root, lambda _: False)
+    ]
 
 
 def _not_run(
@@ -349,25 +352,25 @@ def _not_run(
     data_root: Path,
     is_there: Callable[[RunMeasure], bool],
 ) -> Iterator[str]:
-    """Tasks of a measure that cannot be run, each with the reason, and the arms of which it is so."""
-    found: dict[tuple[str, str], list[str]] = {}
+    """Yield a sentence for each task that cannot be run, with the reason and the arms."""
+    arms_by_reason: dict[tuple[str, str], list[str]] = {}
     before = set[str]()
     for arm, run in runs:
         for part in _parts(settings, run.data):
             problem = _problem(part, run.data, data_root)
             if isinstance(part, TaskSettings | RetrievalSettings) and problem is not None:
                 task = part.task if isinstance(part, RetrievalSettings) else part.task.name
-                found.setdefault((task, problem), []).append(arm)
+                arms_by_reason.setdefault((task, problem), []).append(arm)
                 if is_there(part):
                     before.add(task)
-    for (task, problem), arms_without in found.items():
+    for (task, problem), arms_without in arms_by_reason.items():
         where = "" if len(arms_without) == len(runs) else f" for {listed(arms_without, 'and')}"
         not_run = "was measured before, and cannot be again" if task in before else "not run"
         yield f"{settings.kind}: {task} {not_run}{where}: {problem}."
 
 
 def _parts(settings: RunMeasure, data: Data) -> tuple[RunMeasure, ...]:
-    """What is computed by itself: of several tasks each."""
+    """Return the measure in its parts, one for each task."""
     if isinstance(settings, TaskSettings | RetrievalSettings):
         return settings.parts(built_in=data.kind == "language")
     return (settings,)
@@ -398,7 +401,7 @@ def lacks_labels(settings: Measure, data: Data) -> str | None:
 
 
 def suits(settings: RunMeasure | RunDistanceSettings, run: RunSettings) -> bool:
-    """Whether a measure can be computed from runs of this objective."""
+    """Return whether a measure can be computed from runs of this objective."""
     need = _need(settings)
     return need is None or need.is_met(run.objective)
 

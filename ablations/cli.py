@@ -205,12 +205,12 @@ def run(
     if todo:
         from ablations.runs.progress import carry_out
 
-        again = {item.run_id for item in todo}
+        ids = {item.run_id for item in todo}
         for sentence in (
             *workspace.earlier_runs(),
             *workspace.equal_arms(),
             *workspace.warnings(),
-            *checkpoint_sentences([run for run, _ in workspace.statuses() if run.run_id in again]),
+            *checkpoint_sentences([run for run, _ in workspace.statuses() if run.run_id in ids]),
         ):
             click.echo(sentence)
         interrupted, outcomes = carry_out(workspace, todo, devices=devices, slots=slots)
@@ -277,10 +277,10 @@ def measure(spec: Path, out: Path, data_root: Path, slots: int) -> None:
         )
     if gone:
         click.echo(f"Not measured again, because the last checkpoint is gone or damaged: {run_labels(gone)}.")
-    interrupted, outcomes = carry_out(workspace, done, devices=1, slots=slots, again=True)
+    interrupted, outcomes = carry_out(workspace, done, devices=1, slots=slots, recompute=True)
     failed = bool(outcomes)
-    if not interrupted and workspace.pairs_to_compare(again=True):
-        failed |= not compare_runs(workspace, again=True)
+    if not interrupted and workspace.pairs_to_compare(recompute=True):
+        failed |= not compare_runs(workspace, recompute=True)
     click.echo(f"page: {write_page(workspace)}")
     sys.exit(INTERRUPTED if interrupted else FAILED if failed else GOOD)
 
@@ -344,7 +344,7 @@ def report(spec: Path, out: Path, data_root: Path, published: Path | None) -> No
 
     if published is not None:
         require_writable(published)  # before anything is written
-    page = write_page(Workspace.open(spec, out=out, data_root=data_root), again=True)
+    page = write_page(Workspace.open(spec, out=out, data_root=data_root), redraw=True)
     click.echo(f"page: {page}")
     if published is not None:
         from reports.page.published import publish
@@ -401,7 +401,7 @@ def export(run_dir: Path, folder: Path) -> None:
 )
 @click.option(
     "--measures",
-    "asked",
+    "measures_file",
     type=FILE,
     help="A YAML file with `measures` as in a spec, and their settings; else all that read states.",
 )
@@ -413,7 +413,7 @@ def analyse(
     labels: Path | None,
     column: str | None,
     tokens: int | None,
-    asked: Path | None,
+    measures_file: Path | None,
     name: str | None,
     out: Path,
 ) -> None:
@@ -433,8 +433,8 @@ def analyse(
         out=out.absolute(),
         name=name,
         tokens=tokens,
-        measures=None if asked is None else measures.load(asked),
-        say=lambda said: click.echo(f"{duration(time.monotonic() - started)}  {said}"),
+        measures=None if measures_file is None else measures.load(measures_file),
+        say=lambda line: click.echo(f"{duration(time.monotonic() - started)}  {line}"),
     )
     from reports.page import page
 
@@ -464,14 +464,17 @@ def require_possible(out: Path) -> None:
         require_writable(out)
 
 
-def write_page(workspace: Any, *, again: bool = False) -> Path:
-    """Gather the table from the runs and write the page beside it, unless (and not `again`) it says the same."""
+def write_page(workspace: Any, *, redraw: bool = False) -> Path:
+    """Gather the table from the runs and write the page beside it.
+
+    A page that says the same already stays as it is, unless `redraw`.
+    """
     from reports.folder import is_fresh
 
     workspace.write_plan()
     workspace.write_table()
     judged = write_claims(workspace.folder)[1] if workspace.experiment.claims else None
-    if not again and is_fresh(workspace.folder):
+    if not redraw and is_fresh(workspace.folder):
         return workspace.folder / "report.html"
     from reports.page import page
 

@@ -68,7 +68,7 @@ def _paths(values: Iterable[Any]) -> Iterator[Path]:
 
 
 def _is_about(name: Any, given: Iterable[Path]) -> bool:
-    """Whether a file is above one of the paths, or below the folder of one, where a spec has its claims."""
+    """Return whether a file is above one of the paths, or below the folder of one, where a spec has its claims."""
     if not isinstance(name, str | bytes):
         return False
     file = Path(os.fsdecode(name)).absolute()

@@ -1,4 +1,4 @@
-"""Which groups the rows of each metric can have: tasks, tokens by frequency, parts of speech and so on. No torch.
+"""Groups that the rows of each metric can have: tasks, tokens by frequency, parts of speech and so on. No torch.
 
 For what is asked of a table before there is one, as in a file of claims: a group that no measure ever makes is
 misspelt. Names that only a user's file has (treebanks, the parts of minimal pairs in files, words of pictures) are
@@ -47,7 +47,7 @@ class Groups(NamedTuple):
     """Whether there are also rows of no group."""
 
     def has(self, group: str) -> bool:
-        """Whether a group, or a pattern with stars, can have rows."""
+        """Return whether a group, or a pattern with stars, can have rows."""
         if "*" not in group:
             return group in self.names or any(
                 group.startswith(family.prefixes) and family.has(group) for family in self.families
@@ -59,7 +59,7 @@ class Groups(NamedTuple):
 
     @property
     def any_name(self) -> bool:
-        """Whether every name can be one of them."""
+        """Return whether every name can be a group of the metric."""
         return any("" in family.prefixes for family in self.families)
 
     @property
@@ -173,8 +173,8 @@ def metrics_of_task(measure: str, group: str) -> tuple[str, ...] | None:
     if examples:
         return ("score",)
     beside = {"classification": "accuracy", "regression": "spearman", "span": "exact_match"}.get(task.kind)
-    own = [beside] if beside and beside != task.metric else []
-    return ("score", *own, *(["shuffled_score"] if task.kind != "span" else []))
+    second = [beside] if beside and beside != task.metric else []
+    return ("score", *second, *(["shuffled_score"] if task.kind != "span" else []))
 
 
 def groups_of(measure: str, metric: str) -> Groups:

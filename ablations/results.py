@@ -161,11 +161,11 @@ def _require_all(names: Iterable[str], *, source: str) -> None:
     missing = [name for name in COLUMNS if name not in names]
     foreign = [str(name) for name in names if name not in COLUMNS]
     if missing or foreign or len(names) > len(COLUMNS):
-        found = [f"lacks {', '.join(missing)}"] * bool(missing) + [f"also has {', '.join(foreign)}"] * bool(
+        faults = [f"lacks {', '.join(missing)}"] * bool(missing) + [f"also has {', '.join(foreign)}"] * bool(
             foreign
         )
         raise ResultsError(
-            f"{source}: this is no table of results: it {' and '.join(found) or 'repeats a column'}; "
+            f"{source}: this is no table of results: it {' and '.join(faults) or 'repeats a column'}; "
             f"give one with the columns {', '.join(COLUMNS)}."
         )
 

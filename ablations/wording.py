@@ -1,4 +1,4 @@
-"""How names and values appear in a sentence.
+"""Names and values in sentences.
 
 Lists in which nothing may be there twice, as its rows could not be told apart.
 """
@@ -35,8 +35,8 @@ def must_be(value: Any, names: Collection[str], *, one: str, prefix: str = "") -
         prefix: what stands before the list, as in `of kind `.
     """
     hint = guess(value, names)
-    wanted = one if hint and len(names) > FEW else prefix + listed(list(names))
-    return f"must be {wanted}, but is {shown(value)}{hint}"
+    expected = one if hint and len(names) > FEW else prefix + listed(list(names))
+    return f"must be {expected}, but is {shown(value)}{hint}"
 
 
 def guess(word: Any, names: Collection[str]) -> str:

@@ -1,10 +1,10 @@
 """Estimates of how long runs take on this machine, from runs that ended here and from timed steps. No torch.
 
 OUT/calibration.json: {"version": 4, "machines": {processor and cores: {
-"runs": {kind: [{"threads", "rate", "asked", "other"}, ...]},
+"runs": {kind: [{"threads", "rate", "work", "other"}, ...]},
 "steps": {precision: [{"threads", "width", "rate"}, ...]}}}}.
 A rate is useful operations of training a second. `other` are the seconds of a run that were no training: its
-start, validations and measures; `asked` says which these were. `threads` is null where a GPU did the work; such
+start, validations and measures; `work` says which these were. `threads` is null where a GPU did the work; such
 entries come before those of CPUs. `doctor` times the steps.
 """
 
@@ -38,7 +38,7 @@ Threads = Annotated[int, Field(ge=1)] | None
 class _Run(TypedDict):
     threads: Threads
     rate: float
-    asked: list[Any]
+    work: list[Any]
     other: float
 
 
@@ -96,13 +96,13 @@ class Calibration:
         The estimate is the median of runs of the same kind on the same text for which the same measures were
         asked; None before one of them has ended here.
         """
-        asked = _asked(item, measures)
-        known = [
+        work = _other_work(item, measures)
+        seconds = [
             entry["other"]
             for entry in self._mine["runs"].get(_kind(item.run.settings), [])
-            if entry["asked"] == asked
+            if entry["work"] == work
         ]
-        return statistics.median(known) if known else None
+        return statistics.median(seconds) if seconds else None
 
     def note_run(
         self,
@@ -121,7 +121,7 @@ class Calibration:
         entry: _Run = {
             "threads": threads,
             "rate": cost.flops(run) / training_seconds if steps else 0.0,
-            "asked": _asked(item, measures),
+            "work": _other_work(item, measures),
             "other": max(0.0, wall_seconds - training_seconds),
         }
         with self._rewriting():
@@ -182,7 +182,7 @@ def _kind(run: RunSettings) -> str:
     return "/".join(map(str, model + text))
 
 
-def _asked(item: PlannedRun, measures: Sequence[Measure]) -> list[Any]:
+def _other_work(item: PlannedRun, measures: Sequence[Measure]) -> list[Any]:
     """Return the work besides the steps: the text, how many validations, and each measure at how many
     checkpoints."""
     run = item.run.settings

@@ -73,8 +73,8 @@ def findings(out: Path) -> Iterator[tuple[str, str, str | None]]:
 
     yield "python", platform.python_version(), None
     for name in SHOWN:
-        found = _installed(name)
-        yield name, found or "not installed", None if found or name == "transformers" else "install it"
+        installed = _installed(name)
+        yield name, installed or "not installed", None if installed or name == "transformers" else "install it"
     yield from _bad_packages()
     yield "cores", str(available_cores()), None
     fast = cpu_multiplies_bf16()
@@ -83,15 +83,15 @@ def findings(out: Path) -> Iterator[tuple[str, str, str | None]]:
         yield f"gpu {i}", torch.cuda.get_device_name(i), None
     if not torch.cuda.is_available():
         yield "gpu", "none", None
-    there = out.absolute()
-    while not there.exists():
-        there = there.parent
-    free = shutil.disk_usage(there).free / 2**30
+    folder = out.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free / 2**30
     yield "free disk", f"{free:.1f} GiB", "free some space" if free < 1 else None
     yield (
         "output root",
         str(out),
-        None if os.access(there, os.W_OK) else "cannot be written to; choose another --out",
+        None if os.access(folder, os.W_OK) else "cannot be written to; choose another --out",
     )
     if os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"):
         yield "environment", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "lets a checkpoint execute code; unset it"
@@ -192,11 +192,11 @@ def _rate(run: RunSettings, text: Tokens) -> float:
 
 def _bad_packages() -> Iterator[tuple[str, str, str | None]]:
     for name, versions in KNOWN_BAD.items():
-        found = _installed(name)
-        if found in versions:
-            yield name, found, "a malicious upload: uninstall it at once and change your credentials"
-        elif name == "lightning" and found and Version(found) < FIRST_GOOD_LIGHTNING:
-            yield name, found, f"has an open advisory; install {FIRST_GOOD_LIGHTNING} or later"
+        installed = _installed(name)
+        if installed in versions:
+            yield name, installed, "a malicious upload: uninstall it at once and change your credentials"
+        elif name == "lightning" and installed and Version(installed) < FIRST_GOOD_LIGHTNING:
+            yield name, installed, f"has an open advisory; install {FIRST_GOOD_LIGHTNING} or later"
     for name in ("reports", "ablations"):
         owners = set(importlib.metadata.packages_distributions().get(name, ())) - {"pretraining-ablations"}
         if owners:

@@ -1,5 +1,5 @@
-"""What a spec may say and probably does not mean: validation on the training text, text that is mostly unknown or
-cut off, arms with equal settings. No torch."""
+"""Warnings about a spec that is valid and probably not meant: validation on the training text, text that is mostly
+unknown or cut off, arms with equal settings. No torch."""
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -47,14 +47,14 @@ def unfit_tokens(arms: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return _by_arm({arm: [*_unknown(report), *_dropped(report)] for arm, report in arms.items()})
 
 
-def _by_arm(found: Mapping[str, Iterable[str]]) -> list[str]:
-    """The sentences, each once, with the arms that it is about unless these are all."""
+def _by_arm(sentences_by_arm: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return the sentences, each once, with the arms that it is about unless these are all."""
     arms: dict[str, list[str]] = {}
-    for arm, sentences in found.items():
+    for arm, sentences in sentences_by_arm.items():
         for sentence in sentences:
             arms.setdefault(sentence, []).append(arm)
     return [
-        sentence if len(names) == len(found) else f"{listed(names, 'and')}: {sentence}"
+        sentence if len(names) == len(sentences_by_arm) else f"{listed(names, 'and')}: {sentence}"
         for sentence, names in arms.items()
     ]
 
@@ -107,7 +107,7 @@ def _sides(report: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, A
 
 
 def _percent(share: float) -> str:
-    """A share in per cent; one that is not all is not rounded to all."""
+    """Write a share in per cent; one below 1 is not rounded to 100%."""
     return f"{100 * share:.1f}%" if share > 0.99 and share < 1 else f"{100 * share:.0f}%"
 
 

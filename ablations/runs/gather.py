@@ -26,7 +26,7 @@ TREATED = ("hidden", "masked", "random", "kept")
 
 
 def learning(log: Path, *, floor: float) -> Iterator[Row]:
-    """Of every validation during training the loss, and the gain, that is the floor minus the loss.
+    """Yield the loss of every validation during training, and the gain, which is the floor minus the loss.
 
     Args:
         floor: the loss of a guess without context on the same predictions.
@@ -40,8 +40,8 @@ def learning(log: Path, *, floor: float) -> Iterator[Row]:
 
 
 def corruption(log: Path, *, vocab_size: int, random_differs: bool) -> Iterator[Row]:
-    """What training hid, over all its steps: shares of the tokens that could be hidden, and how often a token that
-    was replaced at random came out as it was (`collision_rate`), whose floor is that of a uniform draw.
+    """Yield what training masked, over all its steps: shares of the tokens that could be hidden, and how often a
+    token that was replaced at random came out as it was (`collision_rate`), whose floor is that of a uniform draw.
 
     Args:
         random_differs: whether the original is left out of the draw; the floor is 0 then.
@@ -106,8 +106,8 @@ def gather(
         if rows.empty:
             continue
         for what, remedy in MUST_AGREE.items():
-            own = rows[["measure", "key", what]].drop_duplicates().dropna()
-            for measure, key, digest in own.to_numpy().tolist():
+            digests = rows[["measure", "key", what]].drop_duplicates().dropna()
+            for measure, key, digest in digests.to_numpy().tolist():
                 if read.setdefault((item.tokens, key, what), digest) != digest:
                     raise ResultsError(f"{item.directory.path}: {measure} was measured on other {remedy}.")
         tables.append(_as_table([*_records(rows), *_logged(rows, item)], experiment, item))
@@ -131,12 +131,12 @@ def _comparisons(compared: pd.DataFrame, experiment: str, planned: Sequence[Plan
 
 
 def _logged(rows: pd.DataFrame, item: PlannedRun) -> Iterator[dict[str, Any]]:
-    """What the run's log says, if `validation` was measured."""
-    own = rows[(rows["measure"] == "validation") & (rows["metric"] == "loss") & rows["group"].isna()]
-    if own.empty:
+    """Yield the rows of a run's log, if `validation` was measured."""
+    losses = rows[(rows["measure"] == "validation") & (rows["metric"] == "loss") & rows["group"].isna()]
+    if losses.empty:
         return
     # The floor is of the same predictions: the corruption of evaluation is frozen.
-    yield from learning(item.directory.metrics, floor=float(own["floor"].iloc[0]))
+    yield from learning(item.directory.metrics, floor=float(losses["floor"].iloc[0]))
     settings = item.run.settings
     masking = getattr(settings.objective, "masking", None)
     yield from corruption(

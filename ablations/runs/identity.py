@@ -108,7 +108,7 @@ def create(planned: PlannedRun) -> None:
 
 
 def description(planned: PlannedRun) -> dict[str, Any]:
-    """What run.json says."""
+    """Return the content of run.json."""
     return {
         "run_id": planned.run_id,
         "arm": planned.run.arm,

@@ -25,7 +25,7 @@ SECONDS_BETWEEN_TRIES = 1.0  # at a run that another process is working on
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one run ended: the exit code of design, and a sentence where there is one."""
+    """End of one run: its exit code, and a sentence where there is one."""
 
     run_dir: Path
     code: int
@@ -45,7 +45,7 @@ class Pool:
     measures: Sequence[Measure]
     gpus: Sequence[str] = ()
     """Names of the GPUs as CUDA_VISIBLE_DEVICES has them; none means CPU."""
-    again: bool = False
+    recompute: bool = False
     """Measure also what is measured already."""
     _stopping: bool = False
     _workers: list[subprocess.Popen[str]] = field(default_factory=list)
@@ -158,7 +158,7 @@ class Pool:
             "data_root": str(self.data_root),
             "devices": self.devices,
             "accelerator": "gpu" if self.gpus else "cpu",
-            "again": self.again,
+            "again": self.recompute,
             "threads": threads_per_process(self.slots * self.devices),
             "measures": [settings.model_dump(mode="json") for settings in self.measures],
         }
@@ -175,8 +175,8 @@ class Pool:
             how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
             message = f"its worker process died ({how}); {run_dir / 'log.txt'} may say why"
             return Outcome(run_dir, 1, message, 0.0)
-        told = json.loads(answer)
-        return Outcome(run_dir, told["code"], told["message"], told["seconds"])
+        outcome = json.loads(answer)
+        return Outcome(run_dir, outcome["code"], outcome["message"], outcome["seconds"])
 
 
 def assign_devices(gpus: Sequence[str], *, slots: int, devices: int) -> list[dict[str, str]]:

@@ -30,9 +30,10 @@ def measure(
     *,
     data_root: Path,
     say: Say,
-    again: bool = False,
+    recompute: bool = False,
 ) -> None:
-    """Compute what is missing (or, `again`, all) from the run's checkpoints into `measures.parquet`.
+    """Compute the measures that are missing from the run's checkpoints into `measures.parquet`; all with
+    `recompute`.
 
     Each measure of each checkpoint is written when it is ready, so a kill loses one at most, and old rows stay
     until new ones replace them.
@@ -43,19 +44,19 @@ def measure(
         CheckpointError: the checkpoint is missing or damaged.
     """
     todo: dict[Path, list[RunMeasure]] = {}
-    for settings in missing(directory.path, measures, data_root=data_root, again=again):
-        for path in open_checkpoints(directory.path, settings, data_root=data_root, again=again).values():
+    for settings in missing(directory.path, measures, data_root=data_root, recompute=recompute):
+        for path in open_checkpoints(directory.path, settings, data_root=data_root, recompute=recompute).values():
             todo.setdefault(path, []).append(settings)
     if not todo:
         return
     refused: dict[str, dict[str, None]] = {}
     readings = Readings(build(directory.settings(), tokens), tokens, data_root=data_root)
-    for path, wanted in todo.items():
+    for path, open_measures in todo.items():
         step = load_weights(readings.objective, path)
         readings.forget_states()
         # Those of one task one after the other: they share its examples, and fine-tuning looks at the training
         # examples' states that frozen features have read. (Probes read all layers, of another choice of examples.)
-        for settings in sorted(wanted, key=lambda settings: getattr(settings, "tasks", None) or ()):
+        for settings in sorted(open_measures, key=lambda settings: getattr(settings, "tasks", None) or ()):
             say(f"measuring {called(settings)} at step {step:,}")
             files = files_now(settings, data_root)  # before they are read, in case somebody changes them meanwhile
             try:
@@ -68,12 +69,12 @@ def measure(
                 refused.setdefault(key(settings), {})[f"{type(error).__name__}: {error}"] = None
                 continue
             about = {"measure": settings.kind, "step": step, "key": key(settings)}
-            own = about | {"sample": sample, "files": files}
-            put(directory.path, pd.DataFrame(rows).assign(**own))
-    tried = {key(settings): called(settings) for wanted in todo.values() for settings in wanted}
-    note_refusals(directory.path, {own: " ".join(why) for own, why in refused.items()}, tried=tried)
+            columns = about | {"sample": sample, "files": files}
+            put(directory.path, pd.DataFrame(rows).assign(**columns))
+    tried = {key(settings): called(settings) for open_measures in todo.values() for settings in open_measures}
+    note_refusals(directory.path, {failed: " ".join(why) for failed, why in refused.items()}, tried=tried)
     if refused:
-        raise MeasureError(" ".join(f"{tried[own]}: {why}" for own in refused for why in refused[own]))
+        raise MeasureError(" ".join(f"{tried[failed]}: {why}" for failed in refused for why in refused[failed]))
 
 
 def load(directory: RunDirectory, tokens: Tokens) -> tuple[Objective, int]:

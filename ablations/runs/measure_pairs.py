@@ -1,4 +1,4 @@
-"""How far runs lie apart: which pairs are compared, at which steps, and where the rows are kept. No torch.
+"""Distances between runs: the pairs that are compared, their steps, and the file of their rows. No torch.
 
 OUT/<experiment>/comparisons.parquet has the columns of the table, and the key of the settings that each row was
 computed with, the digest of the sample it read and when the training of either run started."""
@@ -35,13 +35,13 @@ Step = int | None
 """Of the checkpoints that are compared; None is the last of either run."""
 
 
-def wanted(measures: Sequence[Measure]) -> RunDistanceSettings | None:
-    """What the spec asks for, if it does."""
+def distance_settings(measures: Sequence[Measure]) -> RunDistanceSettings | None:
+    """Return the settings of `run_distance` in a spec; None without it."""
     return next((settings for settings in measures if isinstance(settings, RunDistanceSettings)), None)
 
 
 def pairs(planned: Sequence[PlannedRun], arms: Sequence[str] = ()) -> list[Pair]:
-    """Those of `planned_pairs` whose runs are both trained.
+    """Return the planned pairs whose runs are both trained.
 
     Args:
         arms: which of them; all unless given.
@@ -50,8 +50,8 @@ def pairs(planned: Sequence[PlannedRun], arms: Sequence[str] = ()) -> list[Pair]
 
 
 def planned_pairs(planned: Sequence[PlannedRun], arms: Sequence[str] = ()) -> list[Pair]:
-    """The arms two by two at equal seed, and the seeds of each arm two by two; of encoders with equally many
-    layers that read the same text.
+    """Return the arms two by two at equal seed, and the seeds of each arm two by two, as far as their encoders
+    have equally many layers and read the same text.
 
     Args:
         arms: which of them; all unless given.
@@ -71,46 +71,47 @@ def _comparable(first: PlannedRun, second: PlannedRun) -> bool:
 
 
 def rows(folder: Path) -> pd.DataFrame:
-    """The rows so far; empty before the first."""
+    """Return the rows so far; empty before the first."""
     path = folder / "comparisons.parquet"
-    there = pd.read_parquet(path) if path.exists() else pd.DataFrame()
+    table = pd.read_parquet(path) if path.exists() else pd.DataFrame()
     columns = ["key", "sample", "run_id", "other_run_id", "step", *STARTED]
-    return there.reindex(columns=list(dict.fromkeys([*there.columns, *columns])))
+    return table.reindex(columns=list(dict.fromkeys([*table.columns, *columns])))
 
 
-def of_last_trainings(there: pd.DataFrame, planned: Sequence[PlannedRun]) -> pd.DataFrame:
+def of_last_trainings(table: pd.DataFrame, planned: Sequence[PlannedRun]) -> pd.DataFrame:
     """Return the rows without those of runs that were trained again since. Rows stay where nobody wrote down when
     the training started."""
     started = {item.run_id: item.directory.provenance().get("started") for item in planned}
     for column, run in STARTED.items():
-        there = there[there[column].isna() | (there[column] == there[run].map(started))]
-    return there
+        table = table[table[column].isna() | (table[column] == table[run].map(started))]
+    return table
 
 
 def missing(
-    folder: Path, planned: Sequence[PlannedRun], settings: RunDistanceSettings, *, again: bool = False
+    folder: Path, planned: Sequence[PlannedRun], settings: RunDistanceSettings, *, recompute: bool = False
 ) -> dict[tuple[str, Step], list[Pair]]:
-    """The pairs that have no rows for these settings (`again`, all), by text and step."""
-    known = _known(folder, planned, settings)
-    found: dict[tuple[str, Step], list[Pair]] = defaultdict(list)
+    """Return the pairs that have no rows for these settings, by text and step; all pairs with `recompute`."""
+    measured = _measured(folder, planned, settings)
+    open_pairs: dict[tuple[str, Step], list[Pair]] = defaultdict(list)
     # Arms with equal settings share their runs, so that several pairs of arms may be one pair of runs.
     by_ids = {(pair.first.run_id, pair.second.run_id): pair for pair in pairs(planned, settings.arms)}
     for ids, pair in by_ids.items():
         first, second = (checkpoints(item.directory.path, settings) for item in pair)
         for step in first:
-            if step in second and (again or (*ids, step) not in known):
-                found[pair.first.tokens, step].append(pair)
-    return found
+            if step in second and (recompute or (*ids, step) not in measured):
+                open_pairs[pair.first.tokens, step].append(pair)
+    return open_pairs
 
 
-def _known(
+def _measured(
     folder: Path, planned: Sequence[PlannedRun], settings: RunDistanceSettings
 ) -> set[tuple[str, str, Step]]:
     """Return both runs and the step of every comparison that has rows; a pair with any also with the step None."""
-    there = of_last_trainings(rows(folder), planned)
-    own = there[there["key"] == key(settings)]
-    known: set[tuple[str, str, Step]] = set(zip(own["run_id"], own["other_run_id"], own["step"], strict=True))
-    return known | {(first, second, None) for first, second, _ in known}
+    table = of_last_trainings(rows(folder), planned)
+    same_settings = table[table["key"] == key(settings)]
+    columns = (same_settings[name] for name in ("run_id", "other_run_id", "step"))
+    measured: set[tuple[str, str, Step]] = set(zip(*columns, strict=True))
+    return measured | {(first, second, None) for first, second, _ in measured}
 
 
 def to_train_again(
@@ -121,14 +122,14 @@ def to_train_again(
     Args:
         to_train: identities of runs that are trained in any case; afterwards their distances are missing.
     """
-    known = _known(folder, planned, settings)
+    measured = _measured(folder, planned, settings)
     trained = {item.run_id: item for item in planned if item.directory.is_trained()}
     gone = {run_id for run_id, item in trained.items() if not item.directory.is_done()}
     pairs_of_ids = [(first.run_id, second.run_id) for first, second in planned_pairs(planned, settings.arms)]
     again: set[str] = set()
     while True:
         anew = again.union(to_train)
-        missing_pairs = [ids for ids in pairs_of_ids if (*ids, None) not in known or not anew.isdisjoint(ids)]
+        missing_pairs = [ids for ids in pairs_of_ids if (*ids, None) not in measured or not anew.isdisjoint(ids)]
         more = {run_id for ids in missing_pairs for run_id in ids if run_id in gone} - anew
         if not more:
             return again
@@ -159,9 +160,10 @@ def compare(
     *,
     data_root: Path,
     say: Say,
-    again: bool = False,
+    recompute: bool = False,
 ) -> None:
-    """Compute what is missing (or, `again`, all) and write it into the experiment's folder, step by step.
+    """Compute the distances that are missing and write them into the experiment's folder, step by step; all with
+    `recompute`.
 
     Raises:
         MeasureError: too few tokens for the width.
@@ -169,17 +171,17 @@ def compare(
     """
     from ablations.measures.run_distance import run_distance  # torch, which to ask what is missing does without
 
-    for (_, step), chosen in missing(folder, planned, settings, again=again).items():
+    for (_, step), chosen in missing(folder, planned, settings, recompute=recompute).items():
         say(f"comparing {several(len(chosen), 'pair')} of runs{'' if step is None else f' at step {step:,}'}")
         runs = {item.run_id: item for pair in chosen for item in pair}
-        found = run_distance(
+        distances = run_distance(
             {run_id: checkpoints(item.directory.path, settings)[step] for run_id, item in runs.items()},
             {run_id: item.directory for run_id, item in runs.items()},
             [(pair.first.run_id, pair.second.run_id) for pair in chosen],
             settings,
             data_root=data_root,
         )
-        frame = pd.DataFrame(found).assign(measure=settings.kind, key=key(settings))
+        frame = pd.DataFrame(distances).assign(measure=settings.kind, key=key(settings))
         started = {run_id: item.directory.provenance().get("started") for run_id, item in runs.items()}
         frame = frame.assign(**{column: frame[run].map(started) for column, run in STARTED.items()})
         _put(folder, frame)

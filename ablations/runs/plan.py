@@ -53,8 +53,8 @@ def plan(
         seconds = training + other if training is not None and other is not None else training or None
         runs.append(_record(item, lacks, seconds=seconds))
         if item.run_id in open_ids and other is None:
-            asked = for_run(experiment.measures, item.run.settings, data_root=data_root)
-            left_out |= dict.fromkeys(one.kind for one in (asked if lacks is None else lacks.missing))
+            measures = for_run(experiment.measures, item.run.settings, data_root=data_root)
+            left_out |= dict.fromkeys(one.kind for one in (measures if lacks is None else lacks.missing))
     pairs = _pairs(experiment, planned, to_train={run.run_id for run in runs if run.is_to_train}, out=out)
     if pairs:
         left_out["run_distance"] = None
@@ -113,8 +113,8 @@ def _total(runs: Sequence[RunRecord], *, slots: int, is_partial: bool) -> float 
     once = {run.run_id: run for run in runs if run.is_open}
     if any(run.seconds is None and run.is_to_train for run in once.values()):
         return None
-    known = [run.seconds or 0.0 for run in once.values()]
-    return None if is_partial and not any(known) else makespan(known, slots=slots)
+    seconds = [run.seconds or 0.0 for run in once.values()]
+    return None if is_partial and not any(seconds) else makespan(seconds, slots=slots)
 
 
 def _operations(planned: Sequence[PlannedRun]) -> list[str]:

@@ -77,19 +77,19 @@ def _require_for_training(run: RunSettings, tokens: Tokens, seen: set[str]) -> N
     Args:
         seen: selections that the text was found to have; added to.
     """
-    sentences, wanted = run.training.sentences, run.training.tokens_per_step
+    sentences, tokens_per_step = run.training.sentences, run.training.tokens_per_step
     if sentences is not None and sentences > len(tokens.train):
         raise DataError(
             f"training.sentences is {sentences:,}, but data.train has {len(tokens.train):,}; lower it, give more "
             f"text, or take it away to use all."
         )
     text = tokens.train if sentences is None else tokens.train.head(sentences)
-    there = len(text.ids)
-    if there < wanted:
+    available = len(text.ids)
+    if available < tokens_per_step:
         raise DataError(
-            f"one step of training.tokens_per_step = {wanted:,} takes more tokens than the training text has, "
-            f"{there:,}{'' if sentences is None else f' with training.sentences = {sentences:,}'}; give more text "
-            f"or make the steps smaller."
+            f"one step of training.tokens_per_step = {tokens_per_step:,} takes more tokens than the training text "
+            f"has, {available:,}{'' if sentences is None else f' with training.sentences = {sentences:,}'}; give "
+            f"more text or make the steps smaller."
         )
     require_documents(text, getattr(run.objective, "pair_loss", "none"), run.training.input_format)
     require_words(run, tokens)

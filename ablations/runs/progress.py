@@ -30,9 +30,9 @@ LOG_END = 16_384
 
 
 def carry_out(
-    workspace: Workspace, items: Sequence[PlannedRun], *, devices: int, slots: int, again: bool = False
+    workspace: Workspace, items: Sequence[PlannedRun], *, devices: int, slots: int, recompute: bool = False
 ) -> tuple[bool, list[Outcome]]:
-    """Train and measure runs, those of one identity once; `again`, also what is measured already.
+    """Train and measure runs, those of one identity once; with `recompute`, also compute again what is measured.
 
     Returns whether somebody interrupted it, and the runs that failed.
 
@@ -50,7 +50,7 @@ def carry_out(
         data_root=workspace.data_root,
         measures=workspace.experiment.measures,
         gpus=visible_gpus(),
-        again=again,
+        recompute=recompute,
     ) as pool:
         from ablations.runs.prepare import prepare_text  # torch and Lightning, while the workers import them too
 
@@ -100,13 +100,13 @@ def _through(
     return signalled.is_set(), outcomes
 
 
-def compare_runs(workspace: Workspace, *, again: bool = False) -> bool:
-    """Compute the distances between runs that are missing (or, `again`, all); returns whether that was
+def compare_runs(workspace: Workspace, *, recompute: bool = False) -> bool:
+    """Compute the distances between runs that are missing, all with `recompute`; return whether that was
     possible."""
     from ablations.runs import measure_pairs
 
     console = Console()
-    settings = measure_pairs.wanted(workspace.experiment.measures)
+    settings = measure_pairs.distance_settings(workspace.experiment.measures)
     assert settings is not None, "nobody asked for distances between runs"
 
     def say(line: str) -> None:
@@ -119,7 +119,7 @@ def compare_runs(workspace: Workspace, *, again: bool = False) -> bool:
             settings,
             data_root=workspace.data_root,
             say=say,
-            again=again,
+            recompute=recompute,
         )
     except MeasureError as error:
         console.print(f"failed: run_distance: {error}", style="red", highlight=False, soft_wrap=True)
@@ -168,7 +168,7 @@ def display(items: Sequence[PlannedRun], console: Console) -> Iterator[Any]:
 
 
 class _Watch:
-    """Which runs are at work, from their folders."""
+    """Progress of runs, read from their folders."""
 
     def __init__(self, items: Sequence[PlannedRun], console: Console) -> None:
         self.console, self.started = console, time.monotonic()
@@ -203,17 +203,17 @@ class _Watch:
 
 
 def _speed(state: RunState) -> str:
-    """How fast a run trains, from its state."""
-    told = [f"{state.tokens_per_second or 0:,.0f} tokens/s"]
+    """Write how fast a run trains, from its state."""
+    parts = [f"{state.tokens_per_second or 0:,.0f} tokens/s"]
     if state.mfu:
-        told.append(f"{state.mfu:.0%} MFU")
+        parts.append(f"{state.mfu:.0%} MFU")
     if state.first_step_seconds:
-        told.append(f"first step after {state.first_step_seconds:.1f} s")
-    return ", ".join(told)
+        parts.append(f"first step after {state.first_step_seconds:.1f} s")
+    return ", ".join(parts)
 
 
 def _measured_now(log: Path) -> str:
-    """What a run's log says is being measured: the last of its lines that say so, of those at its end."""
+    """Return the measure that a run is at, from the last lines of its log."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - LOG_END))

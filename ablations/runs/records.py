@@ -93,17 +93,17 @@ class RunRecord(Record):
 
     @property
     def is_to_train(self) -> bool:
-        """Whether the run will be trained: it never was, or it was and lacks both a measure and its checkpoint."""
+        """Return whether the run will be trained: it never was, or it lacks both a measure and its checkpoint."""
         return self.not_measured is None or bool(self.not_measured and self.checkpoint != "whole")
 
     @property
     def is_open(self) -> bool:
-        """Whether the run is still to be trained or measured."""
+        """Return whether the run is still to be trained or measured."""
         return self.not_measured is None or bool(self.not_measured)
 
     @property
     def label(self) -> str:
-        """The run in a sentence."""
+        """Return arm and seed of the run for a sentence."""
         return f"{self.arm} (seed {self.seed})"
 
 

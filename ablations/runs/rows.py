@@ -48,24 +48,23 @@ def rows(run_dir: Path) -> pd.DataFrame:
     path = run_dir / "measures.parquet"
     if not path.exists():
         return NO_ROWS
-    there = pd.read_parquet(path).reindex(columns=list(ROW_COLUMNS))
-    return there.astype({name: kind for name, kind in ROW_COLUMNS.items() if there[name].dtype != kind})
+    table = pd.read_parquet(path).reindex(columns=list(ROW_COLUMNS))
+    return table.astype({name: kind for name, kind in ROW_COLUMNS.items() if table[name].dtype != kind})
 
 
-def of_these(there: pd.DataFrame, measures: Mapping[str, str | None]) -> pd.DataFrame:
-    """The rows of some measures, without those that were computed from files of other content.
+def of_these(table: pd.DataFrame, measures: Mapping[str, str | None]) -> pd.DataFrame:
+    """Return the rows of some measures, without those that were computed from files of other content.
 
     Args:
         measures: by key, with `files_now`. Where that is unknown, or was when the row was computed, rows stay.
     """
-    now = there["key"].map(measures)
-    same = now.isna() | there["files"].isna() | (there["files"] == now)
-    return there[there["key"].isin(measures) & same]
+    now = table["key"].map(measures)
+    same = now.isna() | table["files"].isna() | (table["files"] == now)
+    return table[table["key"].isin(measures) & same]
 
 
 def checkpoints(run_dir: Path, settings: MeasureSettings) -> dict[int | None, Path]:
-    """What a measure is computed from, by step; the last checkpoint's step is None, for it is known once it is
-    read."""
+    """Return the checkpoints that a measure reads, by step; the step of the last one is None until it is read."""
     folder = run_dir / "checkpoints"
     last: dict[int | None, Path] = {None: folder / "last.ckpt"}
     if settings.checkpoints == "last":
@@ -75,23 +74,23 @@ def checkpoints(run_dir: Path, settings: MeasureSettings) -> dict[int | None, Pa
 
 
 def missing(
-    run_dir: Path, measures: Sequence[RunMeasure], *, data_root: Path, again: bool = False
+    run_dir: Path, measures: Sequence[RunMeasure], *, data_root: Path, recompute: bool = False
 ) -> list[RunMeasure]:
-    """The measures of one run, as `catalogue.for_run` gives them, that have no rows yet for these settings and
-    files, at some checkpoint they ask for; `again`, all."""
-    there = rows(run_dir)
-    return [settings for settings in measures if again or _open(run_dir, settings, there, data_root)]
+    """Return the measures of one run, as `catalogue.for_run` gives them, that have no rows yet for these settings
+    and files at some checkpoint that they read; all with `recompute`."""
+    table = rows(run_dir)
+    return [settings for settings in measures if recompute or _open(run_dir, settings, table, data_root)]
 
 
 def open_checkpoints(
-    run_dir: Path, settings: RunMeasure, *, data_root: Path, again: bool = False
+    run_dir: Path, settings: RunMeasure, *, data_root: Path, recompute: bool = False
 ) -> dict[int | None, Path]:
-    """Those of `checkpoints` that have no rows yet for these settings and files; `again`, all."""
-    return checkpoints(run_dir, settings) if again else _open(run_dir, settings, rows(run_dir), data_root)
+    """Return the checkpoints that have no rows yet for these settings and files; all with `recompute`."""
+    return checkpoints(run_dir, settings) if recompute else _open(run_dir, settings, rows(run_dir), data_root)
 
 
-def _open(run_dir: Path, settings: RunMeasure, there: pd.DataFrame, data_root: Path) -> dict[int | None, Path]:
-    steps = set(of_these(there, {key(settings): files_now(settings, data_root)})["step"])
+def _open(run_dir: Path, settings: RunMeasure, table: pd.DataFrame, data_root: Path) -> dict[int | None, Path]:
+    steps = set(of_these(table, {key(settings): files_now(settings, data_root)})["step"])
     if steps and (settings.checkpoints == "last" or RunDirectory(run_dir).state().step in steps):
         steps.add(None)
     return {step: path for step, path in checkpoints(run_dir, settings).items() if step not in steps}
@@ -119,6 +118,6 @@ def note_refusals(run_dir: Path, refused: Mapping[str, str], *, tried: Iterable[
     """Remember why some of the measures that were tried, all named by key, could not be computed, and forget what
     was said of the others."""
     before, now = refusals(run_dir), set(tried)
-    after = {own: why for own, why in before.items() if own not in now} | dict(refused)
+    after = {name: why for name, why in before.items() if name not in now} | dict(refused)
     if after != before:
         write_json(run_dir / "refused.json", after)

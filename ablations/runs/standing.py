@@ -1,4 +1,4 @@
-"""What trained runs lack: measures, distances to other runs, checkpoints. No torch.
+"""Standing of trained runs: the measures, distances and checkpoints that they lack. No torch.
 
 A trained run whose measures are all there is done, whether its checkpoints are there or not. One that lacks a
 measure is measured from its last checkpoint, or trained again where that is gone.
@@ -97,9 +97,9 @@ MOST_NAMED = 6
 
 
 class Lacking(NamedTuple):
-    """What a trained run lacks."""
+    """Measures and checkpoint that a trained run lacks."""
 
-    asked: int
+    number_asked: int
     """Number of measures that are asked for; those of tasks count once a task."""
     missing: tuple[RunMeasure, ...]
     """Those of them without rows."""
@@ -111,13 +111,13 @@ class Lacking(NamedTuple):
 
     @property
     def is_to_train(self) -> bool:
-        """Whether the run must be trained again for what it lacks."""
+        """Return whether the run must be trained again for what it lacks."""
         return bool(self.names) and self.checkpoint != "whole"
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of `RunRecord` that say so."""
         return {
-            "measures": self.asked,
+            "measures": self.number_asked,
             "not_measured": list(self.names),
             "refused": dict(self.refused),
             "checkpoint": self.checkpoint,
@@ -138,26 +138,26 @@ def lacking(
         return {}
     from ablations.runs import measure_pairs  # pandas, which to look at what is not trained does without
 
-    found = {run_id: _of_run(experiment, item, data_root=data_root) for run_id, item in trained.items()}
-    if distance := measure_pairs.wanted(experiment.measures):
-        to_train = {item.run_id for item in planned} - found.keys()
-        to_train |= {run_id for run_id, lacks in found.items() if lacks.is_to_train}
+    lacks_by_run = {run_id: _of_run(experiment, item, data_root=data_root) for run_id, item in trained.items()}
+    if distance := measure_pairs.distance_settings(experiment.measures):
+        to_train = {item.run_id for item in planned} - lacks_by_run.keys()
+        to_train |= {run_id for run_id, lacks in lacks_by_run.items() if lacks.is_to_train}
         for run_id in measure_pairs.to_train_again(folder, planned, distance, to_train=to_train):
-            lacks = found[run_id]
-            found[run_id] = lacks._replace(asked=lacks.asked + 1, names=(distance.kind,))
-    return found
+            lacks = lacks_by_run[run_id]
+            lacks_by_run[run_id] = lacks._replace(number_asked=lacks.number_asked + 1, names=(distance.kind,))
+    return lacks_by_run
 
 
 def _of_run(experiment: Experiment, item: PlannedRun, *, data_root: Path) -> Lacking:
     from ablations.runs import rows as run_rows
 
     path = item.directory.path
-    asked = list(for_run(experiment.measures, item.run.settings, data_root=data_root))
-    missing = run_rows.missing(path, asked, data_root=data_root)
+    measures = list(for_run(experiment.measures, item.run.settings, data_root=data_root))
+    missing = run_rows.missing(path, measures, data_root=data_root)
     why = run_rows.refusals(path)
     refused = {run_rows.called(one): why[key] for one in missing if (key := run_rows.key(one)) in why}
     names = tuple(run_rows.called(one) for one in missing)
-    return Lacking(len(asked), tuple(missing), names, refused, item.directory.checkpoint())
+    return Lacking(len(measures), tuple(missing), names, refused, item.directory.checkpoint())
 
 
 def checkpoint_sentences(runs: Sequence[RunRecord]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the commands print about runs."""
+"""Tables of runs in the terminal."""
 
 from collections.abc import Sequence
 

@@ -85,7 +85,7 @@ def serve_one(order: dict[str, Any], stop: StopRequest) -> dict[str, Any]:
 
 
 def _why(error: Exception, directory: RunDirectory) -> str:
-    """What went wrong, in a sentence where it is known."""
+    """Return why a run failed, as a sentence where the error has one."""
     refused = refusal(error) if isinstance(error, OSError) and not isinstance(error, AblationsError) else None
     if refused is not None:
         reason, remedy = refused
@@ -107,8 +107,8 @@ def _train_and_measure(
     )
     if code != DONE:
         return code, directory.state().message
-    asked = MEASURES.validate_python(order["measures"])
-    measures = list(for_run(asked, directory.settings(), data_root=data_root))
+    measures_asked = MEASURES.validate_python(order["measures"])
+    measures = list(for_run(measures_asked, directory.settings(), data_root=data_root))
 
     def say(what: str) -> None:
         print(what, flush=True)
@@ -116,11 +116,11 @@ def _train_and_measure(
             raise Interrupted
 
     torch.set_num_threads(order["threads"])
-    again = order["again"]
+    recompute = order["recompute"]
     with directory.lock(), stop.at_once():  # what is measured is written whole or not at all
-        if again or missing(directory.path, measures, data_root=data_root):
+        if recompute or missing(directory.path, measures, data_root=data_root):
             tokens = load_tokens(directory, data_root=data_root)
-            measure(directory, tokens, measures, data_root=data_root, say=say, again=again)
+            measure(directory, tokens, measures, data_root=data_root, say=say, recompute=recompute)
     return DONE, None
 
 

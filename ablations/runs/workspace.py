@@ -38,15 +38,15 @@ def self_contained(spec: Path, planned: Sequence[Run], *, data_root: Path) -> tu
     """
     problems = functools.cache(lambda data: corpus.problems(data, data_root))
     contained: list[Run] = []
-    said: list[tuple[str, str | None, str]] = []
+    unfit: list[tuple[str, str | None, str]] = []
     for run in planned:
-        said += [(run.arm, None, sentence) for _, sentence in problems(run.settings.data)]
+        unfit += [(run.arm, None, sentence) for _, sentence in problems(run.settings.data)]
         try:
             contained.append(identity.self_contained(run, data_root))
         except DataError as error:
-            said.append((run.arm, None, str(error)))
-    if said:
-        raise load.unfit_files(spec, said)
+            unfit.append((run.arm, None, str(error)))
+    if unfit:
+        raise load.unfit_files(spec, unfit)
     return tuple(contained)
 
 
@@ -63,8 +63,8 @@ def check(spec: Path, experiment: Experiment, planned: Sequence[Run], *, data_ro
         self_contained(spec, planned, data_root=data_root)
     except SpecProblems as error:
         problems += error.problems
-    if said := list(_unfit_treebanks(experiment, planned[0].arm, data_root)):
-        problems += load.unfit_files(spec, said).problems
+    if unfit := list(_unfit_treebanks(experiment, planned[0].arm, data_root)):
+        problems += load.unfit_files(spec, unfit).problems
     if problems:
         raise SpecProblems(tuple(sorted(problems)))
 
@@ -108,28 +108,28 @@ class Workspace:
 
     @property
     def folder(self) -> Path:
-        """Where the table and the page go."""
+        """Return the folder of the table and the page."""
         return self.out / self.experiment.name
 
     @property
     def arms(self) -> list[str]:
-        """Names of the arms, in the order of the spec."""
+        """Return the names of the arms, in the order of the spec."""
         return list(dict.fromkeys(item.run.arm for item in self.planned))
 
     def select(self, arms: Sequence[str], seeds: Sequence[int]) -> list[PlannedRun]:
-        """The runs of the given arms and seeds; of all, where none is given.
+        """Return the runs of the given arms and seeds; of all, where none is given.
 
         Raises:
             SpecError: an arm or seed that the spec does not have.
         """
-        known: list[tuple[str, Sequence[Any], Sequence[Any]]] = [
+        options: list[tuple[str, Sequence[Any], Sequence[Any]]] = [
             ("--arm", arms, self.arms),
             ("--seed", seeds, self.experiment.seeds),
         ]
-        for option, wanted, there in known:
-            for value in wanted:
-                if value not in there:
-                    names = ", ".join(str(name) for name in there)
+        for option, values, available in options:
+            for value in values:
+                if value not in available:
+                    names = ", ".join(str(name) for name in available)
                     raise SpecError(f"{option} {value}: {self.spec} has no such thing; it has {names}.")
         return [
             item
@@ -138,7 +138,7 @@ class Workspace:
         ]
 
     def todo(self, selected: Sequence[PlannedRun]) -> list[PlannedRun]:
-        """Those of the runs that are not trained, or not measured, to the end."""
+        """Return the selected runs that are not trained, or not measured, to the end."""
         lacks = self.lacking()
         return [item for item in selected if item.run_id not in lacks or lacks[item.run_id].names]
 
@@ -146,15 +146,16 @@ class Workspace:
         """Return what each trained run lacks, by its identity."""
         return lacking(self.experiment, self.planned, folder=self.folder, data_root=self.data_root)
 
-    def pairs_to_compare(self, *, again: bool = False) -> int:
-        """How many pairs of trained runs have no distances yet; `again`, how many there are; 0 if none are
-        wanted."""
+    def pairs_to_compare(self, *, recompute: bool = False) -> int:
+        """Return how many pairs of trained runs have no distances yet; with `recompute`, how many there are; 0
+        if the spec does not ask for distances."""
         from ablations.runs import measure_pairs
 
-        settings = measure_pairs.wanted(self.experiment.measures)
+        settings = measure_pairs.distance_settings(self.experiment.measures)
         if settings is None:
             return 0
-        return sum(map(len, measure_pairs.missing(self.folder, self.planned, settings, again=again).values()))
+        pairs = measure_pairs.missing(self.folder, self.planned, settings, recompute=recompute)
+        return sum(map(len, pairs.values()))
 
     def plan(self, selected: Sequence[PlannedRun] | None = None, *, slots: int = 1, devices: int = 1) -> Plan:
         """Return the plan of the selected runs, or of all."""
@@ -174,12 +175,12 @@ class Workspace:
         from ablations.runs import rows as run_rows
 
         arms = {item.run.arm: item.run.settings for item in self.planned}
-        there = {own for item in self.planned for own in run_rows.rows(item.directory.path)["key"]}
+        measured_keys = {row_key for item in self.planned for row_key in run_rows.rows(item.directory.path)["key"]}
         notices = caveats(
             self.experiment.measures,
             list(arms.items()),
             data_root=self.data_root,
-            is_there=lambda settings: run_rows.key(settings) in there,
+            is_there=lambda settings: run_rows.key(settings) in measured_keys,
         )
         claims = claims_file.load_named(self.experiment.claims, spec=self.spec)
         content = self.plan().model_copy(
@@ -215,8 +216,8 @@ class Workspace:
         from ablations.runs.rows import key
 
         measures = self.experiment.measures
-        asked = [settings for item in self.planned for settings in for_run(measures, item.run.settings)]
-        keys = {key(settings): files_now(settings, self.data_root) for settings in (*asked, *measures)}
+        run_measures = [settings for item in self.planned for settings in for_run(measures, item.run.settings)]
+        keys = {key(settings): files_now(settings, self.data_root) for settings in (*run_measures, *measures)}
         compared = measure_pairs.rows(self.folder)
         table = gather.gather(self.experiment.name, self.planned, keys=keys, compared=compared)
         gather.write(table, self.folder)

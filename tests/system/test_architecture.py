@@ -176,12 +176,6 @@ def test_no_test_module_imports_another():
         assert not [name for name in imported if re.match(r"tests\..*\btest_", name)], path
 
 
-PLAIN = (
-    "lightning_modules",
-    "reports",
-    *(f"ablations/{name}" for name in ("analyse", "measures", "spec", "tasks")),
-)
-"""Folders whose docstrings and names are plain. Not yet: ablations/runs and the modules of ablations itself."""
 HEADLESS = re.compile(
     r"(of|the same|same|those|they|what|where|how|whether|that|who|whose|it|its|as|at|by|on|which)\b"
 )
@@ -213,7 +207,7 @@ def empty_names(tree):
             yield name
 
 
-@pytest.mark.parametrize("folder", PLAIN)
+@pytest.mark.parametrize("folder", OURS)
 def test_docstrings_and_names_make_sense_alone(folder):
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted((ROOT / folder).rglob("*.py"))}
     assert trees

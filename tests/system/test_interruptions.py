@@ -26,7 +26,7 @@ class InThisProcess:
         self.slots, self.devices, self.gpus = slots, devices, gpus
         asked = [settings.model_dump(mode="json") for settings in measures]
         machine = {"devices": 1, "accelerator": "cpu", "threads": 1}
-        self.order = {"data_root": str(data_root), "again": again, "measures": asked} | machine
+        self.order = {"data_root": str(data_root), "recompute": again, "measures": asked} | machine
 
     def __enter__(self):
         return self

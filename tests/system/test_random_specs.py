@@ -97,7 +97,7 @@ def test_any_measures_of_any_runs_make_a_table_that_is_read_and_agrees_with_what
             asked = list(for_run(workspace.experiment.measures, item.run.settings, data_root=data_root))
             there[item.run_id] = fabricate(item, asked, rng)
         lacks = workspace.lacking()
-        assert {run_id: one.asked - len(one.names) for run_id, one in lacks.items()} == {
+        assert {run_id: one.number_asked - len(one.names) for run_id, one in lacks.items()} == {
             run_id: len(some) for run_id, some in there.items()
         }
         workspace.write_plan()

@@ -220,7 +220,13 @@ def test_a_stopped_pool_starts_nothing(make_run):
 
 def test_a_worker_whose_launcher_was_killed_ends_without_a_traceback(make_run):
     directory = make_run(settings(training={"max_steps": 0}))
-    order = {"run_dir": str(directory.path), "data_root": ".", "devices": 1, "accelerator": "cpu", "again": False}
+    order = {
+        "run_dir": str(directory.path),
+        "data_root": ".",
+        "devices": 1,
+        "accelerator": "cpu",
+        "recompute": False,
+    }
     worker = subprocess.Popen(
         [sys.executable, "-m", "ablations.runs.worker"],
         env=ENVIRONMENT,
@@ -244,7 +250,14 @@ def test_a_log_that_takes_nothing_more_is_a_sentence_and_ends_no_worker(make_run
     (directory.path / "log.txt").symlink_to("/dev/full")
     (directory.path / "run.json").unlink()
     gone = directory.path.with_name("gone")
-    order = {"data_root": ".", "devices": 1, "accelerator": "cpu", "again": False, "threads": 1, "measures": []}
+    order = {
+        "data_root": ".",
+        "devices": 1,
+        "accelerator": "cpu",
+        "recompute": False,
+        "threads": 1,
+        "measures": [],
+    }
     orders = [order | {"run_dir": str(path)} for path in (directory.path, gone, directory.path)]
     worker = subprocess.Popen(
         [sys.executable, "-m", "ablations.runs.worker"],

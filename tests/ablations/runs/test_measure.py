@@ -249,7 +249,7 @@ def test_measuring_again_replaces_its_own_rows_and_no_others(make_run, tokens):
     other = LayerChangeSettings(kind="layer_change", tokens=300)
     measure(directory, tokens, [change, other], data_root=directory.path, say=lambda _: None)
     before = run_rows.rows(directory.path)
-    measure(directory, tokens, [change], data_root=directory.path, say=lambda _: None, again=True)
+    measure(directory, tokens, [change], data_root=directory.path, say=lambda _: None, recompute=True)
     after = run_rows.rows(directory.path)
     by = ["key", "metric", "layer", "layer_to"]
     pd.testing.assert_frame_equal(

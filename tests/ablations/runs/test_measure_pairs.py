@@ -115,7 +115,7 @@ def test_only_what_is_missing_is_computed(planned, tmp_path):
     rows = measure_pairs.rows(tmp_path)
     pd.testing.assert_frame_equal(rows.iloc[: len(first)], first)
     assert compare(tmp_path, planned) == []
-    assert compare(tmp_path, planned, again=True) == ["comparing 4 pairs of runs"]
+    assert compare(tmp_path, planned, recompute=True) == ["comparing 4 pairs of runs"]
     by = ["run_id", "other_run_id", "layer", "metric"]
     again = measure_pairs.rows(tmp_path).sort_values(by, ignore_index=True)
     pd.testing.assert_frame_equal(again, rows.sort_values(by, ignore_index=True))
