@@ -118,7 +118,7 @@ def test_a_run_on_two_devices_logs_the_losses_of_one(make_run):
         assert done.returncode == 0, done.stderr
     assert losses(one) == pytest.approx(losses(two), abs=1e-5)  # float32 sums in another order
     a, b = one.state(), two.state()
-    assert (a["tokens_seen"], a["tokens_predicted"]) == (b["tokens_seen"], b["tokens_predicted"])
+    assert (a.tokens_seen, a.tokens_predicted) == (b.tokens_seen, b.tokens_predicted)
     assert two.provenance()["devices"] == 2
 
 

@@ -14,7 +14,7 @@ from lightning_modules.objectives import build
 from lightning_modules.training import speed
 from lightning_modules.training.callbacks import Interrupted, StopRequest
 from lightning_modules.training.checkpoint import read_checkpoint
-from lightning_modules.training.run_directory import RunBusyError, RunDirectoryError
+from lightning_modules.training.run_directory import RunBusyError, RunDirectoryError, RunState
 from lightning_modules.training.speed import matrix_rate
 from lightning_modules.training.train import DONE, INTERRUPTED, NOT_FINITE, WRONG_DATA, start, train
 from tests.support.stop_after import StopAfter
@@ -141,25 +141,25 @@ def test_a_run_writes_what_it_promises(make_run, tokens):
     steps = [f"step={step:07d}.ckpt" for step in (0, 1, 2, 4, 8, 12)]
     assert names == ["last.ckpt", "last.safetensors", *steps]
     state, provenance = directory.state(), directory.provenance()
-    assert state["state"] == "done"
-    assert state["step"] == 12
+    assert state.state == "done"
+    assert state.step == 12
     assert provenance["threads"] == 1
     assert provenance["versions"]["torch"] == torch.__version__
     lines = metrics(directory)
     assert [line["step"] for line in lines if "train/loss" in line] == list(range(1, 13))
     assert [line["step"] for line in lines if "val/loss" in line] == [6, 12]
     last = [line for line in lines if "train/loss" in line][-1]
-    assert last["train/tokens"] == state["tokens_seen"]
-    assert last["train/predicted"] == state["tokens_predicted"]
-    assert 0.9 * 12 * 128 < state["tokens_seen"] <= 12 * 128
+    assert last["train/tokens"] == state.tokens_seen
+    assert last["train/predicted"] == state.tokens_predicted
+    assert 0.9 * 12 * 128 < state.tokens_seen <= 12 * 128
     timed = [json.loads(line) for line in directory.metrics.read_text().splitlines()]
     started = [line["perf/first_step_sec"] for line in timed if "perf/first_step_sec" in line]
-    assert started == [state["first_step_seconds"]]
+    assert started == [state.first_step_seconds]
     shares = {line["perf/tokens_per_sec"] / line["perf/mfu"] for line in timed if "train/loss" in line}
     assert max(shares) == pytest.approx(min(shares))  # one yardstick: what is best over what a token takes
     best = matrix_rate(torch.device("cpu"), torch.float32)
     assert max(shares) == pytest.approx(best / operations_per_token(settings()))
-    assert state["mfu"] == pytest.approx(state["tokens_per_second"] / max(shares))
+    assert state.mfu == pytest.approx(state.tokens_per_second / max(shares))
     checkpoint = contents(directory)
     encoder = [name for name in checkpoint["state_dict"] if name.startswith("encoder.")]
     assert len(encoder) == 4 + 2 * 12
@@ -308,7 +308,7 @@ def test_no_checkpoint_is_opened_where_the_environment_lets_it_execute_code(tmp_
 @pytest.mark.parametrize("content", ['{"sta', "[]", '{"state": "perhaps"}', "\xff"])
 def test_a_state_that_cannot_be_read_is_no_run_that_nobody_started(make_run, content):
     directory = make_run(settings())
-    assert directory.state() == {"state": "planned", "step": 0}
+    assert directory.state() == RunState(state="planned", step=0)
     (directory.path / "state.json").write_bytes(content.encode("latin-1"))
     sentence = (
         f"{directory.path}/state.json cannot be read, so nobody knows how far the run is; delete the file, and "
