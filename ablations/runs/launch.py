@@ -158,7 +158,7 @@ class Pool:
             "data_root": str(self.data_root),
             "devices": self.devices,
             "accelerator": "gpu" if self.gpus else "cpu",
-            "again": self.recompute,
+            "recompute": self.recompute,
             "threads": threads_per_process(self.slots * self.devices),
             "measures": [settings.model_dump(mode="json") for settings in self.measures],
         }
