@@ -100,7 +100,7 @@ def findings(out: Path) -> Iterator[tuple[str, str, str | None]]:
 def calibrate(out: Path) -> Iterator[tuple[str, str]]:
     """Time steps of training with one thread and with all, keep the rates, and yield them in words.
 
-    A GPU is timed once. Half a minute to a minute on two cores.
+    A GPU is timed once. About 20 seconds on two cores.
 
     Raises:
         FilesError: the output root cannot be written to.
