@@ -50,7 +50,7 @@ def plan(
     for item in planned:
         lacks = lacking.get(item.run_id)
         training, other = _seconds(item, lacks, calibration, experiment, threads=threads)
-        seconds = training + other if training is not None and other is not None else training or None
+        seconds = None if training is None else training + (other or 0.0)
         runs.append(_record(item, lacks, seconds=seconds))
         if item.run_id in open_ids and other is None:
             measures = for_run(experiment.measures, item.run.settings, data_root=data_root)
@@ -83,9 +83,10 @@ def plan(
 def _seconds(
     item: PlannedRun, lacks: Lacking | None, calibration: Calibration, experiment: Experiment, *, threads: int
 ) -> tuple[float | None, float | None]:
-    """Return the seconds of training and of all the rest of a run; None for what is unknown."""
+    """Return the seconds of training and of all the rest of a run; None for what is unknown, which of a run that
+    is only to be measured is both."""
     if lacks is not None and lacks.names and not lacks.is_to_train:
-        return 0.0, None
+        return None, None
     training = calibration.training_seconds(item.run.settings, threads=threads)
     return training, calibration.other_seconds(item, experiment.measures)
 

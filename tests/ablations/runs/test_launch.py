@@ -218,6 +218,17 @@ def test_a_stopped_pool_starts_nothing(make_run):
     assert directory.state().state == "planned"
 
 
+def start_worker():
+    return subprocess.Popen(
+        [sys.executable, "-m", "ablations.runs.worker"],
+        env=ENVIRONMENT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
 def test_a_worker_whose_launcher_was_killed_ends_without_a_traceback(make_run):
     directory = make_run(settings(training={"max_steps": 0}))
     order = {
@@ -227,14 +238,7 @@ def test_a_worker_whose_launcher_was_killed_ends_without_a_traceback(make_run):
         "accelerator": "cpu",
         "recompute": False,
     }
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "ablations.runs.worker"],
-        env=ENVIRONMENT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    worker = start_worker()
     worker.stdout.close()  # nobody reads its answers any more
     worker.stdin.write(json.dumps(order | {"threads": 1, "measures": []}) + "\n")
     worker.stdin.flush()
@@ -259,14 +263,7 @@ def test_a_log_that_takes_nothing_more_is_a_sentence_and_ends_no_worker(make_run
         "measures": [],
     }
     orders = [order | {"run_dir": str(path)} for path in (directory.path, gone, directory.path)]
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "ablations.runs.worker"],
-        env=ENVIRONMENT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    worker = start_worker()
     answers = []
     for one in orders:
         worker.stdin.write(json.dumps(one) + "\n")

@@ -90,3 +90,15 @@ def test_measures_of_which_nothing_is_known_are_named_and_not_counted(tmp_path, 
     with_runs = workspace.plan()
     assert with_runs.left_out == ["run_distance"]
     assert with_runs.seconds == pytest.approx(4 * (2 + 7))
+
+
+def test_an_arm_that_takes_no_steps_leaves_the_time_of_the_others_known(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    Calibration(tmp_path / "out").note_steps([("32-true", 16, 1e9)], threads=1)
+    arms = {"a": {}, "untrained": {"training": {"max_steps": 0}}}
+    (tmp_path / "it.yaml").write_text(json.dumps(SPEC | {"arms": arms, "measures": ["validation"]}))
+    content = Workspace.open(tmp_path / "it.yaml", out=tmp_path / "out", data_root=tmp_path).plan()
+    assert content.left_out == ["validation"]
+    assert [run.seconds for run in content.runs if run.arm == "untrained"] == [0.0, 0.0]
+    assert content.seconds == pytest.approx(sum(run.flops for run in content.runs) / 1e9)
+    assert content.seconds > 0
