@@ -192,7 +192,7 @@ def run(
     from ablations.runs.terminal import plan_table
     from ablations.runs.workspace import Workspace
 
-    workspace = Workspace.open(spec, out=out, data_root=data_root)
+    workspace = Workspace.open(spec, out=out, data_root=data_root, tokenise=not dry_run)
     selected = workspace.select(arms, seeds)
     if dry_run:
         require_possible(out)
@@ -240,7 +240,8 @@ def status(spec: Path | None, out: Path, data_root: Path, as_json: bool) -> None
     if spec:
         workspace = Workspace.open(spec, out=out, data_root=data_root)
         statuses = workspace.statuses()
-        notes = workspace.earlier_runs() + checkpoint_sentences([run for run, _ in statuses])
+        notes = workspace.unmatched() + workspace.earlier_runs()
+        notes += checkpoint_sentences([run for run, _ in statuses])
     else:
         statuses = all_statuses(out)
         if not statuses and not as_json:
@@ -264,7 +265,7 @@ def measure(spec: Path, out: Path, data_root: Path, slots: int) -> None:
     from ablations.runs.standing import run_labels
     from ablations.runs.workspace import Workspace
 
-    workspace = Workspace.open(spec, out=out, data_root=data_root)
+    workspace = Workspace.open(spec, out=out, data_root=data_root, tokenise=True)
     trained = [item for item in workspace.planned if item.directory.is_trained()]
     done = [item for item in trained if item.directory.is_done()]
     gone = [f"{item.run.arm} (seed {item.run.seed})" for item in trained if item not in done]

@@ -17,8 +17,8 @@ from benchmarks.precision import FASTER
 from lightning_modules.config import RunSettings
 from lightning_modules.data.token_store import Tokens
 from lightning_modules.files import write_json
-from lightning_modules.training.callbacks import StopRequest
 from lightning_modules.training.run_directory import RunDirectory
+from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import start
 
 SPEC: dict[str, Any] = {

@@ -1,16 +1,42 @@
-"""Errors a user can act on. Everything else is a bug and keeps its own traceback."""
+"""Errors a user can act on, and exit codes of training. Every other exception is a bug and keeps its traceback."""
+
+from enum import IntEnum
+from typing import ClassVar
+
+
+class ExitCode(IntEnum):
+    """Exit codes of the process that trains a run, which a worker answers too."""
+
+    BUSY = -1
+    """Another process is working on the run; only a worker answers this."""
+    DONE = 0
+    FAILED = 1
+    WRONG_SETTINGS = 2
+    """Settings or the run's folder are wrong."""
+    WRONG_DATA = 65
+    NOT_FINITE = 66
+    """The loss became no number."""
+    INTERRUPTED = 75
+    """The state is saved; the same command goes on from it."""
 
 
 class AblationsError(Exception):
     """Base of every error this project raises on purpose; printed as one sentence, without a traceback."""
 
+    exit_code: ClassVar[ExitCode] = ExitCode.FAILED
+    """Exit code of a training that ends with it."""
+
 
 class DataError(AblationsError, ValueError):
     """Text is missing, unreadable or unfit for the settings that ask for it."""
 
+    exit_code = ExitCode.WRONG_DATA
+
 
 class NonFiniteLossError(AblationsError, ArithmeticError):
     """Training met a loss or a gradient that is no number; the newest checkpoint is from before."""
+
+    exit_code = ExitCode.NOT_FINITE
 
 
 class CheckpointError(AblationsError, RuntimeError):

@@ -23,8 +23,8 @@ from lightning_modules.data.token_store import Tokens
 from lightning_modules.objectives import build
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.training.checkpoint import read_checkpoint
+from lightning_modules.training.data_module import load_tokens
 from lightning_modules.training.run_directory import RunDirectory
-from lightning_modules.training.train import load_tokens
 
 MOMENTS_BYTES = 2**30
 """Limit of the bytes of moments held at once; where all layers need more, the text is read several times."""

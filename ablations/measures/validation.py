@@ -146,13 +146,12 @@ def _losses(objective: Objective, tokens: Tokens, split: Split) -> Iterator[dict
     parts = {name: part for name, part in evaluate_parts(objective, split).items() if part.predictions}
     means = {name: (part.total / part.predictions).item() for name, part in parts.items()}
     unigram = unigram_losses(objective, tokens, split)
-    main = next(iter(objective.parts))
     for name, weight in objective.parts.items():
         if name not in parts or not weight:
             continue
         mean, count = means[name], int(parts[name].predictions)
         floor = unigram[name] if name in unigram else objective.chance(name, means, unigram)
-        group = None if name == main else name
+        group = None if name == "loss" else name
         metric = "loss" if name in unigram else "objective_loss"
         yield {"metric": metric, "group": group, "value": mean, "floor": floor, "unit": "nats", "n": count}
         if name in unigram:

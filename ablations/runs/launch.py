@@ -17,9 +17,9 @@ from typing import Any, Self
 
 from ablations.catalogue import Measure
 from ablations.errors import ResultsError
+from lightning_modules.errors import ExitCode
 from lightning_modules.provenance import available_cores
 
-BUSY, DONE, INTERRUPTED = -1, 0, 75
 SECONDS_BETWEEN_TRIES = 1.0  # at a run that another process is working on
 
 
@@ -113,7 +113,7 @@ class Pool:
                 if worker is None:
                     return
                 outcome = self._order(worker, run_dir)
-                if outcome.code == BUSY:
+                if outcome.code == ExitCode.BUSY:
                     todo.put(run_dir)
                     time.sleep(SECONDS_BETWEEN_TRIES)
                 else:
@@ -171,7 +171,7 @@ class Pool:
         if not answer:
             code = worker.wait()
             if self._stopping:
-                return Outcome(run_dir, INTERRUPTED, None, 0.0)
+                return Outcome(run_dir, ExitCode.INTERRUPTED, None, 0.0)
             how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
             message = f"its worker process died ({how}); {run_dir / 'log.txt'} may say why"
             return Outcome(run_dir, 1, message, 0.0)

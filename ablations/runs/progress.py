@@ -15,10 +15,10 @@ from ablations.errors import MeasureError
 from ablations.runs import cost
 from ablations.runs.calibration import Calibration
 from ablations.runs.identity import PlannedRun, create
-from ablations.runs.launch import DONE, INTERRUPTED, Outcome, Pool, threads_per_process, visible_gpus
+from ablations.runs.launch import Outcome, Pool, threads_per_process, visible_gpus
 from ablations.runs.terminal import duration
 from ablations.runs.workspace import Workspace
-from lightning_modules.errors import FilesError
+from lightning_modules.errors import ExitCode, FilesError
 from lightning_modules.files import require_writable
 from lightning_modules.training.run_directory import RunState
 
@@ -59,12 +59,12 @@ def carry_out(
         for item in todo.values():
             create(item)
         signalled, outcomes = _through(workspace, pool, todo, console)
-    failed = [outcome for outcome in outcomes if outcome.code not in (DONE, INTERRUPTED)]
+    failed = [outcome for outcome in outcomes if outcome.code not in (ExitCode.DONE, ExitCode.INTERRUPTED)]
     for outcome in failed:
         console.print(
             f"failed: {outcome.run_dir.name}: {outcome.message}", style="red", highlight=False, soft_wrap=True
         )
-    interrupted = signalled or any(outcome.code == INTERRUPTED for outcome in outcomes)
+    interrupted = signalled or any(outcome.code == ExitCode.INTERRUPTED for outcome in outcomes)
     if interrupted:
         console.print("interrupted; the same command goes on from here", style="yellow", highlight=False)
     return interrupted, failed
@@ -83,7 +83,7 @@ def _through(
 
         def ended(outcome: Outcome) -> None:
             item = by_path[outcome.run_dir]
-            if outcome.code == DONE and item.run_id in fresh:
+            if outcome.code == ExitCode.DONE and item.run_id in fresh:
                 with suppress(FilesError):  # an estimate that cannot be kept is no reason to stop
                     Calibration(workspace.out).note_run(
                         item,
@@ -186,7 +186,8 @@ class _Watch:
     def ended(self, item: PlannedRun, outcome: Outcome) -> None:
         """Say how a run ended."""
         self.open.pop(item.run_id)
-        word = {DONE: "done", INTERRUPTED: "interrupted"}.get(outcome.code, "failed")
+        words: dict[int, str] = {ExitCode.DONE: "done", ExitCode.INTERRUPTED: "interrupted"}
+        word = words.get(outcome.code, "failed")
         seconds = duration(item.directory.state().seconds)
         self.console.print(
             f"{duration(time.monotonic() - self.started)}  {word:<11} {item.directory.path.name}  "

@@ -23,15 +23,13 @@ from pydantic import TypeAdapter
 from ablations.catalogue import Measure, for_run
 from ablations.runs.measure import measure
 from ablations.runs.rows import missing
-from lightning_modules.errors import AblationsError
+from lightning_modules.errors import AblationsError, ExitCode
 from lightning_modules.files import refusal
 from lightning_modules.model.numerics import keep_freed_memory
-from lightning_modules.training.callbacks import Interrupted, StopRequest
+from lightning_modules.training.data_module import load_tokens
 from lightning_modules.training.run_directory import RunBusyError, RunDirectory
-from lightning_modules.training.train import DONE, FAILED, INTERRUPTED, load_tokens, start
-
-BUSY = -1
-"""Answer for a run that another process is working on."""
+from lightning_modules.training.stop import Interrupted, StopRequest
+from lightning_modules.training.train import start
 
 MEASURES: TypeAdapter[list[Measure]] = TypeAdapter(list[Measure])
 
@@ -68,18 +66,18 @@ def serve_one(order: dict[str, Any], stop: StopRequest) -> dict[str, Any]:
             try:
                 code, message = _train_and_measure(directory, order, stop)
             except RunBusyError:
-                code = BUSY
+                code = ExitCode.BUSY
             except (Interrupted, KeyboardInterrupt):
-                code = INTERRUPTED
+                code = ExitCode.INTERRUPTED
             except Exception as error:  # a bug in one run must not end the others; the log has the traceback
-                code, message = FAILED, _why(error, directory)
+                code, message = ExitCode.FAILED, _why(error, directory)
                 with suppress(OSError):  # a full disk takes no log either
                     if isinstance(error, AblationsError):
                         print(error, file=sys.stderr, flush=True)
                     else:
                         traceback.print_exc()
     except OSError as error:  # there is no log to write to
-        code, message = FAILED, _why(error, directory)
+        code, message = ExitCode.FAILED, _why(error, directory)
     seconds = time.monotonic() - begin
     return {"run_dir": order["run_dir"], "code": code, "message": message, "seconds": seconds}
 
@@ -95,7 +93,7 @@ def _why(error: Exception, directory: RunDirectory) -> str:
 
 def _train_and_measure(
     directory: RunDirectory, order: dict[str, Any], stop: StopRequest
-) -> tuple[int, str | None]:
+) -> tuple[ExitCode, str | None]:
     data_root = Path(order["data_root"])
     code = start(
         directory,
@@ -105,7 +103,7 @@ def _train_and_measure(
         threads=order["threads"],
         stop=stop,
     )
-    if code != DONE:
+    if code != ExitCode.DONE:
         return code, directory.state().message
     measures_asked = MEASURES.validate_python(order["measures"])
     measures = list(for_run(measures_asked, directory.settings(), data_root=data_root))
@@ -121,7 +119,7 @@ def _train_and_measure(
         if recompute or missing(directory.path, measures, data_root=data_root):
             tokens = load_tokens(directory, data_root=data_root)
             measure(directory, tokens, measures, data_root=data_root, say=say, recompute=recompute)
-    return DONE, None
+    return ExitCode.DONE, None
 
 
 @contextmanager

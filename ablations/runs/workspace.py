@@ -89,10 +89,16 @@ class Workspace:
     data_root: Path
     experiment: Experiment
     planned: list[PlannedRun]
+    matched: bool = True
+    """Whether the runs have the steps that `match` gives them; if not, those of the spec."""
 
     @classmethod
-    def open(cls, spec: Path, *, out: Path, data_root: Path) -> "Workspace":
+    def open(cls, spec: Path, *, out: Path, data_root: Path, tokenise: bool = False) -> "Workspace":
         """Read the spec and find the place of each run.
+
+        Args:
+            tokenise: whether text may be tokenised. `match` counts predictions in the tokens of the text; where
+                these are neither there nor to be made, the runs are not matched, and `warnings` says so.
 
         Raises:
             SpecError: the spec is wrong, or its text or a lexicon is missing or has not what the spec names.
@@ -101,10 +107,23 @@ class Workspace:
         resolved = grid.runs(experiment)
         out, data_root = out.absolute(), data_root.absolute()
         resolved = self_contained(spec, resolved, data_root=data_root)
-        resolved = matching.matched(
-            experiment, resolved, text=functools.partial(_text, out=out, data_root=data_root)
-        )
-        return cls(spec, out, data_root, experiment, identity.place(resolved, out=out, data_root=data_root))
+        text = functools.partial(_text, out=out, data_root=data_root, tokenise=tokenise)
+        try:
+            resolved, matched = matching.matched(experiment, resolved, text=text), True
+        except _NotTokenisedError:
+            matched = False
+        planned = identity.place(resolved, out=out, data_root=data_root)
+        return cls(spec, out, data_root, experiment, planned, matched)
+
+    def unmatched(self) -> list[str]:
+        """Return a sentence if the runs have the steps of the spec where `match` gives them others."""
+        if self.matched:
+            return []
+        return [
+            f"{self.spec}: match: {self.experiment.match} counts predictions in tokens, and "
+            f"{self.out / 'tokens'} has none of this text yet; `ablate run {self.spec}` makes them. Until then "
+            f"every arm has the steps of the spec."
+        ]
 
     @property
     def folder(self) -> Path:
@@ -171,8 +190,15 @@ class Workspace:
         )
 
     def write_plan(self) -> None:
-        """Keep plan and spec in the experiment's folder."""
+        """Keep plan and spec in the experiment's folder.
+
+        Raises:
+            SpecError: the steps of the runs are not known, as `unmatched` says.
+        """
         from ablations.runs import rows as run_rows
+
+        for sentence in self.unmatched():
+            raise SpecError(sentence)
 
         arms = {item.run.arm: item.run.settings for item in self.planned}
         measured_keys = {row_key for item in self.planned for row_key in run_rows.rows(item.directory.path)["key"]}
@@ -244,6 +270,7 @@ class Workspace:
         arms = {item.run.arm: item for item in self.planned if item.run.seed == self.experiment.seeds[0]}
         reports = {address: _token_report(self.out, address) for address in {i.tokens for i in arms.values()}}
         return [
+            *self.unmatched(),
             *doubts.validated_on_training(
                 {arm: item.run.settings.data for arm, item in arms.items()}, self.data_root
             ),
@@ -261,9 +288,23 @@ def _token_report(out: Path, address: str) -> dict[str, Any]:
     return read_json(path) if path.exists() else {}
 
 
-def _text(run: RunSettings, *, out: Path, data_root: Path) -> Tokens:
-    """A run's text; it is cut into tokens where nobody has done so yet."""
-    return token_store.prepare(run.data, data_root=data_root, store=out / "tokens")
+class _NotTokenisedError(Exception):
+    """The tokens of a text are neither there nor to be made."""
+
+
+def _text(run: RunSettings, *, out: Path, data_root: Path, tokenise: bool) -> Tokens:
+    """Return the tokens of a run's text, made where they are missing if `tokenise`.
+
+    Raises:
+        _NotTokenisedError: they are missing and not to be made.
+    """
+    store = out / "tokens"
+    if tokenise:
+        return token_store.prepare(run.data, data_root=data_root, store=store)
+    folder = store / token_store.address(run.data, data_root)
+    if not folder.is_dir():
+        raise _NotTokenisedError
+    return token_store.load(folder)
 
 
 def _in_words(data: Data) -> str:

@@ -1,5 +1,6 @@
 """Masked language model: predict hidden tokens from what is left (Devlin et al. 2019, section 3.1)."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from lightning_modules.config import MaskedLMSettings, MaskingSettings, RunSettings
+from lightning_modules.data.negative_pairs import PairLoss
 from lightning_modules.data.packing import PackedStep
 from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.model.heads import BinaryHead, LossSum, PredictionHead
@@ -92,10 +94,18 @@ class MaskedLM(Objective):
         assert isinstance(run.objective, MaskedLMSettings)
         self.masker = Masker(run.objective.masking, vocab_size=vocab_size, max_steps=run.training.max_steps)
         self.head = PredictionHead(run.encoder.hidden_size, vocab_size=vocab_size)
-        self.pair_loss = run.objective.pair_loss
         if self.pair_loss != "none":
             self.pair_head = BinaryHead(run.encoder.hidden_size, activation=nn.Tanh())
-            self.parts = {"loss": 1.0, self.pair_loss: 1.0, f"{self.pair_loss}_accuracy": 0.0}
+
+    @property
+    def pair_loss(self) -> PairLoss:
+        assert isinstance(self.run.objective, MaskedLMSettings)
+        return self.run.objective.pair_loss
+
+    @property
+    def parts(self) -> Mapping[str, float]:
+        pairs = {self.pair_loss: 1.0, f"{self.pair_loss}_accuracy": 0.0} if self.pair_loss != "none" else {}
+        return {"loss": 1.0} | pairs
 
     def fit_to_text(self, tokens: Tokens, split: Split) -> None:
         self.masker.fit_to_text(tokens, split)

@@ -1,5 +1,7 @@
 """Masked and causal language model in one run: some sentences are masked, the others read from left to right."""
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -40,9 +42,12 @@ class Mixture(Objective):
         super().__init__(run, vocab_size=vocab_size)
         assert isinstance(run.objective, MixtureSettings)
         self.causal = run.objective.causal
-        self.parts = {"loss": 1 - self.causal, "causal_lm": self.causal}
         self.masker = Masker(run.objective.masking, vocab_size=vocab_size, max_steps=run.training.max_steps)
         self.head = PredictionHead(run.encoder.hidden_size, vocab_size=vocab_size)
+
+    @property
+    def parts(self) -> Mapping[str, float]:
+        return {"loss": 1 - self.causal, "causal_lm": self.causal}
 
     def fit_to_text(self, tokens: Tokens, split: Split) -> None:
         self.masker.fit_to_text(tokens, split)

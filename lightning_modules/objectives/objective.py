@@ -1,5 +1,6 @@
 """The base of all objectives: initial weights, optimiser, schedule, and a loss that is exact over devices."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -27,6 +28,8 @@ INITIAL_SCALE = 0.02 * 768**0.5
 """Standard deviation of initial weights times the square root of the width: BERT's 0.02 at its width of 768.
 A fixed 0.02 makes the sub-layers of a narrow encoder all but silent, and learning slow (experiments/LOG.md)."""
 
+SOURCE_TOKENS = "source_tokens"
+
 PREDICTION_ROUNDING = 64
 """Predictions of a batch are filled up to a multiple of this."""
 
@@ -49,7 +52,7 @@ class VocabularyPart(NamedTuple):
     a corruption leaves something to see there."""
 
 
-class Objective(L.LightningModule):
+class Objective(L.LightningModule, ABC):
     """An encoder, something to learn with it, and how. One subclass an objective.
 
     A subclass builds its heads, turns packed sequences into tensors (`make_batch`, numpy, in the data workers)
@@ -62,13 +65,19 @@ class Objective(L.LightningModule):
         self.vocab_size = vocab_size
         self.encoder: Encoder = self.build_encoder()
 
+    @property
+    def parts(self) -> Mapping[str, float]:
+        """Weight of each part of the loss. `loss` is the one that is reported as the loss; a part of weight 0 is a
+        mean that is only reported."""
+        return {"loss": 1.0}
+
+    @property
+    def pair_loss(self) -> PairLoss:
+        """Kind of the negative examples of a loss on pairs."""
+        return "none"
+
     needs_targets = False
     """Whether `make_batch` reads the translations."""
-    pair_loss: PairLoss = "none"
-    """Kind of the negative examples of a loss on pairs."""
-    parts: Mapping[str, float] = {"loss": 1.0}
-    """Weight of each part of the loss. The first is the one that is reported as the loss; one without a weight is
-    a mean that is only reported."""
     predicting: tuple[str, ...] = ("loss",)
     """The parts whose predictions count as predicted tokens."""
     counted: tuple[str, ...] = ()
@@ -94,21 +103,21 @@ class Objective(L.LightningModule):
         """Return the number of times that each sequence is shown in a step, counted from 0."""
         return 1
 
+    @abstractmethod
     def make_batch(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
         """Return the arrays of a batch for `loss`: what is shown of packed sentences, and what is to be predicted.
 
         Any chance in it depends on (seed, epoch, sentence) alone.
         """
-        raise TypeError(f"{type(self).__name__} must say what it shows")
 
     def make_evaluation_batch(self, packed: PackedStep) -> dict[str, NDArray[np.int64]]:
         """Return the arrays of a batch for evaluation, whose corruption is the same for all training settings and
         seeds."""
         return self.make_batch(packed, seed=EVALUATION_SEED)
 
+    @abstractmethod
     def losses(self, batch: Batch) -> dict[str, LossSum]:
-        """Return each part of the loss, summed over the predictions of the batch, and their number."""
-        raise TypeError(f"{type(self).__name__} must say what it learns")
+        """Return each of `parts`, summed over the predictions of the batch, and the number of these."""
 
     def chance(self, part: str, means: Mapping[str, float], unigram: Mapping[str, float]) -> float:
         """Return the chance level in nats, the loss of a guess without context, of a part that is no
@@ -122,7 +131,7 @@ class Objective(L.LightningModule):
 
     def loss(self, batch: Batch) -> LossSum:
         """Return the part of the loss that is reported as the loss."""
-        return next(iter(self.losses(batch).values()))
+        return self.losses(batch)["loss"]
 
     def encode(self, batch: Batch, *, top_place_N: Tensor | None = None) -> tuple[Tensor, ...]:
         """Return all layers of a batch, with the attention that this objective allows; the last at `top_place_N`
@@ -165,29 +174,44 @@ class Objective(L.LightningModule):
             else:
                 nn.init.ones_(parameter)
 
+    @property
+    def total_names(self) -> tuple[str, ...]:
+        """Names of the entries of `totals`, which `training_step` returns and `explain` reads."""
+        losses = [name for part in self.parts for name in (_summed(part), _predictions(part))]
+        return SOURCE_TOKENS, *losses, *(_counted(name) for name in self.counted)
+
     def training_step(self, batch: Batch, batch_idx: int) -> Mapping[str, Tensor]:
-        parts = self.losses(batch)
-        sums = [x.detach().double() for part in parts.values() for x in part]
-        counts = [count.double() for count in batch["counts"]] if self.counted else []
-        totals = sum_over_devices(torch.stack([batch["source_tokens"].double(), *sums, *counts]))
-        means = zip(self.parts.values(), parts.values(), totals[2::2], strict=False)
-        loss = sum(weight * global_mean(part.total, count) for weight, part, count in means)
+        """Return the weighted loss of a step, and its `totals` over all devices: one number for each of
+        `total_names`, so that one sum over the devices is enough."""
+        losses = self.losses(batch)
+        entries = {SOURCE_TOKENS: batch["source_tokens"]}
+        for part, summed in losses.items():
+            entries |= {_summed(part): summed.total.detach(), _predictions(part): summed.predictions}
+        if self.counted:
+            entries |= {_counted(name): count for name, count in zip(self.counted, batch["counts"], strict=True)}
+        totals = sum_over_devices(torch.stack([entries[name].double() for name in self.total_names]))
+        predictions = dict(zip(self.total_names, totals, strict=True))
+        means = {part: global_mean(losses[part].total, predictions[_predictions(part)]) for part in self.parts}
+        loss = sum(weight * means[part] for part, weight in self.parts.items())
         assert isinstance(loss, Tensor)
         return {"loss": loss, "totals": totals}
 
     def explain(self, totals: list[float]) -> tuple[int, int, dict[str, float]]:
         """Return tokens seen and predicted in some steps, and the entries of their log, from the sum of their
         `totals`."""
-        losses = len(self.parts)
-        pairs = zip(totals[1 : 2 * losses : 2], totals[2 : 2 * losses + 1 : 2], strict=True)
-        parts = dict(zip(self.parts, pairs, strict=True))
+        entries = dict(zip(self.total_names, totals, strict=True))
         # A part without predictions has no loss, rather than one of 0.
-        line = {f"train/{name}": total / count for name, (total, count) in parts.items() if count}
-        counts = dict(zip(self.counted, totals[2 * losses + 1 :], strict=True))
+        line = {
+            f"train/{part}": entries[_summed(part)] / entries[_predictions(part)]
+            for part in self.parts
+            if entries[_predictions(part)]
+        }
         for whole in self.counted[:1]:
-            line[f"corruption/{whole}"] = counts[whole]
-            line |= {f"corruption/{name}": counts[name] / max(counts[whole], 1) for name in self.counted[1:]}
-        return round(totals[0]), round(sum(parts[name][1] for name in self.predicting)), line
+            line[_counted(whole)] = entries[_counted(whole)]
+            rest = {_counted(name): entries[_counted(name)] for name in self.counted[1:]}
+            line |= {name: count / max(entries[_counted(whole)], 1) for name, count in rest.items()}
+        predicted = sum(entries[_predictions(part)] for part in self.predicting)
+        return round(entries[SOURCE_TOKENS]), round(predicted), line
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         training = self.run.training
@@ -220,6 +244,18 @@ class Objective(L.LightningModule):
         # bf16 does not have; so the clipping is torch's own.
         limit = self.run.training.gradient_clip_val or float("inf")
         self.gradient_norm = nn.utils.clip_grad_norm_(self.parameters(), limit)
+
+
+def _summed(part: str) -> str:
+    return f"{part}/sum"
+
+
+def _predictions(part: str) -> str:
+    return f"{part}/predictions"
+
+
+def _counted(name: str) -> str:
+    return f"corruption/{name}"
 
 
 def warmup_then_decay(step: int, warmup_steps: int, max_steps: int) -> float:

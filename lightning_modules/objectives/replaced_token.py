@@ -50,7 +50,7 @@ class ReplacedToken(Objective):
         settings = run.objective
         assert isinstance(settings, ReplacedTokenSettings)
         self.judges_all, self.detects = settings.loss_on == "all", settings.predict == "replaced"
-        self.parts = {"loss": settings.weight, "generator": 1.0, "replaced": 0.0}
+        self.weight = settings.weight
         self.masker = Masker(settings.masking, vocab_size=vocab_size, max_steps=run.training.max_steps)
         self.generator = Generator(run.encoder, settings, vocab_size=vocab_size)
         width = run.encoder.hidden_size
@@ -59,6 +59,10 @@ class ReplacedToken(Objective):
             if self.detects
             else PredictionHead(width, vocab_size=vocab_size)
         )
+
+    @property
+    def parts(self) -> Mapping[str, float]:
+        return {"loss": self.weight, "generator": 1.0, "replaced": 0.0}
 
     def fit_to_text(self, tokens: Tokens, split: Split) -> None:
         self.masker.fit_to_text(tokens, split)

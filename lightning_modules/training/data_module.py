@@ -1,6 +1,7 @@
 """The LightningDataModule: the steps of a run as tensors, from whichever step training has reached."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import lightning as L
 import numpy as np
@@ -11,10 +12,12 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from lightning_modules.data.negative_pairs import rearranged, require_documents
 from lightning_modules.data.packing import BatchPlan, consecutive, pack
 from lightning_modules.data.sequences import Sequences, single_sentences
-from lightning_modules.data.token_store import Split, Tokens
+from lightning_modules.data.token_store import Split, Tokens, load, prepare
 from lightning_modules.data.word_order import training_text
+from lightning_modules.errors import DataError
 from lightning_modules.objectives.objective import Batch, Objective
 from lightning_modules.randomness import derive
+from lightning_modules.training.run_directory import RunDirectory
 
 ROW_ROUNDING = 8  # row lengths are multiples of this, which kernels like
 GPU_WORKERS = 2
@@ -142,3 +145,21 @@ class _FromStep(Sampler[int]):
 
     def __len__(self) -> int:
         return self._steps
+
+
+def load_tokens(directory: RunDirectory, *, data_root: Path) -> Tokens:
+    """Return the token store that run.json names, beside the run folders; made from the text if it is missing.
+
+    Raises:
+        DataError: the text is not the one the run was planned with.
+    """
+    store, address = directory.path.parent.parent / "tokens", directory.description()["tokens"]
+    if (store / address).is_dir():
+        return load(store / address)
+    tokens = prepare(directory.settings().data, data_root=data_root, store=store)
+    if tokens.address != address:
+        raise DataError(
+            f"{directory.path / 'run.json'}: the text has changed since the run was planned "
+            f"(tokens {address} then, {tokens.address} now); plan again with `ablate run`."
+        )
+    return tokens

@@ -15,7 +15,7 @@ TOKENS_AT_ONCE = 8192
 
 def evaluate(objective: Objective, split: Split, *, rank: int = 0, ranks: int = 1) -> LossSum:
     """Return summed loss (nats) and number of predictions over a whole split; see `evaluate_parts`."""
-    return next(iter(evaluate_parts(objective, split, rank=rank, ranks=ranks).values()))
+    return evaluate_parts(objective, split, rank=rank, ranks=ranks)["loss"]
 
 
 @torch.no_grad()
@@ -41,9 +41,7 @@ def evaluate_parts(
         objective, split, tokens_per_step=TOKENS_AT_ONCE, rank=rank, ranks=ranks, sequences=sequences
     )
     for batch in map(change, batches):
-        parts = objective.losses({name: tensor.to(objective.device) for name, tensor in batch.items()})
-        sums += torch.stack(
-            [torch.stack([part.total.double(), part.predictions.double()]) for part in parts.values()]
-        )
+        losses = objective.losses({name: tensor.to(objective.device) for name, tensor in batch.items()})
+        sums += torch.stack([torch.stack([x.double() for x in losses[part]]) for part in objective.parts])
     objective.train(was_training)
     return {name: LossSum(*part) for name, part in zip(objective.parts, sum_over_devices(sums), strict=True)}

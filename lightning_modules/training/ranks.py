@@ -15,21 +15,22 @@ import threading
 import time
 from pathlib import Path
 
-from lightning_modules.training.callbacks import StopRequest
+from lightning_modules.errors import ExitCode
+from lightning_modules.training.stop import StopRequest
 
 SECONDS_TO_END = 20.0  # between asking the other ranks to end and killing them
 POLL_SECONDS = 0.1
 RANK_VARIABLE = "PRETRAINING_ABLATIONS_RANK"
 """Set in the processes started here; LOCAL_RANK alone may come from any launcher."""
-STOPPED = (75, -signal.SIGTERM, -signal.SIGINT)
+STOPPED = (ExitCode.INTERRUPTED, -signal.SIGTERM, -signal.SIGINT)
 """Exit code of a rank that was stopped: it saved, or had not yet begun."""
 
 
-def run_ranks(run_dir: Path, *, devices: int, accelerator: str, lock: int, stop: StopRequest) -> int:
+def run_ranks(run_dir: Path, *, devices: int, accelerator: str, lock: int, stop: StopRequest) -> ExitCode:
     """Train a run folder on `devices` processes and return the exit code of the run.
 
     The code is 0 when all ranks end with 0; otherwise that of the first rank that ended with another one
-    (a rank killed by a signal counts as 1, unless a later one knows better: 66 or 65).
+    (a rank killed by a signal counts as 1, unless a later one knows better, such as NOT_FINITE).
     """
     environment = os.environ | {
         "MASTER_ADDR": "127.0.0.1",
@@ -58,7 +59,7 @@ def run_ranks(run_dir: Path, *, devices: int, accelerator: str, lock: int, stop:
             rank.wait()
 
 
-def _wait(ranks: list[subprocess.Popen[bytes]], stop: StopRequest) -> int:
+def _wait(ranks: list[subprocess.Popen[bytes]], stop: StopRequest) -> ExitCode:
     """Wait for all ranks; pass a request to stop on; end the others when one is lost."""
     stopping, deadline = False, float("inf")
     while any(rank.poll() is None for rank in ranks):
@@ -76,9 +77,9 @@ def _wait(ranks: list[subprocess.Popen[bytes]], stop: StopRequest) -> int:
         time.sleep(POLL_SECONDS)
     codes = [rank.returncode for rank in ranks if rank.returncode != 0]
     if stop.received and all(code in STOPPED for code in codes):
-        return 75 if codes else 0
-    meaningful = [code for code in codes if code > 1]
-    return (meaningful or [1])[0] if codes else 0
+        return ExitCode.INTERRUPTED if codes else ExitCode.DONE
+    meaningful = [ExitCode(code) for code in codes if code in set(ExitCode) and code > ExitCode.FAILED]
+    return (meaningful or [ExitCode.FAILED])[0] if codes else ExitCode.DONE
 
 
 def free_port() -> int:
@@ -94,6 +95,6 @@ def stop_when_orphaned(stop: StopRequest) -> None:
     def watch() -> None:
         while os.read(sys.stdin.fileno(), 1024):
             pass
-        stop.received = True
+        stop.ask()
 
     threading.Thread(target=watch, daemon=True).start()

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lightning_modules.config import RunSettings
-from lightning_modules.errors import AblationsError
+from lightning_modules.errors import AblationsError, ExitCode
 from lightning_modules.files import atomic, explained, write_json
 
 OF_A_TRAINING = (
@@ -68,6 +68,8 @@ class RunState(BaseModel):
 
 class RunDirectoryError(AblationsError, RuntimeError):
     """A folder that is asked to be a run's is none, or was changed by hand."""
+
+    exit_code = ExitCode.WRONG_SETTINGS
 
 
 class RunBusyError(RunDirectoryError):

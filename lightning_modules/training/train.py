@@ -4,175 +4,33 @@ Exit codes: 0 done, 2 wrong settings or folder, 65 wrong data, 66 the loss becam
 (the same command resumes), 1 anything else.
 """
 
-import logging
 import math
 import os
 import sys
 import time
 import traceback
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import click
-import lightning as L
-import torch
 import torch.distributed as dist
-from lightning.fabric.utilities.warnings import PossibleUserWarning
-from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.loggers import TensorBoardLogger
-from lightning.pytorch.plugins.environments import LightningEnvironment
-from lightning.pytorch.strategies import DDPStrategy
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from lightning_modules.config import RunSettings, contradictions
-from lightning_modules.data.token_store import Tokens, load, prepare
-from lightning_modules.errors import AblationsError, DataError, NonFiniteLossError
+from lightning_modules.config import contradictions
+from lightning_modules.data.token_store import Tokens
+from lightning_modules.errors import AblationsError, ExitCode
 from lightning_modules.files import remove_leftovers, write_json
-from lightning_modules.model.numerics import bf16_products, keep_freed_memory
-from lightning_modules.objectives import build
+from lightning_modules.model.numerics import keep_freed_memory
 from lightning_modules.provenance import now, provenance
-from lightning_modules.training.callbacks import (
-    Interrupted,
-    JsonLinesLogger,
-    Meter,
-    OnLine,
-    Saver,
-    StepSeed,
-    StopRequest,
-    ValidationLog,
-)
-from lightning_modules.training.checkpoint import AtomicCheckpoints, read_checkpoint
-from lightning_modules.training.data_module import GPU_WORKERS, RunData
+from lightning_modules.training.data_module import load_tokens
+from lightning_modules.training.fit import threads_of, train
+from lightning_modules.training.meter import OnLine
 from lightning_modules.training.ranks import RANK_VARIABLE, run_ranks, stop_when_orphaned
 from lightning_modules.training.run_directory import RunDirectory, RunDirectoryError
-from lightning_modules.training.speed import compile_blocks
+from lightning_modules.training.stop import Interrupted, StopRequest
 
 SECONDS_BETWEEN_LINES = 5.0
-DONE, WRONG_SETTINGS, WRONG_DATA, NOT_FINITE, INTERRUPTED, FAILED = 0, 2, 65, 66, 75, 1
-EXIT_CODES = ((RunDirectoryError, WRONG_SETTINGS), (DataError, WRONG_DATA), (NonFiniteLossError, NOT_FINITE))
-
-
-def train(
-    directory: RunDirectory,
-    tokens: Tokens,
-    *,
-    devices: int = 1,
-    accelerator: str = "auto",
-    threads: int | None = None,
-    stop: StopRequest | None = None,
-    on_line: OnLine | None = None,
-) -> None:
-    """Train a run from where it stands to its last step, in this process (one rank of several, under DDP).
-
-    Resumes from `last.ckpt` where there is one. On a CPU the result is the same bits however often the run
-    was interrupted, for the same machine, versions, devices and threads. The caller holds the folder's lock.
-
-    Args:
-        threads: of torch, in this process; those of the run's first start win over it.
-        stop: asked after every step whether to save and end.
-
-    Raises:
-        Interrupted: somebody asked to stop; the state is saved.
-        NonFiniteLossError: the last checkpoint is from before.
-        DataError: too little text for one step.
-    """
-    run = directory.settings()
-    log_every = max(1, min(50, run.training.max_steps // 100))
-    meter = Meter(directory, log_every=log_every, on_line=on_line)  # whose clock to the first step starts here
-    torch.set_num_threads(_threads(directory, threads))
-    objective = build(run, tokens)
-    on_gpu = accelerator != "cpu" and torch.cuda.is_available()
-    data = RunData(objective, tokens, workers=GPU_WORKERS if on_gpu else 0)
-    keep = None if run.training.keep_checkpoints == "all" else run.training.keep_checkpoints
-    saver = Saver(directory, keep=keep, meter=meter, stop=stop or StopRequest())
-    validation = ValidationLog(tokens.validation, every=run.training.validate_every, meter=meter)
-    resume = directory.last_checkpoint if directory.last_checkpoint.exists() else None
-    with without_lightning_chatter():
-        callbacks = [StepSeed(), meter, validation, saver]
-        trainer = _trainer(run, directory, callbacks, devices=devices, accelerator=accelerator, resume=resume)
-        if trainer.is_global_zero:
-            directory.write_state("running", max_steps=run.training.max_steps, pid=os.getpid())
-            if data.word_order is not None:
-                write_json(directory.path / "word_order.json", data.word_order)
-        device = trainer.strategy.root_device.type
-        compile_blocks(objective, device)
-        with bf16_products(device, enabled=run.training.precision == "bf16-mixed"):
-            trainer.fit(objective, data, ckpt_path=resume, weights_only=True)
-        saver.finish(trainer, objective)
-    if trainer.is_global_zero:
-        size = directory.last_checkpoint.stat().st_size
-        directory.write_state("done", step=trainer.global_step, last_checkpoint_bytes=size, **meter.summary())
-        write_json(directory.path / "provenance.json", directory.provenance() | {"finished": now()})
-
-
-@contextmanager
-def without_lightning_chatter() -> Iterator[None]:
-    """Hide advertisements, and warnings about what is done on purpose: a user could not act on them."""
-    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.WARNING)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated", category=FutureWarning)
-        warnings.filterwarnings("ignore", message="Total length of .* across ranks is zero")
-        warnings.filterwarnings("ignore", category=PossibleUserWarning)
-        try:
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
-
-
-def _trainer(
-    run: RunSettings,
-    directory: RunDirectory,
-    callbacks: list[Callback],
-    *,
-    devices: int,
-    accelerator: str,
-    resume: Path | None,
-) -> L.Trainer:
-    on_cpu = accelerator == "cpu" or not torch.cuda.is_available()
-    trainer = L.Trainer(
-        max_steps=run.training.max_steps,
-        max_epochs=1,
-        accelerator="cpu" if on_cpu else "gpu",
-        devices=devices,
-        strategy=_strategy(devices, "gloo" if on_cpu else "nccl"),
-        precision=run.training.precision,
-        plugins=[AtomicCheckpoints(), LightningEnvironment()],
-        callbacks=callbacks,
-        logger=[JsonLinesLogger(directory.metrics), _tensorboard(directory, resume)],
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        use_distributed_sampler=False,
-        limit_val_batches=0,
-        num_sanity_val_steps=0,
-        log_every_n_steps=1,
-    )
-    # Its SIGTERM handler broadcasts from inside the handler and hangs when one rank of several is signalled.
-    trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
-    return trainer
-
-
-def _strategy(devices: int, backend: str) -> DDPStrategy | str:
-    """Return the strategy of one process; or of several, whose gradients are summed where they lie, without a
-    copy."""
-    return DDPStrategy(process_group_backend=backend, gradient_as_bucket_view=True) if devices > 1 else "auto"
-
-
-def _tensorboard(directory: RunDirectory, resume: Path | None) -> TensorBoardLogger:
-    """Return TensorBoard's log; what it has after the step that the run goes on from is not shown again."""
-    step = read_checkpoint(resume)["global_step"] + 1 if resume else None
-    return TensorBoardLogger(directory.path, name=None, version="tensorboard", purge_step=step)
-
-
-def _threads(directory: RunDirectory, threads: int | None) -> int:
-    """Return the threads of the first start, so that a resumed run repeats its sums in the same order."""
-    return directory.provenance().get("threads") or threads or torch.get_num_threads()
 
 
 def record_provenance(directory: RunDirectory, *, devices: int, threads: int | None, tokens: Tokens) -> None:
@@ -180,31 +38,13 @@ def record_provenance(directory: RunDirectory, *, devices: int, threads: int | N
     before = directory.provenance()
     record = provenance() | {
         "devices": devices,
-        "threads": _threads(directory, threads),
+        "threads": threads_of(directory, threads),
         "tokens": tokens.address,
         "started": now(),
     }
     if before:
         record = before | {"resumed": [*before.get("resumed", []), record["started"]]}
     write_json(directory.path / "provenance.json", record)
-
-
-def load_tokens(directory: RunDirectory, *, data_root: Path) -> Tokens:
-    """Return the token store that run.json names, beside the run folders; made from the text if it is missing.
-
-    Raises:
-        DataError: the text is not the one the run was planned with.
-    """
-    store, address = directory.path.parent.parent / "tokens", directory.description()["tokens"]
-    if (store / address).is_dir():
-        return load(store / address)
-    tokens = prepare(directory.settings().data, data_root=data_root, store=store)
-    if tokens.address != address:
-        raise DataError(
-            f"{directory.path / 'run.json'}: the text has changed since the run was planned "
-            f"(tokens {address} then, {tokens.address} now); plan again with `ablate run`."
-        )
-    return tokens
 
 
 def start(
@@ -216,14 +56,14 @@ def start(
     threads: int | None = None,
     stop: StopRequest,
     on_line: OnLine | None = None,
-) -> int:
+) -> ExitCode:
     """Train a run under its lock, keep its state.json true, and return the exit code.
 
     A sentence about what went wrong goes to stderr and into state.json.
     """
     with directory.lock() as lock:
         if directory.is_done():
-            return DONE
+            return ExitCode.DONE
         try:
             tokens = load_tokens(directory, data_root=data_root)
             if stop.received:
@@ -239,24 +79,32 @@ def start(
                 code = run_ranks(directory.path, devices=devices, accelerator=accelerator, lock=lock, stop=stop)
                 return _settle(directory, code)
             train(directory, tokens, accelerator=accelerator, threads=threads, stop=stop, on_line=on_line)
-        except (Interrupted, KeyboardInterrupt):
-            return _settle(directory, INTERRUPTED)
-        except AblationsError as error:
-            click.echo(str(error), err=True)
-            code = next((code for kind, code in EXIT_CODES if isinstance(error, kind)), FAILED)
-            return _settle(directory, code, str(error))
         except BaseException as error:
-            directory.write_state("failed", message=f"{type(error).__name__}: {error}")
-            raise
-    return DONE
+            code, sentence = _outcome(error)
+            _settle(directory, code, sentence or f"{type(error).__name__}: {error}")
+            if sentence is not None:
+                click.echo(sentence, err=True)
+            elif code == ExitCode.FAILED:
+                raise
+            return code
+    return ExitCode.DONE
 
 
-def _settle(directory: RunDirectory, code: int, message: str | None = None) -> int:
-    """Write how a start ended, unless it said so itself."""
-    if code == INTERRUPTED:
+def _outcome(error: BaseException) -> tuple[ExitCode, str | None]:
+    """Return the exit code that an exception stands for, and its sentence, if it is meant for a user."""
+    if isinstance(error, Interrupted | KeyboardInterrupt):
+        return ExitCode.INTERRUPTED, None
+    if isinstance(error, AblationsError):
+        return error.exit_code, str(error)
+    return ExitCode.FAILED, None
+
+
+def _settle(directory: RunDirectory, code: ExitCode, message: str | None = None) -> ExitCode:
+    """Write how a start ended, unless its last rank wrote it, and return its code."""
+    if code == ExitCode.INTERRUPTED:
         if not directory.is_trained():  # else it was interrupted before it was to be trained again
             directory.write_state("interrupted")
-    elif code != DONE:
+    elif code != ExitCode.DONE:
         reason = message or directory.state().message or f"training ended with exit code {code}"
         directory.write_state("failed", message=reason)
     return code
@@ -270,7 +118,9 @@ def refuse_unsafe_environment() -> None:
         )
 
 
-def _rank(directory: RunDirectory, *, data_root: Path, devices: int, accelerator: str, stop: StopRequest) -> int:
+def _rank(
+    directory: RunDirectory, *, data_root: Path, devices: int, accelerator: str, stop: StopRequest
+) -> ExitCode:
     """Train as one of the processes that `run_ranks` starts; its parent holds the lock and writes how it ended."""
     stop_when_orphaned(stop)
     try:
@@ -284,14 +134,16 @@ def _rank(directory: RunDirectory, *, data_root: Path, devices: int, accelerator
         # Without this the gloo threads abort about one clean exit in five.
         dist.barrier()
         dist.destroy_process_group()
-        return DONE
-    except (Interrupted, KeyboardInterrupt):
-        return INTERRUPTED
-    except AblationsError as error:
-        if os.environ["LOCAL_RANK"] == "0":
-            click.echo(str(error), err=True)
-            directory.write_state("failed", message=str(error))
-        return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), FAILED)
+        return ExitCode.DONE
+    except BaseException as error:
+        code, sentence = _outcome(error)
+        if sentence is None and code == ExitCode.FAILED:
+            traceback.print_exc()
+            directory.write_state("failed", message=f"{type(error).__name__}: {error}")
+        elif sentence is not None and os.environ["LOCAL_RANK"] == "0":  # every rank has this error
+            click.echo(sentence, err=True)
+            directory.write_state("failed", message=sentence)
+        return code
 
 
 @click.command()
@@ -317,12 +169,7 @@ def main(run_dir: Path, devices: int, accelerator: str, threads: int | None, dat
         if problems:
             raise RunDirectoryError(f"{run_dir / 'run.json'}: {'.'.join(problems[0][0])} {problems[0][1]}.")
         if RANK_VARIABLE in os.environ:
-            try:
-                code = _rank(directory, data_root=data_root, devices=devices, accelerator=accelerator, stop=stop)
-            except BaseException as error:
-                traceback.print_exc()
-                directory.write_state("failed", message=f"{type(error).__name__}: {error}")
-                code = FAILED
+            code = _rank(directory, data_root=data_root, devices=devices, accelerator=accelerator, stop=stop)
             sys.stderr.flush()
             os._exit(code)  # after a failure the process group's threads would hang the interpreter's exit
         with progress_display(directory) as on_line:
@@ -337,7 +184,7 @@ def main(run_dir: Path, devices: int, accelerator: str, threads: int | None, dat
             )
     except RunDirectoryError as error:
         click.echo(str(error), err=True)
-        code = WRONG_SETTINGS
+        code = error.exit_code
     sys.exit(code)
 
 

@@ -1,6 +1,6 @@
 """A request to stop after some steps."""
 
-from lightning_modules.training.callbacks import StopRequest
+from lightning_modules.training.stop import StopRequest
 
 
 class StopAfter(StopRequest):

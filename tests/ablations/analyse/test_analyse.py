@@ -32,8 +32,8 @@ from ablations.measures.settings import (
 )
 from ablations.measures.token_information import information_rows
 from ablations.runs.measure import measure
-from lightning_modules.training.callbacks import StopRequest
 from lightning_modules.training.export import export
+from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import start
 from reports.page import page
 from tests.support import tiny_models

@@ -15,8 +15,9 @@ from ablations.runs.measure import measure
 from ablations.runs.records import RunRecord
 from ablations.runs.rows import key
 from ablations.spec.experiment import Experiment, Run
+from lightning_modules.errors import ExitCode
 from lightning_modules.training.run_directory import OF_A_TRAINING
-from lightning_modules.training.train import DONE, INTERRUPTED, start
+from lightning_modules.training.train import start
 from tests.support.stop_after import StopAfter
 from tests.support.tiny_text import settings
 
@@ -43,7 +44,7 @@ def add_run(make_run, tokens):
         run = settings(seed=seed, **({"training": {"max_steps": 2}} | sections))
         run_id = f"{seed:010}"
         directory = make_run(run, f"mlm-s{seed}-{run_id}")
-        assert train(directory) == DONE
+        assert train(directory) == ExitCode.DONE
         return PlannedRun(Run("mlm", seed, run), run_id, tokens.address, directory)
 
     return add
@@ -101,7 +102,7 @@ def test_a_training_that_starts_again_leaves_nothing_of_the_one_before(gone, add
         directory.last_checkpoint.unlink()
     else:
         directory.last_checkpoint.write_bytes(b"cut short")
-    assert train(directory, StopAfter(3)) == INTERRUPTED
+    assert train(directory, StopAfter(3)) == ExitCode.INTERRUPTED
     assert directory.state().state == "interrupted"
     assert directory.state().step < 12
     assert run_rows.rows(directory.path).empty
@@ -111,7 +112,7 @@ def test_a_training_that_starts_again_leaves_nothing_of_the_one_before(gone, add
     assert len(steps) == len(set(steps))
     assert "resumed" not in directory.provenance()
     assert gather("x", [item], keys={key(validation[0]): None}).empty
-    assert train(directory) == DONE
+    assert train(directory) == ExitCode.DONE
     assert directory.provenance()["started"] >= started
 
 
@@ -122,7 +123,7 @@ def test_who_stops_before_the_training_starts_again_keeps_what_is_there(add_run,
     shutil.rmtree(item.directory.checkpoints)
     stop = StopAfter(0)
     stop.ask()
-    assert train(item.directory, stop) == INTERRUPTED
+    assert train(item.directory, stop) == ExitCode.INTERRUPTED
     pd.testing.assert_frame_equal(run_rows.rows(item.directory.path), before)
     assert item.directory.state() == state
 

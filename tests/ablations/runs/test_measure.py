@@ -28,8 +28,8 @@ from ablations.runs.measure import measure
 from ablations.tasks.settings import BaselinesSettings, MinimalPairsSettings, ProbingSettings
 from lightning_modules.data.tokenizer import decode
 from lightning_modules.objectives import build
-from lightning_modules.training.callbacks import Interrupted, StopRequest
 from lightning_modules.training.data_module import evaluation_batches
+from lightning_modules.training.stop import Interrupted, StopRequest
 from lightning_modules.training.train import start
 from lightning_modules.vocabulary import END, MASK, PAD, START
 from tests.support.tiny_text import settings

@@ -17,7 +17,7 @@ from ablations.runs.identity import PlannedRun
 from ablations.runs.measure import load
 from ablations.runs.rows import key
 from ablations.spec.experiment import Run
-from lightning_modules.training.callbacks import StopRequest
+from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import start
 from tests.support.tiny_text import settings
 

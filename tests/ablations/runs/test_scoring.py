@@ -18,7 +18,7 @@ from lightning_modules.config import RunSettings
 from lightning_modules.data import token_store
 from lightning_modules.errors import DataError
 from lightning_modules.objectives import build
-from lightning_modules.training.callbacks import StopRequest
+from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import start
 
 MEASURES = TypeAdapter(list[Measure]).validate_python(

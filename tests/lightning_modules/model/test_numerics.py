@@ -15,9 +15,9 @@ import torch
 from lightning_modules.model import numerics
 from lightning_modules.model.numerics import LEVELS, Bf16ByFp32, Dropout, bf16_products
 from lightning_modules.training import speed
-from lightning_modules.training.callbacks import StopRequest
+from lightning_modules.training.fit import train
 from lightning_modules.training.speed import bare_step, matrix_rate
-from lightning_modules.training.train import train
+from lightning_modules.training.stop import StopRequest
 from tests.support.products_seen import ProductsSeen
 from tests.support.tiny_text import settings
 

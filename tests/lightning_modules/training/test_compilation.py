@@ -9,7 +9,7 @@ from torch._dynamo.utils import counters
 from ablations.runs.identity import identity
 from lightning_modules.model.encoder import EncoderBlock
 from lightning_modules.objectives import build
-from lightning_modules.training import callbacks, speed, train
+from lightning_modules.training import callbacks, fit, speed
 from lightning_modules.training.data_module import RunData
 from lightning_modules.training.evaluation import evaluate
 from lightning_modules.training.speed import as_written, compile_blocks
@@ -107,27 +107,27 @@ def test_a_compiled_run_ends_with_the_same_bits_and_its_validations_use_no_graph
 
     evaluate_parts = callbacks.evaluate_parts
     monkeypatch.setattr(callbacks, "evaluate_parts", counted)
-    monkeypatch.setattr(train, "compile_blocks", lambda objective, device: compile_blocks(objective, GPU))
+    monkeypatch.setattr(fit, "compile_blocks", lambda objective, device: compile_blocks(objective, GPU))
     for compile in (False, True):
         run = settings(encoder={"dropout": 0.0}, training={"compile": compile})
         directory = make_run(run, f"compile-s0-{int(compile):010}")
         directory.checkpoints.mkdir(exist_ok=True)
-        train.train(directory, tokens, threads=1, accelerator="cpu")
+        fit.train(directory, tokens, threads=1, accelerator="cpu")
         ended.append(directory.last_weights.read_bytes())
     assert ended[0] == ended[1]
     assert [before == after for before, after in made] == [True] * 4
     assert (made[0][0], made[-1][0] > 0) == (0, True)
 
 
-@pytest.mark.parametrize("loop", [train, speed])
+@pytest.mark.parametrize("loop", [fit, speed])
 def test_steps_are_compiled_for_the_device_that_does_them(loop, make_run, tokens, monkeypatch):
     asked = []
     monkeypatch.setattr(loop, "compile_blocks", lambda objective, device: asked.append(device))
     run = settings(training={"max_steps": 1})
-    if loop is train:
+    if loop is fit:
         directory = make_run(run)
         directory.checkpoints.mkdir(exist_ok=True)
-        train.train(directory, tokens, accelerator="cpu")
+        fit.train(directory, tokens, accelerator="cpu")
     else:
         speed.bare_step(run, tokens)
     assert asked == ["cpu"]

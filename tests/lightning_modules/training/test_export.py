@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from lightning_modules.objectives import build
-from lightning_modules.training.callbacks import StopRequest
 from lightning_modules.training.export import ExportError, export
+from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import start
 from tests.support.tiny_text import settings
 

@@ -14,8 +14,8 @@ from lightning_modules.data.token_store import prepare
 from lightning_modules.data.tokenizer import encode, train
 from lightning_modules.files import write_json
 from lightning_modules.objectives import build
-from lightning_modules.training.callbacks import StopRequest
 from lightning_modules.training.export import export, write_tokenizer
+from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import start
 from lightning_modules.vocabulary import END, MASK, SPECIAL_TOKENS, START
 from tests.support.tiny_text import SECTIONS, run_folder

@@ -9,14 +9,15 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lightning_modules.config import operations_per_token
-from lightning_modules.errors import CheckpointError
+from lightning_modules.errors import CheckpointError, ExitCode
 from lightning_modules.objectives import build
 from lightning_modules.training import speed
-from lightning_modules.training.callbacks import Interrupted, StopRequest
 from lightning_modules.training.checkpoint import read_checkpoint
+from lightning_modules.training.fit import train
 from lightning_modules.training.run_directory import RunBusyError, RunDirectoryError, RunState
 from lightning_modules.training.speed import matrix_rate
-from lightning_modules.training.train import DONE, INTERRUPTED, NOT_FINITE, WRONG_DATA, start, train
+from lightning_modules.training.stop import Interrupted, StopRequest
+from lightning_modules.training.train import start
 from tests.support.stop_after import StopAfter
 from tests.support.tiny_text import settings
 
@@ -136,7 +137,10 @@ def test_steps_that_a_kill_took_back_are_in_no_log(make_run, tokens):
 
 def test_a_run_writes_what_it_promises(make_run, tokens):
     directory = make_run(settings())
-    assert start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest()) == DONE
+    assert (
+        start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+        == ExitCode.DONE
+    )
     names = sorted(path.name for path in directory.checkpoints.iterdir())
     steps = [f"step={step:07d}.ckpt" for step in (0, 1, 2, 4, 8, 12)]
     assert names == ["last.ckpt", "last.safetensors", *steps]
@@ -165,13 +169,16 @@ def test_a_run_writes_what_it_promises(make_run, tokens):
     assert len(encoder) == 4 + 2 * 12
     assert any((directory.path / "tensorboard").iterdir())
     before = directory.last_checkpoint.stat().st_mtime_ns
-    assert start(directory, data_root=directory.path, accelerator="cpu", stop=StopRequest()) == DONE
+    assert start(directory, data_root=directory.path, accelerator="cpu", stop=StopRequest()) == 0
     assert directory.last_checkpoint.stat().st_mtime_ns == before  # done is done
 
 
 def test_an_untrained_run_writes_its_initial_weights(make_run, tokens):
     directory = make_run(settings(training={"max_steps": 0}))
-    assert start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest()) == DONE
+    assert (
+        start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+        == ExitCode.DONE
+    )
     assert sorted(p.name for p in directory.checkpoints.iterdir()) == [
         "last.ckpt",
         "last.safetensors",
@@ -211,7 +218,7 @@ def test_a_loss_that_is_no_number_ends_the_run_with_a_sentence(make_run, tokens,
 
     monkeypatch.setattr(objective, "global_mean", poisoned)
     code = start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
-    assert code == NOT_FINITE
+    assert code == ExitCode.NOT_FINITE
     sentence = (
         "step 6: the norm of the gradient is nan, and the last checkpoint is from before; lower "
         "training.learning_rate or training.gradient_clip_val, or lengthen the warm-up."
@@ -227,13 +234,13 @@ def test_a_loss_that_is_no_number_ends_the_run_with_a_sentence(make_run, tokens,
 def test_interrupting_is_not_failing(make_run, tokens):
     directory, stop = make_run(settings()), StopRequest()
     stop.received = True
-    assert start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=stop) == INTERRUPTED
+    assert start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=stop) == 75
     assert directory.state().state == "interrupted"
 
 
 def test_too_little_text_is_wrong_data(make_run, tokens, capsys):
     directory = make_run(settings(training={"tokens_per_step": 10**6}))
-    assert start(directory, data_root=directory.path, accelerator="cpu", stop=StopRequest()) == WRONG_DATA
+    assert start(directory, data_root=directory.path, accelerator="cpu", stop=StopRequest()) == ExitCode.WRONG_DATA
     assert "fewer than one step" in capsys.readouterr().err
 
 

@@ -1,0 +1,201 @@
+"""Tokens, seconds and operations of a run, the lines of its log, and the refusal of a loss that is no number."""
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import Callback
+from torch import Tensor
+
+from lightning_modules.config import RunSettings, operations_per_token
+from lightning_modules.errors import NonFiniteLossError
+from lightning_modules.objectives.objective import Objective
+from lightning_modules.training.run_directory import RunDirectory
+from lightning_modules.training.speed import matrix_rate
+
+SECONDS_BETWEEN_STATES = 1.0
+
+OnLine = Callable[[int, dict[str, float]], None]
+"""Called with the step and the metrics of each line of the log."""
+
+
+class Progress:
+    """Tokens, seconds of training and useful operations of a run, over all its starts."""
+
+    def __init__(self, run: RunSettings) -> None:
+        self.tokens_seen = self.tokens_predicted = 0
+        self._seconds_before = 0.0  # of earlier starts
+        self._since = time.perf_counter()
+        self._run, self._expected_operations = run, operations_per_token(run)
+
+    def begin(self) -> None:
+        """Count the seconds from now on."""
+        self._since = time.perf_counter()
+
+    def leave_out(self, seconds: float) -> None:
+        """Do not count the seconds of something that is no training step, such as a validation."""
+        self._since += seconds
+
+    @property
+    def seconds(self) -> float:
+        return self._seconds_before + time.perf_counter() - self._since
+
+    @property
+    def operations_per_token(self) -> float:
+        """Operations per token, expected from the settings; for skip-gram, from the pairs that were counted."""
+        if "pairs" not in self._run.objective.predictions or not self.tokens_seen:
+            return self._expected_operations
+        return operations_per_token(self._run, pairs=self.tokens_predicted / self.tokens_seen)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the counts as state.json and a checkpoint hold them."""
+        counts = {name: getattr(self, name) for name in ("tokens_seen", "tokens_predicted", "seconds")}
+        return counts | {"flops": self.tokens_seen * self.operations_per_token}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from the counts of an earlier start."""
+        self.tokens_seen, self.tokens_predicted = state["tokens_seen"], state["tokens_predicted"]
+        self._seconds_before = state["seconds"]
+
+
+class Meter(Callback):
+    """Counts what was seen, refuses a loss that is no number, and writes the log.
+
+    Sums stay on the device between two log lines; there they are checked. On a CPU that is every step.
+    """
+
+    def __init__(self, directory: RunDirectory, *, log_every: int, on_line: OnLine | None = None) -> None:
+        self.directory, self.log_every, self.on_line = directory, log_every, on_line
+        self.progress = Progress(directory.settings())
+        self._sums: Tensor | None = None  # of the totals of the steps since the last line
+        self._seen_before = 0  # tokens of this line from before a resume, which say nothing of today's speed
+        self._born = self._line_since = time.perf_counter()
+        self._first_step_seconds: float | None = None
+        self._matrix_rate = math.nan
+        self._last_state = 0.0
+        self._first_line = True
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.progress.state_dict() | {"sums": None if self._sums is None else self._sums.tolist()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.progress.load_state_dict(state_dict)
+        if state_dict["sums"] is not None:
+            self._sums = torch.tensor(state_dict["sums"], dtype=torch.float64)
+
+    def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        assert isinstance(module, Objective)
+        if self._sums is not None:
+            self._seen_before, *_ = module.explain(self._sums.tolist())
+            self._sums = self._sums.to(module.device)
+        if trainer.is_global_zero:
+            self.directory.cut_metrics(trainer.global_step)
+            mixed = module.run.training.precision == "bf16-mixed"
+            one_device = matrix_rate(module.device, torch.bfloat16 if mixed else torch.float32)
+            self._matrix_rate = one_device * trainer.world_size
+        self.progress.begin()
+        self._line_since = time.perf_counter()
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        totals = outputs["totals"]
+        self._sums = totals if self._sums is None else self._sums + totals
+        step = trainer.global_step
+        due = step % self.log_every == 0 or step == trainer.max_steps or step == 1
+        if due or module.device.type == "cpu":
+            self.check(trainer, module)
+        if self._first_step_seconds is None:  # waited for by now, on a GPU too
+            self._first_step_seconds = time.perf_counter() - self._born
+        if due:
+            self._write_line(trainer, module)
+
+    def check(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        """Stop the run when a loss or a gradient since the last check was no number.
+
+        Raises:
+            NonFiniteLossError: one was; the last checkpoint is from before.
+        """
+        assert isinstance(module, Objective)
+        if self._sums is None:
+            return
+        sums = {"loss": self._sums.sum().item(), "norm of the gradient": module.gradient_norm.item()}
+        for name, value in sums.items():
+            if not math.isfinite(value):
+                raise NonFiniteLossError(
+                    f"step {trainer.global_step}: the {name} is {value}, and the last checkpoint is from before; "
+                    f"lower training.learning_rate or training.gradient_clip_val, or lengthen the warm-up."
+                )
+
+    def _write_line(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        """Write one line: means over the steps since the last one."""
+        assert isinstance(module, Objective)
+        assert self._sums is not None
+        seen, predicted, metrics = module.explain(self._sums.tolist())
+        progress = self.progress
+        progress.tokens_seen += seen
+        progress.tokens_predicted += predicted
+        now = time.perf_counter()
+        speed = (seen - self._seen_before) / (now - self._line_since)
+        line: dict[str, Any] = metrics | {
+            "train/lr": module.learning_rate(trainer.global_step - 1),
+            "train/grad_norm": module.gradient_norm.item(),
+            "train/tokens": progress.tokens_seen,
+            "train/predicted": progress.tokens_predicted,
+            "perf/tokens_per_sec": speed,
+            "perf/mfu": self.utilisation(speed),
+        }
+        if self._first_line:
+            line["perf/first_step_sec"] = self._first_step_seconds or 0.0
+            self._first_line = False
+        self._sums, self._line_since, self._seen_before = None, now, 0
+        write_line(trainer, line)
+        if trainer.is_global_zero:
+            self._write_state(trainer.global_step, speed)
+            if self.on_line is not None:
+                self.on_line(trainer.global_step, line)
+
+    def _write_state(self, step: int, tokens_per_second: float) -> None:
+        """Say in state.json how far the run is, at most once a second."""
+        if time.monotonic() - self._last_state < SECONDS_BETWEEN_STATES:
+            return
+        self._last_state = time.monotonic()
+        self.directory.write_state(
+            "running",
+            step=step,
+            tokens_per_second=tokens_per_second,
+            mfu=self.utilisation(tokens_per_second),
+            first_step_seconds=self._first_step_seconds,
+            **self.progress.state_dict(),
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """Return the progress of a run that is over, with its mean speed and the rate that its utilisation is a
+        share of."""
+        progress = self.progress.state_dict()
+        speed = progress["tokens_seen"] / max(progress["seconds"], 1e-9)
+        rate = None if math.isnan(self._matrix_rate) else self._matrix_rate
+        speeds = {"tokens_per_second": speed, "mfu": self.utilisation(speed), "matrix_operations_per_second": rate}
+        return progress | speeds
+
+    def utilisation(self, tokens_per_second: float) -> float | None:
+        """Return the model FLOPs utilisation: useful operations over those of matrix products in the same time;
+        None for a run that took no step."""
+        if math.isnan(self._matrix_rate):
+            return None
+        return tokens_per_second * self.progress.operations_per_token / self._matrix_rate
+
+    def leave_out(self, seconds: float) -> None:
+        """Do not count the seconds of something that is no training step, such as a validation."""
+        self.progress.leave_out(seconds)
+        self._line_since += seconds
+
+
+def write_line(trainer: L.Trainer, metrics: dict[str, float]) -> None:
+    """Send metrics to every logger of the run, from one device."""
+    if trainer.is_global_zero:
+        for logger in trainer.loggers:
+            logger.log_metrics(metrics, step=trainer.global_step)
