@@ -359,7 +359,7 @@ def _not_run(
         for part in _parts(settings, run.data):
             problem = _problem(part, run.data, data_root)
             if isinstance(part, TaskSettings | RetrievalSettings) and problem is not None:
-                task = part.task if isinstance(part, RetrievalSettings) else part.task.name
+                task = part.task_name
                 arms_by_reason.setdefault((task, problem), []).append(arm)
                 if is_there(part):
                     before.add(task)

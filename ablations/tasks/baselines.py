@@ -43,7 +43,7 @@ def rows(readings: Readings, settings: BaselinesSettings, say: Say) -> Iterator[
 
 @lru_cache
 def _kept_rows(settings: BaselinesSettings, source: Source) -> tuple[dict[str, Any], ...]:
-    return tuple(baseline_rows(settings, all_examples(settings.task.name, source)))
+    return tuple(baseline_rows(settings, all_examples(settings.task_name, source)))
 
 
 def baseline_rows(settings: BaselinesSettings, splits: Mapping[Split, Examples]) -> Iterator[dict[str, Any]]:

@@ -70,10 +70,15 @@ class TaskSettings(MeasureSettings):
         return tuple(self.model_copy(update={"tasks": (name,)}) for name in names)
 
     @property
+    def task_name(self) -> str:
+        """Name of the task of settings for one task."""
+        (name,) = self.tasks or ()
+        return name
+
+    @property
     def task(self) -> Task:
         """Task of settings for one task."""
-        (name,) = self.tasks or ()
-        return TASKS[name]
+        return TASKS[self.task_name]
 
 
 class TreesSettings(MeasureSettings):
@@ -87,7 +92,7 @@ class TreesSettings(MeasureSettings):
     """`quick` takes a part of everything, to see that it works: no evidence."""
 
     @property
-    def task(self) -> str:
+    def treebank_name(self) -> str:
         """Name of the treebank: its folder, or the file without its ending where it has no folder."""
         if self.treebank is None:
             return "language"
@@ -261,12 +266,12 @@ def beside_others(measures: Sequence[Any]) -> tuple[str, str] | None:
     taking: list[Any] = [settings for settings in measures if isinstance(settings, PartSettings)]
     for baselines in (settings for settings in taking if isinstance(settings, BaselinesSettings)):
         for built_in in (False, True):
-            beside_by_task = {part.task.name: part.beside for part in baselines.parts(built_in=built_in)}
+            beside_by_task = {part.task_name: part.beside for part in baselines.parts(built_in=built_in)}
             for other in (settings for settings in taking if settings is not baselines):
                 for part in other.parts(built_in=built_in):
-                    measures_beside = beside_by_task.get(part.task.name, ())
+                    measures_beside = beside_by_task.get(part.task_name, ())
                     if measures_beside and not any(part.takes_what(beside) for beside in measures_beside):
-                        return other.kind, part.task.name
+                        return other.kind, part.task_name
     return None
 
 
@@ -366,18 +371,18 @@ class RetrievalSettings(MeasureSettings):
         return tuple(self.model_copy(update={"tasks": (name,)}) for name in self.tasks or all_tasks)
 
     @property
-    def task(self) -> str:
+    def task_name(self) -> str:
         """Name of the task of settings for one task."""
         (name,) = self.tasks or ()
         return name
 
     def problem(self, data: Data, data_root: Path) -> str | None:
         """Return why the task of settings for one cannot be run with a text; None if it can."""
-        if self.task == NEXT_SENTENCE:
+        if self.task_name == NEXT_SENTENCE:
             from ablations.tasks.documents import no_documents  # numpy, which to read a spec does without
 
             return no_documents(data, data_root)
-        return TASKS[self.task].problem(data_root)
+        return TASKS[self.task_name].problem(data_root)
 
     @property
     def pairs_wanted(self) -> int | None:

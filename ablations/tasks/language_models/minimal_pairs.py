@@ -41,7 +41,7 @@ def rows(readings: Readings, settings: MinimalPairsSettings, say: Say) -> Iterat
     """Compute the rows of `minimal_pairs` of one task for a run."""
     return minimal_pairs_rows(
         readings.objective,
-        examples_of(settings.task.name, "test", source_of(readings, settings)),
+        examples_of(settings.task_name, "test", source_of(readings, settings)),
         readings.tokens.tokenizer,
         settings,
         max_length=readings.objective.run.data.max_length,
@@ -83,7 +83,7 @@ def minimal_pairs_rows(
     fits = _short_enough(*halves, max_length=max_length)
     if not fits:
         raise MeasureError(
-            f"minimal_pairs: {settings.task.name} has no pair of sentences with at most {max_length} tokens, "
+            f"minimal_pairs: {settings.task_name} has no pair of sentences with at most {max_length} tokens, "
             f"START and END included; raise data.max_length, or leave the task out."
         )
     good, bad = ([half[i] for i in fits] for half in halves)
@@ -162,7 +162,7 @@ def _short_enough(good: Sequence[Pieces], bad: Sequence[Pieces], *, max_length: 
 def _groups(settings: MinimalPairsSettings, examples: Examples) -> dict[str, Integers]:
     """Return the pairs of each group: of the task itself, then of the values of its columns, column by column."""
     assert examples.groups is not None, "minimal pairs have groups"
-    name = settings.task.name.removesuffix("_minimal_pairs")
+    name = settings.task_name.removesuffix("_minimal_pairs")
     index_by_group: dict[str, list[int]] = {name: list(range(len(examples)))}
     for value_N in zip(*examples.groups, strict=True):
         for i, value in enumerate(value_N):

@@ -90,7 +90,7 @@ def parsing_rows(
         device=objective.device,
     )
     information = dict(zip(stops, information_KP2, strict=True))
-    yield from tree_rows(trees, pairs, information, treebank=settings.task)
+    yield from tree_rows(trees, pairs, information, treebank=settings.treebank_name)
 
 
 def word_pairs(trees: Sequence[GoldTree], *, window: int) -> Pairs:

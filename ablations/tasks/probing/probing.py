@@ -94,7 +94,7 @@ class Probed:
 
 def rows(readings: Readings, settings: ProbingSettings, say: Say) -> Iterator[dict[str, Any]]:
     """Compute the rows of `probing` of one task for a run."""
-    splits = all_examples(settings.task.name, source_of(readings, settings))
+    splits = all_examples(settings.task_name, source_of(readings, settings))
     length = readings.objective.run.data.max_length
     return probing_rows(readings.objective, readings.tokens.tokenizer, splits, settings, max_length=length)
 

@@ -122,7 +122,7 @@ def structural_probe_rows(
         for split, count in counts.items()
     }
     for row in uuas_rows(parts, rank=settings.rank):
-        yield row | {"group": settings.task}
+        yield row | {"group": settings.treebank_name}
 
 
 def uuas_rows(parts: Mapping[Split, Sequence[TreeStates]], *, rank: int) -> Iterator[dict[str, Any]]:

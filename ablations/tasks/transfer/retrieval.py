@@ -113,10 +113,10 @@ def rows(readings: Readings, settings: RetrievalSettings, say: Say) -> Iterator[
     """Compute the rows of `retrieval` of one task for a run."""
     objective, tokens = readings.objective, readings.tokens
     length = objective.run.data.max_length
-    if settings.task == NEXT_SENTENCE:
+    if settings.task_name == NEXT_SENTENCE:
         yield from next_sentence_rows(objective, tokens, settings, max_length=length, say=say)
     else:
-        examples = examples_of(settings.task, "test", source_of(readings, settings))
+        examples = examples_of(settings.task_name, "test", source_of(readings, settings))
         yield from relatedness_rows(objective, tokens, settings, examples, max_length=length)
 
 
@@ -127,7 +127,7 @@ def require(settings: RetrievalSettings, texts: Texts, run: RunSettings) -> None
         MeasureError: too few of them.
     """
     for part in settings.parts(built_in=run.data.kind == "language"):
-        if part.task == NEXT_SENTENCE and part.problem(run.data, texts.data_root) is None:
+        if part.task_name == NEXT_SENTENCE and part.problem(run.data, texts.data_root) is None:
             for split in ("validation", "train"):
                 enough_followed(texts.tokens, split, FEWEST_PAIRS, fewest=FEWEST_PAIRS)
 
@@ -143,9 +143,9 @@ def relatedness_rows(
     """
     count = settings.pairs_wanted
     chosen = examples if count is None else subset(examples, count, seed=0)
-    assert chosen.second is not None, f"{settings.task} has no pairs"
+    assert chosen.second is not None, f"{settings.task_name} has no pairs"
     for vectors in _vectors(objective, tokens, chosen.first, chosen.second, max_length=max_length):
-        yield relatedness(vectors, chosen.answers) | {"group": settings.task}
+        yield relatedness(vectors, chosen.answers) | {"group": settings.task_name}
 
 
 def next_sentence_rows(

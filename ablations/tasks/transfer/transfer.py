@@ -86,7 +86,7 @@ GROUPS = 20
 
 def rows(readings: Readings, settings: TransferSettings, say: Say) -> Iterator[Row]:
     """Compute the rows of `frozen_features` or of `fine_tuning` of one task for a run."""
-    name = settings.task.name
+    name = settings.task_name
     return transfer_rows(
         readings.objective,
         readings.tokens.tokenizer,

@@ -148,4 +148,4 @@ def test_an_encoder_gives_a_row_a_layer_and_a_chain_is_what_the_floor_finds(obje
     ("treebank", "name"), [(None, "language"), ("ud_en_ewt/test.parquet", "ud_en_ewt"), ("en.conllu.gz", "en")]
 )
 def test_rows_are_named_after_the_treebank(treebank, name):
-    assert StructuralProbeSettings(kind="structural_probe", treebank=treebank).task == name
+    assert StructuralProbeSettings(kind="structural_probe", treebank=treebank).treebank_name == name
