@@ -5,9 +5,10 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field
 
-from lightning_modules.config.encoder import DecoderSettings, EncoderSettings, Sees
-from lightning_modules.config.masking import MaskingSettings
-from lightning_modules.config.operations import (
+from lightning_modules.config.encoder import (
+    DecoderSettings,
+    EncoderSettings,
+    Sees,
     attention_parameters,
     binary_head_parameters,
     block_parameters,
@@ -17,6 +18,7 @@ from lightning_modules.config.operations import (
     prediction_head_parameters,
     vocabulary_weights,
 )
+from lightning_modules.config.masking import MaskingSettings
 from lightning_modules.config.settings import Settings
 
 Output = Literal["next", "hidden"] | None

@@ -26,8 +26,8 @@ from ablations.spec.contrasts import (
 from reports.claims.select import Array, NotMeasured, Reading, SeedTable, groups_read, read
 from reports.statistics import curve_shapes
 from reports.statistics.curve_shapes import Form
-from reports.statistics.jackknife import distances_between_seeds, pseudo_values
 from reports.statistics.seed_tests import SeedEffects, page_trend
+from reports.statistics.summaries import distances_between_seeds, pseudo_values
 
 
 def apart(effect: Apart, rows: SeedTable) -> dict[str, SeedEffects]:

@@ -25,7 +25,7 @@ from reports.claims.judge import Judged, judge_claims
 from reports.figures import svg
 from reports.figures.panel import axis_head, place
 from reports.folder import digest
-from reports.page import markdown
+from reports.page import published
 from reports.page.content import content, page_figures
 from reports.page.entries import claim_entries, draw_claim
 from reports.page.figures import Drawing, draw
@@ -108,7 +108,7 @@ def write(folder: Path, judged: Judged | None = None) -> Path:
     page["files"] = sorted(files)
     written = json.dumps(_finite(page), ensure_ascii=False, allow_nan=False, indent=1)
     write_whole(folder / "report.json", written.encode())
-    write_whole(folder / "report.md", markdown.text(page).encode())
+    write_whole(folder / "report.md", published.markdown(page).encode())
     write_whole(folder / "report.html", html(page, drawn).encode())
     return folder / "report.html"
 

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from ablations.errors import MeasureError
 from ablations.measures.reading.texts import Readings, Say
-from ablations.tasks.errors import share_error, standard_error
 from ablations.tasks.language_models.judge import Judge
 from ablations.tasks.language_models.sampling import (
     Sentence,
@@ -23,6 +22,7 @@ from ablations.tasks.language_models.sampling import (
     next_log_probabilities,
 )
 from ablations.tasks.language_models.sentence_scores import masked_log_probabilities
+from ablations.tasks.metrics import share_error, standard_error
 from ablations.tasks.settings import GenerationSettings
 from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.objectives.causal_lm import CausalLM

@@ -17,9 +17,9 @@ from tokenizers import Tokenizer
 
 from ablations.errors import MeasureError
 from ablations.measures.reading.texts import Readings, Say
-from ablations.tasks.errors import share_error
 from ablations.tasks.examples import Examples
 from ablations.tasks.language_models.sentence_scores import Pieces, pieces_of, sentence_scores
+from ablations.tasks.metrics import share_error
 from ablations.tasks.settings import MinimalPairsSettings
 from ablations.tasks.sources import examples_of, source_of
 from lightning_modules.objectives.objective import Objective

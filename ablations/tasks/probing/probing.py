@@ -29,9 +29,9 @@ from ablations.errors import MeasureError
 from ablations.measures.reading.texts import Readings, Say
 from ablations.tasks.datasets import SPLITS, Split, Task
 from ablations.tasks.encoding import encode_examples, pooled_states, word_states
-from ablations.tasks.errors import standard_error
 from ablations.tasks.examples import Examples, part
 from ablations.tasks.linear import STRENGTHS, Labels, Part, best_classifier, classifier
+from ablations.tasks.metrics import standard_error
 from ablations.tasks.probing.mix import learned_mix, mixed
 from ablations.tasks.probing.online_code import frequency_log_probabilities, linear_log_probabilities, online_code
 from ablations.tasks.settings import ProbingSettings

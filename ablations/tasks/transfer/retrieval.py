@@ -27,8 +27,8 @@ from sklearn.feature_extraction.text import TfidfTransformer
 from ablations.measures.reading.sample import is_text_token
 from ablations.measures.reading.texts import Readings, Texts
 from ablations.tasks.encoding import EncodedTexts, encode_texts, pooled_states
-from ablations.tasks.errors import share_error
 from ablations.tasks.examples import Examples, subset
+from ablations.tasks.metrics import share_error
 from ablations.tasks.settings import NEXT_SENTENCE, RetrievalSettings
 from ablations.tasks.sources import examples_of, source_of
 from ablations.tasks.transfer.cross_encoder import cross_encoder, enough_followed

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from reports.statistics.jackknife import distances_between_seeds, pseudo_values
 from reports.statistics.seed_tests import t_interval
+from reports.statistics.summaries import distances_between_seeds, pseudo_values
 
 
 def rng(seed=0):

@@ -5,7 +5,7 @@ from scipy import stats
 
 from ablations import results
 from ablations.errors import ResultsError
-from ablations.tasks.errors import share_error
+from ablations.tasks.metrics import share_error
 from reports.statistics.summaries import bands, gain, last_step, mean_interval, unanimous_error
 
 

@@ -8,8 +8,8 @@ from pydantic import ValidationError
 
 from ablations.errors import MeasureError
 from ablations.tasks.datasets import TASKS
-from ablations.tasks.errors import standard_error
 from ablations.tasks.examples import Examples
+from ablations.tasks.metrics import standard_error
 from ablations.tasks.probing import probing
 from ablations.tasks.probing.mix import learned_mix, mixed
 from ablations.tasks.probing.probing import (
