@@ -9,19 +9,47 @@ Raises, all of them:
     ResultsError: the table has no such rows, lacks a column, or has several values for one seed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from textwrap import wrap
 from typing import NamedTuple
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from pandas import DataFrame
 
-from reports.figures.curves import AXES, Axis, Curve, choose, curves, learned, order, own_axis
+from ablations.results import COLUMNS
+from reports.figures.curves import (
+    AXES,
+    FEWEST_STEPS,
+    Axis,
+    Curve,
+    choose,
+    common_steps,
+    curves,
+    is_about,
+    learned,
+    order,
+    own_axis,
+)
+from reports.figures.layout import lay_out
 from reports.figures.lines import Line, Look, draw_lines
+from reports.figures.panel import (
+    FigureKind,
+    FigureText,
+    Panel,
+    Shown,
+    facts,
+    facts_of,
+    line_caption,
+    lines_in_words,
+    points_of,
+    rows_shown,
+)
 from reports.figures.style import Style, arm_styles
 from reports.statistics.summaries import bands
-from reports.words import axis_label, count, leads_on, named, number, task_axis_label
+from reports.words import are_whole, axis_label, count, in_order, leads_on, listed, named, number, task_axis_label
 
 LEGEND_LETTERS = 46
 """Longest line of a legend; arms of a grid have long names."""
@@ -94,6 +122,10 @@ class ArmLines(NamedTuple):
     curves: list[Curve]
     styles: dict[str, Style]
     """Styles by arm."""
+
+    def draw(self, figure: Figure) -> None:
+        """Draw the lines, the legend below them."""
+        lay_out(figure, lambda ax: draw_arms(self, ax=ax))
 
 
 def arm_lines(
@@ -189,3 +221,113 @@ def arm_label(curve: Curve) -> str:
     # Facts are kept in one piece: their spaces are no places to break a line.
     facts = [fact.replace(" ", "\N{NO-BREAK SPACE}") for fact in facts]
     return shown_name(f"{curve.arm} ({', '.join(facts)})")
+
+
+MOST_TASKS = 12
+"""Tasks that get a panel of their own."""
+
+TASKS_IN_SIGHT = 6
+"""The panels of further tasks are opened on demand."""
+
+FEWEST_PLACES = 2
+"""Numbers of examples or masking ratios below which there is no curve."""
+
+
+def arm_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str]) -> Iterator[Panel]:
+    """Yield the panel with a line an arm, or one for each task, if it has rows.
+
+    Arms of another depth than the first one's have a panel of their own: their layers are others, and where they
+    differ much, neither could be read beside the other.
+    """
+    rows = rows_shown(table, shown)
+    rows = rows[rows["other_run_id"].isna()]
+    if not shown.each:
+        if is_about(rows, shown.about).any() and (shown.axis is None or rows["x"].nunique() >= FEWEST_PLACES):
+            yield from _by_depth(table, text, shown, arms=arms, rows=rows)
+        return
+    tasks = _tasks(rows, shown)
+    for i, task in enumerate(tasks[:MOST_TASKS]):
+        of_task = shown._replace(about=task)
+        if not shown.folded and i >= TASKS_IN_SIGHT:
+            of_task = of_task._replace(
+                folded=True, part=f"{shown.part}, further tasks" if shown.part else "Further tasks"
+            )
+        note = tasks_note(tasks, shown)
+        yield replace(_arm_panel(table, text, of_task, arms=arms, place=i, more=f", {task}"), notes=(note,))
+
+
+def _by_depth(
+    table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str], rows: DataFrame
+) -> Iterator[Panel]:
+    """Yield one panel, or two where an axis of layers has encoders of several depths."""
+    depths = rows[is_about(rows, shown.about)].groupby("arm")["x"].max()
+    first = next((depths[arm] for arm in arms if arm in depths), None)
+    others = [arm for arm in arms if arm in depths and depths[arm] != first]
+    if own_axis(shown.measure) != "layer" or shown.axis is not None or not others:
+        yield _arm_panel(table, text, shown, arms=arms)
+        return
+    alike = [arm for arm in arms if arm not in others]
+    yield _arm_panel(table, text, shown, arms=arms, some=alike)
+    more, suffix = ", encoders of another depth", "-other_depths"
+    yield _arm_panel(table, text, shown, arms=arms, some=others, more=more, suffix=suffix)
+
+
+def _tasks(rows: DataFrame, shown: Shown) -> list[str]:
+    """Return the whole tasks that have a curve: with enough steps of one arm, or with enough numbers of
+    examples."""
+    rows = rows[are_whole(rows["about"])]
+    if shown.axis == "step":
+        steps = common_steps(rows).groupby(["about", "arm"])["step"].nunique()
+        enough = steps.groupby("about").max() >= FEWEST_STEPS
+    else:
+        enough = rows.groupby("about")["x"].nunique() >= (FEWEST_PLACES if shown.axis == "examples" else 1)
+    return in_order(name for name in rows["about"].tolist() if enough.get(name, False))
+
+
+def tasks_note(tasks: list[str], shown: Shown) -> str:
+    """Return a note on the tasks that have no panel because there are too many."""
+    if len(tasks) <= MOST_TASKS:
+        return ""
+    rest, of = tasks[MOST_TASKS:], f" of {shown.part}" if shown.part else ""
+    named = listed(rest) if len(rest) <= MOST_TASKS else f"{len(rest)} tasks"
+    return f"Only the first {MOST_TASKS} tasks{of} have panels; in results.parquet alone: {named}."
+
+
+def _arm_panel(
+    table: DataFrame,
+    text: FigureText,
+    shown: Shown,
+    *,
+    arms: list[str],
+    some: list[str] | None = None,
+    place: int = 0,
+    more: str = "",
+    suffix: str = "",
+) -> Panel:
+    """Return the panel of all arms, or of `some`; the other arguments are those of `facts_of`."""
+    measure, metric = shown.measure, shown.metric
+    compared = arms if some is None else some
+    kept = table if some is None else table[table["arm"].isin(some)]
+    drawn = arm_lines(kept, measure=measure, metric=metric, arms=arms, group=shown.about, axis=shown.axis)
+    name_by_line = {curve.arm: curve.arm for curve in drawn.curves}
+    points = points_of(drawn.rows, drawn.summary, shown, key="arm", names=name_by_line)
+    about = facts_of(text, shown, place=place, more=more, suffix=suffix)
+    return Panel(
+        **about,
+        content=drawn,
+        rows=drawn.rows[list(COLUMNS)],
+        points=points,
+        curves=[facts(curve) for curve in drawn.curves],
+        description=lines_in_words(points, line="arm", digits=about["digits"]),
+        without_rows=[arm for arm in compared if arm not in name_by_line],
+        arms=some,
+    )
+
+
+def caption(bands: set[str], about_tasks: bool) -> str:
+    """Return what lines and bands are."""
+    return line_caption(bands, about_tasks=about_tasks, thin=", thin lines single seeds")
+
+
+ARM_LINES = FigureKind("arms", arm_panels, caption)
+"""A panel has a line an arm."""

@@ -10,12 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import seaborn as sns
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.transforms import ScaledTranslation
 from pandas import DataFrame
 
 from reports.figures.by_arm import shown_name
-from reports.figures.lines import fit_values, where_beyond, write_above
+from reports.figures.layout import LEGEND_LINE_INCHES, PANEL_INCHES
+from reports.figures.lines import fit_values, where_beyond, write_above, written_above
+from reports.figures.panel import BEYOND, FigureKind
 from reports.figures.style import LINES, Style, mark_points
 from reports.words import is_absent
 
@@ -50,6 +53,19 @@ class SettingMarks(NamedTuple):
     def entry(self) -> dict[str, Any]:
         """Return the content as plain data, without how it looks."""
         return {name: value for name, value in self._asdict().items() if name != "styles"}
+
+    def draw(self, figure: Figure) -> None:
+        """Draw a mark an arm, the legend below the names under the axis."""
+        ax = by_setting(self, ax=figure.subplots())
+        names = max(label.get_text().count("\n") for label in ax.get_xticklabels())
+        above = len(written_above(ax))
+        legend, lines = ax.get_legend(), 0
+        if legend is not None:
+            legend.remove()
+            handles, labels = ax.get_legend_handles_labels()
+            lines = sum(label.count("\n") + 1 for label in labels)
+            figure.legend(handles, labels, loc="outside lower left", frameon=False, fontsize="small")
+        figure.set_figheight(PANEL_INCHES[1] + LEGEND_LINE_INCHES * (lines + names + max(0, above - 1)))
 
 
 def runs_by_setting(drawn: SettingMarks, *, score: str) -> DataFrame:
@@ -221,3 +237,18 @@ def _name_places(places: Sequence[float], labels: Sequence[str], *, ax: Axes) ->
         ax.set_xticks(places, ["\n".join(wrap(label, room)) for label in labels])
     else:
         ax.set_xticks(places, labels, rotation=35, ha="right", rotation_mode="anchor")
+
+
+def caption(bands: set[str], about_tasks: bool) -> str:
+    """Return what marks and bars are."""
+    sentence = "Marks are single runs in the look of their arm."
+    if "seeds" in bands:
+        sentence = (
+            "Small dots are seeds, marks beside them their means in the look of their arm, bars the 95% Student t "
+            "intervals over seeds."
+        )
+    return f"{sentence} {BEYOND}"
+
+
+SETTING_MARKS = FigureKind("settings", None, caption)
+"""A panel has a mark an arm, at its value of the setting."""

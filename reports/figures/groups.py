@@ -1,18 +1,36 @@
 """Figures with a line for each group of tokens of one arm: frequency ranks, parts of speech."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from pandas import DataFrame
 
+from ablations.results import COLUMNS
 from reports.figures.by_arm import arm_label, label_layers, shown_name
-from reports.figures.curves import Curve, curve, learned, require, rows_of
+from reports.figures.curves import Curve, curve, learned, order, require, rows_of
+from reports.figures.layout import lay_out
 from reports.figures.lines import Line, Look, draw_lines
+from reports.figures.panel import (
+    MOST_PANELS,
+    FigureKind,
+    FigureText,
+    Panel,
+    Shown,
+    facts,
+    facts_of,
+    left_out_note,
+    line_caption,
+    lines_in_words,
+    points_of,
+    rows_shown,
+    without_panel,
+)
 from reports.figures.style import group_styles
 from reports.statistics.summaries import bands, last_step
-from reports.words import axis_label, leads_on, named
+from reports.words import axis_label, count, leads_on, named
 
 FAMILIES = {"rank": "frequency rank", "tag": "part of speech"}
 """Kinds of groups by the first word of their names, and what a legend calls them."""
@@ -66,6 +84,10 @@ class GroupLines(NamedTuple):
     summary: DataFrame
     """The `bands` of these rows, once for all arms."""
 
+    def draw(self, figure: Figure) -> None:
+        """Draw the lines, the legend below them in columns."""
+        lay_out(figure, lambda ax: draw_groups(self, ax=ax), columns=True)
+
 
 def group_lines(rows: DataFrame, gains: Mapping[str, float], family: str) -> dict[str, GroupLines]:
     """Return the content of the figure of each arm; the axes of all of them are the same.
@@ -117,3 +139,49 @@ def group_label(group: str) -> str:
 
 def _line(arm: str, group: str) -> str:
     return f"{arm}\n{group}"
+
+
+def group_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str]) -> Iterator[Panel]:
+    """Yield for each arm a panel with a line a group."""
+    if not rows_shown(table, shown)["group"].str.startswith(f"{text.family} ").any():
+        return
+    rows = choose_groups(table, measure=shown.measure, metric=shown.metric, family=text.family)
+    present = order(rows, arms)
+    some = present[:MOST_PANELS]
+    every = group_lines(rows[rows["arm"].isin(some)], learned(table), text.family)
+    notes = (groups_note(sorted({int(n) for n in rows["n"].dropna()})), left_out_note(present, MOST_PANELS))
+    for i, arm in enumerate(some):
+        drawn = every[arm]
+        numbers = points_of(drawn.rows, drawn.summary, shown, key="group", names=drawn.lines)
+        about = facts_of(text, shown, arm=arm, place=i)
+        yield Panel(
+            **about,
+            content=drawn,
+            rows=drawn.arm_rows[list(COLUMNS)],
+            points=[{"arm": arm} | point for point in numbers],
+            curves=[facts(drawn.curve)],
+            description=f"{arm}. " + lines_in_words(numbers, line="group", digits=about["digits"]),
+            without_rows=without_panel(i, arms, present),
+            notes=notes,
+        )
+
+
+def groups_note(sizes: Sequence[int]) -> str:
+    """Return a note on whether the groups of tokens are equally large."""
+    if not sizes:
+        return ""
+    if min(sizes) == max(sizes):
+        return f"All groups have n = {count(sizes[0])}."
+    return (
+        f"Groups differ in n, {count(min(sizes))} to {count(max(sizes))}: similarity is inflated in small "
+        "ones, so they do not compare."
+    )
+
+
+def caption(bands: set[str], about_tasks: bool) -> str:
+    """Return what lines and bands are."""
+    return line_caption(bands, about_tasks=about_tasks)
+
+
+GROUP_LINES = FigureKind("groups", group_panels, caption)
+"""A panel is of one arm and has a line a group of tokens."""

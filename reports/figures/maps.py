@@ -1,18 +1,33 @@
 """Figures over training: layers by steps, the colour is the value, one map an arm."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from ablations.errors import ResultsError
+from ablations.results import COLUMNS
 from reports.figures.by_arm import TICK_LETTERS, arm_label, thinned
 from reports.figures.curves import FEWEST_STEPS, Curve, curve, learned, order, rows_of
+from reports.figures.layout import lay_out
 from reports.figures.pairs import pairs_over_training
-from reports.words import axis_label, count, leads_on
+from reports.figures.panel import (
+    MOST_PANELS,
+    FigureKind,
+    FigureText,
+    Panel,
+    Shown,
+    facts,
+    facts_of,
+    left_out_note,
+    place,
+    without_panel,
+)
+from reports.words import axis_label, count, leads_on, number
 
 SHADES = 20
 """Colours of a map, so few that a reader finds them again beside it."""
@@ -72,6 +87,10 @@ class StepMap(NamedTuple):
     ends: tuple[float, float]
     """The values of the first and the last colour, the same for all arms of a metric."""
     curve: Curve
+
+    def draw(self, figure: Figure) -> None:
+        """Draw the map."""
+        lay_out(figure, lambda ax: draw_map(self, ax=ax))
 
 
 def step_maps(
@@ -166,3 +185,59 @@ def _label(ax: Axes, means: DataFrame, *, leads: bool) -> None:
     for side in ax.spines.values():
         side.set_visible(False)
     ax.tick_params(length=0)
+
+
+def map_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str]) -> Iterator[Panel]:
+    """Yield for each arm, or pair of arms, that was measured at enough steps a map of layers by steps."""
+    measure, metric, group = shown.measure, shown.metric, shown.about
+    table, arms = map_table(table, measure=measure, metric=metric, arms=arms)
+    maps = step_maps(table, measure=measure, metric=metric, arms=arms, group=group)
+    present = list(maps)
+    for i, arm in enumerate(present[:MOST_PANELS]):
+        drawn = maps[arm]
+        cells = _cells(drawn, arm=arm)
+        about = facts_of(text, shown, arm=arm, place=i, prefix="maps", part_each=True)
+        seeds = drawn.rows["seed"].nunique()
+        yield Panel(
+            **about,
+            content=drawn,
+            rows=drawn.rows[list(COLUMNS)],
+            points=cells,
+            curves=[facts(drawn.curve)],
+            description=map_in_words(cells, arm=arm, seeds=seeds, digits=about["digits"]),
+            without_rows=without_panel(i, arms, present),
+            notes=(left_out_note(present, MOST_PANELS),),
+        )
+
+
+def _cells(drawn: StepMap, *, arm: str) -> list[dict[str, Any]]:
+    """Return the cells of a map, step by step."""
+    means, leads = drawn.means, leads_on(drawn.measure, drawn.metric)
+    steps, layers = means.columns.astype(int).tolist(), means.index.astype(int).tolist()
+    return [
+        {"arm": arm, "step": step, "layer": layer, "layer_to": layer + 1 if leads else None, "mean": float(value)}
+        for step, column in zip(steps, means.to_numpy(float, na_value=float("nan")).T, strict=True)
+        for layer, value in zip(layers, column, strict=True)
+    ]
+
+
+def map_in_words(points: Sequence[dict[str, Any]], *, arm: str, seeds: int, digits: int) -> str:
+    """Return where each layer starts and where it ends, in the mean of so many seeds."""
+    steps = sorted({point["step"] for point in points})
+    of = "mean over seeds" if seeds > 1 else "one run"
+    sentences = [f"{arm}: {of} by layer at {len(steps)} steps, {count(steps[0])} to {count(steps[-1])}."]
+    for name in dict.fromkeys(place(point) for point in points):
+        layer_points = [point for point in points if place(point) == name]
+        ends = " to ".join(number(point["mean"], digits) for point in (layer_points[0], layer_points[-1]))
+        sentences.append(f"Layer {name}: from {ends}.")
+    return " ".join(sentences)
+
+
+def caption(bands: set[str], about_tasks: bool) -> str:
+    """Return what the cells are."""
+    cells = "means over seeds" if "seeds" in bands else "single runs"
+    return f"Cells are {cells}; grey ones have no number. All arms of a metric share their colours."
+
+
+STEP_MAPS = FigureKind("maps", map_panels, caption)
+"""A panel is the map of one arm: layers by steps."""

@@ -1,16 +1,32 @@
 """Figure of the distance of runs at equal depth: pairs of arms, and the seeds of each arm."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from pandas import DataFrame
 
+from ablations.results import COLUMNS
 from ablations.wording import several
 from reports.figures.by_arm import label_layers, shown_name
-from reports.figures.curves import order, require, rows_of
+from reports.figures.curves import Curve, curve, learned, order, require, rows_of, with_columns
+from reports.figures.layout import lay_out
 from reports.figures.lines import Line, Look, draw_lines
+from reports.figures.panel import (
+    BEYOND,
+    OF_TEXT,
+    FigureKind,
+    FigureText,
+    Panel,
+    Shown,
+    facts,
+    facts_of,
+    lines_in_words,
+    points_of,
+    rows_shown,
+)
 from reports.figures.style import Style, arm_styles, pair_style, seeds_style
 from reports.statistics.summaries import bands, last_step
 from reports.words import axis_label, named
@@ -136,6 +152,10 @@ class PairLines(NamedTuple):
     styles: dict[str, Style]
     """Styles by arm."""
 
+    def draw(self, figure: Figure) -> None:
+        """Draw the lines, the legend below them."""
+        lay_out(figure, lambda ax: draw_pairs(self, ax=ax))
+
 
 def pair_lines(table: DataFrame, *, metric: str, arms: Sequence[str] | None = None) -> PairLines:
     """Select what `run_distance` draws, with the same arguments.
@@ -176,3 +196,91 @@ def _counted(rows: DataFrame, pair: Pair) -> str:
     units = int(pair_rows["seed"].nunique())
     counted = several(units, "pair") if pair.first == pair.second else f"n = {units}"
     return counted.replace(" ", "\N{NO-BREAK SPACE}")
+
+
+def pair_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str]) -> Iterator[Panel]:
+    """Yield the panel with a line a pair of arms, and one for the seeds of each, if it has rows."""
+    if rows_shown(table, shown)["other_run_id"].isna().all():
+        return
+    drawn = pair_lines(table, metric=shown.metric, arms=arms)
+    rows, units = drawn.rows, drawn.units
+    names = {pair.name: pair.name for pair in drawn.pairs}
+    points = points_of(units, drawn.summary, shown, key="pair", names=names)
+    present = order(DataFrame({"arm": pd.concat([rows["arm"], rows["group"]])}), arms)
+    doubts, early = _doubts(table), _early(rows)
+    about = facts_of(text, shown)
+    yield Panel(
+        **about,
+        content=drawn,
+        rows=rows[list(COLUMNS)],
+        points=points,
+        curves=[
+            _pair_facts(
+                units[units["line"] == pair.name],
+                pair,
+                doubts,
+                early.get(pair.name),
+                band=max((point["band"] for point in points if point["pair"] == pair.name), default=""),
+            )
+            for pair in drawn.pairs
+        ],
+        description=lines_in_words(points, line="pair", digits=about["digits"]),
+        without_rows=[arm for arm in arms if arm not in present],
+        notes=(_pairs_note(present),),
+    )
+
+
+def _pairs_note(arms: list[str]) -> str:
+    """Return a note on which pairs are drawn where there are too many."""
+    if len(arms) <= MOST_ARMS:
+        return ""
+    some = f", and only of {MOST_BESIDE_FIRST} arms" if len(arms) > MOST_BESIDE_FIRST else ""
+    return f"Of {len(arms)} arms only the pairs with the first, {arms[0]}, are drawn{some}; the CSV has all pairs."
+
+
+def _pair_facts(
+    rows: DataFrame, pair: Pair, doubts: dict[str, str], step: int | None, *, band: str
+) -> dict[str, Any]:
+    """Return the facts about a line; `step` is where its runs were compared if not at their last."""
+    line = Curve(
+        arm=pair.name,
+        measure="run_distance",
+        seeds=int(rows.loc[rows["value"].notna(), "seed"].nunique()),
+        gain=None,
+        untrained=False,
+        n=None if rows["n"].isna().all() else int(rows["n"].min()),
+        d=None if rows["d"].isna().all() else int(rows["d"].max()),
+        band=band,
+        judged=False,
+    )
+    remarks = [f"{arm}: {doubts[arm]}" for arm in dict.fromkeys(pair) if doubts.get(arm) not in (None, "", arm)]
+    return facts(line, *remarks, *([] if step is None else [f"compared at step {step}"]))
+
+
+def _doubts(table: DataFrame) -> dict[str, str]:
+    """Return why each arm's layers say little about its objective, if they do."""
+    gains = learned(table)
+    return {str(arm): curve(rows, gains).doubt for arm, rows in with_columns(table).groupby("arm", sort=False)}
+
+
+def _early(rows: DataFrame) -> dict[str, int]:
+    """Return the step of each line whose runs were compared earlier than others, for want of a later step in
+    common."""
+    last = rows.groupby("run_id")["step"].transform("max")
+    early = rows[(rows["step"] < last).fillna(False)]
+    return {str(line): int(step) for line, step in early.groupby("line")["step"].min().items()}
+
+
+def caption(bands: set[str], about_tasks: bool) -> str:
+    """Return what lines and bars are."""
+    sentence = (
+        "Lines are means, bars the 95% Student t intervals over seeds, side by side where they stand for the "
+        "same layer. The pairs of one arm's seeds share runs, so their mean has no interval."
+    )
+    if "text" in bands:
+        sentence += f" Where there is one pair, its bar is {OF_TEXT}."
+    return f"{sentence} {BEYOND}"
+
+
+PAIR_LINES = FigureKind("pairs", pair_panels, caption)
+"""A panel has a line a pair of arms."""

@@ -1,25 +1,18 @@
-"""Panel of a figure of the page, typed: its content, and its words as data.
+"""Figure of the page as data: its text, its kind, and its panels with their words.
 
-Captions, notes and alternatives to pictures are written here; nothing is judged. The text of a figure of the page
-is what is known before any numbers: what it shows and how to read it.
+The text of a figure is what is known before any numbers: what it shows and how to read it. Nothing is judged here.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol
 
+from matplotlib.figure import Figure
 from pandas import DataFrame
 
-from ablations.results import COLUMNS
-from reports.figures.by_arm import ArmLines
-from reports.figures.by_setting import SettingMarks, runs_by_setting
 from reports.figures.curves import AXES, Axis, Curve, own_axis, rows_of
-from reports.figures.groups import GroupLines
-from reports.figures.maps import StepMap
-from reports.figures.pairs import PairLines
-from reports.figures.pictures import Cloud
-from reports.words import count, is_absent, leads_on, listed, named, number
+from reports.words import is_absent, leads_on, listed, named, number
 
 BEYOND = "Dashed: the chance floor, or its value above the panel where it lies beyond the axis."
 
@@ -28,36 +21,21 @@ OF_TEXT = (
     "sentences, which says nothing about other seeds"
 )
 
-
 OF_EXAMPLES = (
     "± 1.96 standard errors of that run's number over examples (of frozen features and fine-tuning, also "
     "over repetitions with other heads), which says nothing about other seeds"
 )
 
 
-def caption(kind: str, bands: set[str], *, about_tasks: bool = False) -> str:
-    """Return what lines, bands or cells are, in every panel of a figure with these bands."""
+def line_caption(bands: set[str], *, about_tasks: bool, thin: str = "") -> str:
+    """Return what lines and bands are, in every panel of a figure with these bands.
+
+    Args:
+        about_tasks: whether a band over a text is one over examples.
+        thin: a remark on thin lines.
+    """
     over = OF_EXAMPLES if about_tasks else OF_TEXT
-    if kind == "maps":
-        cells = "means over seeds" if "seeds" in bands else "single runs"
-        return f"Cells are {cells}; grey ones have no number. All arms of a metric share their colours."
-    if kind == "settings":
-        sentence = (
-            "Small dots are seeds, marks beside them their means in the look of their arm, bars the 95% Student t "
-            "intervals over seeds."
-        )
-        return f"{sentence if 'seeds' in bands else 'Marks are single runs in the look of their arm.'} {BEYOND}"
-    if kind == "pictures":
-        return "Each picture is one run, that of the arm's first seed, at its last step."
-    thin = ", thin lines single seeds" if kind == "arms" else ""
-    if kind == "pairs":
-        sentence = (
-            "Lines are means, bars the 95% Student t intervals over seeds, side by side where they stand for the "
-            "same layer. The pairs of one arm's seeds share runs, so their mean has no interval."
-        )
-        if "text" in bands:
-            sentence += f" Where there is one pair, its bar is {over}."
-    elif bands == {""}:
+    if bands == {""}:
         sentence = "Lines are single runs, without bands."
     elif "text" not in bands:
         sentence = f"Lines are means over seeds, bands their 95% Student t intervals{thin}."
@@ -69,6 +47,33 @@ def caption(kind: str, bands: set[str], *, about_tasks: bool = False) -> str:
             f"seed, its band is {over}."
         )
     return f"{sentence} {BEYOND}"
+
+
+def lines_in_words(points: Sequence[dict[str, Any]], *, line: str, digits: int) -> str:
+    """Return where each line starts, ends, is lowest and is highest, and its mean floor.
+
+    `line` is what tells them apart: `arm`, `pair` or `group`.
+    """
+    by = AXES[axis_of(points[0])].head.lower() if points else "layer"
+    sentences = []
+    for name in dict.fromkeys(point[line] for point in points):
+        line_points = [point for point in points if point[line] == name and point["mean"] == point["mean"]]
+        if not line_points:
+            sentences.append(f"{name}: no numbers.")
+            continue
+        lowest, highest = (
+            which(line_points, key=lambda point: round(point["mean"], digits)) for which in (min, max)
+        )
+        remarks = {} if lowest is highest else {id(lowest): " (lowest)", id(highest): " (highest)"}
+        named = {id(point): point for point in (line_points[0], line_points[-1], lowest, highest)}
+        values = [
+            f"{number(point['mean'], digits)} at {place(point)}{remarks.get(point_id, '')}"
+            for point_id, point in named.items()
+        ]
+        mean_floor = sum(point["floor"] for point in line_points) / len(line_points)
+        at_chance = "" if is_absent(mean_floor) else f"; chance floor {number(mean_floor, digits)}"
+        sentences.append(f"{name}: {listed(values)}{at_chance}.")
+    return f"{of_seeds(points)} by {by}. " + " ".join(sentences)
 
 
 def place(point: dict[str, Any]) -> str:
@@ -102,64 +107,8 @@ def of_seeds(points: Sequence[Mapping[str, Any]]) -> str:
     return "Mean over seeds" if max((point["seeds"] for point in points), default=0) > 1 else "Single runs"
 
 
-def lines_in_words(points: Sequence[dict[str, Any]], *, line: str, digits: int) -> str:
-    """Return where each line starts, ends, is lowest and is highest, and its mean floor.
-
-    `line` is what tells them apart: `arm`, `pair` or `group`.
-    """
-    by = AXES[axis_of(points[0])].head.lower() if points else "layer"
-    sentences = []
-    for name in dict.fromkeys(point[line] for point in points):
-        line_points = [point for point in points if point[line] == name and point["mean"] == point["mean"]]
-        if not line_points:
-            sentences.append(f"{name}: no numbers.")
-            continue
-        lowest, highest = (
-            which(line_points, key=lambda point: round(point["mean"], digits)) for which in (min, max)
-        )
-        remarks = {} if lowest is highest else {id(lowest): " (lowest)", id(highest): " (highest)"}
-        named = {id(point): point for point in (line_points[0], line_points[-1], lowest, highest)}
-        values = [
-            f"{number(point['mean'], digits)} at {place(point)}{remarks.get(point_id, '')}"
-            for point_id, point in named.items()
-        ]
-        mean_floor = sum(point["floor"] for point in line_points) / len(line_points)
-        at_chance = "" if is_absent(mean_floor) else f"; chance floor {number(mean_floor, digits)}"
-        sentences.append(f"{name}: {listed(values)}{at_chance}.")
-    return f"{of_seeds(points)} by {by}. " + " ".join(sentences)
-
-
-def map_in_words(points: Sequence[dict[str, Any]], *, arm: str, seeds: int, digits: int) -> str:
-    """Return where each layer starts and where it ends, in the mean of so many seeds."""
-    steps = sorted({point["step"] for point in points})
-    of = "mean over seeds" if seeds > 1 else "one run"
-    sentences = [f"{arm}: {of} by layer at {len(steps)} steps, {count(steps[0])} to {count(steps[-1])}."]
-    for name in dict.fromkeys(place(point) for point in points):
-        layer_points = [point for point in points if place(point) == name]
-        ends = " to ".join(number(point["mean"], digits) for point in (layer_points[0], layer_points[-1]))
-        sentences.append(f"Layer {name}: from {ends}.")
-    return " ".join(sentences)
-
-
-def picture_in_words(rows: DataFrame, *, arm: str, by: str) -> str:
-    """Return how many tokens of which layers a picture shows."""
-    layers = listed([str(layer) for layer in sorted(rows["layer"].unique().tolist())])
-    return (
-        f"{arm}, seed {rows['seed'].iloc[0]}: {rows['group'].nunique()} tokens in layers {layers}, a point each, "
-        f"told apart by {by}; who is near whom, and nothing else."
-    )
-
-
-def groups_note(sizes: Sequence[int]) -> str:
-    """Return a note on whether the groups of tokens are equally large."""
-    if not sizes:
-        return ""
-    if min(sizes) == max(sizes):
-        return f"All groups have n = {count(sizes[0])}."
-    return (
-        f"Groups differ in n, {count(min(sizes))} to {count(max(sizes))}: similarity is inflated in small "
-        "ones, so they do not compare."
-    )
+MOST_PANELS = 6
+"""Arms that get a panel of their own."""
 
 
 def left_out_note(arms: Sequence[str], most: int) -> str:
@@ -171,14 +120,33 @@ def left_out_note(arms: Sequence[str], most: int) -> str:
     return f"Only the first {most} arms with such rows have panels; in results.parquet alone: {named}."
 
 
+def without_panel(place: int, arms: Sequence[str], present: Sequence[str]) -> list[str]:
+    """Return the arms without a panel, reported once: with the first panel."""
+    return [arm for arm in arms if arm not in present] if place == 0 else []
+
+
 def letters(place: int) -> str:
     """Return the letter of a panel, from 0: a to z, then aa, ab, ..."""
     return (letters(place // 26 - 1) if place >= 26 else "") + chr(ord("a") + place % 26)
 
 
-Kind = Literal["arms", "pairs", "groups", "maps", "pictures", "settings"]
-"""A panel has a line an arm, a line a pair of arms, or is of one arm: a line a group of tokens, its map, or where
-tokens lie in some of its layers. Of settings it has a mark an arm, at its value of the setting."""
+class FigureKind(NamedTuple):
+    """Kind of figure: how its panels are made and what its caption says."""
+
+    name: str
+    panels: Callable[..., Iterator["Panel"]] | None
+    """Function of (table, text, shown, arms=...) that yields the panels of one metric; None for figures that
+    depend on more than the table, as on the settings that arms vary."""
+    caption: Callable[[set[str], bool], str]
+    """Function that returns what lines, bands or cells are, from the bands of all panels, and from whether the
+    figure is about tasks."""
+
+
+class Content(Protocol):
+    """Content of a panel, selected once."""
+
+    def draw(self, figure: Figure) -> None:
+        """Draw all of it on an empty figure, legend included, and set the height of the figure."""
 
 
 class Shown(NamedTuple):
@@ -205,7 +173,7 @@ class FigureText(NamedTuple):
 
     name: str
     title: str
-    kind: Kind
+    kind: FigureKind
     shown: tuple[Shown, ...]
     n: str
     """Unit that n counts."""
@@ -217,9 +185,6 @@ class FigureText(NamedTuple):
     """Section of the page in which the figure stands."""
 
 
-Content = ArmLines | PairLines | GroupLines | StepMap | Cloud | SettingMarks
-"""Content of a panel, one type a kind."""
-
 NAME_LETTERS = 40
 """Letters of an arm in the names of its files."""
 
@@ -230,7 +195,8 @@ class Panel:
 
     name: str
     """Unique on the page; letters, digits, `-` and `_`."""
-    kind: Kind
+    kind: str
+    """The name of its kind."""
     measure: str
     metric: str
     group: str | None
@@ -248,7 +214,7 @@ class Panel:
     """The name of its CSV, which panels with the same rows share."""
     content: Content
     rows: DataFrame
-    """The rows of the table that are its CSV."""
+    """Its CSV: rows of the table of results, or a run each where arms vary a setting."""
     points: list[dict[str, Any]]
     """The numbers that it draws, but for single seeds."""
     curves: list[dict[str, Any]]
@@ -259,6 +225,8 @@ class Panel:
     """Arms that it lacks."""
     arms: list[str] | None = None
     """The arms that it compares, if it leaves out others."""
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """More of its entry, which only its kind has."""
     notes: tuple[str, ...] = ()
     """Sentences for below the figure."""
     letter: str = ""
@@ -279,21 +247,14 @@ class Panel:
         """Return the panel as plain data, for the page and report.json."""
         head = ("name", "kind", "measure", "metric", "group", "family", "arm", "axis", "title", "unit", "digits")
         more = ("part", "folded", "svg", "csv", "without_rows")
-        if isinstance(self.content, SettingMarks):
-            shown = self.content.entry() | {"curves": self.curves, "description": self.description}
-        else:
-            shown = {"description": self.description, "curves": self.curves, "points": self.points}
+        shown = {"description": self.description, "curves": self.curves, "points": self.points, **self.more}
         compared = {} if self.arms is None else {"arms": self.arms}
         about = {name: getattr(self, name) for name in (*head, *more)}
         return about | shown | compared | {"letter": self.letter, "id": self.id}
 
     def csv_text(self) -> str:
-        """Return its data as CSV: a row of the table of results each, or a run each where arms vary a setting."""
-        if isinstance(self.content, SettingMarks):
-            rows = runs_by_setting(self.content, score=f"{self.measure} {self.metric}")
-        else:
-            rows = self.rows[list(COLUMNS)]
-        return rows.to_csv(index=False, lineterminator="\n")
+        """Return its data as CSV."""
+        return self.rows.to_csv(index=False, lineterminator="\n")
 
 
 def title_of(shown: Shown) -> str:
@@ -302,7 +263,16 @@ def title_of(shown: Shown) -> str:
 
 
 def facts_of(
-    text: FigureText, shown: Shown, *, arm: str | None = None, place: int = 0, more: str = "", suffix: str = ""
+    text: FigureText,
+    shown: Shown,
+    *,
+    arm: str | None = None,
+    place: int = 0,
+    more: str = "",
+    prefix: str = "",
+    suffix: str = "",
+    one_csv: bool = False,
+    part_each: bool = False,
 ) -> dict[str, Any]:
     """Return the name and the subject of a panel, as arguments of `Panel`.
 
@@ -312,14 +282,17 @@ def facts_of(
         arm: the arm that it shows, if it is one.
         place: where that arm stands among the panels, or the task.
         more: the end of its title.
+        prefix: the word that its name has before the arm or task.
         suffix: the end of its name.
+        one_csv: whether panels of all metrics share a CSV.
+        part_each: whether each metric is a part of the figure.
     """
     names = named(shown.measure, shown.metric)
     title = title_of(shown)
     return {
-        "name": _name(text, shown, arm=arm, place=place) + suffix,
-        "data": _name(text, shown, arm=arm, place=place, metric=text.kind != "pictures") + suffix,
-        "kind": text.kind,
+        "name": _name(text, shown, arm, place, prefix, metric=shown.metric) + suffix,
+        "data": _name(text, shown, arm, place, prefix, metric="" if one_csv else shown.metric) + suffix,
+        "kind": text.kind.name,
         "measure": shown.measure,
         "metric": shown.metric,
         "group": shown.about,
@@ -329,15 +302,15 @@ def facts_of(
         "title": (f"{title}, {arm}" if arm is not None else title) + more,
         "unit": names.unit,
         "digits": names.digits,
-        "part": title if text.kind in ("maps", "pictures") else shown.part,
+        "part": title if part_each else shown.part,
         "folded": shown.folded,
     }
 
 
-def _name(text: FigureText, shown: Shown, *, arm: str | None, place: int, metric: bool = True) -> str:
+def _name(text: FigureText, shown: Shown, arm: str | None, place: int, prefix: str, *, metric: str) -> str:
     """Return the name of a panel's files."""
-    about, kind = None if shown.each else shown.about, text.kind if text.kind == "maps" else ""
-    parts = [shown.measure, shown.metric if metric else "", about, text.family, kind, shown.axis]
+    about = None if shown.each else shown.about
+    parts = [shown.measure, metric, about, text.family, prefix, shown.axis]
     name = "-".join(part.replace(" ", "_") for part in parts if part)
     subject = shown.about if shown.each else arm
     if subject is not None:  # by its place too, since two names may have the same letters and digits

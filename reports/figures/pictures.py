@@ -1,6 +1,6 @@
 """Figures of single tokens in some layers of one run: a frame a layer, a point an occurrence."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -8,13 +8,31 @@ import pandas as pd
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 from pandas import DataFrame, Series
 
 from ablations.errors import ResultsError
+from ablations.results import COLUMNS
 from reports.figures.by_arm import shown_name
-from reports.figures.curves import require, with_columns
+from reports.figures.curves import curve, learned, order, require, with_columns
+from reports.figures.layout import LEGEND_LINE_INCHES, TITLE_INCHES, columns_of
+from reports.figures.panel import (
+    MOST_PANELS,
+    FigureKind,
+    FigureText,
+    Panel,
+    Shown,
+    facts,
+    facts_of,
+    left_out_note,
+    without_panel,
+)
 from reports.figures.style import COLOURS, LIGHTEST, LINES, MARKERS, Style
 from reports.statistics.summaries import last_step
+from reports.words import listed
+
+FRAME_INCHES = 2.4
+"""Height of a frame of a picture, two of which stand side by side."""
 
 FACTS = ("word", "position", "relation", "sense", "number")
 """Facts in the group of an occurrence, in this order, between bars; `-` where one is not known."""
@@ -87,6 +105,24 @@ class Cloud(NamedTuple):
     points: DataFrame
     """Rows of `points`."""
 
+    def draw(self, figure: Figure) -> None:
+        """Draw frames in two columns, the arm above, the legend below."""
+        layers = self.points["layer"].nunique()
+        axes = figure.subplots(-(-layers // 2), 2, squeeze=False).ravel().tolist()
+        for unused in axes[layers:]:
+            unused.remove()
+        draw_picture(self, axes=axes[:layers])
+        figure.suptitle(shown_name(self.arm), x=0.02, ha="left", fontsize="medium")
+        first = axes[0].get_legend()
+        assert first is not None
+        handles, labels = axes[0].get_legend_handles_labels()
+        first.remove()
+        beside = columns_of(labels)
+        figure.legend(handles, labels, loc="outside lower left", ncols=beside, frameon=False, fontsize="small")
+        figure.set_figheight(
+            FRAME_INCHES * -(-layers // 2) + LEGEND_LINE_INCHES * -(-len(labels) // beside) + TITLE_INCHES
+        )
+
 
 def draw_picture(drawn: Cloud, *, axes: Sequence[Axes]) -> Sequence[Axes]:
     """Draw a picture, a layer in each of the axes."""
@@ -140,3 +176,44 @@ def kind_styles(names: Sequence[str], *, ordered: bool) -> dict[str, Style]:
         colour = sequential if ordered else "#999999" if name == OTHER else COLOURS[i % len(COLOURS)]
         styles[name] = Style(colour, MARKERS[i % len(MARKERS)], LINES[0])
     return styles
+
+
+def picture_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str]) -> Iterator[Panel]:
+    """Yield for each arm the tokens of its first seed, if the fact tells them apart.
+
+    Where they lie is in the CSV alone: the numbers mean nothing by themselves.
+    """
+    present = order(table[(table["measure"] == shown.measure) & table["layer"].notna()], arms)
+    for i, arm in enumerate(present[:MOST_PANELS]):
+        rows = choose_picture(table, arm=arm)
+        drawn = Cloud(arm, shown.metric, points(rows))
+        if shown.metric not in known_facts(drawn.points):
+            continue
+        yield Panel(
+            **facts_of(text, shown, arm=arm, place=i, one_csv=True, part_each=True),
+            content=drawn,
+            rows=rows[list(COLUMNS)],
+            points=[],
+            curves=[facts(curve(rows, learned(table)))],
+            description=picture_in_words(rows, arm=arm, by=shown.metric),
+            without_rows=without_panel(i, arms, present),
+            notes=(left_out_note(present, MOST_PANELS),),
+        )
+
+
+def picture_in_words(rows: DataFrame, *, arm: str, by: str) -> str:
+    """Return how many tokens of which layers a picture shows."""
+    layers = listed([str(layer) for layer in sorted(rows["layer"].unique().tolist())])
+    return (
+        f"{arm}, seed {rows['seed'].iloc[0]}: {rows['group'].nunique()} tokens in layers {layers}, a point each, "
+        f"told apart by {by}; who is near whom, and nothing else."
+    )
+
+
+def caption(bands: set[str], about_tasks: bool) -> str:
+    """Return what the pictures are."""
+    return "Each picture is one run, that of the arm's first seed, at its last step."
+
+
+TOKEN_CLOUDS = FigureKind("pictures", picture_panels, caption)
+"""A panel is of one arm: where tokens lie in some of its layers."""

@@ -1,13 +1,18 @@
 """Texts of the figures: of those that compare arms in one panel, of those about tasks, and of those with a panel
 for each arm. Each says what a figure shows and how to read it."""
 
+from reports.figures.by_arm import ARM_LINES
+from reports.figures.groups import GROUP_LINES
+from reports.figures.maps import STEP_MAPS
+from reports.figures.pairs import PAIR_LINES
 from reports.figures.panel import FigureText, Shown
+from reports.figures.pictures import TOKEN_CLOUDS
 from reports.words import MINUS
 
 PROBES = FigureText(
     name="probes",
     title="What a linear probe reads from each layer",
-    kind="arms",
+    kind=ARM_LINES,
     shown=(
         Shown("probing", "accuracy", each=True, axis="layer"),
         Shown("probing", "selectivity", part="Selectivity", folded=True, each=True, axis="layer"),
@@ -33,7 +38,7 @@ PROBES = FigureText(
 STRUCTURE = FigureText(
     name="structure",
     title="Syntactic trees in each layer",
-    kind="arms",
+    kind=ARM_LINES,
     shown=(Shown("structural_probe", "uuas", each=True, axis="layer"),),
     n="examples",
     d="",
@@ -52,7 +57,7 @@ AS_THEY_ARE = "As they are, the mean not removed"
 RETRIEVAL = FigureText(
     name="retrieval",
     title="Similarity of texts in each layer",
-    kind="arms",
+    kind=ARM_LINES,
     shown=(
         Shown("retrieval", "spearman_centred", each=True, axis="layer"),
         Shown("retrieval", "recall_at_1_centred", each=True, axis="layer"),
@@ -77,7 +82,7 @@ RETRIEVAL = FigureText(
 EXAMPLES = FigureText(
     name="examples",
     title="Scores by number of training examples",
-    kind="arms",
+    kind=ARM_LINES,
     shown=(
         Shown("fine_tuning", "score", "Fine-tuning", part="Fine-tuning", each=True, axis="examples"),
         Shown("frozen_features", "score", "Frozen features", part="Frozen features", each=True, axis="examples"),
@@ -98,7 +103,7 @@ EXAMPLES = FigureText(
 SCORES_OVER_TRAINING = FigureText(
     name="scores_over_training",
     title="Scores over training",
-    kind="arms",
+    kind=ARM_LINES,
     shown=(
         Shown("minimal_pairs", "accuracy", "Minimal pairs", part="Minimal pairs", each=True, axis="step"),
         Shown("fine_tuning", "score", "Fine-tuning", part="Fine-tuning", each=True, axis="step"),
@@ -120,7 +125,7 @@ SCORES_OVER_TRAINING = FigureText(
 INDEPENDENCE = FigureText(
     name="independence",
     title="Masked tokens and their independence of each other",
-    kind="arms",
+    kind=ARM_LINES,
     shown=(
         Shown("conditional_independence", "joint_minus_chain", axis="ratio"),
         Shown("conditional_independence", "joint", part="Its two terms", folded=True, axis="ratio"),
@@ -148,7 +153,7 @@ CHANGE, CHANGE_CKA = Shown("layer_change", "pwcca"), Shown("layer_change", "debi
 LEARNING = FigureText(
     name="learning",
     title="Learning curves",
-    kind="arms",
+    kind=ARM_LINES,
     shown=(Shown("learning", "gain"),),
     n="predictions",
     d="",
@@ -166,7 +171,7 @@ LEARNING = FigureText(
 LAYER_CHANGE = FigureText(
     name="layer_change",
     title="Change between consecutive layers",
-    kind="arms",
+    kind=ARM_LINES,
     shown=(CHANGE, CHANGE_CKA),
     n="tokens",
     d="dimensions",
@@ -189,7 +194,7 @@ LAYER_CHANGE = FigureText(
 TOKEN_INFORMATION = FigureText(
     name="token_information",
     title="Information about the input token",
-    kind="arms",
+    kind=ARM_LINES,
     shown=(Shown("token_information", "cross_fitted"), Shown("token_information", "plug_in")),
     n="tokens",
     d="clusters",
@@ -212,7 +217,7 @@ TOKEN_INFORMATION = FigureText(
 OTHER_INFORMATION = FigureText(
     name="other_information",
     title="Information about other tokens",
-    kind="arms",
+    kind=ARM_LINES,
     shown=(
         *(Shown("token_information", "cross_fitted", about.capitalize(), about) for about in OTHER_TOKENS),
         *(
@@ -239,7 +244,7 @@ OTHER_INFORMATION = FigureText(
 RUN_DISTANCE = FigureText(
     name="run_distance",
     title="Distance between runs in the same layer",
-    kind="pairs",
+    kind=PAIR_LINES,
     shown=(Shown("run_distance", "pwcca"), Shown("run_distance", "debiased_cka")),
     n="tokens",
     d="dimensions",
@@ -259,7 +264,7 @@ RUN_DISTANCE = FigureText(
 NEIGHBOURS = FigureText(
     name="neighbours",
     title="What neighbouring states have in common",
-    kind="arms",
+    kind=ARM_LINES,
     shown=tuple(
         Shown("neighbours", metric)
         for metric in (
@@ -288,7 +293,7 @@ NEIGHBOURS = FigureText(
 GEOMETRY = FigureText(
     name="geometry",
     title="The shape of the cloud of states",
-    kind="arms",
+    kind=ARM_LINES,
     shown=tuple(
         Shown("geometry", metric)
         for metric in ("anisotropy", "self_similarity", "effective_rank", "participation_ratio", "update_norm")
@@ -325,7 +330,7 @@ MAPPED_GROUPS = (
 CHANGE_BY_RANK = FigureText(
     name="change_by_rank",
     title="Change by frequency of the token",
-    kind="groups",
+    kind=GROUP_LINES,
     shown=(CHANGE, CHANGE_CKA._replace(part=f"1 {MINUS} debiased CKA", folded=True)),
     family="rank",
     n="tokens in each group",
@@ -358,7 +363,7 @@ CHANGE_BY_TAG = CHANGE_BY_RANK._replace(
 INFLUENCE_BY_RANK = FigureText(
     name="influence_by_rank",
     title="Influence on other tokens by frequency",
-    kind="groups",
+    kind=GROUP_LINES,
     shown=(Shown("influence", "pwcca"),),
     family="rank",
     n="other tokens for each group",
@@ -386,7 +391,7 @@ INFLUENCE_BY_TAG = INFLUENCE_BY_RANK._replace(
 OVER_TRAINING = FigureText(
     name="over_training",
     title="Over training",
-    kind="maps",
+    kind=STEP_MAPS,
     shown=(
         CHANGE._replace(title=f"Change, 1 {MINUS} PWCCA similarity"),
         Shown("token_information", "cross_fitted", "Information about the input token"),
@@ -436,7 +441,7 @@ OVER_TRAINING = FigureText(
 PICTURES = FigureText(
     name="pictures",
     title="Pictures of single tokens",
-    kind="pictures",
+    kind=TOKEN_CLOUDS,
     shown=(
         Shown("pictures", "word"),
         Shown("pictures", "position", folded=True),

@@ -21,8 +21,9 @@ from reports.claims.words import described
 from reports.figures import svg
 from reports.figures.by_arm import shown_name
 from reports.figures.curves import ALONG_STEPS
+from reports.figures.layout import PANEL_INCHES
 from reports.folder import printable
-from reports.page.figures import PANEL_INCHES, Drawing
+from reports.page.figures import Drawing
 from reports.scores.corruptions import SHOWN
 from reports.words import is_absent
 

@@ -1,25 +1,17 @@
 """Figures of a page in its order, the panels that each has, and panels as files: the picture as SVG, and the rows
 it shows as CSV."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import seaborn as sns
 from matplotlib.figure import Figure
-from matplotlib.legend import Legend
 from pandas import DataFrame
 
 from reports.figures import svg
-from reports.figures.by_arm import ArmLines, draw_arms, shown_name
-from reports.figures.by_setting import SettingMarks, by_setting
-from reports.figures.groups import GroupLines, draw_groups
-from reports.figures.lines import written_above
-from reports.figures.maps import StepMap, draw_map
-from reports.figures.pairs import PairLines, draw_pairs
-from reports.figures.panel import FigureText, Kind, Panel, caption, letters
-from reports.figures.panels import arm_panels, group_panels, map_panels, pair_panels, picture_panels
-from reports.figures.pictures import Cloud, draw_picture
+from reports.figures.layout import PANEL_INCHES
+from reports.figures.panel import FigureText, Panel, letters
 from reports.figures.texts import (
     CHANGE_BY_RANK,
     CHANGE_BY_TAG,
@@ -46,20 +38,6 @@ from reports.scores.by_setting import setting_figures, setting_rows
 from reports.scores.factors import Factor
 from reports.words import listed
 
-PANEL_INCHES = 4.8, 3.5
-"""Width and height of a panel above its legend: on a phone its text is about as large as the page's."""
-
-FRAME_INCHES = 2.4
-"""Height of a frame of a picture, two of which stand side by side."""
-
-LEGEND_LINE_INCHES = 0.2
-
-TITLE_INCHES = 0.25
-"""Height of the title of a panel that has one."""
-
-LEGEND_ROW_LETTERS = 54
-"""Letters that stand side by side in a legend of several columns, each with room for six more."""
-
 
 class Drawing(NamedTuple):
     """Drawing of a panel: the text of its files and of the page."""
@@ -72,88 +50,8 @@ def draw(panel: Panel) -> Drawing:
     """Draw a panel as an image, its legend below it, and write its data."""
     with sns.axes_style("ticks"), sns.plotting_context("paper", font_scale=1.1):
         figure = Figure(figsize=PANEL_INCHES, layout="constrained")
-        match panel.content:
-            case Cloud():
-                _picture(panel.content, figure)
-            case SettingMarks():
-                _by_setting(panel.content, figure)
-            case _:
-                _lines_or_map(panel.content, figure)
+        panel.content.draw(figure)
         return Drawing(svg=svg.render(figure, name=panel.id, title=panel.title), csv=panel.csv_text())
-
-
-def _lines_or_map(content: ArmLines | PairLines | GroupLines | StepMap, figure: Figure) -> None:
-    ax = figure.subplots()
-    match content:
-        case ArmLines():
-            draw_arms(content, ax=ax)
-        case PairLines():
-            draw_pairs(content, ax=ax)
-        case GroupLines():
-            draw_groups(content, ax=ax)
-        case StepMap():
-            draw_map(content, ax=ax)
-    height = PANEL_INCHES[1] + TITLE_INCHES * len(ax.get_title(loc="left").splitlines())
-    legend = ax.get_legend()
-    if legend is not None:
-        height += _moved_below(figure, legend, columns=isinstance(content, GroupLines))
-    figure.set_figheight(height)
-
-
-def _picture(content: Cloud, figure: Figure) -> None:
-    """Draw frames in two columns, the arm above, the legend below."""
-    layers = content.points["layer"].nunique()
-    axes = figure.subplots(-(-layers // 2), 2, squeeze=False).ravel().tolist()
-    for unused in axes[layers:]:
-        unused.remove()
-    draw_picture(content, axes=axes[:layers])
-    figure.suptitle(shown_name(content.arm), x=0.02, ha="left", fontsize="medium")
-    first = axes[0].get_legend()
-    assert first is not None
-    handles, labels = axes[0].get_legend_handles_labels()
-    first.remove()
-    beside = _columns(labels)
-    figure.legend(handles, labels, loc="outside lower left", ncols=beside, frameon=False, fontsize="small")
-    figure.set_figheight(
-        FRAME_INCHES * -(-layers // 2) + LEGEND_LINE_INCHES * -(-len(labels) // beside) + TITLE_INCHES
-    )
-
-
-def _by_setting(content: SettingMarks, figure: Figure) -> None:
-    """Draw a mark an arm, the legend below the names under the axis."""
-    ax = by_setting(content, ax=figure.subplots())
-    names = max(label.get_text().count("\n") for label in ax.get_xticklabels())
-    above = len(written_above(ax))
-    legend, lines = ax.get_legend(), 0
-    if legend is not None:
-        legend.remove()
-        handles, labels = ax.get_legend_handles_labels()
-        lines = sum(label.count("\n") + 1 for label in labels)
-        figure.legend(handles, labels, loc="outside lower left", frameon=False, fontsize="small")
-    figure.set_figheight(PANEL_INCHES[1] + LEGEND_LINE_INCHES * (lines + names + max(0, above - 1)))
-
-
-def _moved_below(figure: Figure, legend: Legend, *, columns: bool) -> float:
-    """Put the legend below the axes; return its height in inches."""
-    labels = [text.get_text() for text in legend.get_texts()]
-    moved = figure.legend(
-        [handle for handle in legend.legend_handles if handle is not None],
-        labels,
-        loc="outside lower left",
-        frameon=False,
-        ncols=_columns(labels) if columns else 1,
-        alignment="left",
-        handlelength=legend.handlelength,
-        **({"title": legend.get_title().get_text()} if columns else {}),
-    )
-    legend.remove()
-    with svg.lacking_glyphs():
-        return float(moved.get_window_extent().height / figure.dpi)
-
-
-def _columns(labels: Sequence[str]) -> int:
-    """Return the number of labels that stand side by side."""
-    return max(1, min(len(labels), LEGEND_ROW_LETTERS // (max(map(len, labels)) + 6)))
 
 
 FIGURES = (
@@ -179,15 +77,6 @@ FIGURES = (
 )
 """In the order of the page."""
 
-PANELS: dict[Kind, Callable[..., Iterator[Panel]]] = {
-    "arms": arm_panels,
-    "pairs": pair_panels,
-    "groups": group_panels,
-    "maps": map_panels,
-    "pictures": picture_panels,
-}
-"""Functions that make the panels of one metric of a figure, by kind."""
-
 
 @dataclass(frozen=True, eq=False)
 class PageFigure:
@@ -207,9 +96,9 @@ class PageFigure:
         facts = {
             "name": text.name,
             "title": text.title,
-            "kind": text.kind,
+            "kind": text.kind.name,
             "section": text.section,
-            "caption": caption(text.kind, bands, about_tasks=text.section == "tasks"),
+            "caption": text.kind.caption(bands, text.section == "tasks"),
             "notes": list(self.notes),
             "how_to_read": list(text.how_to_read),
             "n": text.n,
@@ -247,7 +136,9 @@ def figures(
 
 
 def _panels(table: DataFrame, text: FigureText, *, arms: list[str]) -> list[Panel]:
-    return [panel for shown in text.shown for panel in PANELS[text.kind](table, text, shown, arms=arms)]
+    panels = text.kind.panels
+    assert panels is not None, f"{text.name} is in FIGURES, so its panels come from the table alone"
+    return [panel for shown in text.shown for panel in panels(table, text, shown, arms=arms)]
 
 
 def _figure(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pandas import DataFrame, concat
 
-from reports.figures.by_setting import SettingMarks
+from reports.figures.by_setting import SETTING_MARKS, SettingMarks, runs_by_setting
 from reports.figures.curves import curve, learned
 from reports.figures.panel import FigureText, Panel, Shown, facts, facts_of, of_seeds
 from reports.figures.style import arm_styles
@@ -130,7 +130,7 @@ def _text(factor: Factor, *, folded: bool, taken: Sequence[str]) -> FigureText:
     return FigureText(
         name=name,
         title=f"Scores by {factor.title}",
-        kind="settings",
+        kind=SETTING_MARKS,
         shown=tuple(Shown(s.measure, s.metric, s.title, folded=folded, part=part) for s in RUN_SCORES),
         n="",
         d="",
@@ -176,18 +176,20 @@ def _panels(
         numbered = rows.assign(measure=score.measure, d=None)
         more = f", {_called(levels, factor)}" if len(compared) > 1 else ""
         about = facts_of(text, shown, more=more, suffix=f"-{i + 1}" if i else "")
+        marks = SettingMarks(
+            axis_label=score.axis,
+            floor=score.floor,
+            along=_along(placed, factor),
+            points=points,
+            runs=[{str(name): run[name] for name in run} for run in rows[list(OF_RUNS)].to_dict("records")],
+            styles=arm_styles([*dict.fromkeys([*arms, *factor.arms])]),
+        )
         yield Panel(
             **about | {"unit": score.unit, "digits": score.digits},
-            content=SettingMarks(
-                axis_label=score.axis,
-                floor=score.floor,
-                along=_along(placed, factor),
-                points=points,
-                runs=[{str(name): run[name] for name in run} for run in rows[list(OF_RUNS)].to_dict("records")],
-                styles=arm_styles([*dict.fromkeys([*arms, *factor.arms])]),
-            ),
-            rows=rows,
+            content=marks,
+            rows=runs_by_setting(marks, score=f"{shown.measure} {shown.metric}"),
             points=points,
+            more=marks.entry(),
             curves=[
                 facts(curve(numbered[numbered["arm"] == point["arm"]], gains, band=point["band"]))
                 for point in points

@@ -17,7 +17,8 @@ from scipy import stats
 from ablations import results
 from ablations.errors import ResultsError
 from reports import folder as experiment_folder
-from reports.figures.panel import caption, lines_in_words
+from reports.figures.by_arm import ARM_LINES
+from reports.figures.panel import lines_in_words
 from reports.figures.style import arm_styles
 from reports.folder import is_fresh, printable
 from reports.page import page
@@ -783,10 +784,10 @@ def test_a_plan_does_not_lead_out_of_the_runs(tmp_path, name):
 
 
 def test_single_runs_are_not_called_means_over_seeds():
-    assert caption("arms", {""}).startswith("Lines are single runs, without bands. ")
-    assert caption("arms", {"text"}).startswith("Lines are single runs. Each band is ")
+    assert ARM_LINES.caption({""}, False).startswith("Lines are single runs, without bands. ")
+    assert ARM_LINES.caption({"text"}, False).startswith("Lines are single runs. Each band is ")
     for several in ({"seeds"}, {"seeds", ""}):
-        assert caption("arms", several).startswith("Lines are means over seeds, bands their 95% ")
+        assert ARM_LINES.caption(several, False).startswith("Lines are means over seeds, bands their 95% ")
 
 
 def test_columns_without_any_number_are_left_out_and_no_step_has_no_speed(folder, tmp_path):

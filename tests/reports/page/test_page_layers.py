@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from ablations import results
+from reports.figures.panel import MOST_PANELS
 from reports.figures.panel import letters as letters_of
-from reports.figures.panels import MOST_PANELS
 from reports.figures.texts import OTHER_TOKENS
 from reports.folder import is_fresh
 from reports.page import page

@@ -11,9 +11,8 @@ from scipy import stats
 
 from ablations import results
 from reports.claims.judge import judge_claims
-from reports.figures.by_arm import by_arm
+from reports.figures.by_arm import MOST_TASKS, TASKS_IN_SIGHT, by_arm
 from reports.figures.curves import common_steps
-from reports.figures.panels import MOST_TASKS, TASKS_IN_SIGHT
 from reports.folder import is_fresh, read
 from reports.page import page
 from reports.page.content import content
