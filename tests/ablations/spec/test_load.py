@@ -948,6 +948,10 @@ def test_what_an_arm_lacks_is_said_where_its_kind_was_chosen(wrong):
             "1:1: this file asks for YAML 1.1, but is read as YAML 1.2; drop its %YAML line",
         ),
         (
+            "# a\n%YAML 1.3\n---\nname: x\n",
+            "2:1: this file asks for YAML 1.3, but is read as YAML 1.2; drop its %YAML line",
+        ),
+        (
             "name: a: b",
             "1:8: a colon is not expected here; check the indentation, and quote text with ': ' in it",
         ),
