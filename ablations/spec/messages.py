@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from ablations.spec.problems import Fault, KeyPath
+from ablations.errors import Fault, KeyPath
 from ablations.wording import guess, listed, must_be, nearest, number, share, shown
 from lightning_modules.config import RunSettings
 

@@ -16,7 +16,7 @@ from ruamel.yaml.events import AliasEvent
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
-from ablations.spec.problems import KeyPath, Problem, SpecProblems
+from ablations.errors import KeyPath, Problem, SpecProblems
 from ablations.wording import nearest
 
 LARGEST_FILE = 256 * 1024

@@ -4,9 +4,8 @@ from typing import get_args
 
 import pytest
 
-from ablations.errors import SpecError
+from ablations.errors import Problem, SpecError
 from ablations.spec import load
-from ablations.spec.problems import Problem
 from ablations.tasks.datasets import TASKS, chosen
 from ablations.tasks.settings import (
     BaselinesSettings,
