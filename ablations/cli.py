@@ -188,7 +188,7 @@ def run(
     dry_run: bool,
 ) -> None:
     """Train and measure what is missing, then write the table and the page."""
-    from ablations.runs.standing import checkpoint_sentences
+    from ablations.runs.plan import checkpoint_sentences
     from ablations.runs.terminal import plan_table
     from ablations.runs.workspace import Workspace
 
@@ -232,7 +232,7 @@ def run(
 @json_option
 def status(spec: Path | None, out: Path, data_root: Path, as_json: bool) -> None:
     """Show the state of every run: of a spec, or of the whole output root."""
-    from ablations.runs.standing import checkpoint_sentences
+    from ablations.runs.plan import checkpoint_sentences
     from ablations.runs.terminal import status_table
     from ablations.runs.workspace import Workspace, all_statuses
 
@@ -261,8 +261,8 @@ def status(spec: Path | None, out: Path, data_root: Path, as_json: bool) -> None
 def measure(spec: Path, out: Path, data_root: Path, slots: int) -> None:
     """Measure the trained runs of a spec again from their checkpoints, and write the table and the page."""
     from ablations.errors import SpecError
+    from ablations.runs.plan import run_labels
     from ablations.runs.progress import carry_out, compare_runs
-    from ablations.runs.standing import run_labels
     from ablations.runs.workspace import Workspace
 
     workspace = Workspace.open(spec, out=out, data_root=data_root, tokenise=True)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
-from ablations.errors import MeasureError
+from ablations.errors import MeasureError, SpecProblems
 from ablations.measures.geometry import doubt
 from ablations.measures.layer_change import small_groups
 from ablations.measures.neighbours import types_within
@@ -22,7 +22,6 @@ from ablations.measures.token_information import clusters_within
 from ablations.spec import yamlfile
 from ablations.spec.experiment import each_kind_once
 from ablations.spec.messages import faults
-from ablations.spec.problems import SpecProblems
 from ablations.wording import listed
 from lightning_modules.config import Settings
 from lightning_modules.config.settings import from_name

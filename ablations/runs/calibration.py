@@ -1,4 +1,6 @@
-"""Estimates of how long runs take on this machine, from runs that ended here and from timed steps. No torch.
+"""Costs of runs before they run: tokens, operations, and seconds on this machine. No torch.
+
+Seconds come from runs that ended here and from timed steps.
 
 OUT/calibration.json: {"version": 4, "machines": {processor and cores: {
 "runs": {kind: [{"threads", "rate", "work", "other"}, ...]},
@@ -20,11 +22,36 @@ from pydantic import Field, TypeAdapter
 from typing_extensions import TypedDict  # pydantic reads that of typing from Python 3.12 on
 
 from ablations.catalogue import Measure
-from ablations.runs import cost
 from ablations.runs.identity import PlannedRun
-from lightning_modules.config import RunSettings
+from lightning_modules.config import RunSettings, operations_per_token
 from lightning_modules.files import locked, make_folder, write_json
 from lightning_modules.provenance import available_cores, processor
+
+
+def tokens(run: RunSettings) -> int:
+    """Return the real source tokens of a run, at most."""
+    return run.training.max_steps * run.training.tokens_per_step
+
+
+def flops(run: RunSettings) -> float:
+    """Return the useful operations of training; of skip-gram, at most (see `operations_per_token`)."""
+    return operations_per_token(run) * tokens(run)
+
+
+def evaluations(run: RunSettings) -> int:
+    """Return how often a run is evaluated while it trains."""
+    return -(-run.training.max_steps // run.training.validate_every)
+
+
+def measured_checkpoints(settings: Measure, run: RunSettings) -> int:
+    """Return how many checkpoints a measure reads: the last, or 0, the powers of two and the last, as far as they
+    are kept."""
+    steps, keep = run.training.max_steps, run.training.keep_checkpoints
+    if settings.checkpoints == "last":
+        return 1
+    saved = len({0, steps} | {2**i for i in range(steps.bit_length())})
+    return saved if keep == "all" else min(saved, keep)
+
 
 VERSION: Literal[4] = 4
 """Raised when rates come to mean something else or training becomes faster; older files count as none."""
@@ -82,7 +109,7 @@ class Calibration:
         if run.training.max_steps == 0:
             return 0.0
         rate = _rate(self._mine["runs"].get(_kind(run), []), threads) or self._steps_rate(run, threads)
-        return cost.flops(run) / rate if rate else None
+        return flops(run) / rate if rate else None
 
     def _steps_rate(self, run: RunSettings, threads: int) -> float | None:
         timed = self._mine["steps"].get(run.training.precision, [])
@@ -120,7 +147,7 @@ class Calibration:
             return
         entry: _Run = {
             "threads": threads,
-            "rate": cost.flops(run) / training_seconds if steps else 0.0,
+            "rate": flops(run) / training_seconds if steps else 0.0,
             "work": _other_work(item, measures),
             "other": max(0.0, wall_seconds - training_seconds),
         }
@@ -186,5 +213,5 @@ def _other_work(item: PlannedRun, measures: Sequence[Measure]) -> list[Any]:
     """Return the work besides the steps: the text, how many validations, and each measure at how many
     checkpoints."""
     run = item.run.settings
-    measured = [[settings.model_dump_json(), cost.measured_checkpoints(settings, run)] for settings in measures]
-    return [item.tokens, cost.evaluations(run), sorted(measured)]
+    measured = [[settings.model_dump_json(), measured_checkpoints(settings, run)] for settings in measures]
+    return [item.tokens, evaluations(run), sorted(measured)]

@@ -1,13 +1,21 @@
-"""Warnings about a spec that is valid and probably not meant: validation on the training text, text that is mostly
-unknown or cut off, arms with equal settings. No torch."""
+"""Warnings about a spec that is valid and probably not meant. No torch.
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+They are about validation on the training text, text that is mostly unknown or cut off, arms with equal settings,
+and runs of an earlier version of the spec: how many there are, and which settings differ.
+"""
+
+import json
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ablations.wording import listed
+from ablations.runs.identity import PlannedRun, description
+from ablations.spec.changes import differing
+from ablations.wording import listed, several, shown
 from lightning_modules.config import Data, FilesData, HubData, RunSettings
-from lightning_modules.files import sha256
+from lightning_modules.errors import AblationsError
+from lightning_modules.files import read_json, sha256
+from lightning_modules.training.run_directory import RunDirectory
 
 UNKNOWN_SHARE = 0.01
 """From this share of [UNK] on, a split is said to be of other letters than the training text."""
@@ -114,3 +122,74 @@ def _percent(share: float) -> str:
 def decided(settings: RunSettings) -> str:
     """Return what the settings of a run decide, as text; the seed is a replicate and not among it."""
     return settings.model_dump_json(exclude={"seed"})
+
+
+MOST_SETTINGS = 4
+"""The most settings that are named for an arm."""
+
+
+def earlier_runs(folder: Path, planned: Sequence[PlannedRun], *, out: Path) -> list[str]:
+    """Return a sentence about runs that were started for the last plan in the folder and that are not planned now;
+    nothing where there are none.
+
+    Args:
+        folder: of the experiment's results, whose plan.json is that of the spec that ran last.
+        planned: the runs of the spec as it is now.
+    """
+    path = folder / "plan.json"
+    before = read_json(path).get("runs", []) if path.exists() else []
+    now = {item.run_id for item in planned}
+    earlier = [
+        (run["arm"], run["seed"], directory)
+        for run in before
+        if run["run_id"] not in now
+        and (directory := RunDirectory(out / "runs" / run["folder"])).state().state != "planned"
+    ]
+    if not earlier:
+        return []
+    count, verb = several(len(earlier), "run"), "is" if len(earlier) == 1 else "are"
+    return [
+        f"{count} of an earlier version of this spec {verb} in {out / 'runs'} and not counted here: "
+        f"{'; '.join(_differences(earlier, planned))}."
+    ]
+
+
+def _differences(earlier: Sequence[tuple[str, int, RunDirectory]], planned: Sequence[PlannedRun]) -> Iterator[str]:
+    """Yield how the runs differ from those that are planned now, arms that differ alike together."""
+    now = {(item.run.arm, item.run.seed): item for item in planned}
+    arms: dict[str, dict[str, None]] = {}
+    for arm, seed, directory in earlier:
+        if not any(arm == other for other, _ in now):
+            how = "not in the spec now"
+        elif (arm, seed) not in now:
+            how = f"without seed {seed} now"
+        else:
+            how = _settings(directory, description(now[arm, seed]))
+        arms.setdefault(how, {})[arm] = None
+    for how, names in arms.items():
+        yield f"{'arm' if len(names) == 1 else 'arms'} {listed(list(names), 'and')} {how}"
+
+
+def _settings(directory: RunDirectory, now: dict[str, Any]) -> str:
+    """Return in which settings a run differs from the one that is planned now, with both values."""
+    try:
+        before = directory.description()
+    except AblationsError:
+        return "with settings that cannot be read"
+    changes = [
+        f"{path} ({_value(old)}, now {_value(new)})"
+        for path, old, new in differing(before["settings"], now["settings"])
+    ]
+    if not changes:
+        other = "text" if before["tokens"] != now["tokens"] else "version of this project"
+        return f"with another {other} now"
+    more = len(changes) - MOST_SETTINGS
+    listed_changes = listed(
+        changes if more <= 0 else [*changes[:MOST_SETTINGS], several(more, "other setting")], "and"
+    )
+    return f"differed in {listed_changes}"
+
+
+def _value(value: Any) -> str:
+    """Return a value in few letters."""
+    return json.dumps(value) if isinstance(value, list) else "none" if value is None else shown(value)

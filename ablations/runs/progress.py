@@ -12,8 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ablations.errors import MeasureError
-from ablations.runs import cost
-from ablations.runs.calibration import Calibration
+from ablations.runs.calibration import Calibration, flops
 from ablations.runs.identity import PlannedRun, create
 from ablations.runs.launch import Outcome, Pool, threads_per_process, visible_gpus
 from ablations.runs.terminal import duration
@@ -43,7 +42,7 @@ def carry_out(
     require_writable(workspace.out)  # before anything is started that would have nowhere to write
     console = Console()
     # The longest first: then no slot waits in the end for a run that another began late.
-    todo = {item.run_id: item for item in sorted(items, key=lambda item: -cost.flops(item.run.settings))}
+    todo = {item.run_id: item for item in sorted(items, key=lambda item: -flops(item.run.settings))}
     with Pool(
         slots=max(1, min(slots, len(todo))),
         devices=devices,

@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from ablations.catalogue import caveats, files_now, for_run
-from ablations.errors import SpecError
-from ablations.runs import doubts, identity, plan, standing
+from ablations.errors import Problem, SpecError, SpecProblems
+from ablations.runs import doubts, identity, plan
 from ablations.runs.identity import PlannedRun
+from ablations.runs.plan import Lacking, lacking
 from ablations.runs.records import DataRecord, Plan, RunRecord, RunStatus
-from ablations.runs.standing import Lacking, lacking
 from ablations.spec import claims as claims_file
 from ablations.spec import grid, load, matching
 from ablations.spec.experiment import Experiment, Run
-from ablations.spec.problems import Problem, SpecProblems
 from lightning_modules.config import Data, RunSettings
 from lightning_modules.data import corpus, token_store
 from lightning_modules.data.token_store import Tokens
@@ -279,7 +278,7 @@ class Workspace:
 
     def earlier_runs(self) -> list[str]:
         """Return a sentence about runs of an earlier version of the spec, if there are any."""
-        return standing.sentences(self.folder, self.planned, out=self.out)
+        return doubts.earlier_runs(self.folder, self.planned, out=self.out)
 
 
 def _token_report(out: Path, address: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import ValidationError
 
 from ablations.catalogue import METRICS, OF_LAYERS, OF_TASKS, OF_TREEBANKS, PARTLY_OF_LAYERS
+from ablations.errors import Fault, KeyPath
 from ablations.metric_groups import groups_of, metrics_of_task
 from ablations.spec.claim import Claim, Needs
 from ablations.spec.contrasts import (
@@ -27,7 +28,6 @@ from ablations.spec.contrasts import (
     Trend,
     TwoByTwo,
 )
-from ablations.spec.problems import Fault, KeyPath
 from ablations.wording import guess, listed, must_be, nearest, shown
 
 

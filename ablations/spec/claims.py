@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from ablations.catalogue import LOGGED
-from ablations.spec import claim_arms, claim_checks, claim_groups, grid, yamlfile
+from ablations.errors import Fault, Problem, SpecProblems
+from ablations.spec import claim_checks, claim_names, grid, yamlfile
 from ablations.spec.claim import Claim, ClaimFile
 from ablations.spec.messages import faults
-from ablations.spec.problems import Fault, Problem, SpecProblems
 from ablations.spec.yamlfile import Document
 from ablations.wording import listed, nearest
 from lightning_modules.files import atomic, make_folder
@@ -57,8 +57,8 @@ def load(
 
     Args:
         spec: the spec that names the file, with
-        arms: its arms; None where these cannot be told. `claim_arms` says which others a claim may name.
-        groups: of its measures, as `claim_groups.groups_of_measures` returns them.
+        arms: its arms; None where these cannot be told. `claim_names` says which others a claim may name.
+        groups: of its measures, as `claim_names.groups_of_measures` returns them.
 
     Raises:
         SpecProblems: anything is wrong with the file. Its `problems` are all of them, in the order of the file.
@@ -69,8 +69,8 @@ def load(
     claim_faults = [*claim_checks.faults(claims), *_specs_not_there(claims, specs)]
     places = {fault.path for fault in claim_faults}
     arms_of = cache(partial(_arms_of, specs))
-    unknown = claim_arms.faults(claims, arms=arms, spec=spec.name if spec else "", arms_of=arms_of)
-    unmade = claim_groups.faults(claims, groups, spec=spec.name if spec else "")
+    unknown = claim_names.arm_faults(claims, arms=arms, spec=spec.name if spec else "", arms_of=arms_of)
+    unmade = claim_names.group_faults(claims, groups, spec=spec.name if spec else "")
     claim_faults += (fault for fault in (*unknown, *unmade) if fault.path not in places)  # a slip is said once
     file = None
     try:
@@ -136,7 +136,7 @@ def problems(document: Document, *, spec: Path) -> Iterator[Problem]:
         if arms
         else {}
     )
-    groups = claim_groups.groups_of_measures(document.content.get("measures"), kinds) if kinds else {}
+    groups = claim_names.groups_of_measures(document.content.get("measures"), kinds) if kinds else {}
     seen: dict[str, str] = {}
     for index, name in enumerate(names):
         if not isinstance(name, str) or not NAME.fullmatch(name) or name in names[:index]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, TypeAdapter, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from ablations.spec.problems import KeyPath
+from ablations.errors import KeyPath
 from ablations.wording import guess, must_be
 from lightning_modules.config import Settings
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from ablations.catalogue import Measure
-from ablations.spec.problems import KeyPath
+from ablations.errors import KeyPath
 from ablations.tasks.settings import beside_others
 from ablations.wording import listed, refuse_repeated, shown
 from lightning_modules.config import RunSettings, Settings

@@ -18,10 +18,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ablations.errors import SpecError
+from ablations.errors import Fault, KeyPath, SpecError
 from ablations.spec.experiment import LONGEST_NAME, SECTIONS, Arm, Experiment, Grid, Run, nodes
 from ablations.spec.messages import about, faults
-from ablations.spec.problems import Fault, KeyPath
 from ablations.wording import guess, identity, listed, number, shown
 from lightning_modules.config import RunSettings, contradictions
 

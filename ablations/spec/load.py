@@ -12,14 +12,13 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from ablations.catalogue import lacks_labels, suits
-from ablations.errors import AblationsError, SpecError
+from ablations.errors import AblationsError, Fault, KeyPath, Problem, SpecError, SpecProblems
 from ablations.spec import claims as claims_file
 from ablations.spec import yamlfile
 from ablations.spec.experiment import SECTIONS, Arm, Experiment, Run
 from ablations.spec.grid import arm_faults, expand, runs, sections, shared, written_arms
 from ablations.spec.matching import unmatched
 from ablations.spec.messages import faults
-from ablations.spec.problems import Fault, KeyPath, Problem, SpecProblems
 from ablations.tasks.datasets import TASKS
 from ablations.tasks.settings import TaskSettings
 from ablations.wording import guess, listed, shown

@@ -3,25 +3,17 @@
 A `Spot` holds what a model expects at the place where pydantic reported an error.
 """
 
-import operator
 import re
 import types
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from ablations.spec.problems import Fault, KeyPath
+from ablations.errors import Fault, KeyPath
 from ablations.wording import guess, listed, must_be, nearest, number, share, shown
 from lightning_modules.config import RunSettings
-
-BOUNDS = {"gt": "greater than", "ge": "at least", "lt": "less than", "le": "at most"}
-"""Words for a bound, by its name in the metadata of a field."""
-
-COMPARISONS = {"gt": operator.gt, "ge": operator.ge, "lt": operator.lt, "le": operator.le}
-"""Comparison of a number with a bound, by its name in the metadata."""
 
 
 class Spot(NamedTuple):
@@ -35,8 +27,6 @@ class Spot(NamedTuple):
     """The model that the last key on the way belongs to."""
     annotation: Any
     """Type of the value."""
-    metadata: tuple[Any, ...]
-    """Metadata of the type, such as bounds."""
 
     @property
     def key(self) -> str:
@@ -57,25 +47,6 @@ class Spot(NamedTuple):
             for word in get_args(member)
         ]
 
-    @property
-    def range(self) -> str:
-        """Bounds of a number, as in ``greater than 0 and at most 1``."""
-        return " and ".join(f"{BOUNDS[name]} {number(bound)}" for name, bound in self._bounds)
-
-    def allows(self, value: float) -> bool:
-        """Return whether a number lies within every bound."""
-        return all(COMPARISONS[name](value, bound) for name, bound in self._bounds)
-
-    @property
-    def is_share(self) -> bool:
-        """Return whether the value is a number from 0 to 1."""
-        return [bound for _, bound in self._bounds] == [0, 1]
-
-    @property
-    def _bounds(self) -> list[tuple[str, float]]:
-        bounds = ((name, getattr(limit, name, None)) for limit in self.metadata for name in BOUNDS)
-        return [(name, bound) for name, bound in bounds if bound is not None]
-
 
 def spot_of(model: type[BaseModel], location: KeyPath, *, about: Literal["value", "key"]) -> Spot:
     """Return the place that pydantic calls ``location`` when it validates ``model``: a value, or the key of
@@ -84,21 +55,19 @@ def spot_of(model: type[BaseModel], location: KeyPath, *, about: Literal["value"
     words: list[str] = []
     owner: type[BaseModel] = model
     annotation: Any = model
-    metadata: tuple[Any, ...] = ()
     for step in location:
         annotation = _bare(annotation)
         models = models_in(annotation)
         container = get_origin(annotation)
         if annotation in models:
             owner, field = annotation, annotation.model_fields.get(str(step))
-            annotation, metadata = (field.annotation, _flat(field.metadata)) if field else (Any, ())
+            annotation = field.annotation if field else Any
         elif models:  # the tag of a member; it names an entry of a list better than its position does
             annotation = next(member for member in models if kind_of(member) == step)
             words += [str(step)] * isinstance(path[-1], int)
             continue
         elif container in (dict, tuple):
             annotation = get_args(annotation)[1 if container is dict else 0]
-            metadata = _metadata(annotation)
         else:  # the label of a member of another union
             continue
         path.append(step)
@@ -108,7 +77,7 @@ def spot_of(model: type[BaseModel], location: KeyPath, *, about: Literal["value"
         name = "a name in " + ".".join(words[:-1])
     elif path and isinstance(path[-1], int):
         name = "an entry of " + name
-    return Spot(tuple(path), name, owner, annotation, metadata)
+    return Spot(tuple(path), name, owner, annotation)
 
 
 def key_paths(model: type[BaseModel], above: str = "") -> Iterator[str]:
@@ -146,33 +115,15 @@ def _bare(annotation: Any) -> Any:
     return _bare(some[0]) if is_optional else annotation
 
 
-def _metadata(annotation: Any) -> tuple[Any, ...]:
-    return _flat(get_args(annotation)[1:]) if get_origin(annotation) is Annotated else ()
-
-
-def _flat(metadata: Any) -> tuple[Any, ...]:
-    """Return metadata with those of nested fields among them."""
-    return tuple(
-        inner for item in metadata for inner in (item.metadata if isinstance(item, FieldInfo) else [item])
-    )
-
-
 EXPECTED_TYPES = {
     "string_type": "text",
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
     "bool_type": "true or false",
-    "finite_number": "a finite number",
     "dict_type": "a mapping of keys",
     "model_type": "a mapping of keys",
     "model_attributes_type": "a mapping of keys",
     "tuple_type": "a list",
 }
-"""Expected types in words, by the type of pydantic's error."""
-
-TOO_SMALL = ("greater_than", "greater_than_equal")
-TOO_LARGE = ("less_than", "less_than_equal")
+"""Expected types in words of YAML, by the type of pydantic's error, where its own sentence has words of Python."""
 
 
 def faults(error: ValidationError, model: type[BaseModel]) -> list[Fault]:
@@ -293,28 +244,27 @@ def _mismatch(value: Any, spot: Spot, rivals: list[ErrorDetails]) -> str:
     if types == {"literal_error"}:
         return f"{spot.name} {must_be(value, spot.words, one=f'one of {len(spot.words)} words')}"
     noun = "the text " if isinstance(value, str) and "literal_error" not in types else ""
-    expected = listed([_expected(rival, spot) for rival in rivals])
-    return f"{spot.name} must be {expected}, but is {noun}{shown(value)}{_hint(value, spot, types)}"
+    expected = listed([_expected(rival) for rival in rivals])
+    return f"{spot.name} must be {expected}, but is {noun}{shown(value)}{_hint(value, spot, rivals)}"
 
 
-def _expected(details: ErrorDetails, spot: Spot) -> str:
-    if details["type"] == "literal_error":
-        return str(details["ctx"]["expected"]).replace("'", "")
-    if details["type"] in (*TOO_SMALL, *TOO_LARGE):
-        return spot.range
-    return EXPECTED_TYPES.get(details["type"]) or details["msg"].removeprefix("Input should be ")
+def _expected(details: ErrorDetails) -> str:
+    expected = re.sub(r"^Input should be |, got .*", "", details["msg"])
+    return EXPECTED_TYPES.get(details["type"], expected).replace("'", "")
 
 
-def _hint(value: Any, spot: Spot, types: set[str]) -> str:
+def _hint(value: Any, spot: Spot, rivals: list[ErrorDetails]) -> str:
     """Return a hint on what to write instead, where that is plain."""
+    types = {rival["type"] for rival in rivals}
     if "literal_error" in types:
         return guess(value, spot.words)
-    if types & {*TOO_SMALL}:
+    if types & {"greater_than", "greater_than_equal"}:
         return "; raise it"
-    if types & {*TOO_LARGE}:
-        return f"; lower it{_as_share(value) if spot.is_share else ''}"
+    if types & {"less_than", "less_than_equal"}:
+        is_share = 1 in rivals[0]["ctx"].values() and 0 < value <= 100
+        return f"; lower it ({number(value)}% is written {share(value)})" if is_share else "; lower it"
     if types & {"int_type", "int_from_float", "float_type"}:
-        return _as_number(value, spot, whole="float_type" not in types)
+        return _as_number(value, whole="float_type" not in types)
     if "string_type" in types and isinstance(value, int | float):
         return "; put it in quotes"
     if "tuple_type" in types and isinstance(value, str | int | float):
@@ -333,23 +283,13 @@ def _as_in(spot: Spot) -> str:
     return f"; write it as in `{example[1]}`" if example else ""
 
 
-def _as_share(value: float) -> str:
-    """Return how a percentage is written, in case that it was meant."""
-    return f" ({number(value)}% is written {share(value)})" if 0 < value <= 100 else ""
-
-
-def _as_number(value: Any, spot: Spot, *, whole: bool) -> str:
-    """Return the number that quotes, underscores, an exponent or a sign of per cent hide; its range where it is
-    out of that, so that nobody writes what is refused next."""
-    percent = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?%", value) if isinstance(value, str) and not whole else None
-    try:
-        written = share(percent[1]) if percent else value
-        plain = float(written) if isinstance(written, str | float) else None
-    except ValueError:
-        plain = None
-    if plain is None or not abs(plain) < 1e15 or (whole and not plain.is_integer()):
+def _as_number(value: Any, *, whole: bool) -> str:
+    """Return the number that quotes, underscores, an exponent or a sign of per cent hide."""
+    if not isinstance(value, str | float):
         return ""
-    if spot.allows(plain):
-        return f"; write {number(plain)}"
-    hint = _as_share(plain) if spot.is_share and not percent else ""
-    return f"; it must be {spot.range}{hint}"
+    percent = None if whole else re.fullmatch(r"(100|[0-9]{1,2}(?:\.[0-9]+)?) ?%", str(value))
+    try:
+        plain = float(share(percent[1]) if percent else value)
+    except ValueError:
+        return ""
+    return f"; write {number(plain)}" if abs(plain) < 1e15 and (plain.is_integer() or not whole) else ""

@@ -6,26 +6,17 @@ and nothing expands; a spec has places of its own for what its arms share.
 """
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError
-from ruamel.yaml.events import (
-    AliasEvent,
-    DocumentStartEvent,
-    Event,
-    MappingEndEvent,
-    MappingStartEvent,
-    ScalarEvent,
-    SequenceEndEvent,
-    SequenceStartEvent,
-    StreamEndEvent,
-)
+from ruamel.yaml.composer import Composer
+from ruamel.yaml.error import MarkedYAMLError, StreamMark
+from ruamel.yaml.events import AliasEvent
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
-from ablations.spec.problems import KeyPath, Problem, SpecProblems
+from ablations.errors import KeyPath, Problem, SpecProblems
 from ablations.wording import nearest
 
 LARGEST_FILE = 256 * 1024
@@ -94,13 +85,14 @@ def read(path: Path, *, example: str = "name: my-experiment") -> Document:
     Raises:
         SpecProblems: the file cannot be read or decoded, is no YAML 1.2, or holds anything but one mapping.
     """
-    text = _text(path)
-    builder = _Builder(str(path), text, example=example)
-    content = builder.document()
+    root = _composed(path, _text(path), example)
+    reader = _Reader(str(path))
+    content = reader.value(root, ())
     if not isinstance(content, dict):
         what = "a list" if isinstance(content, list) else "a single value"
-        builder.stop(*builder.places[()].value, f"this file must hold keys, as in `{example}`, but is {what}")
-    return Document(str(path), content, builder.places, tuple(builder.problems))
+        reader.refuse(root, f"this file must hold keys, as in `{example}`, but is {what}")
+        raise SpecProblems(tuple(reader.problems))
+    return Document(str(path), content, reader.places, tuple(reader.problems))
 
 
 def plain_value(text: str) -> str | int | float | bool | None:
@@ -122,29 +114,31 @@ def plain_value(text: str) -> str | int | float | bool | None:
     return text
 
 
-def _text(path: Path) -> str:
-    def stop(sentence: str, place: Mark = START) -> NoReturn:
-        raise SpecProblems((Problem(str(path), *place, sentence),))
+def _stop(path: Path, sentence: str, place: Mark = START) -> NoReturn:
+    """Give up: nothing that follows can be trusted."""
+    raise SpecProblems((Problem(str(path), *place, sentence),))
 
+
+def _text(path: Path) -> str:
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST_FILE + 1)
     except (FileNotFoundError, NotADirectoryError):
         meant = nearest(path.name, [sibling.name for sibling in path.parent.glob("*.yaml")])
-        stop("this file does not exist" + (f"; did you mean {path.with_name(meant)}?" if meant else ""))
+        _stop(path, "this file does not exist" + (f"; did you mean {path.with_name(meant)}?" if meant else ""))
     except IsADirectoryError:
-        stop("this is a folder; name one file in it")
+        _stop(path, "this is a folder; name one file in it")
     except OSError as error:
-        stop(f"this file cannot be read: {error.strerror}")
+        _stop(path, f"this file cannot be read: {error.strerror}")
     if len(content) > LARGEST_FILE:
-        stop(f"this file is larger than {LARGEST_FILE // 1024} KiB; a spec is a page of text")
+        _stop(path, f"this file is larger than {LARGEST_FILE // 1024} KiB; a spec is a page of text")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         # the decoder reports positions without the byte-order mark that it has dropped
         byte = error.object[error.start]
         before = error.object[: error.start].decode()
-        stop(f"byte 0x{byte:02x} is not UTF-8; save the file as UTF-8", _position(before, len(before)))
+        _stop(path, f"byte 0x{byte:02x} is not UTF-8; save the file as UTF-8", _position(before, len(before)))
 
 
 def _position(text: str, index: int) -> Mark:
@@ -153,142 +147,112 @@ def _position(text: str, index: int) -> Mark:
     return Mark(before.count("\n") + 1, index - before.rfind("\n"))
 
 
-def _mark(event: Event) -> Mark:
-    return Mark(event.start_mark.line + 1, event.start_mark.column + 1)
+def _mark(mark: StreamMark) -> Mark:
+    return Mark(mark.line + 1, mark.column + 1)
 
 
-class _Builder:
-    """Builder of plain values from ruamel's events; collects what can be refused without losing the thread."""
+class _Alias(ScalarNode):
+    """An alias where it stands; its value is the name of the anchor."""
 
-    def __init__(self, file: str, text: str, *, example: str) -> None:
+
+class _Composer(Composer):
+    """Composer of nodes whose tag is None unless it was written, with a node for each alias."""
+
+    def compose_node(self, parent: Any, index: Any) -> Node:
+        event = self.parser.peek_event()
+        if isinstance(event, AliasEvent):
+            self.parser.get_event()
+            return _Alias(None, event.anchor, event.start_mark)
+        node: Node = super().compose_node(parent, index)
+        node.ctag = event.ctag
+        return node
+
+
+def _composed(path: Path, text: str, example: str) -> Node:
+    """Return the node of the only document in a text."""
+    if version := re.search(r"^%YAML[ \t]+(?!1\.2\s)(\S*)", text, re.MULTILINE):
+        sentence = f"this file asks for YAML {version[1]}, but is read as YAML 1.2; drop its %YAML line"
+        _stop(path, sentence, _position(text, version.start()))
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Composer = _Composer
+    yaml.max_depth = DEEPEST + 1
+    try:
+        root: Node | None = yaml.compose(text)
+    except ReaderError as error:
+        place = _position(text, error.position)
+        _stop(path, f"the character U+{error.character:04X} is not allowed in YAML", place)
+    except MarkedYAMLError as error:
+        _stop(path, _syntax_sentence(error), _mark(error.problem_mark or error.context_mark))
+    except (OverflowError, ValueError):  # ruamel hands any number after \U to chr()
+        escape = re.search(r"\\U(?!000|0010)", text)
+        place = _position(text, escape.start() if escape else 0)
+        _stop(path, "this escape names no character; the last one is \\U0010FFFF", place)
+    if root is None:
+        what = example.partition(":")[0]
+        _stop(path, f"this file is empty; it starts with a {what}, as in `{example}`")
+    return root
+
+
+class _Reader:
+    """Reader of plain values from nodes; collects the problems of what it refuses."""
+
+    def __init__(self, file: str) -> None:
         self.file = file
-        self.example = example
-        self.text = text
         self.places: dict[KeyPath, Place] = {}
         self.problems: list[Problem] = []
-        self.events: Iterator[Event] = YAML(typ="safe", pure=True).parse(text)
 
-    def document(self) -> Any:
-        """Return the value of the only document."""
-        self._next()
-        start = self._next()
-        if isinstance(start, StreamEndEvent):
-            what = self.example.partition(":")[0]
-            self.stop(*START, f"this file is empty; it starts with a {what}, as in `{self.example}`")
-        if start.version not in (None, (1, 2)):
-            version = ".".join(map(str, start.version))
-            self.stop(*START, f"this file asks for YAML {version}, but is read as YAML 1.2; drop its %YAML line")
-        root = self._next()
-        self.places[()] = Place(_mark(root), _mark(root))
-        content = self._value(root, ())
-        self._next()
-        end = self._next()
-        if isinstance(end, DocumentStartEvent):
-            self.stop(*_mark(end), "a second document starts here; a file holds one, so drop this `---`")
-        return content
+    def refuse(self, node: Node, sentence: str) -> None:
+        self.problems.append(Problem(self.file, *_mark(node.start_mark), sentence))
 
-    def stop(self, line: int, column: int, sentence: str) -> NoReturn:
-        """Give up: nothing that follows can be trusted."""
-        raise SpecProblems((*self.problems, Problem(self.file, line, column, sentence)))
-
-    def _next(self) -> Any:
-        try:
-            event = next(self.events)
-        except ReaderError as error:
-            place = _position(self.text, error.position)
-            self.stop(*place, f"the character U+{error.character:04X} is not allowed in YAML")
-        except MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            self.stop(mark.line + 1, mark.column + 1, _syntax_sentence(error))
-        except (OverflowError, ValueError):  # ruamel hands any number after \U to chr()
-            escape = re.search(r"\\U(?!000|0010)", self.text)
-            place = _position(self.text, escape.start() if escape else 0)
-            self.stop(*place, "this escape names no character; the last one is \\U0010FFFF")
-        return event
-
-    def _refuse(self, event: Event, sentence: str) -> None:
-        self.problems.append(Problem(self.file, *_mark(event), sentence))
-
-    def _value(self, event: Any, path: KeyPath) -> Any:
-        if len(path) > DEEPEST:
-            self.stop(*_mark(event), f"this is nested more than {DEEPEST} levels deep; a spec needs about seven")
-        refused = self._is_refused(event)
-        value: Any = UNREADABLE
-        if isinstance(event, ScalarEvent):
-            value = plain_value(event.value) if event.implicit[0] else event.value
-        elif isinstance(event, SequenceStartEvent):
-            value = self._list(path)
-        elif isinstance(event, MappingStartEvent):
-            value = self._mapping(path)
+    def value(self, node: Node, path: KeyPath, key: Node | None = None) -> Any:
+        """Return the value of a node; UNREADABLE where it is refused."""
+        is_plain = isinstance(node, ScalarNode) and node.style is None
+        at = key if key and is_plain and node.value == "" else node  # ruamel has an empty value a line below
+        self.places[path] = Place(_mark((key or node).start_mark), _mark(at.start_mark))
+        refused = self._is_refused(node, _refusal(node))
+        value = node.value
+        if isinstance(node, SequenceNode):
+            value = [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
+        elif isinstance(node, MappingNode):
+            value = {}
+            for name, item in node.value:
+                first = self.places.get((*path, name.value)) if isinstance(name, ScalarNode) else None
+                if not self._is_refused(name, _refusal(name) or _key_refusal(name, first)):
+                    value[name.value] = self.value(item, (*path, name.value), name)
+        elif is_plain:
+            value = plain_value(node.value)
         return UNREADABLE if refused else value
 
-    def _is_refused(self, event: Any) -> bool:
+    def _is_refused(self, node: Node, sentence: str | None) -> bool:
         """Return whether a value cannot be used; an anchored one can, though its anchor is a problem."""
-        if isinstance(event, AliasEvent):
-            self._refuse(event, f"aliases such as *{event.anchor} are not allowed; write the value out")
-            return True
-        if event.anchor is not None:
-            self._refuse(
-                event, f"anchors such as &{event.anchor} are not allowed; write the value where it is used"
-            )
-        if event.tag is not None:
-            tag = event.tag.replace("tag:yaml.org,2002:", "!!")
-            self._refuse(event, f"tags such as {tag} are not allowed; write the plain value")
-            return True
-        if isinstance(event, ScalarEvent) and re.search("[\ud800-\udfff]", event.value):
-            self._refuse(event, "this text holds half a character (a lone surrogate); write the character itself")
-            return True
-        if isinstance(event, ScalarEvent) and "\0" in event.value:
-            self._refuse(event, "this text holds the character U+0000, which no name has; remove it")
-            return True
-        return False
+        if node.anchor is not None:
+            self.refuse(node, f"anchors such as &{node.anchor} are not allowed; write the value where it is used")
+        if sentence:
+            self.refuse(node, sentence)
+        return sentence is not None
 
-    def _list(self, path: KeyPath) -> list[Any]:
-        values: list[Any] = []
-        while not isinstance(event := self._next(), SequenceEndEvent):
-            here = (*path, len(values))
-            self.places[here] = Place(_mark(event), _mark(event))
-            values.append(self._value(event, here))
-        return values
 
-    def _mapping(self, path: KeyPath) -> dict[str, Any]:
-        values: dict[str, Any] = {}
-        while not isinstance(key := self._next(), MappingEndEvent):
-            if not self._is_usable_key(key, path, values):
-                self._skip(key)
-                self._skip(self._next())
-                continue
-            event = self._next()
-            here = (*path, key.value)
-            is_empty = isinstance(event, ScalarEvent) and event.value == "" and event.implicit[0]
-            self.places[here] = Place(_mark(key), _mark(key if is_empty else event))  # ruamel has it a line below
-            values[key.value] = self._value(event, here)
-        return values
+def _refusal(node: Node) -> str | None:
+    """Return why a value cannot be used, if it cannot."""
+    if isinstance(node, _Alias):
+        return f"aliases such as *{node.value} are not allowed; write the value out"
+    if node.tag is not None:
+        tag = node.tag.replace("tag:yaml.org,2002:", "!!")
+        return f"tags such as {tag} are not allowed; write the plain value"
+    if isinstance(node, ScalarNode) and re.search("[\ud800-\udfff]", node.value):
+        return "this text holds half a character (a lone surrogate); write the character itself"
+    if isinstance(node, ScalarNode) and "\0" in node.value:
+        return "this text holds the character U+0000, which no name has; remove it"
+    return None
 
-    def _is_usable_key(self, event: Any, path: KeyPath, values: dict[str, Any]) -> bool:
-        if self._is_refused(event):
-            return False
-        if not isinstance(event, ScalarEvent):
-            self._refuse(event, "a key must be plain text, but is a list or a mapping")
-            return False
-        if event.value == "":
-            self._refuse(event, "a key is missing before this colon")
-            return False
-        if event.value in values:
-            first = self.places[(*path, event.value)].key
-            self._refuse(event, f"{event.value} is written twice; the first is on line {first.line}")
-            return False
-        return True
 
-    def _skip(self, event: Any) -> None:
-        """Pass over the value that starts with ``event``."""
-        depth = 0
-        while True:
-            depth += isinstance(event, SequenceStartEvent | MappingStartEvent)
-            depth -= isinstance(event, SequenceEndEvent | MappingEndEvent)
-            if depth == 0:
-                return
-            event = self._next()
+def _key_refusal(key: Node, first: Place | None) -> str | None:
+    """Return why a node cannot be a key, if it cannot; ``first`` is the place of the same key before it."""
+    if not isinstance(key, ScalarNode):
+        return "a key must be plain text, but is a list or a mapping"
+    if key.value == "":
+        return "a key is missing before this colon"
+    return f"{key.value} is written twice; the first is on line {first.key.line}" if first else None
 
 
 def _syntax_sentence(error: MarkedYAMLError) -> str:
@@ -299,6 +263,8 @@ def _syntax_sentence(error: MarkedYAMLError) -> str:
             r"mapping values are not",
             "a colon is not expected here; check the indentation, and quote text with ': ' in it",
         ),
+        (r"another document", "a second document starts here; a file holds one, so drop this `---`"),
+        (r"maximum depth", f"this is nested more than {DEEPEST} levels deep; a spec needs about seven"),
         (r"character '\\t'", "a tab cannot indent YAML; use spaces"),
         (
             r"unknown escape character '(.)'",

@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ablations.errors import SpecProblems
 from ablations.results import write_whole
 from ablations.runs.records import PlannedClaims
 from ablations.spec import claims as claims_file
 from ablations.spec.claim import Claim
 from ablations.spec.claims import Claims
-from ablations.spec.problems import SpecProblems
 from ablations.wording import several
 from reports.claims.contrasts import effects
 from reports.claims.select import NotMeasured, SeedTable

@@ -12,9 +12,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ablations.errors import SpecProblems
 from ablations.spec import yamlfile
 from ablations.spec.changes import following
-from ablations.spec.problems import SpecProblems
 from reports.folder import Experiment
 from reports.words import SPLIT, name_of, words
 

@@ -15,8 +15,7 @@ from click.testing import CliRunner
 from ablations.cli import main
 from ablations.measures.information.cross_fitted import halves
 from ablations.measures.reading.sample import first_tokens
-from ablations.runs import cost
-from ablations.runs.calibration import Calibration
+from ablations.runs.calibration import Calibration, flops
 from lightning_modules.data.token_store import load
 from tests.support.spec_files import write_spec
 from tests.support.tiny_text import settings
@@ -399,7 +398,7 @@ def test_doctor_finds_nothing_wrong_here_and_a_dangerous_environment(tmp_path, m
         "training, bf16-mixed    180 GFLOP/s at width 64, threads: 1",
     ]
     run = settings(training={"precision": "bf16-mixed"})
-    assert Calibration(tmp_path).training_seconds(run, threads=1) == cost.flops(run) / 1.8e11
+    assert Calibration(tmp_path).training_seconds(run, threads=1) == flops(run) / 1.8e11
     monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
     result = ablate("doctor", "--out", tmp_path)
     assert result.exit_code == 1

@@ -31,7 +31,7 @@ from ablations.measures.settings import (
     TokenInformationSettings,
 )
 from ablations.measures.token_information import information_rows
-from ablations.runs.measure import measure
+from ablations.runs.worker import measure
 from lightning_modules.training.export import export
 from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import start

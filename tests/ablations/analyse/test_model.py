@@ -9,9 +9,8 @@ import pytest
 import torch
 from tokenizers import processors
 
-from ablations.analyse.model import load, untrained
-from ablations.analyse.model_folder import reason
-from ablations.analyse.states import states
+from ablations.analyse.analyse import states
+from ablations.analyse.model import load, reason, untrained
 from ablations.analyse.text import sample_of, tokenise
 from ablations.errors import MeasureError
 from ablations.measures.reading.sample import NO_NEIGHBOUR
@@ -358,7 +357,7 @@ def test_without_sentencepiece_one_sentence_says_how_to_install_it(family, said,
         raise said
 
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lacks)
-    monkeypatch.setattr("ablations.analyse.model_folder.find_spec", lambda name: None)
+    monkeypatch.setattr("ablations.analyse.model.find_spec", lambda name: None)
     with pytest.raises(MeasureError, match="the tokenizer cannot be loaded"):
         load(folder)  # tokenizer.json needs none
     tiny_models.save_sentencepiece(folder, tiny_models.sentencepiece_model())

@@ -1,4 +1,4 @@
-"""How long runs take: from runs that ended, else from timed steps, else unknown."""
+"""What a run costs before it runs: operations, and seconds from runs that ended or from timed steps."""
 
 import json
 from pathlib import Path
@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from ablations.measures.settings import LayerChangeSettings
-from ablations.runs import calibration, cost, doctor
+from ablations.runs import calibration, doctor
 from ablations.runs.calibration import Calibration, makespan
 from ablations.runs.identity import PlannedRun
 from ablations.spec.experiment import Run
-from lightning_modules.config import operations_per_token
+from lightning_modules.config import operations_per_token, parameters
+from lightning_modules.objectives import build
 from lightning_modules.training.run_directory import RunDirectory
 from lightning_modules.training.speed import bare_step
 from tests.support.tiny_text import settings
@@ -92,7 +93,7 @@ def test_steps_that_were_timed_at_the_nearest_width_count_until_a_run_has_ended(
     known = Calibration(tmp_path)
     for width, rate in ((4, 1e6), (8, 1e6), (12, 1e6), (24, 16e6), (32, 16e6), (64, 16e6)):
         run = settings(encoder={"hidden_size": width})
-        assert known.training_seconds(run, threads=1) == pytest.approx(cost.flops(run) / rate)
+        assert known.training_seconds(run, threads=1) == pytest.approx(calibration.flops(run) / rate)
     assert known.training_seconds(settings(training={"precision": "bf16-mixed"}), threads=1) is None
     assert noted(tmp_path, settings(), 3.0).training_seconds(settings(), threads=1) == pytest.approx(3)
 
@@ -101,14 +102,18 @@ def test_the_rate_of_the_steps_is_that_of_every_objective_each_with_its_own_oper
     note_steps(tmp_path, 1e6)
     for kind in ("causal_lm", "translation"):
         run = settings(kind)
-        assert Calibration(tmp_path).training_seconds(run, threads=1) == pytest.approx(cost.flops(run) / 1e6)
+        assert Calibration(tmp_path).training_seconds(run, threads=1) == pytest.approx(
+            calibration.flops(run) / 1e6
+        )
 
 
 def test_a_gpu_is_as_fast_with_any_number_of_threads(tmp_path):
     note_steps(tmp_path, 1e6, threads=None)
     run = settings()
     for threads in (1, 8):
-        assert Calibration(tmp_path).training_seconds(run, threads=threads) == pytest.approx(cost.flops(run) / 1e6)
+        assert Calibration(tmp_path).training_seconds(run, threads=threads) == pytest.approx(
+            calibration.flops(run) / 1e6
+        )
     known = noted(tmp_path, run, 8.0, threads=None)
     assert known.training_seconds(run, threads=4) == pytest.approx(8)
 
@@ -117,7 +122,7 @@ def test_where_there_is_a_gpu_its_rates_count_and_not_those_of_the_processor(tmp
     for threads, rate in ((2, 1e6), (None, 1e9)):
         note_steps(tmp_path, rate, threads=threads)
     run = settings()
-    assert Calibration(tmp_path).training_seconds(run, threads=2) == pytest.approx(cost.flops(run) / 1e9)
+    assert Calibration(tmp_path).training_seconds(run, threads=2) == pytest.approx(calibration.flops(run) / 1e9)
     noted(tmp_path, run, 1000.0, threads=2)
     known = noted(tmp_path, run, 1.0, threads=None)
     assert known.training_seconds(run, threads=2) == pytest.approx(1)
@@ -148,8 +153,8 @@ def test_a_new_calibration_takes_the_place_of_the_old_one_with_as_many_threads(t
     for threads, rate in ((1, 1e6), (2, 5e6), (1, 2e6)):
         note_steps(tmp_path, rate, threads=threads)
     run, known = settings(), Calibration(tmp_path)
-    assert known.training_seconds(run, threads=1) == pytest.approx(cost.flops(run) / 2e6)
-    assert known.training_seconds(run, threads=2) == pytest.approx(cost.flops(run) / 5e6)
+    assert known.training_seconds(run, threads=1) == pytest.approx(calibration.flops(run) / 2e6)
+    assert known.training_seconds(run, threads=2) == pytest.approx(calibration.flops(run) / 5e6)
 
 
 @pytest.mark.parametrize(
@@ -230,3 +235,46 @@ def test_the_rate_of_steps_is_operations_a_second(monkeypatch):
     monkeypatch.setattr(doctor, "bare_step", lambda run, text, device: lambda: 500)
     run = doctor._run("32-true", 32)
     assert doctor._rate(run, doctor.made_up_text(shape)) == pytest.approx(500 * operations_per_token(run))
+
+
+@pytest.mark.parametrize("kind", ["masked_lm", "causal_lm", "translation"])
+@pytest.mark.parametrize("encoder", [{}, {"positions": "none"}, {"norm": "pre", "intermediate_size": 24}], ids=str)
+def test_parameters_are_those_of_the_module(kind, encoder, tokens):
+    run = settings(kind, encoder=encoder)
+    assert parameters(run) == sum(p.numel() for p in build(run, tokens).parameters())
+
+
+def test_operations_are_six_a_weight_and_token():
+    run = settings("causal_lm", encoder={"num_hidden_layers": 2, "hidden_size": 16})
+    matrices = 2 * (4 * 16 * 16 + 2 * 16 * 64) + 16 * 16 + 16 * 320
+    assert calibration.flops(run) == 6 * matrices * 12 * 128
+    assert (
+        calibration.flops(settings("masked_lm"))
+        < calibration.flops(run)
+        < calibration.flops(settings("translation"))
+    )
+    assert calibration.flops(settings(training={"max_steps": 0})) == 0
+
+
+def test_masked_lm_needs_the_top_of_its_last_block_at_predicted_positions_only():
+    run = settings("masked_lm", encoder={"num_hidden_layers": 2, "hidden_size": 16})
+    below = 4 * 16 * 16 + 2 * 16 * 64  # the first block, and the second's keys and values
+    everywhere = below + 2 * 16 * 16
+    predicted = (
+        2 * 16 * 16 + 2 * 16 * 64 + 16 * 16 + 16 * 320
+    )  # its queries, output and feed-forward, and the head
+    assert calibration.flops(run) == pytest.approx(6 * (everywhere + 0.15 * predicted) * 12 * 128)
+
+
+@pytest.mark.parametrize(("every", "times"), [(4, 3), (5, 2), (10, 1), (100, 1)])
+def test_a_run_is_evaluated_at_its_end_too(every, times):
+    assert calibration.evaluations(settings(training={"max_steps": 10, "validate_every": every})) == times
+    assert calibration.evaluations(settings(training={"max_steps": 0})) == 0
+
+
+@pytest.mark.parametrize(("steps", "keep", "saved"), [(10, "all", 6), (16, "all", 6), (0, "all", 1), (10, 2, 2)])
+def test_checkpoints_are_those_of_0_the_powers_of_two_and_the_last(steps, keep, saved):
+    run = settings(training={"max_steps": steps, "keep_checkpoints": keep})
+    last, every = (LayerChangeSettings(kind="layer_change", checkpoints=which) for which in ("last", "all"))
+    assert calibration.measured_checkpoints(last, run) == 1
+    assert calibration.measured_checkpoints(every, run) == saved

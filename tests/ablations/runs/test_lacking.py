@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 
 from ablations.measures.settings import RunDistanceSettings
-from ablations.runs import measure_pairs, standing
+from ablations.runs import measure_pairs, plan
 from ablations.runs import rows as run_rows
 from ablations.runs.gather import gather
 from ablations.runs.identity import PlannedRun
-from ablations.runs.measure import measure
 from ablations.runs.records import RunRecord
 from ablations.runs.rows import key
+from ablations.runs.worker import measure
 from ablations.spec.experiment import Experiment, Run
 from lightning_modules.errors import ExitCode
 from lightning_modules.training.run_directory import OF_A_TRAINING
@@ -51,7 +51,7 @@ def add_run(make_run, tokens):
 
 
 def lacks(planned, *measures, folder):
-    return standing.lacking(experiment(*measures), planned, folder=folder, data_root=folder)
+    return plan.lacking(experiment(*measures), planned, folder=folder, data_root=folder)
 
 
 def test_a_run_without_its_checkpoint_is_trained_again_only_for_a_measure_that_is_missing(
@@ -180,14 +180,14 @@ def run_of(arm, names, checkpoint="gone"):
 
 
 def test_what_is_gone_and_what_is_done_about_it_are_sentences():
-    assert standing.checkpoint_sentences([run_of("a", ["validation"], "whole")]) == []
+    assert plan.checkpoint_sentences([run_of("a", ["validation"], "whole")]) == []
     said = [run_of("a", ["validation", "geometry"]), run_of("b", ["validation", "geometry"]), run_of("c", [])]
-    assert standing.checkpoint_sentences(said) == [
+    assert plan.checkpoint_sentences(said) == [
         "The last checkpoint of a (seed 0) and b (seed 0) is gone, and validation, geometry must be measured from "
         "it: `ablate run` removes what was measured and logged of them and trains them again from the first step.",
         "The last checkpoint of c (seed 0) is gone, and no measure needs it: `ablate run` does not train it "
         "again. To have it trained again, delete its folder in runs.",
     ]
-    assert standing.checkpoint_sentences([run_of("a", ["validation"], "damaged")])[0].startswith(
+    assert plan.checkpoint_sentences([run_of("a", ["validation"], "damaged")])[0].startswith(
         "The last checkpoint of a (seed 0) is damaged, and validation must be measured from it"
     )

@@ -24,7 +24,7 @@ from ablations.measures.settings import (
 )
 from ablations.measures.validation import bleu, chrf, translations, unigram_loss, validation
 from ablations.runs import rows as run_rows
-from ablations.runs.measure import measure
+from ablations.runs.worker import measure
 from ablations.tasks.settings import BaselinesSettings, MinimalPairsSettings, ProbingSettings
 from lightning_modules.data.tokenizer import decode
 from lightning_modules.objectives import build

@@ -14,14 +14,21 @@ from ablations.measures.similarity import debiased_cka, pwcca
 from ablations.runs import measure_pairs
 from ablations.runs.gather import gather
 from ablations.runs.identity import PlannedRun
-from ablations.runs.measure import load
 from ablations.runs.rows import key
+from ablations.runs.worker import load_weights
 from ablations.spec.experiment import Run
+from lightning_modules.objectives import build
 from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import start
 from tests.support.tiny_text import settings
 
 ASKED = RunDistanceSettings(kind="run_distance", tokens=400)
+
+
+def trained(item, tokens):
+    objective = build(item.directory.settings(), tokens)
+    load_weights(objective, item.directory.last_checkpoint)
+    return objective
 
 
 def add_run(make_run, tokens, arm, seed, kind="masked_lm", **sections):
@@ -92,9 +99,7 @@ def test_distances_are_those_of_the_states_of_the_same_tokens(planned, tokens, t
     sample = first_tokens(tokens.validation, 400)
     assert set(rows["sample"]) == {sample.digest}
     assert (rows["n"] == len(sample)).all()
-    states = {
-        item.run_id: layer_states(load(item.directory, tokens)[0], tokens.validation, sample) for item in planned
-    }
+    states = {item.run_id: layer_states(trained(item, tokens), tokens.validation, sample) for item in planned}
     for row in rows.itertuples():
         similarity = {"pwcca": pwcca, "debiased_cka": debiased_cka}[row.metric]
         expected = 1 - similarity(states[row.run_id][row.layer], states[row.other_run_id][row.layer])
@@ -154,7 +159,7 @@ def test_the_table_names_the_other_arm_and_leaves_out_runs_that_are_not_planned(
 def test_the_standard_error_is_that_of_the_jackknife_over_sentences(planned, tokens, tmp_path):
     compare(tmp_path, planned[:2])
     sample = first_tokens(tokens.validation, 400)
-    one, other = (layer_states(load(item.directory, tokens)[0], tokens.validation, sample) for item in planned[:2])
+    one, other = (layer_states(trained(item, tokens), tokens.validation, sample) for item in planned[:2])
     block_N = sentence_blocks(sample.sentence_N)
     assert len(np.unique(block_N)) == 10
     for row in measure_pairs.rows(tmp_path).itertuples():

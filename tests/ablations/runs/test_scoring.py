@@ -9,7 +9,7 @@ from ablations.catalogue import Measure, caveats, for_run
 from ablations.measures.reading.texts import Readings
 from ablations.results import table
 from ablations.runs import rows as run_rows
-from ablations.runs.measure import measure, rows_of
+from ablations.runs.worker import measure, rows_of
 from ablations.tasks.datasets import TASKS
 from ablations.tasks.examples import read_examples
 from ablations.tasks.sources import Source, examples_of

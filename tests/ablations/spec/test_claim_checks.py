@@ -7,9 +7,9 @@ from ruamel.yaml import YAML
 
 from ablations import catalogue
 from ablations.catalogue import METRICS, OF_LAYERS, PARTLY_OF_LAYERS
+from ablations.errors import SpecProblems
 from ablations.spec import claims as claims_file
 from ablations.spec.contrasts import EFFECT
-from ablations.spec.problems import SpecProblems
 from reports.words import METRICS as SHOWN
 from tests.support.claim_files import GOOD, write
 from tests.support.claim_tables import FILES

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from ablations.errors import SpecError
+from ablations.errors import SpecError, SpecProblems
 from ablations.spec import claims as claims_file
 from ablations.spec import load
-from ablations.spec.problems import SpecProblems
 from tests.support.claim_files import GOOD, write
 
 SPEC = """\

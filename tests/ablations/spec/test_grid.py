@@ -240,7 +240,7 @@ def test_what_is_resolved_resolves_to_itself():
 def test_an_experiment_put_together_by_hand_is_refused_where_load_would_refuse_it():
     with pytest.raises(SpecError) as caught:
         grid.runs(experiment(training={"max_steps": -1}))
-    assert str(caught.value) == "x: training.max_steps must be at least 0, but is -1; raise it"
+    assert str(caught.value) == "x: training.max_steps must be greater than or equal to 0, but is -1; raise it"
     with pytest.raises(SpecError) as caught:
         grid.resolved(experiment(grid={"base": "nlm"}))
     assert str(caught.value) == 'x: grid.base must be the name of an arm, but is "nlm"; did you mean mlm?'

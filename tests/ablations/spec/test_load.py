@@ -4,9 +4,8 @@ from typing import get_args
 
 import pytest
 
-from ablations.errors import SpecError
+from ablations.errors import Problem, SpecError
 from ablations.spec import load
-from ablations.spec.problems import Problem
 from ablations.tasks.datasets import TASKS, chosen
 from ablations.tasks.settings import (
     BaselinesSettings,
@@ -153,34 +152,38 @@ VALUES = [
     (
         "hidden_size: 64",
         "hidden_size: wide",
-        '5:24: encoder.hidden_size must be a whole number, but is the text "wide"',
+        '5:24: encoder.hidden_size must be a valid integer, but is the text "wide"',
     ),
     (
         "hidden_size: 64",
         'hidden_size: "64"',
-        '5:24: encoder.hidden_size must be a whole number, but is the text "64"; write 64',
+        '5:24: encoder.hidden_size must be a valid integer, but is the text "64"; write 64',
     ),
     (
         "hidden_size: 64",
         "hidden_size: 1_024",
-        '5:24: encoder.hidden_size must be a whole number, but is the text "1_024"; write 1024',
+        '5:24: encoder.hidden_size must be a valid integer, but is the text "1_024"; write 1024',
     ),
-    ("hidden_size: 64", "hidden_size: 64.5", "5:24: encoder.hidden_size must be a whole number, but is 64.5"),
+    ("hidden_size: 64", "hidden_size: 64.5", "5:24: encoder.hidden_size must be a valid integer, but is 64.5"),
     (
         "max_steps: 20",
         "max_steps: 1e3",
-        "7:23: training.max_steps must be a whole number, but is 1000.0; write 1000",
+        "7:23: training.max_steps must be a valid integer, but is 1000.0; write 1000",
     ),
-    ("max_steps: 20", "max_steps: yes", '7:23: training.max_steps must be a whole number, but is the text "yes"'),
-    ("max_steps: 20", "max_steps: true", "7:23: training.max_steps must be a whole number, but is true"),
-    ("max_steps: 20", "max_steps: -1", "7:23: training.max_steps must be at least 0, but is -1; raise it"),
-    ("max_steps: 20", "max_steps: ~", "7:23: training.max_steps must be a whole number, but is empty"),
+    ("max_steps: 20", "max_steps: yes", '7:23: training.max_steps must be a valid integer, but is the text "yes"'),
+    ("max_steps: 20", "max_steps: true", "7:23: training.max_steps must be a valid integer, but is true"),
+    (
+        "max_steps: 20",
+        "max_steps: -1",
+        "7:23: training.max_steps must be greater than or equal to 0, but is -1; raise it",
+    ),
+    ("max_steps: 20", "max_steps: ~", "7:23: training.max_steps must be a valid integer, but is empty"),
     ("max_steps: 20", "learning_rate: .nan", "7:27: training.learning_rate must be a finite number, but is nan"),
     ("max_steps: 20", "learning_rate: 1e999", "7:27: training.learning_rate must be a finite number, but is inf"),
     (
         "max_steps: 20",
         "learning_rate: high",
-        '7:27: training.learning_rate must be a number, but is the text "high"',
+        '7:27: training.learning_rate must be a valid number, but is the text "high"',
     ),
     (
         "max_steps: 20",
@@ -195,7 +198,7 @@ VALUES = [
     (
         "max_steps: 20",
         "keep_checkpoints: some",
-        '7:30: training.keep_checkpoints must be a whole number or all, but is "some"',
+        '7:30: training.keep_checkpoints must be a valid integer or all, but is "some"',
     ),
     (
         "max_steps: 20",
@@ -222,32 +225,32 @@ VALUES = [
     (
         "hidden_size: 64",
         "hidden_size: 64, dropout: 1",
-        "5:37: encoder.dropout must be at least 0 and less than 1, but is 1; lower it (1% is written 0.01)",
+        "5:37: encoder.dropout must be less than 1, but is 1; lower it (1% is written 0.01)",
     ),
     (
         "kind: masked_lm}",
         "kind: masked_lm, masking: {ratio: 1.5}}",
-        "6:47: objective.masking.ratio must be greater than 0 and at most 1, but is 1.5; lower it (1.5% is "
+        "6:47: objective.masking.ratio must be less than or equal to 1, but is 1.5; lower it (1.5% is "
         "written 0.015)",
     ),
     (
         "kind: masked_lm}",
         "kind: masked_lm, masking: {ratio: 0}}",
-        "6:47: objective.masking.ratio must be greater than 0 and at most 1, but is 0; raise it",
+        "6:47: objective.masking.ratio must be greater than 0, but is 0; raise it",
     ),
     (
         "kind: masked_lm}",
         "kind: masked_lm, masking: {ratio: 40, predict: 15%, copies: 150%}}",
-        "6:47: objective.masking.ratio must be greater than 0 and at most 1, but is 40; lower it (40% is written "
+        "6:47: objective.masking.ratio must be less than or equal to 1, but is 40; lower it (40% is written "
         "0.4)\n"
-        '6:60: objective.masking.predict must be a number, but is the text "15%"; write 0.15\n'
-        '6:73: objective.masking.copies must be a whole number, but is the text "150%"',
+        '6:60: objective.masking.predict must be a valid number, but is the text "15%"; write 0.15\n'
+        '6:73: objective.masking.copies must be a valid integer, but is the text "150%"',
     ),
     (
         "kind: masked_lm}",
         "kind: masked_lm, masking: {ratio: 400, select: {kind: pmi, longest: 20}}}",
-        "6:47: objective.masking.ratio must be greater than 0 and at most 1, but is 400; lower it\n"
-        "6:81: objective.masking.select.longest must be at least 2 and at most 8, but is 20; lower it",
+        "6:47: objective.masking.ratio must be less than or equal to 1, but is 400; lower it\n"
+        "6:81: objective.masking.select.longest must be less than or equal to 8, but is 20; lower it",
     ),
     (
         "kind: masked_lm}",
@@ -309,9 +312,9 @@ VALUES = [
     (
         "seeds: [0, 1]",
         "seeds: [-1, a, true]",
-        "11:9: an entry of seeds must be at least 0, but is -1; raise it\n"
-        '11:13: an entry of seeds must be a whole number, but is the text "a"\n'
-        "11:16: an entry of seeds must be a whole number, but is true",
+        "11:9: an entry of seeds must be greater than or equal to 0, but is -1; raise it\n"
+        '11:13: an entry of seeds must be a valid integer, but is the text "a"\n'
+        "11:16: an entry of seeds must be a valid integer, but is true",
     ),
     (
         "seeds: [0, 1]",
@@ -658,8 +661,7 @@ TOGETHER = [
     (
         "mlm: {}",
         "mlm: {objective: {masking: {predict: 2}}}",
-        "9:40: objective.masking.predict must be greater than 0 and at most 1, but is 2; lower it (2% is "
-        "written 0.02)",
+        "9:40: objective.masking.predict must be less than or equal to 1, but is 2; lower it (2% is written 0.02)",
     ),
 ]
 
@@ -703,7 +705,7 @@ GRIDS = [
     (
         "[0.05, 0.15]",
         "[0.05, 1.5]",
-        "16:37: objective.masking.ratio must be greater than 0 and at most 1, but is 1.5; lower it (1.5% is "
+        "16:37: objective.masking.ratio must be less than or equal to 1, but is 1.5; lower it (1.5% is "
         "written 0.015)",
     ),
     (
@@ -780,7 +782,7 @@ GRIDS = [
         "each with a name of its own\n"
         "13:1: grid generates 2 arms called mlm,masking=ratio-0.15,norm=pre; write them under arms, "
         "each with a name of its own\n"
-        '16:48: objective.masking.ratio must be a number, but is the text "0.15"; write 0.15',
+        '16:48: objective.masking.ratio must be a valid number, but is the text "0.15"; write 0.15',
     ),
 ]
 
@@ -906,9 +908,9 @@ def test_a_mistake_above_the_arms_is_said_once_and_one_in_each_arm_in_each(wrong
     spec = spec.replace("mlm: {}", "mlm: {encoder: {dropout: 2}}")
     spec = spec.replace("kind: causal_lm}}", "kind: causal_lm}, encoder: {dropout: 2}}")
     assert wrong(spec) == [
-        "7:23: training.max_steps must be at least 0, but is -1; raise it",
-        "9:28: encoder.dropout must be at least 0 and less than 1, but is 2; lower it (2% is written 0.02)",
-        "10:58: encoder.dropout must be at least 0 and less than 1, but is 2; lower it (2% is written 0.02)",
+        "7:23: training.max_steps must be greater than or equal to 0, but is -1; raise it",
+        "9:28: encoder.dropout must be less than 1, but is 2; lower it (2% is written 0.02)",
+        "10:58: encoder.dropout must be less than 1, but is 2; lower it (2% is written 0.02)",
     ]
 
 
@@ -946,6 +948,10 @@ def test_what_an_arm_lacks_is_said_where_its_kind_was_chosen(wrong):
         (
             "%YAML 1.1\n---\nname: x\n",
             "1:1: this file asks for YAML 1.1, but is read as YAML 1.2; drop its %YAML line",
+        ),
+        (
+            "# a\n%YAML 1.3\n---\nname: x\n",
+            "2:1: this file asks for YAML 1.3, but is read as YAML 1.2; drop its %YAML line",
         ),
         (
             "name: a: b",

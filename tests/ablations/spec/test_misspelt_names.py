@@ -46,24 +46,21 @@ seeds: [0]
 measures: [validation]
 claims: [first]
 """
-RANGE = "must be greater than 0 and at most 1"
+BELOW = "must be less than or equal to 1"
 NUMBERS = [
-    ("1.4", f"{RANGE}, but is 1.4; lower it (1.4% is written 0.014)"),
-    ("33.3", f"{RANGE}, but is 33.3; lower it (33.3% is written 0.333)"),
-    ("15", f"{RANGE}, but is 15; lower it (15% is written 0.15)"),
-    ("100", f"{RANGE}, but is 100; lower it (100% is written 1)"),
-    ("140", f"{RANGE}, but is 140; lower it"),
-    ("-15", f"{RANGE}, but is -15; raise it"),
-    ("0.7%", 'must be a number, but is the text "0.7%"; write 0.007'),
-    ("15 %", 'must be a number, but is the text "15 %"; write 0.15'),
-    ("0%", 'must be a number, but is the text "0%"; it must be greater than 0 and at most 1'),
-    ("140%", 'must be a number, but is the text "140%"; it must be greater than 0 and at most 1'),
-    ("'0.2'", 'must be a number, but is the text "0.2"; write 0.2'),
-    (
-        "'15'",
-        'must be a number, but is the text "15"; it must be greater than 0 and at most 1 (15% is written 0.15)',
-    ),
-    ("-0.2%", 'must be a number, but is the text "-0.2%"'),
+    ("1.4", f"{BELOW}, but is 1.4; lower it (1.4% is written 0.014)"),
+    ("33.3", f"{BELOW}, but is 33.3; lower it (33.3% is written 0.333)"),
+    ("15", f"{BELOW}, but is 15; lower it (15% is written 0.15)"),
+    ("100", f"{BELOW}, but is 100; lower it (100% is written 1)"),
+    ("140", f"{BELOW}, but is 140; lower it"),
+    ("-15", "must be greater than 0, but is -15; raise it"),
+    ("0.7%", 'must be a valid number, but is the text "0.7%"; write 0.007'),
+    ("15 %", 'must be a valid number, but is the text "15 %"; write 0.15'),
+    ("0%", 'must be a valid number, but is the text "0%"; write 0'),
+    ("140%", 'must be a valid number, but is the text "140%"'),
+    ("'0.2'", 'must be a valid number, but is the text "0.2"; write 0.2'),
+    ("'15'", 'must be a valid number, but is the text "15"; write 15'),
+    ("-0.2%", 'must be a valid number, but is the text "-0.2%"'),
 ]
 
 

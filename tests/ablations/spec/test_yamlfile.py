@@ -92,6 +92,12 @@ def test_what_was_refused_is_known_to_be(tmp_path):
     )
 
 
+def test_a_key_may_be_text_that_yaml_1_1_would_merge_or_read_as_a_date(tmp_path):
+    document = read(tmp_path, "%YAML 1.2\n---\n<<: {a: 012}\n2001-12-14: [1_000, off]\n.inf: .inf\n")
+    assert document.content == {"<<": {"a": 12}, "2001-12-14": ["1_000", "off"], ".inf": math.inf}
+    assert document.problems == ()
+
+
 def test_half_a_character_is_refused(tmp_path):
     (problem,) = read(tmp_path, 'a: "\\ud800"\n').problems
     assert problem.sentence == "this text holds half a character (a lone surrogate); write the character itself"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ablations.spec.claim_groups import faults, groups_of_measures
+from ablations.spec.claim_names import group_faults, groups_of_measures
 
 MEASURES = [
     {"kind": "fine_tuning", "tasks": ["sst2", "mrpc"]},
@@ -19,7 +19,7 @@ def found(measure, metric, groups, *, needs=None, or_groups=(), kinds=("files",)
     of = {"measure": measure, "metric": metric, "groups": groups, "or_groups": list(or_groups)}
     effect = {"kind": "difference", "of": of, "arm": "a", "minus": "b"}
     claim = {"name": "x", "needs": {"arms": ["a", "b"], "measures": [measure]} | (needs or {}), "effect": effect}
-    return list(faults([claim], groups_of_measures(MEASURES, kinds), spec="my.yaml"))
+    return list(group_faults([claim], groups_of_measures(MEASURES, kinds), spec="my.yaml"))
 
 
 @pytest.mark.parametrize(
