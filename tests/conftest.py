@@ -1,15 +1,28 @@
 """Fixtures of all tests: a tiny text, its tokens and run folders on it."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.forked_worker import ForkedWorker
 from tests.support.tiny_text import run_folder, settings, write_pairs
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_workers() -> Iterator[None]:
+    """Workers that a test has started by this process do not import for seconds each, and have one core.
+
+    Tests run side by side: two threads of a run would wait for each other where another test has a core.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "sched_getaffinity", lambda _: {0})
+        patch.setattr("ablations.runs.launch.start_process", ForkedWorker)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ from ablations.errors import ResultsError
 from lightning_modules.errors import ExitCode
 from lightning_modules.provenance import available_cores
 
+WORKER = (sys.executable, "-m", "ablations.runs.worker")
 SECONDS_BETWEEN_TRIES = 1.0  # at a run that another process is working on
 
 
@@ -108,7 +109,10 @@ class Pool:
                     run_dir = todo.get_nowait()
                 except queue.Empty:
                     return
-                if worker is None or worker.poll() is not None:
+                if worker is not None and worker.poll() is not None:
+                    _end(worker)  # it is dead, and its pipes are still open
+                    worker = None
+                if worker is None:
                     worker = self._start_worker(environment)
                 if worker is None:
                     return
@@ -127,15 +131,7 @@ class Pool:
         with self._lock:
             if self._stopping:
                 return None
-            worker = subprocess.Popen(
-                [sys.executable, "-m", "ablations.runs.worker"],
-                env=os.environ | environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                # Ctrl-C in the terminal reaches the launcher alone, which closes the workers' orders.
-                start_new_session=True,
-            )
+            worker = start_process(environment)
             self._workers.append(worker)
             return worker
 
@@ -177,6 +173,19 @@ class Pool:
             return Outcome(run_dir, 1, message, 0.0)
         outcome = json.loads(answer)
         return Outcome(run_dir, outcome["code"], outcome["message"], outcome["seconds"])
+
+
+def start_process(environment: dict[str, str]) -> subprocess.Popen[str]:
+    """Start a worker that reads orders from its standard input and answers on its standard output."""
+    return subprocess.Popen(
+        WORKER,
+        env=os.environ | environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        # Ctrl-C in the terminal reaches the launcher alone, which closes the workers' orders.
+        start_new_session=True,
+    )
 
 
 def assign_devices(gpus: Sequence[str], *, slots: int, devices: int) -> list[dict[str, str]]:

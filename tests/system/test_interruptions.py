@@ -22,11 +22,11 @@ ORDER = {
 class InThisProcess:
     """A pool whose runs are trained and measured where the test can stop them."""
 
-    def __init__(self, *, slots, devices, data_root, measures, gpus, again):
+    def __init__(self, *, slots, devices, data_root, measures, gpus, recompute):
         self.slots, self.devices, self.gpus = slots, devices, gpus
         asked = [settings.model_dump(mode="json") for settings in measures]
         machine = {"devices": 1, "accelerator": "cpu", "threads": 1}
-        self.order = {"data_root": str(data_root), "recompute": again, "measures": asked} | machine
+        self.order = {"data_root": str(data_root), "recompute": recompute, "measures": asked} | machine
 
     def __enter__(self):
         return self
