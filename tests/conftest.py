@@ -15,12 +15,12 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 @pytest.fixture(scope="session", autouse=True)
 def forked_workers() -> Iterator[None]:
-    """Workers that a test has started by this process do not import for seconds each, and have one core.
+    """Workers that a test has started by this process do not import for seconds each, and have one thread.
 
     Tests run side by side: two threads of a run would wait for each other where another test has a core.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "sched_getaffinity", lambda _: {0})
+        patch.setattr("ablations.runs.launch.threads_per_process", lambda processes: 1)
         patch.setattr("ablations.runs.launch.start_process", ForkedWorker)
         yield
 

@@ -57,6 +57,7 @@ def pool(tmp_path, monkeypatch):
     """Makes a pool of fake workers."""
     monkeypatch.setattr(launch, "start_process", start_process)  # and no forked worker
     monkeypatch.setattr(launch, "WORKER", FAKE)
+    monkeypatch.setattr(launch, "threads_per_process", threads_per_process)
     monkeypatch.setattr(launch, "SECONDS_BETWEEN_TRIES", 0.01)
 
     def make(**changes):
