@@ -81,10 +81,10 @@ def start(
             train(directory, tokens, accelerator=accelerator, threads=threads, stop=stop, on_line=on_line)
         except BaseException as error:
             code, sentence = _outcome(error)
-            _settle(directory, code, sentence or f"{type(error).__name__}: {error}")
             if sentence is not None:
-                click.echo(sentence, err=True)
-            elif code == ExitCode.FAILED:
+                click.echo(sentence, err=True)  # first, as a full disk does not take the state
+            _settle(directory, code, sentence or f"{type(error).__name__}: {error}")
+            if sentence is None and code == ExitCode.FAILED:
                 raise
             return code
     return ExitCode.DONE
