@@ -10,7 +10,13 @@ import pytest
 from tests.support.forked_worker import ForkedWorker
 from tests.support.tiny_text import run_folder, settings, write_pairs
 
+SYSTEM = Path(__file__).parent / "system"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let tests of the whole system, which are the longest, come first, so that all processes end together."""
+    items.sort(key=lambda item: SYSTEM not in item.path.parents)
 
 
 @pytest.fixture(scope="session", autouse=True)

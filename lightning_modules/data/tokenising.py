@@ -140,9 +140,11 @@ def _remarks(split: SplitName, report: dict[str, Any], max_length: int) -> Itera
     for side, noun in (("source", "sentence"), ("target", "translation")):
         if report.get(side, {}).get("cut"):
             are, were = ("is", "was") if report[side]["cut"] == 1 else ("are", "were")
+            whole = report[side]["tokens"] + report[side]["dropped"]
             yield (
                 f"data.{split}: {report[side]['cut']:,} of {_several(sentences, noun)} {are} longer than "
-                f"data.max_length = {max_length} tokens and {were} cut."
+                f"data.max_length = {max_length} tokens and {were} cut, which dropped {report[side]['dropped']:,} "
+                f"of {_several(whole, 'token')}."
             )
         if report.get(side, {}).get("unknown"):
             do = "does" if report[side]["unknown"] == 1 else "do"

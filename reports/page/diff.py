@@ -76,8 +76,12 @@ def folder_of(place: Path, *, out: Path) -> Path:
 
     Raises:
         SpecError: it is neither a folder nor a good spec.
-        ResultsError: no experiment was planned there, or nothing of it is measured.
+        ResultsError: there is no such folder, no experiment was planned there, or nothing of it is measured.
     """
+    if not place.exists() and place.suffix not in (".yaml", ".yml"):
+        raise ResultsError(
+            f"{place}: there is no such folder; name an experiment's folder, as out/NAME, or a spec, as NAME.yaml."
+        )
     folder = place if place.is_dir() else out / load.load(place).name
     if not (folder / "plan.json").is_file():
         if folder == place:

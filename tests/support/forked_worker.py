@@ -2,11 +2,20 @@
 
 import multiprocessing
 import os
+import pkgutil
 import sys
 from multiprocessing.connection import Connection
+from types import ModuleType
+
+from ablations import measures, tasks
+
+
+def modules_of(package: ModuleType) -> list[str]:
+    return [found.name for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
+
 
 FORK_SERVER = multiprocessing.get_context("forkserver")
-FORK_SERVER.set_forkserver_preload(["ablations.runs.worker", __name__])
+FORK_SERVER.set_forkserver_preload(["ablations.runs.worker", *modules_of(measures), *modules_of(tasks), __name__])
 
 
 class ForkedWorker:
@@ -50,3 +59,16 @@ def _serve(orders: Connection, answers: Connection, environment: dict[str, str])
         pipe.close()
     sys.stdin = os.fdopen(0, encoding="utf-8")
     serve()
+
+
+def forked_training(*arguments):
+    """Start `python -m lightning_modules.training.train` with arguments and return its process."""
+    process = FORK_SERVER.Process(target=_train, args=arguments, daemon=True)
+    process.start()
+    return process
+
+
+def _train(*arguments: str) -> None:
+    from lightning_modules.training.train import main
+
+    main(arguments)

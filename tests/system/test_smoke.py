@@ -7,13 +7,16 @@ import sys
 from pathlib import Path
 
 import pandas as pd
+from click.testing import CliRunner
 
+from ablations.cli import main
 from ablations.results import COLUMNS
 
 ROOT = Path(__file__).parents[2]
 
 
 def ablate(*arguments):
+    """Run a command in a process of its own, whose workers are processes of their own too."""
     command = [sys.executable, "-m", "ablations.cli", *map(str, arguments)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
 
@@ -69,7 +72,9 @@ measures:
 
 def test_every_analysis_of_layers_becomes_rows_and_figures(tmp_path):
     (tmp_path / "layers.yaml").write_text(LAYERS)
-    ablate("run", tmp_path / "layers.yaml", "--out", tmp_path / "out")
+    command = ["run", str(tmp_path / "layers.yaml"), "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 0, done.output
     folder = tmp_path / "out" / "layers"
     table = pd.read_parquet(folder / "results.parquet")
     analyses = {"layer_change", "token_information", "neighbours", "geometry", "influence"}
@@ -87,5 +92,4 @@ def test_every_analysis_of_layers_becomes_rows_and_figures(tmp_path):
     assert {panel["measure"] for figure in report["figures"] for panel in figure["panels"]} == set(
         table["measure"]
     )
-    again = ablate("run", tmp_path / "layers.yaml", "--out", tmp_path / "out")
-    assert "nothing to do" in again.stdout
+    assert "nothing to do" in CliRunner().invoke(main, command).output

@@ -150,15 +150,20 @@ def test_what_was_cut_left_out_or_unknown_is_said(tokens, said):
     assert train_report["skipped"] == 24
     assert train_report["source"]["cut"] > 10
     assert test_report["source"]["unknown"] == 3  # two bytes of the pound sign, one of the digit
+    source, target = train_report["source"], train_report["target"]
+    lost = {
+        side: f"dropped {report['dropped']:,} of {report['dropped'] + report['tokens']:,} tokens."
+        for side, report in (("source", source), ("target", target))
+    }
     for sentence in (
         "Reading data.train.",
         "Training 300 sub-words on data.train.",
         f"data.train: 376 sentences, {len(tokens.train.ids):,} tokens, 80 documents.",
         "data.train: 24 rows without a sentence were left out.",
-        f"data.train: {train_report['source']['cut']} of 376 sentences are longer than data.max_length = 16 "
-        f"tokens and were cut.",
-        f"data.train: {train_report['target']['cut']} of 376 translations are longer than data.max_length = 16 "
-        f"tokens and were cut.",
+        f"data.train: {source['cut']} of 376 sentences are longer than data.max_length = 16 tokens and were cut, "
+        f"which {lost['source']}",
+        f"data.train: {target['cut']} of 376 translations are longer than data.max_length = 16 tokens and were "
+        f"cut, which {lost['target']}",
         "data.test: 3 bytes of the sentences do not occur in training and became [UNK].",
     ):
         assert said.count(sentence) == 1

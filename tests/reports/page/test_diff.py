@@ -428,7 +428,13 @@ def test_what_is_missing_or_damaged_is_a_sentence(before, after, what):
 
 def test_what_is_not_there_is_a_sentence(before, tmp_path):
     result = ablate("diff", before, tmp_path / "none")
-    assert (result.exit_code, result.stderr) == (2, f"{tmp_path / 'none'}:1:1: this file does not exist\n")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        f"{tmp_path / 'none'}: there is no such folder; name an experiment's folder, as out/NAME, or a spec, as "
+        "NAME.yaml.\n",
+    )
+    result = ablate("diff", before, tmp_path / "none.yaml")
+    assert (result.exit_code, result.stderr) == (2, f"{tmp_path / 'none.yaml'}:1:1: this file does not exist\n")
     spec = tmp_path / "spec.yaml"
     spec.write_text(SPEC)
     result = ablate("diff", spec, before, "--out", tmp_path)
