@@ -33,7 +33,6 @@ from reports.figures.curves import (
     order,
     own_axis,
 )
-from reports.figures.layout import lay_out
 from reports.figures.lines import Line, Look, draw_lines
 from reports.figures.panel import (
     FigureKind,
@@ -48,6 +47,7 @@ from reports.figures.panel import (
     rows_shown,
 )
 from reports.figures.style import Style, arm_styles
+from reports.figures.svg import lay_out
 from reports.statistics.summaries import bands
 from reports.words import are_whole, axis_label, count, in_order, leads_on, listed, named, number, task_axis_label
 

@@ -11,7 +11,6 @@ from pandas import DataFrame
 from ablations.results import COLUMNS
 from reports.figures.by_arm import arm_label, label_layers, shown_name
 from reports.figures.curves import Curve, curve, learned, order, require, rows_of
-from reports.figures.layout import lay_out
 from reports.figures.lines import Line, Look, draw_lines
 from reports.figures.panel import (
     MOST_PANELS,
@@ -29,6 +28,7 @@ from reports.figures.panel import (
     without_panel,
 )
 from reports.figures.style import group_styles
+from reports.figures.svg import lay_out
 from reports.statistics.summaries import bands, last_step
 from reports.words import axis_label, count, leads_on, named
 

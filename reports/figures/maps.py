@@ -13,7 +13,6 @@ from ablations.errors import ResultsError
 from ablations.results import COLUMNS
 from reports.figures.by_arm import TICK_LETTERS, arm_label, thinned
 from reports.figures.curves import FEWEST_STEPS, Curve, curve, learned, order, rows_of
-from reports.figures.layout import lay_out
 from reports.figures.pairs import pairs_over_training
 from reports.figures.panel import (
     MOST_PANELS,
@@ -27,6 +26,7 @@ from reports.figures.panel import (
     place,
     without_panel,
 )
+from reports.figures.svg import lay_out
 from reports.words import axis_label, count, leads_on, number
 
 SHADES = 20

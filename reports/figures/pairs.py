@@ -12,7 +12,6 @@ from ablations.results import COLUMNS
 from ablations.wording import several
 from reports.figures.by_arm import label_layers, shown_name
 from reports.figures.curves import Curve, curve, learned, order, require, rows_of, with_columns
-from reports.figures.layout import lay_out
 from reports.figures.lines import Line, Look, draw_lines
 from reports.figures.panel import (
     BEYOND,
@@ -28,6 +27,7 @@ from reports.figures.panel import (
     rows_shown,
 )
 from reports.figures.style import Style, arm_styles, pair_style, seeds_style
+from reports.figures.svg import lay_out
 from reports.statistics.summaries import bands, last_step
 from reports.words import axis_label, named
 

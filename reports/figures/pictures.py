@@ -15,7 +15,6 @@ from ablations.errors import ResultsError
 from ablations.results import COLUMNS
 from reports.figures.by_arm import shown_name
 from reports.figures.curves import curve, learned, order, require, with_columns
-from reports.figures.layout import LEGEND_LINE_INCHES, TITLE_INCHES, columns_of
 from reports.figures.panel import (
     MOST_PANELS,
     FigureKind,
@@ -28,6 +27,7 @@ from reports.figures.panel import (
     without_panel,
 )
 from reports.figures.style import COLOURS, LIGHTEST, LINES, MARKERS, Style
+from reports.figures.svg import LEGEND_LINE_INCHES, TITLE_INCHES, columns_of
 from reports.statistics.summaries import last_step
 from reports.words import listed
 

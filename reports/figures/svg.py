@@ -1,24 +1,76 @@
-"""Figures as SVG, for a file of its own and as an image inside a page."""
+"""Figures as SVG, for files and as images inside a page: sizes of panels, legends below them, swatches of arms."""
 
 import base64
 import io
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 
 from reports.figures.style import arm_styles, mark_points
 
 FONTS = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
 
+PANEL_INCHES = 4.8, 3.5
+"""Width and height of a panel above its legend: on a phone its text is about as large as the page's."""
+
+LEGEND_LINE_INCHES = 0.2
+
+TITLE_INCHES = 0.25
+"""Height of the title of a panel that has one."""
+
+LEGEND_ROW_LETTERS = 54
+"""Letters that stand side by side in a legend of several columns, each with room for six more."""
+
 SWATCH_INCHES = 0.5, 10 / 72
 """Width and height of the line that stands beside the name of an arm."""
+
+
+def lay_out(figure: Figure, draw: Callable[[Axes], object], *, columns: bool = False) -> None:
+    """Draw on the only axes of a figure, with the legend below, and set its height.
+
+    Args:
+        draw: draws on the axes, legend included.
+        columns: whether entries of the legend stand side by side, below its title.
+    """
+    ax = figure.subplots()
+    draw(ax)
+    height = PANEL_INCHES[1] + TITLE_INCHES * len(ax.get_title(loc="left").splitlines())
+    legend = ax.get_legend()
+    if legend is not None:
+        height += _moved_below(figure, legend, columns=columns)
+    figure.set_figheight(height)
+
+
+def _moved_below(figure: Figure, legend: Legend, *, columns: bool) -> float:
+    """Put the legend below the axes; return its height in inches."""
+    labels = [text.get_text() for text in legend.get_texts()]
+    moved = figure.legend(
+        [handle for handle in legend.legend_handles if handle is not None],
+        labels,
+        loc="outside lower left",
+        frameon=False,
+        ncols=columns_of(labels) if columns else 1,
+        alignment="left",
+        handlelength=legend.handlelength,
+        **({"title": legend.get_title().get_text()} if columns else {}),
+    )
+    legend.remove()
+    with lacking_glyphs():
+        return float(moved.get_window_extent().height / figure.dpi)
+
+
+def columns_of(labels: Sequence[str]) -> int:
+    """Return the number of labels that stand side by side."""
+    return max(1, min(len(labels), LEGEND_ROW_LETTERS // (max(map(len, labels)) + 6)))
 
 
 def render(figure: Figure, *, name: str, title: str = "") -> str:

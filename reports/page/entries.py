@@ -21,7 +21,6 @@ from reports.claims.words import described
 from reports.figures import svg
 from reports.figures.by_arm import shown_name
 from reports.figures.curves import ALONG_STEPS
-from reports.figures.layout import PANEL_INCHES
 from reports.folder import printable
 from reports.page.figures import Drawing
 from reports.scores.corruptions import SHOWN
@@ -181,7 +180,7 @@ def draw_claim(entry: Mapping[str, Any]) -> Drawing:
     shared = _by_unit([*entry["parts"], *(part | {"beside": True} for part in entry["beside"])])
     heights = [ROW_INCHES * len(parts) + AXIS_INCHES for parts in shared.values()]
     with sns.axes_style("ticks"), sns.plotting_context("paper", font_scale=1.1):
-        figure = Figure(figsize=(PANEL_INCHES[0], sum(heights)), layout="constrained")
+        figure = Figure(figsize=(svg.PANEL_INCHES[0], sum(heights)), layout="constrained")
         axes = figure.subplots(len(shared), 1, squeeze=False, height_ratios=heights)[:, 0]
         for ax, (unit, parts) in zip(axes, shared.items(), strict=True):
             effects(parts, ax=ax, unit=unit)

@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from reports.figures import svg
-from reports.figures.layout import PANEL_INCHES
 from reports.figures.panel import FigureText, Panel, letters
 from reports.figures.texts import (
     CHANGE_BY_RANK,
@@ -49,7 +48,7 @@ class Drawing(NamedTuple):
 def draw(panel: Panel) -> Drawing:
     """Draw a panel as an image, its legend below it, and write its data."""
     with sns.axes_style("ticks"), sns.plotting_context("paper", font_scale=1.1):
-        figure = Figure(figsize=PANEL_INCHES, layout="constrained")
+        figure = Figure(figsize=svg.PANEL_INCHES, layout="constrained")
         panel.content.draw(figure)
         return Drawing(svg=svg.render(figure, name=panel.id, title=panel.title), csv=panel.csv_text())
 
