@@ -2,6 +2,7 @@
 identity, and a table that can be read whichever measures are there; and it ends in a page."""
 
 import functools
+import itertools
 import json
 import math
 import random
@@ -14,7 +15,7 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from ablations.catalogue import METRICS, OF_LAYERS, for_run
+from ablations.catalogue import CARDS, METRICS, OF_LAYERS, for_run
 from ablations.cli import main
 from ablations.runs import identity
 from ablations.runs import rows as run_rows
@@ -56,7 +57,10 @@ def fabricated(settings, layers, rng):
     rows = []
     for metric in METRICS[settings.kind]:
         row = {"metric": metric, "value": rng.random(), "unit": "1", "n": rng.randrange(1, 900)}
-        if settings.kind in OF_LAYERS:
+        if settings.kind == "pictures":
+            points = [row | {"value": rng.random(), "group": f"ko|{place}|-|-|{place}"} for place in range(3)]
+            rows += [point | {"layer": layer} for point in points for layer in range(layers)]
+        elif settings.kind in OF_LAYERS:
             rows += [row | {"layer": layer, "floor": 0.0, "standard_error": 0.1} for layer in range(layers)]
         elif getattr(settings, "tasks", None):
             rows.append(row | {"group": settings.tasks[0], "floor": 0.5})
@@ -65,8 +69,8 @@ def fabricated(settings, layers, rng):
     return pd.DataFrame(rows)
 
 
-def fabricate(item, measures, rng):
-    """A run's folder as after its training, with some of its measures; returns how many there are."""
+def fabricate(item, measures, rng, *, number=None):
+    """A run's folder as after its training, with so many of its measures, by chance unless given; returns them."""
     identity.create(item)
     steps = item.run.settings.training.max_steps
     item.directory.checkpoints.mkdir()
@@ -74,7 +78,7 @@ def fabricate(item, measures, rng):
     item.directory.write_state("done", step=steps, max_steps=steps, last_checkpoint_bytes=len(b"weights"))
     with item.directory.metrics.open("w") as log:
         log.write(json.dumps({"step": steps, "val/loss": 3.0, "val/predicted": 70}) + "\n")
-    some = rng.sample(measures, rng.randint(0, len(measures)))
+    some = rng.sample(measures, rng.randint(0, len(measures)) if number is None else number)
     for one in some:
         rows = fabricated(one, item.run.settings.encoder.num_hidden_layers, rng)
         about = {"measure": one.kind, "step": steps, "key": run_rows.key(one), "sample": None, "files": None}
@@ -108,6 +112,42 @@ def test_any_measures_of_any_runs_make_a_table_that_is_read_and_agrees_with_what
     assert set(read.table.loc[read.table["measure"] == "learning", "run_id"]) == of_validation
     for run_id, rows in read.table.groupby("run_id"):
         assert set(rows["measure"]) - {"learning"} == {one.kind for one in there[run_id]}
+
+
+KINDS = tuple(CARDS)
+PAIRS = tuple(itertools.combinations(KINDS, 2))
+ARMS = {kind: {"objective": {"kind": kind}} for kind in ("masked_lm", "causal_lm", "skip_gram")}
+TINY = {"num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 2}
+
+
+def page_of(measures, folder):
+    """Make the page of an experiment whose first arm has all its measures and whose second only the first."""
+    settings = {"pictures": {"words": ["ko"]}}
+    asked = [{"kind": kind} | settings.get(kind, {}) for kind in measures]
+    data, training = {"kind": "language", "train": 2000, "validation": 400, "test": 50}, {"max_steps": 2}
+    spec = {"name": "drawn", "version": 1, "data": data, "encoder": TINY, "training": training}
+    path = written(folder, spec | {"arms": ARMS, "seeds": [0], "measures": asked})
+    workspace = Workspace.open(path, out=folder / "out", data_root=folder)
+    for item, number in zip(workspace.planned, (len(asked), 1, 0), strict=True):
+        wanted = list(for_run(workspace.experiment.measures, item.run.settings, data_root=folder))[:number]
+        fabricate(item, wanted, random.Random(0), number=len(wanted))
+    workspace.write_plan()
+    workspace.write_table()
+    command = ["report", str(path), "--out", str(folder / "out"), "--data-root", str(folder)]
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 0, done.output
+    return json.loads((folder / "out" / "drawn" / "report.json").read_text())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_measure_alone_ends_in_a_page(kind, tmp_path):
+    assert page_of([kind], tmp_path)["experiment"] == "drawn"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+def test_every_pair_of_measures_ends_in_a_page(pair, tmp_path):
+    assert page_of(pair, tmp_path)["experiment"] == "drawn"
 
 
 TRAINED = 40
