@@ -130,9 +130,11 @@ _LOSSES = Groups(
 
 GROUPS: Final[Mapping[str, Groups]] = MappingProxyType(
     {
-        "layer_change": Groups(_TOKENS, (_RARE,)),
+        "layer_change": Groups((*_TOKENS, "after final norm"), (_RARE,)),
         "influence": Groups(_TOKENS, (_RARE,), whole=False),
-        "token_information": Groups(("previous token", "next token", "output label", "shown token")),
+        "token_information": Groups(
+            ("previous token", "next token", "output label", "shown token", "after final norm")
+        ),
         "run_distance": Groups(families=(_ANY,), whole=False),  # the arm of the other run
         "pictures": Groups(families=(_ANY,), whole=False),
         "structural_probe": Groups(families=(_ANY,), whole=False),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ablations.measures.jackknife import sentence_blocks, standard_error
 from ablations.measures.reading.sample import Sample, equal_parts, groups
-from ablations.measures.reading.texts import Readings, Say, Texts
+from ablations.measures.reading.texts import AFTER_FINAL_NORM, Readings, Say, Texts
 from ablations.measures.settings import Grouping, LayerChangeSettings, RunDistanceSettings
 from ablations.measures.similarity import debiased_cka, pwcca
 from ablations.measures.similarity.cca import REFUSED_BELOW, WARNED_BELOW, require_tokens
@@ -24,9 +24,19 @@ METRICS: dict[str, Callable[..., float]] = {"pwcca": pwcca, "debiased_cka": debi
 
 def rows(readings: Readings, settings: LayerChangeSettings, say: Say) -> Iterator[dict[str, Any]]:
     """Compute the rows of `layer_change` of a run from its validation text; those of parts of speech, from the
-    treebank if one is named."""
+    treebank if one is named.
+
+    With `norm: pre` the last step is there twice: to the top layer, and, as group `after final norm`, to the top
+    layer as a head reads it.
+    """
     reading = readings.texts.validation(settings)
     yield from layer_change(readings.states(reading), reading.sample, settings)
+    normed_ND = readings.after_final_norm(reading)
+    if normed_ND is not None:
+        *_, below_ND, _ = readings.states(reading)
+        top = readings.objective.run.encoder.num_hidden_layers
+        for row in changes([below_ND, normed_ND], reading.sample.sentence_N):
+            yield row | {"group": AFTER_FINAL_NORM, "layer": top - 1, "layer_to": top}
     if settings.treebank is not None and "part_of_speech" in settings.groups:
         labelled = readings.texts.treebank(settings.treebank, settings)
         states_LND, size = readings.states(labelled), settings.group_tokens

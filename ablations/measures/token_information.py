@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ablations.errors import MeasureError
 from ablations.measures.information.estimate import most_frequent, require_fitting, smaller_half, token_information
 from ablations.measures.reading.sample import Sample, is_text_token
-from ablations.measures.reading.texts import Readings, Say, Texts
+from ablations.measures.reading.texts import AFTER_FINAL_NORM, Readings, Say, Texts
 from ablations.measures.settings import TokenInformationSettings
 from ablations.measures.similarity.sides import to_device
 from lightning_modules.config import RunSettings
@@ -65,6 +65,7 @@ def rows(readings: Readings, settings: TokenInformationSettings, say: Say) -> It
         reading.sample,
         settings,
         output=readings.objective.run.objective.output,
+        normed_ND=readings.after_final_norm(reading),
         states_of=lambda shown_N: readings.shown(reading, shown_N),
     )
 
@@ -85,14 +86,17 @@ def information_rows(
     settings: TokenInformationSettings,
     *,
     output: Output = None,
+    normed_ND: NDArray[np.float32] | None = None,
     states_of: StatesOf | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield rows of the plug-in and the cross-fitted estimate, by layer, for the labels in `settings.about`.
 
     No group is the input token; the others are `previous token`, `next token`, `output label` and `shown token`.
+    `after final norm` is the input token again, told from the top layer as a head reads it.
 
     Args:
         output: which token the encoder's output predicts; None leaves rows about the output away.
+        normed_ND: the top layer after the encoder's final norm, for rows about the input token of that group.
         states_of: reads the text with other tokens in place of some, for masked LM's output.
 
     Raises:
@@ -107,25 +111,35 @@ def information_rows(
     for question in questions:
         layers = unseen_LND if question.hidden and unseen_LND is not None else states_LND
         for layer, states_ND in enumerate(layers):
-            information = token_information(
-                to_device(states_ND[question.place_N]),
-                question.label_N,
-                sample.sentence_N[question.place_N],
-                clusters=settings.clusters,
-                seed=SEED,  # the same halves and shuffles in every layer: less noise in their differences
-            )
-            for metric in ("plug_in", "cross_fitted"):
-                yield {
-                    "metric": metric,
-                    "group": question.group,
-                    "layer": layer,
-                    "value": getattr(information, metric),
-                    "floor": getattr(information, f"{metric}_floor"),
-                    "standard_error": getattr(information, f"{metric}_error"),
-                    "unit": "nats",
-                    "n": information.n,
-                    "d": information.clusters,
-                }
+            yield from _layer_rows(states_ND, question, sample, layer=layer, clusters=settings.clusters)
+        if normed_ND is not None and question.group is None:
+            again = question._replace(group=AFTER_FINAL_NORM)
+            top = len(states_LND) - 1
+            yield from _layer_rows(normed_ND, again, sample, layer=top, clusters=settings.clusters)
+
+
+def _layer_rows(
+    states_ND: NDArray[np.float32], question: Question, sample: Sample, *, layer: int, clusters: int
+) -> Iterator[dict[str, Any]]:
+    information = token_information(
+        to_device(states_ND[question.place_N]),
+        question.label_N,
+        sample.sentence_N[question.place_N],
+        clusters=clusters,
+        seed=SEED,  # the same halves and shuffles in every layer: less noise in their differences
+    )
+    for metric in ("plug_in", "cross_fitted"):
+        yield {
+            "metric": metric,
+            "group": question.group,
+            "layer": layer,
+            "value": getattr(information, metric),
+            "floor": getattr(information, f"{metric}_floor"),
+            "standard_error": getattr(information, f"{metric}_error"),
+            "unit": "nats",
+            "n": information.n,
+            "d": information.clusters,
+        }
 
 
 def questions_of(sample: Sample, settings: TokenInformationSettings, output: Output) -> list[Question]:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from ablations.spec.experiment import Run
 from lightning_modules.config import Data, RunSettings
 from lightning_modules.config.masking import Cloze, Generic
+from lightning_modules.config.settings import Settings
 from lightning_modules.data import token_store
 from lightning_modules.files import file_version, make_folder, write_json
 from lightning_modules.training.run_directory import RunDirectory
@@ -25,6 +26,17 @@ IDENTITY_VERSION = 4
 
 FIXED_VERSION = 2
 """The same, only for `count: fixed` and for `predict` beside a `schedule`; those of other settings do without."""
+
+
+LATER_SETTINGS = {
+    "encoder": {
+        *("embedding", "initialisation", "activation"),
+        *("layer_norm_epsilon", "attention_dropout", "feed_forward_dropout"),
+    },
+    "objective": {"head", "label_smoothing"},
+    "training": {"compile", "schedule", "adam_beta1", "adam_beta2", "adam_epsilon"},
+}
+"""Settings that did not always exist: their defaults are left out, so that older runs keep their identity."""
 
 
 class PlannedRun(NamedTuple):
@@ -46,12 +58,20 @@ def identity(settings: RunSettings, tokens_address: str) -> str:
     """
     decisions = settings.model_dump(mode="json", exclude={"data"})
     decisions |= {"tokens": tokens_address, "version": IDENTITY_VERSION}
-    if not settings.training.compile:  # runs from before there was this setting keep their identity
-        del decisions["training"]["compile"]
+    for section, names in LATER_SETTINGS.items():
+        for name in names & set(decisions[section]):
+            if getattr(getattr(settings, section), name) == default(getattr(settings, section), name):
+                del decisions[section][name]
     masking = getattr(settings.objective, "masking", None)
     if masking is not None and (masking.count == "fixed" or (masking.predict and masking.schedule)):
         decisions["fixed_version"] = FIXED_VERSION
     return hashlib.sha256(json.dumps(decisions, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def default(section: Settings, name: str) -> Any:
+    """Return the default of a setting beside the other settings of its section."""
+    field = type(section).model_fields[name]
+    return field.get_default(call_default_factory=True, validated_data=dict(section))
 
 
 def place(runs: tuple[Run, ...], *, out: Path, data_root: Path) -> list[PlannedRun]:

@@ -16,9 +16,13 @@ from ablations.errors import KeyPath
 from ablations.tasks.settings import beside_others
 from ablations.wording import listed, refuse_repeated, shown
 from lightning_modules.config import RunSettings, Settings
+from lightning_modules.config.presets import Preset
 
 SECTIONS = ("data", "encoder", "objective", "training")
 """The parts of a run that a spec writes. What is left, the seed, is a replicate and no setting."""
+
+WRITTEN = ("preset", *SECTIONS)
+"""Keys of a spec or an arm that decide what a run computes."""
 
 LONGEST_NAME = 200
 """Characters. File systems stop at 255 bytes, and a run's folder adds its seed and its identity."""
@@ -120,9 +124,11 @@ Section = dict[str, Any]
 
 
 class Sections(Settings):
-    """Base class of what writes the four parts of a run, each whole, in part or not at all. Base class of what
-    writes them."""
+    """Base class of what writes the four parts of a run, each whole, in part or not at all."""
 
+    preset: Preset = "bert"
+    """Settings of a published model: `bert`, which are the defaults, or `voita-2019`, the public code of the
+    authors of Voita et al. 2019. A setting that is written as well takes precedence."""
     data: Section = Field(default_factory=dict)
     """The text: built in, local files or the hub."""
     encoder: Section = Field(default_factory=dict)
@@ -133,8 +139,8 @@ class Sections(Settings):
     """Number and size of steps, and optimiser."""
 
     def written(self) -> dict[str, Section]:
-        """Return the sections that were written, by name."""
-        return {name: getattr(self, name) for name in SECTIONS if name in self.model_fields_set}
+        """Return the preset and the sections that were written, by name."""
+        return {name: getattr(self, name) for name in WRITTEN if name in self.model_fields_set}
 
 
 class Overrides(Sections):
@@ -203,17 +209,17 @@ class Arm:
         Mappings merge, and anything else is replaced. A mapping whose ``kind`` changes is replaced whole: settings
         of masking have no meaning for translation.
         """
-        return Arm(name, _merged(self.sections, changes), (origin, *self.origins))
+        return Arm(name, merged(self.sections, changes), (origin, *self.origins))
 
 
-def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(below)
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    both = dict(below)
     for key, value in above.items():
         old = below.get(key)
         if isinstance(old, dict) and isinstance(value, dict) and _same_kind(old, value):
-            value = _merged(old, value)
-        merged[key] = value
-    return merged
+            value = merged(old, value)
+        both[key] = value
+    return both
 
 
 def _same_kind(below: dict[str, Any], above: dict[str, Any]) -> bool:

@@ -19,10 +19,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from ablations.errors import Fault, KeyPath, SpecError
-from ablations.spec.experiment import LONGEST_NAME, SECTIONS, Arm, Experiment, Grid, Run, nodes
+from ablations.spec.experiment import LONGEST_NAME, WRITTEN, Arm, Experiment, Grid, Run, merged, nodes
 from ablations.spec.messages import about, faults
 from ablations.wording import guess, identity, listed, number, shown
-from lightning_modules.config import RunSettings, contradictions
+from lightning_modules.config import RunSettings, contradictions, presets
+from lightning_modules.config.presets import PRESETS
 
 MOST_ARMS = 10_000
 """A grid beyond this was not meant: at a minute an arm and one seed, it is a week of work."""
@@ -217,7 +218,7 @@ def resolved(experiment: Experiment) -> dict[str, Any]:
     Raises:
         SpecError: as `runs` does.
     """
-    without = {*SECTIONS, "arms", "grid", *(() if experiment.question else ("question",))}
+    without = {*WRITTEN, "arms", "grid", *(() if experiment.question else ("question",))}
     written = experiment.model_dump(mode="json", exclude=without)
     arms = {
         name: settings.model_dump(mode="json", exclude={"seed"})
@@ -233,7 +234,7 @@ def shared(sections: Mapping[str, Any]) -> Arm:
 
 def sections(written: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a spec or an arm writes of the settings of a run."""
-    return {name: written[name] for name in SECTIONS if name in written}
+    return {name: written[name] for name in WRITTEN if name in written}
 
 
 def written_arms(content: Mapping[str, Any]) -> tuple[list[Arm], list[Fault]]:
@@ -290,12 +291,28 @@ def arm_faults(arm: Arm) -> list[Fault]:
         settings = _complete(arm)
     except ValidationError as error:
         return faults(error, RunSettings)
+    if sentence := _unsuited(arm):
+        return [Fault(("preset",), sentence)]
     return [Fault(path, about(".".join(path), sentence), "several") for path, sentence in contradictions(settings)]
 
 
 def _complete(arm: Arm) -> RunSettings:
-    """Return an arm's settings with every default filled in, for seed 0."""
-    return RunSettings.model_validate({**arm.sections, "seed": 0})
+    """Return an arm's settings over those of its preset, with every default filled in, for seed 0."""
+    sections = {name: section for name, section in arm.sections.items() if name != "preset"}
+    return RunSettings.model_validate({**merged(_preset_sections(arm), sections), "seed": 0})
+
+
+def _preset_sections(arm: Arm) -> Mapping[str, Any]:
+    """Return the settings of an arm's preset, without those of the objective where it does not suit it."""
+    chosen = next((PRESETS[name] for name in PRESETS if name == arm.sections.get("preset")), {})
+    return {name: section for name, section in chosen.items() if name != "objective" or not _unsuited(arm)}
+
+
+def _unsuited(arm: Arm) -> str | None:
+    """Say why an arm's preset does not suit its objective, or return None."""
+    objective = arm.sections.get("objective")
+    kind = objective.get("kind") if isinstance(objective, Mapping) else None
+    return presets.problem(arm.sections.get("preset", "bert"), str(kind))
 
 
 def _setting_paths(arm: Arm) -> list[str] | None:
@@ -303,7 +320,7 @@ def _setting_paths(arm: Arm) -> list[str] | None:
         settings = _complete(arm)
     except ValidationError:
         return None
-    return [".".join(map(str, path)) for path in nodes(settings.model_dump(exclude={"seed"}))]
+    return ["preset", *(".".join(map(str, path)) for path in nodes(settings.model_dump(exclude={"seed"})))]
 
 
 def _settings(experiment: Experiment) -> dict[str, RunSettings]:

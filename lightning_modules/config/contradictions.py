@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from lightning_modules.config.data import ColumnSettings, FilesData, LanguageData
+from lightning_modules.config.encoder import EncoderSettings
 from lightning_modules.config.masking import (
     LANGUAGE_TAGS,
     Cloze,
@@ -13,6 +14,7 @@ from lightning_modules.config.masking import (
     Uniform,
 )
 from lightning_modules.config.objectives import (
+    GeneratorSettings,
     MaskedLMSettings,
     ObjectiveSettings,
     PermutationLMSettings,
@@ -109,19 +111,7 @@ def _objective(run: RunSettings) -> Iterator[Contradiction]:
             f"{run.training.tokens_per_step}; raise it",
         )
     if isinstance(objective, ReplacedTokenSettings):
-        width, shrink = run.encoder.hidden_size, objective.generator.shrink
-        heads = max(1, run.encoder.num_attention_heads // shrink)
-        if width % shrink:
-            yield (
-                ("objective", "generator", "shrink"),
-                f"must divide encoder.hidden_size, but {width} / {shrink} is {width / shrink:g}; choose a divisor",
-            )
-        elif width // shrink % heads:
-            yield (
-                ("objective", "generator", "shrink"),
-                f"must leave a width that the generator's {heads} heads divide, but {width} / {shrink} is "
-                f"{width // shrink}; choose another divisor of encoder.hidden_size",
-            )
+        yield from _generator(run.encoder, objective.generator)
     if isinstance(objective, ReplacedTokenSettings) and objective.masking.keep == 1:
         yield (
             ("objective", "masking", "keep"),
@@ -138,8 +128,30 @@ def _objective(run: RunSettings) -> Iterator[Contradiction]:
     if objective.kind in ("permutation_lm", "naive_bidirectional_lm") and run.encoder.positions == "none":
         yield (
             ("encoder", "positions"),
-            f"must be learned for {objective.kind}, whose predictions know nothing but their place, but is none; "
-            f"take it away, or drop the arm",
+            f"must be learned or sinusoidal for {objective.kind}, whose predictions know nothing but their place, "
+            f"but is none; take it away, or drop the arm",
+        )
+
+
+def _generator(encoder: EncoderSettings, generator: GeneratorSettings) -> Iterator[Contradiction]:
+    width, shrink = encoder.hidden_size, generator.shrink
+    heads = max(1, encoder.num_attention_heads // shrink)
+    if width % shrink:
+        yield (
+            ("objective", "generator", "shrink"),
+            f"must divide encoder.hidden_size, but {width} / {shrink} is {width / shrink:g}; choose a divisor",
+        )
+    elif width // shrink % heads:
+        yield (
+            ("objective", "generator", "shrink"),
+            f"must leave a width that the generator's {heads} heads divide, but {width} / {shrink} is "
+            f"{width // shrink}; choose another divisor of encoder.hidden_size",
+        )
+    elif encoder.positions == "sinusoidal" and width // shrink % 2:
+        yield (
+            ("objective", "generator", "shrink"),
+            f"must leave an even width for sinusoidal positions, but {width} / {shrink} is {width // shrink}; "
+            "choose another divisor of encoder.hidden_size",
         )
 
 

@@ -11,6 +11,19 @@ from pydantic import Field, ValidationInfo, field_validator
 from lightning_modules.config.settings import Settings
 
 
+class EmbeddingSettings(Settings):
+    """Settings of layer 0: how the embedding of a token enters it."""
+
+    scale: bool = False
+    """Whether token embeddings are multiplied by the square root of the width (Vaswani et al. 2017, section 3.4),
+    so that they are larger than what positions add."""
+    bias: bool = False
+    """Whether a learned vector is added to all tokens."""
+    norm: bool = True
+    """Whether a layer norm stands after the sum of token and position, as in BERT. With `norm: pre` there is none
+    unless this is given."""
+
+
 class EncoderSettings(Settings):
     """Shape of the encoder that all objectives share."""
 
@@ -23,11 +36,27 @@ class EncoderSettings(Settings):
     intermediate_size: int = Field(default_factory=lambda data: 4 * data["hidden_size"], ge=1)
     """Width inside the feed-forward layers; four times `hidden_size` unless given."""
     dropout: float = Field(0.1, ge=0, lt=1)
-    """Share of the embeddings and of each sub-layer's output that is dropped; attention weights are not."""
+    """Share of the embeddings and of each sub-layer's output that is dropped."""
     norm: Literal["post", "pre"] = "post"
-    """Layer norm after each residual sum, as in BERT and in Voita et al. 2019, or before each sub-layer."""
-    positions: Literal["learned", "none"] = "learned"
-    """Learned position embeddings, or no information about order at all."""
+    """Layer norm after each residual sum, as in BERT, or before each sub-layer and once more above the top layer,
+    as in the public code of the authors of Voita et al. 2019."""
+    positions: Literal["learned", "sinusoidal", "none"] = "learned"
+    """Position embeddings: learned; fixed sines and cosines (Vaswani et al. 2017, section 3.5); or no information
+    about order at all."""
+    embedding: EmbeddingSettings = Field(
+        default_factory=lambda data: EmbeddingSettings(norm=data.get("norm") != "pre")
+    )
+    initialisation: Literal["normal", "glorot"] = "normal"
+    """Initial weights: all normal with BERT's standard deviation of 0.02 at a width of 768, scaled with the width;
+    or matrices uniform (Glorot and Bengio 2010, equation 16) and embeddings normal with variance 1 / width."""
+    activation: Literal["gelu", "relu"] = "gelu"
+    """Activation inside the feed-forward layers; GELU is the exact one."""
+    layer_norm_epsilon: float = Field(1e-12, gt=0)
+    """Number that layer norms add to the variance."""
+    attention_dropout: float = Field(0.0, ge=0, lt=1)
+    """Share of the attention weights that is dropped."""
+    feed_forward_dropout: float = Field(0.0, ge=0, lt=1)
+    """Share of the activations inside the feed-forward layers that is dropped."""
 
     @field_validator("num_attention_heads")
     @classmethod
@@ -39,6 +68,14 @@ class EncoderSettings(Settings):
             )
         return heads
 
+    @field_validator("positions")
+    @classmethod
+    def _sines_have_cosines(cls, positions: str, info: ValidationInfo) -> str:
+        width = info.data.get("hidden_size")
+        if positions == "sinusoidal" and width is not None and width % 2:
+            raise ValueError(f"sinusoidal needs an even hidden_size, but it is {width}; change one of the two")
+        return positions
+
 
 class DecoderSettings(Settings):
     """Settings of the decoder of translation; the measures never read it. Its width and heads are the
@@ -47,6 +84,10 @@ class DecoderSettings(Settings):
     num_hidden_layers: int = Field(6, ge=1)
     """Blocks of the decoder."""
 
+
+Head = Literal["bert", "linear"]
+"""Prediction head: BERT's, a linear map, GELU, layer norm and the token embeddings with a bias; or one linear map
+with weights of its own and no bias."""
 
 Sees = Literal["both_sides", "left_only", "window", "itself"]
 """Which tokens of its own sentence a token may attend to."""
@@ -71,9 +112,10 @@ def encoder_weights(encoder: EncoderSettings, *, read: float = 1, predicted: flo
     return read * encoder.num_hidden_layers * block_weights(encoder) - skipped
 
 
-def vocabulary_weights(encoder: EncoderSettings, vocab_size: int) -> float:
-    """Return the weights of the prediction head, tied embeddings included."""
-    return encoder.hidden_size * (encoder.hidden_size + vocab_size)
+def vocabulary_weights(encoder: EncoderSettings, vocab_size: int, *, head: Head = "bert") -> float:
+    """Return the weights of the prediction head that a token meets, tied embeddings included."""
+    transform = encoder.hidden_size if head == "bert" else 0
+    return encoder.hidden_size * (transform + vocab_size)
 
 
 def block_parameters(encoder: EncoderSettings) -> int:
@@ -96,14 +138,23 @@ def encoder_parameters(encoder: EncoderSettings, *, vocab_size: int, max_length:
     """
     width = encoder.hidden_size
     positions = max_length * width if encoder.positions == "learned" else 0
-    embeddings = vocab_size * width + positions + (2 * width if segments else 0) + 2 * width
+    embeddings = (
+        vocab_size * width + positions + (2 * width if segments else 0) + norm_and_bias_parameters(encoder)
+    )
     return embeddings + encoder.num_hidden_layers * block_parameters(encoder)
 
 
-def prediction_head_parameters(encoder: EncoderSettings, vocab_size: int) -> int:
-    """Return the trained numbers of the head over the vocabulary; its matrix is the token embeddings'."""
+def norm_and_bias_parameters(encoder: EncoderSettings) -> int:
+    """Return the trained numbers of the layer norms below and above all blocks and of the bias of layer 0."""
+    norms = encoder.embedding.norm + (encoder.norm == "pre")
+    return encoder.hidden_size * (2 * norms + encoder.embedding.bias)
+
+
+def prediction_head_parameters(encoder: EncoderSettings, vocab_size: int, *, head: Head = "bert") -> int:
+    """Return the trained numbers of the head over the vocabulary; the matrix of BERT's is the token
+    embeddings'."""
     width = encoder.hidden_size
-    return width * width + 3 * width + vocab_size
+    return vocab_size * width if head == "linear" else width * width + 3 * width + vocab_size
 
 
 def binary_head_parameters(encoder: EncoderSettings) -> int:

@@ -8,6 +8,7 @@ from pydantic import Field
 from lightning_modules.config.encoder import (
     DecoderSettings,
     EncoderSettings,
+    Head,
     Sees,
     attention_parameters,
     binary_head_parameters,
@@ -15,6 +16,7 @@ from lightning_modules.config.encoder import (
     block_weights,
     encoder_parameters,
     encoder_weights,
+    norm_and_bias_parameters,
     prediction_head_parameters,
     vocabulary_weights,
 )
@@ -84,6 +86,11 @@ class MaskedLMSettings(ObjectiveSettings):
 
     kind: Literal["masked_lm"]
     masking: MaskingSettings = MaskingSettings()
+    head: Head = "bert"
+    """What turns the top layer into a score of each token of the vocabulary."""
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    """Share of each label that is spread over the whole vocabulary in training (Szegedy et al. 2016, section 7);
+    validation losses are without."""
     pair_loss: Literal["none", "next_sentence", "sentence_order"] = "none"
     """A second loss on pairs of segments: is the second the next one or from another document (Devlin et al.
     2019), are the two in order or swapped (Lan et al. 2020). Needs a pair format of `training.input_format`."""
@@ -100,11 +107,11 @@ class MaskedLMSettings(ObjectiveSettings):
     ) -> float:
         predicted = self.masking.mean_predicted(max_steps)
         blocks = encoder_weights(encoder, read=self.masking.mean_repeats(max_steps), predicted=predicted)
-        return blocks + predicted * vocabulary_weights(encoder, vocab_size)
+        return blocks + predicted * vocabulary_weights(encoder, vocab_size, head=self.head)
 
     def own_parameters(self, encoder: EncoderSettings, *, vocab_size: int, max_length: int) -> int:
         binary_head = 0 if self.pair_loss == "none" else binary_head_parameters(encoder)
-        return prediction_head_parameters(encoder, vocab_size) + binary_head
+        return prediction_head_parameters(encoder, vocab_size, head=self.head) + binary_head
 
 
 class CausalLMSettings(ObjectiveSettings):
@@ -115,6 +122,11 @@ class CausalLMSettings(ObjectiveSettings):
     """Tokens before a token that it may attend to; `window` and `itself` never look right."""
     token_dropout: float = Field(0.0, ge=0, lt=1)
     """Share of the input tokens that is shown as a random one; what is predicted stays (Voita et al. 2019)."""
+    head: Head = "bert"
+    """What turns the top layer into a score of each token of the vocabulary."""
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    """Share of each label that is spread over the whole vocabulary in training (Szegedy et al. 2016, section 7);
+    validation losses are without."""
 
     output: ClassVar[Output] = "next"
     stock_class: ClassVar[str | None] = "BertLMHeadModel"
@@ -126,7 +138,10 @@ class CausalLMSettings(ObjectiveSettings):
     def weights_per_token(
         self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
     ) -> float:
-        return encoder_weights(encoder) + vocabulary_weights(encoder, vocab_size)
+        return encoder_weights(encoder) + vocabulary_weights(encoder, vocab_size, head=self.head)
+
+    def own_parameters(self, encoder: EncoderSettings, *, vocab_size: int, max_length: int) -> int:
+        return prediction_head_parameters(encoder, vocab_size, head=self.head)
 
 
 class TranslationSettings(ObjectiveSettings):
@@ -137,6 +152,11 @@ class TranslationSettings(ObjectiveSettings):
     decoder: DecoderSettings = DecoderSettings()
     token_dropout: float = Field(0.0, ge=0, lt=1)
     """Share of the source tokens that is shown as a random one; the translation stays (Voita et al. 2019)."""
+    head: Literal["tied", "linear"] = "tied"
+    """Weights that predict a token of the translation: the decoder's token embeddings, or weights of their own."""
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    """Share of each label that is spread over the whole vocabulary in training (Szegedy et al. 2016, section 7);
+    validation losses are without."""
 
     reads_sentences_alone: ClassVar[bool] = True
     stock_class: ClassVar[str | None] = "BertModel"
@@ -155,7 +175,9 @@ class TranslationSettings(ObjectiveSettings):
 
     def own_parameters(self, encoder: EncoderSettings, *, vocab_size: int, max_length: int) -> int:
         width = encoder.hidden_size
-        embeddings = vocab_size * width + max_length * width + 2 * width
+        positions = 0 if encoder.positions == "sinusoidal" else max_length * width
+        output = vocab_size * width if self.head == "linear" else 0
+        embeddings = vocab_size * width + positions + norm_and_bias_parameters(encoder) + output
         block = block_parameters(encoder) + attention_parameters(encoder)
         return embeddings + self.decoder.num_hidden_layers * block
 
@@ -197,13 +219,13 @@ class GeneratorSettings(Settings):
 
 def generator_shape(encoder: EncoderSettings, generator: GeneratorSettings) -> EncoderSettings:
     """Return the shape of the generator's blocks."""
-    return EncoderSettings(
-        num_hidden_layers=generator.num_hidden_layers or encoder.num_hidden_layers,
-        hidden_size=encoder.hidden_size // generator.shrink,
-        num_attention_heads=max(1, encoder.num_attention_heads // generator.shrink),
-        intermediate_size=max(1, encoder.intermediate_size // generator.shrink),
-        dropout=encoder.dropout,
-        norm=encoder.norm,
+    return encoder.model_copy(
+        update={
+            "num_hidden_layers": generator.num_hidden_layers or encoder.num_hidden_layers,
+            "hidden_size": encoder.hidden_size // generator.shrink,
+            "num_attention_heads": max(1, encoder.num_attention_heads // generator.shrink),
+            "intermediate_size": max(1, encoder.intermediate_size // generator.shrink),
+        }
     )
 
 

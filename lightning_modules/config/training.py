@@ -78,7 +78,7 @@ PAIR_FORMATS = ("sentence_pair", "segment_pair")
 
 
 class TrainingSettings(Settings):
-    """Settings of training: number and size of steps, and optimiser (AdamW, beta 0.9 and 0.98, epsilon 1e-6)."""
+    """Settings of training: number and size of steps, and optimiser (AdamW, Loshchilov and Hutter 2019)."""
 
     max_steps: int = Field(1000, ge=0)
     """Optimiser steps. 0 is an untrained model: it writes its first checkpoint and is done."""
@@ -97,9 +97,18 @@ class TrainingSettings(Settings):
     word_order: WordOrder = Natural(kind="natural")
     """In which order the words of the training text stand; the text of validation and measures stays natural."""
     learning_rate: float = Field(5e-4, gt=0)
-    """Peak of the schedule: linear warm-up, then linear decay to 0 at `max_steps`."""
+    """Peak of the schedule, reached after a linear warm-up."""
+    schedule: Literal["linear", "inverse_sqrt"] = "linear"
+    """Decay of the learning rate after the warm-up: linear to 0 at `max_steps`, or with the inverse square root of
+    the step (Vaswani et al. 2017, section 5.3), which does not depend on `max_steps`."""
     warmup_steps: int = Field(default_factory=lambda data: data["max_steps"] // 10, ge=0)
     """Steps of warm-up; a tenth of `max_steps` unless given."""
+    adam_beta1: float = Field(0.9, ge=0, lt=1)
+    """Decay of Adam's mean of the gradient."""
+    adam_beta2: float = Field(0.98, ge=0, lt=1)
+    """Decay of Adam's mean of the squared gradient."""
+    adam_epsilon: float = Field(1e-6, gt=0)
+    """Number that Adam adds to the root of that mean."""
     weight_decay: float = Field(0.01, ge=0)
     """Weight decay of matrices; biases, layer norms and embeddings have none."""
     gradient_clip_val: float = Field(1.0, ge=0)

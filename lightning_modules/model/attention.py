@@ -11,39 +11,48 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from lightning_modules.config import Sees
+from lightning_modules.config import EncoderSettings, Sees
 from lightning_modules.model.numerics import working_type
 
 
 class SelfAttention(nn.Module):
     """Attention of a row over itself."""
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, settings: EncoderSettings) -> None:
         super().__init__()
-        self.heads = heads
+        width, self.heads = settings.hidden_size, settings.num_attention_heads
+        self.dropout = settings.attention_dropout
         self.query_key_value = nn.Linear(width, 3 * width)
         self.output = nn.Linear(width, width)
 
     def forward(self, hidden_BTD: Tensor, score_mask_BHTT: Tensor | None, place_N: Tensor | None = None) -> Tensor:
         """Attend within each row. Shape BTD, or ND where only the positions `place_N` of the flattened rows are
         needed."""
-        mixed_BTD = attend(self.query_key_value(hidden_BTD), score_mask_BHTS=score_mask_BHTT, heads=self.heads)
+        mixed_BTD = attend(
+            self.query_key_value(hidden_BTD),
+            score_mask_BHTS=score_mask_BHTT,
+            heads=self.heads,
+            dropout=self.dropout if self.training else 0.0,
+        )
         return self.output(mixed_BTD if place_N is None else mixed_BTD.flatten(0, 1)[place_N])
 
 
 class SourceAttention(nn.Module):
     """Attention of a row of targets over a row of sources."""
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, settings: EncoderSettings) -> None:
         super().__init__()
-        self.heads = heads
+        width, self.heads = settings.hidden_size, settings.num_attention_heads
+        self.dropout = settings.attention_dropout
         self.query = nn.Linear(width, width)
         self.key_value = nn.Linear(width, 2 * width)
         self.output = nn.Linear(width, width)
 
     def forward(self, hidden_BTD: Tensor, source_BSD: Tensor, score_mask_BHTS: Tensor | None) -> Tensor:
         query, key_value = self.query(hidden_BTD), self.key_value(source_BSD)
-        return self.output(attend(query, key_value, score_mask_BHTS=score_mask_BHTS, heads=self.heads))
+        dropout = self.dropout if self.training else 0.0
+        mixed_BTD = attend(query, key_value, score_mask_BHTS=score_mask_BHTS, heads=self.heads, dropout=dropout)
+        return self.output(mixed_BTD)
 
 
 def visible(query_sequence_BT: Tensor, key_sequence_BS: Tensor) -> Tensor:
@@ -65,21 +74,22 @@ def score_mask(visible_BHTS: Tensor, like: Tensor) -> Tensor | None:
     return torch.zeros_like(visible_BHTS, dtype=working_type(like)).masked_fill_(~visible_BHTS, float("-inf"))
 
 
-def attend(*projected: Tensor, score_mask_BHTS: Tensor | None, heads: int) -> Tensor:
+def attend(*projected: Tensor, score_mask_BHTS: Tensor | None, heads: int, dropout: float = 0.0) -> Tensor:
     """Return scaled dot-product attention over `heads` equal slices of the width; shape BTD.
 
     Args:
         projected: queries, keys and values side by side in one tensor; or queries, and keys and values.
         score_mask_BHTS: what `score_mask` returns.
+        dropout: share of the attention weights that is dropped.
     """
-    if projected[0].device.type == "cpu" and projected[0].dtype == torch.bfloat16:
+    if projected[0].device.type == "cpu" and projected[0].dtype == torch.bfloat16 and not dropout:
         return ProductAttention.apply(score_mask_BHTS, heads, *projected)
     query, key, value = (
         part.unflatten(-1, (heads, -1)).transpose(1, 2)
         for x, parts in zip(projected, _parts(projected), strict=True)
         for part in x.chunk(parts, dim=-1)
     )
-    mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=score_mask_BHTS)
+    mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=score_mask_BHTS, dropout_p=dropout)
     return mixed.transpose(1, 2).flatten(-2)
 
 

@@ -20,17 +20,26 @@ LOGITS_AT_ONCE = {"cpu": 2**22, "cuda": 2**27}
 
 
 def summed_cross_entropy(
-    hidden_ND: Tensor, embeddings_VD: Tensor, bias_V: Tensor | None, label_N: Tensor
+    hidden_ND: Tensor,
+    embeddings_VD: Tensor,
+    bias_V: Tensor | None,
+    label_N: Tensor,
+    *,
+    label_smoothing: float = 0.0,
 ) -> Tensor:
     """Return the sum over N of -log softmax(hidden E' + bias)[label], nats, float64.
 
+    With label smoothing (Szegedy et al. 2016, section 7) that share of each label is spread over the whole
+    vocabulary, the label included: that share of the loss is the mean of -log softmax over the vocabulary.
     Products in autocast's type where that is on and in the type of `hidden_ND` otherwise; the softmax in fp32 or
     wider, and the sum in float64. Rows whose label is IGNORED add nothing. Gradients flow to all but the labels,
     once.
     """
     dtype = working_type(hidden_ND)
     # Inside the function gradients are always off, and its inputs say what they want even in an evaluation.
-    return _SummedCrossEntropy.apply(hidden_ND, embeddings_VD, bias_V, label_N, dtype, torch.is_grad_enabled())
+    return _SummedCrossEntropy.apply(
+        hidden_ND, embeddings_VD, bias_V, label_N, dtype, label_smoothing, torch.is_grad_enabled()
+    )
 
 
 class _SummedCrossEntropy(torch.autograd.Function):
@@ -42,6 +51,7 @@ class _SummedCrossEntropy(torch.autograd.Function):
         bias_V: Tensor | None,
         label_N: Tensor,
         dtype: torch.dtype,
+        smoothing: float,
         learning: bool,
     ) -> Tensor:
         N, V = len(hidden_ND), len(embeddings_VD)
@@ -67,11 +77,15 @@ class _SummedCrossEntropy(torch.autograd.Function):
                 logits = weights[: len(part)].copy_(product) if narrow else product
                 logits += bias
                 highest, at_label = logits.amax(1, keepdim=True), logits.gather(1, label)
+                if smoothing:
+                    at_label = (1 - smoothing) * at_label + smoothing * logits.mean(1, keepdim=True)
                 share = torch.softmax(logits, 1, out=logits)
                 # The log of the sum in it, from the largest share: a label's may be too small to be a number.
                 loss_N1[rows] = (highest - share.amax(1, keepdim=True).log() - at_label) * weight
                 if with_gradient:
-                    share.scatter_add_(1, label, torch.full_like(weight, -1))  # d loss / d logits
+                    share.scatter_add_(1, label, torch.full_like(weight, smoothing - 1))  # d loss / d logits
+                    if smoothing:
+                        share -= smoothing / V
                     slope = product.copy_(share) if narrow else share
                     torch.mul(slope @ embeddings, weight, out=grad_hidden[rows])
                     weighted_part = (part * weight).to(dtype)
@@ -94,7 +108,7 @@ class _SummedCrossEntropy(torch.autograd.Function):
             None if dtype is None else (saved * grad.to(saved.dtype)).to(dtype)
             for saved, dtype in zip((hidden, embeddings, bias), types, strict=True)
         ]
-        return (*scaled, None, None, None)
+        return (*scaled, None, None, None, None)
 
 
 def slice_rows(predictions: int, vocabulary: int, device: str) -> list[slice]:

@@ -9,24 +9,23 @@ from torch import Tensor, nn
 
 from lightning_modules.config import EncoderSettings
 from lightning_modules.model.attention import SelfAttention, SourceAttention, score_mask, visible
-from lightning_modules.model.encoder import LAYER_NORM_EPSILON, FeedForward
+from lightning_modules.model.embeddings import Embeddings, layer_norm
+from lightning_modules.model.encoder import FeedForward
 from lightning_modules.model.numerics import Dropout
 
 
-class Decoder(nn.Module):
-    """A Transformer decoder (Vaswani et al. 2017), layer norm where the encoder has it."""
+class Decoder(Embeddings):
+    """Transformer decoder (Vaswani et al. 2017) with the settings of the encoder, but always with positions."""
 
     def __init__(
         self, settings: EncoderSettings, *, num_hidden_layers: int, vocab_size: int, max_length: int
     ) -> None:
-        super().__init__()
-        width = settings.hidden_size
-        self.pre_norm = settings.norm == "pre"
-        self.tokens = nn.Embedding(vocab_size, width)
-        self.positions = nn.Embedding(max_length, width)
-        self.norm = nn.LayerNorm(width, eps=LAYER_NORM_EPSILON)
-        self.dropout = Dropout(settings.dropout)
+        super().__init__(settings, vocab_size=vocab_size, max_length=max_length)
         self.blocks = nn.ModuleList(DecoderBlock(settings) for _ in range(num_hidden_layers))
+
+    @staticmethod
+    def _positions(settings: EncoderSettings, max_length: int) -> nn.Module:
+        return Embeddings._positions(settings, max_length) or nn.Embedding(max_length, settings.hidden_size)
 
     def forward(
         self,
@@ -48,12 +47,11 @@ class Decoder(nn.Module):
         source_BHUT = visible(sequence_BU, source_sequence_BT)
         # A padded target row may meet a source row without padding: let it see something, or softmax is 0/0.
         source_BHUT = source_BHUT | (sequence_BU == 0)[:, None, :, None]
-        hidden_BUD = self.tokens(tokens_BU) + self.positions(position_BU)
-        hidden_BUD = self.dropout(hidden_BUD if self.pre_norm else self.norm(hidden_BUD))
+        hidden_BUD = self.embed(tokens_BU, position_BU)
         own_scores, source_scores = (score_mask(x, hidden_BUD) for x in (own_BHUU, source_BHUT))
         for block in self.blocks:
             hidden_BUD = block(hidden_BUD, source_BTD, own_scores, source_scores)
-        return self.norm(hidden_BUD) if self.pre_norm else hidden_BUD
+        return self.head_input(hidden_BUD)
 
 
 class DecoderBlock(nn.Module):
@@ -61,13 +59,12 @@ class DecoderBlock(nn.Module):
 
     def __init__(self, settings: EncoderSettings) -> None:
         super().__init__()
-        width = settings.hidden_size
         self.pre_norm = settings.norm == "pre"
-        self.attention = SelfAttention(width, settings.num_attention_heads)
-        self.source_attention = SourceAttention(width, settings.num_attention_heads)
-        self.feed_forward = FeedForward(width, settings.intermediate_size)
+        self.attention = SelfAttention(settings)
+        self.source_attention = SourceAttention(settings)
+        self.feed_forward = FeedForward(settings)
         self.attention_norm, self.source_attention_norm, self.feed_forward_norm = (
-            nn.LayerNorm(width, eps=LAYER_NORM_EPSILON) for _ in range(3)
+            layer_norm(settings) for _ in range(3)
         )
         self.dropout = Dropout(settings.dropout)
 

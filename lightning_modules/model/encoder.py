@@ -4,36 +4,27 @@ Letters: B rows, T positions, D width, H heads. A row may hold several sequences
 (packing): `sequence_BT` numbers them from 1, 0 is padding, and no token ever sees another sequence.
 """
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lightning_modules.config import EncoderSettings, Sees
 from lightning_modules.model.attention import SelfAttention, score_mask, visible_by_rank, visible_in
+from lightning_modules.model.embeddings import Embeddings, layer_norm
 from lightning_modules.model.numerics import Dropout
 from lightning_modules.vocabulary import PAD
 
-LAYER_NORM_EPSILON = 1e-12  # BERT's
 
-
-class Encoder(nn.Module):
+class Encoder(Embeddings):
     """Token and position embeddings and a stack of Transformer blocks (Vaswani et al. 2017).
 
-    With `norm: post` and both sides in sight this is BERT (Devlin et al. 2019) with GELU and without dropout on
-    attention weights; with `segments`, also with its segment embeddings.
+    With the settings that are the default and both sides in sight this is BERT (Devlin et al. 2019) without
+    dropout on attention weights; with `segments`, also with its segment embeddings.
     """
 
     def __init__(
         self, settings: EncoderSettings, *, vocab_size: int, max_length: int, segments: bool = False
     ) -> None:
-        super().__init__()
-        self.settings = settings
-        width = settings.hidden_size
-        self.tokens = nn.Embedding(vocab_size, width)
-        self.positions = nn.Embedding(max_length, width) if settings.positions == "learned" else None
-        self.segments = nn.Embedding(2, width) if segments else None
-        self.norm = nn.LayerNorm(width, eps=LAYER_NORM_EPSILON)
-        self.dropout = Dropout(settings.dropout)
+        super().__init__(settings, vocab_size=vocab_size, max_length=max_length, segments=segments)
         self.blocks = nn.ModuleList(EncoderBlock(settings) for _ in range(settings.num_hidden_layers))
 
     def forward(
@@ -66,8 +57,9 @@ class Encoder(nn.Module):
         Returns:
             L + 1 tensors of shape BTD: the embeddings, then the output of each block; the last has shape
             ND where `top_place_N` is given: past its attention nothing else is computed. With `norm: post`
-            they are normalised; with `norm: pre` they are the residual stream, and `head_input` gives
-            what a head reads. What stands at padding means nothing; drop it before measuring anything.
+            blocks normalise what they return; with `norm: pre` they return the residual stream, and
+            `head_input` gives what a head reads. What stands at padding means nothing; drop it before
+            measuring anything.
         """
         if sequence_BT is None:
             sequence_BT = (tokens_BT != PAD).long()
@@ -82,29 +74,6 @@ class Encoder(nn.Module):
             layers.append(block(layers[-1], score_mask_BHTT, place_N))
         return tuple(layers)
 
-    def embed(
-        self, tokens_BT: Tensor, position_BT: Tensor | None = None, segment_BT: Tensor | None = None
-    ) -> Tensor:
-        """Return layer 0: token plus position plus segment, normalised with `norm: post` (as BERT does), then
-        dropped out."""
-        hidden_BTD = self.tokens(tokens_BT)
-        if self.positions is not None:
-            if position_BT is None:
-                position_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
-            hidden_BTD = hidden_BTD + self.positions(position_BT)
-        if self.segments is not None:
-            hidden_BTD = hidden_BTD + self.segments(
-                torch.zeros_like(tokens_BT) if segment_BT is None else segment_BT
-            )
-        if self.settings.norm == "post":
-            hidden_BTD = self.norm(hidden_BTD)
-        return self.dropout(hidden_BTD)
-
-    def head_input(self, top_BTD: Tensor) -> Tensor:
-        """Return the top layer as a head reads it: unchanged with `norm: post`, normalised once more with
-        `pre`."""
-        return top_BTD if self.settings.norm == "post" else self.norm(top_BTD)
-
 
 class EncoderBlock(nn.Module):
     """Block of the encoder: self-attention and feed-forward, each added to its input; layer norm after the sum or
@@ -112,12 +81,11 @@ class EncoderBlock(nn.Module):
 
     def __init__(self, settings: EncoderSettings) -> None:
         super().__init__()
-        width = settings.hidden_size
         self.pre_norm = settings.norm == "pre"
-        self.attention = SelfAttention(width, settings.num_attention_heads)
-        self.attention_norm = nn.LayerNorm(width, eps=LAYER_NORM_EPSILON)
-        self.feed_forward = FeedForward(width, settings.intermediate_size)
-        self.feed_forward_norm = nn.LayerNorm(width, eps=LAYER_NORM_EPSILON)
+        self.attention = SelfAttention(settings)
+        self.attention_norm = layer_norm(settings)
+        self.feed_forward = FeedForward(settings)
+        self.feed_forward_norm = layer_norm(settings)
         self.dropout = Dropout(settings.dropout)
 
     def forward(self, hidden_BTD: Tensor, score_mask_BHTT: Tensor | None, place_N: Tensor | None = None) -> Tensor:
@@ -133,12 +101,14 @@ class EncoderBlock(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Feed-forward layer: two linear maps with an exact GELU between them."""
+    """Feed-forward layer: two linear maps with an activation between them."""
 
-    def __init__(self, width: int, intermediate: int) -> None:
+    def __init__(self, settings: EncoderSettings) -> None:
         super().__init__()
-        self.expand = nn.Linear(width, intermediate)
-        self.contract = nn.Linear(intermediate, width)
+        self.expand = nn.Linear(settings.hidden_size, settings.intermediate_size)
+        self.contract = nn.Linear(settings.intermediate_size, settings.hidden_size)
+        self.activation = F.gelu if settings.activation == "gelu" else F.relu
+        self.dropout = Dropout(settings.feed_forward_dropout)
 
     def forward(self, hidden_BTD: Tensor) -> Tensor:
-        return self.contract(F.gelu(self.expand(hidden_BTD)))
+        return self.contract(self.dropout(self.activation(self.expand(hidden_BTD))))

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lightning_modules.config import EncoderSettings
 from lightning_modules.model.cross_entropy import IGNORED, summed_cross_entropy
-from lightning_modules.model.encoder import LAYER_NORM_EPSILON
 
 
 class LossSum(NamedTuple):
@@ -34,10 +34,11 @@ class PredictionHead(nn.Module):
     checkpoint holds them once.
     """
 
-    def __init__(self, width: int, *, vocab_size: int, embedding_width: int | None = None) -> None:
+    def __init__(self, settings: EncoderSettings, *, vocab_size: int, embedding_width: int | None = None) -> None:
         super().__init__()
+        width = settings.hidden_size
         self.transform = nn.Linear(width, embedding_width or width)
-        self.norm = nn.LayerNorm(embedding_width or width, eps=LAYER_NORM_EPSILON)
+        self.norm = nn.LayerNorm(embedding_width or width, eps=settings.layer_norm_epsilon)
         self.bias = nn.Parameter(torch.zeros(vocab_size))
 
     def forward(self, hidden_ND: Tensor, embeddings_VD: Tensor) -> Tensor:
@@ -48,10 +49,47 @@ class PredictionHead(nn.Module):
         """Return the features that are compared with the embeddings, shape ND."""
         return self.norm(F.gelu(self.transform(hidden_ND)))
 
-    def loss(self, hidden_ND: Tensor, embeddings_VD: Tensor, label_N: Tensor) -> LossSum:
+    def loss(
+        self, hidden_ND: Tensor, embeddings_VD: Tensor, label_N: Tensor, *, label_smoothing: float = 0.0
+    ) -> LossSum:
         """Return the cross-entropy over the vocabulary; IGNORED labels are left out."""
-        total = summed_cross_entropy(self.features(hidden_ND), embeddings_VD, self.bias, label_N)
-        return LossSum(total, count_predictions(label_N))
+        return vocabulary_loss(
+            self.features(hidden_ND), embeddings_VD, self.bias, label_N, label_smoothing=label_smoothing
+        )
+
+
+class LinearHead(nn.Module):
+    """Prediction head that is one linear map with weights of its own, without a bias.
+
+    It is called as `PredictionHead` is; the token embeddings that it is given are not used.
+    """
+
+    def __init__(self, settings: EncoderSettings, *, vocab_size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(vocab_size, settings.hidden_size))
+
+    def forward(self, hidden_ND: Tensor, embeddings_VD: Tensor) -> Tensor:
+        """Return the logits, shape NV."""
+        return F.linear(hidden_ND, self.weight)
+
+    def loss(
+        self, hidden_ND: Tensor, embeddings_VD: Tensor, label_N: Tensor, *, label_smoothing: float = 0.0
+    ) -> LossSum:
+        """Return the cross-entropy over the vocabulary; IGNORED labels are left out."""
+        return vocabulary_loss(hidden_ND, self.weight, None, label_N, label_smoothing=label_smoothing)
+
+
+def vocabulary_loss(
+    features_ND: Tensor,
+    output_VD: Tensor,
+    bias_V: Tensor | None,
+    label_N: Tensor,
+    *,
+    label_smoothing: float = 0.0,
+) -> LossSum:
+    """Return the cross-entropy over the vocabulary, and the number of labels that are not IGNORED."""
+    total = summed_cross_entropy(features_ND, output_VD, bias_V, label_N, label_smoothing=label_smoothing)
+    return LossSum(total, count_predictions(label_N))
 
 
 class BinaryHead(nn.Module):

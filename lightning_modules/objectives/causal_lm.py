@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from lightning_modules.config import CausalLMSettings, RunSettings
 from lightning_modules.data.packing import PackedStep
-from lightning_modules.model.heads import LossSum, PredictionHead
+from lightning_modules.model.heads import LossSum
 from lightning_modules.objectives.masking import replace_tokens
 from lightning_modules.objectives.objective import Batch, Objective, padded_predictions, shared_inputs
 
@@ -18,7 +18,7 @@ class CausalLM(Objective):
         super().__init__(run, vocab_size=vocab_size)
         assert isinstance(run.objective, CausalLMSettings)
         self.token_dropout = run.objective.token_dropout
-        self.head = PredictionHead(run.encoder.hidden_size, vocab_size=vocab_size)
+        self.head = self.build_head()
 
     @property
     def window(self) -> tuple[int, int]:
@@ -42,4 +42,7 @@ class CausalLM(Objective):
 
     def losses(self, batch: Batch) -> dict[str, LossSum]:
         top_ND = self.encode_at(batch, batch["predict_N"])
-        return {"loss": self.head.loss(top_ND, self.encoder.tokens.weight, batch["label_N"])}
+        loss = self.head.loss(
+            top_ND, self.encoder.tokens.weight, batch["label_N"], label_smoothing=self.label_smoothing
+        )
+        return {"loss": loss}

@@ -11,7 +11,7 @@ from lightning_modules.config import MaskedLMSettings, MaskingSettings, RunSetti
 from lightning_modules.data.negative_pairs import PairLoss
 from lightning_modules.data.packing import PackedStep
 from lightning_modules.data.token_store import Split, Tokens
-from lightning_modules.model.heads import BinaryHead, LossSum, PredictionHead
+from lightning_modules.model.heads import BinaryHead, LossSum
 from lightning_modules.objectives.masking import COUNTED, Corrupted, mask_tokens
 from lightning_modules.objectives.masking_units import Units
 from lightning_modules.objectives.objective import (
@@ -93,7 +93,7 @@ class MaskedLM(Objective):
         super().__init__(run, vocab_size=vocab_size)
         assert isinstance(run.objective, MaskedLMSettings)
         self.masker = Masker(run.objective.masking, vocab_size=vocab_size, max_steps=run.training.max_steps)
-        self.head = PredictionHead(run.encoder.hidden_size, vocab_size=vocab_size)
+        self.head = self.build_head()
         if self.pair_loss != "none":
             self.pair_head = BinaryHead(run.encoder.hidden_size, activation=nn.Tanh())
 
@@ -129,15 +129,14 @@ class MaskedLM(Objective):
         return arrays
 
     def losses(self, batch: Batch) -> dict[str, LossSum]:
-        embeddings_VD = self.encoder.tokens.weight
+        embeddings_VD, label_N, smoothing = self.encoder.tokens.weight, batch["label_N"], self.label_smoothing
         if self.pair_loss == "none":
-            return {
-                "loss": self.head.loss(self.encode_at(batch, batch["predict_N"]), embeddings_VD, batch["label_N"])
-            }
+            top_ND = self.encode_at(batch, batch["predict_N"])
+            return {"loss": self.head.loss(top_ND, embeddings_VD, label_N, label_smoothing=smoothing)}
         top_ND = self.encode_at(batch, batch["predict_N"], batch["start_Q"])
         tokens_ND, starts_QD = top_ND.split([len(batch["predict_N"]), len(batch["start_Q"])])
         return {
-            "loss": self.head.loss(tokens_ND, embeddings_VD, batch["label_N"]),
+            "loss": self.head.loss(tokens_ND, embeddings_VD, label_N, label_smoothing=smoothing),
             self.pair_loss: self.pair_head.loss(starts_QD, batch["label_Q"]),
             f"{self.pair_loss}_accuracy": self.pair_head.accuracy(starts_QD, batch["label_Q"]),
         }

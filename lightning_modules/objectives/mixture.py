@@ -9,7 +9,7 @@ from lightning_modules.config import MixtureSettings, RunSettings
 from lightning_modules.data.packing import PackedStep
 from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.model.attention import EVERYTHING
-from lightning_modules.model.heads import LossSum, PredictionHead
+from lightning_modules.model.heads import LossSum
 from lightning_modules.objectives.masked_lm import Masker
 from lightning_modules.objectives.masking import COUNTED, Corrupted
 from lightning_modules.objectives.objective import (
@@ -43,7 +43,7 @@ class Mixture(Objective):
         assert isinstance(run.objective, MixtureSettings)
         self.causal = run.objective.causal
         self.masker = Masker(run.objective.masking, vocab_size=vocab_size, max_steps=run.training.max_steps)
-        self.head = PredictionHead(run.encoder.hidden_size, vocab_size=vocab_size)
+        self.head = self.build_head()
 
     @property
     def parts(self) -> Mapping[str, float]:

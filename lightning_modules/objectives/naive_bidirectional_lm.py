@@ -15,7 +15,7 @@ from torch import Tensor
 from lightning_modules.config import RunSettings
 from lightning_modules.data.packing import PackedStep
 from lightning_modules.model.attention import score_mask, visible
-from lightning_modules.model.heads import LossSum, PredictionHead
+from lightning_modules.model.heads import LossSum
 from lightning_modules.objectives.objective import (
     Batch,
     Objective,
@@ -34,7 +34,7 @@ class NaiveBidirectionalLM(Objective):
 
     def __init__(self, run: RunSettings, *, vocab_size: int) -> None:
         super().__init__(run, vocab_size=vocab_size)
-        self.head = PredictionHead(run.encoder.hidden_size, vocab_size=vocab_size)
+        self.head = self.build_head()
 
     def make_batch(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
         source = packed.source

@@ -18,7 +18,7 @@ from lightning_modules.data.packing import PackedStep
 from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.model.cross_entropy import IGNORED
 from lightning_modules.model.encoder import Encoder
-from lightning_modules.model.heads import LossSum
+from lightning_modules.model.heads import LinearHead, LossSum, PredictionHead
 from lightning_modules.randomness import derive
 from lightning_modules.vocabulary import END, UNKNOWN
 
@@ -27,6 +27,9 @@ EVALUATION_SEED = 0  # one corruption of the evaluation text for all arms and se
 INITIAL_SCALE = 0.02 * 768**0.5
 """Standard deviation of initial weights times the square root of the width: BERT's 0.02 at its width of 768.
 A fixed 0.02 makes the sub-layers of a narrow encoder all but silent, and learning slow (experiments/LOG.md)."""
+
+SIDE_BY_SIDE = {"query_key_value": 3, "key_value": 2}
+"""Number of maps in one matrix, by the name of its module."""
 
 SOURCE_TOKENS = "source_tokens"
 
@@ -152,27 +155,46 @@ class Objective(L.LightningModule, ABC):
         place_N = places_N[0] if len(places_N) == 1 else torch.cat(places_N)
         return self.encoder.head_input(self.encode(batch, top_place_N=place_N)[-1])
 
+    def build_head(self) -> PredictionHead | LinearHead:
+        """Return the head over the vocabulary that the settings of the objective ask for."""
+        linear = getattr(self.run.objective, "head", "bert") == "linear"
+        return (LinearHead if linear else PredictionHead)(self.run.encoder, vocab_size=self.vocab_size)
+
+    @property
+    def label_smoothing(self) -> float:
+        """Share of each label that is spread over the vocabulary: 0 outside training."""
+        return getattr(self.run.objective, "label_smoothing", 0.0) if self.training else 0.0
+
     @property
     def window(self) -> tuple[int, int]:
         """Number of visible tokens to the left and to the right, with `sees: window`."""
         return self.run.objective.window, self.run.objective.window
 
     def initialise(self) -> None:
-        """Set the initial weights from the run's seed: normal, scaled with the width; biases 0.
+        """Set the initial weights from the run's seed, as `encoder.initialisation` says; biases are 0.
 
         Each parameter has a generator of its own, keyed by its name, so the encoder's weights are the same
         bits whatever else the module holds.
         """
         seed = derive(self.run.seed, "weights")
-        deviation = INITIAL_SCALE / self.run.encoder.hidden_size**0.5
+        width, tables = self.run.encoder.hidden_size, self._tables()
         for name, parameter in self.named_parameters():
             if parameter.ndim >= 2:
                 rng = torch.Generator().manual_seed(derive(seed, name))
-                nn.init.normal_(parameter, std=deviation, generator=rng)
+                if self.run.encoder.initialisation == "normal":
+                    nn.init.normal_(parameter, std=INITIAL_SCALE / width**0.5, generator=rng)
+                elif id(parameter) in tables:
+                    nn.init.normal_(parameter, std=width**-0.5, generator=rng)
+                else:
+                    glorot(parameter, maps=SIDE_BY_SIDE.get(name.split(".")[-2], 1), generator=rng)
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
             else:
                 nn.init.ones_(parameter)
+
+    def _tables(self) -> set[int]:
+        """Return the ids of the parameters that are tables of embeddings."""
+        return {id(module.weight) for module in self.modules() if isinstance(module, nn.Embedding)}
 
     @property
     def total_names(self) -> tuple[str, ...]:
@@ -215,7 +237,7 @@ class Objective(L.LightningModule, ABC):
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         training = self.run.training
-        tables = {id(module.weight) for module in self.modules() if isinstance(module, nn.Embedding)}
+        tables = self._tables()
         matrices: list[nn.Parameter] = []
         rest: list[nn.Parameter] = []
         for parameter in self.parameters():
@@ -223,15 +245,18 @@ class Objective(L.LightningModule, ABC):
         optimizer = torch.optim.AdamW(
             [{"params": matrices, "weight_decay": training.weight_decay}, {"params": rest, "weight_decay": 0.0}],
             lr=training.learning_rate,
-            betas=(0.9, 0.98),
-            eps=1e-6,
+            betas=(training.adam_beta1, training.adam_beta2),
+            eps=training.adam_epsilon,
             fused=True,
         )
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, self._learning_rate_factor)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def _learning_rate_factor(self, step: int) -> float:
-        return warmup_then_decay(step, self.run.training.warmup_steps, self.run.training.max_steps)
+        training = self.run.training
+        if training.schedule == "inverse_sqrt":
+            return warmup_then_inverse_sqrt(step, training.warmup_steps)
+        return warmup_then_decay(step, training.warmup_steps, training.max_steps)
 
     def learning_rate(self, step: int) -> float:
         """Return the learning rate of a step, counted from 0."""
@@ -264,6 +289,24 @@ def warmup_then_decay(step: int, warmup_steps: int, max_steps: int) -> float:
     if step < warmup_steps:
         return (step + 1) / warmup_steps
     return max(0.0, (max_steps - step) / max(1, max_steps - warmup_steps))
+
+
+def warmup_then_inverse_sqrt(step: int, warmup_steps: int) -> float:
+    """Return the factor on the learning rate at a step (from 0): up to 1 over the warm-up, then down with the
+    inverse square root of the number of steps."""
+    number, warmup = step + 1, max(1, warmup_steps)
+    return min(number / warmup, (warmup / number) ** 0.5)
+
+
+def glorot(parameter: Tensor, *, maps: int, generator: torch.Generator) -> None:
+    """Draw a matrix uniformly, with the variance 2 / (inputs + outputs) of Glorot and Bengio 2010, equation 16.
+
+    Args:
+        maps: number of maps that are side by side in the matrix; each has its share of the outputs.
+    """
+    outputs, inputs = parameter.shape[0] // maps, parameter.shape[1]
+    bound = (6 / (inputs + outputs)) ** 0.5
+    nn.init.uniform_(parameter, -bound, bound, generator=generator)
 
 
 def global_mean(loss_sum: Tensor, total_count: Tensor) -> Tensor:

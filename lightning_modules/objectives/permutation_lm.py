@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from lightning_modules.config import PermutationLMSettings, RunSettings
 from lightning_modules.data.packing import PackedRows, PackedStep
 from lightning_modules.model.attention import EVERYTHING
-from lightning_modules.model.heads import LossSum, PredictionHead
+from lightning_modules.model.heads import LossSum
 from lightning_modules.objectives.objective import (
     EVALUATION_SEED,
     Batch,
@@ -38,7 +38,7 @@ class PermutationLM(Objective):
         super().__init__(run, vocab_size=vocab_size)
         assert isinstance(run.objective, PermutationLMSettings)
         self.predict = run.objective.predict
-        self.head = PredictionHead(run.encoder.hidden_size, vocab_size=vocab_size)
+        self.head = self.build_head()
 
     def make_batch(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
         return self._batch(packed, seed, self.predict)

@@ -19,7 +19,8 @@ from lightning_modules.data.packing import PackedStep
 from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.model.attention import score_mask, visible_in
 from lightning_modules.model.cross_entropy import IGNORED
-from lightning_modules.model.encoder import LAYER_NORM_EPSILON, EncoderBlock
+from lightning_modules.model.embeddings import layer_norm
+from lightning_modules.model.encoder import EncoderBlock
 from lightning_modules.model.heads import BinaryHead, LossSum, PredictionHead, count_predictions
 from lightning_modules.objectives.masked_lm import Masker
 from lightning_modules.objectives.masking import COUNTED, Corrupted
@@ -57,7 +58,7 @@ class ReplacedToken(Objective):
         self.head = (
             BinaryHead(width, activation=nn.GELU())
             if self.detects
-            else PredictionHead(width, vocab_size=vocab_size)
+            else PredictionHead(run.encoder, vocab_size=vocab_size)
         )
 
     @property
@@ -130,8 +131,8 @@ class Generator(nn.Module):
         shape = generator_shape(encoder, settings.generator)
         self.project = nn.Linear(encoder.hidden_size, shape.hidden_size)
         self.blocks = nn.ModuleList(EncoderBlock(shape) for _ in range(shape.num_hidden_layers))
-        self.norm = nn.LayerNorm(shape.hidden_size, eps=LAYER_NORM_EPSILON) if shape.norm == "pre" else None
-        self.head = PredictionHead(shape.hidden_size, vocab_size=vocab_size, embedding_width=encoder.hidden_size)
+        self.norm = layer_norm(shape) if shape.norm == "pre" else None
+        self.head = PredictionHead(shape, vocab_size=vocab_size, embedding_width=encoder.hidden_size)
 
     def forward(self, embedded_BTD: Tensor, score_mask_BHTT: Tensor | None, place_N: Tensor) -> Tensor:
         """Return the top state as a head reads it, at some places of the flattened rows, shape NG."""

@@ -4,13 +4,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from lightning_modules.config import RunSettings, TranslationSettings
 from lightning_modules.data.packing import PackedStep
-from lightning_modules.model.cross_entropy import summed_cross_entropy
 from lightning_modules.model.decoder import Decoder
-from lightning_modules.model.heads import LossSum, count_predictions
+from lightning_modules.model.heads import LossSum, vocabulary_loss
 from lightning_modules.objectives.masking import replace_tokens
 from lightning_modules.objectives.objective import Batch, Objective, padded_predictions, shared_inputs
 from lightning_modules.vocabulary import END, PAD, START
@@ -32,6 +31,14 @@ class Translation(Objective):
             vocab_size=target_vocab_size,
             max_length=run.data.max_length,
         )
+
+        linear = run.objective.head == "linear"
+        self.output = nn.Linear(run.encoder.hidden_size, target_vocab_size, bias=False) if linear else None
+
+    @property
+    def output_VD(self) -> Tensor:
+        """Weights that predict a token of the translation."""
+        return self.decoder.tokens.weight if self.output is None else self.output.weight
 
     def make_batch(self, packed: PackedStep, *, seed: int) -> dict[str, NDArray[np.int64]]:
         shown_N = replace_tokens(packed.source, self.token_dropout, vocab_size=self.vocab_size, seed=seed)
@@ -59,9 +66,14 @@ class Translation(Objective):
             source_sequence_BT=batch["sequence_BT"],
             position_BU=batch["target_position_BU"],
         )
-        predicted_ND = hidden_BUD.flatten(0, 1)[batch["predict_N"]]
-        total = summed_cross_entropy(predicted_ND, self.decoder.tokens.weight, None, batch["label_N"])
-        return {"loss": LossSum(total, count_predictions(batch["label_N"]))}
+        loss = vocabulary_loss(
+            hidden_BUD.flatten(0, 1)[batch["predict_N"]],
+            self.output_VD,
+            None,
+            batch["label_N"],
+            label_smoothing=self.label_smoothing,
+        )
+        return {"loss": loss}
 
     @torch.no_grad()
     def translate(self, tokens_BT: Tensor, *, max_length: int) -> list[list[int]]:
@@ -83,7 +95,7 @@ class Translation(Objective):
                 source_sequence_BT=source_sequence_BT,
                 position_BU=torch.arange(decoded_BU.shape[1], device=tokens_BT.device),
             )
-            next_B = F.linear(hidden_BUD[:, -1], self.decoder.tokens.weight).argmax(-1)
+            next_B = F.linear(hidden_BUD[:, -1], self.output_VD).argmax(-1)
             next_B = torch.where(ended_B, PAD, next_B)
             decoded_BU = torch.cat([decoded_BU, next_B[:, None]], dim=1)
             ended_B |= next_B == END

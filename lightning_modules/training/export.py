@@ -11,10 +11,11 @@ from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 
 from lightning_modules.config import RunSettings
+from lightning_modules.config.encoder import EmbeddingSettings
 from lightning_modules.config.objectives import OBJECTIVES
 from lightning_modules.errors import AblationsError
 from lightning_modules.files import atomic, make_folder, write_json
-from lightning_modules.model.encoder import LAYER_NORM_EPSILON
+from lightning_modules.model.embeddings import sinusoids
 from lightning_modules.training.checkpoint import read_checkpoint
 from lightning_modules.training.run_directory import RunDirectory
 from lightning_modules.vocabulary import END, MASK, PAD, SPECIAL_TOKENS, START
@@ -43,18 +44,24 @@ def export(run_dir: Path, folder: Path) -> str:
     to its own initial weights; segment embeddings are zeros where the run has none.
 
     Raises:
-        ExportError: a run with something that BERT's classes do not have: `norm: pre`, a narrower sight than both
-            sides or left, or an objective that is no Transformer's or has two streams.
+        ExportError: a run with something that BERT's classes do not have: `norm: pre`, another layer 0 or head
+            than BERT's, a narrower sight than both sides or left, or an objective that is no Transformer's or has
+            two streams.
         CheckpointError: the run has no checkpoint that can be read.
         FilesError: the folder cannot be written.
     """
     directory = RunDirectory(run_dir)
     run = directory.settings()
-    if run.encoder.norm == "pre":
-        raise ExportError(
-            f"{run_dir}: encoder.norm is pre, which BERT's classes cannot hold; "
-            f"only runs with norm: post are exported."
-        )
+    for key, value, held in (
+        ("encoder.norm", run.encoder.norm, "post"),
+        ("encoder.embedding", run.encoder.embedding, EmbeddingSettings()),
+        ("objective.head", getattr(run.objective, "head", "bert"), "bert"),
+    ):
+        if value not in (held, "tied"):
+            raise ExportError(
+                f"{run_dir}: {key} is {_written(value)}, which BERT's classes cannot hold; only runs with "
+                f"{key.rpartition('.')[2]}: {_written(held)} are exported."
+            )
     if run.objective.stock_class is None:
         raise ExportError(
             f"{run_dir}: objective.kind is {run.objective.kind}, which BERT's classes cannot compute; runs of "
@@ -76,6 +83,11 @@ def export(run_dir: Path, folder: Path) -> str:
     return run.objective.stock_class
 
 
+def _written(value: str | EmbeddingSettings) -> str:
+    """Return a setting as a spec has it."""
+    return value if isinstance(value, str) else json.dumps(value.model_dump()).replace('"', "")
+
+
 def bert_config(run: RunSettings, *, vocab_size: int) -> dict[str, Any]:
     """Return the config.json of the class that loads the run."""
     encoder = run.encoder
@@ -87,12 +99,12 @@ def bert_config(run: RunSettings, *, vocab_size: int) -> dict[str, Any]:
         "num_hidden_layers": encoder.num_hidden_layers,
         "num_attention_heads": encoder.num_attention_heads,
         "intermediate_size": encoder.intermediate_size,
-        "hidden_act": "gelu",
+        "hidden_act": encoder.activation,
         "hidden_dropout_prob": encoder.dropout,
-        "attention_probs_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": encoder.attention_dropout,
         "max_position_embeddings": run.data.max_length,
         "type_vocab_size": 2,
-        "layer_norm_eps": LAYER_NORM_EPSILON,
+        "layer_norm_eps": encoder.layer_norm_epsilon,
         "pad_token_id": PAD,
         "bos_token_id": START,
         "eos_token_id": END,
@@ -107,6 +119,8 @@ def bert_state(state: dict[str, Tensor], run: RunSettings) -> dict[str, Tensor]:
     prefix = "bert." if has_head else ""
     words = state["encoder.tokens.weight"]
     positions = state.get("encoder.positions.weight", words.new_zeros(run.data.max_length, words.shape[1]))
+    if run.encoder.positions == "sinusoidal":
+        positions = sinusoids(run.data.max_length, words.shape[1]).to(words)
     named = {
         f"{prefix}embeddings.word_embeddings.weight": words,
         f"{prefix}embeddings.position_embeddings.weight": positions,

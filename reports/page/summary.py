@@ -233,10 +233,11 @@ def _encoder(runs: list[Run]) -> str:
     one = max(len(layers), len(width), len(heads)) == 1
     who, its = ("The encoder has", "its") if one else ("Encoders have", "their")
     of_heads = f" with {_either(heads, 'head')}" if heads else ""
-    normed = any(encoder.get("final_norm") for encoder in encoders)
-    after = f" States are those before {its} final norm."
+    normed = [bool(encoder.get("final_norm") or encoder.get("norm") == "pre") for encoder in encoders]
+    where = f"{its} final norm" if all(normed) else "the final norm where there is one"
+    after = f" States are those before {where}." if any(normed) else ""
     shape = f"{_either(layers, 'layer')} of width {_either(width)}{of_heads}"
-    return f"{who} {shape}.{after if normed else ''}"
+    return f"{who} {shape}.{after}"
 
 
 def _steps(experiment: Experiment) -> str:

@@ -6,21 +6,21 @@ from functools import partial
 import torch
 
 from lightning_modules.model.cross_entropy import IGNORED
+from lightning_modules.model.embeddings import SinusoidalPositions, sinusoids
 from lightning_modules.objectives import build
 from lightning_modules.training.data_module import RunData
 from tests.support.tiny_text import settings
 
 TOLERANCE = 1e-9
-EPSILON = 1e-12
 
 
 def linear(x, module):
     return x @ module.weight.T + module.bias
 
 
-def normalised(x, module):
+def normalised(x, module, epsilon):
     centred = x - x.mean(-1, keepdim=True)
-    return centred / (centred.square().mean(-1, keepdim=True) + EPSILON).sqrt() * module.weight + module.bias
+    return centred / (centred.square().mean(-1, keepdim=True) + epsilon).sqrt() * module.weight + module.bias
 
 
 def gelu(x):
@@ -54,52 +54,78 @@ def source_attention(x, source, module):
     return linear(mixed, module.output)
 
 
-def through(x, pre, *steps):
+def through(x, pre, epsilon, *steps):
     """Residual sums of (norm, sub-layer), the norm before or after."""
     for norm, sublayer in steps:
-        x = x + sublayer(normalised(x, norm)) if pre else normalised(x + sublayer(x), norm)
+        added = x + sublayer(normalised(x, norm, epsilon) if pre else x)
+        x = added if pre else normalised(added, norm, epsilon)
     return x
 
 
-def feed_forward(x, module):
-    return linear(gelu(linear(x, module.expand)), module.contract)
+def feed_forward(x, module, activation):
+    inside = linear(x, module.expand)
+    return linear(gelu(inside) if activation == "gelu" else inside * (inside > 0), module.contract)
 
 
-def embedded(stack, ids, pre):
-    hidden = stack.tokens.weight[ids] + stack.positions.weight[: len(ids)]
-    return hidden if pre else normalised(hidden, stack.norm)
+def sinusoidal(positions, width):
+    """Position embeddings number by number: sines in the first half of the width, cosines in the second."""
+    pairs = width // 2
+    rates = [10_000 ** (-k / (pairs - 1)) for k in range(pairs)]
+    rows = [[f(p * rate) for f in (math.sin, math.cos) for rate in rates] for p in range(positions)]
+    return torch.tensor(rows, dtype=torch.float64)
 
 
-def stacked(stack, ids, *, pre, causal, source=None):
+def embedded(stack, ids, encoder):
+    hidden = stack.tokens.weight[ids]
+    if encoder.embedding.scale:
+        hidden = hidden * math.sqrt(encoder.hidden_size)
+    if encoder.embedding.bias:
+        hidden = hidden + stack.embedding_bias
+    if encoder.positions == "sinusoidal":
+        hidden = hidden + sinusoidal(len(ids), encoder.hidden_size)
+    else:
+        hidden = hidden + stack.positions.weight[: len(ids)]
+    if not encoder.embedding.norm:
+        return hidden
+    return normalised(
+        hidden, stack.norm if encoder.norm == "post" else stack.embedding_norm, encoder.layer_norm_epsilon
+    )
+
+
+def stacked(stack, ids, *, encoder, causal, source=None):
     """The top of an encoder, or of a decoder that reads `source`."""
-    hidden = embedded(stack, ids, pre)
+    pre, epsilon = encoder.norm == "pre", encoder.layer_norm_epsilon
+    hidden = embedded(stack, ids, encoder)
     for block in stack.blocks:
         steps = [(block.attention_norm, partial(self_attention, module=block.attention, causal=causal))]
         if source is not None:
             reads = partial(source_attention, source=source, module=block.source_attention)
             steps.append((block.source_attention_norm, reads))
-        steps.append((block.feed_forward_norm, partial(feed_forward, module=block.feed_forward)))
-        hidden = through(hidden, pre, *steps)
-    return normalised(hidden, stack.norm) if pre else hidden
+        inner = partial(feed_forward, module=block.feed_forward, activation=encoder.activation)
+        steps.append((block.feed_forward_norm, inner))
+        hidden = through(hidden, pre, epsilon, *steps)
+    return normalised(hidden, stack.norm, epsilon) if pre else hidden
 
 
 def encoded(objective, ids):
     """What a head reads of one sentence."""
     causal = objective.run.objective.kind == "causal_lm"
-    return stacked(objective.encoder, ids, pre=objective.run.encoder.norm == "pre", causal=causal)
+    return stacked(objective.encoder, ids, encoder=objective.run.encoder, causal=causal)
 
 
 def decoded(objective, ids, source):
     """What predicts the next token of one translation."""
-    pre = objective.run.encoder.norm == "pre"
-    return stacked(objective.decoder, ids, pre=pre, causal=True, source=source)
+    return stacked(objective.decoder, ids, encoder=objective.run.encoder, causal=True, source=source)
 
 
 def logits(objective, state):
-    if objective.run.objective.kind == "translation":
+    translation = objective.run.objective.kind == "translation"
+    if objective.run.objective.head == "linear":
+        return state @ (objective.output if translation else objective.head).weight.T
+    if translation:
         return state @ objective.decoder.tokens.weight.T
     head = objective.head
-    features = normalised(gelu(linear(state, head.transform)), head.norm)
+    features = normalised(gelu(linear(state, head.transform)), head.norm, objective.run.encoder.layer_norm_epsilon)
     return features @ objective.encoder.tokens.weight.T + head.bias
 
 
@@ -112,7 +138,11 @@ def sentences(tokens, numbers):
 
 
 def plain_loss(objective, batch):
-    """Mean of -log softmax(logits)[label] over what the batch asks for."""
+    """Mean of -log softmax(logits)[label] over what the batch asks for.
+
+    With label smoothing a share of each is the mean over the vocabulary.
+    """
+    smoothing = objective.run.objective.label_smoothing
     translation = objective.run.objective.kind == "translation"
     real = batch["label_N"] != IGNORED
     asked = dict(zip(batch["predict_N"][real].tolist(), batch["label_N"][real].tolist(), strict=True))
@@ -130,7 +160,8 @@ def plain_loss(objective, batch):
     for hidden, flat in state.values():
         for i, place in enumerate(flat):
             if place in asked:
-                losses.append(-softmax(logits(objective, hidden[i]))[asked[place]].log())
+                loss_V = -softmax(logits(objective, hidden[i])).log()
+                losses.append((1 - smoothing) * loss_V[asked[place]] + smoothing * loss_V.mean())
     assert len(losses) == len(asked)
     return torch.stack(losses).mean()
 
@@ -141,10 +172,18 @@ def with_gradients(objective, loss):
     return loss.detach(), dict(zip(names, found, strict=True))
 
 
-def problem(tokens, kind, norm, step=0, **training):
+def problem(tokens, kind, norm, step=0, *, encoder=None, objective=None, **training):
     """A module in float64 with weights far from their initial ones, and a batch of its training."""
-    run = settings(kind, encoder={"norm": norm, "dropout": 0.0}, training=training)
+    run = settings(
+        kind,
+        encoder={"norm": norm, "dropout": 0.0} | (encoder or {}),
+        objective=objective or {},
+        training=training,
+    )
     objective = build(run, tokens).double().train()
+    for module in objective.modules():
+        if isinstance(module, SinusoidalPositions):  # its table was rounded to float32
+            module.table_PD = sinusoids(*module.table_PD.shape)
     rng = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in objective.parameters():

@@ -4,6 +4,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from lightning_modules.config.presets import VOITA_OBJECTIVES
+
 Spec = dict[str, Any]
 
 OBJECTIVES = (
@@ -108,11 +110,13 @@ def _settings_of(kind: str, *, pairs: bool) -> st.SearchStrategy[Spec]:
         "weight": st.sampled_from((0.5, 10.0)),
     }
     neighbours = {"window": st.integers(1, 5), "negatives": st.integers(1, 5)}
+    output = {"head": st.sampled_from(("bert", "linear")), "label_smoothing": st.sampled_from((0.0, 0.1))}
     return {
-        "masked_lm": some(pair_loss=st.sampled_from(pair_losses)),
-        "causal_lm": some(token_dropout=dropout),
+        "masked_lm": some(pair_loss=st.sampled_from(pair_losses), **output),
+        "causal_lm": some(token_dropout=dropout, **output),
         "translation": st.fixed_dictionaries(
-            {"decoder": st.fixed_dictionaries({"num_hidden_layers": layers})}, optional={"token_dropout": dropout}
+            {"decoder": st.fixed_dictionaries({"num_hidden_layers": layers})},
+            optional=output | {"token_dropout": dropout, "head": st.sampled_from(("tied", "linear"))},
         ),
         "mixture": some(causal=st.sampled_from((0.1, 0.5, 0.9))),
         "replaced_token": st.fixed_dictionaries({"generator": generator}, optional=replaced),
@@ -127,8 +131,20 @@ def encoders(draw: st.DrawFn) -> Spec:
     """Draw the shape of a tiny encoder."""
     encoder = {"num_hidden_layers": draw(st.integers(1, 3)), "hidden_size": draw(st.sampled_from((8, 16)))}
     encoder["num_attention_heads"] = draw(st.sampled_from((1, 2, 4)))
-    norms, dropouts = st.sampled_from(("post", "pre")), st.sampled_from((0.0, 0.3))
-    return encoder | draw(some(intermediate_size=st.sampled_from((5, 32)), dropout=dropouts, norm=norms))
+    dropouts = st.sampled_from((0.0, 0.3))
+    return encoder | draw(
+        some(
+            intermediate_size=st.sampled_from((5, 32)),
+            dropout=dropouts,
+            attention_dropout=dropouts,
+            feed_forward_dropout=dropouts,
+            norm=st.sampled_from(("post", "pre")),
+            embedding=some(scale=st.booleans(), bias=st.booleans(), norm=st.booleans()),
+            initialisation=st.sampled_from(("normal", "glorot")),
+            activation=st.sampled_from(("gelu", "relu")),
+            layer_norm_epsilon=st.sampled_from((1e-12, 1e-6)),
+        )
+    )
 
 
 @st.composite
@@ -141,6 +157,8 @@ def trainings(draw: st.DrawFn, *, steps: st.SearchStrategy[int], formats: tuple[
             input_format=st.sampled_from(formats),
             word_order=word_orders(),
             warmup_steps=st.integers(0, most),
+            schedule=st.sampled_from(("linear", "inverse_sqrt")),
+            adam_beta2=st.sampled_from((0.98, 0.998)),
             validate_every=st.integers(1, 3),
             keep_checkpoints=st.one_of(st.just("all"), st.integers(1, 3)),
             gradient_clip_val=st.sampled_from((0.0, 1.0)),
@@ -250,6 +268,8 @@ def specs(
     for name in ("a", "b", "c")[: draw(st.integers(1, most_arms))]:
         kind = draw(st.sampled_from(kinds))
         arms[name] = {"objective": draw(objectives(kind=kind, encoder=encoder, training=training, words=words))}
+        if kind in VOITA_OBJECTIVES:
+            arms[name] |= draw(some(preset=st.sampled_from(("bert", "voita-2019"))))
         if draw(st.booleans()):
             arms[name]["training"] = draw(
                 some(learning_rate=st.sampled_from((1e-4, 1e-2)), weight_decay=st.just(0.0))
@@ -262,7 +282,8 @@ def specs(
         learned = any(
             arm["objective"]["kind"] in ("permutation_lm", "naive_bidirectional_lm") for arm in arms.values()
         )
-        encoder["positions"] = "learned" if learned else draw(st.sampled_from(("learned", "none")))
+        positions = ("learned", "sinusoidal") if learned else ("learned", "sinusoidal", "none")
+        encoder["positions"] = draw(st.sampled_from(positions))
     spec["measures"] = draw(measures(arms=list(arms), language=built_in, efforts=efforts, most=most_measures))
     return spec
 

@@ -22,6 +22,7 @@ from lightning_modules.data.packing import consecutive, pack
 from lightning_modules.data.sequences import single_sentences
 from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.data.treebank import language_sentences, read_treebank
+from lightning_modules.model.encoder import Encoder
 from lightning_modules.objectives.objective import Objective, shared_inputs
 from lightning_modules.training.data_module import as_tensors, row_length
 from lightning_modules.training.evaluation import TOKENS_AT_ONCE
@@ -70,6 +71,10 @@ Shared = TypeVar("Shared")
 
 AMPLE = 1.5
 """Words read of a treebank for each sub-word wanted."""
+
+
+AFTER_FINAL_NORM = "after final norm"
+"""Group of the rows of the top layer as a head reads it, where a layer norm stands above all blocks."""
 
 
 class Reading(NamedTuple):
@@ -156,6 +161,16 @@ class Readings:
             self._states.clear()  # one text's states at a time: they are the largest thing in memory
             self._states[digest] = layer_states(self.objective, reading.split, reading.sample)
         return self._states[digest]
+
+    @torch.no_grad()
+    def after_final_norm(self, reading: Reading) -> NDArray[np.float32] | None:
+        """Return the states of the top layer as a head reads them, shape ND; None without a norm above all
+        blocks."""
+        encoder = self.objective.encoder
+        if not isinstance(encoder, Encoder) or not encoder.pre_norm:
+            return None
+        parts = torch.from_numpy(self.states(reading)[-1]).split(TOKENS_AT_ONCE)
+        return torch.cat([encoder.head_input(part.to(self.objective.device)).cpu() for part in parts]).numpy()
 
     def shared(self, task: str, make: Callable[[], Shared]) -> Shared:
         """Return the object that the measures of a task share, made for the first of them and kept until another

@@ -135,7 +135,7 @@ def test_runs_of_an_earlier_version_are_counted_with_the_settings_that_differ(tm
     narrow = opened(tmp_path, encoder=SPEC["encoder"] | {"hidden_size": 8, "norm": "pre", "dropout": 0.0})
     assert narrow.earlier_runs() == [
         f"4 {said}arms a and b differed in encoder.hidden_size (16, now 8), encoder.intermediate_size (64, now "
-        f'32), encoder.dropout (0.1, now 0.0) and encoder.norm ("post", now "pre").'
+        '32), encoder.dropout (0.1, now 0.0), encoder.norm ("post", now "pre") and 1 other setting.'
     ]
     measured = opened(tmp_path, measures=["geometry"])
     assert measured.earlier_runs() == []

@@ -8,6 +8,7 @@ from pathlib import Path
 from ablations.runs.identity import create, identity, place, self_contained
 from ablations.spec.experiment import Run
 from lightning_modules import provenance
+from lightning_modules.config.presets import VOITA_2019
 from lightning_modules.data import token_store
 from lightning_modules.training.run_directory import RunState
 from tests.support.tiny_text import settings
@@ -51,6 +52,20 @@ def test_identity_is_new_only_where_the_computation_is():
         "028fe64a44",
         "a9f5fc9106",
     ]
+
+
+def test_settings_that_are_new_change_an_identity_only_where_they_are_not_their_defaults():
+    """The identities of a version that had none of these settings."""
+    runs = settings(encoder={"norm": "pre"}), settings("causal_lm"), settings("translation")
+    assert [identity(run, "0123456789") for run in runs] == ["fff3499432", "778929ab66", "d5497d5ad7"]
+    encoder, training = VOITA_2019["encoder"], VOITA_2019["training"]
+    others = [
+        *(settings(encoder={name: value}) for name, value in encoder.items() if name != "dropout"),
+        *(settings(training={name: value}) for name, value in training.items() if name != "adam_beta1"),
+        settings(training={"adam_beta1": 0.8}),
+        *(settings(objective={name: value}) for name, value in VOITA_2019["objective"].items()),
+    ]
+    assert len({identity(run, "0123456789") for run in (settings(), *others)}) == 1 + len(others) == 17
 
 
 def test_a_lexicon_that_has_changed_is_read_again(tmp_path):

@@ -14,6 +14,7 @@ from ablations.errors import SpecError
 from ablations.spec import grid, yamlfile
 from ablations.spec.experiment import Experiment
 from lightning_modules.config import EncoderSettings, LanguageData, MaskedLMSettings, RunSettings, TrainingSettings
+from lightning_modules.config.presets import VOITA_2019
 
 
 def experiment(**spec):
@@ -114,6 +115,8 @@ def test_a_grid_can_vary_the_kind_and_replaces_what_belongs_to_the_other():
         "sees": "left_only",
         "window": 2,
         "token_dropout": 0.0,
+        "head": "bert",
+        "label_smoothing": 0.0,
     }
 
 
@@ -202,10 +205,13 @@ def test_resolved_writes_out_every_default():
                 "encoder": {
                     "num_hidden_layers": 6, "hidden_size": 256, "num_attention_heads": 4,
                     "intermediate_size": 1024, "dropout": 0.1, "norm": "post", "positions": "learned",
+                    "embedding": {"scale": False, "bias": False, "norm": True}, "initialisation": "normal",
+                    "activation": "gelu", "layer_norm_epsilon": 1e-12, "attention_dropout": 0.0,
+                    "feed_forward_dropout": 0.0,
                 },
                 "objective": {
                     "kind": "masked_lm", "sees": "both_sides",
-                    "window": 2, "pair_loss": "none",
+                    "window": 2, "pair_loss": "none", "head": "bert", "label_smoothing": 0.0,
                     "masking": {
                         "ratio": 0.15, "schedule": None, "mask": 0.8, "random": 0.1, "keep": 0.1,
                         "random_differs": False, "select": {"kind": "uniform"}, "count": "unbiased",
@@ -214,7 +220,8 @@ def test_resolved_writes_out_every_default():
                 },
                 "training": {
                     "max_steps": 1000, "tokens_per_step": 8192, "sentences": None, "input_format": "sentences",
-                    "word_order": {"kind": "natural"}, "learning_rate": 5e-4, "warmup_steps": 100,
+                    "word_order": {"kind": "natural"}, "learning_rate": 5e-4, "schedule": "linear",
+                    "warmup_steps": 100, "adam_beta1": 0.9, "adam_beta2": 0.98, "adam_epsilon": 1e-6,
                     "weight_decay": 0.01, "gradient_clip_val": 1.0, "precision": "32-true", "compile": False,
                     "validate_every": 200, "keep_checkpoints": "all",
                 },
@@ -269,3 +276,43 @@ def test_the_grid_of_the_guide_adds_the_arms_that_it_names(tmp_path):
     named = re.findall(r"`(mlm,[^`]+)`", section)
     assert [name for name in dict.fromkeys(run.arm for run in grid.runs(spec)) if "," in name] == named
     assert len(named) == 3
+
+
+# Presets ---------------------------------------------------------------------------------------------
+
+
+def test_a_preset_is_laid_below_everything_that_is_written():
+    arms = {
+        "theirs": {"objective": {"kind": "causal_lm"}},
+        "ours": {"preset": "bert", "objective": {"kind": "causal_lm"}},
+        "mixed": {"objective": {"kind": "causal_lm", "head": "bert"}, "encoder": {"embedding": {"bias": False}}},
+    }
+    found = settings(preset="voita-2019", arms=arms, training={"adam_beta2": 0.98})
+    theirs, ours, mixed = (found[name] for name in arms)
+    for section, values in VOITA_2019.items():
+        for name, value in values.items():
+            written = getattr(getattr(theirs, section), name)
+            is_overridden = name == "adam_beta2"
+            assert (written == 0.98) if is_overridden else (written == value or written.model_dump() == value)
+    assert (ours.encoder, ours.objective.head) == (EncoderSettings(), "bert")
+    assert (mixed.objective.head, mixed.objective.label_smoothing) == ("bert", 0.1)
+    assert mixed.encoder.embedding.model_dump() == {"scale": True, "bias": False, "norm": False}
+
+
+def test_a_preset_is_written_out_and_may_be_varied():
+    theirs = experiment(preset="voita-2019")
+    resolved = grid.resolved(theirs)
+    assert "preset" not in json.dumps(resolved)
+    assert grid.resolved(Experiment.model_validate(resolved)) == resolved
+    both = varied(axes={"preset": ["bert", "voita-2019"]})
+    assert both["mlm,preset=bert"] == both["mlm"]
+    assert both["mlm,preset=voita-2019"] == settings(preset="voita-2019")["mlm"]
+
+
+def test_a_preset_that_does_not_suit_an_objective_is_refused():
+    with pytest.raises(SpecError) as error:
+        settings(preset="voita-2019", arms={"electra": {"objective": {"kind": "replaced_token"}}})
+    assert str(error.value) == (
+        "x: preset voita-2019 is for masked_lm, causal_lm, translation, but objective.kind is replaced_token; "
+        "write the settings of the encoder one by one"
+    )

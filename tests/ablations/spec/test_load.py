@@ -97,8 +97,7 @@ KEYS = [
     (
         "hidden_size: 64",
         "bias: 1",
-        "5:11: encoder.bias is unknown; encoder takes num_hidden_layers, hidden_size, num_attention_heads, "
-        "intermediate_size, dropout, norm and positions",
+        "5:11: encoder.bias is unknown; did you mean encoder.embedding.bias?",
     ),
     (
         "{max_steps: 20}",
@@ -125,13 +124,13 @@ KEYS = [
     (
         "mlm: {}",
         "mlm: {seed: 3}",
-        "9:9: arms.mlm.seed is unknown; arms.mlm takes data, encoder, objective and training",
+        "9:9: arms.mlm.seed is unknown; arms.mlm takes preset, data, encoder, objective and training",
     ),
     (
         "kind: causal_lm}",
         "kind: causal_lm, masking: {}}",
-        "10:38: objective.masking is unknown; objective of kind causal_lm takes kind, sees, window and "
-        "token_dropout",
+        "10:38: objective.masking is unknown; objective of kind causal_lm takes kind, sees, window, "
+        "token_dropout, head and label_smoothing",
     ),
     (
         "[layer_change]",
@@ -569,6 +568,13 @@ TOGETHER = [
     ),
     (
         "mlm: {}",
+        "mlm: {objective: {kind: replaced_token, generator: {shrink: 2}}, encoder: {hidden_size: 6, "
+        "num_attention_heads: 2, positions: sinusoidal}}",
+        "9:63: arm mlm: objective.generator.shrink must leave an even width for sinusoidal positions, but 6 / 2 "
+        "is 3; choose another divisor of encoder.hidden_size",
+    ),
+    (
+        "mlm: {}",
         "mlm: {objective: {kind: replaced_token, masking: {mask: 0.0, random: 0.0, keep: 1.0}}}",
         "9:83: arm mlm: objective.masking.keep must be below 1 for replaced_token, whose generator would copy"
         " what it sees and replace nothing; raise mask",
@@ -638,8 +644,8 @@ TOGETHER = [
     (
         "mlm: {}",
         "mlm: {objective: {kind: permutation_lm}, encoder: {positions: none}}",
-        "9:65: arm mlm: encoder.positions must be learned for permutation_lm, whose predictions know nothing but "
-        "their place, but is none; take it away, or drop the arm",
+        "9:65: arm mlm: encoder.positions must be learned or sinusoidal for permutation_lm, whose predictions "
+        "know nothing but their place, but is none; take it away, or drop the arm",
     ),
     (
         "mlm: {}",

@@ -4,7 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lightning_modules.model.attention import ProductAttention, attend, score_mask
+from lightning_modules.config import EncoderSettings
+from lightning_modules.model.attention import ProductAttention, SelfAttention, attend, score_mask
 
 B, T, S, D, HEADS = 3, 10, 7, 16, 4
 
@@ -49,6 +50,30 @@ def test_bf16_on_a_cpu_goes_by_products_and_stays_within_its_rounding():
     assert type(rounded.grad_fn).__name__ == "ProductAttentionBackward"
     # Scores, shares and products of bf16: a few roundings of 2^-9 each, relative to values of about 1.
     assert 0 < (rounded.double() - exact).std() < 4 * 2**-9
+
+
+def test_attention_weights_are_dropped_and_the_others_make_up_for_it():
+    """Every value is 1, so that a result is the sum of a query's attention weights: 1 without dropout."""
+    share, rows = 0.3, 4000
+    query, key_value = torch.zeros(rows, 1, 2, dtype=torch.float64), torch.zeros(rows, 10, 4, dtype=torch.float64)
+    key_value[..., 2:] = 1
+    torch.manual_seed(0)
+    sums = attend(query, key_value, score_mask_BHTS=None, heads=1, dropout=share)[:, 0, 0]
+    # The sum of ten weights, each 0 or 1 / (10 (1 - share)).
+    deviation = (share / (1 - share) / 10) ** 0.5
+    assert float(sums.mean()) == pytest.approx(1, abs=4 * deviation / rows**0.5)
+    assert float(sums.std()) == pytest.approx(deviation, rel=0.05)
+    narrow = [x.bfloat16() for x in (query, key_value)]
+    assert attend(*narrow, score_mask_BHTS=None, heads=1, dropout=share).unique().numel() > 3
+
+
+def test_attention_drops_nothing_outside_training():
+    attention = SelfAttention(EncoderSettings(hidden_size=16, num_attention_heads=2, attention_dropout=0.5))
+    hidden = torch.randn(2, 5, 16, generator=torch.Generator().manual_seed(0))
+    once, again = attention(hidden, None), attention(hidden, None)
+    assert not torch.equal(once, again)
+    attention.eval()
+    assert torch.equal(attention(hidden, None), attention(hidden, None))
 
 
 def test_score_mask_are_left_out_where_all_is_visible():

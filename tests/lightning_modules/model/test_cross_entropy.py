@@ -43,6 +43,24 @@ def test_loss_and_gradients_are_those_of_all_logits_at_once(bias, rows, monkeypa
         torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("rows", [7, 1000])
+def test_label_smoothing_is_that_of_torch(rows, monkeypatch):
+    monkeypatch.setitem(cross_entropy.LOGITS_AT_ONCE, "cpu", rows * V)
+    leaves, label = problem()
+    label[::3] = IGNORED
+
+    def ours(hidden, embeddings, bias, label):
+        return summed_cross_entropy(hidden, embeddings, bias, label, label_smoothing=0.2)
+
+    def torchs(hidden, embeddings, bias, label):
+        logits = F.linear(hidden, embeddings, bias)
+        return F.cross_entropy(logits, label, reduction="sum", label_smoothing=0.2, ignore_index=IGNORED)
+
+    both = (loss_and_gradients(function, leaves, label) for function in (ours, torchs))
+    for a, b in zip(*both, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+
+
 def test_ignored_labels_add_nothing_and_get_no_gradient():
     (hidden, embeddings, bias), label = problem()
     label[::3] = IGNORED

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from lightning_modules.config import EncoderSettings, parameters
+from lightning_modules.config.presets import PRESETS
 from lightning_modules.data.packing import pack
 from lightning_modules.model.attention import EVERYTHING, visible_by_rank, visible_in
 from lightning_modules.model.encoder import Encoder
@@ -150,6 +151,9 @@ def test_a_step_waits_for_no_value_of_a_device(kind, tokens):
         ("masked_lm", {"objective": {"pair_loss": pair}, "training": {"input_format": "sentence_pair"}})
         for pair in ("next_sentence", "sentence_order")
     ]
+    + [(kind, {"encoder": PRESETS["voita-2019"]["encoder"]}) for kind in KINDS]
+    + [(kind, {"objective": {"head": "linear"}}) for kind in ("masked_lm", "causal_lm", "translation")]
+    + [("masked_lm", {"encoder": {"norm": "pre", "embedding": {"norm": True}}})]
     + [("replaced_token", {"objective": {"predict": "original", "generator": {"shrink": 1}}})]
     + [("replaced_token", {"objective": {"generator": {"shrink": 2, "num_hidden_layers": 1}}})],
     ids=str,

@@ -15,6 +15,7 @@ from lightning_modules.objectives.objective import (
     PREDICTION_ROUNDING,
     global_mean,
     warmup_then_decay,
+    warmup_then_inverse_sqrt,
 )
 from lightning_modules.training.data_module import RunData, as_tensors, evaluation_batches, row_length
 from lightning_modules.training.evaluation import evaluate
@@ -218,6 +219,53 @@ def test_the_schedule_warms_up_and_decays_to_zero():
     assert factors[:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
     assert factors[5:] == pytest.approx([5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6, 0])
     assert warmup_then_decay(0, 0, 10) == 1
+
+
+def test_the_schedule_of_the_authors_is_their_formula():
+    """4 width^-0.5 min(t^-0.5, t 16,000^-1.5) at step t from 1, with the peak that it has at step 16,000."""
+    width, warmup = 512, 16_000
+    peak = 4 * (width * warmup) ** -0.5
+    assert peak == pytest.approx(1.398e-3, abs=5e-7)
+    for number in (1, 100, 15_999, 16_000, 16_001, 64_000, 10**6):
+        theirs = 4 * width**-0.5 * min(number**-0.5, number * warmup**-1.5)
+        assert peak * warmup_then_inverse_sqrt(number - 1, warmup) == pytest.approx(theirs, rel=1e-12)
+    assert warmup_then_inverse_sqrt(3, 0) == 0.5
+
+
+def test_the_optimiser_has_the_constants_of_the_settings(tokens):
+    training = {"adam_beta1": 0.8, "adam_beta2": 0.998, "adam_epsilon": 1e-9, "schedule": "inverse_sqrt"}
+    objective = build(settings(training=training | {"max_steps": 100, "warmup_steps": 4}), tokens)
+    optimizer = objective.configure_optimizers()["optimizer"]
+    assert (optimizer.defaults["betas"], optimizer.defaults["eps"]) == ((0.8, 0.998), 1e-9)
+    assert objective.learning_rate(15) == objective.run.training.learning_rate / 2
+
+
+@pytest.mark.parametrize("kind", ["masked_lm", "translation"])
+def test_glorot_weights_are_uniform_with_the_variance_of_the_paper(kind, tokens):
+    encoder = {"initialisation": "glorot", "hidden_size": 64, "embedding": {"bias": True}}
+    objective = build(settings(kind, encoder=encoder, objective={"head": "linear"}), tokens)
+    for name, parameter in objective.state_dict().items():
+        if parameter.ndim < 2:
+            assert parameter.unique().tolist() == [0.0 if name.endswith("bias") else 1.0]
+            continue
+        if "tokens" in name or "positions" in name:
+            variance, kurtosis = 1 / 64, 3.0
+        else:
+            outputs = parameter.shape[0] // {"query_key_value": 3, "key_value": 2}.get(name.split(".")[-2], 1)
+            variance, kurtosis = 2 / (outputs + parameter.shape[1]), 1.8
+            assert float(parameter.abs().max()) <= math.sqrt(3 * variance)
+        spread = math.sqrt((kurtosis - 1) / parameter.numel())  # standard error of a variance, as a share of it
+        assert float(parameter.double().var()) == pytest.approx(variance, rel=5 * spread), name
+
+
+def test_label_smoothing_is_of_training_alone(tokens):
+    plain, smooth = (
+        build(settings(objective={"label_smoothing": share}, encoder={"dropout": 0.0}), tokens)
+        for share in (0.0, 0.4)
+    )
+    batch = RunData(smooth, tokens).batch(0)
+    assert smooth.train().loss(batch).total > plain.train().loss(batch).total
+    assert smooth.eval().loss(batch).total == plain.eval().loss(batch).total
 
 
 def test_weight_decay_touches_matrices_only(tokens):

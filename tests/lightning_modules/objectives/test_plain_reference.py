@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from lightning_modules.config.presets import PRESETS
 from lightning_modules.data.token_store import Split
 from lightning_modules.model import attention, cross_entropy, decoder, encoder
 from lightning_modules.model.attention import ProductAttention
@@ -18,7 +19,7 @@ from lightning_modules.model.cross_entropy import IGNORED
 from tests.support.plain_step import problem, require_equal
 
 
-def by_products(*projected, score_mask_BHTS, heads):
+def by_products(*projected, score_mask_BHTS, heads, dropout):
     return ProductAttention.apply(score_mask_BHTS, heads, *projected)
 
 
@@ -48,6 +49,43 @@ def test_a_step_is_the_plain_thing(kind, norm, path, tokens):
     assert (batch["sequence_BT"] == 0).any()
     assert (batch["label_N"] == IGNORED).any()
     require_equal(objective, batch)
+
+
+VOITA = {
+    name: setting
+    for name, setting in PRESETS["voita-2019"]["encoder"].items()
+    if not name.endswith("dropout") and name != "norm"
+}
+EMBEDDINGS = [{"scale": True}, {"bias": True}, {"norm": False}, {"norm": True, "scale": True, "bias": True}]
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize(
+    "encoder",
+    [
+        {"positions": "sinusoidal"},
+        *({"embedding": embedding} for embedding in EMBEDDINGS),
+        {"activation": "relu"},
+        {"layer_norm_epsilon": 0.1},
+        VOITA,
+    ],
+    ids=str,
+)
+def test_every_setting_of_the_encoder_is_the_plain_thing(encoder, norm, tokens):
+    for kind in ("masked_lm", "translation"):
+        require_equal(*problem(tokens, kind, norm, encoder=encoder))
+
+
+@pytest.mark.parametrize("objective", [{"head": "linear"}, {"label_smoothing": 0.3}], ids=str)
+@pytest.mark.parametrize("kind", ["masked_lm", "causal_lm", "translation"])
+def test_every_setting_of_the_loss_is_the_plain_thing(kind, objective, path, tokens):
+    require_equal(*problem(tokens, kind, "post", objective=objective))
+
+
+@pytest.mark.parametrize("kind", ["masked_lm", "causal_lm", "translation"])
+def test_the_preset_of_the_authors_is_the_plain_thing(kind, tokens):
+    objective = PRESETS["voita-2019"]["objective"]
+    require_equal(*problem(tokens, kind, "pre", encoder=VOITA, objective=objective))
 
 
 @pytest.mark.parametrize("kind", ["masked_lm", "causal_lm"])

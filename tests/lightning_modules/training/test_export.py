@@ -14,20 +14,21 @@ transformers = pytest.importorskip("transformers", reason="the extra [hf] is not
 
 
 @pytest.mark.parametrize(
-    ("kind", "training"),
+    ("kind", "training", "encoder"),
     [
-        ("masked_lm", {}),
-        ("causal_lm", {}),
-        ("translation", {}),
-        ("mixture", {}),
-        ("permutation_lm", {}),
-        ("replaced_token", {}),
-        ("masked_lm", {"input_format": "sentence_pair"}),
+        ("masked_lm", {}, {}),
+        ("causal_lm", {}, {}),
+        ("translation", {}, {}),
+        ("mixture", {}, {}),
+        ("permutation_lm", {}, {}),
+        ("replaced_token", {}, {}),
+        ("masked_lm", {"input_format": "sentence_pair"}, {}),
+        ("masked_lm", {}, {"positions": "sinusoidal", "activation": "relu", "layer_norm_epsilon": 0.1}),
     ],
     ids=str,
 )
-def test_stock_classes_compute_the_states_of_the_run(kind, training, make_run, tokens, tmp_path):
-    directory = make_run(settings(kind, training={"max_steps": 3} | training))
+def test_stock_classes_compute_the_states_of_the_run(kind, training, encoder, make_run, tokens, tmp_path):
+    directory = make_run(settings(kind, encoder=encoder, training={"max_steps": 3} | training))
     start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
     name = export(directory.path, tmp_path / "exported")
     transformers.logging.set_verbosity_error()
@@ -56,6 +57,28 @@ def test_pre_norm_runs_are_refused_with_a_sentence(make_run, tmp_path):
         f"only runs with norm: post are exported."
     )
     assert not (tmp_path / "exported").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"encoder": {"embedding": {"scale": True}}},
+            "encoder.embedding is {scale: true, bias: false, norm: true}, which BERT's classes cannot hold; only "
+            "runs with embedding: {scale: false, bias: false, norm: true} are exported.",
+        ),
+        (
+            {"objective": {"head": "linear"}},
+            "objective.head is linear, which BERT's classes cannot hold; only runs with head: bert are exported.",
+        ),
+    ],
+    ids=str,
+)
+def test_another_layer_0_or_head_is_refused_with_a_sentence(changes, sentence, make_run, tmp_path):
+    directory = make_run(settings(**changes))
+    with pytest.raises(ExportError) as error:
+        export(directory.path, tmp_path / "exported")
+    assert str(error.value) == f"{directory.path}: {sentence}"
 
 
 def test_what_bert_cannot_compute_is_refused_with_a_sentence(make_run, tmp_path):

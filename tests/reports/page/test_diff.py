@@ -255,6 +255,7 @@ def test_a_setting_of_all_arms_is_one_change_and_of_some_names_them(specs):
     assert told(pair) == [
         ("training.learning_rate", None, 0.0005, 0.0001),
         ("encoder.norm", ("mt",), "post", "pre"),
+        ("encoder.embedding.norm", ("mt",), True, False),  # its default follows encoder.norm
         ("seeds", None, [0, 1, 2], [0, 1]),
     ]
     assert told(pair[::-1]) == [(path, arms, new, old) for path, arms, old, new in told(pair)]

@@ -157,6 +157,21 @@ def test_encoders_that_differ_are_several(changes, said, tmp_path):
     assert encoders(write(tmp_path), *changes) == said
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ([{"norm": "pre"}], "States are those before its final norm."),
+        ([{}, {"norm": "pre"}], "States are those before the final norm where there is one."),
+    ],
+    ids=["all", "some"],
+)
+def test_states_of_pre_norm_encoders_are_those_before_the_final_norm(changes, said, tmp_path):
+    folder = write(tmp_path)
+    assert "final norm" not in summary(experiment_folder.read(folder))
+    encoders(folder, *changes)
+    assert said in summary(experiment_folder.read(folder))
+
+
 @pytest.mark.parametrize(("asked", "group"), [(("layer_change",), "by design"), (("validation",), "wrong")])
 def test_what_nobody_asked_for_is_missing_by_design(asked, group, tmp_path):
     folder = asking(write(tmp_path), *asked)
