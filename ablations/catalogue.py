@@ -146,7 +146,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
                 "predicts no output that belongs to a token it reads",
                 applies=lambda settings: set(settings.about) == {"output"},
             ),
-            version=6,
+            version=7,
         ),
         "run_distance": Card(
             rows="",

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -35,13 +36,20 @@ COLUMNS: dict[str, str] = {
     "n": "Int64",  # observations behind the value: tokens, sentences
     "d": "Int64",  # width or clusters
     "standard_error": "float64",  # inside the run, by the jackknife over blocks of sentences
+    "left_out": "object",  # list of the value without each block of the text in turn: what a contrast jackknifes
 }
 """Every column in its order, and its pandas type. Capital Int64 may be null."""
+
+LATER = ("standard_error", "left_out")
+"""Columns that came later: a table from before has nothing there."""
+
+SHOWN = [name for name in COLUMNS if name != "left_out"]
+"""Columns of the data behind a figure."""
 
 REQUIRED = ("run_id", "arm", "seed", "measure", "metric")
 """Columns that are never null."""
 
-KEY = [name for name in COLUMNS if name not in ("value", "floor", "unit", "n", "d", "standard_error")]
+KEY = [name for name in COLUMNS if name not in ("value", "floor", "unit", "n", "d", *LATER)]
 """Columns that tell one observation from another."""
 
 _EXPECTED = {
@@ -49,6 +57,7 @@ _EXPECTED = {
     "int64": "a whole number from 0",
     "Int64": "a whole number from 0, or nothing",
     "float64": "a number",
+    "object": "a list of numbers, or nothing",
 }
 
 
@@ -111,7 +120,7 @@ def append(table: pd.DataFrame, path: Path) -> None:
 
 
 def read(path: Path) -> pd.DataFrame:
-    """The table that `write` put at `path`; one written before there were standard errors has none.
+    """The table that `write` put at `path`; one from before a column of `LATER` has nothing there.
 
     Raises:
         ResultsError: no such file, a truncated or damaged one, or one that holds something else.
@@ -126,7 +135,7 @@ def read(path: Path) -> pd.DataFrame:
         raise ResultsError(
             f"{path}: this is no whole parquet file ({reason}); delete it and start `ablate measure` again."
         ) from error
-    columns = {"standard_error": [None] * len(next(iter(columns.values()), [])), **columns}
+    columns = dict.fromkeys(LATER, [None] * len(next(iter(columns.values()), []))) | columns
     _require_all(columns, source=str(path))
     return _checked(columns, source=str(path))
 
@@ -149,8 +158,7 @@ def _arrow_columns(arrow: pa.Table) -> Iterable[tuple[str, pa.ChunkedArray]]:
 
 
 def _columns(frame: pd.DataFrame, *, source: str) -> dict[str, list[Any]]:
-    if "standard_error" not in frame:
-        frame = frame.assign(standard_error=None)
+    frame = frame.assign(**dict.fromkeys(name for name in LATER if name not in frame))
     _require_all(frame.columns, source=source)
     return {name: frame[name].tolist() for name in COLUMNS}
 
@@ -194,13 +202,15 @@ def _cells(name: str, values: Sequence[Any], *, source: str) -> list[Any]:
             value = None
         elif not _fits(kind, value):
             raise ResultsError(f"{source}, row {number}: {name} is {value!r}, expected {_EXPECTED[kind]}.")
-        cells.append(value)
+        cells.append([float(part) for part in value] if kind == "object" and value is not None else value)
     return cells
 
 
 def _fits(kind: str, value: Any) -> bool:
     if kind == "string":
         return isinstance(value, str)
+    if kind == "object":
+        return isinstance(value, list | np.ndarray) and all(_fits("float64", part) for part in value)
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return False
     return kind == "float64" or (float(value).is_integer() and 0 <= float(value) < 2**63)

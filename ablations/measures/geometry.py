@@ -22,7 +22,7 @@ from scipy.sparse import csr_array
 from torch.nn.functional import normalize
 
 from ablations.errors import MeasureError
-from ablations.measures.jackknife import sentence_blocks, standard_error
+from ablations.measures.jackknife import errors, sentence_blocks
 from ablations.measures.nearest import directions
 from ablations.measures.reading.sample import Sample
 from ablations.measures.reading.texts import Readings, Say
@@ -192,7 +192,7 @@ def _row(metric: str, number: LayerNumber, *, width: int) -> dict[str, Any]:
         "metric": metric,
         "value": number.value,
         "floor": number.floor,
-        "standard_error": standard_error(number.left_out),
+        **errors(number.left_out),
         "unit": number.unit,
         "n": number.n,
         "d": width,

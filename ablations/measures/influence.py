@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ablations.errors import MeasureError
-from ablations.measures.jackknife import sentence_blocks, standard_error
+from ablations.measures.jackknife import errors, sentence_blocks
 from ablations.measures.reading.sample import Sample, groups, is_text_token
 from ablations.measures.reading.texts import Readings, Say, Texts
 from ablations.measures.settings import Grouping, InfluenceSettings
@@ -98,14 +98,14 @@ def group_influence(
         at_random = _beside(split, tokens, seed=derive(0, name))
         of_group = distances(objective, split, tokens, others)
         random = distances(objective, split, at_random, others, jackknife=False)
-        for layer, (value, error) in enumerate(of_group, start=1):
+        for layer, (value, left_out) in enumerate(of_group, start=1):
             yield {
                 "metric": "pwcca",
                 "group": name,
                 "layer": layer,
                 "value": value,
                 "floor": random[layer - 1][0],
-                "standard_error": error,
+                **errors(left_out),
                 "unit": "distance",
                 "n": others,
                 "d": width,
@@ -143,9 +143,10 @@ def choose(sample: Sample, place: NDArray[np.int64], sentences: int, name: str) 
 
 def distances(
     objective: Objective, split: Split, chosen: Chosen, others: int, *, jackknife: bool = True
-) -> list[tuple[float, float]]:
+) -> list[tuple[float, list[float]]]:
     """Return for each layer from 1 the distance 1 - PWCCA of the other tokens' states with and without the chosen
-    tokens in sight, over the first `others` of them, and its standard error."""
+    tokens in sight, over the first `others` of them; and the same without each block of sentences, where enough
+    are left."""
     layers = objective.run.encoder.num_hidden_layers
     block_S = sentence_blocks(np.arange(len(chosen.sentence_S)))
     parts: list[Moments] = []
@@ -167,7 +168,7 @@ def distances(
     by_layer = []
     for layer in range(layers):
         value, *values = [1 - pwcca(m.side(layer), m.side(layers + layer)) for m in (whole, *without)]
-        by_layer.append((value, standard_error(values)))
+        by_layer.append((value, values))
     return by_layer
 
 

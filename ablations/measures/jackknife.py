@@ -6,10 +6,13 @@ without each of a few blocks of the text. Blocks are runs of neighbouring senten
 sentence, and the sentences of a document, resemble each other. To draw tokens with replacement instead would bias
 information upward: what was drawn twice seems to repeat itself.
 
-This is the uncertainty of one run's number; that of an arm comes from its seeds.
+This is the uncertainty of one run's number; that of an arm comes from its seeds. The seeds of an experiment share
+their text, so the numbers without each block are kept (`errors`): from them a contrast between arms has an error
+of its own over the text, in which cancels what all its runs share.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,3 +48,26 @@ def standard_error(left_out: Sequence[float] | NDArray[np.float64]) -> float:
     if len(values_G) < 2:
         return float("nan")
     return float(np.sqrt((len(values_G) - 1) / len(values_G) * np.square(values_G - values_G.mean()).sum()))
+
+
+def errors(left_out: Sequence[float] | NDArray[np.float64]) -> dict[str, Any]:
+    """Return the cells `standard_error` and `left_out` of a row, from its value without each block of the text.
+
+    Where the error is NaN, nothing is left out.
+    """
+    error = standard_error(left_out)
+    kept = None if np.isnan(error) else [float(value) for value in left_out]
+    return {"standard_error": error, "left_out": kept}
+
+
+def means_left_out(value_N: NDArray[Any], cluster_N: NDArray[np.integer] | None = None) -> list[float] | None:
+    """Return the mean of the values without each of `BLOCKS` blocks; None of fewer than two clusters.
+
+    Args:
+        value_N: answers to examples, say.
+        cluster_N: of each value, in any order: a cluster lies in one block. Each value is its own unless given.
+    """
+    place_N = np.arange(len(value_N)) if cluster_N is None else np.unique(cluster_N, return_inverse=True)[1]
+    block_N = place_N % BLOCKS  # not neighbours: those of a task are often of one kind
+    blocks = np.unique(block_N)
+    return [float(np.mean(value_N[block_N != block])) for block in blocks] if len(blocks) > 1 else None

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ablations.measures.jackknife import sentence_blocks, standard_error
+from ablations.measures.jackknife import errors, sentence_blocks
 from ablations.measures.reading.sample import Sample, equal_parts, groups
 from ablations.measures.reading.texts import AFTER_FINAL_NORM, Readings, Say, Texts
 from ablations.measures.settings import Grouping, LayerChangeSettings, RunDistanceSettings
@@ -120,7 +120,7 @@ def changes(
             "layer_to": upper,
             "value": value,
             "floor": floor,
-            "standard_error": standard_error(without) if len(without) == len(parts) else float("nan"),
+            **errors(without if len(without) == len(parts) else []),
             "unit": "distance",
             "n": n,
             "d": width,

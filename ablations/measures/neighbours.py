@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablations.errors import MeasureError
-from ablations.measures.jackknife import sentence_blocks, standard_error
+from ablations.measures.jackknife import errors, sentence_blocks
 from ablations.measures.nearest import nearest_of_group, nearest_others
 from ablations.measures.reading.sample import NO_LABEL, Sample
 from ablations.measures.reading.texts import Readings, Say, Texts
@@ -230,7 +230,7 @@ def _rows(pool: Pool, states_PD: NDArray[np.float32], block_P: NDArray[np.int64]
             "metric": metric,
             "value": float(score_PK.mean()),
             "floor": floor,
-            "standard_error": _error_of_mean(score_PK, nearest_PK, block_P),
+            **errors(_means_left_out(score_PK, nearest_PK, block_P)),
             "unit": "tokens" if metric == "position_distance" else "",
             "n": len(score_PK),
             "d": states_PD.shape[1],
@@ -272,11 +272,13 @@ def chance_of_distance(position_P: NDArray[np.integer], group_P: NDArray[np.inte
     return float((2 * times_P * position_P / others_P).mean())
 
 
-def _error_of_mean(score_PK: NDArray[Any], nearest_PK: NDArray[np.integer], block_P: NDArray[np.int64]) -> float:
-    """Return the standard error by the jackknife over the blocks of the occurrences and of their neighbours."""
+def _means_left_out(
+    score_PK: NDArray[Any], nearest_PK: NDArray[np.integer], block_P: NDArray[np.int64]
+) -> list[float]:
+    """Return the mean without each block, of the occurrences and of their neighbours."""
     left_out = []
     for block in np.unique(block_P):
         kept_P = block_P != block
         kept_PK = kept_P[:, None] & kept_P[nearest_PK]
         left_out.append(score_PK[kept_PK].mean() if kept_PK.any() else np.nan)
-    return standard_error(left_out)
+    return left_out

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ablations.measures.jackknife import BLOCKS, sentence_blocks, standard_error
+from ablations.measures.jackknife import BLOCKS, errors, sentence_blocks
 from ablations.measures.layer_change import METRICS
 from ablations.measures.reading.texts import Reading, states_in_batches, validation_text
 from ablations.measures.settings import RunDistanceSettings
@@ -66,7 +66,10 @@ def run_distance(
         for layer in layers:
             for ids, (side_pair, _), distances in zip(pairs, sides, _compared(parts[layer], sides), strict=True):
                 for metric, distance in distances.items():
-                    yield distance._asdict() | {
+                    yield {
+                        "value": distance.value,
+                        "floor": distance.floor,
+                        **errors(distance.left_out),
                         "run_id": ids[0],
                         "other_run_id": ids[1],
                         "step": step[ids[0]],
@@ -87,7 +90,8 @@ class _Encoder(NamedTuple):
 class _Distance(NamedTuple):
     value: float
     floor: float
-    standard_error: float
+    left_out: list[float]
+    """The same without each block of sentences; empty where their moments were not held."""
 
 
 def _encoder(directory: RunDirectory, tokens: Tokens, checkpoint: Path) -> _Encoder:
@@ -147,7 +151,7 @@ def _compared(parts: list[Moments], sides: Sequence[_Sides]) -> list[dict[str, _
             metric: _Distance(
                 1 - similarity(*map(whole.side, side_pair)),
                 floor,
-                standard_error(left_out.get((place, metric), [])),
+                left_out.get((place, metric), []),
             )
             for (metric, similarity), floor in zip(METRICS.items(), floors[place], strict=True)
         }

@@ -145,3 +145,6 @@ class RunDistanceSettings(StateSettings):
     kind: Literal["run_distance"]
     arms: tuple[str, ...] = Field((), strict=False)
     """Arms to compare; all unless given. The number of pairs grows with the square of their number."""
+    across_seeds: bool = False
+    """Whether arms are compared at different seeds too, as the contrast `apart` of a claim needs: at equal seed
+    they share their initial weights."""

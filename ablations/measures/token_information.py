@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ablations.errors import MeasureError
 from ablations.measures.information.estimate import most_frequent, require_fitting, smaller_half, token_information
+from ablations.measures.jackknife import errors
 from ablations.measures.reading.sample import Sample, is_text_token
 from ablations.measures.reading.texts import AFTER_FINAL_NORM, Readings, Say, Texts
 from ablations.measures.settings import TokenInformationSettings
@@ -22,9 +23,6 @@ from lightning_modules.randomness import derive, uniforms
 
 READINGS = 6
 """Readings of the text in which tokens are shown as others, each time others."""
-
-SEED = 0
-"""Seed of halves, clusters and shuffles."""
 
 TOKENS_PER_CLUSTER = 10
 """In either half, where the text decides how many clusters there are: twice as many as are refused."""
@@ -65,6 +63,7 @@ def rows(readings: Readings, settings: TokenInformationSettings, say: Say) -> It
         reading.sample,
         settings,
         output=readings.objective.run.objective.output,
+        seed=readings.objective.run.seed,
         normed_ND=readings.after_final_norm(reading),
         states_of=lambda shown_N: readings.shown(reading, shown_N),
     )
@@ -77,7 +76,7 @@ def require(settings: TokenInformationSettings, texts: Texts, run: RunSettings) 
         MeasureError: too few tokens.
     """
     sample = texts.validation(settings).sample
-    require_enough(questions_of(sample, settings, run.objective.output), sample, settings)
+    require_enough(questions_of(sample, settings, run.objective.output), sample, settings, seed=run.seed)
 
 
 def information_rows(
@@ -86,6 +85,7 @@ def information_rows(
     settings: TokenInformationSettings,
     *,
     output: Output = None,
+    seed: int = 0,
     normed_ND: NDArray[np.float32] | None = None,
     states_of: StatesOf | None = None,
 ) -> Iterator[dict[str, Any]]:
@@ -95,7 +95,9 @@ def information_rows(
     `after final norm` is the input token again, told from the top layer as a head reads it.
 
     Args:
-        output: which token the encoder's output predicts; None leaves rows about the output away.
+        output: which token the encoder's output predicts; None leaves rows about the output away. seed: of the
+        run. It draws the halves of the text, the first centres and the shuffles, so that their noise is
+            another one in every seed of an experiment, and is part of the spread between seeds.
         normed_ND: the top layer after the encoder's final norm, for rows about the input token of that group.
         states_of: reads the text with other tokens in place of some, for masked LM's output.
 
@@ -103,7 +105,7 @@ def information_rows(
         MeasureError: too few tokens for the clusters.
     """
     questions = questions_of(sample, settings, output)
-    require_enough(questions, sample, settings)
+    require_enough(questions, sample, settings, seed=seed)
     unseen_LND = None
     if any(question.hidden for question in questions):
         assert states_of is not None, "masked LM's output needs the text to be read anew"
@@ -111,22 +113,22 @@ def information_rows(
     for question in questions:
         layers = unseen_LND if question.hidden and unseen_LND is not None else states_LND
         for layer, states_ND in enumerate(layers):
-            yield from _layer_rows(states_ND, question, sample, layer=layer, clusters=settings.clusters)
+            yield from _layer_rows(states_ND, question, sample, layer=layer, clusters=settings.clusters, seed=seed)
         if normed_ND is not None and question.group is None:
             again = question._replace(group=AFTER_FINAL_NORM)
             top = len(states_LND) - 1
-            yield from _layer_rows(normed_ND, again, sample, layer=top, clusters=settings.clusters)
+            yield from _layer_rows(normed_ND, again, sample, layer=top, clusters=settings.clusters, seed=seed)
 
 
 def _layer_rows(
-    states_ND: NDArray[np.float32], question: Question, sample: Sample, *, layer: int, clusters: int
+    states_ND: NDArray[np.float32], question: Question, sample: Sample, *, layer: int, clusters: int, seed: int
 ) -> Iterator[dict[str, Any]]:
     information = token_information(
         to_device(states_ND[question.place_N]),
         question.label_N,
         sample.sentence_N[question.place_N],
         clusters=clusters,
-        seed=SEED,  # the same halves and shuffles in every layer: less noise in their differences
+        seed=seed,  # the same halves and shuffles in every layer: less noise in their differences
     )
     for metric in ("plug_in", "cross_fitted"):
         yield {
@@ -135,7 +137,7 @@ def _layer_rows(
             "layer": layer,
             "value": getattr(information, metric),
             "floor": getattr(information, f"{metric}_floor"),
-            "standard_error": getattr(information, f"{metric}_error"),
+            **errors(getattr(information, f"{metric}_left_out")),
             "unit": "nats",
             "n": information.n,
             "d": information.clusters,
@@ -184,17 +186,19 @@ def questions_of(sample: Sample, settings: TokenInformationSettings, output: Out
 
 
 def clusters_within(sample: Sample, settings: TokenInformationSettings, output: Output = None) -> int:
-    """Return the number of clusters that leave ten tokens to each in either half of the sentences; at least 2, and
-    at most that of the settings.
+    """Return the number of clusters that leave ten tokens to each in either half of the sentences by seed 0; at
+    least 2, and at most that of the settings.
 
     Raises:
         MeasureError: the text has no two sentences, or no token that is asked for.
     """
-    fewest = min(_smaller_halves(questions_of(sample, settings, output), sample))
+    fewest = min(_smaller_halves(questions_of(sample, settings, output), sample, seed=0))
     return max(2, min(settings.clusters, fewest // TOKENS_PER_CLUSTER))
 
 
-def require_enough(questions: Sequence[Question], sample: Sample, settings: TokenInformationSettings) -> None:
+def require_enough(
+    questions: Sequence[Question], sample: Sample, settings: TokenInformationSettings, *, seed: int
+) -> None:
     """Refuse texts that are too short for the clusters, before there are states.
 
     Halves differ from question to question; the one with the smallest is refused, so that the number of clusters
@@ -203,14 +207,14 @@ def require_enough(questions: Sequence[Question], sample: Sample, settings: Toke
     Raises:
         MeasureError: fewer than two sentences, or fewer than five tokens per cluster in a half.
     """
-    sizes = _smaller_halves(questions, sample)
+    sizes = _smaller_halves(questions, sample, seed=seed)
     if sizes:
         fewest = questions[sizes.index(min(sizes))]
-        require_fitting(sample.sentence_N[fewest.place_N], clusters=settings.clusters, seed=SEED)
+        require_fitting(sample.sentence_N[fewest.place_N], clusters=settings.clusters, seed=seed)
 
 
-def _smaller_halves(questions: Sequence[Question], sample: Sample) -> list[int]:
-    return [smaller_half(sample.sentence_N[question.place_N], seed=SEED) for question in questions]
+def _smaller_halves(questions: Sequence[Question], sample: Sample, *, seed: int) -> list[int]:
+    return [smaller_half(sample.sentence_N[question.place_N], seed=seed) for question in questions]
 
 
 def _frequent(question: Question, types: int) -> NDArray[np.int64]:

@@ -123,7 +123,7 @@ def _comparisons(compared: pd.DataFrame, experiment: str, planned: Sequence[Plan
     Arms with equal settings share their runs; each of them gets the rows.
     """
     pairs: dict[tuple[str, str], list[measure_pairs.Pair]] = defaultdict(list)
-    for pair in measure_pairs.planned_pairs(planned):
+    for pair in measure_pairs.planned_pairs(planned, across_seeds=True):
         pairs[pair.first.run_id, pair.second.run_id].append(pair)
     for (run_id, other_run_id), rows in compared.groupby(["run_id", "other_run_id"], sort=False):
         for first, second in pairs.get((str(run_id), str(other_run_id)), ()):

@@ -22,7 +22,7 @@ Say = Callable[[str], None]
 
 
 class Pair(NamedTuple):
-    """Two runs that are compared: two arms with the same seed, or two seeds of an arm."""
+    """Two runs that are compared: two arms with the same seed, two seeds of an arm, or both at once."""
 
     first: PlannedRun
     second: PlannedRun
@@ -40,34 +40,37 @@ def distance_settings(measures: Sequence[Measure]) -> RunDistanceSettings | None
     return next((settings for settings in measures if isinstance(settings, RunDistanceSettings)), None)
 
 
-def pairs(planned: Sequence[PlannedRun], arms: Sequence[str] = ()) -> list[Pair]:
-    """Return the planned pairs whose runs are both trained.
-
-    Args:
-        arms: which of them; all unless given.
-    """
-    return planned_pairs([item for item in planned if item.directory.is_done()], arms)
+def pairs(planned: Sequence[PlannedRun], settings: RunDistanceSettings) -> list[Pair]:
+    """Return the planned pairs whose runs are both trained."""
+    trained = [item for item in planned if item.directory.is_done()]
+    return planned_pairs(trained, settings.arms, across_seeds=settings.across_seeds)
 
 
-def planned_pairs(planned: Sequence[PlannedRun], arms: Sequence[str] = ()) -> list[Pair]:
+def planned_pairs(planned: Sequence[PlannedRun], arms: Sequence[str] = (), *, across_seeds: bool) -> list[Pair]:
     """Return the arms two by two at equal seed, and the seeds of each arm two by two, as far as their encoders
     have equally many layers and read the same text.
 
     Args:
         arms: which of them; all unless given.
+        across_seeds: whether arms are compared at different seeds too.
     """
     encoders = [
         item for item in planned if (not arms or item.run.arm in arms) and item.run.settings.objective.has_layers
     ]
-    return [Pair(*two) for two in itertools.combinations(encoders, 2) if _comparable(*two)]
+    return [
+        Pair(*two)
+        for two in itertools.combinations(encoders, 2)
+        if _comparable(*two) and (across_seeds or _replicates(*two))
+    ]
 
 
 def _comparable(first: PlannedRun, second: PlannedRun) -> bool:
     layers = [item.run.settings.encoder.num_hidden_layers for item in (first, second)]
-    replicates = (first.run.arm == second.run.arm) != (first.run.seed == second.run.seed)
-    return (
-        replicates and layers[0] == layers[1] and first.tokens == second.tokens and first.run_id != second.run_id
-    )
+    return layers[0] == layers[1] and first.tokens == second.tokens and first.run_id != second.run_id
+
+
+def _replicates(first: PlannedRun, second: PlannedRun) -> bool:
+    return (first.run.arm == second.run.arm) != (first.run.seed == second.run.seed)
 
 
 def rows(folder: Path) -> pd.DataFrame:
@@ -94,7 +97,7 @@ def missing(
     measured = _measured(folder, planned, settings)
     open_pairs: dict[tuple[str, Step], list[Pair]] = defaultdict(list)
     # Arms with equal settings share their runs, so that several pairs of arms may be one pair of runs.
-    by_ids = {(pair.first.run_id, pair.second.run_id): pair for pair in pairs(planned, settings.arms)}
+    by_ids = {(pair.first.run_id, pair.second.run_id): pair for pair in pairs(planned, settings)}
     for ids, pair in by_ids.items():
         first, second = (checkpoints(item.directory.path, settings) for item in pair)
         for step in first:
@@ -125,7 +128,7 @@ def to_train_again(
     measured = _measured(folder, planned, settings)
     trained = {item.run_id: item for item in planned if item.directory.is_trained()}
     gone = {run_id for run_id, item in trained.items() if not item.directory.is_done()}
-    pairs_of_ids = [(first.run_id, second.run_id) for first, second in planned_pairs(planned, settings.arms)]
+    pairs_of_ids = [(first.run_id, second.run_id) for first, second in _asked_pairs(planned, settings)]
     again: set[str] = set()
     while True:
         anew = again.union(to_train)
@@ -145,8 +148,12 @@ def still_open(
         to_train: identities of the runs that will be trained.
     """
     unmeasured = itertools.chain.from_iterable(missing(folder, planned, settings).values())
-    to_come = (pair for pair in planned_pairs(planned, settings.arms) if {*map(_id, pair)} & {*to_train})
+    to_come = (pair for pair in _asked_pairs(planned, settings) if {*map(_id, pair)} & {*to_train})
     return list({(_id(pair.first), _id(pair.second)): pair for pair in (*unmeasured, *to_come)}.values())
+
+
+def _asked_pairs(planned: Sequence[PlannedRun], settings: RunDistanceSettings) -> list[Pair]:
+    return planned_pairs(planned, settings.arms, across_seeds=settings.across_seeds)
 
 
 def _id(item: PlannedRun) -> str:

@@ -22,6 +22,8 @@ class Needs(Settings):
     """Names of arms."""
     measures: tuple[str, ...] = Field(min_length=1, strict=False)
     """Names of measures."""
+    seeds: int | None = Field(None, ge=3)
+    """Seeds that it takes at the published numbers and the usual spread, where it takes more than six."""
     spec: str = ""
     """An experiment that has them all, for readers of one that has not: `unmasking.yaml`."""
 
@@ -31,8 +33,8 @@ class Claim(Settings):
 
     name: SmallName
     """A short name, once in an experiment."""
-    number: int | None = Field(None, ge=1)
-    """Number of the claim in a source that numbers its claims."""
+    number: Annotated[int, Field(ge=1)] | Annotated[str, Field(pattern=r"^[1-9]\d*[a-z]$")] | None = None
+    """Number of the claim in a source that numbers its claims; with a letter where it is a part of one: 2b."""
     says: str
     """The statement in one sentence."""
     source: str
@@ -47,8 +49,8 @@ class Claim(Settings):
     effects: dict[SmallName, Effect] | None = Field(None, json_schema_extra={"minProperties": 2})
     """Contrasts of a statement with several parts, by name. The claim holds only if all of them do."""
     provided: dict[SmallName, Effect] = Field({})
-    """Conditions without which it means nothing, as that a model has learned its own task: where one is not borne
-    out, the verdict is `undecided`, and none of them can refute the claim."""
+    """Conditions without which it means nothing, as that a model has learned its own task: where one fails, the
+    verdict is `not testable here`, and none of them can refute the claim."""
     beside: dict[SmallName, Effect] = Field({})
     """Effects that are shown beside it where they are measured, and decide nothing."""
     smallest_effect: Positive
@@ -60,7 +62,7 @@ class Claim(Settings):
     because: str
     """Why: in the literature's numbers."""
     family: SmallName
-    """Claims that are judged together: the more there are, the more evidence each needs (Holm)."""
+    """Claims that are judged together: the more there are, the more evidence each needs (Bonferroni)."""
 
     @property
     def parts(self) -> dict[str, Effect]:

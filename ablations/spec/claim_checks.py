@@ -17,9 +17,9 @@ from ablations.metric_groups import groups_of, metrics_of_task
 from ablations.spec.claim import Claim, Needs
 from ablations.spec.contrasts import (
     EFFECT,
+    Ahead,
     Apart,
     Contrast,
-    Crossing,
     Difference,
     Optimum,
     Quantity,
@@ -138,7 +138,7 @@ def _repeated(effect: Contrast, at: KeyPath, *, name: str) -> Iterator[Fault]:
     match effect:
         case Difference() | Shape() if effect.minus == effect.arm and not _reads_another(effect):
             yield Fault((*at, "minus"), f"{name}.minus must be another arm than {effect.arm}, whose effect is 0")
-        case Crossing() if effect.over == effect.arm:
+        case Ahead() if effect.over == effect.arm:
             yield Fault(
                 (*at, "over"), f"{name}.over must be another arm than {effect.arm}, which is its own equal"
             )
@@ -205,14 +205,16 @@ def faults(claims: Any) -> Iterator[Fault]:
     written = [(at, claim) for at, claim in entries if isinstance(claim, dict)]
     for at, claim in written:
         yield from _of_claim(claim, at)
-    for what, kind in (("name", str), ("number", int)):
+    for what in ("name", "number"):
         seen: set[Any] = set()
         for at, claim in written:
             value = claim.get(what)
-            if type(value) is kind and value in seen:
+            if type(value) not in (int, str):
+                continue
+            if value in seen:
                 sentence = f"claims has the {what} {shown(value)} twice; each may be there once"
                 yield Fault((*at, what), sentence)
-            seen |= {value} if type(value) is kind else set()
+            seen.add(value)
 
 
 def _of_claim(claim: Mapping[str, Any], at: KeyPath) -> Iterator[Fault]:
@@ -222,6 +224,11 @@ def _of_claim(claim: Mapping[str, Any], at: KeyPath) -> Iterator[Fault]:
     effects = list(written_effects(claim, at))
     for one in effects:
         yield from effect_faults(one.content, one.effect, one.at, name=one.name)
+        if one.effect is not None and one.effect.in_each_seed and one.key != "provided":
+            sentence = (
+                f"{one.name}.in_each_seed is for a condition (`provided`): an effect is judged by all its seeds"
+            )
+            yield Fault((*one.at, "in_each_seed"), f"{sentence}; take it out", "key")
     called = f"claim {claim['name']}" if isinstance(claim.get("name"), str) else "this claim"
     yield from _effect_or_effects(claim, at, called=called)
     try:

@@ -230,7 +230,7 @@ def _problem(document: Document, fault: Fault) -> Problem:
     return document.problem(fault.path, fault.sentence, at="key" if at_key else "value")
 
 
-LATER_KEYS = ("provided", "or_groups")
+LATER_KEYS = ("provided", "or_groups", "in_each_seed", "seeds")
 """Keys that came after claims had been planned: where they say nothing they do not enter the hash, so that a claim
 which is as it was keeps its own."""
 

@@ -69,6 +69,8 @@ class Contrast(Settings):
     """The smallest effect that matters, unless the claim's own holds for this one."""
     unit: str = ""
     """Unit of the effect, as the page writes it."""
+    in_each_seed: bool = False
+    """Whether each seed must show it, where it is a condition (`provided`); otherwise their mean must."""
 
     ARMS: ClassVar[tuple[str, ...]]
     """Fields that name arms."""
@@ -282,45 +284,45 @@ class Optimum(Contrast):
         return self
 
 
-class Crossing(Contrast):
-    """Contrast of the time at which one arm's learning curve overtakes another's for good."""
+class Ahead(Contrast):
+    """Contrast of one arm's learning curve with another's at every checkpoint: it must be above at each of
+    them."""
 
     ARMS = ("arm", "over")
 
-    kind: Literal["crossing"]
+    kind: Literal["ahead"]
     of: Quantity
     """Quantity of the curves, at every checkpoint."""
     arm: str
-    """The arm that overtakes."""
+    """The arm whose curve is above."""
     over: str
-    """The arm that is overtaken."""
-    before: float = Field(gt=0, le=1)
-    """Bound as a share of training: the effect is this minus the share at which the curves cross for the last
-    time."""
+    """The arm whose curve is below."""
+    since: float = Field(0.0, ge=0, lt=1)
+    """Share of training from which on it must be above."""
 
 
 class Apart(Contrast):
-    """Contrast of distances between runs at each layer: some pairs of arms further apart than others, or than the
-    seeds of an arm."""
+    """Contrast of distances between runs of different seeds: two arms further apart than two seeds of an arm, or
+    than two other arms."""
 
     ARMS = ("pairs", "than")
 
     kind: Literal["apart"]
     metric: str
-    """Metric of the measure run_distance."""
+    """Metric of the measure run_distance, whose setting `across_seeds` must be true."""
     pairs: Annotated[tuple[Pair, ...], _SOME]
     """The pairs of arms that lie further apart."""
     than: Annotated[tuple[Pair, ...], Field(strict=False)] = ()
     """The pairs that lie closer together; none: the seeds of each arm."""
     from_layer: int = Field(1, ge=0)
-    """Lowest layer: the claim is about this layer and every one above it."""
+    """Lowest layer of the mean over layers."""
 
     def quantities_at(self) -> Iterator[tuple[KeyPath, Quantity]]:
         yield (), Quantity(measure="run_distance", metric=self.metric)
 
 
 Effect = Annotated[
-    Difference | Trend | Shape | Share | TwoByTwo | Optimum | Crossing | Apart, Field(discriminator="kind")
+    Difference | Trend | Shape | Share | TwoByTwo | Optimum | Ahead | Apart, Field(discriminator="kind")
 ]
 
 EFFECT: TypeAdapter[Effect] = TypeAdapter(Effect)

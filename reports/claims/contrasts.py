@@ -5,16 +5,16 @@ seeds and not between arms cancels. Nothing is clipped and no seed is chosen, so
 above.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from scipy import special
 
 from ablations.spec.contrasts import (
+    Ahead,
     Apart,
     Contrast,
-    Crossing,
     Difference,
     Effect,
     Optimum,
@@ -26,71 +26,62 @@ from ablations.spec.contrasts import (
 from reports.claims.select import Array, NotMeasured, Reading, SeedTable, groups_read, read
 from reports.statistics import curve_shapes
 from reports.statistics.curve_shapes import Form
-from reports.statistics.seed_tests import SeedEffects, page_trend
+from reports.statistics.seed_tests import SeedEffects, page_trend, shared_error
 from reports.statistics.summaries import distances_between_seeds, pseudo_values
 
 
 def apart(effect: Apart, rows: SeedTable) -> dict[str, SeedEffects]:
-    """Return how much further apart some pairs of arms lie, at each layer on its own: all layers must hold.
+    """Return how much further apart some pairs of arms lie than their seeds, or than other pairs; mean over the
+    layers from `from_layer` on.
 
-    A pair of arms has one distance a seed. A pair of seeds belongs to two seeds, so the distances within an arm
-    come in by the jackknife over seeds, and have no more weight than there are seeds.
+    Arms are compared at different seeds, as seeds are: D(a_i, b_j) for i other than j, minus half of D(a_i, a_j) +
+    D(b_i, b_j). Arms of one seed share their initial weights and their order of data, and so would be close for
+    another reason than their objectives. Each distance belongs to two seeds, so the numbers come in by the
+    jackknife over seeds, and have no more weight than there are seeds.
     """
     pairs = [*effect.pairs, *effect.than]
     seeds = _seeds_of_all(rows, {arm for pair in pairs for arm in pair})
-    between = [_between_arms(rows, effect.metric, pair, seeds) for pair in pairs]
-    layers = sorted(set.intersection(*(set(by_layer) for by_layer in between)))
-    layers = [layer for layer in layers if layer >= effect.from_layer]
-    if not layers:
-        raise NotMeasured(f"run_distance {effect.metric} has no layer from {effect.from_layer} on")
-    if not effect.than and len(seeds) < 3:
+    if len(seeds) < 3:
         return {"": SeedEffects(tuple(seeds), np.full(len(seeds), np.nan))}
-    parts = {}
-    for layer in layers:
-        far = np.mean([by_layer[layer] for by_layer in between[: len(effect.pairs)]], axis=0)
-        if effect.than:
-            near = np.mean([by_layer[layer] for by_layer in between[len(effect.pairs) :]], axis=0)
-        else:
-            arms = dict.fromkeys(arm for pair in effect.pairs for arm in pair)
-            near = np.mean([_between_seeds(rows, effect.metric, arm, seeds, layer) for arm in arms], axis=0)
-        parts[f"layer-{layer}"] = SeedEffects(tuple(seeds), far - near)
-    return parts
+    far = _mean_distance(rows, effect, effect.pairs, seeds)
+    if effect.than:
+        near = _mean_distance(rows, effect, effect.than, seeds)
+    else:
+        near = _mean_distance(rows, effect, [(arm, arm) for pair in effect.pairs for arm in pair], seeds)
+    return {"": SeedEffects(tuple(seeds), distances_between_seeds(far - near))}
 
 
 def _seeds_of_all(rows: SeedTable, arms: set[str]) -> list[int]:
     return [seed for seed in rows.seeds_of(arms) if all(seed in rows.seeds.get(arm, []) for arm in arms)]
 
 
-def _between_arms(rows: SeedTable, metric: str, pair: tuple[str, str], seeds: list[int]) -> dict[int, Array]:
-    """Return by layer the distance of two arms at each seed; the mean where both directions were compared."""
-    distances: dict[int, dict[int, list[float]]] = {}
-    for first, second in (pair, pair[::-1]):
-        for seed in seeds:
-            for cell in rows.last(first, seed, "run_distance", metric):
-                same_seed = rows.seed_of.get(cell.other_run_id or "") == seed
-                if cell.group == second and same_seed and cell.layer is not None:
-                    distances.setdefault(cell.layer, {}).setdefault(seed, []).append(cell.value)
-    whole = {layer: by_seed for layer, by_seed in distances.items() if len(by_seed) == len(seeds)}
-    if not whole:
-        raise NotMeasured(f"run_distance {metric} has no rows of {pair[0]} and {pair[1]} at every seed")
-    return {layer: np.array([np.mean(by_seed[seed]) for seed in seeds]) for layer, by_seed in whole.items()}
+def _mean_distance(rows: SeedTable, effect: Apart, pairs: Sequence[tuple[str, str]], seeds: list[int]) -> Array:
+    """Return the distance of each two seeds, one of the first arm and one of the second: mean over the pairs, over
+    both ways round and over the layers."""
+    return np.mean([_distances(rows, effect, pair, seeds) for pair in pairs], axis=0)
 
 
-def _between_seeds(rows: SeedTable, metric: str, arm: str, seeds: list[int], layer: int) -> Array:
-    """Return pseudo-values of the mean distance between the seeds of an arm."""
+def _distances(rows: SeedTable, effect: Apart, pair: tuple[str, str], seeds: list[int]) -> Array:
     place = {seed: index for index, seed in enumerate(seeds)}
-    total = np.zeros((len(seeds), len(seeds)))
-    count = np.zeros_like(total)
-    for seed in seeds:
-        for cell in rows.last(arm, seed, "run_distance", metric):
-            other = rows.seed_of.get(cell.other_run_id or "")
-            if cell.group == arm and cell.layer == layer and other in place and other != seed:
-                for here in ((place[seed], place[other]), (place[other], place[seed])):
-                    total[here] += cell.value
-                    count[here] += 1
-    if (count + np.eye(len(seeds)) == 0).any():
-        raise NotMeasured(f"run_distance {metric} lacks pairs of the seeds of {arm} at layer {layer}")
-    return distances_between_seeds(total / np.maximum(count, 1))
+    by_layer: dict[int, Array] = {}
+    counts: dict[int, Array] = {}
+    for first, second in dict.fromkeys((pair, pair[::-1])):
+        for seed in seeds:
+            for cell in rows.last(first, seed, "run_distance", effect.metric):
+                other = rows.seed_of.get(cell.other_run_id or "")
+                layer = -1 if cell.layer is None else cell.layer
+                if cell.group == second and other in place and other != seed and layer >= effect.from_layer:
+                    for here in ((place[seed], place[other]), (place[other], place[seed])):
+                        by_layer.setdefault(layer, np.zeros((len(seeds), len(seeds))))[here] += cell.value
+                        counts.setdefault(layer, np.eye(len(seeds)))[here] += 1
+    if not by_layer:
+        raise NotMeasured(
+            f"run_distance {effect.metric} has no rows of {pair[0]} and {pair[1]} at different seeds from layer "
+            f"{effect.from_layer} on" + ("" if pair[0] == pair[1] else "; set across_seeds: true in the measure")
+        )
+    if any((count == 0).any() for count in counts.values()):
+        raise NotMeasured(f"run_distance {effect.metric} lacks pairs of the seeds of {pair[0]} and {pair[1]}")
+    return np.asarray(np.mean([by_layer[layer] / counts[layer] for layer in sorted(by_layer)], axis=0))
 
 
 SHOWN_CONFIDENCE = 0.95
@@ -103,7 +94,7 @@ def effects(effect: Effect, rows: SeedTable) -> dict[str, SeedEffects]:
     Raises:
         NotMeasured: the table has no rows that it needs.
     """
-    parts = _CONTRASTS[type(effect)](effect, rows)
+    parts = _with_text_errors(effect, rows, _CONTRASTS[type(effect)](effect, rows))
     groups = tuple(
         dict.fromkeys(name for of in effect.quantities() for name in groups_read(rows, of, effect.arms_needed()))
     )
@@ -111,6 +102,35 @@ def effects(effect: Effect, rows: SeedTable) -> dict[str, SeedEffects]:
         name: part._replace(smallest=part.smallest or effect.smallest_effect, unit=effect.unit, groups=groups)
         for name, part in parts.items()
     }
+
+
+def _with_text_errors(effect: Effect, rows: SeedTable, parts: dict[str, SeedEffects]) -> dict[str, SeedEffects]:
+    """Return the parts with the error that they have from the text which all seeds share: the whole contrast is
+    computed again without each block of it.
+
+    What all runs of a contrast share cancels. No error where the measure does not keep its numbers without blocks.
+    """
+    blocks = max((rows.blocks.get((of.measure, of.metric), 0) for of in effect.quantities()), default=0)
+    if blocks < 2:
+        return parts
+    without = [_CONTRASTS[type(effect)](effect, rows.without_block(block)) for block in range(blocks)]
+    return {name: _with_text_error(part, [each.get(name) for each in without]) for name, part in parts.items()}
+
+
+def _with_text_error(part: SeedEffects, without: Sequence[SeedEffects | None]) -> SeedEffects:
+    same = [other for other in without if other is not None and other.seeds == part.seeds]
+    if len(part.seeds) < 2 or len(same) < len(without):
+        return part
+    error = shared_error([other.values for other in same])
+    if not np.isfinite(error):
+        return part
+    at_LM = None
+    if part.at_layers_LMS is not None:
+        at = np.array([other.at_layers_LMS for other in same], float)
+        at_LM = np.array(
+            [[shared_error(at[:, low, high]) for high in range(at.shape[2])] for low in range(at.shape[1])]
+        )
+    return part._replace(text_error=error, text_error_LM=at_LM, text_blocks=len(same))
 
 
 def difference(effect: Difference, rows: SeedTable) -> dict[str, SeedEffects]:
@@ -328,16 +348,22 @@ def _odds_back(log_odds: Array) -> Array:
     return np.asarray(special.expit(log_odds))
 
 
-def crossing(effect: Crossing, rows: SeedTable) -> dict[str, SeedEffects]:
-    """Return the share of training that the claim allows, minus the share at which the curves cross for the last
-    time.
+def ahead(effect: Ahead, rows: SeedTable) -> dict[str, SeedEffects]:
+    """Return by how much one learning curve is above another at each checkpoint from a share of training on: all
+    must hold.
 
-    A curve that is behind at the end counts as crossing there: later than that, nobody knows.
+    The share at which noisy curves cross for the last time is no number to test: it is the last of many crossings,
+    and grows with the noise.
     """
     reading = read(rows, effect.of, (effect.arm, effect.over), axis="steps")
+    steps = np.array(reading.positions)
+    first = steps[0] + effect.since * (steps[-1] - steps[0])
     ahead_SK = reading.values_ASK[0] - reading.values_ASK[1]
-    values = effect.before - curve_shapes.last_crossing(np.array(reading.positions), ahead_SK)
-    return {"": SeedEffects(reading.seeds, values, left_out=reading.left_out, bounded=True)}
+    return {
+        f"step-{int(step)}": SeedEffects(reading.seeds, ahead_SK[:, place], left_out=reading.left_out)
+        for place, step in enumerate(steps)
+        if step >= first
+    }
 
 
 def _paired(readings: list[Reading]) -> tuple[tuple[int, ...], list[Array], tuple[str, ...]]:
@@ -370,6 +396,6 @@ _CONTRASTS: Mapping[type[Contrast], Callable[[Any, SeedTable], dict[str, SeedEff
     Share: share,
     TwoByTwo: two_by_two,
     Optimum: optimum,
-    Crossing: crossing,
+    Ahead: ahead,
     Apart: apart,
 }

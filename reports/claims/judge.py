@@ -2,6 +2,8 @@
 
 import json
 import math
+import string
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,12 +17,12 @@ from ablations.spec.claims import Claims
 from ablations.wording import several
 from reports.claims.contrasts import effects
 from reports.claims.select import NotMeasured, SeedTable
-from reports.claims.verdicts import ALPHA, Judgement, Part, judge, probability, ways_to_fail
+from reports.claims.verdicts import ALPHA, Judgement, Part, is_judged, judge, ways_to_fail
 from reports.claims.words import claim_rule, part_rule
 from reports.folder import Experiment
-from reports.statistics.seed_tests import SeedEffects, holm_levels
+from reports.statistics.seed_tests import SeedEffects
 
-FORMAT = 1
+FORMAT = 2
 """Version of claims.json."""
 
 NAME = claims_file.NAME
@@ -68,7 +70,10 @@ def measured(
                 missing.append(str(error))
             continue
         more_parts = {
-            more: part._replace(condition=part.condition or name in claim.provided)
+            more: part._replace(
+                condition=part.condition or name in claim.provided,
+                in_each_seed=name in claim.provided and effect.in_each_seed,
+            )
             for more, part in more_parts.items()
         }
         parts |= {"-".join(filter(None, (name, more))): part for more, part in more_parts.items()}
@@ -83,22 +88,13 @@ def measured(
 
 
 def judgements(items: Iterable[Measured], *, alpha: float = ALPHA) -> dict[str, tuple[Judgement | None, float]]:
-    """Return for each claim its judgement and the level it was judged at: alpha of its family, shared by Holm's
-    rule among those of its claims that have evidence. None for a claim of which a part is missing."""
+    """Return for each claim its judgement and the level it was judged at: alpha of its family divided by the
+    number of those of its claims that have evidence. None for a claim of which a part is missing."""
     items = list(items)
-    families: dict[str, dict[str, float]] = {}
-    for item in items:
-        p = None if item.missing else probability(item.parts, _smallest(item, item.parts))
-        if p is not None:
-            families.setdefault(item.claim.family, {})[item.claim.name] = p
-    levels = {
-        name: level
-        for p_by_claim in families.values()
-        for name, level in holm_levels(p_by_claim, alpha=alpha).items()
-    }
+    sizes = Counter(item.claim.family for item in items if not item.missing and is_judged(item.parts))
     judged: dict[str, tuple[Judgement | None, float]] = {}
     for item in items:
-        level = levels.get(item.claim.name, alpha)
+        level = alpha / max(1, sizes[item.claim.family])
         whole = None if item.missing else judge(item.parts, _smallest(item, item.parts), level=level)
         judged[item.claim.name] = (whole, level)
     return judged
@@ -152,9 +148,10 @@ def _entries(
     return sorted(entries, key=_number)
 
 
-def _number(entry: Mapping[str, Any]) -> float:
-    number = entry.get("number")
-    return float("inf") if number is None else number
+def _number(entry: Mapping[str, Any]) -> tuple[float, str]:
+    number = str(entry.get("number") or "")
+    digits = number.rstrip(string.ascii_lowercase)
+    return (float(digits) if digits else float("inf"), number)
 
 
 def _described(file: PlannedClaims, loaded: Claims | str) -> dict[str, Any]:
@@ -221,14 +218,14 @@ def write(judged: Judged, folder: Path) -> dict[str, Any]:
 def as_expected(entries: Iterable[Mapping[str, Any]]) -> bool:
     """Return whether every claim that was judged came out as its file expects, and at least one was judged.
 
-    Claims that are not run or have too few seeds are not judged; where the literature leaves a claim open, any
-    verdict will do.
+    Claims that are not run, not testable here or have too few seeds are not judged; where the literature leaves a
+    claim open, any verdict will do.
     """
     answers = [entry.get("as_expected") for entry in entries if entry.get("verdict") not in NOT_JUDGED]
     return bool(answers) and all(answer is not False for answer in answers)
 
 
-NOT_JUDGED = ("not run", "insufficient evidence")
+NOT_JUDGED = ("not run", "not testable here", "insufficient evidence")
 """Verdicts that say nothing about a claim."""
 
 

@@ -3,6 +3,7 @@
 A = arms, S = seeds, K = positions: layers, steps or groups.
 """
 
+import copy
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
@@ -51,6 +52,8 @@ class Cell(NamedTuple):
     value: float
     floor: float
     other_run_id: str | None
+    left_out: tuple[float, ...] = ()
+    """The value without each block of the text, where it is known."""
 
 
 class SeedTable:
@@ -62,10 +65,13 @@ class SeedTable:
         self.seeds: dict[str, list[int]] = {}
         self.seed_of: dict[str, int] = {}
         """Seed of each run."""
+        self.blocks: dict[tuple[str, str], int] = {}
+        """Blocks of the text that values of a measure and a metric are known without."""
         self._last: dict[tuple[str, int, str], int] = {}
+        self._without: dict[int, SeedTable] = {}
         names = ("arm", "seed", "measure", "metric", "group", "layer", "layer_to", "step", "value", "floor")
-        columns = [_plain(table[name]) for name in (*names, "other_run_id", "run_id")]
-        for arm, seed, measure, metric, group, layer, layer_to, step, value, floor, other, run in zip(
+        columns = [_plain(table[name]) for name in (*names, "left_out", "other_run_id", "run_id")]
+        for arm, seed, measure, metric, group, layer, layer_to, step, value, floor, left_out, other, run in zip(
             *columns, strict=True
         ):
             self.measures.add(measure)
@@ -74,11 +80,28 @@ class SeedTable:
                 self.seeds[arm].append(seed)
             if value is None:
                 continue
-            cell = Cell(group, layer, layer_to, step, value, np.nan if floor is None else floor, other)
+            without = () if left_out is None else tuple(left_out)
+            cell = Cell(group, layer, layer_to, step, value, np.nan if floor is None else floor, other, without)
+            if without:
+                self.blocks[measure, metric] = max(len(without), self.blocks.get((measure, metric), 0))
             self.cells.setdefault((arm, seed, measure, metric), []).append(cell)
             if step is not None:
                 here = (arm, seed, measure)
                 self._last[here] = max(step, self._last.get(here, step))
+
+    def without_block(self, block: int) -> "SeedTable":
+        """Return the table with every value as it is without a block of the text, as far as that is known."""
+        if block not in self._without:
+            other = copy.copy(self)
+            other.cells = {
+                key: [
+                    cell._replace(value=cell.left_out[block]) if block < len(cell.left_out) else cell
+                    for cell in cells
+                ]
+                for key, cells in self.cells.items()
+            }
+            self._without[block] = other
+        return self._without[block]
 
     def last(self, arm: str, seed: int, measure: str, metric: str) -> list[Cell]:
         """Return the cells of a run's last measured step."""

@@ -1,6 +1,9 @@
 """Rule of verdicts: effects over seeds in, a verdict out. Nothing here knows what the effects are of.
 
-A part of a claim, an effect with one number a seed, is judged at a level alpha (its family's, by Holm):
+A part of a claim, an effect with one number a seed, is judged at a level alpha: that of its family divided by the
+number of the family's claims (Bonferroni), so that any wrong verdict in a family, of whichever kind, has at most
+the family's probability. (Holm's rule would not do: a claim has several verdicts, of which one may still be wrong
+when another hands its level on.)
 
 equivalent      TOST: the mean lies within -smallest_effect and smallest_effect, p <= alpha
 supported       the two-sided t interval at 1 - alpha lies above 0
@@ -15,9 +18,13 @@ alpha / 2, and effects at chosen layers at all that could have been chosen (`rep
 
 A claim with several parts holds if all do: each is tested at alpha, and no correction is needed
 (intersection-union, Berger 1982). One part that fails is enough to refute it, so with k parts each is refuted, or
-found to make no difference, at alpha / k. A condition must hold too, and is no part: where it is not borne out
-the claim is undecided, as what it speaks of is not there (a head that has not learned its own task). A condition
-is never equivalent: it is borne out or not.
+found to make no difference, at alpha / k. Where some parts make no difference that matters, and not all, the claim
+is `partly`: it is not true as a whole.
+
+A condition must hold too, and is no part. It says that what the claim speaks of is there (a head that has learned
+its own task). Where it asks so of each seed, it fails by one that does not show it; else it is judged by the mean
+over seeds: it holds where the interval lies above 0, and fails where the mean lies below. Where a condition fails
+the claim is `not testable here`; where the interval of one still holds 0, undecided.
 """
 
 from collections.abc import Mapping
@@ -26,10 +33,20 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from reports.statistics import seed_tests
-from reports.statistics.power import seeds_to_decide, smallest_seen
+from reports.statistics.power import seeds_to_decide, smallest_seen, spread_interval
 from reports.statistics.seed_tests import SeedEffects
 
-Verdict = Literal["supported", "contradicted", "equivalent", "undecided", "insufficient evidence", "not run"]
+Verdict = Literal[
+    "supported",
+    "contradicted",
+    "equivalent",
+    "partly",
+    "undecided",
+    "not testable here",
+    "insufficient evidence",
+    "not run",
+]
+"""Verdict on a claim or a part of one."""
 
 ALPHA = 0.05
 """Error rate of a family of claims: how often noise may be taken for any of its effects."""
@@ -37,8 +54,11 @@ ALPHA = 0.05
 FEWEST_SEEDS = 3
 """Below, there is no evidence, whatever the means are."""
 
-DECIDED = ("supported", "contradicted", "equivalent")
+DECIDED = ("supported", "contradicted", "equivalent", "partly")
 """Verdicts that more seeds are not needed for."""
+
+SeedRange = tuple[int, int | None]
+"""Fewest and most seeds; None beyond `power.MOST_SEEDS`."""
 
 
 class Probabilities(NamedTuple):
@@ -63,9 +83,12 @@ class Part(NamedTuple):
     smallest_effect: float
     smallest_seen: float
     """The effect that this many seeds with this spread would find 8 times in 10."""
-    seeds_to_decide: int | None
-    """Seeds that would find an effect of `smallest_effect` 8 times in 10, and but for a bound its absence; None:
-    not known, or more than anybody trains."""
+    seeds_to_decide: SeedRange | None
+    """Seeds that would find an effect of `smallest_effect` 8 times in 10, and but for a bound its absence: from
+    and to, as the spread between few seeds is known roughly (80%). None: not known, or more than anybody
+    trains."""
+    text_error: float
+    """Standard error of the mean over the text that all seeds share; 0 where it is not known."""
     p: float
     """Probability in the two-sided t test against 0."""
     p_equivalent: float
@@ -78,6 +101,8 @@ class Part(NamedTuple):
     """Whether 0 is a bound that the claim set, so that nothing is equivalent."""
     condition: bool
     """Whether it is a condition, which must hold for anything to be said."""
+    in_each_seed: bool
+    """Whether that condition must hold in each seed."""
     supported_above: float
     """Mean above which this part would be `supported` with as many seeds of this spread, a trend if its steps
     agree; where no side is claimed, also below minus that. NaN without evidence or spread."""
@@ -98,17 +123,23 @@ class Judgement(NamedTuple):
     parts: dict[str, Part]
 
     @property
-    def seeds_to_decide(self) -> int | None:
-        """Return the number of seeds that would decide every part that is open, conditions too: the most that any
+    def seeds_to_decide(self) -> SeedRange | None:
+        """Return the range of seeds that would decide every part that is open, conditions too: the most that any
         of them takes.
 
         None where no part is open; and where that of one is not known, is more than anybody trains, or does not
         help, as a condition surely fails.
         """
-        open_parts = [part for part in self.parts.values() if part.verdict not in DECIDED or _fails(part)]
-        needed = [None if _fails(part) else part.seeds_to_decide for part in open_parts]
-        numbers = [seeds for seeds in needed if seeds is not None]
-        return max(numbers) if numbers and len(numbers) == len(needed) else None
+        needed = [
+            None if part.verdict == "not testable here" else part.seeds_to_decide
+            for part in self.parts.values()
+            if part.verdict not in DECIDED
+        ]
+        ranges = [seeds for seeds in needed if seeds is not None]
+        if not ranges or len(ranges) < len(needed):
+            return None
+        most = [high for _, high in ranges]
+        return max(low for low, _ in ranges), None if None in most else max(high or 0 for high in most)
 
 
 def has_evidence(effects: SeedEffects) -> bool:
@@ -119,23 +150,10 @@ def has_evidence(effects: SeedEffects) -> bool:
     return not (seed_tests.constant(values) and seed_tests.constant([*values, 0.0]))
 
 
-def probability(parts: Mapping[str, SeedEffects], smallest: Mapping[str, float]) -> float | None:
-    """Return the probability of the claim for Holm's rule: the smallest of those of its verdicts; None where no
-    part has evidence."""
-    by_part = {name: _probabilities(part, smallest[name]) for name, part in parts.items() if has_evidence(part)}
-    deciding = [each for name, each in by_part.items() if not parts[name].condition]
-    if not deciding:
-        return None
-    ways = ways_to_fail(parts)
-    conditions = [name for name, part in parts.items() if part.condition]
-    held = max((by_part[name].supported if name in by_part else 1.0 for name in conditions), default=0.0)
-    whole = len(deciding) == ways
-    one_sided = [
-        max(each.supported for each in deciding) if whole else 1.0,
-        ways * min(each.contradicted for each in deciding),
-        ways * min(each.equivalent for each in deciding),
-    ]
-    return min(1.0, max(held, min(one_sided)))
+def is_judged(parts: Mapping[str, SeedEffects]) -> bool:
+    """Return whether any part that may decide has evidence, so that the claim takes a share of its family's
+    level."""
+    return any(has_evidence(part) for part in parts.values() if not part.condition)
 
 
 def ways_to_fail(parts: Mapping[str, "SeedEffects | Part"]) -> int:
@@ -157,11 +175,13 @@ def decide(
     ways = ways_to_fail(parts)
     verdicts = {name: _verdict(part, smallest[name], level=level, ways=ways) for name, part in parts.items()}
     conditions = {verdict for name, verdict in verdicts.items() if parts[name].condition}
-    if "insufficient evidence" in conditions:
-        return "insufficient evidence", verdicts
-    if conditions - {"supported"}:
-        return "undecided", verdicts
-    return next(verdict for verdict in _STRONGEST_FIRST if verdict in verdicts.values()), verdicts
+    of_parts = {verdict for name, verdict in verdicts.items() if not parts[name].condition}
+    for verdict in ("not testable here", "insufficient evidence", "undecided"):
+        if verdict in conditions:
+            return verdict, verdicts
+    if "equivalent" in of_parts and len(of_parts) > 1:
+        of_parts = of_parts - {"equivalent"} | {"partly"}
+    return next((verdict for verdict in _STRONGEST_FIRST if verdict in of_parts), "supported"), verdicts
 
 
 def judge(parts: Mapping[str, SeedEffects], smallest: Mapping[str, float], *, level: float) -> Judgement:
@@ -170,23 +190,29 @@ def judge(parts: Mapping[str, SeedEffects], smallest: Mapping[str, float], *, le
         name: _part(part, smallest[name], level=level, ways=ways_to_fail(parts)) for name, part in parts.items()
     }
     verdict, _ = decide(parts, smallest, level=level)
-    open_conditions = [name for name, part in judged.items() if part.condition and part.verdict != "supported"]
-    if open_conditions and verdict == "undecided":
+    open_conditions = [name for name, part in judged.items() if part.condition and part.verdict == verdict]
+    if open_conditions and verdict != "supported":
         return Judgement(verdict, open_conditions[0], judged)
-    counted = counted_parts(judged, verdict)
-    alike = {name: part for name, part in counted.items() if part.verdict == verdict}
-    return Judgement(verdict, _deciding(alike, verdict), judged)
+    alike = {
+        name: part for name, part in counted_parts(judged).items() if part.verdict == verdict_of_part(verdict)
+    }
+    return Judgement(verdict, _deciding(alike or judged, verdict), judged)
 
 
-def counted_parts(judged: Mapping[str, Part], verdict: Verdict) -> dict[str, Part]:
-    """Return the parts that make the verdict: all but the conditions, unless one of those lacks seeds."""
-    counted = {name: part for name, part in judged.items() if not part.condition}
-    return counted if any(part.verdict == verdict for part in counted.values()) else dict(judged)
+def counted_parts(judged: Mapping[str, Part]) -> dict[str, Part]:
+    """Return the parts that make the verdict: all but the conditions."""
+    return {name: part for name, part in judged.items() if not part.condition}
+
+
+def verdict_of_part(verdict: Verdict) -> Verdict:
+    """Return the verdict of a part that makes that of the whole."""
+    return "equivalent" if verdict == "partly" else verdict
 
 
 _STRONGEST_FIRST: tuple[Verdict, ...] = (
     "contradicted",
     "insufficient evidence",
+    "partly",
     "equivalent",
     "undecided",
     "supported",
@@ -202,21 +228,16 @@ def _deciding(alike: Mapping[str, Part], verdict: Verdict) -> str:
     """
     if verdict == "contradicted":
         return min(alike, key=lambda name: alike[name].p)
-    if verdict == "equivalent":
+    if verdict in ("equivalent", "partly"):
         return min(alike, key=lambda name: alike[name].p_equivalent)
     return max(alike, key=lambda name: np.nan_to_num(alike[name].p, nan=2.0))
-
-
-def _fails(part: Part) -> bool:
-    """Return whether the part is a condition that surely fails."""
-    return part.condition and part.high < 0
 
 
 def _part(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> Part:
     values = effects.values
     interval = seed_tests.interval(effects, confidence=1 - level)
     numbers: dict[str, Any] = {"p": np.nan, "p_equivalent": np.nan, "p_sign_flips": None}
-    numbers |= {"smallest_seen": np.nan, "seeds_to_decide": None}
+    numbers |= {"smallest_seen": np.nan, "seeds_to_decide": None, "text_error": effects.text_error}
     numbers |= _other_means(effects, smallest, level=level, ways=ways)
     if has_evidence(effects):
         flips = None
@@ -241,6 +262,7 @@ def _part(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> 
         p_page=effects.page,
         bounded=effects.bounded,
         condition=effects.condition,
+        in_each_seed=effects.in_each_seed,
         **numbers,
     )
 
@@ -280,17 +302,21 @@ def _up(effects: SeedEffects, confidence: float) -> float:
 
 
 def _seeds_wanted(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> dict[str, Any]:
-    """Return the smallest effect that so many seeds find and the number that would decide, by the power of the t
-    test; where all seeds show the same number, how many would have to agree."""
-    seeds = len(effects.values)
+    """Return the smallest effect that so many seeds find and the range of seeds that would decide, by the power of
+    the t test; where all seeds show the same number, how many would have to agree."""
+    seeds, text_error = len(effects.values), effects.text_error
     if seed_tests.constant(effects.values):
         agreeing = int(np.ceil(np.log2(2 * ways / level)))
-        return {"smallest_seen": 0.0 if seeds >= agreeing else np.nan, "seeds_to_decide": agreeing}
+        return {"smallest_seen": 0.0 if seeds >= agreeing else np.nan, "seeds_to_decide": (agreeing, agreeing)}
     sd, part_level = float(effects.values.std(ddof=1)), seed_tests.shared_level(effects, level)
     absent_level = part_level / ways if _may_be_equivalent(effects) else None  # one part found absent is enough
+    low, high = (
+        seeds_to_decide(smallest, sd=end, level=part_level, absent_level=absent_level, text_error=text_error)
+        for end in spread_interval(sd, seeds=seeds)
+    )
     return {
-        "smallest_seen": smallest_seen(sd=sd, seeds=seeds, level=part_level),
-        "seeds_to_decide": seeds_to_decide(smallest, sd=sd, level=part_level, absent_level=absent_level),
+        "smallest_seen": smallest_seen(sd=sd, seeds=seeds, level=part_level, text_error=text_error),
+        "seeds_to_decide": None if low is None else (low, high),
     }
 
 
@@ -317,8 +343,14 @@ def _equivalence(effects: SeedEffects, smallest: float) -> float:
 
 def _verdict(effects: SeedEffects, smallest: float, *, level: float, ways: int) -> Verdict:
     """Return the verdict on one of `ways` parts by the rule at the head of this file."""
+    if effects.condition and effects.in_each_seed and (effects.values < 0).any():
+        return "not testable here"
     if len(effects.values) < FEWEST_SEEDS:
         return "insufficient evidence"
+    if effects.condition and effects.in_each_seed:
+        return "supported" if np.isfinite(effects.values).all() else "undecided"
+    if effects.condition and effects.values.mean() < 0:
+        return "not testable here"
     if not has_evidence(effects):
         return "undecided"
     p = _probabilities(effects, smallest)
@@ -326,4 +358,4 @@ def _verdict(effects: SeedEffects, smallest: float, *, level: float, ways: int) 
         return "equivalent"
     if p.supported <= level:
         return "supported"
-    return "contradicted" if ways * p.contradicted <= level else "undecided"
+    return "contradicted" if ways * p.contradicted <= level and not effects.condition else "undecided"

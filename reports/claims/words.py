@@ -2,24 +2,35 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from ablations.wording import several
-from reports.claims.verdicts import DECIDED, FEWEST_SEEDS, Judgement, Part, Verdict, counted_parts, ways_to_fail
+from reports.claims.verdicts import (
+    ALPHA,
+    DECIDED,
+    FEWEST_SEEDS,
+    Judgement,
+    Part,
+    SeedRange,
+    Verdict,
+    counted_parts,
+    verdict_of_part,
+    ways_to_fail,
+)
 from reports.statistics import seed_tests
 from reports.statistics.power import MOST_SEEDS
 from reports.statistics.seed_tests import Direction
 from reports.statistics.summaries import ROUNDING
 from reports.words import ABSENT, MINUS, count, is_absent, listed, number
 
-VERDICTS = ("supported", "contradicted", "equivalent", "undecided", "insufficient evidence", "not run")
+VERDICTS = get_args(Verdict)
 """In the order in which they are counted."""
 
 FILTERS = (
     *("confidence", "counted", "effect", "expectation", "layers"),
-    *("probability", "seeds_for_all", "seeds_wanted", "significant"),
+    *("probability", "seeds_for_all", "seeds_wanted", "significant", "wrong_at_most"),
 )
 """Functions of this file that templates use."""
 
@@ -74,28 +85,50 @@ def layers(part: Mapping[str, Any]) -> str:
 
 
 def seeds_wanted(part: Mapping[str, Any]) -> str:
-    """Return the number of seeds that would decide; a dash where nothing is known of the spread, and where it is
-    decided."""
-    if part["verdict"] in DECIDED:
+    """Return the range of seeds that would decide; a dash where nothing is known of the spread, where it is
+    decided, and where it fails."""
+    if part["verdict"] in (*DECIDED, "not testable here") or is_judged_by_seed(part):
         return ABSENT
     if part["seeds_to_decide"] is not None:
-        return count(part["seeds_to_decide"])
+        return seed_range(part["seeds_to_decide"])
     return ABSENT if is_absent(part["smallest_seen"]) else f"> {count(MOST_SEEDS)}"
 
 
-def seeds_for_all(entry: Mapping[str, Any]) -> str:
-    """Return the number of seeds that would decide every part of an open claim: ``77``, ``> 1,000``, or ``none``.
+def is_judged_by_seed(part: Mapping[str, Any]) -> bool:
+    """Return whether it is a condition that each seed must show, which has no interval."""
+    return bool(part["condition"] and part["in_each_seed"])
 
-    `none` is where a condition surely fails, which more seeds do not mend. Empty where the claim is decided, and
-    where nothing is known of a spread.
+
+def seed_range(seeds: SeedRange) -> str:
+    """Return the range in words: ``7 to 26``, ``12 to > 1,000``, ``6``."""
+    low, high = seeds
+    if high is None:
+        return f"{count(low)} to > {count(MOST_SEEDS)}"
+    return count(low) if low == high else f"{count(low)} to {count(high)}"
+
+
+def wrong_at_most(entries: Iterable[Mapping[str, Any]]) -> str:
+    """Return what chance there is that any verdict of these is wrong; empty where none is judged."""
+    judged = [entry for entry in entries if entry["verdict"] not in ("not run", "insufficient evidence")]
+    chance = min(1.0, ALPHA * len({entry["family"] for entry in judged}))
+    if not judged:
+        return ""
+    return (
+        f"The chance that any verdict here is wrong is at most {100 * chance:.3g}%: {100 * ALPHA:.3g}% in each "
+        "family of claims, if the number of seeds was fixed before the runs."
+    )
+
+
+def seeds_for_all(entry: Mapping[str, Any]) -> str:
+    """Return the range of seeds that would decide every part of an open claim: ``30 to 77``, ``> 1,000``.
+
+    Empty where the claim is decided or not testable, and where nothing is known of a spread.
     """
-    if entry["verdict"] in (*DECIDED, "not run"):
+    if entry["verdict"] in (*DECIDED, "not testable here", "not run"):
         return ""
     open_parts = [part for part in entry["parts"] if part["verdict"] != "supported"]
-    if any(part["condition"] and not is_absent(part["high"]) and part["high"] < 0 for part in open_parts):
-        return "none"
     if entry["seeds_to_decide"] is not None:
-        return count(entry["seeds_to_decide"])
+        return seed_range(entry["seeds_to_decide"])
     beyond = any(part["seeds_to_decide"] is None and not is_absent(part["smallest_seen"]) for part in open_parts)
     return f"> {count(MOST_SEEDS)}" if beyond else ""
 
@@ -173,15 +206,16 @@ def claim_rule(judgement: Judgement, directions: Mapping[str, Direction]) -> str
     verdict, deciding = judgement.verdict, judgement.deciding
     ways = ways_to_fail(judgement.parts)
     rule = part_rule(judgement.parts[deciding], directions[deciding], ways=ways)
-    if verdict == "undecided" and judgement.parts[deciding].condition:
-        return f"nothing can be said, as {deciding} is not borne out: {rule}"
-    counted = counted_parts(judgement.parts, verdict)
+    if judgement.parts[deciding].condition and verdict != "supported":
+        fails = "fails" if verdict == "not testable here" else "is not borne out yet"
+        return f"nothing can be said, as the condition {deciding} {fails}: {rule}"
+    counted = counted_parts(judgement.parts)
     if len(counted) == 1:
         return rule
     if verdict == "supported":
         return f"all {len(counted)} parts hold; the weakest is {deciding}: {rule}"
     verdicts = [part.verdict for part in counted.values()]
-    held, alike = verdicts.count("supported"), verdicts.count(verdict)
+    held, alike = verdicts.count("supported"), verdicts.count(verdict_of_part(verdict))
     others = f" (and {alike - 1} more)" if alike > 1 else ""
     return f"{held} of {len(counted)} parts hold; {deciding}{others} {_FAILS[verdict]}: {rule}"
 
@@ -189,6 +223,7 @@ def claim_rule(judgement: Judgement, directions: Mapping[str, Direction]) -> str
 _FAILS: dict[Verdict, str] = {
     "contradicted": "is contradicted",
     "equivalent": "makes no difference that matters",
+    "partly": "makes no difference that matters",
     "insufficient evidence": "has too few seeds",
     "undecided": "is undecided",
 }
@@ -203,6 +238,8 @@ def part_rule(part: Part, direction: Direction, *, ways: int) -> str:
         ways: the number of parts that may refute the claim.
     """
     margin, level = f"{part.smallest_effect:.3g}", 1 - part.confidence
+    if part.condition and (part.in_each_seed or part.verdict == "not testable here"):
+        return _condition_rule(part)
     if part.verdict == "insufficient evidence":
         return f"{several(len(part.values), 'seed')}, and {FEWEST_SEEDS} are the least"
     if not np.isfinite(part.values).all():
@@ -223,6 +260,21 @@ def part_rule(part: Part, direction: Direction, *, ways: int) -> str:
     if direction == "either":
         return f"{shown} lies neither within ±{margin} nor beyond it"
     return f"{shown} {_open(part, ways=ways, refuting=refuting, margin=margin)}"
+
+
+def _condition_rule(part: Part) -> str:
+    """Return the sentence about a condition that every seed must show, or that fails by its mean."""
+    if not part.in_each_seed:
+        return f"the mean over {several(len(part.values), 'seed')} lies below the bound"
+    below = {seed: -value for seed, value in zip(part.seeds, part.values, strict=True) if value < 0}
+    if below:
+        which = listed([f"seed {seed} by {significant(value)}" for seed, value in below.items()])
+        return f"{len(below)} of {several(len(part.values), 'seed')} below the bound: {which}"
+    if len(part.values) < FEWEST_SEEDS:
+        return f"{several(len(part.values), 'seed')}, and {FEWEST_SEEDS} are the least"
+    if not np.isfinite(part.values).all():
+        return "it is no finite number in every seed"
+    return f"each of {several(len(part.values), 'seed')} is at the bound or above it"
 
 
 def _open(part: Part, *, ways: int, refuting: str, margin: str) -> str:

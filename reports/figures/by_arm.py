@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from pandas import DataFrame
 
-from ablations.results import COLUMNS
+from ablations.results import SHOWN
 from reports.figures.curves import (
     AXES,
     FEWEST_STEPS,
@@ -315,7 +315,7 @@ def _arm_panel(
     return Panel(
         **about,
         content=drawn,
-        rows=drawn.rows[list(COLUMNS)],
+        rows=drawn.rows[SHOWN],
         points=points,
         curves=[facts(curve) for curve in drawn.curves],
         description=lines_in_words(points, line="arm", digits=about["digits"]),

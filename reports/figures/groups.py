@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from pandas import DataFrame
 
-from ablations.results import COLUMNS
+from ablations.results import SHOWN
 from reports.figures.by_arm import arm_label, label_layers, shown_name
 from reports.figures.curves import Curve, curve, learned, order, require, rows_of
 from reports.figures.lines import Line, Look, draw_lines
@@ -157,7 +157,7 @@ def group_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list
         yield Panel(
             **about,
             content=drawn,
-            rows=drawn.arm_rows[list(COLUMNS)],
+            rows=drawn.arm_rows[SHOWN],
             points=[{"arm": arm} | point for point in numbers],
             curves=[facts(drawn.curve)],
             description=f"{arm}. " + lines_in_words(numbers, line="group", digits=about["digits"]),

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from ablations.errors import ResultsError
-from ablations.results import COLUMNS
+from ablations.results import SHOWN
 from reports.figures.by_arm import TICK_LETTERS, arm_label, thinned
 from reports.figures.curves import FEWEST_STEPS, Curve, curve, learned, order, rows_of
 from reports.figures.pairs import pairs_over_training
@@ -201,7 +201,7 @@ def map_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[s
         yield Panel(
             **about,
             content=drawn,
-            rows=drawn.rows[list(COLUMNS)],
+            rows=drawn.rows[SHOWN],
             points=cells,
             curves=[facts(drawn.curve)],
             description=map_in_words(cells, arm=arm, seeds=seeds, digits=about["digits"]),

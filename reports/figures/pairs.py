@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
-from ablations.results import COLUMNS
+from ablations.results import SHOWN
 from ablations.wording import several
 from reports.figures.by_arm import label_layers, shown_name
 from reports.figures.curves import Curve, curve, learned, order, require, rows_of, with_columns
@@ -53,7 +53,8 @@ class Pair(NamedTuple):
 
 
 def choose_pairs(table: DataFrame, *, metric: str, arms: Sequence[str] | None = None) -> DataFrame:
-    """Return the rows of every pair of runs at the last step it was compared at, with further columns.
+    """Return the rows of every pair of runs at the last step it was compared at, with further columns. Two arms
+    are those of one seed: pairs at different seeds have another distance, and are for claims.
 
     `x` is the layer; `line` names the two arms, in the order of `arms`; `overlapping` tells the seeds of one arm,
     whose pairs share runs.
@@ -88,6 +89,8 @@ def _named(table: DataFrame, *, metric: str, arms: Sequence[str] | None) -> Data
     rows = require(
         rows[rows["other_run_id"].notna() & rows["group"].notna()], table, f"run_distance {metric}", by="layer"
     )
+    other_seed = rows["other_run_id"].map(dict(zip(table["run_id"], table["seed"], strict=True)))
+    rows = rows[(rows["arm"] == rows["group"]) | other_seed.isna() | (other_seed == rows["seed"])]
     place = {arm: i for i, arm in enumerate(_arms(rows, arms))}
     pairs = [Pair(*sorted(two, key=place.__getitem__)) for two in zip(rows["arm"], rows["group"], strict=True)]
     return rows.assign(
@@ -212,7 +215,7 @@ def pair_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[
     yield Panel(
         **about,
         content=drawn,
-        rows=rows[list(COLUMNS)],
+        rows=rows[SHOWN],
         points=points,
         curves=[
             _pair_facts(

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame, Series
 
 from ablations.errors import ResultsError
-from ablations.results import COLUMNS
+from ablations.results import SHOWN
 from reports.figures.by_arm import shown_name
 from reports.figures.curves import curve, learned, order, require, with_columns
 from reports.figures.panel import (
@@ -192,7 +192,7 @@ def picture_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: li
         yield Panel(
             **facts_of(text, shown, arm=arm, place=i, one_csv=True, part_each=True),
             content=drawn,
-            rows=rows[list(COLUMNS)],
+            rows=rows[SHOWN],
             points=[],
             curves=[facts(curve(rows, learned(table)))],
             description=picture_in_words(rows, arm=arm, by=shown.metric),

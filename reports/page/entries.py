@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from pandas import DataFrame
 
 from ablations.spec.claim import Claim
-from ablations.spec.contrasts import Crossing, Difference
+from ablations.spec.contrasts import Ahead, Difference
 from reports.claims.words import described
 from reports.figures import svg
 from reports.figures.by_arm import shown_name
@@ -93,7 +93,7 @@ def _along_steps(claim: Claim | None) -> bool:
     """Return whether the course of training is compared, not its end."""
     parts = claim.parts.values() if claim else ()
     return any(
-        isinstance(part, Crossing) or (isinstance(part, Difference) and part.of.steps == "area") for part in parts
+        isinstance(part, Ahead) or (isinstance(part, Difference) and part.of.steps == "area") for part in parts
     )
 
 
@@ -158,13 +158,15 @@ LOOKS = {
     "supported": ("#0072B2", "o"),
     "contradicted": ("#D55E00", "X"),
     "equivalent": ("#009E73", "s"),
+    "partly": ("#009E73", "s"),
     "undecided": ("#555555", "o"),
+    "not testable here": ("#555555", "o"),
     "insufficient evidence": ("#555555", "o"),
 }
 """Colour and marker of a part by its verdict; nobody needs the colour alone: markers differ, and what is open is
 hollow."""
 
-HOLLOW = ("undecided", "insufficient evidence")
+HOLLOW = ("undecided", "not testable here", "insufficient evidence")
 
 MOST_BEYOND = 1.0
 """Limit of how far an interval may widen the axis on either side, in widths of all seeds and 0; beyond it has an

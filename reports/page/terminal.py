@@ -21,7 +21,9 @@ STYLES = {
     "supported": "green",
     "contradicted": "red",
     "equivalent": "cyan",
+    "partly": "cyan",
     "undecided": "yellow",
+    "not testable here": "dim",
     "insufficient evidence": "dim",
     "not run": "dim",
 }
@@ -135,8 +137,8 @@ MOST_OF_A_PATH = 40
 """Characters of a setting's path that stay in one line."""
 
 READING = (
-    "Effects are those that decide on either side; their intervals are at the level that Holm's rule leaves the "
-    "claim. Those of differences are at 95%, within seeds where both sides have the same, Welch's elsewhere. "
+    "Effects are those that decide on either side; their intervals are at the level of the claim in its "
+    "family. Those of differences are at 95%, within seeds where both sides have the same, Welch's elsewhere. "
     "Another verdict alone is no evidence of another effect; the difference is."
 )
 

@@ -1,5 +1,5 @@
 """Forms of curves, one number a seed: over layers with the layer chosen on the other seeds, over an ordered
-factor, at an optimum, at a crossing. Arrays in, arrays out. S = seeds, K = positions in their order.
+factor, at an optimum. Arrays in, arrays out. S = seeds, K = positions in their order.
 
 Taking the lowest layer of the very numbers that are then judged would find a minimum in noise: the top minus the
 lowest is never below 0. Here the layer is the lowest of the mean over the other seeds, so that what a seed shows
@@ -150,25 +150,3 @@ def ratio_interval(above_S: Array, below_S: Array, *, confidence: float) -> Rati
         return Ratio(value, np.nan, np.nan)
     low, high = ((-b + sign * np.sqrt(root)) / (2 * a) for sign in (-1, 1))
     return Ratio(value, float(low), float(high))
-
-
-def last_crossing(steps_K: Array, ahead_SK: Array) -> Array:
-    """Return the share of training at which each seed's curve of differences is below 0 for the last time.
-
-    0 if it never is at any checkpoint, 1 if it still is at the end; between two checkpoints, on the straight line.
-    Training begins at step 0, whatever the first checkpoint is. The last crossing and not the first: noise
-    crosses early and often.
-    """
-    shares = steps_K / steps_K[-1]
-    share_S = np.zeros(len(ahead_SK))
-    for seed, ahead in enumerate(ahead_SK):
-        behind = np.flatnonzero(ahead < 0)
-        if not behind.size:
-            continue
-        last = behind[-1]
-        if last == len(shares) - 1:
-            share_S[seed] = 1.0
-            continue
-        part = -ahead[last] / (ahead[last + 1] - ahead[last])
-        share_S[seed] = shares[last] + part * (shares[last + 1] - shares[last])
-    return share_S

@@ -22,17 +22,32 @@ def power(effect: float, *, sd: float, seeds: int, level: float) -> float:
     return _power(abs(effect) / sd * np.sqrt(seeds), seeds, level)
 
 
-def smallest_seen(*, sd: float, seeds: int, level: float, target_power: float = USUAL_POWER) -> float:
-    """Return the smallest effect that this many seeds find with the given power."""
-    return _noncentrality(seeds, level, target_power) * sd / float(np.sqrt(seeds))
+def spread_interval(sd: float, *, seeds: int, confidence: float = 0.8) -> tuple[float, float]:
+    """Return the interval of the standard deviation between seeds of which so many show `sd`, if they are
+    normal."""
+    tails = np.array([(1 + confidence) / 2, (1 - confidence) / 2])
+    low, high = sd * np.sqrt((seeds - 1) / stats.chi2.ppf(tails, seeds - 1))
+    return float(low), float(high)
 
 
-def equivalence_power(margin: float, *, sd: float, seeds: int, level: float) -> float:
+def smallest_seen(
+    *, sd: float, seeds: int, level: float, target_power: float = USUAL_POWER, text_error: float = 0.0
+) -> float:
+    """Return the smallest effect that this many seeds find with the given power.
+
+    Args:
+        text_error: standard error over the text that all seeds share, which more seeds do not lessen. It is added
+            as a variance; the degrees of freedom stay those of the seeds.
+    """
+    return _noncentrality(seeds, level, target_power) * float(np.hypot(sd / np.sqrt(seeds), text_error))
+
+
+def equivalence_power(margin: float, *, sd: float, seeds: int, level: float, text_error: float = 0.0) -> float:
     """Return the probability with which TOST at `level` finds an effect of exactly 0 to lie within `margin`.
 
     Mean over the distribution of the standard deviation that the seeds happen to have (400 quantiles).
     """
-    error = sd / np.sqrt(seeds)
+    error = np.hypot(sd / np.sqrt(seeds), text_error)
     seen = error * np.sqrt(stats.chi2.ppf(_QUANTILES, seeds - 1) / (seeds - 1))
     room = margin - stats.t.isf(level, seeds - 1) * seen
     return float(np.clip(2 * stats.norm.cdf(room / error) - 1, 0, None).mean())
@@ -45,6 +60,7 @@ def seeds_to_decide(
     level: float,
     target_power: float = USUAL_POWER,
     absent_level: float | None,
+    text_error: float = 0.0,
 ) -> int | None:
     """Return the fewest seeds that, with the given power, find an effect of `smallest_effect` where there is one,
     and find it absent where there is none. None beyond `MOST_SEEDS`.
@@ -53,14 +69,17 @@ def seeds_to_decide(
 
     Args:
         absent_level: at which its absence is to be found; None if it is not, as of an effect against a bound.
+        text_error: as for `smallest_seen`.
     """
 
     def decides(seeds: int) -> bool:
-        if smallest_seen(sd=sd, seeds=seeds, level=level, target_power=target_power) > smallest_effect:
+        seen = smallest_seen(sd=sd, seeds=seeds, level=level, target_power=target_power, text_error=text_error)
+        if seen > smallest_effect:
             return False
         if absent_level is None:
             return True
-        return equivalence_power(smallest_effect, sd=sd, seeds=seeds, level=absent_level) >= target_power
+        chance = equivalence_power(smallest_effect, sd=sd, seeds=seeds, level=absent_level, text_error=text_error)
+        return chance >= target_power
 
     if not decides(MOST_SEEDS):
         return None

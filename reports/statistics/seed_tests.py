@@ -20,9 +20,15 @@ level divided by their number (Bonferroni; union-intersection), and to be refute
 (intersection-union, Berger 1982); for the smallest over layers it is the other way round. Either side then errs
 at most at its level, whatever the layers have to do with each other. Halves of the seeds that choose for each
 other would do too, but leave half of the seeds for each test.
+
+*The text that all seeds share.* Seeds of an experiment are measured on one text, so its error is the same in all
+of them, and their spread does not show it. Its variance, from the jackknife of the contrast over blocks of
+sentences, is added to that of the seeds' mean, with the degrees of freedom of Welch and Satterthwaite. What the
+jackknife says of each seed alone is in the spread between seeds already, so only what the errors of two seeds have
+in common is added (`shared_error`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -51,11 +57,19 @@ class SeedEffects(NamedTuple):
     undecided, and never too small to matter."""
     condition: bool = False
     """Whether the claim means something only where this holds: it can keep a claim open, and never refutes it."""
+    in_each_seed: bool = False
+    """Whether a condition must hold in every seed, and not on their mean."""
     chosen: tuple[int, ...] | None = None
     """The layer that each seed was judged at, chosen on the other seeds."""
     at_layers_LMS: NDArray[np.float64] | None = None
     """Numbers of each seed at any layer that could have been chosen, where layers were chosen. The effect in truth
     is the largest over L of the smallest over M."""
+    text_error: float = 0.0
+    """Standard error of the mean over the text that all seeds share; 0 where it is not known."""
+    text_error_LM: NDArray[np.float64] | None = None
+    """The same at the layers of `at_layers_LMS`."""
+    text_blocks: int = 0
+    """Blocks of the text that the error is from."""
     page: float | None = None
     """Probability in Page's test in the direction of the claim, for a trend."""
     beside: Mapping[str, float] = {}
@@ -81,9 +95,11 @@ class Interval(NamedTuple):
     high: float
 
 
-def t_interval(effects: ArrayLike, *, confidence: float) -> Interval:
-    """Return Student's t interval of the mean: NaN on either side below two seeds, all NaN where a value is not
-    finite.
+def t_interval(
+    effects: ArrayLike, *, confidence: float, text_error: float = 0.0, text_blocks: int = 0
+) -> Interval:
+    """Return Student's t interval of the mean, with the error of the text that all seeds share: NaN on either side
+    below two seeds, all NaN where a value is not finite.
 
     `scipy.stats.ttest_1samp` gives the same interval in 27 times the time, and warns of seeds that agree.
     """
@@ -93,7 +109,8 @@ def t_interval(effects: ArrayLike, *, confidence: float) -> Interval:
     mean = float(values.mean())
     if values.size < 2:
         return Interval(mean, np.nan, np.nan)
-    margin = float(special.stdtrit(values.size - 1, (1 + confidence) / 2)) * standard_error(values)
+    error, freedom = _whole_error(values, np.asarray(text_error), text_blocks)
+    margin = float(special.stdtrit(freedom, (1 + confidence) / 2) * error)
     return Interval(mean, mean - margin, mean + margin)
 
 
@@ -103,19 +120,51 @@ def standard_error(effects: ArrayLike) -> float:
     return float(values.std(ddof=1) / np.sqrt(values.size))
 
 
-def one_sided(effects: ArrayLike, *, against: float = 0.0) -> Vector:
+def shared_error(left_out_GS: ArrayLike) -> float:
+    """Return the standard error that the mean over seeds has from the text that they share; 0 where seeds' errors
+    over it have nothing in common.
+
+    Delete-a-group jackknife of each seed's effect, and of it what two seeds have in common on average: (G - 1) / G
+    times the sum over blocks of the mean product of two seeds' deviations. For G blocks of equal size its square
+    has the variance of the common error as its expectation, but for the bound at 0.
+
+    Args:
+        left_out_GS: each seed's effect without each block of the text. Two seeds or more.
+    """
+    values_GS = np.asarray(left_out_GS, float)
+    blocks, seeds = values_GS.shape
+    deviation_GS = values_GS - values_GS.mean(0)
+    products = np.square(deviation_GS.sum(1)).sum() - np.square(deviation_GS).sum()
+    return float(np.sqrt(max(0.0, (blocks - 1) / blocks * products / (seeds * (seeds - 1)))))
+
+
+def _whole_error(values_S: Vector, text_error: Vector, text_blocks: int) -> tuple[Vector, Vector]:
+    """Return the standard error of the mean along the last axis with that of the text, and its degrees of freedom
+    (Welch 1947)."""
+    size = values_S.shape[-1]
+    of_seeds = values_S.var(axis=-1, ddof=1) / size
+    of_text = np.square(text_error)
+    spread = np.square(of_seeds) / (size - 1) + np.square(of_text) / max(1, text_blocks - 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        freedom = np.where(spread > 0, np.square(of_seeds + of_text) / spread, size - 1)
+    return np.sqrt(of_seeds + of_text), freedom
+
+
+def one_sided(
+    effects: ArrayLike, *, against: float = 0.0, text_error: ArrayLike = 0.0, text_blocks: int = 0
+) -> Vector:
     """Return the one-sided t test along the last axis: the probability of a mean at least this high if the truth
     were `against`.
 
-    Seeds that all show the same number have the sign-flip test instead, which for them is the sign test: 2^-n
-    above `against`, else 1.
+    Seeds that all show the same number, without an error of the text, have the sign-flip test instead, which for
+    them is the sign test: 2^-n above `against`, else 1.
     """
     values = np.asarray(effects, float)
     size = values.shape[-1]
-    error = values.std(axis=-1, ddof=1) / np.sqrt(size)
-    alike = np.asarray(constant(values))
+    error, freedom = _whole_error(values, np.asarray(text_error, float), text_blocks)
+    alike = np.asarray(constant(values)) & (np.asarray(text_error) == 0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        by_t = special.stdtr(size - 1, (against - values.mean(-1)) / error)
+        by_t = special.stdtr(freedom, (against - values.mean(-1)) / error)
     return np.where(alike, np.where(values.min(-1) > against, 0.5**size, 1.0), by_t)
 
 
@@ -155,31 +204,15 @@ def page_trend(values_SK: ArrayLike) -> float:
     return float(stats.page_trend_test(np.asarray(values_SK, float)).pvalue)
 
 
-def holm_levels(probabilities: Mapping[str, float], *, alpha: float) -> dict[str, float]:
-    """Return the level at which each test of a family is judged, so that all of them together err at most at
-    `alpha`.
-
-    Holm 1979: the smallest probability is judged at alpha / m, the next at alpha / (m - 1), and so on; from the
-    first that fails on, no more lenient level is reached, and the rest is judged at its level.
-    """
-    levels: dict[str, float] = {}
-    failed = False
-    level = alpha
-    ordered: Sequence[str] = sorted(probabilities, key=lambda name: probabilities[name])
-    for rank, name in enumerate(ordered):
-        if not failed:
-            level = alpha / (len(ordered) - rank)
-        levels[name] = level
-        failed = failed or probabilities[name] > level
-    return levels
-
-
 def above(effects: SeedEffects, *, against: float = 0.0) -> float:
     """Return the probability of seeds that lie at least so high, if the effect were `against` or less."""
-    alone = float(one_sided(effects.values, against=against))
+    blocks = effects.text_blocks
+    alone = float(one_sided(effects.values, against=against, text_error=effects.text_error, text_blocks=blocks))
     if effects.at_layers_LMS is None:
         return alone
-    at_LM = one_sided(effects.at_layers_LMS, against=against)
+    at_LM = one_sided(
+        effects.at_layers_LMS, against=against, text_error=_text_error_LM(effects), text_blocks=blocks
+    )
     return max(alone, min(1.0, len(at_LM) * float(at_LM.max(1).min())))
 
 
@@ -194,12 +227,14 @@ def interval(effects: SeedEffects, *, confidence: float) -> Interval:
     The t interval; where layers were chosen, widened to what holds at whichever layers. Of seeds that all show
     the same number it has no width and says nothing. NaN on either side as in `seed_tests.t_interval`.
     """
-    of_seeds = t_interval(effects.values, confidence=confidence)
-    if effects.at_layers_LMS is None or np.isnan(of_seeds.low):
-        return of_seeds
-    low = min(of_seeds.low, _lowest(effects.at_layers_LMS, confidence=confidence))
-    high = max(of_seeds.high, -_lowest(_swapped(effects.at_layers_LMS), confidence=confidence))
-    return Interval(of_seeds.mean, low, high)
+    alone = t_interval(
+        effects.values, confidence=confidence, text_error=effects.text_error, text_blocks=effects.text_blocks
+    )
+    if effects.at_layers_LMS is None or np.isnan(alone.low):
+        return alone
+    low = min(alone.low, _lowest(effects, confidence=confidence))
+    high = max(alone.high, -_lowest(_mirrored(effects), confidence=confidence))
+    return Interval(alone.mean, low, high)
 
 
 def shared_level(effects: SeedEffects, level: float) -> float:
@@ -208,18 +243,32 @@ def shared_level(effects: SeedEffects, level: float) -> float:
     return level if effects.at_layers_LMS is None else level / max(effects.at_layers_LMS.shape[:2])
 
 
-def _lowest(at_LMS: NDArray[np.float64], *, confidence: float) -> float:
+def _lowest(effects: SeedEffects, *, confidence: float) -> float:
     """Return the lower bound of the largest over L of the smallest over M."""
-    part = 1 - (1 - confidence) / len(at_LMS)
-    return max(min(t_interval(values, confidence=part).low for values in row) for row in at_LMS)
+    assert effects.at_layers_LMS is not None
+    part = 1 - (1 - confidence) / len(effects.at_layers_LMS)
+    return max(
+        min(
+            t_interval(values, confidence=part, text_error=error, text_blocks=effects.text_blocks).low
+            for values, error in zip(row, errors, strict=True)
+        )
+        for row, errors in zip(effects.at_layers_LMS, _text_error_LM(effects), strict=True)
+    )
+
+
+def _text_error_LM(effects: SeedEffects) -> Vector:
+    assert effects.at_layers_LMS is not None
+    if effects.text_error_LM is None:
+        return np.zeros(effects.at_layers_LMS.shape[:2])
+    return effects.text_error_LM
 
 
 def _mirrored(effects: SeedEffects) -> SeedEffects:
-    at = effects.at_layers_LMS
-    return effects._replace(values=-effects.values, at_layers_LMS=None if at is None else _swapped(at))
-
-
-def _swapped(at_LMS: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return minus the effect. Which of largest and smallest comes first makes no difference, as each number is
     one of its L minus one of its M."""
-    return -at_LMS.swapaxes(0, 1)
+    at, error = effects.at_layers_LMS, effects.text_error_LM
+    return effects._replace(
+        values=-effects.values,
+        at_layers_LMS=None if at is None else -at.swapaxes(0, 1),
+        text_error_LM=None if error is None else error.T,
+    )

@@ -31,7 +31,7 @@ def test_a_table_has_every_column_in_order_and_type_and_null_for_what_is_absent(
     assert list(table) == list(results.COLUMNS)
     assert {name: str(kind) for name, kind in table.dtypes.items()} == results.COLUMNS
     absent = {name for name in table if pd.isna(table.loc[0, name])}
-    assert absent == {"experiment", "group", "other_run_id", "floor", "unit", "d", "standard_error"}
+    assert absent == {"experiment", "group", "other_run_id", "floor", "unit", "d", "standard_error", "left_out"}
     assert table.loc[0, "layer"] == 0  # the embeddings, not an absence
 
 

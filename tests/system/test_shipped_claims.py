@@ -1,6 +1,7 @@
 """Every claim we ship: it loads, it is one of the article's, and noise does not bear it out."""
 
 import re
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -11,18 +12,18 @@ from ablations.spec import grid, load
 from reports.claims.judge import measured
 from reports.claims.select import SeedTable
 from reports.claims.verdicts import ALPHA, decide
-from tests.support.claim_tables import FILES, ROOT, frame, literature, noise, shipped
+from tests.support.claim_tables import FILES, ROOT, frame, literature, noise, shipped, whole_number
 
 CLAIMS = shipped()
-NUMBERS = sorted(CLAIMS)
+NUMBERS = list(CLAIMS)
 AT_THE_FLOOR, AT_ZERO = 1.0, 0.0
 SEEDS = (3, 5, 10)
-NOT_AT_ZERO = {17}
-"""Claims for which 0 is no noise: of collisions, chance makes as many as there are in the floor."""
+PLANNED = 6
+"""Seeds of an experiment on the claims."""
 
 
-def test_all_claims_of_the_article_are_there():
-    assert list(range(1, 29)) == NUMBERS
+def test_all_claims_of_the_article_are_there_but_the_one_that_is_a_fact_of_the_code():
+    assert {whole_number(number) for number in NUMBERS} == set(range(1, 29)) - {17}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -42,7 +43,7 @@ def test_says_one_sentence_with_its_source_and_what_the_literature_expects(numbe
 
 def test_the_article_is_expected_to_be_wrong_where_its_sources_say_so():
     wrong = {number for number, claim in CLAIMS.items() if claim.expect in ("contradicted", "equivalent")}
-    assert wrong == {5, 11, 12, 17}
+    assert wrong == {"4", "5", "11", "12"}
 
 
 def test_arms_are_called_as_the_shipped_specs_call_them():
@@ -63,19 +64,21 @@ def test_the_experiment_that_is_said_to_have_what_a_claim_needs_has_it(number):
         assert set(effect.arms_needed()) <= arms
 
 
-def verdict(claim, table):
+def verdict(claim, table, *, level=ALPHA, conditions=True):
+    """The verdict at a level, and the parts; without its conditions noise is a harder test of a claim."""
     found = measured(claim, SeedTable(table))
     assert found.missing == ()
-    smallest = {name: part.smallest or claim.smallest_effect for name, part in found.parts.items()}
-    return decide(found.parts, smallest, level=ALPHA)[0], found.parts
+    parts = {name: part for name, part in found.parts.items() if conditions or not part.condition}
+    smallest = {name: part.smallest or claim.smallest_effect for name, part in parts.items()}
+    return decide(parts, smallest, level=level)[0], parts
 
 
 def supported(number, *, tables, seeds, centre, spread=0.3, alike=0.0):
     """How many of so many tables of noise bear out a claim that is judged alone: more than in a family."""
     rows = frame(CLAIMS[number], seeds)
-    rng = np.random.default_rng([number, seeds])
+    rng = np.random.default_rng([NUMBERS.index(number), seeds])
     tables_of_noise = (noise(rows, rng=rng, centre=centre, spread=spread, alike=alike) for _ in range(tables))
-    return sum(verdict(CLAIMS[number], table)[0] == "supported" for table in tables_of_noise)
+    return sum(verdict(CLAIMS[number], table, conditions=False)[0] == "supported" for table in tables_of_noise)
 
 
 def most(tables):
@@ -84,10 +87,10 @@ def most(tables):
 
 
 def test_noise_supports_no_claim():
-    """40 tables each: together 1,120, of which at most 5% and three standard errors."""
+    """40 tables each: together over a thousand, of which at most 5% and three standard errors."""
     found = {number: supported(number, tables=40, seeds=5, centre=AT_THE_FLOOR) for number in NUMBERS}
     assert sum(found.values()) <= most(40 * len(found))
-    assert max(found.values()) <= 40 * ALPHA + 4 * np.sqrt(40 * ALPHA * (1 - ALPHA))  # the worst of 28: four
+    assert max(found.values()) <= 40 * ALPHA + 4 * np.sqrt(40 * ALPHA * (1 - ALPHA))  # the worst of 30: four
 
 
 def test_noise_that_runs_and_seeds_share_supports_no_claim():
@@ -102,18 +105,21 @@ def test_noise_that_runs_and_seeds_share_supports_no_claim():
 @pytest.mark.parametrize("number", NUMBERS)
 def test_noise_supports_no_claim_in_2000_tables(number, seeds, alike):
     """Around 0, where bounds that are shares or ratios say least."""
-    centre = AT_THE_FLOOR if number in NOT_AT_ZERO else AT_ZERO
-    assert supported(number, tables=2000, seeds=seeds, centre=centre, alike=alike) <= most(2000)
+    assert supported(number, tables=2000, seeds=seeds, centre=AT_ZERO, alike=alike) <= most(2000)
 
 
-@pytest.mark.parametrize("number", sorted(set(NUMBERS) - NOT_AT_ZERO))
+@pytest.mark.parametrize("number", NUMBERS)
 def test_every_effect_can_come_out_on_either_side(number):
     """Around 0, where no bound of a claim lies far away: no part is always positive or always negative."""
     rows = frame(CLAIMS[number], 3)
-    rng = np.random.default_rng(number)
+    rng = np.random.default_rng(NUMBERS.index(number))
     signs = {}
-    for _ in range(200):  # of 600 seeds one in 16 has a crossing early enough; others are as often on either side
-        _, parts = verdict(CLAIMS[number], noise(rows, rng=rng, centre=AT_ZERO, spread=3.0, bleu=10.0))
+    for _ in range(200):
+        table = noise(rows, rng=rng, centre=AT_ZERO, spread=3.0)
+        _, parts = verdict(
+            CLAIMS[number],
+            table.assign(value=table["value"].where(table["metric"] != "bleu", table["value"] + 10)),
+        )
         for name, part in parts.items():
             signs.setdefault(name, set()).update(np.sign(part.values).tolist())
         if all({-1.0, 1.0} <= found for found in signs.values()):
@@ -121,12 +127,22 @@ def test_every_effect_can_come_out_on_either_side(number):
     raise AssertionError(f"always on one side: {signs}")
 
 
+FAMILIES = Counter(claim.family for claim in CLAIMS.values())
+
+
 @pytest.mark.parametrize("number", NUMBERS)
 def test_the_numbers_of_the_literature_give_the_verdict_that_is_expected(number):
-    """So that no claim is neutral on noise because it is neutral on everything."""
+    """In 8 of 10 experiments with realistic spread, at the level of the claim in its family, with the planned
+    seeds or those that the claim says it needs. So no claim is neutral on noise because it is neutral on
+    everything."""
     claim = CLAIMS[number]
-    found, _ = verdict(claim, literature(frame(claim, 6), rng=np.random.default_rng(number)))
+    rows, rng = frame(claim, claim.needs.seeds or PLANNED), np.random.default_rng(NUMBERS.index(number))
+    level = ALPHA / FAMILIES[claim.family]
+    found = Counter(verdict(claim, literature(rows, rng=rng), level=level)[0] for _ in range(TABLES))
     if claim.expect == "open":
-        assert found in ("supported", "contradicted", "equivalent")
+        assert found["supported"] + found["contradicted"] + found["equivalent"] >= 0.8 * TABLES, found
     else:
-        assert found == claim.expect
+        assert found[claim.expect] >= 0.8 * TABLES, found
+
+
+TABLES = 20

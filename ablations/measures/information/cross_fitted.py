@@ -18,7 +18,6 @@ from ablations.measures.information.plug_in import (
     each_block,
     require_equal_lengths,
 )
-from ablations.measures.jackknife import standard_error
 
 FEWEST_PER_CLUSTER = 5
 """Tokens per cluster in each half, below which clusters are mostly noise."""
@@ -73,11 +72,10 @@ def cross_fitted_estimate(
     half_N: np.ndarray,
     blocks_N: np.ndarray,
 ) -> Estimate:
-    """Return `cross_fitted`, and its standard error from what it is without block 0, without block 1, ... of the
-    text.
+    """Return `cross_fitted`, and what it is without block 0, without block 1, ... of the text.
 
     A block is left out of both halves, where it is fitted and where it is scored. The clusters, the weight of
-    the prior and V stay those of the whole text. The error is NaN if a half lies within one block.
+    the prior and V stay those of the whole text. NaN without a block that holds a whole half.
 
     Raises:
         MeasureError: as for `cross_fitted`.
@@ -85,7 +83,7 @@ def cross_fitted_estimate(
     folds = _folds(tokens_N, clusters_2N, sentences_N, half_N)
     require_equal_lengths(halves=half_N, blocks=blocks_N)
     value = sum(_log_lift(fold, fold.fitted_C, fold.scored_C) for fold in folds) / len(half_N)
-    left_out = []
+    left_out: list[float] = []
     for block_N in each_block(blocks_N):
         total = 0.0
         for half, fold in enumerate(folds):
@@ -93,7 +91,7 @@ def cross_fitted_estimate(
             scored_C = fold.scored_C - fold.table.counts(block_N & (half_N != half))
             total += _log_lift(fold, fitted_C, scored_C)
         left_out.append(total / (len(half_N) - np.count_nonzero(block_N)))
-    return Estimate(value, standard_error(left_out))
+    return Estimate(value, left_out)
 
 
 def halves(sentences_N: Labels, *, rng: np.random.Generator) -> np.ndarray:

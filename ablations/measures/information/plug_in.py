@@ -21,11 +21,16 @@ Labels = Tensor | np.ndarray
 
 
 class Estimate(NamedTuple):
-    """A number and its standard error, which says how far it would move on another text."""
+    """A number and what it is without each block, which says how far it would move on another text."""
 
     value: float
-    standard_error: float
-    """Standard error by the jackknife over blocks of the text; NaN where it cannot be computed."""
+    left_out: list[float]
+    """The number without each block of the text; NaN where it cannot be computed."""
+
+    @property
+    def standard_error(self) -> float:
+        """Return the standard error by the jackknife."""
+        return standard_error(self.left_out)
 
 
 class Table(NamedTuple):
@@ -94,9 +99,9 @@ def plug_in(tokens_N: Labels, clusters_N: Labels) -> float:
 
 
 def plug_in_estimate(tokens_N: Labels, clusters_N: Labels, *, blocks_N: np.ndarray) -> Estimate:
-    """Return `plug_in`, and its standard error from the table without block 0, without block 1, ... of the text.
+    """Return `plug_in` of the whole table, and of the table without block 0, without block 1, ... of the text.
 
-    The bias, which all of these numbers share, is in no error.
+    The bias, which all of these numbers share, is not in their spread.
 
     Raises:
         MeasureError: as for `plug_in`.
@@ -105,7 +110,7 @@ def plug_in_estimate(tokens_N: Labels, clusters_N: Labels, *, blocks_N: np.ndarr
     require_equal_lengths(tokens=table.cell_N, blocks=blocks_N)
     count_C = table.counts()
     left_out = [_information(table, count_C - table.counts(block_N)) for block_N in each_block(blocks_N)]
-    return Estimate(_information(table, count_C), standard_error(left_out))
+    return Estimate(_information(table, count_C), left_out)
 
 
 def _table(tokens_N: Labels, clusters_N: Labels) -> Table:

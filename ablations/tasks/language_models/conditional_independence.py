@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ablations.errors import MeasureError
-from ablations.measures.jackknife import sentence_blocks, standard_error
+from ablations.measures.jackknife import errors, sentence_blocks
 from ablations.measures.reading.texts import Readings, Say
 from ablations.tasks.language_models.sentence_scores import LogProbabilities, masked_log_probabilities
 from ablations.tasks.settings import ConditionalIndependenceSettings
@@ -86,8 +86,7 @@ def independence_rows(
             ("chain", chain_S, {}),
             ("joint_minus_chain", joint_S - chain_S, {"floor": 0.0}),
         ):
-            error = block_error(value_S)
-            yield {"metric": metric, "value": value_S.mean(), "standard_error": error} | shared | more
+            yield {"metric": metric, "value": value_S.mean(), **block_errors(value_S)} | shared | more
 
 
 def neighbour_pairs(split: Split, sentences: int) -> NeighbourPairs:
@@ -163,7 +162,7 @@ def pair_scores(model: LogProbabilities, tokens_BT: Tensor, first_B: Tensor, *, 
     return PairScores(joint=alone_B2.sum(1), chain=chains_B2.mean(1))
 
 
-def block_error(value_S: NDArray[np.float64]) -> float:
-    """Return the standard error of the mean, from blocks of neighbouring sentences."""
+def block_errors(value_S: NDArray[np.float64]) -> dict[str, Any]:
+    """Return the error of the mean as the cells of a row, from blocks of neighbouring sentences."""
     block_S = sentence_blocks(np.arange(len(value_S)))
-    return standard_error([value_S[block_S != block].mean() for block in np.unique(block_S)])
+    return errors([value_S[block_S != block].mean() for block in np.unique(block_S)])

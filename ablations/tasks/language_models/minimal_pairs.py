@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from ablations.errors import MeasureError
+from ablations.measures.jackknife import means_left_out
 from ablations.measures.reading.texts import Readings, Say
 from ablations.tasks.examples import Examples
 from ablations.tasks.language_models.sentence_scores import Pieces, pieces_of, sentence_scores
@@ -172,4 +173,4 @@ def _groups(settings: MinimalPairsSettings, examples: Examples) -> dict[str, Int
 
 def _accuracy(right_N: Floats) -> dict[str, Any]:
     share = {"value": float(right_N.mean()), "standard_error": share_error(right_N), "n": len(right_N)}
-    return share | {"floor": CHANCE, "unit": ""}
+    return share | {"left_out": means_left_out(right_N), "floor": CHANCE, "unit": ""}

@@ -26,6 +26,7 @@ from sklearn.preprocessing import StandardScaler
 from tokenizers import Tokenizer
 
 from ablations.errors import MeasureError
+from ablations.measures.jackknife import means_left_out
 from ablations.measures.reading.texts import Readings, Say
 from ablations.tasks.datasets import SPLITS, Split, Task
 from ablations.tasks.encoding import encode_examples, pooled_states, word_states
@@ -226,6 +227,7 @@ def _layer_rows(
         "floor": float(guessed_N.mean()),
         "n": n,
         "standard_error": standard_error(right_N, sentence_N),
+        "left_out": means_left_out(right_N, sentence_N),
     }
     memory = _control_probe(Part(control["train"], train.control_N), probe.strength)
     better_N = right_N.astype(float) - np.equal(memory(control["test"]), test.control_N)
@@ -236,6 +238,7 @@ def _layer_rows(
         "floor": float(guessed_better_N.mean()),
         "n": n,
         "standard_error": standard_error(better_N, sentence_N),
+        "left_out": means_left_out(better_N, sentence_N),
     }
     yield from (common | row for row in _code_rows(train, states["train"], mixes=mixes))
 

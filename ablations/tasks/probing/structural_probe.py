@@ -19,6 +19,7 @@ from scipy.sparse.csgraph import shortest_path
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from ablations.measures.jackknife import means_left_out
 from ablations.measures.reading.alignment import NO_WORD
 from ablations.measures.reading.texts import Readings, Say
 from ablations.tasks.datasets import SPLITS, Split
@@ -147,6 +148,7 @@ def uuas_rows(parts: Mapping[Split, Sequence[TreeStates]], *, rank: int) -> Iter
             "n": len(found_N),
             "d": width,
             "standard_error": standard_error(found_N, sentence_N),
+            "left_out": means_left_out(found_N, sentence_N),
         }
 
 

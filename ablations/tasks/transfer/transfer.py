@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from ablations.errors import MeasureError
-from ablations.measures.jackknife import standard_error
+from ablations.measures.jackknife import BLOCKS, errors
 from ablations.measures.reading.texts import Readings
 from ablations.tasks.datasets import SPLITS, Split, Task
 from ablations.tasks.examples import Examples, subset
@@ -79,9 +79,6 @@ Row = dict[str, Any]
 
 Said = Mapping[str, list[Any]]
 """Answers to the test examples, `natural` and `shuffled`."""
-
-GROUPS = 20
-"""Number of groups of test examples, one of which the jackknife leaves out at a time."""
 
 
 def rows(readings: Readings, settings: TransferSettings, say: Say) -> Iterator[Row]:
@@ -242,6 +239,7 @@ class _Transfer:
             return float(np.mean([metric_of([said_N[i] for i in index_M], right_M) for said_N in said_SN]))
 
         value_S = np.array([metric_of(said_N, right_N) for said_N in said_SN])
+        over_examples = _errors_over_examples(mean_of, len(right_N))
         of_heads = value_S.var(ddof=1) / len(value_S) if len(value_S) > 1 else 0.0
         return {
             "metric": metric,
@@ -250,7 +248,8 @@ class _Transfer:
             "floor": self.floor(metric),
             "unit": "",
             "n": len(right_N),
-            "standard_error": float(np.sqrt(of_heads + _error_over_examples(mean_of, len(right_N)) ** 2)),
+            **over_examples,
+            "standard_error": float(np.sqrt(of_heads + over_examples["standard_error"] ** 2)),
         }
 
 
@@ -269,12 +268,13 @@ def _metrics(task: Task) -> dict[str, Callable[[Sequence[Any], Sequence[Any]], f
     return by_name
 
 
-def _error_over_examples(statistic: Callable[[Sequence[int]], float], examples: int) -> float:
-    """Return the standard error of a number that is computed from some of the examples; NaN of fewer than two."""
-    groups = min(GROUPS, examples)
+def _errors_over_examples(statistic: Callable[[Sequence[int]], float], examples: int) -> Row:
+    """Return the error of a number that is computed from some of the examples, as the cells of a row; NaN of fewer
+    than two."""
+    groups = min(BLOCKS, examples)
     group_N = np.random.default_rng(derive(0, "groups of test examples")).permutation(examples) % groups
     without = [np.flatnonzero(group_N != group).tolist() for group in range(groups)]
-    return standard_error([statistic(index_M) for index_M in without if index_M])
+    return errors([statistic(index_M) for index_M in without if index_M])
 
 
 def _by_accuracy(task: Task) -> Task:

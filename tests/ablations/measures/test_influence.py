@@ -79,9 +79,9 @@ def test_influence_is_the_distance_of_two_versions_of_one_layer_computed_sentenc
 def test_influence_is_zero_where_nobody_attends_to_the_token(tokens):
     blind = build(settings(objective={"sees": "itself"}, encoder={"dropout": 0.0}), tokens).eval()
     chosen = some_tokens(tokens.validation)
-    for value, error in distances(blind, tokens.validation, chosen, others_of(tokens.validation, chosen)):
+    for value, left_out in distances(blind, tokens.validation, chosen, others_of(tokens.validation, chosen)):
         assert value == pytest.approx(0, abs=1e-12)  # the very same states
-        assert error == pytest.approx(0, abs=1e-12)
+        assert left_out == pytest.approx([0] * 10, abs=1e-12)
 
 
 def test_a_token_that_is_attended_to_more_has_more_influence(objective, tokens):
@@ -143,7 +143,7 @@ def test_the_floor_is_of_another_token_of_the_same_sentences_drawn_for_each_grou
 
     def distances_of(_objective, _split, chosen, others, *, jackknife=True):
         measured.append((chosen, others, jackknife))
-        return [(len(measured) + layer / 10, 0.5) for layer in (1, 2)]
+        return [(len(measured) + layer / 10, [0.0, 1.0]) for layer in (1, 2)]
 
     monkeypatch.setattr(module, "distances", distances_of)
     rows = list(influence(objective, tokens.validation, sample, asked()))
@@ -174,7 +174,9 @@ def test_the_floor_is_of_another_token_of_the_same_sentences_drawn_for_each_grou
 def test_groups_of_the_same_tokens_have_floors_of_their_own(objective, sample, tokens, monkeypatch):
     measured, chosen = [], some_tokens(tokens.validation)
     monkeypatch.setattr(module, "choices", lambda *_: {"rank 1-10": chosen, "rank 11-25": chosen})
-    monkeypatch.setattr(module, "distances", lambda *given, **_: measured.append(given[2]) or [(0.1, 0.1)] * 2)
+    monkeypatch.setattr(
+        module, "distances", lambda *given, **_: measured.append(given[2]) or [(0.1, [0.1, 0.2])] * 2
+    )
     list(influence(objective, tokens.validation, sample, asked()))
     one, other = measured[1::2]
     assert not np.array_equal(one.position_S, other.position_S)
@@ -193,7 +195,7 @@ def test_which_sentences_and_which_of_their_tokens_are_chosen_is_chance():
     assert all(map(np.array_equal, chosen, again))
 
 
-def test_the_standard_error_is_that_of_influences_without_a_tenth_of_the_sentences(objective, tokens):
+def test_what_is_left_out_is_the_influence_without_a_tenth_of_the_sentences(objective, tokens):
     chosen = some_tokens(tokens.validation, 60)
     found = distances(objective, tokens.validation, chosen, others_of(tokens.validation, chosen))
     block_S = sentence_blocks(np.arange(60))
@@ -203,9 +205,9 @@ def test_the_standard_error_is_that_of_influences_without_a_tenth_of_the_sentenc
         others = others_of(tokens.validation, kept)
         left_out.append(distances(objective, tokens.validation, kept, others, jackknife=False))
     for layer in (0, 1):
-        error = math.sqrt(9 * np.var([values[layer][0] for values in left_out]))
-        assert found[layer][1] == pytest.approx(error, rel=1e-3)  # float32 states in other batches
-        assert math.isnan(left_out[0][layer][1])
+        without = [values[layer][0] for values in left_out]
+        assert found[layer][1] == pytest.approx(without, rel=1e-3)  # float32 states in other batches
+        assert left_out[0][layer][1] == []
 
 
 def test_influence_is_over_the_first_others_alone(objective, tokens):

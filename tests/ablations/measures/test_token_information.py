@@ -219,9 +219,9 @@ def test_the_number_of_clusters_that_a_refusal_names_is_enough_for_every_questio
             list(information_rows([], sample, wanted(clusters=1000, about=about)))
         enough = int(str(error.value).split()[-1].removesuffix("."))
         questions = questions_of(sample, wanted(about=about), None)
-        require_enough(questions, sample, wanted(clusters=enough))
+        require_enough(questions, sample, wanted(clusters=enough), seed=0)
         with pytest.raises(MeasureError):
-            require_enough(questions, sample, wanted(clusters=enough + 1))
+            require_enough(questions, sample, wanted(clusters=enough + 1), seed=0)
         halves = [smaller_half(sample.sentence_N[question.place_N], seed=0) for question in questions]
         named_by.add(int(np.argmin(halves)))
     assert len(named_by) > 1

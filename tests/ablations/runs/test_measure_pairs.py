@@ -58,7 +58,7 @@ def compare(folder, planned, settings=ASKED, **options):
 def test_pairs_are_arms_at_equal_seed_and_seeds_of_an_arm_of_like_encoders(planned, make_run, tokens):
     deeper = add_run(make_run, tokens, "deeper", 0, encoder={"num_hidden_layers": 3})
     words = add_run(make_run, tokens, "words", 0, "skip_gram")
-    assert names(measure_pairs.pairs([*planned, deeper, words])) == [
+    assert names(measure_pairs.pairs([*planned, deeper, words], ASKED)) == [
         ("mlm-0", "mlm-1"),
         ("mlm-0", "clm-0"),
         ("mlm-1", "clm-1"),
@@ -66,8 +66,20 @@ def test_pairs_are_arms_at_equal_seed_and_seeds_of_an_arm_of_like_encoders(plann
     ]
 
 
+def test_arms_are_compared_across_seeds_where_that_is_asked_for(planned):
+    across = ASKED.model_copy(update={"across_seeds": True})
+    assert names(measure_pairs.pairs(planned, across)) == [
+        ("mlm-0", "mlm-1"),
+        ("mlm-0", "clm-0"),
+        ("mlm-0", "clm-1"),
+        ("mlm-1", "clm-0"),
+        ("mlm-1", "clm-1"),
+        ("clm-0", "clm-1"),
+    ]
+
+
 def test_pairs_of_some_arms_only(planned):
-    assert names(measure_pairs.pairs(planned, ["clm"])) == [("clm-0", "clm-1")]
+    assert names(measure_pairs.pairs(planned, ASKED.model_copy(update={"arms": ("clm",)}))) == [("clm-0", "clm-1")]
     only = ASKED.model_copy(update={"arms": ("mlm",)})
     assert [
         names(found) for found in measure_pairs.missing(planned[0].directory.path, planned, only).values()
@@ -84,7 +96,7 @@ def test_pairs_of_runs_that_are_not_trained_yet_are_to_come(planned, make_run, t
     trained = [("mlm-0", "mlm-1"), ("mlm-0", "clm-0"), ("mlm-1", "clm-1"), ("clm-0", "clm-1")]
     to_come = [("mlm-0", "later-0"), ("clm-0", "later-0")]
     assert still_open() == trained + to_come
-    assert names(measure_pairs.pairs(runs)) == trained
+    assert names(measure_pairs.pairs(runs, ASKED)) == trained
     everywhere = ASKED.model_copy(update={"checkpoints": "all"})
     assert still_open(everywhere) == trained + to_come
     assert still_open(ASKED.model_copy(update={"arms": ("clm", "later")})) == [trained[3], to_come[1]]
@@ -183,7 +195,9 @@ def test_layers_that_need_much_memory_are_read_in_portions_with_the_same_result(
     pd.testing.assert_frame_equal(whole, portions)
     assert whole["standard_error"].notna().all()
     assert without_blocks.pop("standard_error").isna().all()
-    pd.testing.assert_frame_equal(whole.drop(columns="standard_error"), without_blocks, rtol=1e-9)
+    assert without_blocks.pop("left_out").isna().all()
+    errors = ["standard_error", "left_out"]
+    pd.testing.assert_frame_equal(whole.drop(columns=errors), without_blocks, rtol=1e-9)
 
 
 def test_too_few_tokens_are_refused(planned, tokens, tmp_path):
@@ -202,7 +216,9 @@ def test_arms_that_share_their_runs_have_each_the_distances_of_those_runs(planne
     """Equal settings are one run, whatever the arm is called: as a value of a grid that is its base's."""
     twins = [item._replace(run=Run("twin", item.run.seed, item.run.settings)) for item in planned[:2]]
     runs = [item for arm in order for item in (*planned, *twins) if item.run.arm == arm]
-    ids = [(pair.first.run_id, pair.second.run_id) for pair in measure_pairs.planned_pairs(runs)]
+    ids = [
+        (pair.first.run_id, pair.second.run_id) for pair in measure_pairs.planned_pairs(runs, across_seeds=False)
+    ]
     assert compare(tmp_path, runs) == [f"comparing {len(set(ids))} pairs of runs"]
     assert compare(tmp_path, runs) == []
     table = gather("mine", runs, keys={key(ASKED): None}, compared=measure_pairs.rows(tmp_path))
@@ -214,6 +230,7 @@ def test_arms_that_share_their_runs_have_each_the_distances_of_those_runs(planne
         ("clm", "clm"): 1,
         ("clm", "mlm"): 2,
         ("clm", "twin"): 2,
+        ("mlm", "twin"): 1,  # at different seeds, which are the two runs again
     }
     own = of_layer[of_layer["arm"] == of_layer["group"]].set_index("arm")["value"]
     assert own["twin"] == own["mlm"] != own["clm"]

@@ -52,7 +52,7 @@ BAD = [
     ),
     (f"{{kind: trend, {LOSS}, arms: [mlm, mlm, mlm]}}", "effect.arms must differ, but mlm is there 3 times"),
     (
-        f"{{kind: crossing, {LOSS}, arm: mlm, over: mlm, before: 0.1}}",
+        f"{{kind: ahead, {LOSS}, arm: mlm, over: mlm}}",
         "effect.over must be another arm than mlm, which is its own equal",
     ),
     (
@@ -89,7 +89,7 @@ GOOD_EFFECTS = [
     f"{{kind: share, {LOSS}, kept_by: n1, whole: mlm, none: corpus, smallest_gain: 0.1}}",
     f"{{kind: two_by_two, {LOSS}, arms: [[a, b], [c, mlm]], effect: rows}}",
     f"{{kind: optimum, {LOSS}, arms: {{a: 1, b: 2, c: 3, mlm: 4}}, above: 1, below: 2, smallest_bend: 0.1}}",
-    f"{{kind: crossing, {LOSS}, arm: mlm, over: clm, before: 0.1}}",
+    f"{{kind: ahead, {LOSS}, arm: mlm, over: clm}}",
     "{kind: apart, metric: pwcca, pairs: [[mlm, clm], [clm, mt]], than: [[mlm, mt]]}",
 ]
 

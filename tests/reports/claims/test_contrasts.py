@@ -1,5 +1,7 @@
 """Effects, computed from small tables by hand."""
 
+import itertools
+
 import numpy as np
 import pytest
 from pydantic import TypeAdapter
@@ -330,49 +332,100 @@ def test_a_valley_has_no_peak():
     assert made["peak"].beside == {}
 
 
-def test_crossing_is_a_share_of_training():
+def test_ahead_is_the_difference_at_every_checkpoint_from_a_share_of_training_on():
     def learning(arm, own):
         return [
             run(arm, 0) | SCORE | {"step": step, "value": v} for step, v in zip((0, 10, 100), own, strict=True)
         ]
 
-    early = effect(kind="crossing", of=SCORE, arm="mlm", over="clm", before=0.1)
-    assert values(early, learning("mlm", [0.0, 3.0, 5.0]), learning("clm", [1.0, 2.0, 2.0])) == pytest.approx(
-        [0.05]
+    curves = learning("mlm", [0.0, 3.0, 5.0]), learning("clm", [1.0, 2.0, 2.5])
+    made = found(effect(kind="ahead", of=SCORE, arm="mlm", over="clm", since=0.1), *curves)
+    assert {name: part.values.tolist() for name, part in made.items()} == {"step-10": [1.0], "step-100": [2.5]}
+    whole = found(effect(kind="ahead", of=SCORE, arm="mlm", over="clm"), *curves)
+    assert whole["step-0"].values.tolist() == [-1.0]
+
+
+def pairs(distance_of, *, seeds=4, layers=3, arms=("a", "b")):
+    """Distances of all pairs of runs; each pair is written once."""
+    runs = [(arm, seed) for arm in arms for seed in range(seeds)]
+    for arm, seed in runs:
+        yield run(arm, seed) | SCORE | {"value": 0.0}
+    for (arm, seed), (other, other_seed) in itertools.combinations(runs, 2):
+        for layer in range(layers):
+            value = distance_of(arm, seed, other, other_seed, layer)
+            pair = {"measure": "run_distance", "metric": "pwcca", "group": other, "layer": layer}
+            yield run(arm, seed) | pair | {"other_run_id": f"{other}{other_seed}", "value": value}
+
+
+def test_apart_is_the_distance_of_arms_minus_that_of_seeds_all_at_different_seeds():
+    """Arms at the same seed are near for another reason, and do not count; the effect is a mean over layers."""
+
+    def distance_of(arm, seed, other, other_seed, layer):
+        if arm == other:
+            return {"a": 1.0, "b": 3.0}[arm] + layer
+        return 0.001 if seed == other_seed else 5.0 + 3 * layer
+
+    made = found(effect(kind="apart", metric="pwcca", pairs=[["a", "b"]]), list(pairs(distance_of)))
+    assert list(made) == [""]
+    assert made[""].values.tolist() == pytest.approx([5 + 3 * 1.5 - 2 - 1.5] * 4)  # layers 1 and 2
+
+
+def test_apart_counts_seeds_and_not_pairs():
+    """One seed lies far from all others: the mean over its pairs, by the jackknife over seeds."""
+    far = list(pairs(lambda arm, seed, other, other_seed, layer: 2.0 * (arm != other) + (0 in (seed, other_seed))))
+    made = found(effect(kind="apart", metric="pwcca", pairs=[["b", "a"]]), far)
+    assert made[""].values.tolist() == pytest.approx([2.0] * 4)
+    half = list(pairs(lambda arm, seed, other, other_seed, layer: (arm != other) * (2.0 + (seed == 0))))
+    values_S = found(effect(kind="apart", metric="pwcca", pairs=[["a", "b"]]), half)[""].values
+    matrix = np.array([[2.0 + ((i == 0) + (j == 0)) / 2 for j in range(4)] for i in range(4)])
+
+    def mean(kept):
+        return np.mean([matrix[i, j] for i, j in itertools.permutations(kept, 2)])
+
+    everyone = range(4)
+    jackknife = [4 * mean(everyone) - 3 * mean([i for i in everyone if i != out]) for out in everyone]
+    assert values_S.tolist() == pytest.approx(jackknife)
+
+
+def test_apart_than_other_pairs():
+    table = list(
+        pairs(
+            lambda arm, seed, other, other_seed, layer: 4.0 if "c" in (arm, other) else 1.0, arms=("a", "b", "c")
+        )
     )
-    assert values(early, learning("mlm", [0.0, 3.0, 1.0]), learning("clm", [1.0, 2.0, 2.0])) == pytest.approx(
-        [-0.9]
-    )
+    made = found(effect(kind="apart", metric="pwcca", pairs=[["a", "c"]], than=[["a", "b"]]), table)
+    assert made[""].values.tolist() == pytest.approx([3.0] * 4)
 
 
-def pairs(distance_of, *, seeds=3, layers=2):
-    arms = ("a", "b")
-    for arm in arms:
-        for seed in range(seeds):
-            yield run(arm, seed) | SCORE | {"value": 0.0}
-            others = [("b", seed)] * (arm == "a") + [(arm, other) for other in range(seed + 1, seeds)]
-            for other, other_seed in others:
-                for layer in range(layers):
-                    value = distance_of(arm, seed, other, other_seed, layer)
-                    pair = {"measure": "run_distance", "metric": "pwcca", "group": other, "layer": layer}
-                    yield run(arm, seed) | pair | {"other_run_id": f"{other}{other_seed}", "value": value}
+# The text that all seeds share ------------------------------------------------------------------------
 
 
-def test_apart_is_the_distance_of_arms_minus_that_of_seeds_at_every_layer():
-    table = list(pairs(lambda arm, seed, other, other_seed, layer: 5.0 + seed if arm != other else 2.0 + layer))
-    made = found(effect(kind="apart", metric="pwcca", pairs=[["a", "b"]], from_layer=0), table)
-    assert list(made) == ["layer-0", "layer-1"]
-    assert made["layer-0"].values.tolist() == pytest.approx([3.0, 4.0, 5.0])
-    assert made["layer-1"].values.tolist() == pytest.approx([2.0, 3.0, 4.0])
+def with_text(arm, of_blocks, *, seeds=4):
+    """Runs whose number is that of the seed plus the mean of what blocks of the text add, with the same left
+    out."""
+    of_blocks = np.asarray(of_blocks, float)
+    rest = (of_blocks.sum() - of_blocks) / (len(of_blocks) - 1)
+    for seed in range(seeds):
+        own = {"a": 1.0, "b": 0.0}[arm] + seed / 100
+        yield run(arm, seed) | SCORE | {"value": own + of_blocks.mean(), "left_out": list(own + rest)}
 
 
-def test_apart_reads_a_pair_from_either_side():
-    table = list(pairs(lambda arm, seed, other, other_seed, layer: 5.0 + seed if arm != other else 2.0))
-    made = [
-        found(effect(kind="apart", metric="pwcca", pairs=[pair]), table)["layer-1"].values.tolist()
-        for pair in (["a", "b"], ["b", "a"])
-    ]
-    assert made[0] == made[1]
+def test_what_the_arms_share_of_their_text_cancels_and_the_rest_is_the_error_of_the_contrast():
+    rng = np.random.default_rng(0)
+    shared, alone = rng.normal(size=10), rng.normal(size=10)
+    difference = effect(kind="difference", of=SCORE, arm="a", minus="b")
+    same = found(difference, list(with_text("a", shared)), list(with_text("b", shared)))[""]
+    assert same.text_error == pytest.approx(0, abs=1e-12)
+    other = found(difference, list(with_text("a", shared + alone)), list(with_text("b", shared)))[""]
+    assert other.text_error == pytest.approx(alone.std(ddof=1) / np.sqrt(10))  # of the mean of ten blocks
+    assert other.text_blocks == 10
+    assert other.values.tolist() == pytest.approx([1 + alone.mean()] * 4)
+
+
+def test_rows_without_numbers_left_out_have_no_error_of_the_text():
+    table = rows({"mlm": [1.0, 2.0, 3.0], "clm": [1.0, 1.5, 2.0]})
+    made = found(effect(kind="difference", of=SCORE, arm="mlm", minus="clm"), table)[""]
+    assert (made.text_error, made.text_blocks) == (0.0, 0)
 
 
 @pytest.mark.parametrize(
@@ -388,12 +441,13 @@ def test_apart_reads_a_pair_from_either_side():
             "fine_tuning score has no rows of arm mlm by layer",
         ),
         (
-            {"kind": "crossing", "of": SCORE, "arm": "mlm", "over": "clm", "before": 0.1},
+            {"kind": "ahead", "of": SCORE, "arm": "mlm", "over": "clm"},
             "fine_tuning score has 1 step in common, and a learning curve takes 3",
         ),
         (
             {"kind": "apart", "metric": "pwcca", "pairs": [["mlm", "clm"]]},
-            "run_distance pwcca has no rows of mlm and clm at every seed",
+            "run_distance pwcca has no rows of mlm and clm at different seeds from layer 1 on; set across_seeds: "
+            "true in the measure",
         ),
         (
             {"kind": "shape", "of": {"measure": "a", "metric": "b"}, "arm": "mlm", "form": "rise_to_top"},
@@ -403,7 +457,7 @@ def test_apart_reads_a_pair_from_either_side():
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_is_not_there_is_a_sentence(fields, sentence):
-    table = rows({"mlm": [1.0, 2.0], "clm": [1.0, 2.0]})
+    table = rows({"mlm": [1.0, 2.0, 3.0], "clm": [1.0, 2.0, 3.0]})
     two_layers = [row | {"measure": "a", "metric": "b"} for row in curve("mlm", [1.0, 2.0], [1.0, 2.0])]
     with pytest.raises(NotMeasured) as error:
         found(effect(**fields), table, two_layers)

@@ -58,10 +58,10 @@ def test_the_effect_is_that_of_the_table(tmp_path):
 
 
 def test_the_level_is_shared_within_the_family_alone(tmp_path):
-    """Four claims of one family were tested: by Holm the clearest at a fourth of 5%, the last at all of it."""
+    """Four claims of one family were tested, each at a fourth of 5%."""
     entries = by_name(judge_claims(made(tmp_path)).entries)
     levels = sorted(entry["level"] for entry in entries.values() if entry["family"] == "layers")
-    assert levels == pytest.approx([0.05 / 4, 0.05 / 3, 0.05 / 2, 0.05])
+    assert levels == pytest.approx([0.05 / 4] * 4)
     assert entries["more"]["confidence"] == 1 - entries["more"]["level"]
 
 
@@ -256,19 +256,20 @@ def test_what_stands_beside_a_claim_is_shown_where_it_is_measured_and_missed_by_
 
 
 def open_part(wanted, **more):
-    told = {"verdict": "undecided", "condition": False, "high": 0.1, "smallest_seen": 0.2}
+    told = {"verdict": "undecided", "condition": False, "in_each_seed": False, "smallest_seen": 0.2}
     return told | {"seeds_to_decide": wanted} | more
 
 
 @pytest.mark.parametrize(
     ("verdict", "wanted", "parts", "shown"),
     [
-        ("undecided", 77, [open_part(12), open_part(77)], "77"),
-        ("undecided", None, [open_part(12), open_part(None)], "> 1,000"),
-        ("undecided", None, [open_part(12), open_part(None, smallest_seen=None)], ""),  # not known
-        ("undecided", None, [open_part(3, condition=True, high=-0.1)], "none"),
-        ("undecided", 9, [open_part(9, high=-0.1)], "9"),
-        ("contradicted", 9, [open_part(9), open_part(3, verdict="contradicted")], ""),
+        ("undecided", (12, 77), [open_part((9, 12)), open_part((12, 77))], "12 to 77"),
+        ("undecided", (12, None), [open_part((12, None))], "12 to > 1,000"),
+        ("undecided", (6, 6), [open_part((6, 6))], "6"),
+        ("undecided", None, [open_part((9, 12)), open_part(None)], "> 1,000"),
+        ("undecided", None, [open_part((9, 12)), open_part(None, smallest_seen=None)], ""),  # not known
+        ("not testable here", None, [open_part((3, 9), condition=True, verdict="not testable here")], ""),
+        ("contradicted", (9, 12), [open_part((9, 12)), open_part((3, 9), verdict="contradicted")], ""),
     ],
 )
 def test_the_table_says_which_seeds_would_decide_every_part(capsys, verdict, wanted, parts, shown):
@@ -326,8 +327,8 @@ claims:
 """
 
 
-@pytest.mark.parametrize(("least", "verdict"), [(0.5, "contradicted"), (0.99, "undecided")])
-def test_a_claim_is_open_where_what_it_is_provided_with_is_not_there(tmp_path, least, verdict):
+@pytest.mark.parametrize(("least", "verdict"), [(0.5, "contradicted"), (0.99, "not testable here")])
+def test_a_claim_is_not_testable_where_what_it_is_provided_with_is_not_there(tmp_path, least, verdict):
     """And the groups that were read are said."""
     tasks = [
         {"run_id": f"{arm}-s{seed}", "arm": arm, "seed": seed, "step": 500, "measure": "fine_tuning"}
@@ -369,13 +370,13 @@ def test_a_task_that_the_claim_names_and_nobody_measured_is_the_reason_for_not_r
 
 
 def test_a_claim_that_cannot_be_judged_here_says_which_experiment_has_what_it_needs():
-    claim = shipped()[8]
+    claim = shipped()["8"]
     found = measured(claim, SeedTable(frame(claim, 3)), arms=("mlm",))
     assert found.missing[0] == "needs unmasking.yaml, as the experiment has no arm n1, corpus"
 
 
 def test_what_is_asked_for_and_not_there_yet_is_no_reason_to_go_elsewhere():
-    claim = shipped()[8]
-    rows = SeedTable(frame(shipped()[26], 3))
+    claim = shipped()["8"]
+    rows = SeedTable(frame(shipped()["26"], 3))
     found = measured(claim, rows, arms=claim.needs.arms, measures=("fine_tuning", "layer_change"))
     assert found.missing[0] == "there are no results of fine_tuning yet; `ablate run` computes them"

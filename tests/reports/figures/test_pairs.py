@@ -132,11 +132,17 @@ def test_both_directions_count_once():
     }
 
 
-def test_a_seed_counts_once_however_many_runs_it_is_compared_with():
+def test_two_arms_are_those_of_one_seed():
     rows = list(distances(["a", "b"], seeds=(0, 1)))
-    crossed = [row | {"other_run_id": f"b{1 - row['seed']}"} for row in rows if row["group"] == "b" != row["arm"]]
+    crossed = [
+        row | {"other_run_id": row["other_run_id"].replace(str(row["seed"]), str(1 - row["seed"])), "value": 9.0}
+        for row in rows
+        if row["group"] == "b" != row["arm"]
+    ]
+    assert crossed
     units = one_a_unit(choose_pairs(results.table(rows + crossed), metric="pwcca"))
     assert units["line"].value_counts()["a – b"] == 2
+    assert units["value"].max() < 9
 
 
 @pytest.mark.parametrize(("arms", "pairs", "beside"), [(4, 6, 4), (5, 4, 5), (9, 5, 6)])

@@ -422,7 +422,7 @@ def test_data_of_a_figure_are_in_the_page_beside_it_and_tidy(whole, folder):
         inside = base64.b64decode(link["href"].partition("base64,")[2])
         assert inside == (folder / "figures" / f"{name}.csv").read_bytes()
         frame = pd.read_csv(io.BytesIO(inside))
-        assert list(frame) == list(results.COLUMNS)
+        assert list(frame) == results.SHOWN
         assert set(frame["arm"]) == set(ARMS)
         assert (frame["measure"] + "-" + frame["metric"]).unique().tolist() == [name]
 

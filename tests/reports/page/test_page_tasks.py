@@ -601,7 +601,7 @@ def test_files_hold_the_rows_of_their_task(folder, twin):
     figures_of_tasks = [figure for figure in twin["figures"] if figure["section"] == "tasks"]
     for panel in (panel for figure in figures_of_tasks for panel in figure["panels"]):
         frame = pd.read_csv(io.BytesIO((folder / panel["csv"]).read_bytes()))
-        assert list(frame) == list(results.COLUMNS)
+        assert list(frame) == results.SHOWN
         assert set(frame["measure"] + "-" + frame["metric"]) == {f"{panel['measure']}-{panel['metric']}"}
         if panel["axis"] == "examples":
             assert set(frame["group"]) == {f"{panel['group']}@{count}" for count in (100, 500, 1000)}

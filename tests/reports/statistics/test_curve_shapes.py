@@ -4,7 +4,6 @@ import pytest
 from reports.statistics import curve_shapes
 from reports.statistics.curve_shapes import (
     fall_to_inner,
-    last_crossing,
     lowest_elsewhere,
     parabola,
     ratio_interval,
@@ -113,22 +112,6 @@ def test_a_ratio_to_what_may_be_nothing_has_no_interval():
         ratio_interval(np.array([1.0, 2.0, 3.0]), np.array([1.0, -1.0, 0.5]), confidence=0.95)[1:]
     ).all()
     assert np.isnan(ratio_interval(np.array([1.0]), np.array([2.0]), confidence=0.95)[1:]).all()
-
-
-def test_curves_cross_for_the_last_time_between_two_checkpoints():
-    steps = np.array([0.0, 10.0, 20.0, 40.0])
-    ahead = np.array(
-        [
-            [-1.0, 1.0, 1.0, 1.0],  # half way to the first
-            [1.0, 1.0, -1.0, 3.0],  # overtaken again, and for good a quarter of the way from 20 to 40
-            [0.0, 1.0, 1.0, 1.0],  # never behind
-            [1.0, 1.0, 1.0, -1.0],  # behind at the end
-        ]
-    )
-    assert last_crossing(steps, ahead) == pytest.approx(np.array([5 / 40, 25 / 40, 0.0, 1.0]))
-    assert last_crossing(steps + 60, ahead) == pytest.approx(
-        np.array([65 / 100, 85 / 100, 0.0, 1.0])
-    )  # from step 0
 
 
 def test_nothing_is_chosen_at_random():

@@ -10,7 +10,7 @@ from ablations.measures.information.cross_fitted import cross_fitted, cross_fitt
 from ablations.measures.information.estimate import most_frequent, token_information
 from ablations.measures.information.kmeans import Points
 from ablations.measures.information.plug_in import plug_in, plug_in_estimate
-from ablations.measures.jackknife import sentence_blocks
+from ablations.measures.jackknife import sentence_blocks, standard_error
 from tests.support.channels import (
     CHANNELS,
     V,
@@ -66,7 +66,7 @@ def test_the_errors_are_the_deviations_over_fresh_texts():
         found.append(token_information(states, tokens, np.arange(2000) // 10, clusters=16, seed=seed))
     for metric in ("plug_in", "cross_fitted"):
         spread = np.std([getattr(values, metric) for values in found], ddof=1)
-        error = np.sqrt(np.mean([getattr(values, f"{metric}_error") ** 2 for values in found]))
+        error = np.sqrt(np.mean([standard_error(getattr(values, f"{metric}_left_out")) ** 2 for values in found]))
         assert 0.7 < error / spread < 1.4  # the deviation of 40 texts is known to 11%: three times that
 
 
@@ -82,8 +82,9 @@ def test_errors_are_over_ten_blocks_of_neighbouring_sentences_wherever_their_tok
     )
     for order in (np.arange(1000), generator(5).permutation(1000)):
         found = token_information(np.eye(V)[symbols][order], tokens[order], sentences[order], clusters=V, seed=3)
-        assert (found.plug_in, found.plug_in_error) == pytest.approx(expected[0], rel=1e-9)  # float64
-        assert (found.cross_fitted, found.cross_fitted_error) == pytest.approx(expected[1], rel=1e-9)
+        for metric, whole in zip(("plug_in", "cross_fitted"), expected, strict=True):
+            numbers = [getattr(found, metric), *getattr(found, f"{metric}_left_out")]
+            assert numbers == pytest.approx([whole.value, *whole.left_out], rel=1e-9)  # float64
 
 
 def test_each_half_is_scored_by_clusters_of_the_other_alone(monkeypatch):
@@ -119,7 +120,8 @@ def test_any_label_will_do_and_its_names_do_not_matter():
     expected = token_information(states, tokens, sentences, clusters=30, seed=3)
     names = generator(4).permutation(V) * 7 - 50
     renamed = token_information(states, names[tokens], sentences, clusters=30, seed=3)
-    assert renamed == pytest.approx(expected, rel=1e-9, abs=1e-12)  # float64
+    for one, other in zip(renamed, expected, strict=True):
+        assert one == pytest.approx(other, rel=1e-9, abs=1e-12)  # float64
     parity = token_information(states, np.arange(1000) % 2, sentences, clusters=30, seed=3)
     assert abs(parity.cross_fitted) < 0.02  # chance: the label has nothing to do with the states
     assert parity.n == expected.n

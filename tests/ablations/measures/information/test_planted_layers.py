@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from ablations.measures.information.estimate import token_information
+from ablations.measures.jackknife import standard_error
 from tests.support.channels import generator, standard_error_of_mean, zipf
 
 TYPES, WIDTH, CLUSTERS = 40, 16, 60
@@ -66,7 +67,7 @@ class Planted:
 def rise(before, after):
     """How far the cross-fitted information rises, and the standard error of that."""
     return after.cross_fitted - before.cross_fitted, math.hypot(
-        before.cross_fitted_error, after.cross_fitted_error
+        standard_error(before.cross_fitted_left_out), standard_error(after.cross_fitted_left_out)
     )
 
 

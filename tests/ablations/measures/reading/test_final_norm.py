@@ -85,7 +85,7 @@ def test_the_information_about_the_input_token_is_there_once_more_after_the_norm
         question.label_N,
         reading.sample.sentence_N[question.place_N],
         clusters=INFORMATION.clusters,
-        seed=token_information.SEED,
+        seed=0,
     )
     after = rows[rows["group"] == AFTER_FINAL_NORM]
     assert after["layer"].tolist() == [LAYERS]

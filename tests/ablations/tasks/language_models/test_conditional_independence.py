@@ -7,7 +7,7 @@ import torch
 
 from ablations.errors import MeasureError
 from ablations.tasks.language_models.conditional_independence import (
-    block_error,
+    block_errors,
     independence_rows,
     neighbour_pairs,
     pair_scores,
@@ -160,7 +160,9 @@ def test_rows_are_by_ratio(tokens):
 
 def test_the_error_of_independent_numbers_is_the_usual_one():
     values_S = np.random.default_rng(0).normal(size=10_000)
-    assert block_error(values_S) == pytest.approx(0.01, rel=0.7)  # ten blocks: a quarter is one standard error
+    assert block_errors(values_S)["standard_error"] == pytest.approx(
+        0.01, rel=0.7
+    )  # ten blocks: a quarter is one standard error
 
 
 def test_what_cannot_be_measured_is_refused(tokens):
