@@ -288,18 +288,26 @@ def _entry(
 
 
 def _outcome(item: Measured, judgement: Judgement) -> dict[str, Any]:
-    decided, expect = judgement.parts[judgement.deciding], item.claim.expect
+    shown = _shown_part(judgement)
+    decided, expect = judgement.parts[shown], item.claim.expect
     open_ended = judgement.verdict in NOT_JUDGED or expect == "open"
     return {
         "verdict": judgement.verdict,
         "rule": claim_rule(judgement, {name: part.direction for name, part in item.parts.items()}),
         "as_expected": None if open_ended else judgement.verdict == expect,
-        "deciding": judgement.deciding,
+        "deciding": shown,
         **{name: getattr(decided, name) for name in OUTCOME},
         "seeds_to_decide": judgement.seeds_to_decide,  # of all parts that are open
         "n": len(decided.seeds),
-        "unit": item.parts[judgement.deciding].unit,
+        "unit": item.parts[shown].unit,
     }
+
+
+def _shown_part(judgement: Judgement) -> str:
+    """Return the part whose effect stands for the claim: the one that decided, and never a condition."""
+    if not judgement.parts[judgement.deciding].condition:
+        return judgement.deciding
+    return next((name for name, part in judgement.parts.items() if not part.condition), judgement.deciding)
 
 
 def _part(name: str, part: Part, effects: SeedEffects, *, ways: int) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def claims_table(content: Mapping[str, Any]) -> None:
     _print_sentence(
         console,
         "would decide: the seeds that find the smallest effect that matters, or its absence, 8 times in 10, in "
-        "every part that is open; none: a condition surely fails, which more seeds do not mend",
+        "every part that is open; from and to, as few seeds tell their spread roughly",
     )
     _print_sentence(console, "(!): not as expected")
     for claim in content["claims"]:
