@@ -251,6 +251,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             rows="ablations.tasks.language_models.conditional_independence:rows",
             metrics=("joint_minus_chain", "joint", "chain"),
             need=PREDICTS_HIDDEN,
+            version=4,
         ),
         "generation": Card(
             rows="ablations.tasks.language_models.generation:rows",
