@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torchmetrics.text import CHRFScore, SacreBLEUScore
 
+from ablations.measures.pair_accuracy import pair_accuracies
 from ablations.measures.reading.texts import Readings, Say
 from ablations.measures.settings import ValidationSettings
 from ablations.measures.visible_tokens import observed
 from lightning_modules.config import InputFormat
 from lightning_modules.config.training import name_of
-from lightning_modules.data.negative_pairs import PairLoss, rearranged
-from lightning_modules.data.sequences import PAIR, formatted
+from lightning_modules.data.sequences import formatted
 from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.data.tokenizer import decode, starts_word
 from lightning_modules.data.word_order import reordered
@@ -49,9 +49,9 @@ def validation(objective: Objective, tokens: Tokens, settings: ValidationSetting
     that an objective is named after, else the name of another part of it (`generator`, `causal_lm`), or of the
     word order of a shuffled copy. What is no loss over the vocabulary, and so cannot be compared with one, is
     `objective_loss`. The floor of a loss over the vocabulary is that of a model that knows how frequent each token
-    is in the training text and nothing else, on the same predictions; that of another loss, and of accuracy, is of
-    a guess that knows the shares of the answers. That of BLEU and chrF is of the same translations with the
-    references shuffled. What masked LM says at tokens that it sees is explained in `visible_tokens.observed`.
+    is in the training text and nothing else, on the same predictions; that of another loss is of a guess that
+    knows the shares of the answers. The floor of BLEU and chrF is of the same translations with the references
+    shuffled. `pair_accuracy` and `visible_tokens` explain their own.
     """
     yield from _losses(objective, tokens, tokens.validation)
     yield from _by_treatment(objective, tokens.validation)
@@ -71,7 +71,7 @@ def validation(objective: Objective, tokens: Tokens, settings: ValidationSetting
             if row["group"] is None:
                 yield row | {"group": name_of(order)}
     if objective.pair_loss != "none":
-        yield from _pair_accuracies(objective, tokens.validation)
+        yield from pair_accuracies(objective, tokens)
     if isinstance(objective, Translation):
         yield from _translation_scores(objective, tokens, settings)
 
@@ -195,35 +195,6 @@ def _shown_nats(
     random = EVALUATED.random / (len(share_V) - FIRST_WORD_ID)
     kept_N = share_V[shown_N] * EVALUATED.keep
     return -np.log((share_V[label_N] * random + np.where(label_N == shown_N, kept_N, 0)) / (kept_N + random))
-
-
-def _pair_accuracies(objective: Objective, split: Split) -> Iterator[dict[str, Any]]:
-    """Yield the accuracy of the head on pairs in both tasks, whichever of the two it was trained on."""
-    document_S = split.documents.astype(np.int64)
-    natural = formatted(
-        split,
-        np.arange(len(split)),
-        document_S,
-        objective.run.training.input_format,
-        max_length=objective.run.data.max_length,
-    )
-    tasks: tuple[PairLoss, ...] = ("next_sentence", "sentence_order")
-    for task in tasks:
-        sequences = rearranged(natural, task, split.documents, seed=EVALUATION_SEED)
-        right = evaluate_parts(objective, split, sequences=sequences)[f"{objective.pair_loss}_accuracy"]
-        count = int(right.predictions)
-        if count:
-            share = (sequences.label_Q == PAIR).sum() / count
-            value = right.total.item() / count
-            floor = max(share, 1 - share)
-            yield {
-                "metric": "pair_accuracy",
-                "group": task,
-                "value": value,
-                "floor": floor,
-                "unit": "",
-                "n": count,
-            }
 
 
 def _translation_scores(
