@@ -49,7 +49,7 @@ def observed(objective: MaskedLM, split: Split) -> Iterator[dict[str, Any]]:
     """
     objective.eval()
     names = ("shown", "original", "guess", "hidden_guess")
-    found: dict[str, dict[str, list[Tensor]]] = {kind: {name: [] for name in names} for kind in KINDS}
+    by_kind: dict[str, dict[str, list[Tensor]]] = {kind: {name: [] for name in names} for kind in KINDS}
     for number, cpu_batch in enumerate(evaluation_batches(objective, split, tokens_per_step=TOKENS_AT_ONCE)):
         batch = {name: tensor.to(objective.device) for name, tensor in cpu_batch.items()}
         shown_N = batch["tokens_BT"].flatten()
@@ -65,11 +65,11 @@ def observed(objective: MaskedLM, split: Split) -> Iterator[dict[str, Any]]:
             guess_N = _guesses(objective, batch, place_N)
             arrays = (shown_N[place_N], original_N[place_N], guess_N, hidden_guess_N)
             for name, array_N in zip(names, arrays, strict=True):
-                found[kind][name].append(array_N.cpu())
-        if sum(map(len, found["clean"]["shown"])) >= ENOUGH:
+                by_kind[kind][name].append(array_N.cpu())
+        if sum(map(len, by_kind["clean"]["shown"])) >= ENOUGH:
             break
     for metric, (kind, right) in METRICS.items():
-        pooled = {name: torch.cat(parts) for name, parts in found[kind].items()}
+        pooled = {name: torch.cat(parts) for name, parts in by_kind[kind].items()}
         if count := len(pooled[right]):
             value, floor = (
                 (pooled[guess] == pooled[right]).double().mean().item() for guess in ("guess", "hidden_guess")
