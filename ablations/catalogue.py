@@ -214,16 +214,19 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
                 *("loss", "perplexity", "objective_loss", "bleu", "chrf", "pair_accuracy"),
                 *("observed_clean", "observed_replaced", "recovered_replaced"),
             ),
+            version=4,
         ),
         "minimal_pairs": Card(
             rows="ablations.tasks.language_models.minimal_pairs:rows",
             metrics=(
                 *("accuracy", "accuracy_within_word", "accuracy_left_to_right", "accuracy_whole_words"),
+                *("accuracy_by_length", "accuracy_by_unigram"),
+                *("accuracy_whole_words_by_length", "accuracy_whole_words_by_unigram"),
                 *("covered", "whole_words"),
             ),
             groups="tasks",
             need=HAS_PROBABILITY,
-            version=4,
+            version=5,
         ),
         "frozen_features": Card(
             rows="ablations.tasks.transfer.transfer:rows", metrics=_OF_TASKS, groups="tasks", version=5
@@ -251,6 +254,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             rows="ablations.tasks.language_models.conditional_independence:rows",
             metrics=("joint_minus_chain", "joint", "chain"),
             need=PREDICTS_HIDDEN,
+            version=4,
         ),
         "generation": Card(
             rows="ablations.tasks.language_models.generation:rows",

@@ -352,7 +352,7 @@ METRICS = {
     ("frozen_features", "score"): MetricWords("Score", "score", "most frequent answer"),
     ("fine_tuning", "score"): MetricWords("Score", "score", "most frequent answer"),
     ("conditional_independence", "joint_minus_chain"): MetricWords(
-        "Joint less chain", "joint less chain (nats a pair)", "independent tokens", "nats"
+        "Joint less chain", "joint less chain (nats a pair)", "second token of another sentence", "nats"
     ),
     ("conditional_independence", "joint"): MetricWords("Joint", "joint log probability (nats)", "chance", "nats"),
     ("conditional_independence", "chain"): MetricWords(

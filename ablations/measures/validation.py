@@ -1,12 +1,11 @@
 """Validation loss of an objective on text it has not seen, and quality of the translations of a translation model.
 
-Predictions of masked LM at visible tokens show whether it copies them, as its corruption has taught it.
-
 Letters: N tokens, V vocabulary.
 """
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,12 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torchmetrics.text import CHRFScore, SacreBLEUScore
 
+from ablations.measures.pair_accuracy import pair_accuracies
 from ablations.measures.reading.texts import Readings, Say
 from ablations.measures.settings import ValidationSettings
+from ablations.measures.visible_tokens import observed
 from lightning_modules.config import InputFormat
 from lightning_modules.config.training import name_of
-from lightning_modules.data.negative_pairs import PairLoss, rearranged
-from lightning_modules.data.sequences import PAIR, formatted
+from lightning_modules.data.sequences import formatted
 from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.data.tokenizer import decode, starts_word
 from lightning_modules.data.word_order import reordered
@@ -32,72 +32,6 @@ from lightning_modules.objectives.translation import Translation
 from lightning_modules.training.data_module import evaluation_batches
 from lightning_modules.training.evaluation import TOKENS_AT_ONCE, evaluate_parts
 from lightning_modules.vocabulary import FIRST_WORD_ID, MASK, PAD
-
-ENOUGH = 20_000
-"""Clean tokens that are asked for; the text is read until then."""
-
-ROWS_AT_ONCE = 2048
-"""Tokens whose scores over the vocabulary are in memory at once."""
-
-
-def observed(objective: MaskedLM, split: Split) -> Iterator[dict[str, Any]]:
-    """Yield rows, each the share of some visible tokens at which the first guess is a certain token.
-
-    The text is that of evaluation: 15% are to be predicted, 80/10/10. `observed_clean`: of the tokens that are
-    not to be predicted, all shown as they are, those guessed to be what is shown. `observed_replaced`: the same of
-    tokens that are shown as a random other one. `recovered_replaced`: of the latter, those guessed to be the
-    original. The floor is the share of the most frequent token among those that would be right: that of always
-    guessing it.
-
-    A head is only trained at tokens that are to be predicted; of clean ones, what it says is how it was taught to
-    think of any visible token (Devlin et al. 2019, appendix A.1, on why 10% are kept).
-    """
-    objective.eval()
-    shown: dict[str, list[Tensor]] = {"clean": [], "replaced": []}
-    guessed: dict[str, list[Tensor]] = {"clean": [], "replaced": []}
-    original: list[Tensor] = []
-    for batch in evaluation_batches(objective, split, tokens_per_step=TOKENS_AT_ONCE):
-        batch = {name: tensor.to(objective.device) for name, tensor in batch.items()}
-        shown_N = batch["tokens_BT"].flatten()
-        asked_N = batch["label_N"] != IGNORED
-        place_N, label_N = batch["predict_N"][asked_N], batch["label_N"][asked_N]
-        is_clean_N = shown_N >= FIRST_WORD_ID
-        is_clean_N[place_N] = False
-        is_replaced_N = (shown_N[place_N] != MASK) & (shown_N[place_N] != label_N)
-        places = {"clean": is_clean_N.nonzero().flatten(), "replaced": place_N[is_replaced_N]}
-        for name, of_kind_N in places.items():
-            shown[name].append(shown_N[of_kind_N].cpu())
-            guessed[name].append(_guesses(objective, batch, of_kind_N).cpu())
-        original.append(label_N[is_replaced_N].cpu())
-        if sum(map(len, shown["clean"])) >= ENOUGH:
-            break
-    right = {
-        "observed_clean": ("clean", shown["clean"]),
-        "observed_replaced": ("replaced", shown["replaced"]),
-        "recovered_replaced": ("replaced", original),
-    }
-    for metric, (kind, right_tokens) in right.items():
-        right_N, guessed_N = torch.cat(right_tokens), torch.cat(guessed[kind])
-        if len(right_N):
-            share = (guessed_N == right_N).double().mean().item()
-            floor = right_N.bincount().max().item() / len(right_N)
-            yield {"metric": metric, "value": share, "floor": floor, "unit": "", "n": len(right_N)}
-
-
-@torch.no_grad()
-def _guesses(objective: MaskedLM, batch: dict[str, Tensor], place_N: Tensor) -> Tensor:
-    """Return the most probable token of text at each place."""
-    if not len(place_N):
-        return place_N
-    top_ND = objective.encode_at(batch, place_N)
-    embeddings_VD = objective.encoder.tokens.weight
-    parts = []
-    for some_ND in top_ND.split(ROWS_AT_ONCE):
-        score_NV = objective.head(some_ND, embeddings_VD)
-        score_NV[:, :FIRST_WORD_ID] = -torch.inf
-        parts.append(score_NV.argmax(1))
-    return torch.cat(parts)
-
 
 SENTENCES_AT_ONCE = 128
 
@@ -115,9 +49,9 @@ def validation(objective: Objective, tokens: Tokens, settings: ValidationSetting
     that an objective is named after, else the name of another part of it (`generator`, `causal_lm`), or of the
     word order of a shuffled copy. What is no loss over the vocabulary, and so cannot be compared with one, is
     `objective_loss`. The floor of a loss over the vocabulary is that of a model that knows how frequent each token
-    is in the training text and nothing else, on the same predictions; that of another loss, and of accuracy, is of
-    a guess that knows the shares of the answers. That of BLEU and chrF is of the same translations with the
-    references shuffled. What masked LM says of tokens that it sees is explained in `observed`.
+    is in the training text and nothing else, on the same predictions; that of another loss is of a guess that
+    knows the shares of the answers. The floor of BLEU and chrF is of the same translations with the references
+    shuffled. `pair_accuracy` and `visible_tokens` explain their own.
     """
     yield from _losses(objective, tokens, tokens.validation)
     yield from _by_treatment(objective, tokens.validation)
@@ -137,7 +71,7 @@ def validation(objective: Objective, tokens: Tokens, settings: ValidationSetting
             if row["group"] is None:
                 yield row | {"group": name_of(order)}
     if objective.pair_loss != "none":
-        yield from _pair_accuracies(objective, tokens.validation)
+        yield from pair_accuracies(objective, tokens)
     if isinstance(objective, Translation):
         yield from _translation_scores(objective, tokens, settings)
 
@@ -159,7 +93,10 @@ def _losses(objective: Objective, tokens: Tokens, split: Split) -> Iterator[dict
             yield perplexity | {"group": group, "unit": "", "n": count}
 
 
-TREATMENTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+Treatment = Callable[[Tensor, Tensor], Tensor]
+"""Function from what is shown and what was there to which tokens are meant."""
+
+TREATMENTS: dict[str, Treatment] = {
     "masked": lambda shown_N, label_N: shown_N == MASK,
     "kept": lambda shown_N, label_N: shown_N == label_N,
     "random": lambda shown_N, label_N: (shown_N != MASK) & (shown_N != label_N),
@@ -168,20 +105,33 @@ TREATMENTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 def _by_treatment(objective: Objective, split: Split) -> Iterator[dict[str, Any]]:
     """Yield the loss of masked LM apart for tokens shown as [MASK], as they were, and as another token: an arm
-    that was trained on one of these only has not met the others."""
+    that was trained on one of these only has not met the others.
+
+    The floor of the latter two is the loss of the same model at the same tokens where they are shown as [MASK].
+    """
     part = objective.vocabulary_parts[0] if objective.vocabulary_parts else None
     if part is None or part.shown is None or part.name != "loss":
         return
     shown, place = part.shown
 
+    def only(belongs: Treatment, batch: Batch) -> Batch:
+        label_N = batch[part.labels]
+        keep_N = belongs(batch[shown].flatten()[batch[place]], label_N)
+        return batch | {part.labels: torch.where(keep_N, label_N, IGNORED)}
+
+    def hidden(belongs: Treatment, batch: Batch) -> Batch:
+        batch = only(belongs, batch)
+        tokens_N = batch[shown].flatten().clone()
+        tokens_N[batch[place][batch[part.labels] != IGNORED]] = MASK
+        return batch | {shown: tokens_N.view_as(batch[shown])}
+
     for name, belongs in TREATMENTS.items():
-
-        def only(batch: Batch, belongs: Callable[[Tensor, Tensor], Tensor] = belongs) -> Batch:
-            label_N = batch[part.labels]
-            keep_N = belongs(batch[shown].flatten()[batch[place]], label_N)
-            return batch | {part.labels: torch.where(keep_N, label_N, IGNORED)}
-
-        yield from _row_of(evaluate_parts(objective, split, change=only)["loss"], group=name)
+        row = _row_of(evaluate_parts(objective, split, change=partial(only, belongs))["loss"], group=name)
+        if name == "masked":
+            yield from row
+            continue
+        loss = evaluate_parts(objective, split, change=partial(hidden, belongs))["loss"]
+        yield from ({**of_visible, "floor": (loss.total / loss.predictions).item()} for of_visible in row)
 
 
 def _in_format(objective: Objective, split: Split, input_format: InputFormat) -> Iterator[dict[str, Any]]:
@@ -245,35 +195,6 @@ def _shown_nats(
     random = EVALUATED.random / (len(share_V) - FIRST_WORD_ID)
     kept_N = share_V[shown_N] * EVALUATED.keep
     return -np.log((share_V[label_N] * random + np.where(label_N == shown_N, kept_N, 0)) / (kept_N + random))
-
-
-def _pair_accuracies(objective: Objective, split: Split) -> Iterator[dict[str, Any]]:
-    """Yield the accuracy of the head on pairs in both tasks, whichever of the two it was trained on."""
-    document_S = split.documents.astype(np.int64)
-    natural = formatted(
-        split,
-        np.arange(len(split)),
-        document_S,
-        objective.run.training.input_format,
-        max_length=objective.run.data.max_length,
-    )
-    tasks: tuple[PairLoss, ...] = ("next_sentence", "sentence_order")
-    for task in tasks:
-        sequences = rearranged(natural, task, split.documents, seed=EVALUATION_SEED)
-        right = evaluate_parts(objective, split, sequences=sequences)[f"{objective.pair_loss}_accuracy"]
-        count = int(right.predictions)
-        if count:
-            share = (sequences.label_Q == PAIR).sum() / count
-            value = right.total.item() / count
-            floor = max(share, 1 - share)
-            yield {
-                "metric": "pair_accuracy",
-                "group": task,
-                "value": value,
-                "floor": floor,
-                "unit": "",
-                "n": count,
-            }
 
 
 def _translation_scores(

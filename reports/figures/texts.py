@@ -140,6 +140,9 @@ INDEPENDENCE = FigureText(
         "the chain rule: one of them, and then the other with the first one shown, averaged over both orders. "
         "At 0 nothing is lost by predicting them at once. Below 0 the neighbours tell about each other what "
         "is left out; above 0 being shown a true neighbour makes the model's prediction worse.",
+        "The chance floor is the same number with the second token of each pair taken from another sentence. It "
+        "shows what one more visible token does to the model whatever it says; a false neighbour may also "
+        "mislead, which lifts it above 0. Neighbours depend on each other where the curve is below both.",
         "The pairs are the same at every ratio. What else is shown may tell what the neighbour tells, or be what "
         "makes it telling: the curve need not fall with the ratio.",
     ),

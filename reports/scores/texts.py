@@ -139,6 +139,7 @@ MINIMAL_PAIRS = TableText(
         Score("covered", "pairs of known words", judged=False, constant=True),
         Score("whole_words", "pairs of whole words", judged=False, constant=True),
     ),
+    beside=(Beside("Fewer pieces", ("{}_by_length",)), Beside("Frequent pieces", ("{}_by_unigram",))),
     error="over pairs, as if they were independent",
     how_to_read=(
         "How often the grammatical one of two sentences has the higher probability: the sum of the log "
@@ -147,7 +148,10 @@ MINIMAL_PAIRS = TableText(
         "is hidden too (Kauf and Ivanova 2023). An objective without a probability of a sentence has no score.",
         "Sums favour the sentence that is cut into fewer pieces. Pairs of whole words are those in which each "
         "word that differs is one piece; pairs of known words have no piece that the training text lacks. "
-        "Below chance is no mistake of the page: a model may prefer what is frequent to what is grammatical.",
+        "Below chance is no mistake of the page: a model may prefer what is frequent to what is grammatical. "
+        "Two guesses without a model stand beside: that the sentence of fewer pieces is the good one, and that "
+        "the one whose pieces are more frequent in the training text is (the sum of their log frequencies). A "
+        "score that is no better than these shows no grammar.",
     ),
 )
 

@@ -111,6 +111,10 @@ def _minimal_pairs(arm, rng):
                 if arm != "clm" or metric != "accuracy_within_word":
                     value = values[arm] + more
                     yield _score("minimal_pairs", metric, group, value, 0.5, n=n, rng=rng, error=error)
+        for metric, value in (("by_length", 0.42), ("by_unigram", 0.55)):
+            for of in ("accuracy", "accuracy_whole_words"):
+                row = {"measure": "minimal_pairs", "metric": f"{of}_{metric}", "group": group, "value": value}
+                yield row | {"floor": 0.5, "n": n}
         for metric, value in (("covered", 0.83), ("whole_words", 0.61)):
             yield {"measure": "minimal_pairs", "metric": metric, "group": group, "value": value, "n": n}
 

@@ -13,6 +13,11 @@ below zero. A model can come out above: it does where being shown a true neighbo
 nothing makes the loss grow with the ratio: what else is shown may tell what the neighbour tells, but it may also
 be what makes the neighbour telling.
 
+A model may also be better or worse at one hidden token than at two, whatever token it is shown. The floor has this
+effect and not the dependence: it is the same difference with the second token of each pair taken from another
+sentence. For the truth it is not below zero, and zero only if neighbours tell nothing: a false neighbour misleads.
+So there is dependence where the difference is below both zero and the floor.
+
 The pairs are the same at every ratio, and what is hidden at one ratio is hidden at every larger one, so that
 ratios are compared on equal ground. Each other token is hidden with the probability of the ratio, on its own: so
 it stands around a pair that a mask of single tokens has hidden, where it hides each with that probability. Hidden
@@ -69,22 +74,26 @@ def rows(readings: Readings, settings: ConditionalIndependenceSettings, say: Say
 def independence_rows(
     objective: Objective, split: Split, settings: ConditionalIndependenceSettings
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows `joint`, `chain` and `joint_minus_chain`, nats per pair, by ratio. The floor of the difference,
-    0, is that of tokens that tell nothing about each other. Standard errors by blocks of sentences; n counts
-    pairs.
+    """Yield rows `joint`, `chain` and `joint_minus_chain`, nats per pair, by ratio. The floor of the difference is
+    the same with the second tokens of other sentences (`second_tokens_elsewhere`), which the first ones tell
+    nothing about. Standard errors by blocks of sentences; n counts pairs.
 
     Raises:
         MeasureError: the objective does not predict hidden tokens, or too few sentences have two in a row.
     """
     model = masked_log_probabilities(objective, asks="conditional_independence")
     pairs = neighbour_pairs(split, settings.sentences_wanted)
+    elsewhere_S = second_tokens_elsewhere(split, pairs)
     for ratio in settings.ratios:
         joint_S, chain_S = scores(model, split, pairs, ratio=ratio, device=objective.device)
+        floor = np.subtract(
+            *scores(model, split, pairs, ratio=ratio, device=objective.device, second_S=elsewhere_S)
+        ).mean()
         shared = {"group": f"ratio={ratio:g}", "unit": "nats", "n": len(joint_S)}
         for metric, value_S, more in (
             ("joint", joint_S, {}),
             ("chain", chain_S, {}),
-            ("joint_minus_chain", joint_S - chain_S, {"floor": 0.0}),
+            ("joint_minus_chain", joint_S - chain_S, {"floor": floor}),
         ):
             yield {"metric": metric, "value": value_S.mean(), **block_errors(value_S)} | shared | more
 
@@ -111,16 +120,38 @@ def neighbour_pairs(split: Split, sentences: int) -> NeighbourPairs:
     return NeighbourPairs(*np.array(pairs).T)
 
 
+def second_tokens_elsewhere(split: Split, pairs: NeighbourPairs) -> NDArray[np.int64]:
+    """Return for each pair the second token of another one: each is taken once, in a drawn order, since sentences
+    that stand beside each other in a text may be alike."""
+    second_S = split.ids[split.offsets[pairs.sentence_S] + pairs.first_S + 1].astype(np.int64)
+    order_S = np.argsort(uniforms(derive(0, "neighbours elsewhere"), pairs.sentence_S), kind="stable")
+    elsewhere_S = np.empty_like(second_S)
+    elsewhere_S[order_S] = second_S[np.roll(order_S, 1)]
+    return elsewhere_S
+
+
 def scores(
-    model: LogProbabilities, split: Split, pairs: NeighbourPairs, *, ratio: float, device: torch.device
+    model: LogProbabilities,
+    split: Split,
+    pairs: NeighbourPairs,
+    *,
+    ratio: float,
+    device: torch.device,
+    second_S: NDArray[np.int64] | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return joint and chain of each pair, with the other tokens hidden with this probability."""
+    """Return joint and chain of each pair, with the other tokens hidden with this probability.
+
+    Args:
+        second_S: tokens that stand in place of the second one of each pair; those of the text unless given.
+    """
     joint_S, chain_S = np.empty((2, len(pairs.sentence_S)))
     order = np.argsort(split.lengths[pairs.sentence_S], kind="stable")  # alike lengths together: little padding
     for chosen in np.split(order, range(SENTENCES_AT_ONCE, len(order), SENTENCES_AT_ONCE)):
         sentence_B = pairs.sentence_S[chosen]
         rows = [torch.from_numpy(split.sentence(i).astype(np.int64)) for i in sentence_B.tolist()]
         tokens_BT = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
+        if second_S is not None:
+            tokens_BT[torch.arange(len(chosen)), pairs.first_S[chosen] + 1] = torch.from_numpy(second_S[chosen])
         place_T = np.arange(tokens_BT.shape[1])
         uniform_BT = uniforms(derive(0, "surroundings"), sentence_B[:, None], place_T)
         hidden_BT = (tokens_BT >= FIRST_WORD_ID) & torch.from_numpy(uniform_BT < ratio)

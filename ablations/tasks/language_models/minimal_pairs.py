@@ -5,10 +5,13 @@ Scores are sums over the pieces of a sentence, as in BLiMP, and not divided by t
 vocabulary cuts into many pieces makes its sentence improbable, or, where they give each other away, probable. So
 what is known of grammar shows best in pairs that differ in whole words.
 
+Two guesses without a model stand beside the accuracies, as they may be far from one half: that the sentence of
+fewer pieces is the good one, and that the one of more frequent pieces is.
+
 Letters: N pairs, V vocabulary.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,8 +69,12 @@ def minimal_pairs_rows(
     that hides the rest of a split word, `accuracy_left_to_right` by a mixture that reads as causal LM does (see
     `sentence_scores`). Objectives without a probability of a sentence have none of them. `covered` is the share of
     pairs without a piece that the training text lacks; `whole_words` that of pairs in which each word that differs
-    is one piece, and `accuracy_whole_words` is `accuracy` on these alone. Standard errors are those of a mean of
-    independent pairs.
+    is one piece, and `accuracy_whole_words` is `accuracy` on these alone, so that how words are cut cannot decide.
+    Standard errors are those of a mean of independent pairs.
+
+    Rows `_by_length` and `_by_unigram` are of two guesses without a model, on the same pairs as the row whose name
+    they begin with: `accuracy_by_length`, `accuracy_by_unigram`, `accuracy_whole_words_by_length` and
+    `accuracy_whole_words_by_unigram`. See `guesses`. All objectives have them.
 
     Pairs of which a half is too long for the encoder are left out.
 
@@ -92,12 +99,15 @@ def minimal_pairs_rows(
     covered_N = np.array([known_V[np.r_[a.ids_P, b.ids_P]].all() for a, b in zip(good, bad, strict=True)])
     whole_N = np.array([differ_in_whole_words(a, b) for a, b in zip(good, bad, strict=True)])
     right = outcomes(objective, good, bad)
+    guessed = guesses(good, bad, counts_V)
     for group, index in _groups(settings, chosen.take(fits)).items():
-        for metric, right_N in right.items():
+        for metric, right_N in (right | guessed).items():
             yield {"metric": metric, "group": group} | _accuracy(right_N[index])
         whole = index[whole_N[index]]
-        if right and len(whole):
-            yield {"metric": "accuracy_whole_words", "group": group} | _accuracy(right["accuracy"][whole])
+        for metric, right_N in (right | guessed).items() if len(whole) else ():
+            if metric in ("accuracy", *guessed):
+                of_whole = metric.replace("accuracy", "accuracy_whole_words")
+                yield {"metric": of_whole, "group": group} | _accuracy(right_N[whole])
         for metric, holds_N in (("covered", covered_N), ("whole_words", whole_N)):
             share = float(holds_N[index].mean())
             yield {"metric": metric, "group": group, "value": share, "unit": "", "n": len(index)}
@@ -131,6 +141,24 @@ def outcomes(objective: Objective, good: Sequence[Pieces], bad: Sequence[Pieces]
     }
     N = len(good)
     return {metric: compared(score[:N], score[N:]) for metric, score in named.items() if score is not None}
+
+
+def guesses(good: Sequence[Pieces], bad: Sequence[Pieces], counts_V: Integers) -> dict[str, Floats]:
+    """Return by metric the points of each pair for guesses without a model, as `compared`.
+
+    `accuracy_by_length` scores a sentence by its number of pieces, the fewer the better. `accuracy_by_unigram`
+    sums the log frequency of its pieces in the training text, each count plus one: what a model that knows
+    nothing of context says.
+    """
+    log_V = np.log(counts_V + 1.0) - np.log((counts_V + 1.0)[FIRST_WORD_ID:].sum())
+
+    def of_both(score: Callable[[Integers], float]) -> Floats:
+        return compared(*(np.array([score(sentence.ids_P) for sentence in half]) for half in (good, bad)))
+
+    return {
+        "accuracy_by_length": of_both(lambda ids_P: -float(len(ids_P))),
+        "accuracy_by_unigram": of_both(lambda ids_P: float(log_V[ids_P].sum())),
+    }
 
 
 def compared(good_N: Floats, bad_N: Floats) -> Floats:

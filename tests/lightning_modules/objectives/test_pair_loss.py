@@ -229,7 +229,7 @@ def test_validation_scores_both_tasks_whichever_was_learnt(trained_on, input_for
     for task in TASKS:
         assert yes[task]["n"] == no[task]["n"] > 0
         assert yes[task]["value"] + no[task]["value"] == pytest.approx(1)
-        assert yes[task]["floor"] == no[task]["floor"] == max(yes[task]["value"], no[task]["value"])
+        assert yes[task]["floor"] == no[task]["floor"] >= max(yes[task]["value"], no[task]["value"])
     if input_format == "sentence_pair":
         sizes = np.bincount(documents.validation.documents)
         assert yes["sentence_order"]["n"] == (sizes // 2).sum()

@@ -191,6 +191,7 @@ def test_what_masked_lm_was_shown_and_says_of_it_stands_in_a_table(tmp_path):
             ("validation", "observed_clean", 0.5),
         )
     ]
+    made = [row | ({"floor": 0.25} if row["metric"] == "observed_clean" else {}) for row in made]
     folder = write(tmp_path, arms=("mlm", "clm"), table_rows=[*rows(("mlm", "clm")), *made])
     shown = Page(page.write(folder))
     header, body = shown.table("Masked LM: what was done")
@@ -200,6 +201,7 @@ def test_what_masked_lm_was_shown_and_says_of_it_stands_in_a_table(tmp_path):
     assert cells["Arm"] == "mlm"
     assert cells["To predict (training)"] == f"15.0 ± {half:.1f}"
     assert cells["Loss at [MASK]"].startswith("4.00 ± ")
+    assert cells["Guesses what is hidden"] == "25.0 ± 0.0"
     assert cells["Repeats what is right"] == "50.0 ± 0.0"
     assert cells["Finds what is right"] == NONE
 

@@ -1,17 +1,21 @@
 """Joint probabilities of hidden neighbours against the chain rule, of models that are the truth and others."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
 from ablations.errors import MeasureError
+from ablations.tasks.language_models import conditional_independence as module
 from ablations.tasks.language_models.conditional_independence import (
     block_errors,
     independence_rows,
     neighbour_pairs,
     pair_scores,
     scores,
+    second_tokens_elsewhere,
 )
 from ablations.tasks.language_models.sentence_scores import masked_log_probabilities
 from ablations.tasks.settings import ConditionalIndependenceSettings
@@ -152,10 +156,92 @@ def test_rows_are_by_ratio(tokens):
     joint, chain, difference = found["value"][:3]
     assert difference == pytest.approx(joint - chain)
     assert (found["standard_error"] > 0).all()
-    assert found["floor"].dropna().tolist() == [0, 0]
+    assert found.loc[found["floor"].notna(), "metric"].tolist() == ["joint_minus_chain"] * 2
     pd.testing.assert_frame_equal(
         found, pd.DataFrame(independence_rows(objective, tokens.validation, asked(ratios=[0.15, 0.8])))
     )
+
+
+# The floor -------------------------------------------------------------------------------------------
+
+
+def planted(model, monkeypatch):
+    """Let the measure ask a function for the log probabilities of hidden tokens."""
+    monkeypatch.setattr(module, "masked_log_probabilities", lambda objective, asks: model)
+
+
+def differences(tokens, *ratios):
+    rows = pd.DataFrame(
+        independence_rows(build(settings(), tokens), tokens.validation, asked(ratios=list(ratios)))
+    )
+    return rows[rows["metric"] == "joint_minus_chain"]
+
+
+def test_tokens_that_tell_nothing_have_their_value_as_floor(tokens, monkeypatch):
+    """The model gives each token its own share, whatever else it is shown."""
+    log_V = torch.linspace(1, 2, 320, dtype=torch.float64).log()
+    planted(lambda tokens_BT, place_BK: log_V.expand(*place_BK.shape, 320), monkeypatch)
+    found = differences(tokens, 0.15, 0.8)
+    assert found["value"].tolist() == found["floor"].tolist() == [0, 0]
+
+
+def test_what_one_more_token_does_by_being_shown_is_in_the_floor(tokens, monkeypatch):
+    """A model without any dependence between tokens that fears [MASK]: against a floor of 0 it would seem to have
+    lost something by the neighbour's being hidden."""
+
+    def fearful(tokens_BT, place_BK):
+        hidden_BK = (tokens_BT == MASK).sum(1, keepdim=True).expand_as(place_BK)
+        return (-0.1 * hidden_BK[..., None].double()).expand(-1, -1, 320)
+
+    planted(fearful, monkeypatch)
+    found = differences(tokens, 0.3)
+    assert found["value"].item() == pytest.approx(-0.1)
+    assert found["floor"].item() == pytest.approx(-0.1)
+
+
+def test_of_the_truth_the_floor_is_by_how_much_a_false_neighbour_misleads():
+    """Over all tokens from two sentences, each with its probability, nothing else shown; from the table of pairs
+    alone: the divergence of independent tokens from their joint distribution."""
+    model = ExactModel(any_joint(3, 4, seed=1))
+    pair_VV = model.joint.sum((0, 3))
+    apart_VV = pair_VV.sum(1, keepdim=True) * pair_VV.sum(0, keepdim=True)
+    tokens_BT = torch.cartesian_prod(
+        torch.zeros(1, dtype=torch.int64), *[torch.arange(3)] * 2, torch.zeros(1).long()
+    )
+    tokens_BT += FIRST_WORD_ID
+    hidden_BT = torch.ones_like(tokens_BT, dtype=torch.bool)
+    found = pair_scores(model, tokens_BT, torch.ones(9, dtype=torch.int64), hidden_BT=hidden_BT)
+    floor = apart_VV.flatten() @ (found.joint - found.chain)
+    assert floor.item() == pytest.approx((apart_VV * (apart_VV / pair_VV).log()).sum().item(), abs=1e-12)
+    assert floor > 0.01
+    value = pair_VV.flatten() @ (found.joint - found.chain)
+    assert value.item() == pytest.approx(-(pair_VV * (pair_VV / apart_VV).log()).sum().item(), abs=1e-12)
+
+
+def test_each_second_token_goes_to_another_sentence(tokens):
+    pairs = neighbour_pairs(tokens.validation, 50)
+    marked = [1000 * i + np.arange(length) for i, length in enumerate(tokens.validation.lengths.tolist())]
+    numbered = replace(tokens.validation, ids=np.concatenate(marked))
+    elsewhere_S = second_tokens_elsewhere(numbered, pairs)
+    assert sorted(elsewhere_S) == [1000 * i + first + 1 for i, first in zip(*pairs, strict=True)]
+    assert (elsewhere_S // 1000 != pairs.sentence_S).all()
+    steps = np.diff(elsewhere_S // 1000)
+    assert len(set(steps.tolist())) > 10, "sentences beside each other are not paired"
+
+
+def test_the_floor_is_that_of_the_text_with_the_tokens_exchanged(tokens):
+    """Sentence by sentence, against what the measure does in batches."""
+    objective = build(settings(encoder={"dropout": 0.0}), tokens)
+    model = masked_log_probabilities(objective, asks="a test")
+    pairs = neighbour_pairs(tokens.validation, 80)
+    by_hand = []
+    for sentence, first, second in zip(*pairs, second_tokens_elsewhere(tokens.validation, pairs), strict=True):
+        tokens_T = torch.from_numpy(tokens.validation.sentence(sentence).astype(np.int64))
+        tokens_T[first + 1] = int(second)
+        found = pair_scores(model, tokens_T[None], torch.tensor([first]), hidden_BT=nothing_else(tokens_T[None]))
+        by_hand.append((found.joint - found.chain).item())
+    rows = pd.DataFrame(independence_rows(objective, tokens.validation, asked(ratios=[0.0])))
+    assert rows["floor"].dropna().item() == pytest.approx(np.mean(by_hand), abs=1e-5)  # float32
 
 
 def test_the_error_of_independent_numbers_is_the_usual_one():

@@ -16,7 +16,7 @@ from ablations.tasks.language_models.minimal_pairs import (
 from ablations.tasks.language_models.sentence_scores import Pieces, Scores, pieces_of
 from ablations.tasks.settings import MinimalPairsSettings
 from lightning_modules.objectives import build
-from lightning_modules.vocabulary import UNKNOWN
+from lightning_modules.vocabulary import FIRST_WORD_ID, UNKNOWN
 from tests.support.tiny_text import WORDS, settings
 
 ACCURACIES = {
@@ -25,6 +25,7 @@ ACCURACIES = {
     "mixture": {"accuracy", "accuracy_within_word", "accuracy_left_to_right"},
     "translation": set(),
 }
+GUESSES = {f"accuracy{of}_by_{guess}" for of in ("", "_whole_words") for guess in ("length", "unigram")}
 
 
 def asked(task="blimp", **more):
@@ -141,7 +142,58 @@ def test_accuracies_are_those_that_an_objective_has(kind, tokens):
     rows = table(build(settings(kind), tokens), examples(random_pairs(3)), tokens)
     metrics = {metric for group, metric in rows if group == "blimp"}
     more = {"accuracy_whole_words"} if ACCURACIES[kind] else set()
-    assert metrics == ACCURACIES[kind] | more | {"covered", "whole_words"}
+    assert metrics == ACCURACIES[kind] | more | GUESSES | {"covered", "whole_words"}
+
+
+def test_the_guess_by_length_takes_the_sentence_of_fewer_pieces(tokens):
+    """Of planted texts, whose words but the last are one piece each."""
+    pairs = [
+        ["the dog", "the dog sees"],
+        ["a dog sees", "a dog"],
+        ["the dog", "the cat"],
+        ["the dog", "the dogfpk"],
+    ]
+    rows = table(build(settings("causal_lm"), tokens), examples(pairs), tokens)
+    row = rows["blimp", "accuracy_by_length"]
+    assert (row["value"], row["floor"], row["n"]) == ((1 + 0 + 0.5 + 1) / 4, 0.5, 4)
+    whole = rows["blimp", "accuracy_whole_words_by_length"]
+    assert (whole["value"], whole["n"]) == ((1 + 0 + 0.5) / 3, 3)
+
+
+def test_the_guess_by_unigram_takes_the_more_frequent_words(tokens):
+    """By hand from planted counts: among as many pieces those that the training text has more often, and of the
+    same word once more than once, the sentence that is shorter."""
+    (dog,), (cat,) = (pieces_of([word], tokens.tokenizer)[0].ids_P for word in ("dog", "cat"))
+    counts_V = np.full_like(tokens.source_counts_V, 10)
+    counts_V[dog] = 99
+    pairs = [["the dog", "the cat"], ["a cat", "a dog"], ["the dog", "the dog dog"], ["dog cat", "cat dog"]]
+    rows = table(build(settings("causal_lm"), tokens), examples(pairs), tokens, counts_V=counts_V)
+    assert rows["blimp", "accuracy_by_unigram"]["value"] == (1 + 0 + 1 + 0.5) / 4
+    # Two frequent pieces against a rare one: log 100/T twice, or log 11/T once, T being all counts.
+    total = (counts_V + 1)[FIRST_WORD_ID:].sum()
+    longer, shorter = 2 * np.log(100 / total), np.log(11 / total)
+    row = table(build(settings("causal_lm"), tokens), examples([["dog dog", "cat"]]), tokens, counts_V=counts_V)
+    assert row["blimp", "accuracy_by_unigram"]["value"] == float(longer > shorter)
+    counts_V[cat] = 0
+    counts_V[dog] = 10**6
+    row = table(build(settings("causal_lm"), tokens), examples([["dog dog", "cat"]]), tokens, counts_V=counts_V)
+    assert row["blimp", "accuracy_by_unigram"]["value"] == 1, "frequent enough, and length does not decide"
+    assert row["blimp", "accuracy_by_length"]["value"] == 0
+
+
+@pytest.mark.parametrize("kind", ["causal_lm", "masked_lm"])
+def test_a_model_that_knows_frequencies_alone_scores_its_unigram_guess(kind, tokens):
+    """With a head of log frequencies and no states: an accuracy far from one half that shows no grammar."""
+    given = examples(random_pairs(60, seed=3) + [["a dog", "a dog likes a small dog"]] * 40)
+    objective = build(settings(kind, encoder={"dropout": 0.0}), tokens)
+    log_V = torch.from_numpy(np.log(tokens.source_counts_V + 1.0)).float()
+    log_V[:FIRST_WORD_ID] = -30.0  # END, which causal LM adds to both halves, and what is never predicted
+    with torch.no_grad():
+        objective.encoder.tokens.weight.zero_()
+        objective.head.bias.copy_(log_V)
+    rows = table(objective, given, tokens)
+    assert rows["blimp", "accuracy"]["value"] == rows["blimp", "accuracy_by_unigram"]["value"] != 0.5
+    assert rows["blimp", "accuracy"]["standard_error"] == rows["blimp", "accuracy_by_unigram"]["standard_error"]
 
 
 def test_what_the_vocabulary_covers(tokens):
