@@ -31,6 +31,7 @@ COLUMNS: dict[str, str] = {
     "other_run_id": "string",  # where two runs are compared
     "value": "float64",  # NaN where the measure has no number
     "floor": "float64",  # the same number on data without the relation that is measured
+    "ceiling": "float64",  # the most that the number can be: of information the entropy of what is asked
     "unit": "string",
     "n": "Int64",  # observations behind the value: tokens, sentences
     "d": "Int64",  # width or clusters
@@ -41,8 +42,11 @@ COLUMNS: dict[str, str] = {
 REQUIRED = ("run_id", "arm", "seed", "measure", "metric")
 """Columns that are never null."""
 
-KEY = [name for name in COLUMNS if name not in ("value", "floor", "unit", "n", "d", "standard_error")]
+KEY = [name for name in COLUMNS if name not in ("value", "floor", "ceiling", "unit", "n", "d", "standard_error")]
 """Columns that tell one observation from another."""
+
+LATER = ("ceiling", "standard_error")
+"""Columns that older tables do not have."""
 
 _EXPECTED = {
     "string": "text",
@@ -111,7 +115,8 @@ def append(table: pd.DataFrame, path: Path) -> None:
 
 
 def read(path: Path) -> pd.DataFrame:
-    """The table that `write` put at `path`; one written before there were standard errors has none.
+    """The table that `write` put at `path`; columns that an older one lacks are
+    absent.
 
     Raises:
         ResultsError: no such file, a truncated or damaged one, or one that holds something else.
@@ -126,7 +131,8 @@ def read(path: Path) -> pd.DataFrame:
         raise ResultsError(
             f"{path}: this is no whole parquet file ({reason}); delete it and start `ablate measure` again."
         ) from error
-    columns = {"standard_error": [None] * len(next(iter(columns.values()), [])), **columns}
+    rows = len(next(iter(columns.values()), []))
+    columns = {**{name: [None] * rows for name in LATER}, **columns}
     _require_all(columns, source=str(path))
     return _checked(columns, source=str(path))
 
@@ -149,8 +155,7 @@ def _arrow_columns(arrow: pa.Table) -> Iterable[tuple[str, pa.ChunkedArray]]:
 
 
 def _columns(frame: pd.DataFrame, *, source: str) -> dict[str, list[Any]]:
-    if "standard_error" not in frame:
-        frame = frame.assign(standard_error=None)
+    frame = frame.assign(**{name: None for name in LATER if name not in frame})
     _require_all(frame.columns, source=source)
     return {name: frame[name].tolist() for name in COLUMNS}
 
