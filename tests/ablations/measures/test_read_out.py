@@ -51,7 +51,8 @@ def test_layers_that_hold_the_token_or_a_neighbour_let_just_that_be_read():
 
 
 def test_floor_ceiling_and_error_are_those_of_the_very_tokens(monkeypatch):
-    sample, rng = zipf_sample(1200, 20), np.random.default_rng(1)
+    sample = zipf_sample(1200, 20)
+    questions = questions_of(sample, wanted(), None)
     place_ND = np.arange(2 * len(sample), dtype=np.float32).reshape(-1, 2)  # a state says whose it is
     asked, compute = [], module.read_out
 
@@ -60,23 +61,21 @@ def test_floor_ceiling_and_error_are_those_of_the_very_tokens(monkeypatch):
         return asked[-1][-1]
 
     monkeypatch.setattr(module, "read_out", recorded)
-    rows = list(read_out_rows([place_ND, place_ND], sample, wanted(), normed_ND=place_ND + rng.random()))
-    by_question = [
-        (question.group, layer) for question in questions_of(sample, wanted(), None) for layer in (0, 1)
-    ]
-    by_question.insert(2, ("after final norm", 1))
-    assert [(row["group"], row["layer"]) for row in rows[::2]] == by_question
-    for (first, second), (_, labels_N, sentences_N, found) in zip(
-        zip(rows[::2], rows[1::2], strict=True), asked, strict=True
+    rows = list(read_out_rows([place_ND, place_ND], sample, wanted(), normed_ND=place_ND + 0.5))
+    expected = [(question, question.group, layer) for question in questions for layer in (0, 1)]
+    expected.insert(2, (questions[0], "after final norm", 1))
+    for (question, group, layer), pair, (states_ND, labels_N, sentences_N, found) in zip(
+        expected, zip(rows[::2], rows[1::2], strict=True), asked, strict=True
     ):
-        for row, read in ((first, found.linear), (second, found.mlp)):
+        shift = 0.5 if group == "after final norm" else 0
+        assert np.array_equal(states_ND, place_ND[question.place_N] + shift)
+        assert np.array_equal(labels_N, question.label_N)
+        assert np.array_equal(sentences_N, sample.sentence_N[question.place_N])
+        for row, read in zip(pair, found, strict=True):
+            assert (row["group"], row["layer"]) == (group, layer)
             assert (row["value"], row["floor"], row["n"]) == (read.value, read.floor, len(labels_N))
             assert row["ceiling"] == entropy(labels_N)
             assert row["standard_error"] == standard_error(read.left_out)
-    input_states_ND, labels_N, sentences_N, _ = asked[0]
-    assert np.array_equal(input_states_ND, place_ND)
-    assert np.array_equal(labels_N, sample.token_N)
-    assert np.array_equal(sentences_N, sample.sentence_N)
 
 
 def test_masked_tokens_are_read_from_states_that_do_not_show_them():

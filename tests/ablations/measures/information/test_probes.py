@@ -59,9 +59,6 @@ def test_states_that_say_nothing_leave_the_frequencies():
     linear = fit_linear(fitted, stopping, labels=3, seed=0)
     entropy = -(share_V * np.log(share_V)).sum()
     assert loss(linear, scored) == pytest.approx(entropy, abs=0.02)  # 4 standard errors of 5,000 tokens
-    count_V = fitted.label_N.bincount().numpy() + 0.5
-    if torch.equal(linear.w_KV, torch.zeros_like(linear.w_KV)):
-        np.testing.assert_allclose(linear.b_V, np.log(count_V / count_V.sum()), rtol=1e-5)
 
 
 def test_a_label_that_was_never_fitted_has_a_chance():
@@ -81,10 +78,9 @@ def test_fitting_depends_on_the_seed_alone():
 
 
 def test_no_probe_is_worse_than_its_start_where_it_is_stopped():
+    """Of states without information, so few that a probe could learn them by heart."""
     rng = np.random.default_rng(0)
-    fitted = examples(
-        rng.standard_normal((60, 40)), rng.integers(10, size=60)
-    )  # as much as can be learned by heart
+    fitted = examples(rng.standard_normal((60, 40)), rng.integers(10, size=60))
     stopping = examples(rng.standard_normal((200, 40)), rng.integers(10, size=200))
     linear = fit_linear(fitted, stopping, labels=10, seed=0)
     count_V = fitted.label_N.bincount(minlength=10) + 0.5
