@@ -94,8 +94,8 @@ def test_states_without_information_read_0(seed):
 
 
 def test_a_sentence_says_nothing_about_others():
-    """Each sentence has a random label, and a random vector as its states: a probe that had seen other tokens of the
-    sentence would read the label."""
+    """Each sentence has a random label and a random vector, which all its states are: a probe that had seen other
+    tokens of the sentence would read the label."""
     rng = np.random.default_rng(0)
     label_S, noise_SD = rng.integers(4, size=300), rng.standard_normal((300, 16))
     label_N, states_ND = np.repeat(label_S, SENTENCE), np.repeat(noise_SD, SENTENCE, axis=0)
