@@ -157,10 +157,9 @@ def _fit_ends(
     look: Look,
     written: np.ndarray,
 ) -> list[Line2D]:
-    """Fit the y axis to the curves, to their floors if these leave them readable, and then to their ceilings; return
-    the entries of the legend for what fits, and write the rest above.
+    """Fit the y axis to the curves, and to their floors and then their ceilings if these leave them readable.
 
-    `written` are the floors that are written.
+    What fits gets an entry of the legend, which is returned; the rest is written above, of the floors `written`.
     """
     entries, beyond = [], []
     inside = floors if fit_values(ax, values, bands, floors) else floors[:0]

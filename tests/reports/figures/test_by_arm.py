@@ -9,7 +9,15 @@ from scipy import stats
 
 from ablations import results
 from ablations.errors import ResultsError
-from reports.figures.by_arm import arm_lines, geometry, layer_change, learning, neighbours, token_information
+from reports.figures.by_arm import (
+    arm_lines,
+    geometry,
+    layer_change,
+    learning,
+    neighbours,
+    read_out,
+    token_information,
+)
 from reports.figures.curves import choose
 from reports.figures.lines import written_above
 from reports.figures.style import FIXED_STYLES, arm_styles
