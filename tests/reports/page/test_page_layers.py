@@ -19,7 +19,7 @@ from tests.support.fake_layers import layer_rows
 from tests.support.html_page import Page, strict_json
 
 DRAWN = {
-    ("learning", "gain"), ("layer_change", "pwcca"), ("token_information", "cross_fitted"), ("validation", "loss"),
+    ("learning", "gain"), ("layer_change", "pwcca"), ("read_out", "linear"), ("token_information", "cross_fitted"), ("validation", "loss"),
     ("neighbours", "same_token"), ("geometry", "effective_rank"), ("influence", "pwcca"),
     ("run_distance", "pwcca"), ("pictures", "x"), ("pictures", "y"),
 }  # fmt: skip
