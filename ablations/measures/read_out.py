@@ -1,4 +1,4 @@
-"""What probes read from each layer about the token it reads, about its neighbours and about what it predicts.
+"""Information that probes read from each layer about its token, about its neighbours and about what it predicts.
 
 Letters: N occurrences, D width, L + 1 layers.
 """

@@ -447,10 +447,6 @@ OVER_TRAINING = FigureText(
         CHANGE_CKA._replace(title=f"Change, 1 {MINUS} debiased CKA", folded=True),
         Shown("read_out", "linear", "Input token read by a linear probe", folded=True),
         *(
-            Shown("read_out", "linear", f"{about.capitalize()} read by a linear probe", about, folded=True)
-            for about in OTHER_TOKENS
-        ),
-        *(
             Shown("token_information", "cross_fitted", f"Information about the {about}", about, folded=True)
             for about in OTHER_TOKENS
         ),
