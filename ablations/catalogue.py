@@ -19,6 +19,7 @@ from ablations.measures.settings import (
     MeasureSettings,
     NeighboursSettings,
     PicturesSettings,
+    ReadOutSettings,
     RunDistanceSettings,
     TokenInformationSettings,
     ValidationSettings,
@@ -64,6 +65,7 @@ def files_now(settings: MeasureSettings, data_root: Path) -> str | None:
 RunMeasure = (
     LayerChangeSettings
     | TokenInformationSettings
+    | ReadOutSettings
     | NeighboursSettings
     | GeometrySettings
     | InfluenceSettings
@@ -99,6 +101,11 @@ class Need(NamedTuple):
 
 
 HAS_PROBABILITY = Need(lambda objective: objective.output is not None, "has no probability of a sentence")
+PREDICTS_ITS_TEXT = Need(
+    lambda objective: objective.output is not None,
+    "predicts no output that belongs to a token it reads",
+    applies=lambda settings: set(settings.about) == {"output"},
+)
 PREDICTS_HIDDEN = Need(lambda objective: objective.output == "hidden", "does not predict hidden words")
 
 
@@ -141,12 +148,15 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             require="ablations.measures.token_information:require",
             metrics=("cross_fitted", "plug_in"),
             layers="all",
-            need=Need(
-                lambda objective: objective.output is not None,
-                "predicts no output that belongs to a token it reads",
-                applies=lambda settings: set(settings.about) == {"output"},
-            ),
-            version=7,
+            need=PREDICTS_ITS_TEXT,
+            version=8,
+        ),
+        "read_out": Card(
+            rows="ablations.measures.read_out:rows",
+            require="ablations.measures.read_out:require",
+            metrics=("linear", "mlp"),
+            layers="all",
+            need=PREDICTS_ITS_TEXT,
         ),
         "run_distance": Card(
             rows="",

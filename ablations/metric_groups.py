@@ -128,13 +128,14 @@ _LOSSES = Groups(
     (*_TREATMENTS, "causal_lm", "generator", *get_args(InputFormat), *_OTHER_ORDERS), families=_ORDERS
 )
 
+_QUESTIONS = Groups(("previous token", "next token", "output label", "shown token", "after final norm"))
+
 GROUPS: Final[Mapping[str, Groups]] = MappingProxyType(
     {
         "layer_change": Groups((*_TOKENS, "after final norm"), (_RARE,)),
         "influence": Groups(_TOKENS, (_RARE,), whole=False),
-        "token_information": Groups(
-            ("previous token", "next token", "output label", "shown token", "after final norm")
-        ),
+        "token_information": _QUESTIONS,
+        "read_out": _QUESTIONS,
         "run_distance": Groups(families=(_ANY,), whole=False),  # the arm of the other run
         "pictures": Groups(families=(_ANY,), whole=False),
         "structural_probe": Groups(families=(_ANY,), whole=False),

@@ -32,6 +32,7 @@ COLUMNS: dict[str, str] = {
     "other_run_id": "string",  # where two runs are compared
     "value": "float64",  # NaN where the measure has no number
     "floor": "float64",  # the same number on data without the relation that is measured
+    "ceiling": "float64",  # the most that the number can be: of information the entropy of what is asked
     "unit": "string",
     "n": "Int64",  # observations behind the value: tokens, sentences
     "d": "Int64",  # width or clusters
@@ -40,7 +41,7 @@ COLUMNS: dict[str, str] = {
 }
 """Every column in its order, and its pandas type. Capital Int64 may be null."""
 
-LATER = ("standard_error", "left_out")
+LATER = ("ceiling", "standard_error", "left_out")
 """Columns that came later: a table from before has nothing there."""
 
 SHOWN = [name for name in COLUMNS if name != "left_out"]

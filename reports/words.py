@@ -280,7 +280,11 @@ class MetricWords(NamedTuple):
     """Data of the chance floor."""
     unit: str = "1"
     digits: int = 3
+    ceiling: str = ""
+    """Most that the number can be, in a few words; empty where nothing is drawn above."""
 
+
+ENTROPY = "entropy of the labels"
 
 METRICS = {
     ("learning", "gain"): MetricWords("Gain over no context", "gain over no context (nats)", "no context", "nats"),
@@ -289,10 +293,20 @@ METRICS = {
         f"1 {MINUS} debiased CKA", f"1 {MINUS} debiased CKA", "rows shuffled"
     ),
     ("token_information", "cross_fitted"): MetricWords(
-        "Cross-fitted estimate", "cross-fitted information (nats)", "labels shuffled", "nats"
+        "Cross-fitted estimate", "cross-fitted information (nats)", "labels shuffled", "nats", ceiling=ENTROPY
     ),
     ("token_information", "plug_in"): MetricWords(
-        "Plug-in estimate", "plug-in information (nats)", "labels shuffled", "nats"
+        "Plug-in estimate", "plug-in information (nats)", "labels shuffled", "nats", ceiling=ENTROPY
+    ),
+    ("read_out", "linear"): MetricWords(
+        "Linear probe", "information read linearly (nats)", "labels shuffled", "nats", ceiling=ENTROPY
+    ),
+    ("read_out", "mlp"): MetricWords(
+        "Probe with a hidden layer",
+        "information read by an MLP (nats)",
+        "labels shuffled",
+        "nats",
+        ceiling=ENTROPY,
     ),
     ("run_distance", "pwcca"): MetricWords(f"1 {MINUS} PWCCA similarity", f"1 {MINUS} PWCCA", "rows shuffled"),
     ("run_distance", "debiased_cka"): MetricWords(

@@ -25,12 +25,14 @@ from ablations.errors import MeasureError
 from ablations.measures.geometry import geometry
 from ablations.measures.layer_change import layer_change
 from ablations.measures.neighbours import neighbours
+from ablations.measures.read_out import read_out_rows
 from ablations.measures.reading.labels import token_labels, with_texts
 from ablations.measures.reading.sample import Sample
 from ablations.measures.settings import (
     GeometrySettings,
     LayerChangeSettings,
     NeighboursSettings,
+    ReadOutSettings,
     TokenInformationSettings,
 )
 from ablations.measures.similarity.cca import REFUSED_BELOW
@@ -68,6 +70,8 @@ def _rows(layers_LND: list[Any], sample: Sample, settings: StateMeasure) -> Iter
             return layer_change(layers_LND, sample, settings)
         case TokenInformationSettings():
             return information_rows(layers_LND, sample, settings)
+        case ReadOutSettings():
+            return read_out_rows(layers_LND, sample, settings)
         case NeighboursSettings():
             return neighbours(layers_LND, sample, settings)
         case GeometrySettings():

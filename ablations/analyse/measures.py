@@ -15,6 +15,8 @@ from ablations.measures.settings import (
     GeometrySettings,
     LayerChangeSettings,
     NeighboursSettings,
+    QuestionSettings,
+    ReadOutSettings,
     TokenInformationSettings,
 )
 from ablations.measures.similarity.cca import WARNED_BELOW
@@ -26,7 +28,9 @@ from ablations.wording import listed
 from lightning_modules.config import Settings
 from lightning_modules.config.settings import from_name
 
-StateMeasure = LayerChangeSettings | TokenInformationSettings | NeighboursSettings | GeometrySettings
+StateMeasure = (
+    LayerChangeSettings | TokenInformationSettings | ReadOutSettings | NeighboursSettings | GeometrySettings
+)
 """Measure that the states alone decide."""
 
 ENOUGH_TOKENS = 150
@@ -97,9 +101,9 @@ def require_known(measures: Iterable[StateMeasure], *, labelled: bool) -> None:
                     "layer_change: groups has part_of_speech, of which a text alone says nothing; give --labels, "
                     "or leave part_of_speech out."
                 )
-            case TokenInformationSettings() if "output" in settings.about:
+            case QuestionSettings() if "output" in settings.about:
                 raise MeasureError(
-                    "token_information: about has output, but what a model from elsewhere is to predict is not "
+                    f"{settings.kind}: about has output, but what a model from elsewhere is to predict is not "
                     "known; leave output out, and ask for next where it is the token behind."
                 )
 
@@ -114,7 +118,8 @@ def usual_tokens(*, width: int, layers: int) -> int:
 
 
 def usual_measures(tokens: int, *, labelled: bool) -> list[StateMeasure]:
-    """Return every measure that reads states, with those that need labels if there are some."""
+    """Return the measures that read states, with those that need labels if there are some. `read_out` takes
+    longer and must be asked for in a file of measures."""
     groups = ["frequency", *["part_of_speech"] * labelled]
     about = ["input", "previous", "next"]
     return [

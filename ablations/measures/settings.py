@@ -57,18 +57,32 @@ class LayerChangeSettings(LabelledSettings):
     that has ten for each unit of the encoder's width."""
 
 
-class TokenInformationSettings(StateSettings):
-    """Information of each layer about a token: mutual information with k-means clusters."""
+class QuestionSettings(StateSettings):
+    """Base of the measures of what a layer knows about tokens."""
 
-    kind: Literal["token_information"]
+    kind: str
     types: int = Field(1000, ge=2)
     """Number of the most frequent sub-words whose occurrences are used."""
-    clusters: int = Field(1000, ge=2)
-    """Clusters of each layer's states."""
     about: tuple[About, ...] = Field(("input",), min_length=1, strict=False)
     """About which tokens: the one that is read, its neighbours, or the one to be predicted; of all equally many
     occurrences. `output` is the next token for causal LM; for masked LM the original of a token that is shown as a
     random other one, with what the layer knows of that other one beside it; nothing for other objectives."""
+
+
+class TokenInformationSettings(QuestionSettings):
+    """Information of each layer about a token: mutual information with k-means clusters, which follows the share
+    of the states' variance that the token has."""
+
+    kind: Literal["token_information"]
+    clusters: int = Field(1000, ge=2)
+    """Clusters of each layer's states."""
+
+
+class ReadOutSettings(QuestionSettings):
+    """Information of each layer about a token that probes read from its states, linear and with a hidden layer,
+    held out by sentence."""
+
+    kind: Literal["read_out"]
 
 
 class NeighboursSettings(LabelledSettings):

@@ -24,7 +24,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ablations.catalogue import Measure
 from ablations.errors import Fault, KeyPath
-from ablations.measures.settings import InfluenceSettings, LayerChangeSettings, TokenInformationSettings
+from ablations.measures.settings import InfluenceSettings, LayerChangeSettings, QuestionSettings
 from ablations.spec.claim_checks import written_effects
 from ablations.spec.contrasts import Quantity
 from ablations.tasks.settings import (
@@ -106,7 +106,7 @@ ABOUT = {
     "next": ("next token",),
     "output": ("output label", "shown token"),
 }
-"""Groups of `token_information` by what it is about."""
+"""Groups of `token_information` and `read_out` by what they are about."""
 BY = {"frequency": "rank", "part_of_speech": "tag"}
 """How names of groups begin, by what tokens are grouped by."""
 
@@ -137,7 +137,7 @@ def _groups(settings: Any, data_kinds: Collection[str]) -> tuple[str, ...] | Non
         case TaskSettings() | RetrievalSettings():
             parts = [part for kind in data_kinds for part in settings.parts(built_in=kind == "language")]
             return tuple(dict.fromkeys(name for part in parts for name in part.tasks or ()))
-        case TokenInformationSettings():
+        case QuestionSettings():
             return tuple(name for about in settings.about for name in ABOUT.get(about, ()))
         case LayerChangeSettings() | InfluenceSettings():
             return tuple(BY[by] for by in settings.groups)

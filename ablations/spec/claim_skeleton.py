@@ -41,6 +41,9 @@ READINGS = {
     "token_information": Reading(
         "metric: cross_fitted, layers: top", "knows more of its token in the top layer", "0.05", "nats"
     ),
+    "read_out": Reading(
+        "metric: linear, layers: top", "lets its token be read better from the top layer", "0.05", "nats"
+    ),
     "neighbours": Reading(
         "metric: same_token, layers: top",
         "has more neighbours of the same token in the top layer",

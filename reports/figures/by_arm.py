@@ -71,8 +71,21 @@ def token_information(
     arms: Sequence[str] | None = None,
     about: str | None = None,
 ) -> Axes:
-    """Draw what each layer knows about its own input token, or `about` another (`next token`, ...), in nats."""
+    """Draw the k-means information of each layer about its input token, or `about` another (`next token`, ...), in
+    nats."""
     return by_arm(table, ax=ax, measure="token_information", metric=metric, arms=arms, group=about)
+
+
+def read_out(
+    table: DataFrame,
+    *,
+    ax: Axes,
+    metric: str = "linear",
+    arms: Sequence[str] | None = None,
+    about: str | None = None,
+) -> Axes:
+    """Draw what a probe reads from each layer about its input token, or `about` another, in nats."""
+    return by_arm(table, ax=ax, measure="read_out", metric=metric, arms=arms, group=about)
 
 
 def learning(table: DataFrame, *, ax: Axes, metric: str = "gain", arms: Sequence[str] | None = None) -> Axes:
@@ -157,7 +170,8 @@ def draw_arms(drawn: ArmLines, *, ax: Axes) -> Axes:
     measure, metric, group, axis, rows, summary, curves, styles = drawn
     lines = [Line(curve.arm, arm_label(curve), styles[curve.arm]) for curve in curves]
     along = axis or own_axis(measure)
-    look = Look(named(measure, metric).floor, every=along == "layer")
+    names = named(measure, metric)
+    look = Look(names.floor, ceiling=names.ceiling, every=along == "layer")
     draw_lines(rows, summary, lines, ax=ax, look=look)
     if along == "layer":
         label_layers(ax, rows["x"].tolist(), leads=leads_on(measure, metric))

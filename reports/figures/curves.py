@@ -89,6 +89,7 @@ OPTIONAL = {
     "layer_to": "Int64",
     "other_run_id": "string",
     "floor": "float64",
+    "ceiling": "float64",
     "n": "Int64",
     "d": "Int64",
     "standard_error": "float64",

@@ -1,6 +1,6 @@
-"""Lines with bands and floors, of which all figures but maps are made.
+"""Lines with bands, floors and ceilings, of which all figures but maps are made.
 
-Drawn artists can be found again by their gid: `mean`, `band`, `seed` and `floor`.
+Drawn artists can be found again by their gid: `mean`, `band`, `seed`, `floor` and `ceiling`.
 """
 
 from collections.abc import Sequence
@@ -27,6 +27,12 @@ MARKER_SHARE = 0.8
 LEGEND_LINE = 3.4
 """Length of a line in a legend, in letters: every pattern of dashes shows on either side of the marker."""
 
+CEILING_WIDTH = 0.8
+"""Points of the line of a ceiling."""
+
+SAME_CEILING = 1e-6
+"""Nats within which ceilings are one line."""
+
 FEWEST_DIGITS = 2
 """Decimals of a floor that is written out; a smaller one has as many as show it is not 0."""
 
@@ -45,6 +51,8 @@ class Look(NamedTuple):
 
     floor: str
     """Data of the chance floor, in a few words."""
+    ceiling: str = ""
+    """Most that the numbers can be, in a few words; empty where it is not drawn."""
     opacity: float = 0.18
     """Opacity of bands."""
     seeds: bool = True
@@ -60,10 +68,11 @@ class Look(NamedTuple):
 
 
 def draw_lines(rows: DataFrame, summary: DataFrame, lines: Sequence[Line], *, ax: Axes, look: Look) -> None:
-    """Draw means, bands, seeds and floors of the lines, and their legend.
+    """Draw means, bands, seeds, floors and ceilings of the lines, and their legend.
 
     Args:
-        rows: each seed's values, and `floor`. The axis fits all of them, also those of lines not drawn.
+        rows: each seed's values, `floor` and, where it is drawn, `ceiling`. The axis fits the values and floors of
+            all lines, also those that are not drawn.
         summary: `bands` of these rows.
         lines: those to draw.
         ax: where to draw.
@@ -90,13 +99,10 @@ def draw_lines(rows: DataFrame, summary: DataFrame, lines: Sequence[Line], *, ax
     # A band over text is the whole of what is known of how sure a number is: it stays in sight.
     over_text = _finite(summary.loc[summary["band"] == "text", ["low", "high"]])
     values = np.concatenate([_finite(rows["value"]), over_text.ravel()])
-    floors_fit = fit_values(ax, values, _finite(summary[["low", "high"]]), floors)
-    if floors.size and floors_fit:
-        label = "chance floor" if look.brief else f"chance floor ({look.floor})"
-        handles.append(Line2D([], [], color="0.4", linestyle="--", lw=1, label=label))
-    elif floors.size:
-        here = _finite(drawn.groupby(["line", "x"])["floor"].mean())
-        _write_floor(ax, here if here.size else floors, name=f"chance floor ({look.floor})")
+    bands = _finite(summary[["low", "high"]])
+    ceilings = _draw_ceilings(drawn, lines, whole, ax=ax) if look.ceiling else np.empty(0)
+    here = _finite(drawn.groupby(["line", "x"])["floor"].mean())
+    handles += _fit_ends(ax, values, bands, floors, ceilings, look=look, written=here if here.size else floors)
     ax.legend(handles=handles, frameon=False, fontsize="small", handlelength=LEGEND_LINE)
     sns.despine(ax=ax)
 
@@ -141,6 +147,60 @@ def _draw_floor(rows: DataFrame, places: list[int], *, ax: Axes, colour: str) ->
         ax.plot(places, floors, color=colour, linestyle="--", lw=1, alpha=0.8, zorder=1, gid="floor")
 
 
+def _fit_ends(
+    ax: Axes,
+    values: np.ndarray,
+    bands: np.ndarray,
+    floors: np.ndarray,
+    ceilings: np.ndarray,
+    *,
+    look: Look,
+    written: np.ndarray,
+) -> list[Line2D]:
+    """Fit the y axis to the curves, and to their floors and then their ceilings if these leave them readable.
+
+    What fits gets an entry of the legend, which is returned; the rest is written above, of the floors `written`.
+    """
+    entries, beyond = [], []
+    inside = floors if fit_values(ax, values, bands, floors) else floors[:0]
+    if ceilings.size:
+        name = f"ceiling ({look.ceiling})"
+        if fit_values(ax, values, bands, np.concatenate([inside, ceilings])):
+            entries.append(Line2D([], [], color="0.4", lw=CEILING_WIDTH, label=name))
+        else:
+            fit_values(ax, values, bands, inside)
+            beyond.append(where_beyond(ax, ceilings, name=name))
+    if inside.size:
+        label = "chance floor" if look.brief else f"chance floor ({look.floor})"
+        entries.append(Line2D([], [], color="0.4", linestyle="--", lw=1, label=label))
+    elif floors.size:
+        beyond.append(where_beyond(ax, written, name=f"chance floor ({look.floor})"))
+    if beyond:
+        write_above(ax, "\n".join(beyond))
+    return entries
+
+
+def _draw_ceilings(rows: DataFrame, lines: Sequence[Line], places: list[int], *, ax: Axes) -> np.ndarray:
+    """Draw the ceiling of each line, thin, and return their numbers; in grey, once, where all have the same."""
+    ceiling_by_line = {
+        line.name: rows[rows["line"] == line.name].groupby("x")["ceiling"].mean().reindex(places).to_numpy(float)
+        for line in lines
+    }
+    numbers = np.concatenate([np.empty(0), *ceiling_by_line.values()])
+    numbers = numbers[np.isfinite(numbers)]
+    if not numbers.size:
+        return numbers
+    if np.ptp(numbers) <= SAME_CEILING:
+        ax.plot(
+            places, np.full(len(places), numbers.mean()), color="0.4", lw=CEILING_WIDTH, zorder=1, gid="ceiling"
+        )
+        return numbers
+    for line in lines:
+        ceilings = ceiling_by_line[line.name]
+        ax.plot(places, ceilings, color=line.style.colour, lw=CEILING_WIDTH, zorder=1, gid="ceiling")
+    return numbers
+
+
 def _draw_seeds(rows: DataFrame, places: list[int], *, ax: Axes, colour: str) -> None:
     """Draw each seed, thin, where there are several."""
     seeds = [seed_rows for _, seed_rows in rows.groupby("seed")]
@@ -171,11 +231,6 @@ def fit_values(ax: Axes, values: np.ndarray, bands: np.ndarray, floors: np.ndarr
     margin = 0.06 * ((high - low) or height)
     ax.set_ylim(low - margin, high + margin)
     return floors_fit
-
-
-def _write_floor(ax: Axes, floors: np.ndarray, *, name: str) -> None:
-    """Say where the floors are when the axis ends before them."""
-    write_above(ax, where_beyond(ax, floors, name=name))
 
 
 def write_above(ax: Axes, text: str) -> None:

@@ -15,6 +15,7 @@ from reports.figures.curves import AXES, Axis, Curve, own_axis, rows_of
 from reports.words import is_absent, leads_on, listed, named, number
 
 BEYOND = "Dashed: the chance floor, or its value above the panel where it lies beyond the axis."
+CEILING = "Thin: the ceiling, which no number can exceed, or its value above the panel."
 
 OF_TEXT = (
     "± 1.96 standard errors of that run's number over text of the same kind, by a jackknife over blocks of "
@@ -50,7 +51,7 @@ def line_caption(bands: set[str], *, about_tasks: bool, thin: str = "") -> str:
 
 
 def lines_in_words(points: Sequence[dict[str, Any]], *, line: str, digits: int) -> str:
-    """Return where each line starts, ends, is lowest and is highest, and its mean floor.
+    """Return where each line starts, ends, is lowest and is highest, its mean floor and its mean ceiling, if any.
 
     `line` is what tells them apart: `arm`, `pair` or `group`.
     """
@@ -72,7 +73,9 @@ def lines_in_words(points: Sequence[dict[str, Any]], *, line: str, digits: int) 
         ]
         mean_floor = sum(point["floor"] for point in line_points) / len(line_points)
         at_chance = "" if is_absent(mean_floor) else f"; chance floor {number(mean_floor, digits)}"
-        sentences.append(f"{name}: {listed(values)}{at_chance}.")
+        ceilings = [point["ceiling"] for point in line_points if not is_absent(point.get("ceiling"))]
+        at_most = f"; ceiling {number(sum(ceilings) / len(ceilings), digits)}" if ceilings else ""
+        sentences.append(f"{name}: {listed(values)}{at_chance}{at_most}.")
     return f"{of_seeds(points)} by {by}. " + " ".join(sentences)
 
 
@@ -334,7 +337,8 @@ def facts(curve: Curve, *remarks: str) -> dict[str, Any]:
 def points_of(
     rows: DataFrame, summary: DataFrame, shown: Shown, *, key: str, names: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Return mean, band and floor of each line at each place on the axis, as drawn.
+    """Return mean, band and floor of each line at each place on the axis, as drawn, and the ceiling where there is
+    one.
 
     Args:
         rows: with the column `line`.
@@ -344,6 +348,7 @@ def points_of(
         names: of each line that is drawn, by the value that it has in `line`.
     """
     floors = rows.groupby(["line", "x"])["floor"].mean().to_dict()
+    ceilings = rows.groupby(["line", "x"])["ceiling"].mean().dropna().to_dict() if "ceiling" in rows else {}
     leads = leads_on(shown.measure, shown.metric)
     axis = shown.axis or own_axis(shown.measure)
     points = []
@@ -356,5 +361,6 @@ def points_of(
                 {key: name, **at}
                 | {end: float(point[end]) for end in ("mean", "low", "high")}
                 | {"band": str(point["band"]), "seeds": int(point["seeds"]), "floor": floor}
+                | ({"ceiling": float(ceilings[line, point["x"]])} if (line, point["x"]) in ceilings else {})
             )
     return points

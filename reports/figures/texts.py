@@ -202,16 +202,18 @@ TOKEN_INFORMATION = FigureText(
     n="tokens",
     d="clusters",
     how_to_read=(
-        "Each point is the mutual information, in nats, between a token and the k-means cluster of its "
-        "state. The cross-fitted estimate learns clusters and counts on one half of the tokens and is "
-        "scored on the other: it errs low, and may fall below 0 where nothing is left to know. The plug-"
-        "in estimate counts on the tokens it is scored on and errs high, by more the fewer tokens a "
-        "cluster has (n/d). The chance floor is the same estimate with the token labels shuffled: a "
-        "curve that reaches it no longer tells its tokens apart.",
-        "Levels depend on the number of clusters, of tokens and of token types, so they are not "
-        "comparable to published ones. Shapes, and the order of arms measured on the same tokens, are: "
-        "where a curve falls, the model forgets which token it read; where it rises again, it recovers "
-        "it. The standard error of a single run keeps its clusters as they are. Where tokens overlap, clusters of "
+        "Each point is the mutual information, in nats, between a token and the k-means cluster of its state. "
+        "The cross-fitted estimate learns clusters and counts on one half of the tokens and is scored on the "
+        "other: it errs low, and may fall below 0 where nothing is left to know. The plug-in estimate counts on "
+        "the tokens it is scored on and errs high, by more the fewer tokens a cluster has (n/d). The chance "
+        "floor is the same estimate with the token labels shuffled: a curve that reaches it no longer tells its "
+        "tokens apart. The ceiling is the entropy of the tokens.",
+        "Clusters follow the directions in which states vary most. The number falls with the share of the "
+        "variance that the token has, even where every state determines its token: it is about geometry. Whether "
+        "a layer loses its token or rebuilds it, this figure alone cannot say; what probes read (measure "
+        "`read_out`) must agree. Levels depend on the number of clusters, of tokens and of token types, so they "
+        "are not comparable to published ones. Shapes, and the order of arms measured on the same tokens, are. "
+        "The standard error of a single run keeps its clusters as they are. Where tokens overlap, clusters of "
         "another text would be others, and move the number by more than this error says: on made states of many "
         "dimensions up to three times as much.",
     ),
@@ -237,10 +239,57 @@ OTHER_INFORMATION = FigureText(
         "sentence, and the output label, which the objective learns to predict. For causal LM that is the next "
         "token. For masked LM it is the original of a token that is shown as a random other one, and the shown "
         "token is that other one; both are measured at those places alone, where input and output differ. The "
-        "chance floor is the estimate with the labels shuffled.",
-        "Labels differ in entropy, and masked and causal LM are asked for different ones: heights compare between "
-        "arms in one panel that read the same labels, not between panels. Shapes do: where the shown token is "
-        "forgotten while the output label comes to be known, a layer turns from what it read to what it predicts.",
+        "chance floor is the estimate with the labels shuffled, the ceiling the entropy of the labels.",
+        "Labels differ in entropy, and masked and causal LM are asked for different ones: heights compare "
+        "between arms in one panel that read the same labels, not between panels. Shapes do. Where the curve of "
+        "the shown token falls and that of the output label rises, the output label takes the place of the shown "
+        "token in the geometry of the states. Whether the shown token can still be read there, only probes can "
+        "say (measure `read_out`).",
+    ),
+)
+
+READ_OUT = FigureText(
+    name="read_out",
+    title="What probes read of the input token",
+    kind=ARM_LINES,
+    shown=(Shown("read_out", "linear"), Shown("read_out", "mlp")),
+    n="tokens",
+    d="dimensions",
+    how_to_read=(
+        "Each point is the information about a token, in nats, that a probe reads from its state: the "
+        "cross-entropy of the tokens without the states, minus that of the probe's predictions. Probes learn "
+        "from some sentences and are scored on others. One is linear. The other has a hidden layer besides: what "
+        "it reads beyond the first is not linear. The chance floor is the same number with the tokens shuffled. "
+        "The ceiling is the entropy of the tokens: where a curve reaches it, the state determines the token.",
+        "Probes see whitened states, so the share of the variance that the token has does not matter. This "
+        "figure shows what can be read; k-means information shows how much of the geometry the token has. Say "
+        "that a layer loses its token, or rebuilds it, only if both figures say so. Probes err low: what they "
+        "cannot learn from so many tokens may still be there. The standard error of a single run keeps its "
+        "probes as they are.",
+    ),
+)
+
+OTHER_READ_OUT = FigureText(
+    name="other_read_out",
+    title="What probes read of other tokens",
+    kind=ARM_LINES,
+    shown=(
+        *(Shown("read_out", "linear", about.capitalize(), about) for about in OTHER_TOKENS),
+        *(
+            Shown(
+                "read_out", "mlp", f"{about.capitalize()}, hidden layer", about, "Probes with a hidden layer", True
+            )
+            for about in OTHER_TOKENS
+        ),
+    ),
+    n="tokens",
+    d="dimensions",
+    how_to_read=(
+        "Each point is the same number for another token than the one that is read: a neighbour, or what the "
+        "objective predicts, as at the information about other tokens. The chance floor is the number with the "
+        "labels shuffled, the ceiling the entropy of the labels.",
+        "Labels differ in entropy, and masked and causal LM are asked for different ones: heights compare "
+        "between arms in one panel that read the same labels, not between panels.",
     ),
 )
 
@@ -399,6 +448,7 @@ OVER_TRAINING = FigureText(
         CHANGE._replace(title=f"Change, 1 {MINUS} PWCCA similarity"),
         Shown("token_information", "cross_fitted", "Information about the input token"),
         CHANGE_CKA._replace(title=f"Change, 1 {MINUS} debiased CKA", folded=True),
+        Shown("read_out", "linear", "Input token read by a linear probe", folded=True),
         *(
             Shown("token_information", "cross_fitted", f"Information about the {about}", about, folded=True)
             for about in OTHER_TOKENS

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from reports.figures import svg
-from reports.figures.panel import FigureText, Panel, letters
+from reports.figures.panel import CEILING, FigureText, Panel, letters
 from reports.figures.texts import (
     CHANGE_BY_RANK,
     CHANGE_BY_TAG,
@@ -23,9 +23,11 @@ from reports.figures.texts import (
     LEARNING,
     NEIGHBOURS,
     OTHER_INFORMATION,
+    OTHER_READ_OUT,
     OVER_TRAINING,
     PICTURES,
     PROBES,
+    READ_OUT,
     RETRIEVAL,
     RUN_DISTANCE,
     SCORES_OVER_TRAINING,
@@ -57,7 +59,9 @@ FIGURES = (
     LEARNING,
     LAYER_CHANGE,
     TOKEN_INFORMATION,
+    READ_OUT,
     OTHER_INFORMATION,
+    OTHER_READ_OUT,
     RUN_DISTANCE,
     NEIGHBOURS,
     GEOMETRY,
@@ -92,12 +96,14 @@ class PageFigure:
         """Return the figure as plain data, for the page and report.json."""
         text = self.text
         bands = {curve["band"] for panel in self.panels for curve in panel.curves}
+        caption = text.kind.caption(bands, text.section == "tasks")
+        has_ceiling = any("ceiling" in point for panel in self.panels for point in panel.points)
         facts = {
             "name": text.name,
             "title": text.title,
             "kind": text.kind.name,
             "section": text.section,
-            "caption": text.kind.caption(bands, text.section == "tasks"),
+            "caption": f"{caption} {CEILING}" if has_ceiling else caption,
             "notes": list(self.notes),
             "how_to_read": list(text.how_to_read),
             "n": text.n,

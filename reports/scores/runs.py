@@ -282,7 +282,8 @@ RUN_SCORES = (
         "Information about the input token at the top",
         *("information at the top (nats)", "labels shuffled", "nats", 3),
         top_information,
-        "Information at the top is what the last layer still tells of the token that was read.",
+        "Information at the top is k-means information about the token that was read: how much of the geometry of "
+        "the last layer's states the token has.",
     ),
     _of_tasks("minimal_pairs", "Minimal pairs", "Minimal pairs are the share of pairs told right."),
     _of_tasks("fine_tuning", "Fine-tuning", "Fine-tuning trains the encoder with a head on each task."),

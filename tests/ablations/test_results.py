@@ -31,7 +31,7 @@ def test_a_table_has_every_column_in_order_and_type_and_null_for_what_is_absent(
     assert list(table) == list(results.COLUMNS)
     assert {name: str(kind) for name, kind in table.dtypes.items()} == results.COLUMNS
     absent = {name for name in table if pd.isna(table.loc[0, name])}
-    assert absent == {"experiment", "group", "other_run_id", "floor", "unit", "d", "standard_error", "left_out"}
+    assert absent == {*("experiment", "group", "other_run_id", "floor", "ceiling", "unit", "d"), *results.LATER}
     assert table.loc[0, "layer"] == 0  # the embeddings, not an absence
 
 
@@ -110,6 +110,18 @@ def test_what_is_written_is_read_back(tmp_path):
     results.write(table, path)
     pd.testing.assert_frame_equal(results.read(path), table)
     assert os.listdir(path.parent) == ["results.parquet"]
+
+
+@pytest.mark.parametrize("later", [["ceiling"], ["standard_error"], ["ceiling", "standard_error"]])
+def test_a_table_from_before_a_column_is_read_without_its_numbers(later, tmp_path):
+    table = results.table([row(layer=1, floor=0.5), row(layer=2)])
+    path = tmp_path / "results.parquet"
+    table.drop(columns=later).to_parquet(path, index=False)
+    pd.testing.assert_frame_equal(results.read(path), table)
+    pd.testing.assert_frame_equal(results.concat([table.drop(columns=later)]), table)
+    table.drop(columns=[*later, "floor"]).to_parquet(path, index=False)
+    with pytest.raises(ResultsError, match=r"it lacks floor;"):
+        results.read(path)
 
 
 def test_append_keeps_what_was_there_and_refuses_repetition(tmp_path):

@@ -22,6 +22,8 @@ INFORMATION = {
     "untrained": [5.21, 5.16, 5.11, 5.05, 4.99, 4.93, 4.88],
 }
 UNIGRAM, GAIN = 5.43, {"mlm": 1.82, "clm": 1.31, "mt": 2.24, "untrained": -1.55}
+CEILING = 5.9
+"""Entropy of the tokens, in nats."""
 ARMS = tuple(CHANGE)
 
 
@@ -59,7 +61,8 @@ def _information(run, rng):
     for metric, shift, floor in (("cross_fitted", 0.0, -0.03), ("plug_in", 0.35, 1.72)):
         for layer, nats in enumerate(INFORMATION[run["arm"]]):
             value = nats + shift + 0.03 * rng.standard_normal()
-            yield run | sample | {"metric": metric, "layer": layer, "value": value, "floor": floor}
+            ends = {"floor": floor, "ceiling": CEILING}
+            yield run | sample | {"metric": metric, "layer": layer, "value": value} | ends
 
 
 def _validation(run, gain, rng):

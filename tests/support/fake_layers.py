@@ -53,6 +53,7 @@ def layer_rows(arms=ARMS, seeds=(0, 1, 2), *, steps=STEPS):
     for run in runs.values():
         last += [row for made in (_labels, _neighbours, _geometry, _groups, _pictures) for row in made(run, rng)]
         last += _learning(run, steps)
+        last += _read_out(run)
     yield from last
     for row in last:
         if row["arm"] != "untrained" and row["measure"] not in ("learning", "validation", "pictures"):
@@ -84,6 +85,16 @@ def _labels(run, rng):
             for metric, shift, floor in (("cross_fitted", 0.0, -0.03), ("plug_in", 0.4, 1.72)):
                 value = _noisy(nats, rng) + shift
                 yield run | sample | {"metric": metric, "layer": layer, "value": value, "floor": floor}
+
+
+def _read_out(run):
+    about = [(None, "mlm", [5.8] * 7), *((group, arm, values) for (arm, group), values in LABELS.items())]
+    for group, arm, values in about:
+        sample = {"measure": "read_out", "group": group, "unit": "nats", "n": 30_112, "d": 64, "ceiling": 5.9}
+        for layer, nats in enumerate(values if arm == run["arm"] else ()):
+            for metric in ("linear", "mlp"):
+                value = min(5.9, 0.9 * nats)
+                yield run | sample | {"metric": metric, "layer": layer, "value": value, "floor": -0.001}
 
 
 def _neighbours(run, rng):

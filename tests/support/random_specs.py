@@ -203,6 +203,14 @@ SETTINGS: dict[str, tuple[Spec, Spec]] = {
             "about": subsets(("input", "previous", "next", "output")),
         },
     ),
+    "read_out": (
+        {},
+        {
+            **TOKENS,
+            "types": st.integers(20, 60),
+            "about": subsets(("input", "previous", "next", "output")),
+        },
+    ),
     "geometry": ({}, TOKENS),
     "influence": ({"sentences": 20}, {**TOKENS, "groups": subsets(TAGS)}),
     "neighbours": ({"types": 10, "occurrences": 10, "neighbours": 3, "neighbours_of_type": 2}, TOKENS),

@@ -77,7 +77,7 @@ def token_information(
     require_equal_lengths(states=points.x_ND, labels=labels_N, sentences=sentences_N)
     split, shuffle, *fits = np.random.default_rng(seed).spawn(5)
     half_N = fitting_halves(sentences_N, clusters=clusters, rng=split)
-    blocks_N = _blocks(sentences_N)
+    blocks_N = blocks_of(sentences_N)
     clusters_N, *clusters_2N = [
         points.assign(points.fit(clusters=clusters, rng=rng, among=among)).cpu().numpy()
         for among, rng in zip((None, np.flatnonzero(half_N == 0), np.flatnonzero(half_N == 1)), fits, strict=True)
@@ -133,7 +133,7 @@ def require_fitting(sentences_N: Labels, *, clusters: int, seed: int) -> None:
     fitting_halves(sentences_N, clusters=clusters, rng=split)
 
 
-def _blocks(sentences_N: np.ndarray) -> np.ndarray:
+def blocks_of(sentences_N: np.ndarray) -> np.ndarray:
     """Return the block of each token, in whatever order the tokens come."""
     order = sentences_N.argsort(kind="stable")
     blocks_N = np.empty_like(sentences_N)

@@ -85,6 +85,16 @@ def require_equal_lengths(**arrays: Labels) -> None:
         raise MeasureError(f"each token needs one of each, but the lengths are {listed}.")
 
 
+def entropy(labels_N: Labels) -> float:
+    """Return the entropy of labels, in nats, from their counts: the most that anything can tell about them.
+
+    Raises:
+        MeasureError: labels that are no integers, or none at all.
+    """
+    share_V = np.bincount(as_labels(labels_N, name="labels")) / len(labels_N)
+    return float(-(share_V * np.log(share_V)).sum())
+
+
 def plug_in(tokens_N: Labels, clusters_N: Labels) -> float:
     """Return the mutual information of two labellings, in nats, from their table of counts.
 

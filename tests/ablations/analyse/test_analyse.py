@@ -481,17 +481,19 @@ def test_groups_that_are_too_small_are_named(place):
 def test_the_measures_may_come_from_a_file(place):
     folder, asked = tiny_models.save(place / "bert"), place / "asked.yaml"
     told = ("analyse", folder, "--text", place / "text.txt", "--out", place / "out", "--measures", asked)
-    asked.write_text("measures:\n  - geometry\n  - {kind: token_information, types: 10, clusters: 7}\n")
+    asked.write_text(
+        "measures:\n  - geometry\n  - {kind: token_information, types: 10, clusters: 7}\n  - read_out\n"
+    )
     assert ablate(*told).exit_code == 0
     table = results.read(place / "out/bert/results.parquet")
-    assert set(table["measure"]) == {"geometry", "token_information"}
+    assert set(table["measure"]) == {"geometry", "token_information", "read_out"}
     assert set(table["d"][table["measure"] == "token_information"]) == {7}
     asked.write_text("measures:\n  - validation\n  - {kind: geometry, cluster: 7}\n")
     done = ablate(*told)
     assert (done.exit_code, done.stderr) == (
         2,
-        f"{asked}:2:5: an entry of measures must be of kind layer_change, token_information, neighbours or "
-        f'geometry, but is "validation"\n'
+        f"{asked}:2:5: an entry of measures must be of kind layer_change, token_information, read_out, "
+        f'neighbours or geometry, but is "validation"\n'
         f"{asked}:3:22: measures.geometry.cluster is unknown; measures.geometry of kind geometry takes "
         f"checkpoints, tokens and kind\n",
     )

@@ -323,14 +323,15 @@ VALUES = [
     (
         "[layer_change]",
         "[layer_chang]",
-        '12:12: an entry of measures must be one of 18 kinds, but is "layer_chang"; did you mean layer_change?',
+        '12:12: an entry of measures must be one of 19 kinds, but is "layer_chang"; did you mean layer_change?',
     ),
     (
         "[layer_change]",
         "[wordnet]",
-        "12:12: an entry of measures must be of kind layer_change, token_information, neighbours, geometry, "
-        "influence, pictures, validation, minimal_pairs, probing, structural_probe, frozen_features, fine_tuning, "
-        'baselines, parsing, conditional_independence, retrieval, generation or run_distance, but is "wordnet"',
+        "12:12: an entry of measures must be of kind layer_change, token_information, read_out, neighbours, "
+        "geometry, influence, pictures, validation, minimal_pairs, probing, structural_probe, frozen_features, "
+        "fine_tuning, baselines, parsing, conditional_independence, retrieval, generation or run_distance, but is "
+        '"wordnet"',
     ),
     (
         "[layer_change]",
@@ -357,9 +358,10 @@ VALUES = [
     (
         "[layer_change]",
         "[{tokens: 200}]",
-        "12:12: an entry of measures lacks its kind, which is layer_change, token_information, neighbours, "
-        "geometry, influence, pictures, validation, minimal_pairs, probing, structural_probe, frozen_features, "
-        "fine_tuning, baselines, parsing, conditional_independence, retrieval, generation or run_distance",
+        "12:12: an entry of measures lacks its kind, which is layer_change, token_information, read_out, "
+        "neighbours, geometry, influence, pictures, validation, minimal_pairs, probing, structural_probe, "
+        "frozen_features, fine_tuning, baselines, parsing, conditional_independence, retrieval, generation or "
+        "run_distance",
     ),
 ]
 

@@ -9,7 +9,15 @@ from scipy import stats
 
 from ablations import results
 from ablations.errors import ResultsError
-from reports.figures.by_arm import arm_lines, geometry, layer_change, learning, neighbours, token_information
+from reports.figures.by_arm import (
+    arm_lines,
+    geometry,
+    layer_change,
+    learning,
+    neighbours,
+    read_out,
+    token_information,
+)
 from reports.figures.curves import choose
 from reports.figures.lines import written_above
 from reports.figures.style import FIXED_STYLES, arm_styles
@@ -98,7 +106,7 @@ def test_deep_encoders_get_fewer_labels_and_still_whole_layers():
 
 def test_the_legend_states_seeds_and_what_each_model_learned():
     ax = token_information(results.table(rows(gain=GAIN | {"clm": 0.2, "mt": -0.7})), ax=axes())
-    mlm, clm, mt, untrained = legend(ax)
+    mlm, clm, mt, untrained, _ = legend(ax)
     assert mlm == "mlm (n = 3, gain 1.82 nats)"
     assert clm.replace("\n", " ") == "clm (n = 3, gain 0.20 nats, gains too little to interpret)"
     assert mt.replace("\n", " ") == "mt (n = 3, gain \N{MINUS SIGN}0.70 nats, gains too little to interpret)"
@@ -177,6 +185,61 @@ def test_a_floor_far_off_is_written_out_and_does_not_flatten_the_curves(floor, t
     np.testing.assert_allclose(ax.get_ylim(), [0.94, 2.06])  # the curve and a margin of 6%
     assert written_above(ax) == [f"chance floor (labels shuffled): {text}"]
     assert legend(ax) == ["mlm (n = 1)"]
+
+
+def ceilings(ax):
+    return [line for line in ax.lines if line.get_gid() == "ceiling"]
+
+
+def test_a_ceiling_that_all_arms_have_is_one_thin_line_in_the_legend():
+    both = [information([[4.0, 3.0]], arm=arm, floor=2.0, ceiling=4.5) for arm in ("mlm", "clm")]
+    ax = token_information(results.concat(both), ax=axes())
+    (line,) = ceilings(ax)
+    np.testing.assert_array_equal(line.get_ydata(), [4.5, 4.5])
+    assert line.get_linewidth() < 1
+    assert ax.get_ylim()[1] > 4.5
+    assert legend(ax)[-2:] == ["ceiling (entropy of the labels)", "chance floor (labels shuffled)"]
+    assert not written_above(ax)
+
+
+def test_arms_that_are_asked_for_other_labels_have_ceilings_of_their_own():
+    two = [
+        information([[4.0, 3.0]], arm=arm, group="output label", ceiling=at)
+        for arm, at in (("mlm", 4.5), ("clm", 4.2))
+    ]
+    ax = token_information(results.concat(two), ax=axes(), about="output label")
+    assert [(line.get_color(), line.get_ydata()[0]) for line in ceilings(ax)] == [
+        ("#0072B2", 4.5),
+        ("#D55E00", 4.2),
+    ]
+
+
+def test_a_ceiling_far_off_is_written_out_and_does_not_flatten_the_curves():
+    ax = token_information(information([[2.0, 1.0]], floor=-30, ceiling=9.0), ax=axes())
+    np.testing.assert_allclose(ax.get_ylim(), [0.94, 2.06])  # the curve and a margin of 6%
+    assert written_above(ax) == [
+        "ceiling (entropy of the labels): 9.00 ↑",
+        "chance floor (labels shuffled): \N{MINUS SIGN}30.00 ↓",
+    ]
+    near = token_information(information([[2.0, 1.0]], floor=0.8, ceiling=9.0), ax=axes())
+    assert near.get_ylim()[0] < 0.8  # the floor stays
+    assert near.get_ylim()[1] < 2.2
+    assert legend(near)[-1] == "chance floor (labels shuffled)"
+
+
+def test_numbers_without_a_ceiling_show_none():
+    ax = token_information(information([[2.0, 1.0]], floor=0.8), ax=axes())
+    assert not ceilings(ax)
+    change = information([[0.2, 0.1]], measure="geometry", metric="anisotropy", ceiling=0.3)
+    assert not ceilings(geometry(change, ax=axes(), metric="anisotropy"))
+
+
+def test_read_outs_are_drawn_as_information_is():
+    table = information([[2.0, 1.0]], floor=0.8, ceiling=2.2, measure="read_out", metric="linear")
+    ax = read_out(table, ax=axes())
+    assert ax.get_ylabel() == "information read linearly (nats)"
+    np.testing.assert_array_equal(means(ax)["#0072B2"].get_ydata(), [2, 1])
+    assert len(ceilings(ax)) == 1
 
 
 def test_without_floors_none_are_drawn_or_spoken_of():

@@ -235,7 +235,7 @@ def test_figures_are_images_with_a_description_that_says_the_numbers(whole, twin
     points = twin["figures"][1]["panels"][0]["points"]
     mlm = {point["layer"]: f"{point['mean']:.3f}" for point in points if point["arm"] == "mlm"}
     assert f"mlm: {mlm[0]} at 0 (highest), {mlm[6]} at 6 and {mlm[4]} at 4 (lowest); " in described[2]
-    assert f"chance floor {MINUS}0.030." in described[2]
+    assert f"chance floor {MINUS}0.030; ceiling 5.900." in described[2]
 
 
 def test_of_numbers_that_are_written_alike_none_is_highest_or_lowest():

@@ -19,8 +19,8 @@ from tests.support.fake_layers import layer_rows
 from tests.support.html_page import Page, strict_json
 
 DRAWN = {
-    ("learning", "gain"), ("layer_change", "pwcca"), ("token_information", "cross_fitted"), ("validation", "loss"),
-    ("neighbours", "same_token"), ("geometry", "effective_rank"), ("influence", "pwcca"),
+    ("learning", "gain"), ("layer_change", "pwcca"), ("token_information", "cross_fitted"), ("read_out", "linear"),
+    ("neighbours", "same_token"), ("geometry", "effective_rank"), ("influence", "pwcca"), ("validation", "loss"),
     ("run_distance", "pwcca"), ("pictures", "x"), ("pictures", "y"),
 }  # fmt: skip
 """Few enough to draw them all in a test."""
@@ -29,7 +29,9 @@ TITLES = [
     "Learning curves",
     "Change between consecutive layers",
     "Information about the input token",
+    "What probes read of the input token",
     "Information about other tokens",
+    "What probes read of other tokens",
     "Distance between runs in the same layer",
     "What neighbouring states have in common",
     "The shape of the cloud of states",
@@ -100,6 +102,9 @@ def test_every_metric_has_a_panel_and_is_said_in_words(every):
     about = [(panel["group"], panel["metric"]) for panel in every["other_information"]["panels"]]
     labels = ["next token", "previous token", "output label", "shown token"]
     assert about == [(label, metric) for metric in ("cross_fitted", "plug_in") for label in labels]
+    assert metrics["read_out"] == ["linear", "mlp"]
+    about = [(panel["group"], panel["metric"]) for panel in every["other_read_out"]["panels"]]
+    assert about == [(label, metric) for metric in ("linear", "mlp") for label in labels]
     for figure in every.values():
         assert len(figure["how_to_read"]) == 2
         for panel in figure["panels"]:
@@ -194,12 +199,31 @@ def test_maps_of_distances_are_of_pairs_of_arms(every, whole):
             assert point["mean"] == pytest.approx(here["value"].mean())
 
 
+def test_of_a_token_that_is_lost_both_measures_are_said_or_neither(every):
+    """k-means information alone may fall while every state determines its token."""
+    for name, figure in every.items():
+        said = " ".join(figure["how_to_read"])
+        assert not re.search("forget|forgotten|recover", said)
+        if re.search("token, or rebuilds|token or rebuilds", said):
+            assert name in ("token_information", "read_out")
+            assert "must agree" in said or "both figures" in said
+
+
+def test_a_figure_with_ceilings_says_so_and_has_their_numbers(every):
+    for name, figure in every.items():
+        points = [point for panel in figure["panels"] for point in panel["points"]]
+        is_information = name in ("token_information", "read_out", "other_read_out")
+        assert any("ceiling" in point for point in points) == is_information
+        assert ("the ceiling, which no number can exceed" in figure["caption"]) == is_information
+        assert all(point["mean"] <= point["ceiling"] + 1e-9 for point in points if "ceiling" in point)
+
+
 def test_every_measure_that_is_taken_at_all_checkpoints_has_a_map(every):
     curves = {
         (panel["measure"], panel["metric"], panel["group"])
-        for name in ("layer_change", "token_information", "neighbours", "geometry")
+        for name in ("layer_change", "token_information", "read_out", "neighbours", "geometry")
         for panel in every[name]["panels"]
-        if panel["metric"] != "plug_in"
+        if panel["metric"] not in ("plug_in", "mlp")
     }
     maps = {(panel["measure"], panel["metric"], panel["group"]) for panel in every["over_training"]["panels"]}
     mapped = ["rank 1-10", "rank 101-250", "rank 1001-2500", "tag NOUN", "tag VERB", "tag DET"]
@@ -407,7 +431,7 @@ def test_panels_that_share_their_curves_share_their_rows(shown):
 
 def test_a_page_with_everything_is_fresh_and_small(folder):
     assert is_fresh(folder)
-    assert (folder / "report.html").stat().st_size < 1_500_000
+    assert (folder / "report.html").stat().st_size < 1_600_000
     told = json.loads((folder / "report.json").read_text())
     assert all(
         panel["points"] for figure in told["figures"] for panel in figure["panels"] if panel["kind"] != "pictures"

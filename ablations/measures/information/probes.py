@@ -1,0 +1,197 @@
+"""Probes that read a label from a state: linear, and with one hidden layer.
+
+A probe is fitted on some tokens, and fitting stops where it predicts others best. States are whitened first, so
+that a probe reads a label from directions of little variance as well as from those of much.
+
+Shapes: N tokens, B of them at once, D features of a state, K whitened features, V labels, H hidden units.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, embedding_bag, relu
+
+ROUNDING = 1e-8
+"""Share of the largest variance below which a direction is rounding of float32 and is left out."""
+
+HIDDEN_UNITS = 128
+"""Units of the hidden layer."""
+
+RIDGE = 0.01
+"""Variance within labels that discriminant analysis adds to each direction; the variance of all tokens is 1."""
+
+SCALES = (0.0, 0.1, 0.25, 0.5, 1.0)
+"""Shares of the weights of discriminant analysis that a linear probe may start from."""
+
+BATCH = 512
+"""Tokens of a step."""
+
+LEARNING_RATE = 0.08
+"""Of Adam, times the root of the number of features: a step then moves logits about alike at any width."""
+
+AVERAGED = 0.98
+"""Weight of the past in the running mean of the weights over steps; the mean is the probe."""
+
+PASSES = 60
+"""Passes at most over the tokens."""
+
+PATIENCE = 2
+"""Passes without progress after which fitting stops."""
+
+PROGRESS = 5e-4
+"""Nats a token that are progress."""
+
+
+class Examples(NamedTuple):
+    """Features and labels of tokens."""
+
+    x_NK: Tensor
+    label_N: Tensor
+
+
+class Whitening(NamedTuple):
+    """Map of states to features with mean 0, variance 1 and no correlation."""
+
+    mean_D: Tensor
+    map_DK: Tensor
+
+    @classmethod
+    def of(cls, states_ND: Tensor) -> "Whitening":
+        """Return the map that whitens these states; directions in which they do not vary are left out."""
+        mean_D = states_ND.double().mean(0)
+        apart_ND = states_ND.double() - mean_D
+        variance_D, axes_DD = torch.linalg.eigh(apart_ND.T @ apart_ND / len(states_ND))
+        smallest = max(ROUNDING * variance_D[-1].item(), torch.finfo(torch.float64).tiny)
+        kept_D = variance_D > smallest
+        return cls(mean_D, axes_DD[:, kept_D] / variance_D[kept_D].sqrt())
+
+    def __call__(self, states_ND: Tensor) -> Tensor:
+        """Return the features of states, N x K, in float32."""
+        return ((states_ND.double() - self.mean_D) @ self.map_DK).float()
+
+
+class Linear(NamedTuple):
+    """Linear probe: softmax of b + x W."""
+
+    b_V: Tensor
+    w_KV: Tensor
+
+    def logits(self, x_BK: Tensor) -> Tensor:
+        """Return the logits of all labels, B x V."""
+        return torch.addmm(self.b_V, x_BK, self.w_KV)
+
+
+class Mlp(NamedTuple):
+    """Probe with a hidden layer beside the linear map: softmax of b + x W + relu(a + x A) C."""
+
+    b_V: Tensor
+    w_KV: Tensor
+    a_H: Tensor
+    a_KH: Tensor
+    c_HV: Tensor
+
+    def logits(self, x_BK: Tensor) -> Tensor:
+        """Return the logits of all labels, B x V."""
+        hidden_BH = relu(torch.addmm(self.a_H, x_BK, self.a_KH))
+        return torch.addmm(torch.addmm(self.b_V, x_BK, self.w_KV), hidden_BH, self.c_HV)
+
+
+Probe = Linear | Mlp
+
+
+def loss(probe: Probe, examples: Examples) -> float:
+    """Return the mean cross-entropy of a probe, in nats a token."""
+    return cross_entropy(probe.logits(examples.x_NK), examples.label_N).item()
+
+
+def fit_linear(fitted: Examples, stopping: Examples, *, labels: int, seed: int) -> Linear:
+    """Return a linear probe, fitted on some tokens and stopped by others.
+
+    Fitting starts from linear discriminant analysis, the best classifier of Gaussians of equal covariance, times
+    the one of `SCALES` that predicts the other tokens best. At scale 0 the probe knows the frequencies of the
+    labels alone.
+
+    Args:
+        labels: number of labels; each is below it.
+        seed: of the order of the tokens.
+    """
+    frequencies_V = _log_frequencies(fitted.label_N, labels)
+    b_V, w_KV = _discriminant(fitted, labels)
+    starts = [Linear(frequencies_V + scale * b_V, scale * w_KV) for scale in SCALES]
+    start = min(starts, key=lambda probe: loss(probe, stopping))
+    return Linear(*_trained(start, fitted, stopping, seed=seed))
+
+
+def fit_mlp(linear: Linear, fitted: Examples, stopping: Examples, *, seed: int) -> Mlp:
+    """Return a probe with a hidden layer, fitted on some tokens and stopped by others.
+
+    It starts as the linear probe, with random hidden units that do not count yet. So it reads no less than that,
+    up to noise, and what it reads beyond it is not linear.
+    """
+    features, labels = linear.w_KV.shape
+    rng = torch.Generator().manual_seed(seed)
+    a_KH = (torch.randn(features, HIDDEN_UNITS, generator=rng) / max(1, features) ** 0.5).to(linear.w_KV.device)
+    start = Mlp(*linear, a_KH.new_zeros(HIDDEN_UNITS), a_KH, a_KH.new_zeros(HIDDEN_UNITS, labels))
+    return Mlp(*_trained(start, fitted, stopping, seed=seed))
+
+
+def _log_frequencies(label_N: Tensor, labels: int) -> Tensor:
+    """Return the log of the share of each label, counted half a time more than it occurs."""
+    count_V = label_N.bincount(minlength=labels) + 0.5
+    return (count_V / count_V.sum()).log()
+
+
+def _discriminant(fitted: Examples, labels: int) -> tuple[Tensor, Tensor]:
+    """Return the bias, less the log frequencies, and the weights of linear discriminant analysis.
+
+    Means of labels are shrunk toward 0 in each direction, by how far they vary there and how often the label
+    occurs (empirical Bayes), since a rare label's mean is mostly noise.
+    """
+    x_NK, label_N = fitted.x_NK.double(), fitted.label_N
+    count_V = label_N.bincount(minlength=labels)
+    # Sums of bags of rows: no atomic additions on a GPU, which would make sums depend on their order.
+    order_N, start_V = label_N.argsort(stable=True), count_V.cumsum(0) - count_V
+    mean_VK = embedding_bag(order_N, x_NK, start_V, mode="sum") / count_V.clamp(min=1)[:, None]
+    apart_NK = x_NK - mean_VK[label_N]
+    seen = int((count_V > 0).sum())
+    variance_K, axes_KK = torch.linalg.eigh(apart_NK.T @ apart_NK / max(1, len(x_NK) - seen))
+    map_KK = axes_KK / (variance_K.clamp(min=0) + RIDGE).sqrt()  # covariance within labels becomes the identity
+    mean_VK = mean_VK @ map_KK
+    between_K = (count_V.double() @ mean_VK.square() - seen).clamp(min=0) / len(x_NK)
+    mean_VK = mean_VK * (between_K / (between_K + 1 / count_V.clamp(min=0.5)[:, None]))
+    return -mean_VK.square().sum(1).float() / 2, (map_KK @ mean_VK.T).float()
+
+
+def _trained(start: Probe, fitted: Examples, stopping: Examples, *, seed: int) -> list[Tensor]:
+    """Return the weights to which passes of Adam lead, those of the pass with the lowest loss on `stopping`.
+
+    Weights are a running mean over steps, so that the learning rate need not fall.
+    """
+    best, least = list(start), loss(start, stopping)
+    weights = [weight.clone() for weight in start]
+    mean = [weight.clone() for weight in start]
+    for weight in weights:
+        weight.requires_grad_()
+    probe = type(start)(*weights)
+    rate = LEARNING_RATE / max(1, fitted.x_NK.shape[1]) ** 0.5
+    optimiser = torch.optim.Adam(weights, lr=rate, betas=(0.9, 0.98), fused=True)
+    rng = torch.Generator().manual_seed(seed)
+    waited = step = 0
+    for _ in range(PASSES):
+        order_N = torch.randperm(len(fitted.label_N), generator=rng).to(fitted.label_N.device)
+        for chosen_B in order_N.split(BATCH):
+            optimiser.zero_grad()
+            cross_entropy(probe.logits(fitted.x_NK[chosen_B]), fitted.label_N[chosen_B]).backward()
+            optimiser.step()
+            step += 1
+            with torch.no_grad():
+                for past, weight in zip(mean, weights, strict=True):
+                    past.lerp_(weight, 1 - min(AVERAGED, step / (step + 10)))
+        now = loss(type(start)(*mean), stopping)
+        waited = 0 if now < least - PROGRESS else waited + 1
+        if not waited:
+            best, least = [weight.clone() for weight in mean], now
+        elif waited == PATIENCE:
+            break
+    return best

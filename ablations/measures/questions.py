@@ -1,0 +1,187 @@
+"""Questions to the layers: labels of occurrences, and the states that are asked for them.
+
+What is asked for is the token that is read, its neighbours, or what the objective predicts.
+
+Letters: N occurrences, D width, L + 1 layers.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ablations.errors import MeasureError
+from ablations.measures.information.estimate import most_frequent
+from ablations.measures.reading.sample import Sample, is_text_token
+from ablations.measures.reading.texts import AFTER_FINAL_NORM
+from ablations.measures.settings import QuestionSettings
+from lightning_modules.config.objectives import Output
+from lightning_modules.randomness import derive, uniforms
+
+READINGS = 6
+"""Readings of the text in which tokens are shown as others, each time others."""
+
+HIDDEN = 0.15
+"""Share of the tokens that are shown as others in one reading; in all of them together 90%."""
+
+StatesOf = Callable[[NDArray[np.int64]], list[NDArray[np.float32]]]
+"""The states of all occurrences of a sample where these ids, one for each, are shown in their places."""
+
+
+class Question(NamedTuple):
+    """Question to a layer: labels of some occurrences."""
+
+    group: str | None
+    place_N: NDArray[np.int64]
+    """Places of the occurrences in the sample, ascending."""
+    label_N: NDArray[np.int64]
+    hidden: bool = False
+    """Whether the states are those of a reading in which the occurrence is shown as another token."""
+
+
+class Hidden(NamedTuple):
+    """Occurrences that are shown as other tokens."""
+
+    place_N: NDArray[np.int64]
+    """Places of the occurrences in the sample, ascending."""
+    shown_N: NDArray[np.int64]
+    reading_N: NDArray[np.int64]
+    """In which reading of the text, from 0."""
+
+
+class Asked(NamedTuple):
+    """Question to one layer."""
+
+    group: str | None
+    layer: int
+    states_ND: NDArray[np.float32]
+    """States of the occurrences that are asked about."""
+    label_N: NDArray[np.int64]
+    sentence_N: NDArray[np.int64]
+
+
+def each_layer(
+    questions: Sequence[Question],
+    states_LND: list[NDArray[np.float32]],
+    sample: Sample,
+    *,
+    types: int,
+    normed_ND: NDArray[np.float32] | None = None,
+    states_of: StatesOf | None = None,
+) -> Iterator[Asked]:
+    """Yield each question to each layer.
+
+    Args:
+        types: those that hidden tokens are of.
+        normed_ND: the top layer after the encoder's final norm: the question about the input token is put to it
+            too, as the group `after final norm`.
+        states_of: reads the text with other tokens in place of some, for masked LM's output.
+    """
+    unseen_LND = None
+    if any(question.hidden for question in questions):
+        assert states_of is not None, "masked LM's output needs the text to be read anew"
+        unseen_LND = _hidden_states(hidden_tokens(sample, types), sample, states_of)
+    for question in questions:
+        sentence_N = sample.sentence_N[question.place_N]
+        layers = unseen_LND if question.hidden and unseen_LND is not None else states_LND
+        for layer, states_ND in enumerate(layers):
+            yield Asked(question.group, layer, states_ND[question.place_N], question.label_N, sentence_N)
+        if normed_ND is not None and question.group is None:
+            after_ND = normed_ND[question.place_N]
+            yield Asked(AFTER_FINAL_NORM, len(states_LND) - 1, after_ND, question.label_N, sentence_N)
+
+
+def questions_of(sample: Sample, settings: QuestionSettings, output: Output) -> list[Question]:
+    """Return the questions: labels of occurrences of the `types` most frequent ones, equally many for each
+    question, from the start of the text.
+
+    Raises:
+        MeasureError: the output is asked for, and all tokens of the text are the same; or no token stands beside
+            another.
+    """
+    questions: list[Question] = []
+    unseen: list[Question] = []
+    rivals: list[Question] = []
+    if "output" in settings.about:
+        place_N, shown_N, _ = hidden_tokens(sample, settings.types)
+        unseen.append(Question("output label", place_N, sample.token_N[place_N], hidden=True))
+        unseen.append(Question("shown token", place_N, shown_N, hidden=True))
+        beside = _beside("output label", sample.right_N)
+        rivals = [*unseen, *([beside] if len(beside.place_N) else [])]
+    for about in settings.about:
+        match about, output:
+            case "input", _:
+                questions.append(Question(None, np.arange(len(sample)), sample.token_N))
+            case "previous", _:
+                questions.append(_beside("previous token", sample.left_N))
+            case "next", _:
+                questions.append(_beside("next token", sample.right_N))
+            case "output", "next":
+                questions.append(_beside("output label", sample.right_N))
+            case "output", "hidden":
+                questions += unseen
+    for question in questions:
+        if not len(question.place_N):
+            raise MeasureError(
+                f"{settings.kind} of the {question.group} needs a sentence of two tokens or more, but the text "
+                f"has none; use other text or ask `about` the input alone."
+            )
+    # Each arm is asked equally often, whichever of the outputs its objective predicts.
+    n = min((len(_frequent(question, settings.types)) for question in [*questions, *rivals]), default=0)
+    return [
+        question._replace(place_N=question.place_N[kept], label_N=question.label_N[kept])
+        for question in questions
+        for kept in [_frequent(question, settings.types)[:n]]
+    ]
+
+
+def _frequent(question: Question, types: int) -> NDArray[np.int64]:
+    """Return which of a question's occurrences have one of the most frequent labels."""
+    return np.flatnonzero(most_frequent(question.label_N, types))
+
+
+def _beside(group: str, label_N: NDArray[np.int64]) -> Question:
+    """Return the question about a neighbour, where it stands for text."""
+    place_N = np.flatnonzero(is_text_token(label_N))
+    return Question(group, place_N, label_N[place_N])
+
+
+def hidden_tokens(sample: Sample, types: int) -> Hidden:
+    """Choose occurrences of the most frequent types, each shown as another of these types in one of some readings.
+
+    All other types are equally likely, so that the shown token has the entropy of a uniform choice, as in the
+    paper's figure. [MASK] is never shown: of it there is nothing to forget. Which occurrences, as what and in
+    which reading depends on the text alone.
+
+    Raises:
+        MeasureError: all tokens are the same.
+    """
+    place_N = np.flatnonzero(most_frequent(sample.token_N, types))
+    type_V = np.unique(sample.token_N[place_N])
+    if len(type_V) < 2:
+        raise MeasureError(
+            "the output label needs a text of at least 2 different tokens, got 1; use another text or leave "
+            "`output` out of `about`."
+        )
+    where = sample.sentence_N[place_N], sample.position_N[place_N]
+    reading_N = (uniforms(derive(0, "reading"), *where) / HIDDEN).astype(np.int64)
+    own_N = np.searchsorted(type_V, sample.token_N[place_N])
+    other_N = (uniforms(derive(0, "shown"), *where) * (len(type_V) - 1)).astype(np.int64)
+    shown_N = type_V[other_N + (other_N >= own_N)]  # any but its own
+    now = reading_N < READINGS
+    return Hidden(place_N[now], shown_N[now], reading_N[now])
+
+
+def _hidden_states(hidden: Hidden, sample: Sample, states_of: StatesOf) -> list[NDArray[np.float32]]:
+    """Return as many states as the sample has occurrences, in every layer; those that are never hidden are 0."""
+    layers: list[NDArray[np.float32]] = []
+    for reading in range(READINGS):
+        now = hidden.reading_N == reading
+        ids_N = sample.token_N.copy()
+        ids_N[hidden.place_N[now]] = hidden.shown_N[now]
+        read = states_of(ids_N)
+        layers = layers or [np.zeros_like(layer_ND) for layer_ND in read]
+        for layer_ND, read_ND in zip(layers, read, strict=True):
+            layer_ND[hidden.place_N[now]] = read_ND[hidden.place_N[now]]
+    return layers
