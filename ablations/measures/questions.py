@@ -50,7 +50,7 @@ class Hidden(NamedTuple):
     """In which reading of the text, from 0."""
 
 
-class Asked(NamedTuple):
+class LayerQuestion(NamedTuple):
     """Question to one layer."""
 
     group: str | None
@@ -69,7 +69,7 @@ def each_layer(
     types: int,
     normed_ND: NDArray[np.float32] | None = None,
     states_of: StatesOf | None = None,
-) -> Iterator[Asked]:
+) -> Iterator[LayerQuestion]:
     """Yield each question to each layer.
 
     Args:
@@ -86,10 +86,10 @@ def each_layer(
         sentence_N = sample.sentence_N[question.place_N]
         layers = unseen_LND if question.hidden and unseen_LND is not None else states_LND
         for layer, states_ND in enumerate(layers):
-            yield Asked(question.group, layer, states_ND[question.place_N], question.label_N, sentence_N)
+            yield LayerQuestion(question.group, layer, states_ND[question.place_N], question.label_N, sentence_N)
         if normed_ND is not None and question.group is None:
             after_ND = normed_ND[question.place_N]
-            yield Asked(AFTER_FINAL_NORM, len(states_LND) - 1, after_ND, question.label_N, sentence_N)
+            yield LayerQuestion(AFTER_FINAL_NORM, len(states_LND) - 1, after_ND, question.label_N, sentence_N)
 
 
 def questions_of(sample: Sample, settings: QuestionSettings, output: Output) -> list[Question]:

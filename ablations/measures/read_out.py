@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ablations.measures.information.plug_in import entropy
 from ablations.measures.information.read_out import read_out, require_sentences
 from ablations.measures.jackknife import errors
-from ablations.measures.questions import Asked, Question, StatesOf, each_layer, questions_of
+from ablations.measures.questions import LayerQuestion, Question, StatesOf, each_layer, questions_of
 from ablations.measures.reading.sample import Sample
 from ablations.measures.reading.texts import Readings, Say, Texts
 from ablations.measures.settings import ReadOutSettings
@@ -73,26 +73,26 @@ def read_out_rows(
     """
     questions = questions_of(sample, settings, output)
     _require_enough(questions, sample)
-    for asked in each_layer(
+    for question in each_layer(
         questions, states_LND, sample, types=settings.types, normed_ND=normed_ND, states_of=states_of
     ):
-        yield from _layer_rows(asked, seed=seed)
+        yield from _layer_rows(question, seed=seed)
 
 
-def _layer_rows(asked: Asked, *, seed: int) -> Iterator[dict[str, Any]]:
-    information = read_out(to_device(asked.states_ND), asked.label_N, asked.sentence_N, seed=seed)
-    for metric, found in information._asdict().items():
+def _layer_rows(question: LayerQuestion, *, seed: int) -> Iterator[dict[str, Any]]:
+    information = read_out(to_device(question.states_ND), question.label_N, question.sentence_N, seed=seed)
+    for metric, probe in information._asdict().items():
         yield {
             "metric": metric,
-            "group": asked.group,
-            "layer": asked.layer,
-            "value": found.value,
-            "floor": found.floor,
-            "ceiling": entropy(asked.label_N),
-            **errors(found.left_out),
+            "group": question.group,
+            "layer": question.layer,
+            "value": probe.value,
+            "floor": probe.floor,
+            "ceiling": entropy(question.label_N),
+            **errors(probe.left_out),
             "unit": "nats",
-            "n": len(asked.label_N),
-            "d": asked.states_ND.shape[1],
+            "n": len(question.label_N),
+            "d": question.states_ND.shape[1],
         }
 
 

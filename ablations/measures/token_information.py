@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ablations.measures.information.estimate import require_fitting, smaller_half, token_information
 from ablations.measures.information.plug_in import entropy
 from ablations.measures.jackknife import errors
-from ablations.measures.questions import Asked, Question, StatesOf, each_layer, questions_of
+from ablations.measures.questions import LayerQuestion, Question, StatesOf, each_layer, questions_of
 from ablations.measures.reading.sample import Sample
 from ablations.measures.reading.texts import Readings, Say, Texts
 from ablations.measures.settings import TokenInformationSettings
@@ -76,28 +76,28 @@ def information_rows(
     """
     questions = questions_of(sample, settings, output)
     require_enough(questions, sample, settings, seed=seed)
-    for asked in each_layer(
+    for question in each_layer(
         questions, states_LND, sample, types=settings.types, normed_ND=normed_ND, states_of=states_of
     ):
-        yield from _layer_rows(asked, clusters=settings.clusters, seed=seed)
+        yield from _layer_rows(question, clusters=settings.clusters, seed=seed)
 
 
-def _layer_rows(asked: Asked, *, clusters: int, seed: int) -> Iterator[dict[str, Any]]:
+def _layer_rows(question: LayerQuestion, *, clusters: int, seed: int) -> Iterator[dict[str, Any]]:
     information = token_information(
-        to_device(asked.states_ND),
-        asked.label_N,
-        asked.sentence_N,
+        to_device(question.states_ND),
+        question.label_N,
+        question.sentence_N,
         clusters=clusters,
         seed=seed,  # the same halves and shuffles in every layer: less noise in their differences
     )
     for metric in ("plug_in", "cross_fitted"):
         yield {
             "metric": metric,
-            "group": asked.group,
-            "layer": asked.layer,
+            "group": question.group,
+            "layer": question.layer,
             "value": getattr(information, metric),
             "floor": getattr(information, f"{metric}_floor"),
-            "ceiling": entropy(asked.label_N),
+            "ceiling": entropy(question.label_N),
             **errors(getattr(information, f"{metric}_left_out")),
             "unit": "nats",
             "n": information.n,

@@ -26,7 +26,6 @@ from ablations.spec.contrasts import (
     Shape,
     Share,
     Trend,
-    TwoByTwo,
 )
 from ablations.wording import guess, listed, must_be, nearest, shown
 
@@ -52,8 +51,18 @@ def effect_faults(content: Any, effect: Contrast | None, at: KeyPath, *, name: s
             f"{name} must have minus, at_least or at_most: compared with nothing, {effect.of.metric} says "
             "what the claim says whatever comes out",
         )
+    if isinstance(effect, Difference) and effect.minus is None and effect.of.layers in OF_ITS_LOWEST:
+        yield Fault(
+            (*at, "of", "layers"),
+            f"{name}.of.layers is {effect.of.layers}, which noise alone makes positive; compare arms with minus, "
+            f"or have kind: shape with form: {effect.of.layers}",
+        )
     if effect is not None:
         yield from _repeated(effect, at, name=name)
+
+
+OF_ITS_LOWEST = ("fall_to_inner", "rise_to_top")
+"""Statistics over layers that take the lowest layer of the run itself."""
 
 
 def _of_nothing(effect: Difference) -> bool:
@@ -136,15 +145,17 @@ def _unknown_metric(metric: str, at: KeyPath, name: str, measure: str) -> Iterat
 def _repeated(effect: Contrast, at: KeyPath, *, name: str) -> Iterator[Fault]:
     """Yield arms that are compared with themselves."""
     match effect:
-        case Difference() | Shape() if effect.minus == effect.arm and not _reads_another(effect):
-            yield Fault((*at, "minus"), f"{name}.minus must be another arm than {effect.arm}, whose effect is 0")
+        case Difference() if not _reads_another(effect):
+            yield from twice([*effect.arms_needed()], (*at, "minus"), f"{name} must compare different arms")
+        case Shape():
+            yield from twice([*effect.arms_needed()], (*at, "minus"), f"{name} must compare different arms")
         case Ahead() if effect.over == effect.arm:
             yield Fault(
                 (*at, "over"), f"{name}.over must be another arm than {effect.arm}, which is its own equal"
             )
         case Share():
             yield from twice([*effect.arms_needed()], at, f"{name} must have three arms")
-        case Trend() | TwoByTwo():
+        case Trend():
             yield from twice([*effect.arms_needed()], (*at, "arms"), f"{name}.arms must differ")
         case Optimum():
             places = [format(place, "g") for place in effect.arms.values()]
@@ -153,9 +164,9 @@ def _repeated(effect: Contrast, at: KeyPath, *, name: str) -> Iterator[Fault]:
             yield from _repeated_pairs(effect, at, name=name)
 
 
-def _reads_another(effect: Difference | Shape) -> bool:
+def _reads_another(effect: Difference) -> bool:
     """Return whether another quantity is read of the second arm."""
-    return isinstance(effect, Difference) and effect.minus_of not in (None, effect.of)
+    return effect.minus_of not in (None, effect.of)
 
 
 def _repeated_pairs(effect: Apart, at: KeyPath, *, name: str) -> Iterator[Fault]:

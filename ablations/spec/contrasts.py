@@ -18,6 +18,8 @@ from lightning_modules.config import Settings
 _SOME = Field(min_length=1, strict=False)
 Positive = Annotated[float, Field(gt=0)]
 Pair = Annotated[tuple[str, str], Field(strict=False)]
+Arms = str | Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
+"""An arm, or several, over which the mean is taken."""
 
 
 class Quantity(Settings):
@@ -38,9 +40,11 @@ class Quantity(Settings):
     read: Literal["value", "floor", "gain", "share_of_floor"] = "value"
     """The number itself; its chance level; the chance level minus it, as what a loss has gained; or it divided by
     that level."""
-    layers: Literal["none", "top", "bottom", "mean", "sum", "drop"] = "none"
+    layers: Literal["none", "top", "bottom", "mean", "sum", "drop", "fall_to_inner", "rise_to_top"] = "none"
     """Statistic over rows that have a layer: at the top, at the bottom, over all, or how much it drops from the
-    bottom to the top. Of rows from a layer to the next, those from layer 1 on."""
+    bottom to the top. Of rows from a layer to the next, those from layer 1 on. `fall_to_inner` and `rise_to_top`
+    are the bottom and the top minus the lowest inner layer of the run itself: noise makes them larger, so they are
+    for comparing arms, and `shape` is for the form of one arm."""
     layer: int | None = Field(None, ge=0)
     """Layer that is read alone, of rows that have a layer."""
     steps: Literal["last", "area", "way"] = "last"
@@ -113,7 +117,12 @@ def _names(value: Any, at: KeyPath) -> Iterator[tuple[KeyPath, str]]:
 
 
 class Difference(Contrast):
-    """Contrast of an arm with another at the same seed, or with a fixed number."""
+    """Contrast of an arm with another at the same seed, or with a fixed number.
+
+    Several arms instead of one stand for their mean. So this is also the main effect of a factor: the arms of one
+    setting against those of the other; and the interaction of two: the arms where both or neither change, against
+    those where one does. Of two factors this is half of the difference of differences.
+    """
 
     ARMS = ("arm", "minus")
     QUANTITIES = ("of", "minus_of")
@@ -121,10 +130,10 @@ class Difference(Contrast):
     kind: Literal["difference"]
     of: Quantity
     """Quantity that is compared."""
-    arm: str
-    """The arm that the claim says has more, unless `at_most` says otherwise."""
-    minus: str | None = None
-    """The other arm; none, where the number itself is compared with `at_least` or `at_most`."""
+    arm: Arms
+    """The arm that the claim says has more, unless `at_most` says otherwise; or several."""
+    minus: Arms | None = None
+    """The other arm, or several; none, where the number itself is compared with `at_least` or `at_most`."""
     minus_of: Quantity | None = None
     """Quantity that is read of the other arm, where it differs from `of`."""
     at_least: float | None = None
@@ -238,21 +247,6 @@ class Share(Contrast):
     keep."""
 
 
-class TwoByTwo(Contrast):
-    """Contrast of two factors of two settings each: the main effect of one of them, or their interaction."""
-
-    ARMS = ("arms",)
-
-    kind: Literal["two_by_two"]
-    of: Quantity
-    """Quantity that the factors act on."""
-    arms: Annotated[tuple[Pair, Pair], Field(strict=False)]
-    """Arms in two rows of two: the first factor changes from row to row, the second from column to column."""
-    effect: Literal["rows", "columns", "interaction"]
-    """The second row minus the first, the second column minus the first; or by how much more the column helps in
-    the second row than in the first."""
-
-
 class Optimum(Contrast):
     """Contrast of the place of the highest point of a curve over arms with two bounds; the curve must have one."""
 
@@ -321,9 +315,7 @@ class Apart(Contrast):
         yield (), Quantity(measure="run_distance", metric=self.metric)
 
 
-Effect = Annotated[
-    Difference | Trend | Shape | Share | TwoByTwo | Optimum | Ahead | Apart, Field(discriminator="kind")
-]
+Effect = Annotated[Difference | Trend | Shape | Share | Optimum | Ahead | Apart, Field(discriminator="kind")]
 
 EFFECT: TypeAdapter[Effect] = TypeAdapter(Effect)
 """Checks one that stands alone."""

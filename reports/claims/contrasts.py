@@ -14,14 +14,15 @@ from scipy import special
 from ablations.spec.contrasts import (
     Ahead,
     Apart,
+    Arms,
     Contrast,
     Difference,
     Effect,
     Optimum,
+    Quantity,
     Shape,
     Share,
     Trend,
-    TwoByTwo,
 )
 from reports.claims.select import Array, NotMeasured, Reading, SeedTable, groups_read, read
 from reports.statistics import curve_shapes
@@ -134,14 +135,14 @@ def _with_text_error(part: SeedEffects, without: Sequence[SeedEffects | None]) -
 
 
 def difference(effect: Difference, rows: SeedTable) -> dict[str, SeedEffects]:
-    """Return arm minus arm within each seed, or a number minus a bound that the claim fixed beforehand.
+    """Return arm minus arm within each seed, or a number minus a bound that the claim fixed beforehand; of several
+    arms their mean.
 
     Groups are averaged within the seed first: tasks of one run are no independent evidence.
     """
-    first = read(rows, effect.of, [effect.arm])
-    readings = [first]
+    readings = [_mean_of_arms(rows, effect.of, effect.arm)]
     if effect.minus is not None:
-        readings.append(read(rows, effect.minus_of or effect.of, [effect.minus]))
+        readings.append(_mean_of_arms(rows, effect.minus_of or effect.of, effect.minus))
     seeds, numbers, left_out = _paired(readings)
     numbers_S = numbers[0] - numbers[1] if effect.minus is not None else numbers[0]
     values = effect.at_most - numbers_S if effect.at_most is not None else numbers_S - (effect.at_least or 0.0)
@@ -150,6 +151,12 @@ def difference(effect: Difference, rows: SeedTable) -> dict[str, SeedEffects]:
     # A bound of 0 is the absence of what is measured.
     part = SeedEffects(seeds, values, direction=effect.direction, left_out=left_out, bounded=bool(bounds))
     return {"": part._replace(beside=beside)}
+
+
+def _mean_of_arms(rows: SeedTable, of: Quantity, arms: Arms) -> Reading:
+    """Return the quantity of an arm, or its mean over several, as one arm's."""
+    reading = read(rows, of, [arms] if isinstance(arms, str) else arms)
+    return reading._replace(values_ASK=reading.values_ASK.mean(0, keepdims=True))
 
 
 def trend(effect: Trend, rows: SeedTable) -> dict[str, SeedEffects]:
@@ -278,23 +285,6 @@ def _shown(kept: Array, gain: Array) -> dict[str, float]:
     return {"share": ratio.value, "share_low": ratio.low, "share_high": ratio.high}
 
 
-def two_by_two(effect: TwoByTwo, rows: SeedTable) -> dict[str, SeedEffects]:
-    """Return the main effect or the interaction of two factors.
-
-    Main effect: mean over the other factor's settings, so that neither of them decides. Interaction: the
-    difference of the differences.
-    """
-    (a, b), (c, d) = effect.arms
-    reading = read(rows, effect.of, (a, b, c, d))
-    first, second, third, fourth = reading.values_ASK[..., 0]
-    values = {
-        "rows": (third + fourth - first - second) / 2,
-        "columns": (second + fourth - first - third) / 2,
-        "interaction": (fourth - third) - (second - first),
-    }[effect.effect]
-    return {"": SeedEffects(reading.seeds, values, left_out=reading.left_out)}
-
-
 def optimum(effect: Optimum, rows: SeedTable) -> dict[str, SeedEffects]:
     """Return the distances of the highest point of a curve from two bounds, and whether it has one.
 
@@ -394,7 +384,6 @@ _CONTRASTS: Mapping[type[Contrast], Callable[[Any, SeedTable], dict[str, SeedEff
     Trend: trend,
     Shape: shape,
     Share: share,
-    TwoByTwo: two_by_two,
     Optimum: optimum,
     Ahead: ahead,
     Apart: apart,

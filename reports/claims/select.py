@@ -5,7 +5,7 @@ A = arms, S = seeds, K = positions: layers, steps or groups.
 
 import copy
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -137,7 +137,8 @@ def read(rows: SeedTable, of: Quantity, arms: Sequence[str], *, axis: Axis = "no
     """
     of = _with_groups(rows, of, arms)
     if axis == "none" and (of.layers != "none" or of.layer is not None):
-        fewest = 2 if of.layers == "drop" else 1  # from a layer to itself nothing drops
+        # From a layer to itself nothing drops, and two layers have none inside.
+        fewest = {"drop": 2, "fall_to_inner": 3, "rise_to_top": 3}.get(of.layers, 1)
         return _reduced(read(rows, of, arms, axis="layers", fewest=fewest), of)
     if axis == "none" and of.steps != "last":
         course = _area if of.steps == "area" else _way
@@ -155,7 +156,9 @@ def read(rows: SeedTable, of: Quantity, arms: Sequence[str], *, axis: Axis = "no
         number = several(len(positions), "step")
         raise NotMeasured(f"{_named(of)} has {number} in common, and a learning curve takes {FEWEST_STEPS}")
     if axis in ("layers", "groups") and len(positions) < fewest:
-        raise NotMeasured(f"{_named(of)} has a single one of the {axis} that the effect goes over")
+        raise NotMeasured(
+            f"{_named(of)} has {len(positions)} of the {axis} that the effect goes over, and it takes {fewest}"
+        )
     seeds, left_out = [], []
     for seed in rows.seeds_of(arms):
         lacking = [arm for arm in arms if not set(positions) <= set(numbers.get((arm, seed), {}))]
@@ -176,14 +179,19 @@ def _reduced(whole: Reading, of: Quantity) -> Reading:
             raise NotMeasured(f"{_named(of)} has no layer {of.layer}")
         place = whole.positions.index(of.layer)
         return whole._replace(values_ASK=values[..., place, None], positions=(0,))
-    numbers = {
-        "top": values[..., -1],
-        "bottom": values[..., 0],
-        "mean": values.mean(-1),
-        "sum": values.sum(-1),
-        "drop": values[..., 0] - values[..., -1],
-    }[of.layers]
+    numbers = _OF_LAYERS[of.layers](values)
     return whole._replace(values_ASK=numbers[..., None], positions=(0,))
+
+
+_OF_LAYERS: Mapping[str, Callable[[Array], Array]] = {
+    "top": lambda values: values[..., -1],
+    "bottom": lambda values: values[..., 0],
+    "mean": lambda values: values.mean(-1),
+    "sum": lambda values: values.sum(-1),
+    "drop": lambda values: values[..., 0] - values[..., -1],
+    "fall_to_inner": lambda values: values[..., 0] - values[..., 1:-1].min(-1),
+    "rise_to_top": lambda values: values[..., -1] - values[..., 1:-1].min(-1),
+}
 
 
 def _area(whole: Reading, of: Quantity) -> Reading:

@@ -50,7 +50,7 @@ BAD = [
     (
         "kind: difference",
         "kind: diference",
-        '8:20: claims.effect must be one of 8 kinds, but is "diference"; did you mean difference?',
+        '8:20: claims.effect must be one of 7 kinds, but is "diference"; did you mean difference?',
     ),
     ("metric: loss", "metrc: loss", "8:58: claims.effect.of.metrc is unknown; did you mean metric?"),
     (

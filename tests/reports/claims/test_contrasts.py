@@ -111,7 +111,11 @@ OVER_LAYERS = {"measure": "token_information", "metric": "m"}
 
 
 @pytest.mark.parametrize(
-    ("layers", "expected"), [("top", 7.0), ("bottom", 5.0), ("mean", 5.0), ("sum", 15.0), ("drop", -2.0)]
+    ("layers", "expected"),
+    [
+        *(("top", 7.0), ("bottom", 5.0), ("mean", 5.0), ("sum", 15.0), ("drop", -2.0)),
+        *(("fall_to_inner", 2.0), ("rise_to_top", 4.0)),
+    ],
 )
 def test_layers_come_to_one_number(layers, expected):
     of = OVER_LAYERS | {"layers": layers}
@@ -129,8 +133,21 @@ def test_over_one_step_nothing_drops_and_nothing_rises():
     drop = {"kind": "difference", "of": OVER_LAYERS | {"layers": "drop"}, "arm": "mlm"}
     rise = {"kind": "trend", "of": OVER_LAYERS, "arms": ["mlm"], "over": "layers"}
     for fields in (drop, rise):
-        with pytest.raises(NotMeasured, match=r"^token_information m has a single one of the layers that "):
+        with pytest.raises(NotMeasured, match=r"^token_information m has 1 of the layers .* and it takes 2$"):
             found(effect(**fields), table)
+
+
+def test_two_layers_have_none_inside():
+    table = curve("mlm", [5.0, 3.0]) + curve("clm", [5.0, 3.0])
+    of = OVER_LAYERS | {"layers": "rise_to_top"}
+    with pytest.raises(NotMeasured, match=r"^token_information m has 2 of the layers .* and it takes 3$"):
+        found(effect(kind="difference", of=of, arm="mlm", minus="clm"), table)
+
+
+def test_the_lowest_layer_is_that_of_each_run():
+    table = curve("mlm", [5.0, 1.0, 3.0, 4.0], [5.0, 3.0, 2.0, 4.0]) + curve("clm", [5.0] * 4, [5.0] * 4)
+    of = OVER_LAYERS | {"layers": "rise_to_top"}
+    assert values(effect(kind="difference", of=of, arm="mlm", minus="clm"), table) == [3.0, 2.0]
 
 
 def test_of_steps_between_layers_those_from_layer_1_on_count():
@@ -297,11 +314,20 @@ def test_no_gain_at_all_is_no_number():
     assert not np.isfinite(made[""].values).any()
 
 
-@pytest.mark.parametrize(("which", "expected"), [("rows", 1.5), ("columns", 3.5), ("interaction", 3.0)])
-def test_two_by_two(which, expected):
+@pytest.mark.parametrize(
+    ("arm", "minus", "expected"),
+    [(["c", "d"], ["a", "b"], 1.5), (["b", "d"], ["a", "c"], 3.5), (["a", "d"], ["b", "c"], 1.5), ("d", "a", 5.0)],
+)
+def test_several_arms_stand_for_their_mean(arm, minus, expected):
     table = rows({"a": [1.0], "b": [3.0], "c": [1.0], "d": [6.0]})
-    arms = [["a", "b"], ["c", "d"]]
-    assert values(effect(kind="two_by_two", of=SCORE, arms=arms, effect=which), table) == [expected]
+    assert values(effect(kind="difference", of=SCORE, arm=arm, minus=minus), table) == [expected]
+
+
+def test_a_mean_over_arms_takes_the_seeds_that_all_have():
+    table = rows({"a": [1.0, 2.0, 3.0], "b": [3.0, 4.0], "c": [0.0, 0.0, 0.0]})
+    part = found(effect(kind="difference", of=SCORE, arm=["a", "b"], minus="c"), table)[""]
+    assert (part.seeds, part.values.tolist()) == ((0, 1), [2.0, 3.0])
+    assert part.left_out == ("seed 2: arm b is not measured whole", "seed 2: not in every arm")
 
 
 def test_optimum_is_the_distance_of_the_top_from_its_bounds():
