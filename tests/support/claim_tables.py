@@ -17,9 +17,11 @@ TASKS = ("sst2", "trec", "subj", "mrpc", "rte", "sick", "stsb", "sick_relatednes
 
 
 def shipped():
-    """Every claim we ship, by its number: `2b` is a part of claim 2."""
+    """Every claim we ship, by its number, `2b` being a part of claim 2, or by its name: the article's come first."""
     claims = [claim for path in FILES for claim in claims_file.load(path).claims]
-    return {str(claim.number): claim for claim in sorted(claims, key=lambda claim: whole_number(claim.number))}
+    article = sorted((claim for claim in claims if claim.number), key=lambda claim: whole_number(claim.number))
+    ours = [claim for claim in claims if not claim.number]
+    return {str(claim.number): claim for claim in article} | {claim.name: claim for claim in ours}
 
 
 def whole_number(number):
@@ -47,6 +49,7 @@ def _places(steps):
     for layer in range(LAYERS + 1):
         for group in (None, "output label", "shown token"):
             yield "token_information", "cross_fitted", group, layer, None, LAST
+        yield "read_out", "linear", None, layer, None, LAST
     for layer in range(LAYERS):
         yield "layer_change", "pwcca", None, layer, layer + 1, LAST
     for step in steps:
@@ -63,7 +66,7 @@ def _run(arm, seed):
 
 def frame(claim, seeds):
     """The rows that a claim needs, of so many seeds; `value` is still 1, as every `floor` is."""
-    names = claim.needs.arms
+    names, measures = claim.needs.arms, {"validation", *claim.needs.measures}  # every run has some validation
     kinds = {effect.kind for effect in claim.parts.values()}
     courses = [
         effect for effect in claim.parts.values() if effect.kind == "difference" and effect.of.steps != "last"
@@ -73,16 +76,19 @@ def frame(claim, seeds):
     for arm in names:
         for seed in range(seeds):
             for measure, metric, group, layer, layer_to, step in _places(steps):
+                if measure not in measures:
+                    continue
                 here = {"measure": measure, "metric": metric, "group": group, "layer": layer, "layer_to": layer_to}
                 rows.append(_run(arm, seed) | here | {"step": step})
+            if "run_distance" not in measures:
+                continue
             runs = [(other, other_seed) for other in names for other_seed in range(seeds)]
             for other, other_seed in runs[runs.index((arm, seed)) + 1 :]:
                 for layer in range(LAYERS + 1):
                     pair = {"measure": "run_distance", "metric": "pwcca", "group": other, "layer": layer}
                     compared = {"other_run_id": f"{other}-{other_seed}", "step": LAST}
                     rows.append(_run(arm, seed) | pair | compared)
-    kept = [row for row in rows if row["measure"] in ("validation", *claim.needs.measures)]  # every run has some
-    return results.table(row | {"experiment": "noise", "value": 1.0, "floor": 1.0} for row in kept)
+    return results.table(row | {"experiment": "noise", "value": 1.0, "floor": 1.0} for row in rows)
 
 
 def noise(table, *, rng, centre, spread, alike=0.0):

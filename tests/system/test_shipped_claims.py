@@ -16,6 +16,8 @@ from tests.support.claim_tables import FILES, ROOT, frame, literature, noise, sh
 
 CLAIMS = shipped()
 NUMBERS = list(CLAIMS)
+ARTICLE = [number for number, claim in CLAIMS.items() if claim.number]
+"""Claims of the article; the others are our own predictions, and no literature has numbers for them."""
 AT_THE_FLOOR, AT_ZERO = 1.0, 0.0
 SEEDS = (3, 5, 10)
 PLANNED = 6
@@ -23,7 +25,7 @@ PLANNED = 6
 
 
 def test_all_claims_of_the_article_are_there_but_the_one_that_is_a_fact_of_the_code():
-    assert {whole_number(number) for number in NUMBERS} == set(range(1, 29)) - {17}
+    assert {whole_number(number) for number in ARTICLE} == set(range(1, 29)) - {17}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -42,7 +44,7 @@ def test_says_one_sentence_with_its_source_and_what_the_literature_expects(numbe
 
 
 def test_the_article_is_expected_to_be_wrong_where_its_sources_say_so():
-    wrong = {number for number, claim in CLAIMS.items() if claim.expect in ("contradicted", "equivalent")}
+    wrong = {number for number in ARTICLE if CLAIMS[number].expect in ("contradicted", "equivalent")}
     assert wrong == {"4", "5", "11", "12"}
 
 
@@ -130,7 +132,7 @@ def test_every_effect_can_come_out_on_either_side(number):
 FAMILIES = Counter(claim.family for claim in CLAIMS.values())
 
 
-@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("number", ARTICLE)
 def test_the_numbers_of_the_literature_give_the_verdict_that_is_expected(number):
     """In 8 of 10 experiments with realistic spread, at the level of the claim in its family, with the planned
     seeds or those that the claim says it needs. So no claim is neutral on noise because it is neutral on
