@@ -17,7 +17,7 @@ TASKS = ("sst2", "trec", "subj", "mrpc", "rte", "sick", "stsb", "sick_relatednes
 
 
 def shipped():
-    """Every claim we ship, by its number, `2b` being a part of claim 2, or by its name: the article's come first."""
+    """Every claim we ship, by its number, `2b` being a part of claim 2, or by its name; the article's first."""
     claims = [claim for path in FILES for claim in claims_file.load(path).claims]
     article = sorted((claim for claim in claims if claim.number), key=lambda claim: whole_number(claim.number))
     ours = [claim for claim in claims if not claim.number]
