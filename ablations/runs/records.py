@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
+from ablations.spec.published import PublishedPoint
 from lightning_modules.training.run_directory import Checkpoint
 from lightning_modules.training.run_directory import RunState as RunState  # for reports
 
@@ -142,6 +143,8 @@ class Plan(Record):
     created: str | None = None
     claims: list[str] = []
     claim_files: list[PlannedClaims] = []
+    published: list[PublishedPoint] = []
+    """Points of published curves, for figures."""
     arms: list[str]
     data: DataRecord = DataRecord()
     runs: list[RunRecord]

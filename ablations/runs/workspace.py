@@ -16,7 +16,7 @@ from ablations.runs.identity import PlannedRun
 from ablations.runs.plan import Lacking, lacking
 from ablations.runs.records import DataRecord, Plan, RunRecord, RunStatus
 from ablations.spec import claims as claims_file
-from ablations.spec import grid, load, matching
+from ablations.spec import grid, load, matching, published
 from ablations.spec.experiment import Experiment, Run
 from lightning_modules.config import Data, RunSettings
 from lightning_modules.data import corpus, token_store
@@ -209,7 +209,11 @@ class Workspace:
         )
         claims = claims_file.load_named(self.experiment.claims, spec=self.spec)
         content = self.plan().model_copy(
-            update={"notices": [*notices, *self.equal_arms()], "warnings": self.warnings()}
+            update={
+                "published": published.load_named(self.experiment.published, spec=self.spec),
+                "notices": [*notices, *self.equal_arms()],
+                "warnings": self.warnings(),
+            }
         )
         plan.write(content, self.folder, spec=self.spec, claims=claims, data=self._describe_data())
 

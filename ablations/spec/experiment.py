@@ -188,6 +188,9 @@ class Experiment(Sections):
     """Measures that are computed from the checkpoints: names, or mappings with a kind and its settings."""
     claims: Annotated[tuple[SmallName, ...], _DISTINCT, AfterValidator(_each_once)] = ()
     """Files in `claims/` beside the specs, without their ending: what is expected to come out."""
+    published: Annotated[tuple[SmallName, ...], _DISTINCT, AfterValidator(_each_once)] = ()
+    """Files in `published/` beside the specs, without their ending: published curves, which figures draw beside
+    those of the arms with the same objective."""
 
 
 # What a spec comes to --------------------------------------------------------------------------------

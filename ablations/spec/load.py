@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from ablations.catalogue import lacks_labels, suits
 from ablations.errors import AblationsError, Fault, KeyPath, Problem, SpecError, SpecProblems
 from ablations.spec import claims as claims_file
-from ablations.spec import yamlfile
+from ablations.spec import published, yamlfile
 from ablations.spec.experiment import SECTIONS, Arm, Experiment, Run
 from ablations.spec.grid import arm_faults, expand, runs, sections, shared, written_arms
 from ablations.spec.matching import unmatched
@@ -51,6 +51,7 @@ def load(path: Path, *, claims: Literal["checked", "unread"] = "checked") -> Exp
     problems = {
         *document.problems,
         *(claims_file.problems(document, spec=path) if claims == "checked" else ()),
+        *published.problems(document, spec=path),
         *(_problem(document, fault) for fault in spec_faults if not document.refused(fault.path)),
     }
     if problems or experiment is None:

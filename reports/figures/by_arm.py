@@ -9,10 +9,10 @@ Raises, all of them:
     ResultsError: the table has no such rows, lacks a column, or has several values for one seed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from textwrap import wrap
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -20,6 +20,7 @@ from matplotlib.ticker import MaxNLocator
 from pandas import DataFrame
 
 from ablations.results import SHOWN
+from ablations.spec.published import PublishedPoint
 from reports.figures.curves import (
     AXES,
     FEWEST_STEPS,
@@ -33,7 +34,7 @@ from reports.figures.curves import (
     order,
     own_axis,
 )
-from reports.figures.lines import Line, Look, draw_lines
+from reports.figures.lines import Beside, Line, Look, draw_lines
 from reports.figures.panel import (
     FigureKind,
     FigureText,
@@ -135,6 +136,8 @@ class ArmLines(NamedTuple):
     curves: list[Curve]
     styles: dict[str, Style]
     """Styles by arm."""
+    beside: tuple[Beside, ...] = ()
+    """Published curves."""
 
     def draw(self, figure: Figure) -> None:
         """Draw the lines, the legend below them."""
@@ -167,12 +170,12 @@ def arm_lines(
 
 def draw_arms(drawn: ArmLines, *, ax: Axes) -> Axes:
     """Draw what `arm_lines` selected."""
-    measure, metric, group, axis, rows, summary, curves, styles = drawn
+    measure, metric, group, axis, rows, summary, curves, styles, beside = drawn
     lines = [Line(curve.arm, arm_label(curve), styles[curve.arm]) for curve in curves]
     along = axis or own_axis(measure)
     names = named(measure, metric)
     look = Look(names.floor, ceiling=names.ceiling, every=along == "layer")
-    draw_lines(rows, summary, lines, ax=ax, look=look)
+    draw_lines(rows, summary, lines, ax=ax, look=look, beside=beside)
     if along == "layer":
         label_layers(ax, rows["x"].tolist(), leads=leads_on(measure, metric))
     else:
@@ -336,6 +339,64 @@ def _arm_panel(
         without_rows=[arm for arm in compared if arm not in name_by_line],
         arms=some,
     )
+
+
+def beside_published(panel: Panel, points: Sequence[PublishedPoint], *, objectives: Mapping[str, str]) -> Panel:
+    """Return the panel with the published curves of its metric, if it has a line an arm and there are any.
+
+    Args:
+        panel: any panel.
+        points: of published curves.
+        objectives: kind of the objective of each arm. A curve has the colour of the first arm that the panel
+            shows with its objective; without such an arm it is left out.
+    """
+    drawn = panel.content
+    if not isinstance(drawn, ArmLines) or drawn.axis is not None:
+        return panel
+    shown = [curve.arm for curve in drawn.curves]
+    of_metric = [
+        point
+        for point in points
+        if (point.measure, point.metric, point.group) == (drawn.measure, drawn.metric, drawn.group)
+    ]
+    curves, more = [], []
+    for source, objective in dict.fromkeys((point.source, point.objective) for point in of_metric):
+        arm = next((arm for arm in shown if objectives.get(arm) == objective), None)
+        if arm is None:
+            continue
+        name = f"{source}, {objective.replace('_lm', ' LM')}"
+        curve = [point for point in of_metric if (point.source, point.objective) == (source, objective)]
+        y_by_x = {point.layer: point.value for point in curve}
+        curves.append(Beside(shown_name(name), drawn.styles[arm].colour, y_by_x))
+        more += [_published_point(point, name) for point in curve]
+    if not curves:
+        return panel
+    return replace(
+        panel,
+        content=drawn._replace(beside=tuple(curves)),
+        points=[*panel.points, *more],
+        description=f"{panel.description} {lines_in_words(more, line='arm', digits=panel.digits)}",
+        notes=(*panel.notes, PUBLISHED),
+    )
+
+
+PUBLISHED = "Long dashes with hollow points: published curves, of other text and other models; compare their form."
+
+
+def _published_point(point: PublishedPoint, name: str) -> dict[str, Any]:
+    """Return the entry of a published point: its band is how sure its reading is."""
+    error = float("nan") if point.error is None else point.error
+    return {
+        "arm": name,
+        "layer": point.layer,
+        "layer_to": point.layer_to,
+        "mean": point.value,
+        "low": point.value - error,
+        "high": point.value + error,
+        "band": "published",
+        "seeds": 0,
+        "floor": float("nan"),
+    }
 
 
 def caption(bands: set[str], about_tasks: bool) -> str:

@@ -1,6 +1,6 @@
 """Lines with bands, floors and ceilings, of which all figures but maps are made.
 
-Drawn artists can be found again by their gid: `mean`, `band`, `seed`, `floor` and `ceiling`.
+Drawn artists can be found again by their gid: `mean`, `band`, `seed`, `floor`, `ceiling` and `beside`.
 """
 
 from collections.abc import Sequence
@@ -27,6 +27,9 @@ MARKER_SHARE = 0.8
 LEGEND_LINE = 3.4
 """Length of a line in a legend, in letters: every pattern of dashes shows on either side of the marker."""
 
+ELSEWHERE = (0, (7, 2.5))
+"""Line style of curves from elsewhere: dashes longer than a floor's."""
+
 CEILING_WIDTH = 0.8
 """Points of the line of a ceiling."""
 
@@ -44,6 +47,14 @@ class Line(NamedTuple):
     """Value of its rows in the column `line`."""
     label: str
     style: Style
+
+
+class Beside(NamedTuple):
+    """Curve from elsewhere, drawn beside the lines."""
+
+    label: str
+    colour: str
+    y_by_x: dict[int, float]
 
 
 class Look(NamedTuple):
@@ -67,8 +78,16 @@ class Look(NamedTuple):
     """Whether the legend leaves out what the floor's data are."""
 
 
-def draw_lines(rows: DataFrame, summary: DataFrame, lines: Sequence[Line], *, ax: Axes, look: Look) -> None:
-    """Draw means, bands, seeds, floors and ceilings of the lines, and their legend.
+def draw_lines(
+    rows: DataFrame,
+    summary: DataFrame,
+    lines: Sequence[Line],
+    *,
+    ax: Axes,
+    look: Look,
+    beside: Sequence[Beside] = (),
+) -> None:
+    """Draw means, bands, seeds, floors and ceilings of the lines, curves beside them, and their legend.
 
     Args:
         rows: each seed's values, `floor` and, where it is drawn, `ceiling`. The axis fits the values and floors of
@@ -77,11 +96,12 @@ def draw_lines(rows: DataFrame, summary: DataFrame, lines: Sequence[Line], *, ax
         lines: those to draw.
         ax: where to draw.
         look: what is drawn besides means.
+        beside: curves from elsewhere, which the axis fits too.
     """
     whole = list(range(int(rows["x"].min()), int(rows["x"].max()) + 1))
     handles = []
-    beside = np.linspace(-ASIDE, ASIDE, len(lines)) if look.bars and len(lines) > 1 else np.zeros(len(lines))
-    for line, aside in zip(lines, beside.tolist(), strict=True):
+    asides = np.linspace(-ASIDE, ASIDE, len(lines)) if look.bars and len(lines) > 1 else np.zeros(len(lines))
+    for line, aside in zip(lines, asides.tolist(), strict=True):
         line_rows = rows[rows["line"] == line.name]
         # A layer without a number is a gap; between two measured steps a line may run.
         places = whole if look.every else sorted(line_rows["x"].unique().tolist())
@@ -92,13 +112,15 @@ def draw_lines(rows: DataFrame, summary: DataFrame, lines: Sequence[Line], *, ax
         handles.append(
             _draw_mean(summary[summary["line"] == line.name], places, ax=ax, line=line, look=look, aside=aside)
         )
+    handles += [_draw_beside(curve, ax=ax) for curve in beside]
     floors = _finite(rows.groupby(["line", "x"])["floor"].mean())
     drawn = rows[rows["line"].isin([line.name for line in lines])]
     if floors.size and not look.own_floors:
         _draw_floor(drawn, whole, ax=ax, colour="0.4")
     # A band over text is the whole of what is known of how sure a number is: it stays in sight.
     over_text = _finite(summary.loc[summary["band"] == "text", ["low", "high"]])
-    values = np.concatenate([_finite(rows["value"]), over_text.ravel()])
+    elsewhere = [value for curve in beside for value in curve.y_by_x.values()]
+    values = np.concatenate([_finite(rows["value"]), over_text.ravel(), elsewhere])
     bands = _finite(summary[["low", "high"]])
     ceilings = _draw_ceilings(drawn, lines, whole, ax=ax) if look.ceiling else np.empty(0)
     here = _finite(drawn.groupby(["line", "x"])["floor"].mean())
@@ -136,6 +158,24 @@ def _draw_mean(
         label=line.label,
         zorder=3,
         gid="mean",
+    )
+    return drawn
+
+
+def _draw_beside(curve: Beside, *, ax: Axes) -> Line2D:
+    """Draw a curve from elsewhere: dashed, with hollow points."""
+    (drawn,) = ax.plot(
+        list(curve.y_by_x),
+        list(curve.y_by_x.values()),
+        color=curve.colour,
+        linestyle=ELSEWHERE,
+        marker="o",
+        markersize=4,
+        markerfacecolor="white",
+        lw=1.2,
+        label=curve.label,
+        zorder=2.5,
+        gid="beside",
     )
     return drawn
 

@@ -75,7 +75,16 @@ def content(judged: Judged, shown: Sequence[PageFigure]) -> dict[str, Any]:
 def page_figures(experiment: Experiment) -> list[PageFigure]:
     """Return the figures of an experiment's page."""
     return figures(
-        experiment.table, arms=experiment.plan.arms, factors=factors(experiment), quick=experiment.quick
+        experiment.table,
+        arms=experiment.plan.arms,
+        factors=factors(experiment),
+        quick=experiment.quick,
+        published=experiment.plan.published,
+        objectives={
+            run.plan.arm: run.settings["objective"]["kind"]
+            for run in experiment.runs
+            if "objective" in run.settings
+        },
     )
 
 

@@ -1,15 +1,18 @@
 """Figures of a page in its order, the panels that each has, and panels as files: the picture as SVG, and the rows
 it shows as CSV."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import seaborn as sns
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
+from ablations.spec.published import PublishedPoint
 from reports.figures import svg
+from reports.figures.by_arm import beside_published
 from reports.figures.panel import CEILING, FigureText, Panel, letters
 from reports.figures.texts import (
     CHANGE_BY_RANK,
@@ -118,7 +121,13 @@ class PageFigure:
 
 
 def figures(
-    table: DataFrame, *, arms: Sequence[str], factors: Sequence[Factor] = (), quick: Collection[str] = ()
+    table: DataFrame,
+    *,
+    arms: Sequence[str],
+    factors: Sequence[Factor] = (),
+    quick: Collection[str] = (),
+    published: Sequence[PublishedPoint] = (),
+    objectives: Mapping[str, str] = MappingProxyType({}),
 ) -> list[PageFigure]:
     """Return every figure that has rows, with its panels; scores by what the arms vary stand before the maps.
 
@@ -127,13 +136,19 @@ def figures(
         arms: the experiment's, in its order.
         factors: the settings that its arms vary.
         quick: measures of which a figure says that they are no evidence.
+        published: points of published curves, drawn beside those of arms.
+        objectives: kind of the objective of each arm, which says whose curve a published one is beside.
     """
     candidates: list[tuple[FigureText, list[Panel], Factor | None]]
     candidates = [(text, _panels(table, text, arms=list(arms)), None) for text in FIGURES]
     place = FIGURES.index(OVER_TRAINING)
     by_setting = setting_figures(table, factors, arms=arms)
     candidates[place:place] = [(figure.text, figure.panels, figure.factor) for figure in by_setting]
-    shown = [(text, panels, factor) for text, panels, factor in candidates if panels]
+    shown = [
+        (text, [beside_published(panel, published, objectives=objectives) for panel in panels], factor)
+        for text, panels, factor in candidates
+        if panels
+    ]
     return [
         _figure(text, panels, factor, number=number, quick=quick)
         for number, (text, panels, factor) in enumerate(shown, start=1)

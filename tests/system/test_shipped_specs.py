@@ -120,7 +120,7 @@ def small(resolved):
         measure |= {name: size for name, size in SIZES.items() if name in measure and measure[name] is not None}
         if "tasks" in measure:
             measure["tasks"] = None  # those of this text
-    return resolved | {"seeds": [0], "claims": []}
+    return resolved | {"seeds": [0], "claims": [], "published": []}
 
 
 @shipped

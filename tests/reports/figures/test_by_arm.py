@@ -9,8 +9,11 @@ from scipy import stats
 
 from ablations import results
 from ablations.errors import ResultsError
+from ablations.spec.published import PublishedPoint
 from reports.figures.by_arm import (
     arm_lines,
+    beside_published,
+    draw_arms,
     geometry,
     layer_change,
     learning,
@@ -473,3 +476,58 @@ def test_the_legend_below_a_panel_is_whole_whatever_the_number_of_arms(many, mon
     assert 0 <= below.get_window_extent().y0 < below.get_window_extent().y1 < ax.get_window_extent().y0
     assert below.get_window_extent().x1 <= figure.bbox.x1
     assert 2.5 < ax.get_window_extent().height / figure.dpi < 3.2
+
+
+def of_paper(objective, layer, value, **more):
+    about = {"measure": "layer_change", "metric": "pwcca", "layer_to": layer + 1, "read": "from the figure"} | more
+    return PublishedPoint(source="A paper", objective=objective, layer=layer, value=value, **about)
+
+
+OBJECTIVES = {"mlm": "masked_lm", "clm": "causal_lm", "mt": "translation", "untrained": "masked_lm"}
+
+
+def change_panel(table, published, *, objectives=OBJECTIVES):
+    (figure,) = (
+        figure
+        for figure in figures.figures(table, arms=ARMS, published=published, objectives=objectives)
+        if figure.text.name == "layer_change"
+    )
+    return {panel.metric: panel for panel in figure.panels}
+
+
+def test_a_published_curve_has_the_colour_of_the_arm_with_its_objective(table):
+    curve = [of_paper("causal_lm", 1, 0.5, error=0.01), of_paper("causal_lm", 2, 0.6)]
+    panel = change_panel(table, curve)["pwcca"]
+    ax = draw_arms(panel.content, ax=axes())
+    (line,) = (line for line in ax.lines if line.get_gid() == "beside")
+    assert line.get_color() == arm_styles(ARMS)["clm"].colour
+    assert line.get_xydata().tolist() == [[1, 0.5], [2, 0.6]]
+    low, high = ax.get_ylim()
+    assert low < 0.5 < 0.6 < high
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert "A paper, causal LM" in labels
+    first, second = (point for point in panel.points if point["band"] == "published")
+    assert (first["arm"], first["layer"], first["layer_to"]) == ("A paper, causal LM", 1, 2)
+    assert [first[end] for end in ("low", "mean", "high")] == pytest.approx([0.49, 0.5, 0.51])
+    assert np.isnan([second["low"], second["high"]]).all()  # nobody knows how sure its reading is
+    assert "A paper, causal LM: 0.500 at 1→2" in panel.description
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        of_paper("permutation_lm", 1, 0.5),  # no arm has this objective
+        of_paper("causal_lm", 1, 0.5, metric="debiased_cka_of_another_kind"),
+        of_paper("causal_lm", 1, 0.5, group="rank 1-10"),
+    ],
+    ids=["no such arm", "another metric", "a group"],
+)
+def test_a_published_curve_of_something_else_is_not_drawn(table, point):
+    for panel in change_panel(table, [point]).values():
+        assert panel.content.beside == ()
+        assert all(point["band"] != "published" for point in panel.points)
+
+
+def test_without_published_curves_a_panel_is_as_it_was(table):
+    panel = change_panel(table, [])["pwcca"]
+    assert beside_published(panel, [], objectives=OBJECTIVES) is panel
