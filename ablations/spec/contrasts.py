@@ -37,9 +37,9 @@ class Quantity(Settings):
     or_groups: tuple[str, ...] = Field((), strict=False)
     """The groups instead, where `groups` were not all measured: of the built-in language, say. Of those that are
     named none may be missing."""
-    read: Literal["value", "floor", "gain", "share_of_floor"] = "value"
+    read: Literal["value", "floor", "gain", "share_of_floor", "share_of_ceiling"] = "value"
     """The number itself; its chance level; the chance level minus it, as what a loss has gained; or it divided by
-    that level."""
+    that level, or by the most that it can be."""
     layers: Literal["none", "top", "bottom", "mean", "sum", "drop", "fall_to_inner", "rise_to_top"] = "none"
     """Statistic over rows that have a layer: at the top, at the bottom, over all, or how much it drops from the
     bottom to the top. Of rows from a layer to the next, those from layer 1 on. `fall_to_inner` and `rise_to_top`

@@ -54,6 +54,7 @@ class Cell(NamedTuple):
     other_run_id: str | None
     left_out: tuple[float, ...] = ()
     """The value without each block of the text, where it is known."""
+    ceiling: float = np.nan
 
 
 class SeedTable:
@@ -70,10 +71,10 @@ class SeedTable:
         self._last: dict[tuple[str, int, str], int] = {}
         self._without: dict[int, SeedTable] = {}
         names = ("arm", "seed", "measure", "metric", "group", "layer", "layer_to", "step", "value", "floor")
-        columns = [_plain(table[name]) for name in (*names, "left_out", "other_run_id", "run_id")]
-        for arm, seed, measure, metric, group, layer, layer_to, step, value, floor, left_out, other, run in zip(
-            *columns, strict=True
-        ):
+        columns = [_plain(table[name]) for name in (*names, "ceiling", "left_out", "other_run_id", "run_id")]
+        for row in zip(*columns, strict=True):
+            arm, seed, measure, metric, group, layer, layer_to, step, value, floor = row[: len(names)]
+            ceiling, left_out, other, run = row[len(names) :]
             self.measures.add(measure)
             self.seed_of[run] = seed
             if seed not in self.seeds.setdefault(arm, []):
@@ -81,7 +82,8 @@ class SeedTable:
             if value is None:
                 continue
             without = () if left_out is None else tuple(left_out)
-            cell = Cell(group, layer, layer_to, step, value, np.nan if floor is None else floor, other, without)
+            floor, ceiling = (np.nan if bound is None else bound for bound in (floor, ceiling))
+            cell = Cell(group, layer, layer_to, step, value, floor, other, without, ceiling)
             if without:
                 self.blocks[measure, metric] = max(len(without), self.blocks.get((measure, metric), 0))
             self.cells.setdefault((arm, seed, measure, metric), []).append(cell)
@@ -289,6 +291,8 @@ def _value(cell: Cell, of: Quantity) -> float:
             return cell.floor - cell.value
         case "share_of_floor":
             return cell.value / cell.floor if cell.floor else np.nan
+        case "share_of_ceiling":
+            return cell.value / cell.ceiling if cell.ceiling else np.nan
     return cell.value
 
 

@@ -88,7 +88,7 @@ def frame(claim, seeds):
                     pair = {"measure": "run_distance", "metric": "pwcca", "group": other, "layer": layer}
                     compared = {"other_run_id": f"{other}-{other_seed}", "step": LAST}
                     rows.append(_run(arm, seed) | pair | compared)
-    return results.table(row | {"experiment": "noise", "value": 1.0, "floor": 1.0} for row in rows)
+    return results.table(row | {"experiment": "noise", "value": 1.0, "floor": 1.0, "ceiling": 1.0} for row in rows)
 
 
 def noise(table, *, rng, centre, spread, alike=0.0):
@@ -129,6 +129,8 @@ CHANGE = {
     "mt": (0.2, 0.0642, 0.0642, 0.0533, 0.049, 0.0389),
     "mt-other-norm": (0.2, 0.0642, 0.0642, 0.0533, 0.049, 0.0389),
 }
+CURVES = {"layer_change": CHANGE, "read_out": {"mlm": (5.20, 5.20, 5.18, 5.15, 5.12, 5.08, 5.00)}}
+"""Curves over layers; nobody has published what a probe reads."""
 DISTANCE = {
     frozenset({"mt", "mlm"}): (0.4, 0.424, 0.430, 0.437, 0.454, 0.470, 0.535),
     frozenset({"clm", "mt"}): (0.4, 0.452, 0.475, 0.497, 0.520, 0.557, 0.603),
@@ -151,6 +153,8 @@ BY_ARM = {
         "segments-sop": {"next_sentence": 0.789, "sentence_order": 0.865},
     },
 }
+CEILINGS = {"token_information": 5.3}
+"""Entropy of the tokens, close to the information of layer 0 in the paper."""
 FLOORS = {"joint_minus_chain": 0.0, "pair_accuracy": 0.55}
 """Chance levels that the literature's numbers are read beside; 55% by the lengths of two sentences."""
 JOINT_MINUS_CHAIN = {"ratio=0.15": -0.1, "ratio=0.4": -0.2, "ratio=0.8": -0.4}
@@ -170,8 +174,8 @@ def _expected(row):
             return FROZEN[arm]
         case "token_information", _:
             return INFORMATION[arm][row["layer"]] if pd.isna(group) else OUTPUT[group]
-        case "layer_change", _:
-            return CHANGE[arm][row["layer"]]
+        case ("layer_change" | "read_out") as measure, _:
+            return CURVES[measure][arm][row["layer"]]
         case "run_distance", _:
             return DISTANCE[frozenset({arm, group})][row["layer"]]  # whatever the seeds
         case "conditional_independence", _:
@@ -184,6 +188,7 @@ def _expected(row):
 
 SPREADS = {
     "token_information": 0.03,
+    "read_out": 0.01,
     "layer_change": 0.003,
     "run_distance": 0.01,
     "fine_tuning": 0.005,
@@ -202,4 +207,7 @@ def literature(table, *, rng):
     expected = [_expected(row) for row in table.to_dict("records")]
     spread = table["measure"].map(SPREADS).fillna(0.01).where(table["metric"] != "bleu", 1.0)
     floors = table["metric"].map(FLOORS).fillna(table["floor"])
-    return table.assign(value=pd.Series(rng.normal(expected, spread), index=table.index), floor=floors)
+    ceilings = table["measure"].map(CEILINGS).fillna(table["ceiling"])
+    return table.assign(
+        value=pd.Series(rng.normal(expected, spread), index=table.index), floor=floors, ceiling=ceilings
+    )

@@ -85,14 +85,15 @@ def test_groups_are_averaged_within_the_seed_and_a_seed_that_lacks_one_is_left_o
     assert made.left_out == ("seed 1: arm mlm is not measured whole",)
 
 
-def test_numbers_are_read_at_the_last_step_and_against_their_floor():
-    table = [row | {"floor": 8.0} for row in rows({"mlm": [2.0, 4.0]})]
+def test_numbers_are_read_at_the_last_step_and_against_their_floor_and_ceiling():
+    table = [row | {"floor": 8.0, "ceiling": 16.0} for row in rows({"mlm": [2.0, 4.0]})]
     early = [row | {"step": 4, "value": 99.0} for row in table]
     for read, expected in (
         ("value", [2, 4]),
         ("floor", [8, 8]),
         ("gain", [6, 4]),
         ("share_of_floor", [0.25, 0.5]),
+        ("share_of_ceiling", [0.125, 0.25]),
     ):
         assert values(effect(kind="difference", of=SCORE | {"read": read}, arm="mlm"), early, table) == expected
 
