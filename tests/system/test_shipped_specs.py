@@ -15,6 +15,7 @@ from ablations.runs.workspace import Workspace
 from ablations.spec import grid, load
 from tests.support.golden import golden_text, unfolded
 from tests.support.spec_headers import END, START, header, table
+from tests.support.verdict_table import TABLE, with_verdicts
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden"
@@ -80,6 +81,17 @@ def test_the_table_of_experiments_is_what_the_specs_say():
     written = before + table(ROOT / "experiments") + rest.split(END)[1]
     if os.environ.get("REWRITE_GOLDEN"):
         readme.write_text(written, encoding="utf-8")
+    assert readme.read_text(encoding="utf-8") == written
+
+
+def test_the_readme_has_the_verdicts_that_are_published():
+    """After a wanted change: ``REWRITE_GOLDEN=1 pytest tests/system/test_shipped_specs.py``."""
+    readme = ROOT / "README.md"
+    text = readme.read_text(encoding="utf-8")
+    written = with_verdicts(text, ROOT / "experiments" / "results")
+    if os.environ.get("REWRITE_GOLDEN"):
+        readme.write_text(written, encoding="utf-8")
+    assert TABLE.search(text)
     assert readme.read_text(encoding="utf-8") == written
 
 

@@ -1,0 +1,35 @@
+"""Tables of verdicts in README.md, which are made of the published claims.json of an experiment."""
+
+import json
+import re
+from pathlib import Path
+
+from reports.claims.words import effect
+
+TABLE = re.compile(r"(<!-- verdicts of ([\w.-]+) -->\n)(.*?)(<!-- end of the verdicts -->)", re.DOTALL)
+
+
+def with_verdicts(text: str, results: Path) -> str:
+    """Return a text with every table of verdicts as `results/NAME/claims.json` has them."""
+    return TABLE.sub(lambda match: f"{match[1]}\n{_table(results / match[2])}\n{match[4]}", text)
+
+
+def _table(published: Path) -> str:
+    entries = json.loads((published / "claims.json").read_text(encoding="utf-8"))["claims"]
+    rows = [
+        f"| {entry['says']} | **{entry['verdict']}** | {_effects(entry)} | {entry['n'] or 0} "
+        f"| {entry['published'] or 'none'} |\n"
+        for entry in entries
+        if entry["verdict"] != "not run"
+    ]
+    heads = "| claim | verdict | effect | seeds | in the paper |\n|---|---|---|--:|---|\n"
+    return heads + "".join(rows)
+
+
+def _effects(entry: dict) -> str:
+    """Every part that decides, with its name where there are several."""
+    parts = [part for part in entry["parts"] if not part["condition"]]
+    named = {part["name"]: effect(part) for part in parts}
+    if len(named) == 1:
+        return next(iter(named.values()))
+    return "; ".join(f"{name.replace('-', ' ')} {text}" for name, text in named.items())
