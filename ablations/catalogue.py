@@ -157,6 +157,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             metrics=("linear", "mlp"),
             layers="all",
             need=PREDICTS_ITS_TEXT,
+            version=2,
         ),
         "run_distance": Card(
             rows="",

@@ -6,11 +6,12 @@ that a probe reads a label from directions of little variance as well as from th
 Shapes: N tokens, B of them at once, D features of a state, K whitened features, V labels, H hidden units.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, embedding_bag, relu
+from torch.nn.functional import cross_entropy, embedding_bag, nll_loss, relu
 
 ROUNDING = 1e-8
 """Share of the largest variance below which a direction is rounding of float32 and is left out."""
@@ -23,6 +24,10 @@ RIDGE = 0.01
 
 SCALES = (0.0, 0.1, 0.25, 0.5, 1.0)
 """Shares of the weights of discriminant analysis that a linear probe may start from."""
+
+DOUBT = 1e-3
+"""Share that the frequencies of the labels have in the answer of a probe. A probe is sure of its answer for tokens
+unlike all that it was fitted on; without doubt a few of these, wrong by 10,000 nats each, decide the number."""
 
 BATCH = 512
 """Tokens of a step."""
@@ -100,9 +105,21 @@ class Mlp(NamedTuple):
 Probe = Linear | Mlp
 
 
-def loss(probe: Probe, examples: Examples) -> float:
-    """Return the mean cross-entropy of a probe, in nats a token."""
-    return cross_entropy(probe.logits(examples.x_NK), examples.label_N).item()
+def log_answers(probe: Probe, x_BK: Tensor, guess_V: Tensor) -> Tensor:
+    """Return the log probabilities of all labels, B x V, in float64: those of the probe, with `DOUBT`.
+
+    Args:
+        probe: the probe.
+        x_BK: features.
+        guess_V: log of the frequencies of the labels that it was fitted on.
+    """
+    sure_BV = probe.logits(x_BK).double().log_softmax(1)
+    return torch.logaddexp(sure_BV + math.log1p(-DOUBT), guess_V.double() + math.log(DOUBT))
+
+
+def loss(probe: Probe, examples: Examples, guess_V: Tensor) -> float:
+    """Return the mean cross-entropy of a probe's answers, in nats a token; `guess_V` as in `log_answers`."""
+    return nll_loss(log_answers(probe, examples.x_NK, guess_V), examples.label_N).item()
 
 
 def fit_linear(fitted: Examples, stopping: Examples, *, labels: int, seed: int) -> Linear:
@@ -116,10 +133,10 @@ def fit_linear(fitted: Examples, stopping: Examples, *, labels: int, seed: int) 
         labels: number of labels; each is below it.
         seed: of the order of the tokens.
     """
-    frequencies_V = _log_frequencies(fitted.label_N, labels)
+    guess_V = log_frequencies(fitted.label_N, labels)
     b_V, w_KV = _discriminant(fitted, labels)
-    starts = [Linear(frequencies_V + scale * b_V, scale * w_KV) for scale in SCALES]
-    start = min(starts, key=lambda probe: loss(probe, stopping))
+    starts = [Linear(guess_V + scale * b_V, scale * w_KV) for scale in SCALES]
+    start = min(starts, key=lambda probe: loss(probe, stopping, guess_V))
     return Linear(*_trained(start, fitted, stopping, seed=seed))
 
 
@@ -136,7 +153,7 @@ def fit_mlp(linear: Linear, fitted: Examples, stopping: Examples, *, seed: int) 
     return Mlp(*_trained(start, fitted, stopping, seed=seed))
 
 
-def _log_frequencies(label_N: Tensor, labels: int) -> Tensor:
+def log_frequencies(label_N: Tensor, labels: int) -> Tensor:
     """Return the log of the share of each label, counted half a time more than it occurs."""
     count_V = label_N.bincount(minlength=labels) + 0.5
     return (count_V / count_V.sum()).log()
@@ -168,7 +185,8 @@ def _trained(start: Probe, fitted: Examples, stopping: Examples, *, seed: int) -
 
     Weights are a running mean over steps, so that the learning rate need not fall.
     """
-    best, least = list(start), loss(start, stopping)
+    guess_V = log_frequencies(fitted.label_N, len(start.b_V))
+    best, least = list(start), loss(start, stopping, guess_V)
     weights = [weight.clone() for weight in start]
     mean = [weight.clone() for weight in start]
     for weight in weights:
@@ -188,7 +206,7 @@ def _trained(start: Probe, fitted: Examples, stopping: Examples, *, seed: int) -
             with torch.no_grad():
                 for past, weight in zip(mean, weights, strict=True):
                     past.lerp_(weight, 1 - min(AVERAGED, step / (step + 10)))
-        now = loss(type(start)(*mean), stopping)
+        now = loss(type(start)(*mean), stopping, guess_V)
         waited = 0 if now < least - PROGRESS else waited + 1
         if not waited:
             best, least = [weight.clone() for weight in mean], now

@@ -15,7 +15,15 @@ from torch import Tensor
 from ablations.errors import MeasureError
 from ablations.measures.information.estimate import blocks_of
 from ablations.measures.information.plug_in import Labels, as_labels, require_equal_lengths
-from ablations.measures.information.probes import Examples, Probe, Whitening, fit_linear, fit_mlp
+from ablations.measures.information.probes import (
+    Examples,
+    Probe,
+    Whitening,
+    fit_linear,
+    fit_mlp,
+    log_answers,
+    log_frequencies,
+)
 from ablations.measures.similarity.sides import Matrix, as_matrix
 
 FOLDS = 3
@@ -49,10 +57,10 @@ def read_out(states_ND: Matrix, labels_N: Labels, sentences_N: Labels, *, seed: 
     """Return what a linear probe and one with a hidden layer read from states about labels.
 
     Sentences are split at random into three folds. Probes of a fold are fitted on the sentences of the others, of
-    which one in eight only says when to stop, and are scored on the fold. With q(t|x) the fit and t_i, x_i the n
-    labels and states it is scored on, a fold's number is the mean over i of log q(t_i|x_i) / r(t_i), where r(t) is
-    the mean of q(t|x_i) over i: the cross-entropy of the labels without the states, minus that with them. Folds
-    count by their tokens.
+    which one in eight only says when to stop, and are scored on the fold. Let q(t|x) be the probe's answer
+    (`log_answers`), and t_i, x_i the n labels and states that it is scored on. Then a fold's number is the mean
+    over i of log q(t_i|x_i) / r(t_i), where r(t) is the mean of q(t|x_i) over i: the cross-entropy of the labels
+    without the states, minus that with them. Folds count by their tokens.
 
     By the argument at `cross_fitted` its expectation is no larger than the mutual information of label and state.
     It is at most the entropy of the labels, and 0 of a probe that makes no use of the states. What is missing is
@@ -80,11 +88,13 @@ def read_out(states_ND: Matrix, labels_N: Labels, sentences_N: Labels, *, seed: 
         for name, numbers_N in (("", labels_N), (" floor", shuffled_N)):
             label_N = torch.from_numpy(numbers_N).to(states_ND.device)
             fitted, stopping = (Examples(x_NK[part_N], label_N[part_N]) for part_N in parts)
-            linear = fit_linear(fitted, stopping, labels=int(labels_N.max()) + 1, seed=seed)
+            labels = int(labels_N.max()) + 1
+            linear = fit_linear(fitted, stopping, labels=labels, seed=seed)
             mlp = fit_mlp(linear, fitted, stopping, seed=seed)
+            guess_V = log_frequencies(fitted.label_N, labels)
             blocks = [_index(~others_N & (block_N == block), states_ND) for block in range(block_N.max() + 1)]
             for kind, probe in (("linear", linear), ("mlp", mlp)):
-                scores[kind + name].append(_Score.of(probe, x_NK, label_N, blocks))
+                scores[kind + name].append(_Score.of(probe, x_NK, label_N, blocks, guess_V=guess_V))
 
     def read(kind: str) -> Read:
         left_out = [_information(scores[kind], without=block) for block in range(block_N.max() + 1)]
@@ -132,10 +142,10 @@ class _Score(NamedTuple):
 
     @classmethod
     @torch.no_grad()
-    def of(cls, probe: Probe, x_NK: Tensor, label_N: Tensor, blocks: list[Tensor]) -> "_Score":
+    def of(cls, probe: Probe, x_NK: Tensor, label_N: Tensor, blocks: list[Tensor], *, guess_V: Tensor) -> "_Score":
         tokens, sums, counts, log_sums = [], [], [], []
         for place_B in blocks:
-            log_q_BV = probe.logits(x_NK[place_B]).double().log_softmax(1)
+            log_q_BV = log_answers(probe, x_NK[place_B], guess_V)
             label_B = label_N[place_B]
             tokens.append(len(place_B))
             sums.append(log_q_BV.gather(1, label_B[:, None]).sum().item())

@@ -6,11 +6,25 @@ import numpy as np
 import pytest
 import torch
 
-from ablations.measures.information.probes import Examples, Linear, Whitening, fit_linear, fit_mlp, loss
+from ablations.measures.information.probes import (
+    DOUBT,
+    Examples,
+    Linear,
+    Whitening,
+    fit_linear,
+    fit_mlp,
+    log_answers,
+    log_frequencies,
+    loss,
+)
 
 
 def examples(x_NK, label_N):
     return Examples(torch.as_tensor(x_NK, dtype=torch.float32), torch.as_tensor(label_N))
+
+
+def nats(probe, scored, fitted):
+    return loss(probe, scored, log_frequencies(fitted.label_N, len(probe.b_V)))
 
 
 def gaussians(tokens, *, seed, apart=1.0, labels=4, features=3):
@@ -38,16 +52,16 @@ def test_a_linear_probe_is_as_good_as_the_best_classifier_of_gaussians(apart):
     )
     linear = fit_linear(fitted, stopping, labels=4, seed=0)
     # (V - 1)(K + 1) parameters cost half a nat each over the 6,000 tokens: 0.001.
-    assert loss(linear, scored) == pytest.approx(best, abs=0.005)
+    assert nats(linear, scored, fitted) == pytest.approx(best, abs=0.005)
     mlp = fit_mlp(linear, fitted, stopping, seed=0)
-    assert loss(mlp, scored) == pytest.approx(best, abs=0.01)
+    assert nats(mlp, scored, fitted) == pytest.approx(best, abs=0.01)
 
 
 def test_only_the_hidden_layer_reads_an_exclusive_or():
     fitted, stopping, scored = xor(4000, seed=1), xor(500, seed=2), xor(4000, seed=3)
     linear = fit_linear(fitted, stopping, labels=2, seed=0)
-    assert loss(linear, scored) == pytest.approx(math.log(2), abs=0.01)
-    assert loss(fit_mlp(linear, fitted, stopping, seed=0), scored) < 0.1
+    assert nats(linear, scored, fitted) == pytest.approx(math.log(2), abs=0.01)
+    assert nats(fit_mlp(linear, fitted, stopping, seed=0), scored, fitted) < 0.1
 
 
 def test_states_that_say_nothing_leave_the_frequencies():
@@ -58,13 +72,23 @@ def test_states_that_say_nothing_leave_the_frequencies():
     )
     linear = fit_linear(fitted, stopping, labels=3, seed=0)
     entropy = -(share_V * np.log(share_V)).sum()
-    assert loss(linear, scored) == pytest.approx(entropy, abs=0.02)  # 4 standard errors of 5,000 tokens
+    assert nats(linear, scored, fitted) == pytest.approx(entropy, abs=0.02)  # 4 standard errors of 5,000 tokens
 
 
 def test_a_label_that_was_never_fitted_has_a_chance():
     fitted, stopping = examples(np.eye(4), [0, 1, 0, 1]), examples(np.eye(4), [0, 1, 0, 1])
     probe = fit_linear(fitted, stopping, labels=3, seed=0)
-    assert math.isfinite(loss(probe, examples(np.eye(4), [2, 2, 2, 2])))
+    assert math.isfinite(nats(probe, examples(np.eye(4), [2, 2, 2, 2]), fitted))
+
+
+def test_answers_are_probabilities_and_none_is_surer_than_its_doubt():
+    fitted, sure = examples(np.eye(3), [0, 1, 1]), Linear(torch.zeros(3), 1000 * torch.eye(3))
+    guess_V = log_frequencies(fitted.label_N, 3)
+    log_BV = log_answers(sure, torch.eye(3), guess_V)
+    assert log_BV.exp().sum(1).tolist() == pytest.approx([1, 1, 1])
+    assert log_BV[0].exp().tolist() == pytest.approx(
+        [1 - DOUBT + DOUBT * 1.5 / 4.5, DOUBT * 2.5 / 4.5, DOUBT * 0.5 / 4.5]
+    )
 
 
 def test_fitting_depends_on_the_seed_alone():
@@ -85,8 +109,8 @@ def test_no_probe_is_worse_than_its_start_where_it_is_stopped():
     linear = fit_linear(fitted, stopping, labels=10, seed=0)
     count_V = fitted.label_N.bincount(minlength=10) + 0.5
     unaware = Linear((count_V / count_V.sum()).log(), torch.zeros(40, 10))
-    assert loss(linear, stopping) <= loss(unaware, stopping)
-    assert loss(fit_mlp(linear, fitted, stopping, seed=0), stopping) <= loss(linear, stopping)
+    assert nats(linear, stopping, fitted) <= nats(unaware, stopping, fitted)
+    assert nats(fit_mlp(linear, fitted, stopping, seed=0), stopping, fitted) <= nats(linear, stopping, fitted)
 
 
 def test_whitened_states_have_the_identity_as_covariance():

@@ -93,6 +93,23 @@ def test_states_without_information_read_0(seed):
             assert abs(number) < max(4 * standard_error(probe.left_out), 0.005)
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_few_tokens_unlike_all_others_do_not_decide_the_number(place):
+    """States determine their token, also by a direction in which they hardly vary. Ten lie far away in it: to be
+    scored, to stop by, or to fit on."""
+    rng = np.random.default_rng(0)
+    label_N = words(6000, 40, rng)
+    states_ND = rng.standard_normal((40, 24))[label_N]
+    states_ND[:, 0] *= 1e-3
+    before = read_out(states_ND, label_N, sentences(6000), seed=0)
+    states_ND[place * SENTENCE : (place + 1) * SENTENCE, 0] = 30.0
+    after = read_out(states_ND, label_N, sentences(6000), seed=0)
+    for sooner, later in zip(before, after, strict=True):
+        assert sooner.value > 0.98 * entropy(label_N)
+        # Each of ten tokens costs at most ln 1,000 nats and the surprise of its label; the rest stays what it is.
+        assert sooner.value - 0.1 < later.value <= entropy(label_N)
+
+
 def test_a_sentence_says_nothing_about_others():
     """Each sentence has a random label and a random vector, which all its states are: a probe that had seen other
     tokens of the sentence would read the label."""
