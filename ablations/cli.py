@@ -407,6 +407,13 @@ def export(run_dir: Path, folder: Path) -> None:
     help="A YAML file with `measures` as in a spec, and their settings; else all that read states.",
 )
 @click.option("--name", help="Of the folder of results, under the output root; else the model's.")
+@click.option(
+    "--data-root",
+    type=GivenPath(exists=True, file_okay=False),
+    default=".",
+    show_default=True,
+    help="Where the files of minimal pairs lie, as in blimp/test.parquet.",
+)
 @out_option
 def analyse(
     folder: Path,
@@ -416,6 +423,7 @@ def analyse(
     tokens: int | None,
     measures_file: Path | None,
     name: str | None,
+    data_root: Path,
     out: Path,
 ) -> None:
     """Measure the layers of any local Hugging Face model on a text, beside those of its untrained twin."""
@@ -435,6 +443,7 @@ def analyse(
         name=name,
         tokens=tokens,
         measures=None if measures_file is None else measures.load(measures_file),
+        data_root=data_root,
         say=lambda line: click.echo(f"{duration(time.monotonic() - started)}  {line}"),
     )
     from reports.page import page
