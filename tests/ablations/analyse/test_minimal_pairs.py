@@ -172,8 +172,13 @@ def test_the_command_has_the_rows_of_both_models_and_says_where_the_pairs_lie(tm
     asked = tmp_path / "asked.yaml"
     asked.write_text("measures:\n  - geometry\n  - {kind: minimal_pairs, tasks: [lm_syneval]}\n")
     told = ["analyse", folder, "--text", root / "text.txt", "--out", root / "out", "--measures", asked]
-    done = CliRunner().invoke(main, [str(x) for x in (*told, "--data-root", root)])
+    done = CliRunner().invoke(
+        main, [str(x) for x in (*told, "--data-root", root, "--publish", root / "published")]
+    )
     assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines()[-1] == f"published: {root / 'published/bert'}"
+    kept = {path.name for path in (root / "published/bert").iterdir()}
+    assert kept == {"report.md", "figures", "results.parquet", "spec.yaml", "provenance.json"}
     table = results.read(root / "out/bert/results.parquet")
     ours = table[(table["measure"] == "minimal_pairs") & (table["metric"] == "accuracy")]
     assert set(ours["arm"]) == {"bert", "untrained"}
