@@ -77,6 +77,13 @@ slots_option = click.option(
     show_default=True,
     help="Runs at the same time; where GPUs are fewer, runs share them.",
 )
+publish_option = click.option(
+    "--publish",
+    "published",
+    metavar="FOLDER",
+    type=FOLDER,
+    help="Also copy what a repository keeps to FOLDER/NAME: report.md, figures, results, verdicts, spec.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="For machines.")
 
 
@@ -331,13 +338,7 @@ def claims(spec: Path, out: Path, data_root: Path, as_json: bool, strict: bool, 
 @spec_argument
 @out_option
 @data_root_option
-@click.option(
-    "--publish",
-    "published",
-    metavar="FOLDER",
-    type=FOLDER,
-    help="Also copy what a repository keeps to FOLDER/NAME: report.md, figures, results, verdicts, spec.",
-)
+@publish_option
 def report(spec: Path, out: Path, data_root: Path, published: Path | None) -> None:
     """Write the page again from what is there; needs neither torch nor a network."""
     from ablations.runs.workspace import Workspace
@@ -346,11 +347,7 @@ def report(spec: Path, out: Path, data_root: Path, published: Path | None) -> No
     if published is not None:
         require_writable(published)  # before anything is written
     page = write_page(Workspace.open(spec, out=out, data_root=data_root), redraw=True)
-    click.echo(f"page: {page}")
-    if published is not None:
-        from reports.page.published import publish
-
-        click.echo(f"published: {publish(page.parent, published)}")
+    show_page(page, published)
 
 
 @main.command()
@@ -407,6 +404,14 @@ def export(run_dir: Path, folder: Path) -> None:
     help="A YAML file with `measures` as in a spec, and their settings; else all that read states.",
 )
 @click.option("--name", help="Of the folder of results, under the output root; else the model's.")
+@click.option(
+    "--data-root",
+    type=GivenPath(exists=True, file_okay=False),
+    default=".",
+    show_default=True,
+    help="Where the files of minimal pairs lie, as in blimp/test.parquet.",
+)
+@publish_option
 @out_option
 def analyse(
     folder: Path,
@@ -416,6 +421,8 @@ def analyse(
     tokens: int | None,
     measures_file: Path | None,
     name: str | None,
+    data_root: Path,
+    published: Path | None,
     out: Path,
 ) -> None:
     """Measure the layers of any local Hugging Face model on a text, beside those of its untrained twin."""
@@ -424,7 +431,10 @@ def analyse(
     from ablations.analyse import measures
     from ablations.analyse.analyse import analyse as measure_model
     from ablations.runs.terminal import duration
+    from lightning_modules.files import require_writable
 
+    if published is not None:
+        require_writable(published)  # before anything is measured
     started = time.monotonic()
     results = measure_model(
         folder,
@@ -435,11 +445,12 @@ def analyse(
         name=name,
         tokens=tokens,
         measures=None if measures_file is None else measures.load(measures_file),
+        data_root=data_root,
         say=lambda line: click.echo(f"{duration(time.monotonic() - started)}  {line}"),
     )
     from reports.page import page
 
-    click.echo(f"page: {page.write(results)}")
+    show_page(page.write(results), published)
 
 
 @main.command()
@@ -455,6 +466,15 @@ def doctor(out: Path) -> None:
     for name, value in calibrate(out):
         click.echo(f"{name:<24}{value}")
     sys.exit(FAILED if bad else GOOD)
+
+
+def show_page(page: Path, published: Path | None) -> None:
+    """Say where a page is; publish it if a folder is given."""
+    click.echo(f"page: {page}")
+    if published is not None:
+        from reports.page.published import publish
+
+        click.echo(f"published: {publish(page.parent, published)}")
 
 
 def require_possible(out: Path) -> None:

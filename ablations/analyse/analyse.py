@@ -5,7 +5,7 @@ The result is a table like an experiment's, of two arms with one seed.
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from ablations import results
 from ablations.analyse import folder as analyse_folder
 from ablations.analyse import measures as analyse_measures
-from ablations.analyse.measures import StateMeasure
+from ablations.analyse import minimal_pairs
+from ablations.analyse.measures import AnyMeasure
 from ablations.analyse.model import HuggingFaceModel, hidden_states, load, untrained
 from ablations.analyse.text import TokenisedText, sample_of, sentences, tokenise
 from ablations.errors import MeasureError
@@ -38,6 +39,7 @@ from ablations.measures.settings import (
 from ablations.measures.similarity.cca import REFUSED_BELOW
 from ablations.measures.token_information import information_rows
 from ablations.runs.records import DataRecord, RunRecord
+from ablations.tasks.settings import MinimalPairsSettings
 from ablations.wording import listed, several
 from lightning_modules.data.treebank import LabelledSentence, read_treebank
 from lightning_modules.files import require_writable
@@ -45,37 +47,43 @@ from lightning_modules.files import require_writable
 Row = dict[str, Any]
 
 
-def rows_of(layers_LND: list[Any], sample: Sample, settings: StateMeasure) -> tuple[list[Row], list[str]]:
+def kept_rows(rows: Iterable[Row], settings: AnyMeasure) -> tuple[list[Row], list[str]]:
     """Return the rows of one measure, and in sentences why there are none or what to doubt in them."""
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
-            rows = list(_rows(layers_LND, sample, settings))
+            whole = list(rows)
         except MeasureError as error:
             return [], [_named(settings.kind, str(error))]
     doubts = [warning for warning in warned if issubclass(warning.category, UserWarning)]
     for warning in warned:
         if warning not in doubts:  # of a library, not of a measure
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    return rows, [_named(settings.kind, str(warning.message)) for warning in doubts]
+    return whole, [_named(settings.kind, str(warning.message)) for warning in doubts]
 
 
 def _named(measure: str, doubt: str) -> str:
     return doubt if doubt.startswith(measure) else f"{measure}: {doubt}"
 
 
-def _rows(layers_LND: list[Any], sample: Sample, settings: StateMeasure) -> Iterator[Row]:
+def _rows(
+    layers_LND: list[Any], settings: AnyMeasure, *, model: HuggingFaceModel, analysis: "Analysis"
+) -> Iterator[Row]:
+    sample, text = analysis.read.sample, analysis.read.text
     match settings:
+        case MinimalPairsSettings():
+            counts_V = np.bincount(text.ids[text.is_text], minlength=model.ids)
+            yield from minimal_pairs.rows(model, settings, data_root=analysis.data_root, counts_V=counts_V)
         case LayerChangeSettings():
-            return layer_change(layers_LND, sample, settings)
+            yield from layer_change(layers_LND, sample, settings)
         case TokenInformationSettings():
-            return information_rows(layers_LND, sample, settings)
+            yield from information_rows(layers_LND, sample, settings)
         case ReadOutSettings():
-            return read_out_rows(layers_LND, sample, settings)
+            yield from read_out_rows(layers_LND, sample, settings)
         case NeighboursSettings():
-            return neighbours(layers_LND, sample, settings)
+            yield from neighbours(layers_LND, sample, settings)
         case GeometrySettings():
-            return geometry(layers_LND, sample, settings)
+            yield from geometry(layers_LND, sample, settings)
 
 
 Say = Callable[[str], None]
@@ -113,7 +121,9 @@ class Analysis:
     target: Path
     read: Read
     width: int
-    measures: Sequence[StateMeasure]
+    measures: Sequence[AnyMeasure]
+    data_root: Path
+    """Where the files of minimal pairs lie."""
     arguments: dict[str, Any]
     """Arguments of the analysis."""
     data: DataRecord
@@ -131,7 +141,8 @@ def analyse(
     out: Path,
     name: str | None = None,
     tokens: int | None = None,
-    measures: Sequence[StateMeasure] | None = None,
+    measures: Sequence[AnyMeasure] | None = None,
+    data_root: Path = Path(),
     say: Say,
 ) -> Path:
     """Measure the model and its untrained twin; returns OUT/<name>, with the table, ready for a page.
@@ -148,19 +159,26 @@ def analyse(
             as the width needs, see `usual_tokens`.
         measures: without them, all that read states, of as many clusters as the text allows. All read the same
             `tokens`, not the number of their own.
+        data_root: where the files of minimal pairs lie.
 
     Raises:
         MeasureError: the folder holds no model that can be read, or one that has diverged, or the text no token;
-            the labels are of other sentences; a measure asks for what is not known, or none is possible; or the
-            folder of results is an experiment's or another model's.
+            the labels are of other sentences; a measure asks for what is not known, or none is possible; minimal
+            pairs are asked for, but their files or the model's masked-LM head are missing; or the folder of
+            results is an experiment's or another model's.
         DataError: text or labels are missing or damaged.
         FilesError: the folder of results cannot be written to.
     """
     analyse_measures.require_known(measures or (), labelled=labels is not None)
+    of_pairs = [settings for settings in measures or () if isinstance(settings, MinimalPairsSettings)]
+    for settings in of_pairs:
+        minimal_pairs.require_tasks(settings, data_root=data_root)
     gold = _gold(text, labels=labels, column=column)
     target = analyse_folder.place(out, analyse_folder.name_of(folder) if name is None else name)
     say(f"loading {folder}")
     model = load(folder)
+    if of_pairs:
+        minimal_pairs.with_head(model)
     analyse_folder.require_own(target, model)
     require_writable(target)  # before anything is measured that could not be kept
     if tokens is None:
@@ -174,7 +192,9 @@ def analyse(
         read=read,
         width=model.width,
         measures=measures,
-        arguments={"analyse": folder, "text": text, "labels": labels, "column": column, "tokens": tokens},
+        data_root=data_root,
+        arguments={"analyse": folder, "text": text, "labels": labels, "column": column, "tokens": tokens}
+        | ({"data_root": data_root} if of_pairs else {}),
         data=analyse_folder.data_record(text, sentences=read.sample.sentences, cut=read.cut, ids=model.ids),
         origin=analyse_folder.origin(),
         say=say,
@@ -232,7 +252,7 @@ def _measured(model: HuggingFaceModel, analysis: Analysis, *, arm: str) -> Arm:
     all_doubts: list[str] = []
     for settings in analysis.measures:
         say(f"{arm}: measuring {settings.kind}")
-        rows, doubts = rows_of(layers_LND, sample, settings)
+        rows, doubts = kept_rows(_rows(layers_LND, settings, model=model, analysis=analysis), settings)
         measured_rows.extend(about | {"measure": settings.kind} | row for row in rows)
         all_doubts.extend(dict.fromkeys(doubts))
     plan = analyse_folder.run(model, arm=arm, seed=SEED, origin=analysis.origin)

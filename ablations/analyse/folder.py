@@ -14,7 +14,7 @@ import torch
 from ablations import results
 from ablations.analyse.model import HuggingFaceModel
 from ablations.errors import MeasureError
-from ablations.measures.settings import StateSettings
+from ablations.measures.settings import MeasureSettings
 from ablations.runs.records import Analysed, DataRecord, Plan, Provenance, RunRecord
 from ablations.wording import several
 from lightning_modules.files import atomic, make_folder, read_json, sha256, write_json
@@ -120,7 +120,7 @@ def write(
     *,
     table: pd.DataFrame,
     arguments: Mapping[str, Any],
-    measures: Sequence[StateSettings],
+    measures: Sequence[MeasureSettings],
     runs: Sequence[RunRecord],
     notices: list[str],
     data: DataRecord,
@@ -149,7 +149,7 @@ def write(
     write_json(target / "plan.json", plan.model_dump(mode="json", exclude_unset=True))
 
 
-def _spec(arguments: Mapping[str, Any], measures: Sequence[StateSettings]) -> bytes:
+def _spec(arguments: Mapping[str, Any], measures: Sequence[MeasureSettings]) -> bytes:
     """Return the arguments of the analysis as YAML, of which JSON is a part."""
     lines = ["# What `ablate analyse` was asked; not for `ablate run`."]
     lines += [f"{key}: {json.dumps(value, default=str, ensure_ascii=False)}" for key, value in arguments.items()]

@@ -24,6 +24,7 @@ from ablations.measures.token_information import clusters_within
 from ablations.spec import yamlfile
 from ablations.spec.experiment import each_kind_once
 from ablations.spec.messages import faults
+from ablations.tasks.settings import MinimalPairsSettings
 from ablations.wording import listed
 from lightning_modules.config import Settings
 from lightning_modules.config.settings import from_name
@@ -32,6 +33,9 @@ StateMeasure = (
     LayerChangeSettings | TokenInformationSettings | ReadOutSettings | NeighboursSettings | GeometrySettings
 )
 """Measure that the states alone decide."""
+
+AnyMeasure = StateMeasure | MinimalPairsSettings
+"""Measure of a model from elsewhere. Minimal pairs need a masked-LM head and files of their own."""
 
 ENOUGH_TOKENS = 150
 """For each unit of the width: with fewer, chance moves a distance visibly."""
@@ -54,14 +58,14 @@ class MeasuresFile(Settings):
     """Content of the file of `--measures`: `measures`, as in a spec. The command names the text."""
 
     measures: Annotated[
-        tuple[Annotated[Annotated[StateMeasure, Field(discriminator="kind")], BeforeValidator(from_name)], ...],
+        tuple[Annotated[Annotated[AnyMeasure, Field(discriminator="kind")], BeforeValidator(from_name)], ...],
         Field(min_length=1, strict=False),
         AfterValidator(each_kind_once),
     ]
     """Names, or mappings with a kind and its settings."""
 
 
-def load(path: Path) -> tuple[StateMeasure, ...]:
+def load(path: Path) -> tuple[AnyMeasure, ...]:
     """Return the measures of a file.
 
     Raises:
@@ -88,7 +92,7 @@ def load(path: Path) -> tuple[StateMeasure, ...]:
     return file.measures
 
 
-def require_known(measures: Iterable[StateMeasure], *, labelled: bool) -> None:
+def require_known(measures: Iterable[AnyMeasure], *, labelled: bool) -> None:
     """Refuse measures that need unknown labels or outputs before the model is read, which may take long.
 
     Raises:
@@ -117,9 +121,9 @@ def usual_tokens(*, width: int, layers: int) -> int:
     return min(max(FEWEST_TOKENS, ENOUGH_TOKENS * width), STATES_BYTES // (4 * width * layers))
 
 
-def usual_measures(tokens: int, *, labelled: bool) -> list[StateMeasure]:
-    """Return the measures that read states, with those that need labels if there are some. `read_out` takes
-    longer and must be asked for in a file of measures."""
+def usual_measures(tokens: int, *, labelled: bool) -> list[AnyMeasure]:
+    """Return the measures that read states, with those that need labels if there are some. `read_out`, which takes
+    longer, and `minimal_pairs`, which needs files, must be asked for in a file of measures."""
     groups = ["frequency", *["part_of_speech"] * labelled]
     about = ["input", "previous", "next"]
     return [
@@ -130,7 +134,7 @@ def usual_measures(tokens: int, *, labelled: bool) -> list[StateMeasure]:
     ]
 
 
-def fitted(settings: StateMeasure, sample: Sample) -> StateMeasure:
+def fitted(settings: AnyMeasure, sample: Sample) -> AnyMeasure:
     """Return the settings with fewer clusters where the text is short; where it is too short for any, they stay
     and are refused later."""
     if not isinstance(settings, TokenInformationSettings):
@@ -141,7 +145,7 @@ def fitted(settings: StateMeasure, sample: Sample) -> StateMeasure:
         return settings
 
 
-def caveats(measures: Iterable[StateMeasure], sample: Sample, *, width: int, remedy: str) -> Iterator[str]:
+def caveats(measures: Iterable[AnyMeasure], sample: Sample, *, width: int, remedy: str) -> Iterator[str]:
     """Yield a sentence for each caveat of these measures on these tokens.
 
     Args:

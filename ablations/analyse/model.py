@@ -234,6 +234,8 @@ class HuggingFaceModel:
     width: int
     final_norm: str | None
     """The name of the final norm's module; None for a model without one."""
+    drawn: int | None = None
+    """The seed of random weights; None for the weights of the folder."""
 
     @property
     def device(self) -> torch.device:
@@ -301,7 +303,8 @@ def untrained(trained: HuggingFaceModel, *, seed: int) -> HuggingFaceModel:
         torch.manual_seed(seed)
         settings = transformers.AutoConfig.from_pretrained(trained.folder, **LOCAL)
         whole = transformers.AutoModel.from_config(settings, trust_remote_code=False, **OPTIONS)
-    return replace(trained, run_id=identity(config | {"untrained": seed}, []), step=0, model=_ready(whole))
+    run_id = identity(config | {"untrained": seed}, [])
+    return replace(trained, run_id=run_id, step=0, model=_ready(whole), drawn=seed)
 
 
 def hidden_states(model: Any, inputs: Mapping[str, Tensor], *, final_norm: str | None) -> list[Tensor]:

@@ -11,8 +11,8 @@ fewer pieces is the good one, and that the one of more frequent pieces is.
 Letters: N pairs, V vocabulary.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from ablations.errors import MeasureError
 from ablations.measures.jackknife import means_left_out
 from ablations.measures.reading.texts import Readings, Say
 from ablations.tasks.examples import Examples
-from ablations.tasks.language_models.sentence_scores import Pieces, pieces_of, sentence_scores
+from ablations.tasks.language_models.sentence_scores import Pieces, Scores, pieces_of, sentence_scores
 from ablations.tasks.metrics import share_error
 from ablations.tasks.settings import MinimalPairsSettings
 from ablations.tasks.sources import examples_of, source_of
@@ -85,30 +85,68 @@ def minimal_pairs_rows(
     Raises:
         MeasureError: all pairs are too long.
     """
-    chosen = sampled(examples, settings)
-    assert chosen.second is not None, "minimal pairs have two halves"
-    halves = pieces_of(chosen.first, tokenizer), pieces_of(chosen.second, tokenizer)
-    fits = _short_enough(*halves, max_length=max_length)
-    if not fits:
+    pairs = pairs_of(examples, tokenizer, settings, max_length=max_length)
+    if not pairs.good:
         raise MeasureError(
             f"minimal_pairs: {settings.task_name} has no pair of sentences with at most {max_length} tokens, "
             f"START and END included; raise data.max_length, or leave the task out."
         )
-    good, bad = ([half[i] for i in fits] for half in halves)
     known_V = (counts_V > 0) & (np.arange(len(counts_V)) >= FIRST_WORD_ID)
-    covered_N = np.array([known_V[np.r_[a.ids_P, b.ids_P]].all() for a, b in zip(good, bad, strict=True)])
-    whole_N = np.array([differ_in_whole_words(a, b) for a, b in zip(good, bad, strict=True)])
-    right = outcomes(objective, good, bad)
-    guessed = guesses(good, bad, counts_V)
-    for group, index in _groups(settings, chosen.take(fits)).items():
-        for metric, right_N in (right | guessed).items():
+    each = zip(pairs.good, pairs.bad, strict=True)
+    covered_N = np.array([known_V[np.r_[good.ids_P, bad.ids_P]].all() for good, bad in each])
+    right = outcomes(sentence_scores(objective, [*pairs.good, *pairs.bad]))
+    guessed = guesses(pairs, log_frequencies(counts_V, first_word=FIRST_WORD_ID))
+    yield from rows_of_pairs(pairs, settings, right=right, guessed=guessed, shares={"covered": covered_N})
+
+
+class Pairs(NamedTuple):
+    """Minimal pairs in the pieces of a tokenizer."""
+
+    good: list[Pieces]
+    bad: list[Pieces]
+    examples: Examples
+    """The same pairs as text, with their groups."""
+
+
+def pairs_of(
+    examples: Examples, tokenizer: Tokenizer, settings: MinimalPairsSettings, *, max_length: int | None
+) -> Pairs:
+    """Return the sampled pairs, without those of which a half has more than `max_length` tokens, START and END
+    included."""
+    chosen = sampled(examples, settings)
+    assert chosen.second is not None, "minimal pairs have two halves"
+    good, bad = pieces_of(chosen.first, tokenizer), pieces_of(chosen.second, tokenizer)
+    lengths = (max(len(a.ids_P), len(b.ids_P)) + 2 for a, b in zip(good, bad, strict=True))
+    fits = [i for i, length in enumerate(lengths) if max_length is None or length <= max_length]
+    return Pairs([good[i] for i in fits], [bad[i] for i in fits], chosen.take(fits))
+
+
+def rows_of_pairs(
+    pairs: Pairs,
+    settings: MinimalPairsSettings,
+    *,
+    right: Mapping[str, Floats],
+    guessed: Mapping[str, Floats],
+    shares: Mapping[str, NDArray[np.bool_]],
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of each group of pairs: accuracies, those on whole words, and shares of pairs.
+
+    Args:
+        right: points of a model by metric (`outcomes`).
+        guessed: points of guesses by metric (`guesses`).
+        shares: pairs of which something holds, by metric.
+    """
+    whole_N = np.array([differ_in_whole_words(a, b) for a, b in zip(pairs.good, pairs.bad, strict=True)])
+    points = {**right, **guessed}
+    for group, index in _groups(settings, pairs.examples).items():
+        for metric, right_N in points.items():
             yield {"metric": metric, "group": group} | _accuracy(right_N[index])
         whole = index[whole_N[index]]
-        for metric, right_N in (right | guessed).items() if len(whole) else ():
+        for metric, right_N in points.items() if len(whole) else ():
             if metric in ("accuracy", *guessed):
                 of_whole = metric.replace("accuracy", "accuracy_whole_words")
                 yield {"metric": of_whole, "group": group} | _accuracy(right_N[whole])
-        for metric, holds_N in (("covered", covered_N), ("whole_words", whole_N)):
+        for metric, holds_N in {**shares, "whole_words": whole_N}.items():
             share = float(holds_N[index].mean())
             yield {"metric": metric, "group": group, "value": share, "unit": "", "n": len(index)}
 
@@ -128,10 +166,9 @@ def sampled(examples: Examples, settings: MinimalPairsSettings) -> Examples:
     return examples.take(np.sort(np.concatenate(kept)))
 
 
-def outcomes(objective: Objective, good: Sequence[Pieces], bad: Sequence[Pieces]) -> dict[str, Floats]:
-    """Return by metric the points of each pair (see `compared`); empty for an objective without a probability of a
-    sentence."""
-    scores = sentence_scores(objective, [*good, *bad])
+def outcomes(scores: Scores | None) -> dict[str, Floats]:
+    """Return by metric the points of each pair (see `compared`) from the scores of all good sentences and then all
+    bad ones; empty for an objective without a probability of a sentence."""
     if scores is None:
         return {}
     named = {
@@ -139,21 +176,26 @@ def outcomes(objective: Objective, good: Sequence[Pieces], bad: Sequence[Pieces]
         "accuracy_within_word": scores.within_word,
         "accuracy_left_to_right": scores.left_to_right,
     }
-    N = len(good)
+    N = len(scores.main) // 2
     return {metric: compared(score[:N], score[N:]) for metric, score in named.items() if score is not None}
 
 
-def guesses(good: Sequence[Pieces], bad: Sequence[Pieces], counts_V: Integers) -> dict[str, Floats]:
+def log_frequencies(counts_V: Integers, *, first_word: int) -> Floats:
+    """Return the log of the relative frequency of each id among the ids from `first_word`, each count plus one."""
+    log_V: Floats = np.log(counts_V + 1.0) - np.log((counts_V + 1.0)[first_word:].sum())
+    return log_V
+
+
+def guesses(pairs: Pairs, log_V: Floats) -> dict[str, Floats]:
     """Return by metric the points of each pair for guesses without a model, as `compared`.
 
     `accuracy_by_length` scores a sentence by its number of pieces, the fewer the better. `accuracy_by_unigram`
-    sums the log frequency of its pieces in the training text, each count plus one: what a model that knows
-    nothing of context says.
+    sums the log frequency of its pieces (`log_frequencies`): what a model that knows nothing of context says.
     """
-    log_V = np.log(counts_V + 1.0) - np.log((counts_V + 1.0)[FIRST_WORD_ID:].sum())
 
     def of_both(score: Callable[[Integers], float]) -> Floats:
-        return compared(*(np.array([score(sentence.ids_P) for sentence in half]) for half in (good, bad)))
+        halves = (pairs.good, pairs.bad)
+        return compared(*(np.array([score(sentence.ids_P) for sentence in half]) for half in halves))
 
     return {
         "accuracy_by_length": of_both(lambda ids_P: -float(len(ids_P))),
@@ -181,11 +223,6 @@ def differ_in_whole_words(good: Pieces, bad: Pieces) -> bool:
 def _words(pieces: Pieces) -> list[Word]:
     starts = np.flatnonzero(np.diff(pieces.word_P)) + 1
     return [tuple(word.tolist()) for word in np.split(pieces.ids_P, starts)]
-
-
-def _short_enough(good: Sequence[Pieces], bad: Sequence[Pieces], *, max_length: int) -> list[int]:
-    lengths = (max(len(a.ids_P), len(b.ids_P)) + 2 for a, b in zip(good, bad, strict=True))
-    return [i for i, length in enumerate(lengths) if length <= max_length]
 
 
 def _groups(settings: MinimalPairsSettings, examples: Examples) -> dict[str, Integers]:

@@ -20,6 +20,7 @@ places that are needed of each row, M of all at once, N answers (or places of al
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -90,6 +91,34 @@ class Pieces(NamedTuple):
     of that letters, digits and punctuation apart."""
 
 
+class SpecialTokens(NamedTuple):
+    """Ids of the tokens that a masked LM reads besides pieces."""
+
+    start: int
+    end: int
+    mask: int
+
+
+OURS = SpecialTokens(START, END, MASK)
+"""Ids of the special tokens of every run."""
+
+
+class Query(NamedTuple):
+    """Query of some rows: places, states and labels whose log probabilities are needed."""
+
+    place_RK: Integers
+    """The places of each row whose states are needed."""
+    state_N: Integers
+    """Numbers of the states, of all R K, at which a log probability is needed, ascending; one may occur several
+    times."""
+    label_N: Integers
+    """Piece whose log probability is needed there."""
+
+
+Answers = Callable[[NDArray[np.integer], Query], Floats]
+"""Function from rows, RT, and a query to the N log probabilities of its labels."""
+
+
 class Scores(NamedTuple):
     """Scores of each sentence, in nats; None where an objective does not have the score."""
 
@@ -128,27 +157,38 @@ def log_probabilities(objective: CausalLM | Mixture, sentences: Sequence[Pieces]
         rows_RT = np.pad(ids_SP[first_R], ((0, 0), (1, 0)), constant_values=START)
         label_RT = np.pad(ids_SP[first_R], ((0, 0), (0, 1)), constant_values=END)
         R, T = rows_RT.shape
-        query = _Query(np.tile(np.arange(T), (R, 1)), np.arange(R * T), label_RT.ravel())
+        query = Query(np.tile(np.arange(T), (R, 1)), np.arange(R * T), label_RT.ravel())
         score[index_S] = _answers(objective, rows_RT, query, reading="causal").reshape(R, T).sum(1)[row_S]
     return score
 
 
 def pseudo_log_likelihoods(objective: MaskedLM | Mixture, sentences: Sequence[Pieces]) -> tuple[Floats, Floats]:
-    """Return the original pseudo-log-likelihoods, and the variant within words."""
+    """Return the original pseudo-log-likelihoods of sentences under an objective, and the variant within words."""
+    return pseudo_log_likelihoods_by(partial(_answers, objective, reading="masked"), sentences, special=OURS)
+
+
+def pseudo_log_likelihoods_by(
+    answers: Answers, sentences: Sequence[Pieces], *, special: SpecialTokens
+) -> tuple[Floats, Floats]:
+    """Return the pseudo-log-likelihoods and the variant within words, from any function that answers for hidden
+    tokens. Its rows have the special tokens; each hides at least one piece, and asks for the first of these."""
     scores = np.zeros((2, len(sentences)))
     for index_S, ids_SP, word_SP in _by_length(sentences):
         S, P = ids_SP.shape
         alone_PP, later_PP = np.eye(P, dtype=np.bool_), np.triu(np.ones((P, P), np.bool_))
         rest_SPP = (word_SP[:, :, None] == word_SP[:, None, :]) & later_PP
         hidden_2SPP = np.stack([np.broadcast_to(alone_PP, rest_SPP.shape), rest_SPP])
-        shown_NP = np.where(hidden_2SPP, np.int32(MASK), ids_SP[:, None].astype(np.int32)).reshape(2 * S * P, P)
+        shown_2SPP = np.where(hidden_2SPP, np.int32(special.mask), ids_SP[:, None].astype(np.int32))
+        shown_NP = shown_2SPP.reshape(2 * S * P, P)
         label_N = np.broadcast_to(ids_SP, (2, S, P)).ravel()
         first_R, row_N = _distinct(shown_NP)
-        rows_RT = np.pad(shown_NP[first_R], ((0, 0), (1, 1)), constant_values=((0, 0), (START, END)))
-        place_R1 = (rows_RT == MASK).argmax(1)[:, None]  # nothing is hidden before the piece that is asked for
+        ends = (special.start, special.end)
+        rows_RT = np.pad(shown_NP[first_R], ((0, 0), (1, 1)), constant_values=((0, 0), ends))
+        # Nothing is hidden before the piece that is asked for.
+        place_R1 = (rows_RT == special.mask).argmax(1)[:, None]
         order_N, found_N = np.argsort(row_N, kind="stable"), np.empty(len(row_N))
-        query = _Query(place_R1, row_N[order_N], label_N[order_N])
-        found_N[order_N] = _answers(objective, rows_RT, query, reading="masked")
+        query = Query(place_R1, row_N[order_N], label_N[order_N])
+        found_N[order_N] = answers(rows_RT, query)
         scores[:, index_S] = found_N.reshape(2, S, P).sum(-1)
     return scores[0], scores[1]
 
@@ -177,21 +217,9 @@ def _distinct(rows: NDArray[np.integer]) -> tuple[Integers, Integers]:
 # Answers ---------------------------------------------------------------------------------------------
 
 
-class _Query(NamedTuple):
-    """Query of some rows: places, states and labels whose log probabilities are needed."""
-
-    place_RK: Integers
-    """The places of each row whose states are needed."""
-    state_N: Integers
-    """Numbers of the states, of all R K, at which a log probability is needed, ascending; one may occur several
-    times."""
-    label_N: Integers
-    """Piece whose log probability is needed there."""
-
-
 @torch.no_grad()
 def _answers(
-    objective: CausalLM | MaskedLM | Mixture, rows_RT: NDArray[np.integer], query: _Query, *, reading: Reading
+    objective: CausalLM | MaskedLM | Mixture, rows_RT: NDArray[np.integer], query: Query, *, reading: Reading
 ) -> Floats:
     """Return the log probabilities of labels, over the whole vocabulary as in the loss."""
     objective.eval()

@@ -493,7 +493,7 @@ def test_the_measures_may_come_from_a_file(place):
     assert (done.exit_code, done.stderr) == (
         2,
         f"{asked}:2:5: an entry of measures must be of kind layer_change, token_information, read_out, "
-        f'neighbours or geometry, but is "validation"\n'
+        f'neighbours, geometry or minimal_pairs, but is "validation"\n'
         f"{asked}:3:22: measures.geometry.cluster is unknown; measures.geometry of kind geometry takes "
         f"checkpoints, tokens and kind\n",
     )

@@ -1,0 +1,204 @@
+"""Minimal pairs for a masked LM from elsewhere: its own pieces, its own head, the pseudo-log-likelihoods of runs.
+
+What differs from `minimal_pairs` of a run: the text that the model was trained on is not known. So there is no
+`covered`, and `accuracy_by_unigram` takes the frequencies of pieces in the text that is analysed.
+
+Letters: B rows at once, T positions, V ids, N pairs, M rows of a query.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from ablations.analyse.model import LOCAL, OPTIONS, HuggingFaceModel, library, reason
+from ablations.catalogue import files_now
+from ablations.errors import MeasureError
+from ablations.tasks.datasets import TASKS
+from ablations.tasks.language_models.minimal_pairs import (
+    guesses,
+    log_frequencies,
+    outcomes,
+    pairs_of,
+    rows_of_pairs,
+)
+from ablations.tasks.language_models.sentence_scores import (
+    TOKENS_AT_ONCE,
+    Query,
+    Scores,
+    SpecialTokens,
+    pseudo_log_likelihoods_by,
+)
+from ablations.tasks.settings import MinimalPairsSettings
+from ablations.tasks.sources import Source, examples_of
+from ablations.wording import listed
+from lightning_modules.model.cross_entropy import LOGITS_AT_ONCE
+
+HEADS = {
+    "bert": "cls",
+    "roberta": "lm_head",
+    "distilbert": "vocab_transform",
+    "electra": "generator_predictions",
+    "albert": "predictions",
+}
+"""First module of the masked-LM head, which reads the top states, for the model types that have such a head."""
+
+
+class MaskedModel(NamedTuple):
+    """A masked LM from elsewhere, with its head."""
+
+    model: Any
+    head: Any
+    """The first module of the head."""
+    tokenizer: Tokenizer
+    """Tokenizer that cuts a sentence into all its pieces, without special tokens."""
+    special: SpecialTokens
+
+
+def require_tasks(settings: MinimalPairsSettings, *, data_root: Path) -> None:
+    """Refuse tasks that are not in files under the data root.
+
+    Raises:
+        MeasureError: a task of the built-in language, or one whose file is missing.
+    """
+    tasks = [TASKS[part.task_name] for part in settings.parts(built_in=False)]
+    for task in tasks:
+        if task.built_in:
+            raise MeasureError(
+                f"minimal_pairs: {task.name} is of the built-in language, which a model from elsewhere has not "
+                f"learned; leave it out."
+            )
+        if (problem := task.problem(data_root)) is not None:
+            raise MeasureError(f"minimal_pairs: {problem}; give --data-root, or leave {task.name} out.")
+
+
+def with_head(model: HuggingFaceModel) -> MaskedModel:
+    """Return the model with its masked-LM head; to random weights belongs a head with random weights.
+
+    Raises:
+        MeasureError: the model has no such head, or the folder lacks its weights, or the tokenizer is not a fast
+            one.
+    """
+    kind = model.model.config.model_type
+    if kind not in HEADS:
+        raise MeasureError(
+            f"minimal_pairs asks for hidden tokens, which models of model_type {kind!r} do not predict, expected "
+            f"{listed(list(HEADS), 'or')}; leave the measure out."
+        )
+    tokenizer = model.tokenizer
+    special = [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.mask_token_id]
+    if not tokenizer.is_fast or None in special:
+        raise MeasureError(
+            f"minimal_pairs needs a fast tokenizer with the tokens [CLS], [SEP] and [MASK], which that of "
+            f"{model.folder} is not; give a model with its tokenizer.json, or leave the measure out."
+        )
+    whole = _of_folder(model) if model.drawn is None else _drawn(model, seed=model.drawn)
+    pieces = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    pieces.no_padding()
+    pieces.no_truncation()
+    return MaskedModel(
+        model=whole.to(model.device).eval(),
+        head=whole.get_submodule(HEADS[kind]),
+        tokenizer=pieces,
+        special=SpecialTokens(*special),
+    )
+
+
+def _of_folder(model: HuggingFaceModel) -> Any:
+    with library() as transformers:
+        try:
+            whole, loading = transformers.AutoModelForMaskedLM.from_pretrained(
+                model.folder, output_loading_info=True, ignore_mismatched_sizes=True, **OPTIONS, **LOCAL
+            )
+        except Exception as error:  # whatever a damaged folder makes transformers raise
+            raise MeasureError(
+                f"{model.folder}: the head for hidden tokens cannot be loaded ({reason(error)}); copy the folder "
+                f"again, or leave minimal_pairs out."
+            ) from error
+    lacking = sorted([*loading["missing_keys"], *(name for name, *_ in loading["mismatched_keys"])])
+    if lacking:
+        raise MeasureError(
+            f"minimal_pairs asks for hidden tokens, but {model.folder} lacks weights of a head that predicts "
+            f"them, as {lacking[0]}; give a masked LM with its head, or leave the measure out."
+        )
+    return whole
+
+
+def _drawn(model: HuggingFaceModel, *, seed: int) -> Any:
+    """Return the untrained encoder under a head that is drawn in the same way."""
+    with library() as transformers, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        settings = transformers.AutoConfig.from_pretrained(model.folder, **LOCAL)
+        whole = transformers.AutoModelForMaskedLM.from_config(settings, trust_remote_code=False, **OPTIONS)
+    setattr(whole, whole.base_model_prefix, model.model)
+    whole.tie_weights()
+    return whole
+
+
+def rows(
+    model: HuggingFaceModel,
+    settings: MinimalPairsSettings,
+    *,
+    data_root: Path,
+    counts_V: NDArray[np.int64],
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of each task, as `minimal_pairs_rows` does for a run.
+
+    Args:
+        counts_V: how often each id occurs in the text that is analysed, special tokens left out.
+
+    Raises:
+        MeasureError: see `with_head`; or all pairs of a task are too long.
+    """
+    masked = with_head(model)
+    log_V = log_frequencies(counts_V, first_word=0)
+    for part in settings.parts(built_in=False):
+        source = Source(data_root, language_seed=None, content=files_now(part, data_root))
+        examples = examples_of(part.task_name, "test", source)
+        pairs = pairs_of(examples, masked.tokenizer, part, max_length=model.max_length)
+        if not pairs.good:
+            raise MeasureError(
+                f"minimal_pairs: {part.task_name} has no pair of sentences with at most {model.max_length} "
+                f"tokens, special ones included; leave the task out."
+            )
+        sentences = [*pairs.good, *pairs.bad]
+        scores = pseudo_log_likelihoods_by(partial(_answers, masked), sentences, special=masked.special)
+        right = outcomes(Scores(*scores))
+        yield from rows_of_pairs(pairs, part, right=right, guessed=guesses(pairs, log_V), shares={})
+
+
+@torch.no_grad()
+def _answers(masked: MaskedModel, rows_RT: NDArray[np.integer], query: Query) -> NDArray[np.float64]:
+    """Return the log probabilities of labels; only the states that are asked for go through the head."""
+    device = next(masked.model.parameters()).device
+    T = rows_RT.shape[1]
+    (V, _), place_R = masked.model.get_input_embeddings().weight.shape, query.place_RK[:, 0]
+    B = max(1, min(TOKENS_AT_ONCE[device.type] // T, LOGITS_AT_ONCE[device.type] // V))
+    found_N = np.empty(len(query.label_N))
+    for start in range(0, len(rows_RT), B):
+        tokens_BT = torch.from_numpy(rows_RT[start : start + B].astype(np.int64)).to(device)
+        place_B = torch.from_numpy(place_R[start : start + B]).to(device)
+        logits_BV = _logits(masked, tokens_BT, place_B)
+        now = slice(*np.searchsorted(query.state_N, [start, start + B]))
+        state = torch.from_numpy(query.state_N[now] - start).to(device)
+        label = torch.from_numpy(query.label_N[now]).to(device)
+        found_N[now] = (logits_BV[state, label] - logits_BV.logsumexp(-1)[state]).double().cpu().numpy()
+    return found_N
+
+
+def _logits(masked: MaskedModel, tokens_BT: torch.Tensor, place_B: torch.Tensor) -> torch.Tensor:
+    """Return the logits BV of one place in each row."""
+    row_B = torch.arange(len(tokens_BT), device=tokens_BT.device)
+    hook = masked.head.register_forward_pre_hook(lambda _, entered: (entered[0][row_B, place_B],))
+    try:
+        with library():
+            output = masked.model(input_ids=tokens_BT, attention_mask=torch.ones_like(tokens_BT))
+    finally:
+        hook.remove()
+    logits_BV: torch.Tensor = output.logits
+    return logits_BV
