@@ -1,6 +1,8 @@
 """Lines with bands, floors and ceilings, of which all figures but maps are made.
 
-Drawn artists can be found again by their gid: `mean`, `band`, `seed`, `floor` and `ceiling`.
+Each line has its name at its end, so that no panel has a legend. What floor and ceiling are stands above the axes.
+
+Drawn artists can be found again by their gid: `mean`, `band`, `seed`, `floor`, `ceiling` and `end`.
 """
 
 from collections.abc import Sequence
@@ -9,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import seaborn as sns
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 from pandas import DataFrame, Series
 
+from reports.figures.ends import End, name_ends
 from reports.figures.style import Style, mark_points
 from reports.words import number
 
@@ -23,9 +25,6 @@ ASIDE = 0.24
 
 MARKER_SHARE = 0.8
 """Size of a marker on a line, of that of a mark that stands alone."""
-
-LEGEND_LINE = 3.4
-"""Length of a line in a legend, in letters: every pattern of dashes shows on either side of the marker."""
 
 CEILING_WIDTH = 0.8
 """Points of the line of a ceiling."""
@@ -43,6 +42,7 @@ class Line(NamedTuple):
     name: str
     """Value of its rows in the column `line`."""
     label: str
+    """Its name at its end."""
     style: Style
 
 
@@ -63,12 +63,12 @@ class Look(NamedTuple):
     """Whether each line has its floor, or all of them one, the mean."""
     bars: bool = False
     """Whether bands are bars at the points, side by side, as where many lines cross."""
-    brief: bool = False
-    """Whether the legend leaves out what the floor's data are."""
+    note: str = ""
+    """First words of what stands above the axes."""
 
 
 def draw_lines(rows: DataFrame, summary: DataFrame, lines: Sequence[Line], *, ax: Axes, look: Look) -> None:
-    """Draw means, bands, seeds, floors and ceilings of the lines, and their legend.
+    """Draw means, bands, seeds, floors and ceilings of the lines, and their names.
 
     Args:
         rows: each seed's values, `floor` and, where it is drawn, `ceiling`. The axis fits the values and floors of
@@ -79,7 +79,6 @@ def draw_lines(rows: DataFrame, summary: DataFrame, lines: Sequence[Line], *, ax
         look: what is drawn besides means.
     """
     whole = list(range(int(rows["x"].min()), int(rows["x"].max()) + 1))
-    handles = []
     beside = np.linspace(-ASIDE, ASIDE, len(lines)) if look.bars and len(lines) > 1 else np.zeros(len(lines))
     for line, aside in zip(lines, beside.tolist(), strict=True):
         line_rows = rows[rows["line"] == line.name]
@@ -89,9 +88,7 @@ def draw_lines(rows: DataFrame, summary: DataFrame, lines: Sequence[Line], *, ax
             _draw_floor(line_rows, places, ax=ax, colour=line.style.colour)
         if look.seeds:
             _draw_seeds(line_rows, places, ax=ax, colour=line.style.colour)
-        handles.append(
-            _draw_mean(summary[summary["line"] == line.name], places, ax=ax, line=line, look=look, aside=aside)
-        )
+        _draw_mean(summary[summary["line"] == line.name], places, ax=ax, line=line, look=look, aside=aside)
     floors = _finite(rows.groupby(["line", "x"])["floor"].mean())
     drawn = rows[rows["line"].isin([line.name for line in lines])]
     if floors.size and not look.own_floors:
@@ -102,14 +99,20 @@ def draw_lines(rows: DataFrame, summary: DataFrame, lines: Sequence[Line], *, ax
     bands = _finite(summary[["low", "high"]])
     ceilings = _draw_ceilings(drawn, lines, whole, ax=ax) if look.ceiling else np.empty(0)
     here = _finite(drawn.groupby(["line", "x"])["floor"].mean())
-    handles += _fit_ends(ax, values, bands, floors, ceilings, look=look, written=here if here.size else floors)
-    ax.legend(handles=handles, frameon=False, fontsize="small", handlelength=LEGEND_LINE)
+    _fit_ends(ax, values, bands, floors, ceilings, look=look, written=here if here.size else floors)
+    name_ends(ax, [end for line in lines for end in _end(summary[summary["line"] == line.name], line)])
     sns.despine(ax=ax)
+
+
+def _end(summary: DataFrame, line: Line) -> list[End]:
+    """Return the last point of a line with its name; nothing where it has no number."""
+    points = summary.loc[summary["mean"].notna(), ["x", "mean"]].sort_values("x").to_numpy(float)
+    return [End(float(x), float(y), line.label, line.style.colour) for x, y in points[-1:]]
 
 
 def _draw_mean(
     summary: DataFrame, places: list[int], *, ax: Axes, line: Line, look: Look, aside: float = 0.0
-) -> Line2D:
+) -> None:
     """Draw mean and band of one line. A layer without a number is a gap, never bridged.
 
     `aside` is how far its points are from their places.
@@ -122,7 +125,7 @@ def _draw_mean(
     elif at["low"].notna().any():
         ax.fill_between(places, at["low"], at["high"], color=style.colour, alpha=look.opacity, lw=0, gid="band")
     hollow = style.filling == "white"
-    (drawn,) = ax.plot(
+    ax.plot(
         shown,
         at["mean"],
         color=style.colour,
@@ -137,7 +140,6 @@ def _draw_mean(
         zorder=3,
         gid="mean",
     )
-    return drawn
 
 
 def _draw_floor(rows: DataFrame, places: list[int], *, ax: Axes, colour: str) -> None:
@@ -156,28 +158,27 @@ def _fit_ends(
     *,
     look: Look,
     written: np.ndarray,
-) -> list[Line2D]:
+) -> None:
     """Fit the y axis to the curves, and to their floors and then their ceilings if these leave them readable.
 
-    What fits gets an entry of the legend, which is returned; the rest is written above, of the floors `written`.
+    Above the axes stands what the lines of floors and ceilings are; of those that do not fit the number, of the
+    floors `written`.
     """
-    entries, beyond = [], []
+    notes, beyond = [look.note] if look.note else [], []
     inside = floors if fit_values(ax, values, bands, floors) else floors[:0]
     if ceilings.size:
         name = f"ceiling ({look.ceiling})"
         if fit_values(ax, values, bands, np.concatenate([inside, ceilings])):
-            entries.append(Line2D([], [], color="0.4", lw=CEILING_WIDTH, label=name))
+            notes.append(f"thin: {name}")
         else:
             fit_values(ax, values, bands, inside)
             beyond.append(where_beyond(ax, ceilings, name=name))
     if inside.size:
-        label = "chance floor" if look.brief else f"chance floor ({look.floor})"
-        entries.append(Line2D([], [], color="0.4", linestyle="--", lw=1, label=label))
+        notes.append(f"dashed: chance floor ({look.floor})")
     elif floors.size:
         beyond.append(where_beyond(ax, written, name=f"chance floor ({look.floor})"))
-    if beyond:
-        write_above(ax, "\n".join(beyond))
-    return entries
+    if notes or beyond:
+        write_above(ax, "\n".join([*notes, *beyond]))
 
 
 def _draw_ceilings(rows: DataFrame, lines: Sequence[Line], places: list[int], *, ax: Axes) -> np.ndarray:

@@ -35,6 +35,7 @@ from reports.figures.texts import (
     TOKEN_INFORMATION,
 )
 from reports.folder import QUICK
+from reports.page.answer import Reading, answering, times_read
 from reports.scores.by_setting import setting_figures, setting_rows
 from reports.scores.factors import Factor
 from reports.words import listed
@@ -86,6 +87,7 @@ class PageFigure:
     """Figure of the page with its panels."""
 
     text: FigureText
+    number: int
     panels: tuple[Panel, ...]
     notes: tuple[str, ...]
     """Sentences for below it."""
@@ -100,6 +102,7 @@ class PageFigure:
         has_ceiling = any("ceiling" in point for panel in self.panels for point in panel.points)
         facts = {
             "name": text.name,
+            "number": self.number,
             "title": text.title,
             "kind": text.kind.name,
             "section": text.section,
@@ -118,15 +121,22 @@ class PageFigure:
 
 
 def figures(
-    table: DataFrame, *, arms: Sequence[str], factors: Sequence[Factor] = (), quick: Collection[str] = ()
+    table: DataFrame,
+    *,
+    arms: Sequence[str],
+    factors: Sequence[Factor] = (),
+    quick: Collection[str] = (),
+    read: Sequence[Reading] = (),
 ) -> list[PageFigure]:
-    """Return every figure that has rows, with its panels; scores by what the arms vary stand before the maps.
+    """Return every figure that has rows, with its panels. The figure that shows most of what claims read comes
+    first, and the panel of it that does; scores by what the arms vary stand before the maps.
 
     Args:
         table: the results.
         arms: the experiment's, in its order.
         factors: the settings that its arms vary.
         quick: measures of which a figure says that they are no evidence.
+        read: what claims read.
     """
     candidates: list[tuple[FigureText, list[Panel], Factor | None]]
     candidates = [(text, _panels(table, text, arms=list(arms)), None) for text in FIGURES]
@@ -134,6 +144,11 @@ def figures(
     by_setting = setting_figures(table, factors, arms=arms)
     candidates[place:place] = [(figure.text, figure.panels, figure.factor) for figure in by_setting]
     shown = [(text, panels, factor) for text, panels, factor in candidates if panels]
+    answer = answering({text.name: panels for text, panels, _ in shown}, read)
+    for text, panels, _ in shown:
+        if text.name == answer:
+            panels.sort(key=lambda panel: -times_read(panel, read))
+    shown.sort(key=lambda figure: figure[0].name != answer)  # which leaves the others in their order
     return [
         _figure(text, panels, factor, number=number, quick=quick)
         for number, (text, panels, factor) in enumerate(shown, start=1)
@@ -154,7 +169,7 @@ def _figure(
         replace(panel, letter=letters(i), id=f"f{number}{letters(i)}") for i, panel in enumerate(panels)
     )
     notes = dict.fromkeys(note for panel in panels for note in panel.notes if note)
-    return PageFigure(text, lettered, (*_quick_words(lettered, quick), *notes), factor)
+    return PageFigure(text, number, lettered, (*_quick_words(lettered, quick), *notes), factor)
 
 
 def _quick_words(panels: Sequence[Panel], quick: Collection[str]) -> list[str]:
