@@ -23,6 +23,7 @@ from ablations.results import SHOWN
 from ablations.spec.published import PublishedPoint
 from reports.figures.curves import (
     AXES,
+    FEWEST_PLACES,
     FEWEST_STEPS,
     Axis,
     Curve,
@@ -34,6 +35,7 @@ from reports.figures.curves import (
     order,
     own_axis,
 )
+from reports.figures.families import MOST_LINES, Family, families
 from reports.figures.lines import Beside, Line, Look, draw_lines
 from reports.figures.panel import (
     FigureKind,
@@ -46,17 +48,19 @@ from reports.figures.panel import (
     lines_in_words,
     points_of,
     rows_shown,
+    title_of,
 )
-from reports.figures.style import Style, arm_styles
+from reports.figures.style import Style, arm_styles, grey_style
 from reports.figures.svg import lay_out
+from reports.figures.ticks import label_layers, spread_out
 from reports.statistics.summaries import bands
-from reports.words import are_whole, axis_label, count, in_order, leads_on, listed, named, number, task_axis_label
+from reports.words import are_whole, axis_label, in_order, leads_on, listed, named, number, task_axis_label
 
-LEGEND_LETTERS = 46
-"""Longest line of a legend; arms of a grid have long names."""
+NAME_LETTERS = 46
+"""Longest line of a name below or above a panel; arms of a grid have long names."""
 
-TICK_LETTERS = 36
-"""Letters that stand side by side below an axis."""
+END_LETTERS = 22
+"""Longest line of a name at the end of a line."""
 
 
 def layer_change(table: DataFrame, *, ax: Axes, metric: str = "pwcca", arms: Sequence[str] | None = None) -> Axes:
@@ -136,12 +140,28 @@ class ArmLines(NamedTuple):
     curves: list[Curve]
     styles: dict[str, Style]
     """Styles by arm."""
+    family: Family | None = None
+    """The arms that the panel is about, if it does not have all: another curve is what they are read against."""
     beside: tuple[Beside, ...] = ()
     """Published curves."""
 
+    @property
+    def lines(self) -> list[Line]:
+        """Lines of the curves; what others are read against is grey."""
+        lines = []
+        for curve in self.curves:
+            style, about = self.styles[curve.arm], self.family is None or curve.arm in self.family.arms
+            name = curve.arm if self.family is None else self.family.short(curve.arm)
+            lines.append(Line(curve.arm, end_label(name, curve), style if about else grey_style(style)))
+        return lines
+
     def draw(self, figure: Figure) -> None:
-        """Draw the lines, the legend below them."""
-        lay_out(figure, lambda ax: draw_arms(self, ax=ax))
+        """Draw the lines."""
+        lay_out(
+            figure,
+            lambda ax: draw_arms(self, ax=ax),
+            names=[*(line.label for line in self.lines), *(curve.label for curve in self.beside)],
+        )
 
 
 def arm_lines(
@@ -170,12 +190,11 @@ def arm_lines(
 
 def draw_arms(drawn: ArmLines, *, ax: Axes) -> Axes:
     """Draw what `arm_lines` selected."""
-    measure, metric, group, axis, rows, summary, curves, styles, beside = drawn
-    lines = [Line(curve.arm, arm_label(curve), styles[curve.arm]) for curve in curves]
+    measure, metric, group, axis, rows, summary = drawn[:6]
     along = axis or own_axis(measure)
     names = named(measure, metric)
-    look = Look(names.floor, ceiling=names.ceiling, every=along == "layer")
-    draw_lines(rows, summary, lines, ax=ax, look=look, beside=beside)
+    look = Look(names.floor, ceiling=names.ceiling, every=along == "layer", note=seeds_note(drawn.curves))
+    draw_lines(rows, summary, drawn.lines, ax=ax, look=look, beside=drawn.beside)
     if along == "layer":
         label_layers(ax, rows["x"].tolist(), leads=leads_on(measure, metric))
     else:
@@ -186,45 +205,18 @@ def draw_arms(drawn: ArmLines, *, ax: Axes) -> Axes:
     ax.set_ylabel(axis_label(measure, metric, group) if axis is None else task_axis_label(measure, metric, group))
     if axis is not None and group is not None:
         ax.set_title(shown_name(group), loc="left", fontsize="medium")
+    elif drawn.family is not None:
+        ax.set_title(shown_name(drawn.family.name), loc="left", fontsize="medium")
     return ax
 
 
-def spread_out(ax: Axes, places: Sequence[int]) -> None:
-    """Set a logarithmic axis, ticks at some of the places; 0 is as far left of the first as its double right of
-    it."""
-    every = sorted(set(places))
-    first = next((place for place in every if place > 0), 1)
-    ax.set_xscale("symlog", base=2, linthresh=first, linscale=0.5)
-    ax.set_xlim(-0.25 * first if every[0] == 0 else 0.85 * first, 1.18 * max(every[-1], first))
-    kept = thinned(every[::-1], most=TICK_LETTERS // (len(count(every[-1])) + 1))[::-1]
-    ax.set_xticks(kept, [count(place) for place in kept])
-    ax.set_xticks([], minor=True)
-
-
-def label_layers(ax: Axes, layers: Sequence[int], *, leads: bool) -> None:
-    """Write ticks and label of an axis of layers, or of steps from a layer to the next."""
-    every = list(range(int(min(layers)), int(max(layers)) + 1))
-    if leads:
-        shown = thinned(every, most=9)
-        ax.set_xticks(shown, [f"{layer}→{layer + 1}" for layer in shown])
-        ax.set_xlabel("layer → next layer (0 = embeddings)")
-    else:
-        ax.set_xticks(thinned(every, most=13))
-        ax.set_xlabel("layer (0 = embeddings)")
-
-
-def thinned(layers: list[int], *, most: int) -> list[int]:
-    """Return every layer, or every second, third, ... so that no more labels than that stand side by side."""
-    return layers[:: -(-len(layers) // most)]
-
-
-def shown_name(name: str) -> str:
-    """Return a name as text of a legend, in lines of some fifty letters.
+def shown_name(name: str, letters: int = NAME_LETTERS) -> str:
+    """Return a name as text of a figure, in lines of some fifty letters unless said otherwise.
 
     A no-break space is none to break a line at. A dollar sign would start a formula, a leading underscore would
     hide the name.
     """
-    name = "\n".join(wrap(name, LEGEND_LETTERS)).replace("\N{NO-BREAK SPACE}", " ")
+    name = "\n".join(wrap(name, letters)).replace("\N{NO-BREAK SPACE}", " ")
     return name.replace("$", r"\$").replace("_", "\N{WORD JOINER}_", name.startswith("_"))
 
 
@@ -240,27 +232,39 @@ def arm_label(curve: Curve) -> str:
     return shown_name(f"{curve.arm} ({', '.join(facts)})")
 
 
+def end_name(name: str) -> str:
+    """Return a name as it stands at the end of a line."""
+    return shown_name(name, END_LETTERS)
+
+
+def end_label(name: str, curve: Curve) -> str:
+    """Return the name of an arm at the end of its line, with what makes its layers say little, if anything does:
+    ``random (untrained)``."""
+    doubted = curve.doubt not in ("", curve.arm) and (curve.untrained or curve.gain is not None)
+    told_by_name = curve.arm.startswith(curve.doubt)
+    return end_name(f"{name} ({curve.doubt})" if doubted and not told_by_name else name)
+
+
+def seeds_note(curves: Sequence[Curve]) -> str:
+    """Return how many seeds the curves have: ``n = 3 seeds``, ``n = 1 to 3 seeds``."""
+    least, most = (which(curve.seeds for curve in curves) for which in (min, max))
+    return f"n = {least}{f' to {most}' if most > least else ''} seed{'s' if most != 1 else ''}"
+
+
 MOST_TASKS = 12
 """Tasks that get a panel of their own."""
 
 TASKS_IN_SIGHT = 6
 """The panels of further tasks are opened on demand."""
 
-FEWEST_PLACES = 2
-"""Numbers of examples or masking ratios below which there is no curve."""
-
 
 def arm_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str]) -> Iterator[Panel]:
-    """Yield the panel with a line an arm, or one for each task, if it has rows.
-
-    Arms of another depth than the first one's have a panel of their own: their layers are others, and where they
-    differ much, neither could be read beside the other.
-    """
+    """Yield the panels with a line an arm, for each task if the metric is one of tasks, where there are curves."""
     rows = rows_shown(table, shown)
     rows = rows[rows["other_run_id"].isna()]
     if not shown.each:
-        if is_about(rows, shown.about).any() and (shown.axis is None or rows["x"].nunique() >= FEWEST_PLACES):
-            yield from _by_depth(table, text, shown, arms=arms, rows=rows)
+        if is_about(rows, shown.about).any():
+            yield from _panels(table, text, shown, arms=arms, rows=rows)
         return
     tasks = _tasks(rows, shown)
     for i, task in enumerate(tasks[:MOST_TASKS]):
@@ -270,23 +274,69 @@ def arm_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[s
                 folded=True, part=f"{shown.part}, further tasks" if shown.part else "Further tasks"
             )
         note = tasks_note(tasks, shown)
-        yield replace(_arm_panel(table, text, of_task, arms=arms, place=i, more=f", {task}"), notes=(note,))
+        yield from _panels(table, text, of_task, arms=arms, rows=rows, place=i, more=f", {task}", note=note)
 
 
-def _by_depth(
-    table: DataFrame, text: FigureText, shown: Shown, *, arms: list[str], rows: DataFrame
+def _panels(
+    table: DataFrame,
+    text: FigureText,
+    shown: Shown,
+    *,
+    arms: list[str],
+    rows: DataFrame,
+    place: int = 0,
+    more: str = "",
+    note: str = "",
 ) -> Iterator[Panel]:
-    """Yield one panel, or two where an axis of layers has encoders of several depths."""
-    depths = rows[is_about(rows, shown.about)].groupby("arm")["x"].max()
+    """Yield a panel of all arms; or one for each depth of encoders, and of many arms one for each family.
+
+    Arms of another depth than the first one's have panels of their own: their layers are others, and where they
+    differ much, neither could be read beside the other. Panels of families have the same y axis, and the first arm
+    in each.
+    """
+    rows = rows[is_about(rows, shown.about)]
+    depths = _depths(rows, shown, arms)
+    for deep, of_depth in enumerate(depths):
+        kept = table if len(depths) == 1 else table[table["arm"].isin(of_depth)]
+        places = rows[rows["arm"].isin(of_depth)].groupby("arm")["x"].nunique()
+        present = order(rows[rows["arm"].isin(of_depth)], of_depth)
+        groups = families(of_depth if len(present) > MOST_LINES else present)
+        groups = [family for family in groups if (places.reindex(list(family.arms)) >= FEWEST_PLACES).any()]
+        if not groups:  # a single point is no curve
+            continue
+        drawn = arm_lines(
+            kept, measure=shown.measure, metric=shown.metric, arms=arms, group=shown.about, axis=shown.axis
+        )
+        split = len(present) > MOST_LINES
+        suffix, of = ("-other_depths", ", encoders of another depth") if deep else ("", "")
+        for i, family in enumerate(groups):
+            about = facts_of(
+                text,
+                shown._replace(part=title_of(shown) + more + of) if split and not shown.part else shown,
+                place=place,
+                more=more + of + (f": {family.name}" if split else ""),
+                suffix=suffix + (f"-{i + 1}" if i else ""),
+            )
+            curves = [curve for curve in drawn.curves if curve.arm in (present[0], *family.arms)]
+            yield _panel(
+                drawn._replace(curves=curves, family=family if split else None),
+                about,
+                shown,
+                compared=list(family.arms) if split or len(depths) > 1 else None,
+                without_rows=[arm for arm in of_depth if arm not in present] if i == 0 else [],
+                note=note,
+            )
+
+
+def _depths(rows: DataFrame, shown: Shown, arms: list[str]) -> list[list[str]]:
+    """Return the arms with as many layers as the first, and the others, if there are any; all of them where the
+    axis has no layers."""
+    depths = rows.groupby("arm")["x"].max()
     first = next((depths[arm] for arm in arms if arm in depths), None)
     others = [arm for arm in arms if arm in depths and depths[arm] != first]
     if own_axis(shown.measure) != "layer" or shown.axis is not None or not others:
-        yield _arm_panel(table, text, shown, arms=arms)
-        return
-    alike = [arm for arm in arms if arm not in others]
-    yield _arm_panel(table, text, shown, arms=arms, some=alike)
-    more, suffix = ", encoders of another depth", "-other_depths"
-    yield _arm_panel(table, text, shown, arms=arms, some=others, more=more, suffix=suffix)
+        return [arms]
+    return [[arm for arm in arms if arm not in others], others]
 
 
 def _tasks(rows: DataFrame, shown: Shown) -> list[str]:
@@ -297,7 +347,7 @@ def _tasks(rows: DataFrame, shown: Shown) -> list[str]:
         steps = common_steps(rows).groupby(["about", "arm"])["step"].nunique()
         enough = steps.groupby("about").max() >= FEWEST_STEPS
     else:
-        enough = rows.groupby("about")["x"].nunique() >= (FEWEST_PLACES if shown.axis == "examples" else 1)
+        enough = rows.groupby("about")["x"].nunique() >= FEWEST_PLACES
     return in_order(name for name in rows["about"].tolist() if enough.get(name, False))
 
 
@@ -310,34 +360,31 @@ def tasks_note(tasks: list[str], shown: Shown) -> str:
     return f"Only the first {MOST_TASKS} tasks{of} have panels; in results.parquet alone: {named}."
 
 
-def _arm_panel(
-    table: DataFrame,
-    text: FigureText,
+def _panel(
+    drawn: ArmLines,
+    about: dict[str, Any],
     shown: Shown,
     *,
-    arms: list[str],
-    some: list[str] | None = None,
-    place: int = 0,
-    more: str = "",
-    suffix: str = "",
+    compared: list[str] | None,
+    without_rows: list[str],
+    note: str,
 ) -> Panel:
-    """Return the panel of all arms, or of `some`; the other arguments are those of `facts_of`."""
-    measure, metric = shown.measure, shown.metric
-    compared = arms if some is None else some
-    kept = table if some is None else table[table["arm"].isin(some)]
-    drawn = arm_lines(kept, measure=measure, metric=metric, arms=arms, group=shown.about, axis=shown.axis)
-    name_by_line = {curve.arm: curve.arm for curve in drawn.curves}
-    points = points_of(drawn.rows, drawn.summary, shown, key="arm", names=name_by_line)
-    about = facts_of(text, shown, place=place, more=more, suffix=suffix)
+    """Return the panel of these lines; its numbers are those of the arms that it is about."""
+    family = drawn.family
+    compared_curves = [curve for curve in drawn.curves if family is None or curve.arm in family.arms]
+    names = {curve.arm: curve.arm for curve in compared_curves}
+    rows = drawn.rows[drawn.rows["arm"].isin(list(names))]
+    points = points_of(rows, drawn.summary, shown, key="arm", names=names)
     return Panel(
         **about,
         content=drawn,
-        rows=drawn.rows[SHOWN],
+        rows=rows[SHOWN],
         points=points,
-        curves=[facts(curve) for curve in drawn.curves],
+        curves=[facts(curve) for curve in compared_curves],
         description=lines_in_words(points, line="arm", digits=about["digits"]),
-        without_rows=[arm for arm in compared if arm not in name_by_line],
-        arms=some,
+        without_rows=without_rows,
+        arms=compared,
+        notes=(note, against_note(drawn)),
     )
 
 
@@ -353,7 +400,7 @@ def beside_published(panel: Panel, points: Sequence[PublishedPoint], *, objectiv
     drawn = panel.content
     if not isinstance(drawn, ArmLines) or drawn.axis is not None:
         return panel
-    shown = [curve.arm for curve in drawn.curves]
+    shown = [curve.arm for curve in drawn.curves if drawn.family is None or curve.arm in drawn.family.arms]
     of_metric = [
         point
         for point in points
@@ -397,6 +444,13 @@ def _published_point(point: PublishedPoint, name: str) -> dict[str, Any]:
         "seeds": 0,
         "floor": float("nan"),
     }
+
+
+def against_note(drawn: ArmLines) -> str:
+    """Return a note on the grey line of panels of some arms."""
+    if drawn.family is None:
+        return ""
+    return f"Grey: {drawn.curves[0].arm}, in each panel of other arms, so that panels compare."
 
 
 def caption(bands: set[str], about_tasks: bool) -> str:

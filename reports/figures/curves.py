@@ -39,6 +39,9 @@ GROUPS: dict[Axis, str] = {"examples": r"(?s)^(.*)@(\d+)$", "ratio": r"(?s)^()ra
 ALONG_STEPS = ("learning",)
 """Measures whose figures run along the steps of training unless another axis is asked for."""
 
+FEWEST_PLACES = 2
+"""Places on the axis below which there is no curve, and no panel."""
+
 FEWEST_STEPS = 3
 """Steps below which nothing is drawn over training: two are a pair of curves."""
 

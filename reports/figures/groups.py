@@ -5,12 +5,11 @@ from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
 from pandas import DataFrame
 
 from ablations.results import SHOWN
-from reports.figures.by_arm import arm_label, label_layers, shown_name
-from reports.figures.curves import Curve, curve, learned, order, require, rows_of
+from reports.figures.by_arm import arm_label, shown_name
+from reports.figures.curves import FEWEST_PLACES, Curve, curve, learned, order, require, rows_of
 from reports.figures.lines import Line, Look, draw_lines
 from reports.figures.panel import (
     MOST_PANELS,
@@ -29,11 +28,12 @@ from reports.figures.panel import (
 )
 from reports.figures.style import group_styles
 from reports.figures.svg import lay_out
+from reports.figures.ticks import label_layers
 from reports.statistics.summaries import bands, last_step
 from reports.words import axis_label, count, leads_on, named
 
 FAMILIES = {"rank": "frequency rank", "tag": "part of speech"}
-"""Kinds of groups by the first word of their names, and what a legend calls them."""
+"""Kinds of groups by the first word of their names, and what a panel calls them."""
 
 
 def choose_groups(table: DataFrame, *, measure: str, metric: str, family: str) -> DataFrame:
@@ -77,7 +77,7 @@ class GroupLines(NamedTuple):
     arm_rows: DataFrame
     """The rows of the arm."""
     lines: dict[str, str]
-    """The groups in the order of the legend, by what they are called in the column `line`."""
+    """The groups in their order, by what they are called in the column `line`."""
     curve: Curve
     rows: DataFrame
     """Rows of all arms that the axis fits, each group of an arm being one `line`."""
@@ -85,8 +85,8 @@ class GroupLines(NamedTuple):
     """The `bands` of these rows, once for all arms."""
 
     def draw(self, figure: Figure) -> None:
-        """Draw the lines, the legend below them in columns."""
-        lay_out(figure, lambda ax: draw_groups(self, ax=ax), columns=True)
+        """Draw the lines."""
+        lay_out(figure, lambda ax: draw_groups(self, ax=ax), names=list(self.lines.values()))
 
 
 def group_lines(rows: DataFrame, gains: Mapping[str, float], family: str) -> dict[str, GroupLines]:
@@ -115,11 +115,9 @@ def draw_groups(drawn: GroupLines, *, ax: Axes) -> Axes:
     lines = [Line(line, shown_name(group_label(group)), styles[group]) for line, group in drawn.lines.items()]
     # Shuffled rows are the same chance for all groups; the tokens beside those of a group are its own.
     own_floors = measure == "influence"
-    look = Look(named(measure, metric).floor, opacity=0.1, seeds=False, own_floors=own_floors, brief=True)
+    note = f"a line each {FAMILIES.get(drawn.family, drawn.family)}"
+    look = Look(named(measure, metric).floor, opacity=0.1, seeds=False, own_floors=own_floors, note=note)
     draw_lines(drawn.rows, drawn.summary, lines, ax=ax, look=look)
-    legend = ax.get_legend()
-    assert legend is not None
-    legend.set_title(FAMILIES.get(drawn.family, drawn.family), prop=FontProperties(size="small"))
     label_layers(ax, drawn.arm_rows["x"].tolist(), leads=leads_on(measure, metric))
     ax.set_ylabel(axis_label(measure, metric))
     ax.set_title(arm_label(drawn.curve), loc="left", fontsize="medium")
@@ -146,6 +144,8 @@ def group_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list
     if not rows_shown(table, shown)["group"].str.startswith(f"{text.family} ").any():
         return
     rows = choose_groups(table, measure=shown.measure, metric=shown.metric, family=text.family)
+    if rows["x"].nunique() < FEWEST_PLACES:
+        return
     present = order(rows, arms)
     some = present[:MOST_PANELS]
     every = group_lines(rows[rows["arm"].isin(some)], learned(table), text.family)

@@ -1,6 +1,9 @@
 """Lines with bands, floors and ceilings, of which all figures but maps are made.
 
-Drawn artists can be found again by their gid: `mean`, `band`, `seed`, `floor`, `ceiling` and `beside`.
+Each line has its name at its end, so that no panel has a legend. What floor and ceiling are stands above the axes.
+
+Drawn artists can be found again by their gid: `mean`, `band`, `seed`, `floor`, `ceiling`,
+`beside` and `end`.
 """
 
 from collections.abc import Sequence
@@ -9,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import seaborn as sns
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 from pandas import DataFrame, Series
 
+from reports.figures.ends import End, name_ends
 from reports.figures.style import Style, mark_points
 from reports.words import number
 
@@ -23,9 +26,6 @@ ASIDE = 0.24
 
 MARKER_SHARE = 0.8
 """Size of a marker on a line, of that of a mark that stands alone."""
-
-LEGEND_LINE = 3.4
-"""Length of a line in a legend, in letters: every pattern of dashes shows on either side of the marker."""
 
 ELSEWHERE = (0, (7, 2.5))
 """Line style of curves from elsewhere: dashes longer than a floor's."""
@@ -46,6 +46,7 @@ class Line(NamedTuple):
     name: str
     """Value of its rows in the column `line`."""
     label: str
+    """Its name at its end."""
     style: Style
 
 
@@ -74,8 +75,8 @@ class Look(NamedTuple):
     """Whether each line has its floor, or all of them one, the mean."""
     bars: bool = False
     """Whether bands are bars at the points, side by side, as where many lines cross."""
-    brief: bool = False
-    """Whether the legend leaves out what the floor's data are."""
+    note: str = ""
+    """First words of what stands above the axes."""
 
 
 def draw_lines(
@@ -87,7 +88,7 @@ def draw_lines(
     look: Look,
     beside: Sequence[Beside] = (),
 ) -> None:
-    """Draw means, bands, seeds, floors and ceilings of the lines, curves beside them, and their legend.
+    """Draw means, bands, seeds, floors and ceilings of the lines, curves beside them, and the names of all.
 
     Args:
         rows: each seed's values, `floor` and, where it is drawn, `ceiling`. The axis fits the values and floors of
@@ -99,7 +100,6 @@ def draw_lines(
         beside: curves from elsewhere, which the axis fits too.
     """
     whole = list(range(int(rows["x"].min()), int(rows["x"].max()) + 1))
-    handles = []
     asides = np.linspace(-ASIDE, ASIDE, len(lines)) if look.bars and len(lines) > 1 else np.zeros(len(lines))
     for line, aside in zip(lines, asides.tolist(), strict=True):
         line_rows = rows[rows["line"] == line.name]
@@ -109,10 +109,9 @@ def draw_lines(
             _draw_floor(line_rows, places, ax=ax, colour=line.style.colour)
         if look.seeds:
             _draw_seeds(line_rows, places, ax=ax, colour=line.style.colour)
-        handles.append(
-            _draw_mean(summary[summary["line"] == line.name], places, ax=ax, line=line, look=look, aside=aside)
-        )
-    handles += [_draw_beside(curve, ax=ax) for curve in beside]
+        _draw_mean(summary[summary["line"] == line.name], places, ax=ax, line=line, look=look, aside=aside)
+    for curve in beside:
+        _draw_beside(curve, ax=ax)
     floors = _finite(rows.groupby(["line", "x"])["floor"].mean())
     drawn = rows[rows["line"].isin([line.name for line in lines])]
     if floors.size and not look.own_floors:
@@ -124,14 +123,44 @@ def draw_lines(
     bands = _finite(summary[["low", "high"]])
     ceilings = _draw_ceilings(drawn, lines, whole, ax=ax) if look.ceiling else np.empty(0)
     here = _finite(drawn.groupby(["line", "x"])["floor"].mean())
-    handles += _fit_ends(ax, values, bands, floors, ceilings, look=look, written=here if here.size else floors)
-    ax.legend(handles=handles, frameon=False, fontsize="small", handlelength=LEGEND_LINE)
+    _fit_ends(ax, values, bands, floors, ceilings, look=look, written=here if here.size else floors)
+    ends = [end for line in lines for end in _end(summary[summary["line"] == line.name], line)]
+    name_ends(ax, [*ends, *(_end_beside(curve) for curve in beside)])
     sns.despine(ax=ax)
+
+
+def _end(summary: DataFrame, line: Line) -> list[End]:
+    """Return the last point of a line with its name; nothing where it has no number."""
+    points = summary.loc[summary["mean"].notna(), ["x", "mean"]].sort_values("x").to_numpy(float)
+    return [End(float(x), float(y), line.label, line.style.colour) for x, y in points[-1:]]
+
+
+def _end_beside(curve: Beside) -> End:
+    """Return the last point of a curve from elsewhere with its name."""
+    x = max(curve.y_by_x)
+    return End(x, curve.y_by_x[x], curve.label, curve.colour)
+
+
+def _draw_beside(curve: Beside, *, ax: Axes) -> None:
+    """Draw a curve from elsewhere: dashed, with hollow points."""
+    ax.plot(
+        list(curve.y_by_x),
+        list(curve.y_by_x.values()),
+        color=curve.colour,
+        linestyle=ELSEWHERE,
+        marker="o",
+        markersize=4,
+        markerfacecolor="white",
+        lw=1.2,
+        label=curve.label,
+        zorder=2.5,
+        gid="beside",
+    )
 
 
 def _draw_mean(
     summary: DataFrame, places: list[int], *, ax: Axes, line: Line, look: Look, aside: float = 0.0
-) -> Line2D:
+) -> None:
     """Draw mean and band of one line. A layer without a number is a gap, never bridged.
 
     `aside` is how far its points are from their places.
@@ -144,7 +173,7 @@ def _draw_mean(
     elif at["low"].notna().any():
         ax.fill_between(places, at["low"], at["high"], color=style.colour, alpha=look.opacity, lw=0, gid="band")
     hollow = style.filling == "white"
-    (drawn,) = ax.plot(
+    ax.plot(
         shown,
         at["mean"],
         color=style.colour,
@@ -159,25 +188,6 @@ def _draw_mean(
         zorder=3,
         gid="mean",
     )
-    return drawn
-
-
-def _draw_beside(curve: Beside, *, ax: Axes) -> Line2D:
-    """Draw a curve from elsewhere: dashed, with hollow points."""
-    (drawn,) = ax.plot(
-        list(curve.y_by_x),
-        list(curve.y_by_x.values()),
-        color=curve.colour,
-        linestyle=ELSEWHERE,
-        marker="o",
-        markersize=4,
-        markerfacecolor="white",
-        lw=1.2,
-        label=curve.label,
-        zorder=2.5,
-        gid="beside",
-    )
-    return drawn
 
 
 def _draw_floor(rows: DataFrame, places: list[int], *, ax: Axes, colour: str) -> None:
@@ -196,28 +206,27 @@ def _fit_ends(
     *,
     look: Look,
     written: np.ndarray,
-) -> list[Line2D]:
+) -> None:
     """Fit the y axis to the curves, and to their floors and then their ceilings if these leave them readable.
 
-    What fits gets an entry of the legend, which is returned; the rest is written above, of the floors `written`.
+    Above the axes stands what the lines of floors and ceilings are; of those that do not fit the number, of the
+    floors `written`.
     """
-    entries, beyond = [], []
+    notes, beyond = [look.note] if look.note else [], []
     inside = floors if fit_values(ax, values, bands, floors) else floors[:0]
     if ceilings.size:
         name = f"ceiling ({look.ceiling})"
         if fit_values(ax, values, bands, np.concatenate([inside, ceilings])):
-            entries.append(Line2D([], [], color="0.4", lw=CEILING_WIDTH, label=name))
+            notes.append(f"thin: {name}")
         else:
             fit_values(ax, values, bands, inside)
             beyond.append(where_beyond(ax, ceilings, name=name))
     if inside.size:
-        label = "chance floor" if look.brief else f"chance floor ({look.floor})"
-        entries.append(Line2D([], [], color="0.4", linestyle="--", lw=1, label=label))
+        notes.append(f"dashed: chance floor ({look.floor})")
     elif floors.size:
         beyond.append(where_beyond(ax, written, name=f"chance floor ({look.floor})"))
-    if beyond:
-        write_above(ax, "\n".join(beyond))
-    return entries
+    if notes or beyond:
+        write_above(ax, "\n".join([*notes, *beyond]))
 
 
 def _draw_ceilings(rows: DataFrame, lines: Sequence[Line], places: list[int], *, ax: Axes) -> np.ndarray:

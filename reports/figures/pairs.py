@@ -10,8 +10,8 @@ from pandas import DataFrame
 
 from ablations.results import SHOWN
 from ablations.wording import several
-from reports.figures.by_arm import label_layers, shown_name
-from reports.figures.curves import Curve, curve, learned, order, require, rows_of, with_columns
+from reports.figures.by_arm import end_name
+from reports.figures.curves import FEWEST_PLACES, Curve, curve, learned, order, require, rows_of, with_columns
 from reports.figures.lines import Line, Look, draw_lines
 from reports.figures.panel import (
     BEYOND,
@@ -28,6 +28,7 @@ from reports.figures.panel import (
 )
 from reports.figures.style import Style, arm_styles, pair_style, seeds_style
 from reports.figures.svg import lay_out
+from reports.figures.ticks import label_layers
 from reports.statistics.summaries import bands, last_step
 from reports.words import axis_label, named
 
@@ -156,8 +157,12 @@ class PairLines(NamedTuple):
     """Styles by arm."""
 
     def draw(self, figure: Figure) -> None:
-        """Draw the lines, the legend below them."""
-        lay_out(figure, lambda ax: draw_pairs(self, ax=ax))
+        """Draw the lines."""
+        lay_out(figure, lambda ax: draw_pairs(self, ax=ax), names=[self.label(pair) for pair in self.pairs])
+
+    def label(self, pair: Pair) -> str:
+        """Return the name of a pair at the end of its line, with the number of its seeds or of pairs of them."""
+        return end_name(f"{pair.name} ({_counted(self.units, pair)})")
 
 
 def pair_lines(table: DataFrame, *, metric: str, arms: Sequence[str] | None = None) -> PairLines:
@@ -179,7 +184,7 @@ def draw_pairs(drawn: PairLines, *, ax: Axes) -> Axes:
     for pair in drawn.pairs:
         first, second = (drawn.styles[arm] for arm in pair)
         style = seeds_style(first) if pair.first == pair.second else pair_style(first, second)
-        lines.append(Line(pair.name, shown_name(f"{pair.name} ({_counted(drawn.units, pair)})"), style))
+        lines.append(Line(pair.name, drawn.label(pair), style))
     floor = named("run_distance", drawn.metric).floor
     look = Look(floor, opacity=0.55, seeds=False, own_floors=False, bars=True)
     draw_lines(drawn.units, drawn.summary, lines, ax=ax, look=look)
@@ -207,6 +212,8 @@ def pair_panels(table: DataFrame, text: FigureText, shown: Shown, *, arms: list[
         return
     drawn = pair_lines(table, metric=shown.metric, arms=arms)
     rows, units = drawn.rows, drawn.units
+    if units["x"].nunique() < FEWEST_PLACES:
+        return
     names = {pair.name: pair.name for pair in drawn.pairs}
     points = points_of(units, drawn.summary, shown, key="pair", names=names)
     present = order(DataFrame({"arm": pd.concat([rows["arm"], rows["group"]])}), arms)

@@ -27,9 +27,12 @@ from reports.figures.panel import (
     without_panel,
 )
 from reports.figures.style import COLOURS, LIGHTEST, LINES, MARKERS, Style
-from reports.figures.svg import LEGEND_LINE_INCHES, TITLE_INCHES, columns_of
+from reports.figures.svg import LEGEND_LINE_INCHES, TITLE_INCHES
 from reports.statistics.summaries import last_step
 from reports.words import listed
+
+LEGEND_ROW_LETTERS = 54
+"""Letters that stand side by side in a legend, each with room for six more."""
 
 FRAME_INCHES = 2.4
 """Height of a frame of a picture, two of which stand side by side."""
@@ -117,7 +120,7 @@ class Cloud(NamedTuple):
         assert first is not None
         handles, labels = axes[0].get_legend_handles_labels()
         first.remove()
-        beside = columns_of(labels)
+        beside = max(1, min(len(labels), LEGEND_ROW_LETTERS // (max(map(len, labels)) + 6)))
         figure.legend(handles, labels, loc="outside lower left", ncols=beside, frameon=False, fontsize="small")
         figure.set_figheight(
             FRAME_INCHES * -(-layers // 2) + LEGEND_LINE_INCHES * -(-len(labels) // beside) + TITLE_INCHES

@@ -1,11 +1,14 @@
 """Styles of lines: arms, pairs of arms and groups of tokens, told apart by more than colour."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
+
+from reports.figures.families import families
 
 
 class Style(NamedTuple):
@@ -36,9 +39,12 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#332288", "#5C4B00", "#8
 muted ones, https://personal.sron.nl/~pault/, and an olive: colour-blind readers tell each two apart as well as the
 most similar of the four."""
 
+GREY = "#767676"
+"""Colour of the arm that the others of a panel are read against; its contrast on white is 4.5."""
+
 MARKERS = ("o", "s", "^", "D", "v", "P", "*", "<", "d", ">", "p")
 LINES = (SOLID, DASH_DOT, DASH_DOT_DOT, DOTTED)
-# 11 markers and 4 lines have no common divisor, so that both together repeat after 44.
+# 11 markers and 4 lines have no common divisor, so that both together repeat after 44 uses of a colour.
 
 MARK_POINTS = {"*": 11.0, "P": 8.5, "X": 8.0, "d": 8.5, "<": 7.5, ">": 7.5}
 """Sizes of marks in points, so that all look equally large; of the others `USUAL_POINTS`."""
@@ -62,18 +68,22 @@ def mark_points(marker: str) -> float:
 def arm_styles(arms: Sequence[str]) -> dict[str, Style]:
     """Return the style of each arm, decided by the arms of the experiment and their order alone.
 
-    No two arms have the same colour, marker and line among the first 176, nor the same colour and marker, which is
+    Arms at the same place of their families have the same colour, and those of a panel different ones as long as
+    there are colours. No two arms have the same colour, marker and line, nor the same colour and marker, which is
     what single dots show, among the first 44; nor does an arm look like one of the fixed ones.
     """
-    fixed = {FIXED_STYLES[arm].colour for arm in arms if arm in FIXED_STYLES}
-    free = [colour for colour in COLOURS if colour not in fixed]
-    styles = {}
-    others = [arm for arm in dict.fromkeys(arms) if arm not in FIXED_STYLES]
-    for i, arm in enumerate(others):
-        # Whenever a colour comes again, so do the next marker and the next line. The first markers are those of
-        # the fixed arms.
-        turn = i % len(free) + i // len(free)
-        styles[arm] = Style(free[i % len(free)], MARKERS[(turn + 3) % len(MARKERS)], LINES[turn % len(LINES)])
+    styles: dict[str, Style] = {}
+    uses: Counter[str] = Counter()
+    for family in families(list(dict.fromkeys(arms))):
+        fixed = {FIXED_STYLES[arm].colour for arm in family.arms if arm in FIXED_STYLES}
+        free = [colour for colour in COLOURS if colour not in fixed]
+        for i, arm in enumerate(arm for arm in family.arms if arm not in FIXED_STYLES):
+            colour = free[i % len(free)]
+            # Whenever a colour comes again, so do the next marker and the next line. The first markers are
+            # those of the fixed arms.
+            turn = COLOURS.index(colour) + uses[colour]
+            styles[arm] = Style(colour, MARKERS[(turn + 3) % len(MARKERS)], LINES[turn % len(LINES)])
+            uses[colour] += 1
     return {arm: FIXED_STYLES.get(arm) or styles[arm] for arm in arms}
 
 
@@ -81,6 +91,11 @@ def pair_style(first: Style, second: Style) -> Style:
     """Return the style of two arms compared: the line of the second with the markers of the first."""
     line = DASH_DASH_DOT if second.line == DOTTED else second.line
     return Style(second.colour, first.marker, line, filling=first.colour)
+
+
+def grey_style(arm: Style) -> Style:
+    """Return the style of an arm that others are read against: its marker and line in grey."""
+    return arm._replace(colour=GREY)
 
 
 def seeds_style(arm: Style) -> Style:

@@ -1,4 +1,4 @@
-"""Figures as SVG, for files and as images inside a page: sizes of panels, legends below them, swatches of arms."""
+"""Figures as SVG, for files and as images inside a page: sizes of panels, swatches of arms."""
 
 import base64
 import io
@@ -12,65 +12,47 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 
+from reports.figures.ends import room
 from reports.figures.style import arm_styles, mark_points
 
 FONTS = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
 
-PANEL_INCHES = 4.8, 3.5
-"""Width and height of a panel above its legend: on a phone its text is about as large as the page's."""
+PANEL_INCHES = 5.2, 3.5
+"""Width and height of a panel: on a phone its text is nearly as large as the page's."""
 
 LEGEND_LINE_INCHES = 0.2
 
+NOTE_INCHES = 0.15
+"""Height of a line above a panel, of which one has room."""
+
+ENDS_POINTS = 170.0
+"""Height of names at the ends of lines for which a panel has room."""
+
 TITLE_INCHES = 0.25
 """Height of the title of a panel that has one."""
-
-LEGEND_ROW_LETTERS = 54
-"""Letters that stand side by side in a legend of several columns, each with room for six more."""
 
 SWATCH_INCHES = 0.5, 10 / 72
 """Width and height of the line that stands beside the name of an arm."""
 
 
-def lay_out(figure: Figure, draw: Callable[[Axes], object], *, columns: bool = False) -> None:
-    """Draw on the only axes of a figure, with the legend below, and set its height.
+def lay_out(figure: Figure, draw: Callable[[Axes], object], *, names: Sequence[str] = ()) -> None:
+    """Draw on the only axes of a figure, and set its height.
 
     Args:
-        draw: draws on the axes, legend included.
-        columns: whether entries of the legend stand side by side, below its title.
+        draw: draws on the axes.
+        names: those that stand at the ends of lines, for which the axes must be high enough.
     """
+    more = max(0.0, (room(names) - ENDS_POINTS) / 72)
+    figure.set_figheight(PANEL_INCHES[1] + more)
     ax = figure.subplots()
     draw(ax)
-    height = PANEL_INCHES[1] + TITLE_INCHES * len(ax.get_title(loc="left").splitlines())
-    legend = ax.get_legend()
-    if legend is not None:
-        height += _moved_below(figure, legend, columns=columns)
-    figure.set_figheight(height)
-
-
-def _moved_below(figure: Figure, legend: Legend, *, columns: bool) -> float:
-    """Put the legend below the axes; return its height in inches."""
-    labels = [text.get_text() for text in legend.get_texts()]
-    moved = figure.legend(
-        [handle for handle in legend.legend_handles if handle is not None],
-        labels,
-        loc="outside lower left",
-        frameon=False,
-        ncols=columns_of(labels) if columns else 1,
-        alignment="left",
-        handlelength=legend.handlelength,
-        **({"title": legend.get_title().get_text()} if columns else {}),
+    titles, notes = (
+        len(ax.get_title(loc="left").splitlines()),
+        sum(len(x.get_xlabel().splitlines()) for x in ax.child_axes),
     )
-    legend.remove()
-    with lacking_glyphs():
-        return float(moved.get_window_extent().height / figure.dpi)
-
-
-def columns_of(labels: Sequence[str]) -> int:
-    """Return the number of labels that stand side by side."""
-    return max(1, min(len(labels), LEGEND_ROW_LETTERS // (max(map(len, labels)) + 6)))
+    figure.set_figheight(PANEL_INCHES[1] + more + TITLE_INCHES * titles + NOTE_INCHES * max(0, notes - 1))
 
 
 def render(figure: Figure, *, name: str, title: str = "") -> str:

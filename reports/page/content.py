@@ -9,6 +9,7 @@ from ablations.wording import several
 from reports.claims.judge import Judged, claim_notices
 from reports.figures.curves import TRAINED_GAIN
 from reports.folder import Experiment, Run
+from reports.page.answer import readings
 from reports.page.figures import PageFigure, figures
 from reports.page.summary import grouped, notices, summary
 from reports.scores.corruptions import corruptions
@@ -72,13 +73,15 @@ def content(judged: Judged, shown: Sequence[PageFigure]) -> dict[str, Any]:
     }
 
 
-def page_figures(experiment: Experiment) -> list[PageFigure]:
-    """Return the figures of an experiment's page."""
+def page_figures(judged: Judged) -> list[PageFigure]:
+    """Return the figures of an experiment's page, first the one that shows what its claims read."""
+    experiment = judged.experiment
     return figures(
         experiment.table,
         arms=experiment.plan.arms,
         factors=factors(experiment),
         quick=experiment.quick,
+        read=readings(judged),
         published=experiment.plan.published,
         objectives={
             run.plan.arm: run.settings["objective"]["kind"]

@@ -16,12 +16,11 @@ from matplotlib.ticker import MaxNLocator
 from pandas import DataFrame
 
 from ablations.spec.claim import Claim
-from ablations.spec.contrasts import Ahead, Difference
 from reports.claims.words import described
 from reports.figures import svg
 from reports.figures.by_arm import shown_name
-from reports.figures.curves import ALONG_STEPS
 from reports.folder import printable
+from reports.page.answer import compares_courses, is_along, read_by
 from reports.page.figures import Drawing
 from reports.scores.corruptions import SHOWN
 from reports.words import is_absent
@@ -89,21 +88,13 @@ def claim_csv(entry: Mapping[str, Any]) -> str:
     return frame.to_csv(index=False, lineterminator="\n")
 
 
-def _along_steps(claim: Claim | None) -> bool:
-    """Return whether the course of training is compared, not its end."""
-    parts = claim.parts.values() if claim else ()
-    return any(
-        isinstance(part, Ahead) or (isinstance(part, Difference) and part.of.steps == "area") for part in parts
-    )
-
-
 def _shown_in(entry: Mapping[str, Any], claim: Claim | None, page: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return for each measure the figure and the table that show it, where the page has them."""
     places = []
     metrics = _metrics(claim)
     for measure in entry["needs"]["measures"]:
         for number, figure in enumerate(page["figures"], start=1):
-            if any(_shows(panel, measure, along_steps=_along_steps(claim)) for panel in figure["panels"]):
+            if any(_shows(panel, measure, claim) for panel in figure["panels"]):
                 places.append({"id": figure["name"], "title": f"Figure {number}. {figure['title']}"})
                 break
         places += [
@@ -124,10 +115,9 @@ def _shown_in(entry: Mapping[str, Any], claim: Claim | None, page: Mapping[str, 
 
 
 def _metrics(claim: Claim | None) -> set[str]:
-    """Return the metrics that the parts of a claim read."""
-    parts = claim.parts.values() if claim else ()
-    quantities = (getattr(part, "of", None) for part in parts)  # distances of runs have a measure of their own
-    return {of.metric for of in quantities if of is not None and of.metric}
+    """Return the metrics that the parts of a claim read of single runs."""
+    read = read_by(claim) if claim else ()  # distances of runs have a measure of their own
+    return {reading.metric for reading in read if reading.measure != "run_distance"}
 
 
 def _by_setting(figure: Mapping[str, Any], needs: Mapping[str, Any], metrics: set[str]) -> bool:
@@ -140,12 +130,9 @@ def _by_setting(figure: Mapping[str, Any], needs: Mapping[str, Any], metrics: se
     )
 
 
-def _shows(panel: Mapping[str, Any], measure: str, *, along_steps: bool) -> bool:
-    if panel["measure"] != measure or panel["kind"] not in ("arms", "pairs"):
-        return False
-    if measure in ALONG_STEPS:
-        return True
-    return bool(panel["axis"] == "step" if along_steps else panel["axis"] in (None, "layer", "ratio"))
+def _shows(panel: Mapping[str, Any], measure: str, claim: Claim | None) -> bool:
+    along_steps = claim is not None and compares_courses(claim)
+    return panel["measure"] == measure and is_along(panel["kind"], measure, panel["axis"], along_steps=along_steps)
 
 
 ROW_INCHES, AXIS_INCHES = 0.44, 0.62

@@ -38,6 +38,7 @@ from reports.figures.texts import (
     TOKEN_INFORMATION,
 )
 from reports.folder import QUICK
+from reports.page.answer import Reading, answering, times_read
 from reports.scores.by_setting import setting_figures, setting_rows
 from reports.scores.factors import Factor
 from reports.words import listed
@@ -89,6 +90,7 @@ class PageFigure:
     """Figure of the page with its panels."""
 
     text: FigureText
+    number: int
     panels: tuple[Panel, ...]
     notes: tuple[str, ...]
     """Sentences for below it."""
@@ -103,6 +105,7 @@ class PageFigure:
         has_ceiling = any("ceiling" in point for panel in self.panels for point in panel.points)
         facts = {
             "name": text.name,
+            "number": self.number,
             "title": text.title,
             "kind": text.kind.name,
             "section": text.section,
@@ -126,16 +129,19 @@ def figures(
     arms: Sequence[str],
     factors: Sequence[Factor] = (),
     quick: Collection[str] = (),
+    read: Sequence[Reading] = (),
     published: Sequence[PublishedPoint] = (),
     objectives: Mapping[str, str] = MappingProxyType({}),
 ) -> list[PageFigure]:
-    """Return every figure that has rows, with its panels; scores by what the arms vary stand before the maps.
+    """Return every figure that has rows, with its panels. The figure that shows most of what claims read comes
+    first, and the panel of it that does; scores by what the arms vary stand before the maps.
 
     Args:
         table: the results.
         arms: the experiment's, in its order.
         factors: the settings that its arms vary.
         quick: measures of which a figure says that they are no evidence.
+        read: what claims read.
         published: points of published curves, drawn beside those of arms.
         objectives: kind of the objective of each arm, which says whose curve a published one is beside.
     """
@@ -149,6 +155,11 @@ def figures(
         for text, panels, factor in candidates
         if panels
     ]
+    answer = answering({text.name: panels for text, panels, _ in shown}, read)
+    for text, panels, _ in shown:
+        if text.name == answer:
+            panels.sort(key=lambda panel: -times_read(panel, read))
+    shown.sort(key=lambda figure: figure[0].name != answer)  # which leaves the others in their order
     return [
         _figure(text, panels, factor, number=number, quick=quick)
         for number, (text, panels, factor) in enumerate(shown, start=1)
@@ -169,7 +180,7 @@ def _figure(
         replace(panel, letter=letters(i), id=f"f{number}{letters(i)}") for i, panel in enumerate(panels)
     )
     notes = dict.fromkeys(note for panel in panels for note in panel.notes if note)
-    return PageFigure(text, lettered, (*_quick_words(lettered, quick), *notes), factor)
+    return PageFigure(text, number, lettered, (*_quick_words(lettered, quick), *notes), factor)
 
 
 def _quick_words(panels: Sequence[Panel], quick: Collection[str]) -> list[str]:

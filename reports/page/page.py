@@ -88,7 +88,7 @@ def write(folder: Path, judged: Judged | None = None) -> Path:
         ResultsError: a file of the experiment is damaged or plan.json missing, or the page cannot be written.
     """
     judged = judge_claims(experiment_folder.read(folder)) if judged is None else judged
-    figures = page_figures(judged.experiment)
+    figures = page_figures(judged)
     page = content(judged, figures) | {"made_from": digest(folder)}
     page["claims"] = claim_entries(judged.claims, page)
     drawn: dict[str, Drawing] = {}

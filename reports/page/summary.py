@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from pandas import DataFrame
+
 from ablations.wording import by_kind, several
 from ablations.wording import listed as alternatives
 from reports.figures.curves import TRAINED_GAIN
@@ -16,6 +18,9 @@ AS_PLANNED = "measures"
 
 VALIDATION = "validation"
 """The measure that tells whether an arm is trained enough."""
+
+MOST_NAMED = 6
+"""Arms or runs that a sentence names; more are counted."""
 
 BETWEEN_RUNS = "run_distance"
 """The measure of pairs of runs, each of which has its rows at one of the two."""
@@ -46,7 +51,7 @@ def notices(experiment: Experiment, arms: list[dict[str, Any]]) -> list[dict[str
             ("training", _training_notices(experiment, arms)),
             (AS_PLANNED, _planned_notices(experiment, arms)),
         )
-        for text in texts
+        for text in dict.fromkeys(texts)
     ]
 
 
@@ -60,24 +65,27 @@ def grouped(notices: Iterable[dict[str, str]]) -> list[dict[str, str]]:
 
 def _run_notices(runs: list[Run]) -> Iterable[str]:
     words = {"failed": "failed", "interrupted": "was interrupted", "running": "is still running"}
+    alike: dict[str, list[Run]] = {}
     for run in runs:
         state = run.state
         if state.state in ("done", "planned"):
             continue
-        words_of_run = f"{_called(run)} {words.get(state.state, f'is {state.state}')}"
+        what = words.get(state.state, f"is {state.state}")
         if state.step is not None:
-            words_of_run += f" at step {count(state.step)} of {count(state.max_steps or run.plan.max_steps)}"
-        yield f"{words_of_run}: {state.message}" if state.message else f"{words_of_run}."
-    planned = [_called(run) for run in runs if run.state.state == "planned"]
+            what += f" at step {count(state.step)} of {count(state.max_steps or run.plan.max_steps)}"
+        alike.setdefault(f"{what}: {state.message}" if state.message else f"{what}.", []).append(run)
+    for what, those in alike.items():
+        yield f"{f'Each of {_called(those)}' if len(those) > 1 else _called(those)} {what}"
+    planned = [run for run in runs if run.state.state == "planned"]
     if planned:
-        yield f"{len(planned)} of {several(len(runs), 'run')} not started: {listed(planned)}."
+        yield f"{len(planned)} of {several(len(runs), 'run')} not started,{_of_arms(planned)}."
 
 
 def _result_notices(experiment: Experiment) -> Iterable[str]:
     table = experiment.table
     measured = set(zip(table["arm"], table["seed"], strict=True))
     missing = [
-        _called(run)
+        run
         for run in experiment.runs
         if run.state.state == "done"
         and (run.plan.arm, run.plan.seed) not in measured
@@ -85,26 +93,39 @@ def _result_notices(experiment: Experiment) -> Iterable[str]:
     ]
     if missing:
         remedy = _remedy(experiment, "measure")
-        yield f"Done, but without a row in results.parquet: {listed(missing)}; {remedy} adds them."
+        yield f"Done, but without a row in results.parquet: {_called(missing)}; {remedy} adds them."
     yield from _unmeasured(experiment)
     if experiment.foreign_rows:
         yield (
             f"{several(experiment.foreign_rows, 'row')} of results.parquet not shown: "
             "the plan has no such run and arm."
         )
+    yield from _incomparable(table, experiment.plan.arms)
+
+
+def _incomparable(table: DataFrame, arms: list[str]) -> Iterable[str]:
+    """Yield what was measured on different numbers of tokens or at different steps."""
+    by_sizes: dict[str, list[str]] = {}
     for (measure, metric), rows in table[table["layer"].notna()].groupby(["measure", "metric"]):
         sizes = sorted(rows.loc[rows["group"].isna(), "n"].dropna().unique())
         if len(sizes) > 1:
-            yield (
-                f"{measure} {metric} was measured on different numbers of tokens, "
-                f"{listed([count(size) for size in sizes])}: its curves do not compare."
-            )
-    for arm in experiment.plan.arms:
+            by_sizes.setdefault(listed([count(size) for size in sizes]), []).append(f"{measure} {metric}")
+    for sizes_listed, names in by_sizes.items():
+        verb, whose = ("was", "its") if len(names) == 1 else ("were", "their")
+        yield (
+            f"{listed(names)} {verb} measured on different numbers of tokens, {sizes_listed}: {whose} curves do "
+            "not compare."
+        )
+    by_steps: dict[str, list[str]] = {}
+    for arm in arms:
         # Two runs may share no later step than one that is early for either.
         arm_rows = table[(table["arm"] == arm) & table["other_run_id"].isna()]
         steps = sorted(last_step(arm_rows)["step"].dropna().unique())
         if len(steps) > 1:
-            yield f"{arm} was measured at different steps: {listed([count(step) for step in steps])}."
+            by_steps.setdefault(listed([count(step) for step in steps]), []).append(arm)
+    for steps_listed, names in by_steps.items():
+        verb = "was" if len(names) == 1 else "were"
+        yield f"{_few(names)} {verb} measured at different steps: {steps_listed}."
 
 
 def _unmeasured(experiment: Experiment) -> Iterable[str]:
@@ -138,7 +159,7 @@ def _kind(name: str) -> str:
 
 
 def _of(runs: list[Run], done: list[Run]) -> str:
-    return "" if len(runs) == len(done) else f" of {listed([_called(run) for run in runs])}"
+    return "" if len(runs) == len(done) else f" of {_called(runs)}"
 
 
 def _lacks_distances(experiment: Experiment, done: list[Run]) -> bool:
@@ -176,12 +197,18 @@ def _remedy(experiment: Experiment, command: str) -> str:
 
 
 def _training_notices(experiment: Experiment, arms: list[dict[str, Any]]) -> Iterable[str]:
-    for arm in arms:
-        if arm["training"] == "no":
-            yield (
-                f"{arm['arm']} gains too little to interpret: its gain over a guess without context is "
-                f"{number(arm['gain']['mean'])} nats, below {TRAINED_GAIN}."
-            )
+    little = [arm for arm in arms if arm["training"] == "no"]
+    gains = [number(arm["gain"]["mean"]) for arm in sorted(little, key=lambda arm: arm["gain"]["mean"])]
+    if little:
+        verb, whose, nats = (
+            ("gains", "its gain", f"is {gains[0]}")
+            if len(little) == 1
+            else ("gain", "their gains", f"are {gains[0]} to {gains[-1]}")
+        )
+        yield (
+            f"{_few([arm['arm'] for arm in little])} {verb} too little to interpret: {whose} over a guess without "
+            f"context {nats} nats, below {TRAINED_GAIN}."
+        )
     if VALIDATION in experiment.measures:
         yield from _unknown_training(experiment, arms)
 
@@ -193,15 +220,29 @@ def _planned_notices(experiment: Experiment, arms: list[dict[str, Any]]) -> Iter
 
 
 def _unknown_training(experiment: Experiment, arms: list[dict[str, Any]]) -> Iterable[str]:
-    """Yield arms without the loss that would tell; by design where the spec does not measure it."""
+    """Yield the arms without the loss that would tell; by design where the spec does not measure it."""
     measured = set(experiment.table["arm"])
-    for arm in arms:
-        if arm["training"] == "unknown" and arm["arm"] in measured:
-            yield f"Whether {arm['arm']} is trained enough to interpret is unknown: it has no validation loss."
+    unknown = [arm["arm"] for arm in arms if arm["training"] == "unknown" and arm["arm"] in measured]
+    if unknown:
+        be, have = ("is", "it has") if len(unknown) == 1 else ("are", "they have")
+        yield (f"Whether {_few(unknown)} {be} trained enough to interpret is unknown: {have} no validation loss.")
 
 
-def _called(run: Run) -> str:
-    return f"{run.plan.arm} (seed {run.plan.seed})"
+def _called(runs: list[Run]) -> str:
+    """Return the names of a few runs, or how many they are and of which arms."""
+    if len(runs) <= MOST_NAMED:
+        return listed([f"{run.plan.arm} (seed {run.plan.seed})" for run in runs])
+    return f"{several(len(runs), 'run')}{_of_arms(runs)}"
+
+
+def _of_arms(runs: list[Run]) -> str:
+    """Return of which arms runs are, or of how many: `` of mlm and clm``, `` of 12 arms``."""
+    return f" of {_few(list(dict.fromkeys(run.plan.arm for run in runs)))}"
+
+
+def _few(arms: list[str]) -> str:
+    """Return the names of a few arms, or how many they are."""
+    return listed(arms) if len(arms) <= MOST_NAMED else several(len(arms), "arm")
 
 
 def _extent(experiment: Experiment) -> str:

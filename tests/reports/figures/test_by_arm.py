@@ -1,3 +1,4 @@
+import itertools
 from types import SimpleNamespace
 
 import numpy as np
@@ -5,6 +6,7 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from scipy import stats
 
 from ablations import results
@@ -12,6 +14,7 @@ from ablations.errors import ResultsError
 from ablations.spec.published import PublishedPoint
 from reports.figures.by_arm import (
     arm_lines,
+    arm_panels,
     beside_published,
     draw_arms,
     geometry,
@@ -23,7 +26,8 @@ from reports.figures.by_arm import (
 )
 from reports.figures.curves import choose
 from reports.figures.lines import written_above
-from reports.figures.style import FIXED_STYLES, arm_styles
+from reports.figures.style import FIXED_STYLES, GREY, arm_styles
+from reports.figures.texts import TOKEN_INFORMATION
 from reports.page import figures
 from tests.support.fake_experiment import ARMS, GAIN, LAYERS, rows
 from tests.support.figures import information
@@ -62,8 +66,10 @@ def bands(ax):
     return [part for part in ax.collections if part.get_gid() == "band"]
 
 
-def legend(ax):
-    return [text.get_text() for text in ax.get_legend().get_texts()]
+def names(ax):
+    """The names at the ends of lines."""
+    assert ax.get_legend() is None
+    return [text.get_text() for text in ax.texts if text.get_gid() == "end"]
 
 
 @pytest.mark.parametrize(("draw", "measure", "metric"), DRAWINGS)
@@ -107,24 +113,34 @@ def test_deep_encoders_get_fewer_labels_and_still_whole_layers():
     np.testing.assert_array_equal(deep.get_xticks(), range(0, 49, 4))
 
 
-def test_the_legend_states_seeds_and_what_each_model_learned():
+def test_each_line_has_its_name_at_its_end_with_what_makes_it_say_little():
     ax = token_information(results.table(rows(gain=GAIN | {"clm": 0.2, "mt": -0.7})), ax=axes())
-    mlm, clm, mt, untrained, _ = legend(ax)
-    assert mlm == "mlm (n = 3, gain 1.82 nats)"
-    assert clm.replace("\n", " ") == "clm (n = 3, gain 0.20 nats, gains too little to interpret)"
-    assert mt.replace("\n", " ") == "mt (n = 3, gain \N{MINUS SIGN}0.70 nats, gains too little to interpret)"
-    assert untrained == "untrained (n = 3)"
+    mlm, clm, mt, untrained = names(ax)
+    assert (mlm, untrained) == ("mlm", "untrained")
+    assert clm.replace("\n", " ") == "clm (gains too little to interpret)"
+    assert mt.replace("\n", " ") == "mt (gains too little to interpret)"
+    assert [text.get_color() for text in ax.texts] == [line.get_color() for line in means(ax).values()]
+    for text, line in zip(ax.texts, means(ax).values(), strict=True):
+        assert text.xy == (line.get_xdata()[-1], line.get_ydata()[-1])
 
 
 def test_an_arm_measured_at_step_0_is_called_untrained_whatever_its_name():
-    assert legend(token_information(information([[5, 4]], arm="random", step=0), ax=axes())) == [
-        "random (n = 1, untrained)"
+    assert names(token_information(information([[5, 4]], arm="random", step=0), ax=axes())) == [
+        "random (untrained)"
     ]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "note"), [((1, 1), "n = 1 seed"), ((2, 2), "n = 2 seeds"), ((1, 2), "n = 1 to 2 seeds")]
+)
+def test_the_number_of_seeds_stands_above(seeds, note):
+    arms = [information([[2.0, 1.0]] * many, arm=arm) for arm, many in zip(("mlm", "clm"), seeds, strict=True)]
+    assert written_above(token_information(results.concat(arms), ax=axes())) == [note]
 
 
 def test_a_single_seed_has_neither_band_nor_thin_line():
     ax = token_information(information([[5.0, 4.0, 3.0]]), ax=axes())
-    assert legend(ax) == ["mlm (n = 1)"]
+    assert names(ax) == ["mlm"]
     assert not bands(ax)
     assert not seed_lines(ax)
     np.testing.assert_array_equal(ax.lines[-1].get_ydata(), [5, 4, 3])
@@ -156,7 +172,8 @@ def test_a_missing_number_is_a_gap_and_leaves_the_other_seeds():
     ax = token_information(information([[5.0, np.nan, 3.0], [4.0, 3.0, 2.0]]), ax=axes())
     np.testing.assert_array_equal(means(ax)["#0072B2"].get_ydata(), [4.5, 3.0, 2.5])
     nothing = token_information(information([[np.nan, np.nan]]), ax=axes())
-    assert legend(nothing) == ["mlm (n = 0)"]
+    assert names(nothing) == []  # a line without an end
+    assert written_above(nothing) == ["n = 0 seeds"]
 
 
 def test_a_missing_layer_is_a_gap():
@@ -167,7 +184,7 @@ def test_a_missing_layer_is_a_gap():
 
 def test_a_small_floor_is_written_with_a_digit_that_tells():
     ax = token_information(information([[2.0, 1.9]], floor=0.0042), ax=axes())
-    assert written_above(ax) == ["chance floor (labels shuffled): 0.004 ↓"]
+    assert written_above(ax) == ["n = 1 seed", "chance floor (labels shuffled): 0.004 ↓"]
 
 
 def test_values_below_zero_are_inside_the_axes():
@@ -175,34 +192,35 @@ def test_values_below_zero_are_inside_the_axes():
     assert ax.get_ylim()[0] < -0.35
 
 
-def test_a_floor_near_the_curves_is_in_the_axes_and_in_the_legend():
+def test_a_floor_near_the_curves_is_in_the_axes_and_explained_above():
     ax = token_information(information([[2.0, 1.0]], floor=0.8), ax=axes())
     assert ax.get_ylim()[0] < 0.8
-    assert legend(ax)[-1] == "chance floor (labels shuffled)"
-    assert not written_above(ax)
+    assert written_above(ax) == ["n = 1 seed", "dashed: chance floor (labels shuffled)"]
 
 
 @pytest.mark.parametrize(("floor", "text"), [(-30, "\N{MINUS SIGN}30.00 ↓"), (99, "99.00 ↑")])
 def test_a_floor_far_off_is_written_out_and_does_not_flatten_the_curves(floor, text):
     ax = token_information(information([[2.0, 1.0]], floor=floor), ax=axes())
     np.testing.assert_allclose(ax.get_ylim(), [0.94, 2.06])  # the curve and a margin of 6%
-    assert written_above(ax) == [f"chance floor (labels shuffled): {text}"]
-    assert legend(ax) == ["mlm (n = 1)"]
+    assert written_above(ax) == ["n = 1 seed", f"chance floor (labels shuffled): {text}"]
 
 
 def ceilings(ax):
     return [line for line in ax.lines if line.get_gid() == "ceiling"]
 
 
-def test_a_ceiling_that_all_arms_have_is_one_thin_line_in_the_legend():
+def test_a_ceiling_that_all_arms_have_is_one_thin_line():
     both = [information([[4.0, 3.0]], arm=arm, floor=2.0, ceiling=4.5) for arm in ("mlm", "clm")]
     ax = token_information(results.concat(both), ax=axes())
     (line,) = ceilings(ax)
     np.testing.assert_array_equal(line.get_ydata(), [4.5, 4.5])
     assert line.get_linewidth() < 1
     assert ax.get_ylim()[1] > 4.5
-    assert legend(ax)[-2:] == ["ceiling (entropy of the labels)", "chance floor (labels shuffled)"]
-    assert not written_above(ax)
+    assert written_above(ax) == [
+        "n = 1 seed",
+        "thin: ceiling (entropy of the labels)",
+        "dashed: chance floor (labels shuffled)",
+    ]
 
 
 def test_arms_that_are_asked_for_other_labels_have_ceilings_of_their_own():
@@ -221,13 +239,14 @@ def test_a_ceiling_far_off_is_written_out_and_does_not_flatten_the_curves():
     ax = token_information(information([[2.0, 1.0]], floor=-30, ceiling=9.0), ax=axes())
     np.testing.assert_allclose(ax.get_ylim(), [0.94, 2.06])  # the curve and a margin of 6%
     assert written_above(ax) == [
+        "n = 1 seed",
         "ceiling (entropy of the labels): 9.00 ↑",
         "chance floor (labels shuffled): \N{MINUS SIGN}30.00 ↓",
     ]
     near = token_information(information([[2.0, 1.0]], floor=0.8, ceiling=9.0), ax=axes())
     assert near.get_ylim()[0] < 0.8  # the floor stays
     assert near.get_ylim()[1] < 2.2
-    assert legend(near)[-1] == "chance floor (labels shuffled)"
+    assert written_above(near)[1] == "dashed: chance floor (labels shuffled)"
 
 
 def test_numbers_without_a_ceiling_show_none():
@@ -248,7 +267,7 @@ def test_read_outs_are_drawn_as_information_is():
 def test_without_floors_none_are_drawn_or_spoken_of():
     ax = token_information(information([[2.0, 1.0]]).drop(columns="floor"), ax=axes())
     assert not floors(ax)
-    assert legend(ax) == ["mlm (n = 1)"]
+    assert written_above(ax) == ["n = 1 seed"]
 
 
 def test_only_the_columns_of_the_curve_are_needed():
@@ -299,7 +318,7 @@ def test_axes_of_neighbours_and_geometry_say_what_and_in_which_unit(draw, metric
     table = information([[0.9, 0.8]], floor=0.7, measure=draw.__name__, metric=metric)
     ax = draw(table, ax=axes(), metric=metric)
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("layer (0 = embeddings)", label)
-    assert legend(ax)[-1] == f"chance floor ({floor})"
+    assert written_above(ax)[-1] == f"dashed: chance floor ({floor})"
 
 
 def test_an_update_leads_from_a_layer_to_the_next():
@@ -316,7 +335,7 @@ def test_a_metric_without_a_name_here_is_drawn_under_its_own():
 def test_a_model_whose_steps_are_unknown_has_its_curve():
     ax = token_information(information([[2.0, 1.0]], step=None), ax=axes())
     np.testing.assert_array_equal(means(ax)["#0072B2"].get_ydata(), [2, 1])
-    assert legend(ax) == ["mlm (n = 1)"]
+    assert names(ax) == ["mlm"]
 
 
 def test_change_from_the_embeddings_to_a_later_layer_is_not_a_consecutive_change(table):
@@ -376,7 +395,7 @@ def test_names_of_arms_are_text_not_formulas_or_hidden():
     figure = Figure()
     ax = token_information(table, ax=figure.subplots())
     figure.canvas.draw()  # a formula would be parsed, and fail, here
-    assert legend(ax)[0].removeprefix("\N{WORD JOINER}") == r"_a\$b\$_c (n = 1)"
+    assert names(ax)[0].removeprefix("\N{WORD JOINER}") == r"_a\$b\$_c"
 
 
 def test_curves_know_their_sample(table):
@@ -460,22 +479,64 @@ def test_axes_of_steps_have_whole_numbers():
     assert {tick % 1 for tick in ax.get_xticks()} == {0}
 
 
-@pytest.mark.parametrize("many", [1, 8, 30])
-def test_the_legend_below_a_panel_is_whole_whatever_the_number_of_arms(many, monkeypatch):
+def drawn_figure(panel, monkeypatch):
+    """The figure of a panel, laid out."""
     drawn = []
     monkeypatch.setattr(figures.svg, "render", lambda figure, **_: drawn.append(figure) or "")
+    figures.draw(panel)
+    drawn[0].draw_without_rendering()
+    return drawn[0]
+
+
+@pytest.mark.parametrize("many", [1, 8, 30])
+def test_names_at_the_ends_are_whole_and_apart_whatever_the_number_of_arms(many, monkeypatch):
     arms = [f"arm-{i}-of-which-the-name-is-long-and-has-no-space-at-all" for i in range(many)]
     table = pd.concat([information([[1, 2, 3], [2, 3, 5]], arm=arm) for arm in arms])
     lines = arm_lines(table, measure="token_information", metric="cross_fitted", arms=arms)
-    figures.draw(SimpleNamespace(id="f1a", title="t", content=lines, csv_text=str))
-    (figure,) = drawn
-    figure.draw_without_rendering()
+    figure = drawn_figure(SimpleNamespace(id="f1a", title="t", content=lines, csv_text=str), monkeypatch)
     (ax,) = figure.axes
-    (below,) = figure.legends
-    assert len(below.get_texts()) == many
-    assert 0 <= below.get_window_extent().y0 < below.get_window_extent().y1 < ax.get_window_extent().y0
-    assert below.get_window_extent().x1 <= figure.bbox.x1
-    assert 2.5 < ax.get_window_extent().height / figure.dpi < 3.2
+    boxes = sorted((Text.get_window_extent(text) for text in ax.texts), key=lambda box: box.y0)
+    assert len(names(ax)) == many
+    assert all(lower.y1 <= upper.y0 + 1 for lower, upper in itertools.pairwise(boxes))  # a pixel of rounding
+    assert all(ax.get_window_extent().x1 < box.x0 < box.x1 <= figure.bbox.x1 for box in boxes)
+    assert figure.bbox.y0 <= boxes[0].y0
+    assert boxes[-1].y1 <= figure.bbox.y1
+
+
+NAMES = [f"{objective}-{i}" for objective in ("mlm", "clm") for i in range(6)]
+
+
+def panels_of(table, arms, text=TOKEN_INFORMATION):
+    return [panel for shown in text.shown for panel in arm_panels(table, text, shown, arms=arms)]
+
+
+def test_up_to_eight_arms_share_a_panel_and_more_have_one_a_family_with_the_first_arm_in_grey():
+    table = results.concat([information([[5.0, 4.0 + i]], arm=arm) for i, arm in enumerate(NAMES)])
+    (together,) = panels_of(table[table["arm"].isin(NAMES[:8])], NAMES[:8])
+    assert together.arms is None
+    first, second = panels_of(table, NAMES)
+    assert (first.arms, second.arms) == (NAMES[:6], NAMES[6:])
+    assert second.title == f"{first.title.removesuffix(': mlm')}: clm"
+    assert {point["arm"] for point in second.points} == set(second.rows["arm"]) == set(NAMES[6:])
+    drawn = [draw_arms(panel.content, ax=axes()) for panel in (first, second)]
+    assert names(drawn[0]) == [str(i) for i in range(6)]  # the panel says what they share
+    assert names(drawn[1]) == ["mlm-0", *map(str, range(6))]
+    grey = [text.get_gid() == "end" and text.get_color() == GREY for text in drawn[1].texts]
+    assert grey == [True] + [False] * 6
+    assert drawn[0].get_ylim() == drawn[1].get_ylim()
+    colours = [[text.get_color() for text in ax.texts][-6:] for ax in drawn]
+    assert colours[0] == colours[1]  # the same place of a family, the same colour
+    assert "Grey: mlm-0, in each panel of other arms" in second.notes[1]
+    assert not any(together.notes)
+
+
+def test_a_single_point_has_no_panel():
+    one = information([[5.0]])
+    assert panels_of(one, ["mlm"]) == []
+    assert len(panels_of(information([[5.0, 4.0]]), ["mlm"])) == 1
+    curve = results.concat([information([[5.0, 4.0]], arm=arm) for arm in NAMES[:6]])
+    dots = results.concat([information([[5.0]], arm=arm) for arm in NAMES[6:]])
+    assert [panel.arms for panel in panels_of(results.concat([curve, dots]), NAMES)][:1] == [NAMES[:6]]
 
 
 def of_paper(objective, layer, value, **more):
@@ -504,8 +565,7 @@ def test_a_published_curve_has_the_colour_of_the_arm_with_its_objective(table):
     assert line.get_xydata().tolist() == [[1, 0.5], [2, 0.6]]
     low, high = ax.get_ylim()
     assert low < 0.5 < 0.6 < high
-    labels = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert "A paper, causal LM" in labels
+    assert "A paper, causal LM" in names(ax)
     first, second = (point for point in panel.points if point["band"] == "published")
     assert (first["arm"], first["layer"], first["layer_to"]) == ("A paper, causal LM", 1, 2)
     assert [first[end] for end in ("low", "mean", "high")] == pytest.approx([0.49, 0.5, 0.51])

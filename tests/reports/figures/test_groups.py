@@ -26,8 +26,10 @@ def lines(ax, gid="mean"):
     return [line for line in ax.lines if line.get_gid() == gid]
 
 
-def legend(ax):
-    return [text.get_text() for text in ax.get_legend().get_texts()]
+def names(ax):
+    """The names at the ends of lines."""
+    assert ax.get_legend() is None
+    return [text.get_text() for text in ax.texts if text.get_gid() == "end"]
 
 
 def brightness(line):
@@ -53,15 +55,15 @@ def test_ranks_go_from_dark_and_frequent_to_light_and_rare_and_have_markers(tabl
     assert max(brightness(line) for line in shown) < 0.8  # on white it can still be seen
 
 
-def test_legend_and_title_say_what_the_lines_are(table):
+def test_names_and_title_say_what_the_lines_are(table):
     ax = drawn(table)
-    assert legend(ax) == [ranks.replace("-", "\N{EN DASH}") for ranks in RANKS]
-    assert ax.get_legend().get_title().get_text() == "frequency rank"
+    assert names(ax) == [ranks.replace("-", "\N{EN DASH}") for ranks in RANKS]
+    assert written_above(ax)[0] == "a line each frequency rank"
     assert ax.get_title(loc="left") == "mlm (n = 2, gain 1.81 nats)"
     by_tag = drawn(table, family="tag", measure="influence")
-    assert by_tag.get_legend().get_title().get_text() == "part of speech"
-    assert set(legend(by_tag)) == {*TAGS, "chance floor"}
-    assert legend(by_tag)[:3] == ["NOUN", "PRON", "VERB"]  # related ones side by side, not the alphabet
+    assert written_above(by_tag)[0] == "a line each part of speech"
+    assert set(names(by_tag)) == set(TAGS)
+    assert names(by_tag)[:3] == ["NOUN", "PRON", "VERB"]  # related ones side by side, not the alphabet
 
 
 def test_influence_begins_at_the_first_layer_and_each_group_has_its_own_floor(table):
@@ -81,11 +83,11 @@ def test_change_writes_out_where_the_floors_of_its_groups_are(table):
     floors = floors[(floors["metric"] == "pwcca") & (floors["arm"] == "mlm")]
     floors = floors.groupby(["group", "layer"])["floor"].mean()
     said = f"chance floor (rows shuffled): {floors.min():.2f} to {floors.max():.2f} ↑"
-    assert written_above(ax) == [said]
+    assert written_above(ax)[1:] == [said]
     near = drawn(table.assign(floor=np.where(table["arm"] == "mlm", 0.4, 0.3)))
     (line,) = lines(near, "floor")  # of shuffled rows there is one chance for all groups
     np.testing.assert_allclose(line.get_ydata(), 0.4)
-    assert legend(near)[-1] == "chance floor"
+    assert written_above(near)[-1] == "dashed: chance floor (rows shuffled)"
 
 
 def test_panels_of_several_arms_have_one_scale_and_others_do_not_count(table):

@@ -27,11 +27,12 @@ def distances(arms, seeds=(0, 1), *, changes=None, **columns):
         for other, other_seed in runs[i + 1 :]:
             if (arm == other) != (seed == other_seed):
                 value = (changes or {}).get((arm, seed, other, other_seed), 0.5 + 0.01 * i)
-                yield (
+                yield from (
                     {"run_id": f"{arm}{seed}", "arm": arm, "seed": seed, "step": 8, "measure": "run_distance"}
-                    | {"metric": "pwcca", "group": other, "other_run_id": f"{other}{other_seed}", "layer": 1}
+                    | {"metric": "pwcca", "group": other, "other_run_id": f"{other}{other_seed}", "layer": layer}
                     | {"value": value, "floor": 0.9, "n": 6400, "d": 64}
                     | columns
+                    for layer in (1, 2)
                 )
 
 
@@ -41,7 +42,7 @@ def drawn(table, **chosen):
 
 def by_label(ax):
     lines = [line for line in ax.lines if line.get_gid() == "mean"]
-    return {line.get_label().partition(" (")[0]: line for line in lines}
+    return {line.get_label().replace("\n", " ").partition(" (")[0]: line for line in lines}
 
 
 def test_pairs_of_arms_are_means_over_seeds_and_seeds_means_over_pairs(table):
@@ -68,10 +69,10 @@ def test_seeds_are_dotted_and_hollow_and_without_an_interval(table):
     for arm, name in BETWEEN.items():
         line = shown.pop(name)
         assert (line.get_color(), line.get_markerfacecolor()) == (FIXED_STYLES[arm].colour, "white")
-        assert line.get_label() == f"{name} (3 pairs)"
+        assert line.get_label().replace("\n", " ") == f"{name} (3 pairs)"
     for line in shown.values():
         assert line.get_markerfacecolor() != "white"
-        assert line.get_label().endswith(" (n = 3)")
+        assert line.get_label().endswith("(n = 3)")
     bands = [part for part in ax.collections if part.get_gid() == "band"]
     assert len(bands) == 3  # of the pairs of arms, whose seeds are independent
     for part in bands:
@@ -83,7 +84,7 @@ def test_seeds_are_dotted_and_hollow_and_without_an_interval(table):
 def test_one_pair_has_the_error_over_text(table):
     rows = list(distances(["a", "b"], seeds=(0,), standard_error=0.02))
     (figure,) = figure_entries(results.table(rows), arms=["a", "b"])
-    (point,) = figure["panels"][0]["points"]
+    point, _ = figure["panels"][0]["points"]
     assert (point["low"], point["high"]) == pytest.approx((0.5 - 1.96 * 0.02, 0.5 + 1.96 * 0.02))
     (curve,) = figure["panels"][0]["curves"]
     assert "one pair: its band is over text" in curve["remarks"]
@@ -208,3 +209,8 @@ def test_without_such_rows_there_is_a_sentence(table):
         "the table has no rows of run_distance cka by layer; it has run_distance debiased_cka, run_distance "
         "pwcca, validation bleu, validation chrf, validation loss, validation perplexity."
     )
+
+
+def test_one_layer_alone_has_no_panel():
+    rows = [row for row in distances(["a", "b"]) if row["layer"] == 1]
+    assert figure_entries(results.table(rows), arms=["a", "b"]) == []

@@ -85,4 +85,4 @@ def test_a_title_is_inside_the_figure_where_its_layout_is_made_to_fit(layout, ta
 def test_a_title_that_is_put_on_the_note_is_found(table, layers):
     ax = information(Figure().subplots(), table, layers)
     ax.set_title("plug-in", loc="right", y=1.0)
-    assert overlaps(ax) == [("plug-in", *written_above(ax))]
+    assert overlaps(ax) == [("plug-in", "\n".join(written_above(ax)))]

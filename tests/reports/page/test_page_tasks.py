@@ -371,7 +371,7 @@ def test_many_arms_are_counted():
 def test_the_section_has_its_tables_its_figures_and_the_runs_in_this_order(shown):
     headings = [data for tag, data in shown.texts if tag == "h2"]
     assert [heading.partition(". ")[2] or heading for heading in headings] == [
-        *("Contents", "Change between consecutive layers", "Information about the input token"),
+        *("Change between consecutive layers", "What was run", "Contents", "Information about the input token"),
         *("Tasks", "Scores by number of training examples", "Masked tokens and their independence of each other"),
         *("Runs", "Pre-training, layers and tasks together", "Provenance", "Spec"),
     ]

@@ -1,0 +1,91 @@
+"""Names of lines at their right ends: each beside its line, moved no farther than it takes that none overlap.
+
+A name can be found again by its gid, `end`.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+
+LINE_POINTS = 10.5
+"""Height of a line of text of a name."""
+
+NAME_AT = 1.045
+"""Place of the names: behind the right end of the axes, whose width is 1. A thin line leads to each."""
+
+
+class End(NamedTuple):
+    """End of a line: where it is, and its name."""
+
+    x: float
+    y: float
+    name: str
+    colour: str
+
+
+def name_ends(ax: Axes, ends: Sequence[End]) -> None:
+    """Write the name of each line at the right of the axes, as near its end as the others let it.
+
+    The limits of the y axis must be set.
+    """
+    bottom, top = ax.get_ylim()
+    points = ax.get_window_extent().height * 72 / ax.get_figure(root=True).dpi  # type: ignore[union-attr]
+    places = [(end.y - bottom) / (top - bottom) for end in ends]
+    heights = [LINE_POINTS / points * (end.name.count("\n") + 1) for end in ends]
+    for end, place in zip(ends, spread(places, heights), strict=True):
+        ax.annotate(
+            end.name,
+            xy=(end.x, end.y),
+            xytext=(NAME_AT, place),
+            textcoords="axes fraction",
+            ha="left",
+            va="center",
+            size="small",
+            color=end.colour,
+            annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": end.colour,
+                "lw": 0.6,
+                "alpha": 0.6,
+                "shrinkA": 1,
+                "shrinkB": 3,
+            },
+            gid="end",
+        )
+
+
+def room(names: Sequence[str]) -> float:
+    """Return the points that names need that stand one above the other."""
+    return LINE_POINTS * sum(name.count("\n") + 1 for name in names)
+
+
+def spread(places: Sequence[float], heights: Sequence[float]) -> list[float]:
+    """Return the middles of labels in their order that do not overlap and are as near as can be to their places.
+
+    The sum of squared moves is least. Labels stay between 0 and 1 as long as there is room.
+
+    Args:
+        places: where each label wants its middle.
+        heights: how much each takes.
+    """
+    order = sorted(range(len(places)), key=lambda i: places[i])
+    sizes = np.array([heights[i] for i in order])
+    below = np.cumsum(sizes) - sizes / 2  # the middle of each in a pile without gaps
+    lowest = np.array([places[i] for i in order]) - below
+    middles = np.clip(_rising(lowest), 0, max(0.0, 1 - sizes.sum())) + below
+    by_label = dict(zip(order, middles.tolist(), strict=True))
+    return [by_label[i] for i in range(len(places))]
+
+
+def _rising(values: np.ndarray) -> np.ndarray:
+    """Return the numbers that never fall and are nearest to the values: neighbours that fall take their mean."""
+    pools: list[tuple[float, int]] = []
+    for value in values.tolist():
+        pools.append((value, 1))
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            (first, many), (second, more) = pools[-2:]
+            pools[-2:] = [((first * many + second * more) / (many + more), many + more)]
+    return np.array([mean for mean, many in pools for _ in range(many)])
