@@ -86,7 +86,7 @@ def page_figures(judged: Judged) -> list[PageFigure]:
         objectives={
             run.plan.arm: run.settings["objective"]["kind"]
             for run in experiment.runs
-            if "objective" in run.settings
+            if "objective" in run.settings and run.plan.max_steps != 0  # an untrained arm has learned no objective
         },
     )
 

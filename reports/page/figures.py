@@ -143,7 +143,7 @@ def figures(
         quick: measures of which a figure says that they are no evidence.
         read: what claims read.
         published: points of published curves, drawn beside those of arms.
-        objectives: kind of the objective of each arm, which says whose curve a published one is beside.
+        objectives: kind of the objective of each trained arm, which says whose curve a published one is beside.
     """
     candidates: list[tuple[FigureText, list[Panel], Factor | None]]
     candidates = [(text, _panels(table, text, arms=list(arms)), None) for text in FIGURES]
