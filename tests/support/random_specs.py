@@ -157,7 +157,7 @@ def trainings(draw: st.DrawFn, *, steps: st.SearchStrategy[int], formats: tuple[
             input_format=st.sampled_from(formats),
             word_order=word_orders(),
             warmup_steps=st.integers(0, most),
-            schedule=st.sampled_from(("linear", "inverse_sqrt")),
+            schedule=st.sampled_from(("linear", "inverse_sqrt", "cosine", "constant", "wsd")),
             adam_beta2=st.sampled_from((0.98, 0.998)),
             validate_every=st.integers(1, 3),
             keep_checkpoints=st.one_of(st.just("all"), st.integers(1, 3)),
