@@ -1,8 +1,11 @@
 """The encoder that all objectives share; it returns every layer, 0 = embeddings.
 
-Letters: B rows, T positions, D width, H heads. A row may hold several sequences one after the other
-(packing): `sequence_BT` numbers them from 1, 0 is padding, and no token ever sees another sequence.
+Letters: B rows, T positions, D width, I width inside a feed-forward layer, H heads. A row may hold several
+sequences one after the other (packing): `sequence_BT` numbers them from 1, 0 is padding, and no token ever sees
+another sequence.
 """
+
+from collections.abc import Callable
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -100,15 +103,26 @@ class EncoderBlock(nn.Module):
         return self.feed_forward_norm(self.dropout(self.feed_forward(hidden), residual=hidden))
 
 
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu, "swiglu": F.silu}
+
+
 class FeedForward(nn.Module):
-    """Feed-forward layer: two linear maps with an activation between them."""
+    """Feed-forward layer: two linear maps with an activation between them, or with a gate beside the first
+    (`swiglu`)."""
 
     def __init__(self, settings: EncoderSettings) -> None:
         super().__init__()
         self.expand = nn.Linear(settings.hidden_size, settings.intermediate_size)
         self.contract = nn.Linear(settings.intermediate_size, settings.hidden_size)
-        self.activation = F.gelu if settings.activation == "gelu" else F.relu
+        gated = settings.activation == "swiglu"
+        self.gate = nn.Linear(settings.hidden_size, settings.intermediate_size) if gated else None
+        self.activation = ACTIVATIONS[settings.activation]
         self.dropout = Dropout(settings.feed_forward_dropout)
 
     def forward(self, hidden_BTD: Tensor) -> Tensor:
-        return self.contract(self.dropout(self.activation(self.expand(hidden_BTD))))
+        inside_BTI = self.expand(hidden_BTD)
+        if self.gate is None:
+            inside_BTI = self.activation(inside_BTI)
+        else:
+            inside_BTI = self.activation(self.gate(hidden_BTD)) * inside_BTI
+        return self.contract(self.dropout(inside_BTI))

@@ -64,6 +64,9 @@ def through(x, pre, epsilon, *steps):
 
 def feed_forward(x, module, activation):
     inside = linear(x, module.expand)
+    if activation == "swiglu":
+        gate = linear(x, module.gate)
+        return linear(gate / (1 + torch.exp(-gate)) * inside, module.contract)
     return linear(gelu(inside) if activation == "gelu" else inside * (inside > 0), module.contract)
 
 

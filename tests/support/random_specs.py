@@ -141,7 +141,7 @@ def encoders(draw: st.DrawFn) -> Spec:
             norm=st.sampled_from(("post", "pre")),
             embedding=some(scale=st.booleans(), bias=st.booleans(), norm=st.booleans()),
             initialisation=st.sampled_from(("normal", "glorot")),
-            activation=st.sampled_from(("gelu", "relu")),
+            activation=st.sampled_from(("gelu", "relu", "swiglu")),
             layer_norm_epsilon=st.sampled_from((1e-12, 1e-6)),
         )
     )

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from lightning_modules.config import EncoderSettings
-from lightning_modules.model.encoder import Encoder
+from lightning_modules.config.encoder import block_parameters, block_weights
+from lightning_modules.model.encoder import Encoder, EncoderBlock
 from lightning_modules.objectives.masked_lm import MaskedLM
 from lightning_modules.training.export import bert_config, bert_state
 from lightning_modules.vocabulary import PAD
@@ -104,6 +105,28 @@ def test_bf16_on_cpu_stays_within_its_rounding():
         rounded = model(tokens(), sees="both_sides")[-1]
     # A few dozen roundings of 2^-9 each, on states of unit variance.
     assert 0 < (rounded.float() - exact).std() < 30**0.5 * 2**-9
+
+
+@pytest.mark.parametrize("activation", ["gelu", "relu", "swiglu"])
+@pytest.mark.parametrize("inside", [{}, {"intermediate_size": 24}], ids=str)
+def test_weights_and_parameters_of_a_block_are_those_of_the_module(activation, inside):
+    shape = EncoderSettings(hidden_size=16, num_attention_heads=4, activation=activation, **inside)
+    block = EncoderBlock(shape)
+    assert block_weights(shape) == sum(weight.numel() for weight in block.parameters() if weight.ndim == 2)
+    assert block_parameters(shape) == sum(weight.numel() for weight in block.parameters())
+
+
+@pytest.mark.parametrize("width", [1, 8, 64, 256, 768, 1024])
+def test_a_gated_feed_forward_layer_has_as_many_weights_as_one_without_a_gate(width):
+    """Up to the rounding of its width to a multiple of 8: by at most 4 times three matrices."""
+    plain, gated = (
+        EncoderSettings(hidden_size=width, num_attention_heads=1, activation=kind) for kind in ("gelu", "swiglu")
+    )
+    assert gated.intermediate_size % 8 == 0
+    assert plain.intermediate_size == 4 * width
+    if width > 1:  # where the least width of 8 is more than was asked for
+        assert abs(block_weights(gated) - block_weights(plain)) <= 4 * 3 * width
+    assert EncoderSettings(hidden_size=768, num_attention_heads=1, activation="swiglu").intermediate_size == 2048
 
 
 def test_without_positions_a_permutation_of_the_tokens_permutes_the_states():

@@ -152,6 +152,7 @@ def test_a_step_waits_for_no_value_of_a_device(kind, tokens):
         for pair in ("next_sentence", "sentence_order")
     ]
     + [(kind, {"encoder": PRESETS["voita-2019"]["encoder"]}) for kind in KINDS]
+    + [(kind, {"encoder": {"activation": "swiglu"}}) for kind in KINDS]
     + [(kind, {"objective": {"head": "linear"}}) for kind in ("masked_lm", "causal_lm", "translation")]
     + [("masked_lm", {"encoder": {"norm": "pre", "embedding": {"norm": True}}})]
     + [("replaced_token", {"objective": {"predict": "original", "generator": {"shrink": 1}}})]

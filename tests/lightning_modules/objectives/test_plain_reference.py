@@ -66,6 +66,7 @@ EMBEDDINGS = [{"scale": True}, {"bias": True}, {"norm": False}, {"norm": True, "
         {"positions": "sinusoidal"},
         *({"embedding": embedding} for embedding in EMBEDDINGS),
         {"activation": "relu"},
+        {"activation": "swiglu"},
         {"layer_norm_epsilon": 0.1},
         VOITA,
     ],
