@@ -20,7 +20,7 @@ class EmbeddingSettings(Settings):
     bias: bool = False
     """Whether a learned vector is added to all tokens."""
     norm: bool = True
-    """Whether a layer norm stands after the sum of token and position, as in BERT. With `norm: pre` there is none
+    """Whether a norm stands after the sum of token and position, as in BERT. With `norm: pre` there is none
     unless this is given."""
 
 
@@ -51,8 +51,11 @@ class EncoderSettings(Settings):
     dropout: float = Field(0.1, ge=0, lt=1)
     """Share of the embeddings and of each sub-layer's output that is dropped."""
     norm: Literal["post", "pre"] = "post"
-    """Layer norm after each residual sum, as in BERT, or before each sub-layer and once more above the top layer,
+    """Norm after each residual sum, as in BERT, or before each sub-layer and once more above the top layer,
     as in the public code of the authors of Voita et al. 2019."""
+    norm_kind: Literal["layer", "rms"] = "layer"
+    """Kind of the norms of encoder, decoder and generator: layer norm; or RMS norm, which subtracts no mean and
+    adds no bias (Zhang and Sennrich 2019). The norm inside BERT's prediction head is always a layer norm."""
     positions: Literal["learned", "sinusoidal", "none"] = "learned"
     """Position embeddings: learned; fixed sines and cosines (Vaswani et al. 2017, section 3.5); or no information
     about order at all."""
@@ -63,7 +66,7 @@ class EncoderSettings(Settings):
     """Initial weights: all normal with BERT's standard deviation of 0.02 at a width of 768, scaled with the width;
     or matrices uniform (Glorot and Bengio 2010, equation 16) and embeddings normal with variance 1 / width."""
     layer_norm_epsilon: float = Field(1e-12, gt=0)
-    """Number that layer norms add to the variance."""
+    """Number that layer norms add to the variance, and RMS norms to the mean square."""
     attention_dropout: float = Field(0.0, ge=0, lt=1)
     """Share of the attention weights that is dropped."""
     feed_forward_dropout: float = Field(0.0, ge=0, lt=1)
@@ -135,16 +138,21 @@ def vocabulary_weights(encoder: EncoderSettings, vocab_size: int, *, head: Head 
 
 
 def block_parameters(encoder: EncoderSettings) -> int:
-    """Return the trained numbers of one Transformer block: attention, feed-forward layer, two layer norms."""
+    """Return the trained numbers of one Transformer block: attention, feed-forward layer, two norms."""
     width, inside, maps = encoder.hidden_size, encoder.intermediate_size, maps_inside(encoder)
     feed_forward = maps * (width * inside + inside) + inside * width + width
-    return attention_parameters(encoder) + feed_forward + 2 * width
+    return attention_parameters(encoder) + feed_forward + norm_parameters(encoder)
 
 
 def attention_parameters(encoder: EncoderSettings) -> int:
-    """Return the trained numbers of one attention with its layer norm."""
+    """Return the trained numbers of one attention with its norm."""
     width = encoder.hidden_size
-    return 4 * (width * width + width) + 2 * width
+    return 4 * (width * width + width) + norm_parameters(encoder)
+
+
+def norm_parameters(encoder: EncoderSettings) -> int:
+    """Return the trained numbers of one norm: weights, and a bias of layer norms."""
+    return encoder.hidden_size * (1 if encoder.norm_kind == "rms" else 2)
 
 
 def encoder_parameters(encoder: EncoderSettings, *, vocab_size: int, max_length: int, segments: bool) -> int:
@@ -162,9 +170,9 @@ def encoder_parameters(encoder: EncoderSettings, *, vocab_size: int, max_length:
 
 
 def norm_and_bias_parameters(encoder: EncoderSettings) -> int:
-    """Return the trained numbers of the layer norms below and above all blocks and of the bias of layer 0."""
+    """Return the trained numbers of the norms below and above all blocks and of the bias of layer 0."""
     norms = encoder.embedding.norm + (encoder.norm == "pre")
-    return encoder.hidden_size * (2 * norms + encoder.embedding.bias)
+    return norms * norm_parameters(encoder) + encoder.hidden_size * encoder.embedding.bias
 
 
 def prediction_head_parameters(encoder: EncoderSettings, vocab_size: int, *, head: Head = "bert") -> int:

@@ -17,6 +17,7 @@ from lightning_modules.config.encoder import (
     encoder_parameters,
     encoder_weights,
     norm_and_bias_parameters,
+    norm_parameters,
     prediction_head_parameters,
     vocabulary_weights,
 )
@@ -267,7 +268,9 @@ class ReplacedTokenSettings(ObjectiveSettings):
         width, shape = encoder.hidden_size, generator_shape(encoder, self.generator)
         narrow = shape.hidden_size
         generator = (width + 1) * narrow + shape.num_hidden_layers * block_parameters(shape)
-        generator += (narrow + 1) * width + 2 * width + vocab_size + (2 * narrow if shape.norm == "pre" else 0)
+        generator += (
+            (narrow + 1) * width + 2 * width + vocab_size + (norm_parameters(shape) if shape.norm == "pre" else 0)
+        )
         head = (
             binary_head_parameters(encoder)
             if self.predict == "replaced"

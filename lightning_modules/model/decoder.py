@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lightning_modules.config import EncoderSettings
 from lightning_modules.model.attention import SelfAttention, SourceAttention, score_mask, visible
-from lightning_modules.model.embeddings import Embeddings, layer_norm
+from lightning_modules.model.embeddings import Embeddings, norm_layer
 from lightning_modules.model.encoder import FeedForward
 from lightning_modules.model.numerics import Dropout
 
@@ -64,7 +64,7 @@ class DecoderBlock(nn.Module):
         self.source_attention = SourceAttention(settings)
         self.feed_forward = FeedForward(settings)
         self.attention_norm, self.source_attention_norm, self.feed_forward_norm = (
-            layer_norm(settings) for _ in range(3)
+            norm_layer(settings) for _ in range(3)
         )
         self.dropout = Dropout(settings.dropout)
 

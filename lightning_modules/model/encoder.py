@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lightning_modules.config import EncoderSettings, Sees
 from lightning_modules.model.attention import SelfAttention, score_mask, visible_by_rank, visible_in
-from lightning_modules.model.embeddings import Embeddings, layer_norm
+from lightning_modules.model.embeddings import Embeddings, norm_layer
 from lightning_modules.model.numerics import Dropout
 from lightning_modules.vocabulary import PAD
 
@@ -86,9 +86,9 @@ class EncoderBlock(nn.Module):
         super().__init__()
         self.pre_norm = settings.norm == "pre"
         self.attention = SelfAttention(settings)
-        self.attention_norm = layer_norm(settings)
+        self.attention_norm = norm_layer(settings)
         self.feed_forward = FeedForward(settings)
-        self.feed_forward_norm = layer_norm(settings)
+        self.feed_forward_norm = norm_layer(settings)
         self.dropout = Dropout(settings.dropout)
 
     def forward(self, hidden_BTD: Tensor, score_mask_BHTT: Tensor | None, place_N: Tensor | None = None) -> Tensor:

@@ -19,7 +19,7 @@ from lightning_modules.data.packing import PackedStep
 from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.model.attention import score_mask, visible_in
 from lightning_modules.model.cross_entropy import IGNORED
-from lightning_modules.model.embeddings import layer_norm
+from lightning_modules.model.embeddings import norm_layer
 from lightning_modules.model.encoder import EncoderBlock
 from lightning_modules.model.heads import BinaryHead, LossSum, PredictionHead, count_predictions
 from lightning_modules.objectives.masked_lm import Masker
@@ -131,7 +131,7 @@ class Generator(nn.Module):
         shape = generator_shape(encoder, settings.generator)
         self.project = nn.Linear(encoder.hidden_size, shape.hidden_size)
         self.blocks = nn.ModuleList(EncoderBlock(shape) for _ in range(shape.num_hidden_layers))
-        self.norm = layer_norm(shape) if shape.norm == "pre" else None
+        self.norm = norm_layer(shape) if shape.norm == "pre" else None
         self.head = PredictionHead(shape, vocab_size=vocab_size, embedding_width=encoder.hidden_size)
 
     def forward(self, embedded_BTD: Tensor, score_mask_BHTT: Tensor | None, place_N: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from functools import partial
 import torch
 
 from lightning_modules.model.cross_entropy import IGNORED
-from lightning_modules.model.embeddings import SinusoidalPositions, sinusoids
+from lightning_modules.model.embeddings import RMSNorm, SinusoidalPositions, sinusoids
 from lightning_modules.objectives import build
 from lightning_modules.training.data_module import RunData
 from tests.support.tiny_text import settings
@@ -19,6 +19,8 @@ def linear(x, module):
 
 
 def normalised(x, module, epsilon):
+    if isinstance(module, RMSNorm):
+        return x / (x.square().mean(-1, keepdim=True) + epsilon).sqrt() * module.weight
     centred = x - x.mean(-1, keepdim=True)
     return centred / (centred.square().mean(-1, keepdim=True) + epsilon).sqrt() * module.weight + module.bias
 

@@ -139,6 +139,7 @@ def encoders(draw: st.DrawFn) -> Spec:
             attention_dropout=dropouts,
             feed_forward_dropout=dropouts,
             norm=st.sampled_from(("post", "pre")),
+            norm_kind=st.sampled_from(("layer", "rms")),
             embedding=some(scale=st.booleans(), bias=st.booleans(), norm=st.booleans()),
             initialisation=st.sampled_from(("normal", "glorot")),
             activation=st.sampled_from(("gelu", "relu", "swiglu")),

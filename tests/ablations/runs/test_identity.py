@@ -69,6 +69,7 @@ def test_settings_that_are_new_change_an_identity_only_where_they_are_not_their_
     later = [
         *(settings(training={"schedule": name}) for name in ("inverse_sqrt", "cosine", "constant", "wsd")),
         *(settings(encoder={"activation": name}) for name in ("relu", "swiglu")),
+        settings(encoder={"norm_kind": "rms"}),
     ]
     assert len({identity(run, "0123456789") for run in (settings(), *later)}) == 1 + len(later)
 

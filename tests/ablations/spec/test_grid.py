@@ -204,7 +204,8 @@ def test_resolved_writes_out_every_default():
                 },
                 "encoder": {
                     "num_hidden_layers": 6, "hidden_size": 256, "num_attention_heads": 4,
-                    "intermediate_size": 1024, "dropout": 0.1, "norm": "post", "positions": "learned",
+                    "intermediate_size": 1024, "dropout": 0.1, "norm": "post", "norm_kind": "layer",
+                    "positions": "learned",
                     "embedding": {"scale": False, "bias": False, "norm": True}, "initialisation": "normal",
                     "activation": "gelu", "layer_norm_epsilon": 1e-12, "attention_dropout": 0.0,
                     "feed_forward_dropout": 0.0,

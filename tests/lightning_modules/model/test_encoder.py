@@ -7,6 +7,7 @@ import torch
 
 from lightning_modules.config import EncoderSettings
 from lightning_modules.config.encoder import block_parameters, block_weights
+from lightning_modules.model.embeddings import norm_layer
 from lightning_modules.model.encoder import Encoder, EncoderBlock
 from lightning_modules.objectives.masked_lm import MaskedLM
 from lightning_modules.training.export import bert_config, bert_state
@@ -108,9 +109,10 @@ def test_bf16_on_cpu_stays_within_its_rounding():
 
 
 @pytest.mark.parametrize("activation", ["gelu", "relu", "swiglu"])
+@pytest.mark.parametrize("kind", ["layer", "rms"])
 @pytest.mark.parametrize("inside", [{}, {"intermediate_size": 24}], ids=str)
-def test_weights_and_parameters_of_a_block_are_those_of_the_module(activation, inside):
-    shape = EncoderSettings(hidden_size=16, num_attention_heads=4, activation=activation, **inside)
+def test_weights_and_parameters_of_a_block_are_those_of_the_module(activation, kind, inside):
+    shape = EncoderSettings(hidden_size=16, num_attention_heads=4, activation=activation, norm_kind=kind, **inside)
     block = EncoderBlock(shape)
     assert block_weights(shape) == sum(weight.numel() for weight in block.parameters() if weight.ndim == 2)
     assert block_parameters(shape) == sum(weight.numel() for weight in block.parameters())
@@ -127,6 +129,21 @@ def test_a_gated_feed_forward_layer_has_as_many_weights_as_one_without_a_gate(wi
     if width > 1:  # where the least width of 8 is more than was asked for
         assert abs(block_weights(gated) - block_weights(plain)) <= 4 * 3 * width
     assert EncoderSettings(hidden_size=768, num_attention_heads=1, activation="swiglu").intermediate_size == 2048
+
+
+def test_an_rms_norm_is_its_formula_and_is_computed_in_fp32():
+    settings = EncoderSettings(hidden_size=16, num_attention_heads=4, norm_kind="rms", layer_norm_epsilon=0.1)
+    norm = norm_layer(settings).double()
+    state, weight = torch.randn(2, 16, dtype=torch.float64)
+    norm.load_state_dict({"weight": weight})
+    expected = torch.stack(
+        [weight[i] * state[i] / (sum(x * x for x in state) / 16 + 0.1).sqrt() for i in range(16)]
+    )
+    torch.testing.assert_close(norm(state), expected, rtol=1e-12, atol=0)  # sums of float64 in another order
+    torch.testing.assert_close(norm(-state), -expected, rtol=1e-12, atol=0)
+    assert not torch.allclose(norm(state + 1), expected)  # no mean is subtracted
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert norm_layer(settings)(state.bfloat16()).dtype == torch.float32
 
 
 def test_without_positions_a_permutation_of_the_tokens_permutes_the_states():

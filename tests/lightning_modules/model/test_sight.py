@@ -152,7 +152,8 @@ def test_a_step_waits_for_no_value_of_a_device(kind, tokens):
         for pair in ("next_sentence", "sentence_order")
     ]
     + [(kind, {"encoder": PRESETS["voita-2019"]["encoder"]}) for kind in KINDS]
-    + [(kind, {"encoder": {"activation": "swiglu"}}) for kind in KINDS]
+    + [(kind, {"encoder": {"activation": "swiglu", "norm_kind": "rms"}}) for kind in KINDS]
+    + [("replaced_token", {"encoder": {"norm_kind": "rms", "norm": "pre", "embedding": {"norm": True}}})]
     + [(kind, {"objective": {"head": "linear"}}) for kind in ("masked_lm", "causal_lm", "translation")]
     + [("masked_lm", {"encoder": {"norm": "pre", "embedding": {"norm": True}}})]
     + [("replaced_token", {"objective": {"predict": "original", "generator": {"shrink": 1}}})]

@@ -67,6 +67,7 @@ EMBEDDINGS = [{"scale": True}, {"bias": True}, {"norm": False}, {"norm": True, "
         *({"embedding": embedding} for embedding in EMBEDDINGS),
         {"activation": "relu"},
         {"activation": "swiglu"},
+        {"norm_kind": "rms", "layer_norm_epsilon": 0.1},
         {"layer_norm_epsilon": 0.1},
         VOITA,
     ],

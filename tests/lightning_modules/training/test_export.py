@@ -68,6 +68,11 @@ def test_pre_norm_runs_are_refused_with_a_sentence(make_run, tmp_path):
             "runs with embedding: {scale: false, bias: false, norm: true} are exported.",
         ),
         (
+            {"encoder": {"norm_kind": "rms"}},
+            "encoder.norm_kind is rms, which BERT's classes cannot hold; only runs with norm_kind: layer are "
+            "exported.",
+        ),
+        (
             {"encoder": {"activation": "swiglu"}},
             "encoder.activation is swiglu, which BERT's classes cannot hold; only runs with activation: gelu or "
             "relu are exported.",
@@ -79,7 +84,7 @@ def test_pre_norm_runs_are_refused_with_a_sentence(make_run, tmp_path):
     ],
     ids=str,
 )
-def test_another_layer_0_activation_or_head_is_refused_with_a_sentence(changes, sentence, make_run, tmp_path):
+def test_another_norm_layer_0_activation_or_head_is_refused_with_a_sentence(changes, sentence, make_run, tmp_path):
     directory = make_run(settings(**changes))
     with pytest.raises(ExportError) as error:
         export(directory.path, tmp_path / "exported")
