@@ -56,9 +56,10 @@ class EncoderSettings(Settings):
     norm_kind: Literal["layer", "rms"] = "layer"
     """Kind of the norms of encoder, decoder and generator: layer norm; or RMS norm, which subtracts no mean and
     adds no bias (Zhang and Sennrich 2019). The norm inside BERT's prediction head is always a layer norm."""
-    positions: Literal["learned", "sinusoidal", "none"] = "learned"
-    """Position embeddings: learned; fixed sines and cosines (Vaswani et al. 2017, section 3.5); or no information
-    about order at all."""
+    positions: Literal["learned", "sinusoidal", "rotary", "alibi", "none"] = "learned"
+    """Position embeddings: learned, or fixed sines and cosines (Vaswani et al. 2017, section 3.5). Or positions in
+    self-attention alone: `rotary` turns queries and keys by angles (Su et al. 2021); `alibi` lowers the scores of
+    distant tokens (Press et al. 2022), here alike on both sides. Or no information about order at all."""
     embedding: EmbeddingSettings = Field(
         default_factory=lambda data: EmbeddingSettings(norm=data.get("norm") != "pre")
     )
@@ -84,10 +85,16 @@ class EncoderSettings(Settings):
 
     @field_validator("positions")
     @classmethod
-    def _sines_have_cosines(cls, positions: str, info: ValidationInfo) -> str:
+    def _numbers_make_pairs(cls, positions: str, info: ValidationInfo) -> str:
         width = info.data.get("hidden_size")
         if positions == "sinusoidal" and width is not None and width % 2:
             raise ValueError(f"sinusoidal needs an even hidden_size, but it is {width}; change one of the two")
+        heads = info.data.get("num_attention_heads")
+        if positions == "rotary" and width is not None and heads is not None and width // heads % 2:
+            raise ValueError(
+                f"positions: rotary needs heads of an even width, but hidden_size / num_attention_heads is "
+                f"{width // heads}; change one of the three"
+            )
         return positions
 
 

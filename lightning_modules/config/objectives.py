@@ -176,7 +176,7 @@ class TranslationSettings(ObjectiveSettings):
 
     def own_parameters(self, encoder: EncoderSettings, *, vocab_size: int, max_length: int) -> int:
         width = encoder.hidden_size
-        positions = 0 if encoder.positions == "sinusoidal" else max_length * width
+        positions = max_length * width if encoder.positions in ("learned", "none") else 0
         output = vocab_size * width if self.head == "linear" else 0
         embeddings = vocab_size * width + positions + norm_and_bias_parameters(encoder) + output
         block = block_parameters(encoder) + attention_parameters(encoder)

@@ -66,6 +66,7 @@ class Embeddings(nn.Module):
         self, settings: EncoderSettings, *, vocab_size: int, max_length: int, segments: bool = False
     ) -> None:
         super().__init__()
+        self.settings = settings
         width, embedding = settings.hidden_size, settings.embedding
         self.pre_norm = settings.norm == "pre"
         self.tokens = nn.Embedding(vocab_size, width)

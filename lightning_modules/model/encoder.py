@@ -11,9 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lightning_modules.config import EncoderSettings, Sees
-from lightning_modules.model.attention import SelfAttention, score_mask, visible_by_rank, visible_in
+from lightning_modules.model.attention import SelfAttention
 from lightning_modules.model.embeddings import Embeddings, norm_layer
 from lightning_modules.model.numerics import Dropout
+from lightning_modules.model.sight import Sight, sight_of, visible_by_rank, visible_in
 from lightning_modules.vocabulary import PAD
 
 
@@ -53,7 +54,7 @@ class Encoder(Embeddings):
             segment_BT: 0 or 1; 0 unless given. Without segment embeddings it is ignored.
             window: with that `sees`, how many tokens to the left and to the right.
             rank_BT: of each token as a key and as a query; a token then sees those of lower rank instead of
-                what `sees` says (`attention.visible_by_rank`).
+                what `sees` says (`sight.visible_by_rank`).
             top_place_N: the only places of the flattened rows at which the last layer is wanted; everywhere
                 unless given.
 
@@ -71,10 +72,10 @@ class Encoder(Embeddings):
         else:
             visible_BHTT = visible_by_rank(sequence_BT, *rank_BT)
         layers = [self.embed(tokens_BT, position_BT, segment_BT)]
-        score_mask_BHTT = score_mask(visible_BHTT, layers[0])
+        sight = sight_of(self.settings, visible_BHTT, layers[0], position_BT)
         for block in self.blocks:
             place_N = top_place_N if len(layers) == len(self.blocks) else None
-            layers.append(block(layers[-1], score_mask_BHTT, place_N))
+            layers.append(block(layers[-1], sight, place_N))
         return tuple(layers)
 
 
@@ -91,11 +92,11 @@ class EncoderBlock(nn.Module):
         self.feed_forward_norm = norm_layer(settings)
         self.dropout = Dropout(settings.dropout)
 
-    def forward(self, hidden_BTD: Tensor, score_mask_BHTT: Tensor | None, place_N: Tensor | None = None) -> Tensor:
+    def forward(self, hidden_BTD: Tensor, sight: Sight, place_N: Tensor | None = None) -> Tensor:
         """Return the states after the block, shape BTD; ND where only `place_N` of the flattened rows are
         needed."""
         read_BTD = self.attention_norm(hidden_BTD) if self.pre_norm else hidden_BTD
-        mixed = self.attention(read_BTD, score_mask_BHTT, place_N)
+        mixed = self.attention(read_BTD, sight, place_N)
         hidden = self.dropout(mixed, residual=hidden_BTD if place_N is None else hidden_BTD.flatten(0, 1)[place_N])
         if self.pre_norm:
             return self.dropout(self.feed_forward(self.feed_forward_norm(hidden)), residual=hidden)

@@ -291,7 +291,7 @@ def specs(
         learned = any(
             arm["objective"]["kind"] in ("permutation_lm", "naive_bidirectional_lm") for arm in arms.values()
         )
-        positions = ("learned", "sinusoidal") if learned else ("learned", "sinusoidal", "none")
+        positions = ("learned", "sinusoidal", "rotary", "alibi", *(() if learned else ("none",)))
         encoder["positions"] = draw(st.sampled_from(positions))
     spec["measures"] = draw(measures(arms=list(arms), language=built_in, efforts=efforts, most=most_measures))
     return spec

@@ -156,6 +156,30 @@ def test_without_positions_a_permutation_of_the_tokens_permutes_the_states():
     assert (x[:, order] - y).abs().max() > 1e-4  # fifty times the tolerance above
 
 
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary", "alibi"])
+@torch.no_grad()
+def test_positions_tell_an_order_and_are_counted_from_the_left_unless_given(positions):
+    model, ids = encoder(positions=positions).double(), tokens()
+    order = torch.randperm(T, generator=torch.Generator().manual_seed(1))
+    top, moved = (model(x, sees="both_sides")[-1] for x in (ids, ids[:, order]))
+    assert (moved - top[:, order]).abs().max() > 1e-3
+    given = model(ids, sees="both_sides", position_BT=torch.arange(T).expand_as(ids))[-1]
+    assert torch.equal(top, given)
+    same = model(ids[:, order], sees="both_sides", position_BT=order.expand_as(ids))[-1]
+    torch.testing.assert_close(same, top[:, order], rtol=0, atol=1e-12)  # sums of float64 in another order
+
+
+@pytest.mark.parametrize(("positions", "changes"), [("rotary", 0), ("alibi", 0), ("learned", 1)])
+@torch.no_grad()
+def test_positions_inside_attention_are_differences(positions, changes):
+    model, ids = encoder(positions=positions).double(), tokens(length=T - 4)
+    near, far = (
+        model(ids, sees="both_sides", position_BT=(first + torch.arange(T - 4)).expand_as(ids))[-1]
+        for first in (0, 4)
+    )
+    assert ((near - far).abs().max() > 1e-9) == changes  # equal up to sums of float64
+
+
 def test_dropout_acts_in_training_only():
     model, ids = encoder(dropout=0.5), tokens()
     assert torch.equal(model(ids, sees="both_sides")[-1], model(ids, sees="both_sides")[-1])

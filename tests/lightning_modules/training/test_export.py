@@ -73,6 +73,11 @@ def test_pre_norm_runs_are_refused_with_a_sentence(make_run, tmp_path):
             "exported.",
         ),
         (
+            {"encoder": {"positions": "rotary"}},
+            "encoder.positions is rotary, which BERT's classes cannot hold; only runs with positions: learned or "
+            "sinusoidal or none are exported.",
+        ),
+        (
             {"encoder": {"activation": "swiglu"}},
             "encoder.activation is swiglu, which BERT's classes cannot hold; only runs with activation: gelu or "
             "relu are exported.",
@@ -84,7 +89,7 @@ def test_pre_norm_runs_are_refused_with_a_sentence(make_run, tmp_path):
     ],
     ids=str,
 )
-def test_another_norm_layer_0_activation_or_head_is_refused_with_a_sentence(changes, sentence, make_run, tmp_path):
+def test_other_norms_positions_layers_and_heads_are_refused_with_a_sentence(changes, sentence, make_run, tmp_path):
     directory = make_run(settings(**changes))
     with pytest.raises(ExportError) as error:
         export(directory.path, tmp_path / "exported")
