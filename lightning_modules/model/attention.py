@@ -67,13 +67,14 @@ def turned(projected_BTE: Tensor, turn_BTHK: tuple[Tensor, Tensor], *, heads: in
     Args:
         turn_BTHK: cosine and sine of the angles (`sight.turn`).
     """
-    (query_key, value), (cosine, sine) = (
-        projected_BTE.tensor_split([projected_BTE.shape[-1] // 3 * 2], -1),
-        turn_BTHK,
+    query_key, value_BTD = projected_BTE.tensor_split([projected_BTE.shape[-1] // 3 * 2], -1)
+    first_BTHK, second_BTHK = query_key.unflatten(-1, (2 * heads, 2, -1)).unbind(-2)
+    cosine_BTHK, sine_BTHK = turn_BTHK
+    turned_BTHK = (
+        first_BTHK * cosine_BTHK - second_BTHK * sine_BTHK,
+        second_BTHK * cosine_BTHK + first_BTHK * sine_BTHK,
     )
-    first, second = query_key.unflatten(-1, (2 * heads, 2, -1)).unbind(-2)
-    pairs = torch.stack([first * cosine - second * sine, second * cosine + first * sine], -2)
-    return torch.cat([pairs.flatten(-3).to(value.dtype), value], -1)
+    return torch.cat([torch.stack(turned_BTHK, -2).flatten(-3).to(value_BTD.dtype), value_BTD], -1)
 
 
 def attend(*projected: Tensor, score_mask_BHTS: Tensor | None, heads: int, dropout: float = 0.0) -> Tensor:

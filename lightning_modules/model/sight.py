@@ -14,7 +14,7 @@ from lightning_modules.model.numerics import working_type
 
 
 class Sight(NamedTuple):
-    """What self-attention knows about pairs of tokens; the same in every block."""
+    """Knowledge of self-attention about pairs of tokens; the same in every block."""
 
     score_mask_BHTT: Tensor | None
     """What is added to the scores: -inf where a key is not visible; elsewhere 0, or with `positions: alibi` the
@@ -61,7 +61,7 @@ def distances(position_BT: Tensor, *, heads: int, dtype: torch.dtype) -> Tensor:
     head h, counted from 1 (Press et al. 2022, section 3).
 
     The paper's tokens see only what stands left of them. Here distances count alike on both sides: they do not
-    tell left from right, but those from both ends of a sequence do. For a number of heads that is no power of two
+    tell left from right, but the distances to START and to END do. For a number of heads that is no power of two
     this is still the formula of the paper; its code then takes other slopes.
     """
     slope_H = 2.0 ** (-8 * torch.arange(1, heads + 1, dtype=dtype, device=position_BT.device) / heads)

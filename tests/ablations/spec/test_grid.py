@@ -38,6 +38,21 @@ def varied(base="mlm", **spec):
     return settings(grid={"base": base, **spec})
 
 
+def test_settings_of_the_encoder_and_the_schedule_are_axes_and_the_width_follows_the_gate():
+    axes = {
+        "encoder.positions": ["learned", "rotary", "alibi"],
+        "encoder.norm_kind": ["layer", "rms"],
+        "encoder.activation": ["gelu", "swiglu"],
+        "training.schedule": ["linear", "cosine", "constant", "wsd"],
+    }
+    found = varied(axes=axes)
+    assert len(found) == 1 + 3 * 2 * 2 * 4
+    assert (
+        found["mlm,positions=rotary,norm_kind=rms,activation=swiglu,schedule=wsd"].encoder.intermediate_size == 680
+    )
+    assert {run.encoder.intermediate_size for run in found.values() if run.encoder.activation == "gelu"} == {1024}
+
+
 def test_runs_are_arms_times_seeds_in_the_order_of_the_file():
     arms = {name: {"objective": {"kind": "masked_lm"}} for name in ("z", "a", "m")}
     runs = grid.runs(experiment(arms=arms, seeds=[3, 0], grid={"base": "a", "axes": {"encoder.norm": ["pre"]}}))
