@@ -115,6 +115,7 @@ TITLES = {
     "encoder.intermediate_size": "width inside the feed-forward layers",
     "encoder.layer_norm_epsilon": "epsilon of layer norms",
     "encoder.norm": "place of the layer norm",
+    "encoder.norm_kind": "kind of norm",
     "encoder.num_attention_heads": "number of heads",
     "encoder.num_hidden_layers": "number of layers",
     "encoder.positions": "positions",

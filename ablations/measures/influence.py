@@ -25,7 +25,7 @@ from ablations.measures.similarity.cca import REFUSED_BELOW, require_tokens
 from ablations.measures.similarity.moments import Moments
 from lightning_modules.config import RunSettings
 from lightning_modules.data.token_store import Split
-from lightning_modules.model.attention import score_mask, visible_in
+from lightning_modules.model.sight import sight_of, visible_in
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive
 from lightning_modules.vocabulary import PAD
@@ -185,7 +185,8 @@ def _both_versions(objective: Objective, split: Split, chosen: Chosen) -> list[T
     itself_TT = torch.eye(tokens_BT.shape[1], dtype=torch.bool, device=objective.device)
     states_BTD = encoder.embed(tokens_BT)
     seen, unseen = (
-        score_mask(x, states_BTD) for x in (visible_BHTT, visible_BHTT & (~hidden_BT[:, None, None] | itself_TT))
+        sight_of(objective.run.encoder, x, states_BTD)
+        for x in (visible_BHTT, visible_BHTT & (~hidden_BT[:, None, None] | itself_TT))
     )
     normal, without = [], []
     for block in encoder.blocks:

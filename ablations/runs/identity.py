@@ -31,7 +31,7 @@ FIXED_VERSION = 2
 LATER_SETTINGS = {
     "encoder": {
         *("embedding", "initialisation", "activation"),
-        *("layer_norm_epsilon", "attention_dropout", "feed_forward_dropout"),
+        *("layer_norm_epsilon", "attention_dropout", "feed_forward_dropout", "norm_kind"),
     },
     "objective": {"head", "label_smoothing"},
     "training": {"compile", "schedule", "adam_beta1", "adam_beta2", "adam_epsilon"},

@@ -128,8 +128,8 @@ def _objective(run: RunSettings) -> Iterator[Contradiction]:
     if objective.kind in ("permutation_lm", "naive_bidirectional_lm") and run.encoder.positions == "none":
         yield (
             ("encoder", "positions"),
-            f"must be learned or sinusoidal for {objective.kind}, whose predictions know nothing but their place, "
-            f"but is none; take it away, or drop the arm",
+            f"must not be none for {objective.kind}, whose predictions know nothing but their place; take it "
+            f"away, or drop the arm",
         )
 
 
@@ -152,6 +152,12 @@ def _generator(encoder: EncoderSettings, generator: GeneratorSettings) -> Iterat
             ("objective", "generator", "shrink"),
             f"must leave an even width for sinusoidal positions, but {width} / {shrink} is {width // shrink}; "
             "choose another divisor of encoder.hidden_size",
+        )
+    elif encoder.positions == "rotary" and width // shrink // heads % 2:
+        yield (
+            ("objective", "generator", "shrink"),
+            f"must leave heads of an even width for rotary positions, but the generator's are "
+            f"{width // shrink // heads} wide; choose another divisor of encoder.hidden_size",
         )
 
 

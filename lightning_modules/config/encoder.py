@@ -20,8 +20,14 @@ class EmbeddingSettings(Settings):
     bias: bool = False
     """Whether a learned vector is added to all tokens."""
     norm: bool = True
-    """Whether a layer norm stands after the sum of token and position, as in BERT. With `norm: pre` there is none
+    """Whether a norm stands after the sum of token and position, as in BERT. With `norm: pre` there is none
     unless this is given."""
+
+
+def default_intermediate_size(width: int, activation: str) -> int:
+    """Return the width inside the feed-forward layers that is not given: 4 D; with a gate 8 D / 3 as the nearest
+    multiple of 8, which processors like, and at least 8."""
+    return 8 * max(1, round(width / 3)) if activation == "swiglu" else 4 * width
 
 
 class EncoderSettings(Settings):
@@ -33,26 +39,35 @@ class EncoderSettings(Settings):
     """Width of every state."""
     num_attention_heads: int = Field(4, ge=1)
     """Heads of each attention; must divide `hidden_size`."""
-    intermediate_size: int = Field(default_factory=lambda data: 4 * data["hidden_size"], ge=1)
-    """Width inside the feed-forward layers; four times `hidden_size` unless given."""
+    activation: Literal["gelu", "relu", "swiglu"] = "gelu"
+    """Activation inside the feed-forward layers; GELU is the exact one. `swiglu` is a gate (Shazeer 2020, equation
+    6, with biases as all linear maps have them here): one linear map through x * sigmoid(x), times another."""
+    intermediate_size: int = Field(
+        default_factory=lambda data: default_intermediate_size(data["hidden_size"], data["activation"]), ge=1
+    )
+    """Width inside the feed-forward layers. Unless given, it is four times `hidden_size`. For `swiglu`, which has
+    three matrices in the place of two, it is two thirds of that, rounded to a multiple of 8: as many weights
+    (Shazeer 2020, section 2)."""
     dropout: float = Field(0.1, ge=0, lt=1)
     """Share of the embeddings and of each sub-layer's output that is dropped."""
     norm: Literal["post", "pre"] = "post"
-    """Layer norm after each residual sum, as in BERT, or before each sub-layer and once more above the top layer,
+    """Norm after each residual sum, as in BERT, or before each sub-layer and once more above the top layer,
     as in the public code of the authors of Voita et al. 2019."""
-    positions: Literal["learned", "sinusoidal", "none"] = "learned"
-    """Position embeddings: learned; fixed sines and cosines (Vaswani et al. 2017, section 3.5); or no information
-    about order at all."""
+    norm_kind: Literal["layer", "rms"] = "layer"
+    """Kind of the norms of encoder, decoder and generator: layer norm; or RMS norm, which subtracts no mean and
+    adds no bias (Zhang and Sennrich 2019). The norm inside BERT's prediction head is always a layer norm."""
+    positions: Literal["learned", "sinusoidal", "rotary", "alibi", "none"] = "learned"
+    """Position embeddings: learned, or fixed sines and cosines (Vaswani et al. 2017, section 3.5). Or positions in
+    self-attention alone: `rotary` turns queries and keys by angles (Su et al. 2021); `alibi` lowers the scores of
+    distant tokens (Press et al. 2022), here alike on both sides. Or no information about order at all."""
     embedding: EmbeddingSettings = Field(
         default_factory=lambda data: EmbeddingSettings(norm=data.get("norm") != "pre")
     )
     initialisation: Literal["normal", "glorot"] = "normal"
     """Initial weights: all normal with BERT's standard deviation of 0.02 at a width of 768, scaled with the width;
     or matrices uniform (Glorot and Bengio 2010, equation 16) and embeddings normal with variance 1 / width."""
-    activation: Literal["gelu", "relu"] = "gelu"
-    """Activation inside the feed-forward layers; GELU is the exact one."""
     layer_norm_epsilon: float = Field(1e-12, gt=0)
-    """Number that layer norms add to the variance."""
+    """Number that layer norms add to the variance, and RMS norms to the mean square."""
     attention_dropout: float = Field(0.0, ge=0, lt=1)
     """Share of the attention weights that is dropped."""
     feed_forward_dropout: float = Field(0.0, ge=0, lt=1)
@@ -70,10 +85,16 @@ class EncoderSettings(Settings):
 
     @field_validator("positions")
     @classmethod
-    def _sines_have_cosines(cls, positions: str, info: ValidationInfo) -> str:
+    def _numbers_make_pairs(cls, positions: str, info: ValidationInfo) -> str:
         width = info.data.get("hidden_size")
         if positions == "sinusoidal" and width is not None and width % 2:
             raise ValueError(f"sinusoidal needs an even hidden_size, but it is {width}; change one of the two")
+        heads = info.data.get("num_attention_heads")
+        if positions == "rotary" and width is not None and heads is not None and width // heads % 2:
+            raise ValueError(
+                f"positions: rotary needs heads of an even width, but hidden_size / num_attention_heads is "
+                f"{width // heads}; change one of the three"
+            )
         return positions
 
 
@@ -96,7 +117,12 @@ Sees = Literal["both_sides", "left_only", "window", "itself"]
 def block_weights(encoder: EncoderSettings) -> float:
     """Return the weights of the matrices of one Transformer block."""
     width = encoder.hidden_size
-    return 4.0 * width * width + 2.0 * width * encoder.intermediate_size
+    return 4.0 * width * width + (1.0 + maps_inside(encoder)) * width * encoder.intermediate_size
+
+
+def maps_inside(encoder: EncoderSettings) -> int:
+    """Return the number of linear maps into a feed-forward layer: a gate is one more."""
+    return 2 if encoder.activation == "swiglu" else 1
 
 
 def encoder_weights(encoder: EncoderSettings, *, read: float = 1, predicted: float | None = None) -> float:
@@ -119,15 +145,21 @@ def vocabulary_weights(encoder: EncoderSettings, vocab_size: int, *, head: Head 
 
 
 def block_parameters(encoder: EncoderSettings) -> int:
-    """Return the trained numbers of one Transformer block: attention, feed-forward layer, two layer norms."""
-    width, inside = encoder.hidden_size, encoder.intermediate_size
-    return attention_parameters(encoder) - 2 * width + 2 * width * inside + inside + width + 4 * width
+    """Return the trained numbers of one Transformer block: attention, feed-forward layer, two norms."""
+    width, inside, maps = encoder.hidden_size, encoder.intermediate_size, maps_inside(encoder)
+    feed_forward = maps * (width * inside + inside) + inside * width + width
+    return attention_parameters(encoder) + feed_forward + norm_parameters(encoder)
 
 
 def attention_parameters(encoder: EncoderSettings) -> int:
-    """Return the trained numbers of one attention with its layer norm."""
+    """Return the trained numbers of one attention with its norm."""
     width = encoder.hidden_size
-    return 4 * (width * width + width) + 2 * width
+    return 4 * (width * width + width) + norm_parameters(encoder)
+
+
+def norm_parameters(encoder: EncoderSettings) -> int:
+    """Return the trained numbers of one norm: weights, and a bias of layer norms."""
+    return encoder.hidden_size * (1 if encoder.norm_kind == "rms" else 2)
 
 
 def encoder_parameters(encoder: EncoderSettings, *, vocab_size: int, max_length: int, segments: bool) -> int:
@@ -145,9 +177,9 @@ def encoder_parameters(encoder: EncoderSettings, *, vocab_size: int, max_length:
 
 
 def norm_and_bias_parameters(encoder: EncoderSettings) -> int:
-    """Return the trained numbers of the layer norms below and above all blocks and of the bias of layer 0."""
+    """Return the trained numbers of the norms below and above all blocks and of the bias of layer 0."""
     norms = encoder.embedding.norm + (encoder.norm == "pre")
-    return encoder.hidden_size * (2 * norms + encoder.embedding.bias)
+    return norms * norm_parameters(encoder) + encoder.hidden_size * encoder.embedding.bias
 
 
 def prediction_head_parameters(encoder: EncoderSettings, vocab_size: int, *, head: Head = "bert") -> int:

@@ -17,6 +17,7 @@ from lightning_modules.config.encoder import (
     encoder_parameters,
     encoder_weights,
     norm_and_bias_parameters,
+    norm_parameters,
     prediction_head_parameters,
     vocabulary_weights,
 )
@@ -175,7 +176,7 @@ class TranslationSettings(ObjectiveSettings):
 
     def own_parameters(self, encoder: EncoderSettings, *, vocab_size: int, max_length: int) -> int:
         width = encoder.hidden_size
-        positions = 0 if encoder.positions == "sinusoidal" else max_length * width
+        positions = max_length * width if encoder.positions in ("learned", "none") else 0
         output = vocab_size * width if self.head == "linear" else 0
         embeddings = vocab_size * width + positions + norm_and_bias_parameters(encoder) + output
         block = block_parameters(encoder) + attention_parameters(encoder)
@@ -267,7 +268,9 @@ class ReplacedTokenSettings(ObjectiveSettings):
         width, shape = encoder.hidden_size, generator_shape(encoder, self.generator)
         narrow = shape.hidden_size
         generator = (width + 1) * narrow + shape.num_hidden_layers * block_parameters(shape)
-        generator += (narrow + 1) * width + 2 * width + vocab_size + (2 * narrow if shape.norm == "pre" else 0)
+        generator += (
+            (narrow + 1) * width + 2 * width + vocab_size + (norm_parameters(shape) if shape.norm == "pre" else 0)
+        )
         head = (
             binary_head_parameters(encoder)
             if self.predict == "replaced"

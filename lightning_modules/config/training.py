@@ -98,9 +98,11 @@ class TrainingSettings(Settings):
     """In which order the words of the training text stand; the text of validation and measures stays natural."""
     learning_rate: float = Field(5e-4, gt=0)
     """Peak of the schedule, reached after a linear warm-up."""
-    schedule: Literal["linear", "inverse_sqrt"] = "linear"
-    """Decay of the learning rate after the warm-up: linear to 0 at `max_steps`, or with the inverse square root of
-    the step (Vaswani et al. 2017, section 5.3), which does not depend on `max_steps`."""
+    schedule: Literal["linear", "inverse_sqrt", "cosine", "constant", "wsd"] = "linear"
+    """Decay of the learning rate after the warm-up. To 0 at `max_steps`: `linear`; `cosine`, half a wave
+    (Loshchilov and Hutter 2017, section 3); `wsd`, none until the last tenth of `max_steps`, then linear (warm-up,
+    stable, decay: Hu et al. 2024, section 4). The others do not depend on `max_steps`: `inverse_sqrt`, with the
+    inverse square root of the step (Vaswani et al. 2017, section 5.3), and `constant`, none."""
     warmup_steps: int = Field(default_factory=lambda data: data["max_steps"] // 10, ge=0)
     """Steps of warm-up; a tenth of `max_steps` unless given."""
     adam_beta1: float = Field(0.9, ge=0, lt=1)

@@ -1,7 +1,7 @@
-"""Multi-head attention (Vaswani et al. 2017, section 3.2), of a row over itself or another row, and its masks.
+"""Multi-head attention (Vaswani et al. 2017, section 3.2), of a row over itself or another row.
 
-Letters: B rows, T positions that query, S positions that are attended to, D width, H heads (one for all in a
-mask).
+Letters: B rows, T positions that query, S positions that are attended to, D width, E three widths side by side, H
+heads (one where all are alike), K pairs of numbers of a head.
 """
 
 from typing import Any
@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from lightning_modules.config import EncoderSettings, Sees
-from lightning_modules.model.numerics import working_type
+from lightning_modules.config import EncoderSettings
+from lightning_modules.model.sight import Sight
 
 
 class SelfAttention(nn.Module):
@@ -25,12 +25,15 @@ class SelfAttention(nn.Module):
         self.query_key_value = nn.Linear(width, 3 * width)
         self.output = nn.Linear(width, width)
 
-    def forward(self, hidden_BTD: Tensor, score_mask_BHTT: Tensor | None, place_N: Tensor | None = None) -> Tensor:
+    def forward(self, hidden_BTD: Tensor, sight: Sight, place_N: Tensor | None = None) -> Tensor:
         """Attend within each row. Shape BTD, or ND where only the positions `place_N` of the flattened rows are
         needed."""
+        projected_BTE = self.query_key_value(hidden_BTD)
+        if sight.turn_BTHK is not None:
+            projected_BTE = turned(projected_BTE, sight.turn_BTHK, heads=self.heads)
         mixed_BTD = attend(
-            self.query_key_value(hidden_BTD),
-            score_mask_BHTS=score_mask_BHTT,
+            projected_BTE,
+            score_mask_BHTS=sight.score_mask_BHTT,
             heads=self.heads,
             dropout=self.dropout if self.training else 0.0,
         )
@@ -55,23 +58,23 @@ class SourceAttention(nn.Module):
         return self.output(mixed_BTD)
 
 
-def visible(query_sequence_BT: Tensor, key_sequence_BS: Tensor) -> Tensor:
-    """Return which key each query may attend to: those of its own sentence. Boolean, shape B1TS.
+def turned(projected_BTE: Tensor, turn_BTHK: tuple[Tensor, Tensor], *, heads: int) -> Tensor:
+    """Return queries, keys and values side by side, the queries and keys turned by the angles of their places.
 
-    Padding (0) sees padding, so that no row of the attention is empty.
+    The numbers i and i + W / 2 of the W of a head are a pair. Su et al. 2021 pair neighbours instead; that is the
+    same model with its numbers in another order.
+
+    Args:
+        turn_BTHK: cosine and sine of the angles (`sight.turn`).
     """
-    return (query_sequence_BT[:, :, None] == key_sequence_BS[:, None, :])[:, None]
-
-
-def score_mask(visible_BHTS: Tensor, like: Tensor) -> Tensor | None:
-    """Return the mask that is added to the scores: -inf where a key is not visible, 0 elsewhere.
-
-    In the type in which attention over `like` will be computed; None where there is nothing to hide (not looked
-    for on a GPU, which would have to be waited for).
-    """
-    if visible_BHTS.device.type == "cpu" and bool(visible_BHTS.all()):
-        return None
-    return torch.zeros_like(visible_BHTS, dtype=working_type(like)).masked_fill_(~visible_BHTS, float("-inf"))
+    query_key, value_BTD = projected_BTE.tensor_split([projected_BTE.shape[-1] // 3 * 2], -1)
+    first_BTHK, second_BTHK = query_key.unflatten(-1, (2 * heads, 2, -1)).unbind(-2)
+    cosine_BTHK, sine_BTHK = turn_BTHK
+    turned_BTHK = (
+        first_BTHK * cosine_BTHK - second_BTHK * sine_BTHK,
+        second_BTHK * cosine_BTHK + first_BTHK * sine_BTHK,
+    )
+    return torch.cat([torch.stack(turned_BTHK, -2).flatten(-3).to(value_BTD.dtype), value_BTD], -1)
 
 
 def attend(*projected: Tensor, score_mask_BHTS: Tensor | None, heads: int, dropout: float = 0.0) -> Tensor:
@@ -79,7 +82,7 @@ def attend(*projected: Tensor, score_mask_BHTS: Tensor | None, heads: int, dropo
 
     Args:
         projected: queries, keys and values side by side in one tensor; or queries, and keys and values.
-        score_mask_BHTS: what `score_mask` returns.
+        score_mask_BHTS: what is added to the scores (`sight.score_mask`).
         dropout: share of the attention weights that is dropped.
     """
     if projected[0].device.type == "cpu" and projected[0].dtype == torch.bfloat16 and not dropout:
@@ -152,46 +155,3 @@ def _join(split: Tensor, heads: int) -> Tensor:
     parts, rows, T, width = split.shape
     x = split.view(parts, rows // heads, heads, T, width)
     return x.permute(1, 3, 0, 2, 4).reshape(rows // heads, T, -1)
-
-
-UNLIMITED = None
-REACH: dict[str, tuple[int | None, int | None]] = {
-    "both_sides": (UNLIMITED, UNLIMITED),
-    "left_only": (UNLIMITED, 0),
-    "itself": (0, 0),
-}
-"""Number of visible tokens to the left and to the right."""
-EVERYTHING = 2**31 - 1
-"""Rank, as a query, of a token that sees all of its sequence; as a key, of one that nothing sees."""
-
-
-def visible_in(sequence_BT: Tensor, sees: Sees, window: tuple[int, int]) -> Tensor:
-    """Return which tokens of its own sequence each token may attend to under `sees`, itself always. Boolean, shape
-    B1TT: queries, keys.
-
-    Args:
-        sequence_BT: number of the sequence in its row, 0 = padding, which sees padding.
-        window: with `sees` of that name, how many tokens to the left and to the right.
-    """
-    visible_BHTT = visible(sequence_BT, sequence_BT)
-    left, right = window if sees == "window" else REACH[sees]
-    T = sequence_BT.shape[1]
-    near_TT = torch.ones(T, T, dtype=torch.bool, device=sequence_BT.device)
-    if left is not UNLIMITED:
-        near_TT = near_TT.triu(-left)
-    if right is not UNLIMITED:
-        near_TT = near_TT.tril(right)
-    return visible_BHTT if left is right is UNLIMITED else visible_BHTT & near_TT
-
-
-def visible_by_rank(sequence_BT: Tensor, key_rank_BT: Tensor, query_rank_BT: Tensor) -> Tensor:
-    """Return which tokens have a rank as a key below that of the query, within a sequence; a token sees itself
-    where its two ranks are equal. Boolean, shape B1TT.
-
-    The ranks express any order of the tokens: that of the text, a permutation, one of its own for every sentence.
-    """
-    T = sequence_BT.shape[1]
-    earlier_BTT = key_rank_BT[:, None, :] < query_rank_BT[:, :, None]
-    itself_TT = torch.eye(T, dtype=torch.bool, device=sequence_BT.device)
-    itself_BTT = itself_TT & (key_rank_BT == query_rank_BT)[:, :, None]
-    return visible(sequence_BT, sequence_BT) & (earlier_BTT | itself_BTT)[:, None]

@@ -8,14 +8,17 @@ import torch
 from torch import Tensor, nn
 
 from lightning_modules.config import EncoderSettings
-from lightning_modules.model.attention import SelfAttention, SourceAttention, score_mask, visible
-from lightning_modules.model.embeddings import Embeddings, layer_norm
+from lightning_modules.model.attention import SelfAttention, SourceAttention
+from lightning_modules.model.embeddings import Embeddings, norm_layer
 from lightning_modules.model.encoder import FeedForward
 from lightning_modules.model.numerics import Dropout
+from lightning_modules.model.sight import Sight, score_mask, sight_of, visible
 
 
 class Decoder(Embeddings):
-    """Transformer decoder (Vaswani et al. 2017) with the settings of the encoder, but always with positions."""
+    """Transformer decoder (Vaswani et al. 2017) with the settings of the encoder, but always with positions:
+    learned ones where the encoder has none. Rotary positions and ALiBi are in its self-attention alone; its
+    attention to the source knows no distances."""
 
     def __init__(
         self, settings: EncoderSettings, *, num_hidden_layers: int, vocab_size: int, max_length: int
@@ -24,8 +27,10 @@ class Decoder(Embeddings):
         self.blocks = nn.ModuleList(DecoderBlock(settings) for _ in range(num_hidden_layers))
 
     @staticmethod
-    def _positions(settings: EncoderSettings, max_length: int) -> nn.Module:
-        return Embeddings._positions(settings, max_length) or nn.Embedding(max_length, settings.hidden_size)
+    def _positions(settings: EncoderSettings, max_length: int) -> nn.Module | None:
+        if settings.positions == "none":
+            return nn.Embedding(max_length, settings.hidden_size)
+        return Embeddings._positions(settings, max_length)
 
     def forward(
         self,
@@ -48,9 +53,10 @@ class Decoder(Embeddings):
         # A padded target row may meet a source row without padding: let it see something, or softmax is 0/0.
         source_BHUT = source_BHUT | (sequence_BU == 0)[:, None, :, None]
         hidden_BUD = self.embed(tokens_BU, position_BU)
-        own_scores, source_scores = (score_mask(x, hidden_BUD) for x in (own_BHUU, source_BHUT))
+        own_sight = sight_of(self.settings, own_BHUU, hidden_BUD, position_BU)
+        source_scores = score_mask(source_BHUT, hidden_BUD)
         for block in self.blocks:
-            hidden_BUD = block(hidden_BUD, source_BTD, own_scores, source_scores)
+            hidden_BUD = block(hidden_BUD, source_BTD, own_sight, source_scores)
         return self.head_input(hidden_BUD)
 
 
@@ -64,15 +70,15 @@ class DecoderBlock(nn.Module):
         self.source_attention = SourceAttention(settings)
         self.feed_forward = FeedForward(settings)
         self.attention_norm, self.source_attention_norm, self.feed_forward_norm = (
-            layer_norm(settings) for _ in range(3)
+            norm_layer(settings) for _ in range(3)
         )
         self.dropout = Dropout(settings.dropout)
 
     def forward(
-        self, hidden_BUD: Tensor, source_BTD: Tensor, own_scores: Tensor | None, source_scores: Tensor | None
+        self, hidden_BUD: Tensor, source_BTD: Tensor, own_sight: Sight, source_scores: Tensor | None
     ) -> Tensor:
         steps = (
-            (self.attention_norm, lambda x: self.attention(x, own_scores)),
+            (self.attention_norm, lambda x: self.attention(x, own_sight)),
             (self.source_attention_norm, lambda x: self.source_attention(x, source_BTD, source_scores)),
             (self.feed_forward_norm, self.feed_forward),
         )

@@ -1,18 +1,34 @@
-"""Layer 0 of encoder and decoder: token, position and segment embeddings, and the layer norms around the blocks.
+"""Layer 0 of encoder and decoder: token, position and segment embeddings, and the norms around the blocks.
 
 Letters: B rows, T positions, D width, P positions of a table, K pairs of a sine and a cosine.
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lightning_modules.config import EncoderSettings
 from lightning_modules.model.numerics import Dropout
 
 
-def layer_norm(settings: EncoderSettings) -> nn.LayerNorm:
-    """Return a layer norm of the encoder's width and epsilon."""
-    return nn.LayerNorm(settings.hidden_size, eps=settings.layer_norm_epsilon)
+def norm_layer(settings: EncoderSettings) -> nn.Module:
+    """Return a norm of the encoder's kind, width and epsilon."""
+    kind = RMSNorm if settings.norm_kind == "rms" else nn.LayerNorm
+    return kind(settings.hidden_size, eps=settings.layer_norm_epsilon)
+
+
+class RMSNorm(nn.Module):
+    """Norm that divides a state by its root mean square and multiplies it by learned weights (Zhang and Sennrich
+    2019, equation 4, with epsilon beside the mean square); computed in fp32 or wider, as layer norms are."""
+
+    def __init__(self, width: int, *, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.eps = eps
+
+    def forward(self, hidden_BTD: Tensor) -> Tensor:
+        wide_BTD = hidden_BTD.to(torch.promote_types(hidden_BTD.dtype, self.weight.dtype))
+        return F.rms_norm(wide_BTD, self.weight.shape, self.weight, self.eps)
 
 
 def sinusoids(positions: int, width: int) -> Tensor:
@@ -50,6 +66,7 @@ class Embeddings(nn.Module):
         self, settings: EncoderSettings, *, vocab_size: int, max_length: int, segments: bool = False
     ) -> None:
         super().__init__()
+        self.settings = settings
         width, embedding = settings.hidden_size, settings.embedding
         self.pre_norm = settings.norm == "pre"
         self.tokens = nn.Embedding(vocab_size, width)
@@ -58,8 +75,8 @@ class Embeddings(nn.Module):
         self.segments = nn.Embedding(2, width) if segments else None
         self.embedding_bias = nn.Parameter(torch.zeros(width)) if embedding.bias else None
         # Checkpoints have this name for the norm below all blocks with `norm: post`, above them with `pre`.
-        self.norm = layer_norm(settings) if self.pre_norm or embedding.norm else None
-        self.embedding_norm = layer_norm(settings) if self.pre_norm and embedding.norm else None
+        self.norm = norm_layer(settings) if self.pre_norm or embedding.norm else None
+        self.embedding_norm = norm_layer(settings) if self.pre_norm and embedding.norm else None
         self.dropout = Dropout(settings.dropout)
 
     @staticmethod

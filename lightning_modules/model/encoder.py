@@ -1,16 +1,20 @@
 """The encoder that all objectives share; it returns every layer, 0 = embeddings.
 
-Letters: B rows, T positions, D width, H heads. A row may hold several sequences one after the other
-(packing): `sequence_BT` numbers them from 1, 0 is padding, and no token ever sees another sequence.
+Letters: B rows, T positions, D width, I width inside a feed-forward layer, H heads. A row may hold several
+sequences one after the other (packing): `sequence_BT` numbers them from 1, 0 is padding, and no token ever sees
+another sequence.
 """
+
+from collections.abc import Callable
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lightning_modules.config import EncoderSettings, Sees
-from lightning_modules.model.attention import SelfAttention, score_mask, visible_by_rank, visible_in
-from lightning_modules.model.embeddings import Embeddings, layer_norm
+from lightning_modules.model.attention import SelfAttention
+from lightning_modules.model.embeddings import Embeddings, norm_layer
 from lightning_modules.model.numerics import Dropout
+from lightning_modules.model.sight import Sight, sight_of, visible_by_rank, visible_in
 from lightning_modules.vocabulary import PAD
 
 
@@ -50,7 +54,7 @@ class Encoder(Embeddings):
             segment_BT: 0 or 1; 0 unless given. Without segment embeddings it is ignored.
             window: with that `sees`, how many tokens to the left and to the right.
             rank_BT: of each token as a key and as a query; a token then sees those of lower rank instead of
-                what `sees` says (`attention.visible_by_rank`).
+                what `sees` says (`sight.visible_by_rank`).
             top_place_N: the only places of the flattened rows at which the last layer is wanted; everywhere
                 unless given.
 
@@ -68,10 +72,10 @@ class Encoder(Embeddings):
         else:
             visible_BHTT = visible_by_rank(sequence_BT, *rank_BT)
         layers = [self.embed(tokens_BT, position_BT, segment_BT)]
-        score_mask_BHTT = score_mask(visible_BHTT, layers[0])
+        sight = sight_of(self.settings, visible_BHTT, layers[0], position_BT)
         for block in self.blocks:
             place_N = top_place_N if len(layers) == len(self.blocks) else None
-            layers.append(block(layers[-1], score_mask_BHTT, place_N))
+            layers.append(block(layers[-1], sight, place_N))
         return tuple(layers)
 
 
@@ -83,16 +87,16 @@ class EncoderBlock(nn.Module):
         super().__init__()
         self.pre_norm = settings.norm == "pre"
         self.attention = SelfAttention(settings)
-        self.attention_norm = layer_norm(settings)
+        self.attention_norm = norm_layer(settings)
         self.feed_forward = FeedForward(settings)
-        self.feed_forward_norm = layer_norm(settings)
+        self.feed_forward_norm = norm_layer(settings)
         self.dropout = Dropout(settings.dropout)
 
-    def forward(self, hidden_BTD: Tensor, score_mask_BHTT: Tensor | None, place_N: Tensor | None = None) -> Tensor:
+    def forward(self, hidden_BTD: Tensor, sight: Sight, place_N: Tensor | None = None) -> Tensor:
         """Return the states after the block, shape BTD; ND where only `place_N` of the flattened rows are
         needed."""
         read_BTD = self.attention_norm(hidden_BTD) if self.pre_norm else hidden_BTD
-        mixed = self.attention(read_BTD, score_mask_BHTT, place_N)
+        mixed = self.attention(read_BTD, sight, place_N)
         hidden = self.dropout(mixed, residual=hidden_BTD if place_N is None else hidden_BTD.flatten(0, 1)[place_N])
         if self.pre_norm:
             return self.dropout(self.feed_forward(self.feed_forward_norm(hidden)), residual=hidden)
@@ -100,15 +104,26 @@ class EncoderBlock(nn.Module):
         return self.feed_forward_norm(self.dropout(self.feed_forward(hidden), residual=hidden))
 
 
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu, "swiglu": F.silu}
+
+
 class FeedForward(nn.Module):
-    """Feed-forward layer: two linear maps with an activation between them."""
+    """Feed-forward layer: two linear maps with an activation between them, or with a gate beside the first
+    (`swiglu`)."""
 
     def __init__(self, settings: EncoderSettings) -> None:
         super().__init__()
         self.expand = nn.Linear(settings.hidden_size, settings.intermediate_size)
         self.contract = nn.Linear(settings.intermediate_size, settings.hidden_size)
-        self.activation = F.gelu if settings.activation == "gelu" else F.relu
+        gated = settings.activation == "swiglu"
+        self.gate = nn.Linear(settings.hidden_size, settings.intermediate_size) if gated else None
+        self.activation = ACTIVATIONS[settings.activation]
         self.dropout = Dropout(settings.feed_forward_dropout)
 
     def forward(self, hidden_BTD: Tensor) -> Tensor:
-        return self.contract(self.dropout(self.activation(self.expand(hidden_BTD))))
+        inside_BTI = self.expand(hidden_BTD)
+        if self.gate is None:
+            inside_BTI = self.activation(inside_BTI)
+        else:
+            inside_BTI = self.activation(self.gate(hidden_BTD)) * inside_BTI
+        return self.contract(self.dropout(inside_BTI))

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from lightning_modules.config import RunSettings
 from lightning_modules.data.packing import PackedStep
-from lightning_modules.model.attention import score_mask, visible
 from lightning_modules.model.heads import LossSum
+from lightning_modules.model.sight import sight_of, visible
 from lightning_modules.objectives.objective import (
     Batch,
     Objective,
@@ -46,24 +46,23 @@ class NaiveBidirectionalLM(Objective):
     def encode(self, batch: Batch, *, top_place_N: Tensor | None = None) -> tuple[Tensor, ...]:
         """Return all layers; in the first block, a state starts from its place alone and reads the embeddings of
         the others."""
-        tokens_BT, sequence_BT = batch["tokens_BT"], batch["sequence_BT"]
+        tokens_BT, sequence_BT, position_BT = batch["tokens_BT"], batch["sequence_BT"], batch["position_BT"]
         B, T = tokens_BT.shape
         own_BHTT = visible(sequence_BT, sequence_BT)
         above_TT = torch.ones(T, T, dtype=torch.bool, device=tokens_BT.device).triu(1)
         streams = [_nobody_blind(own_BHTT & beside_TT) for beside_TT in (above_TT.T, above_TT)]
-        embedded_BTD = self.encoder.embed(tokens_BT, batch["position_BT"], batch.get("segment_BT"))
-        blank_BTD = self.encoder.embed(
-            torch.full_like(tokens_BT, MASK), batch["position_BT"], batch.get("segment_BT")
-        )
+        embedded_BTD = self.encoder.embed(tokens_BT, position_BT, batch.get("segment_BT"))
+        blank_BTD = self.encoder.embed(torch.full_like(tokens_BT, MASK), position_BT, batch.get("segment_BT"))
         first, *others = self.encoder.blocks
         layers = [embedded_BTD]
         both_BUD = torch.cat([embedded_BTD, blank_BTD], dim=1)
         blank_N = torch.arange(B * 2 * T, device=tokens_BT.device).view(B, 2 * T)[:, T:].flatten()
-        read = [first(both_BUD, score_mask(_reading(x), both_BUD), blank_N) for x in streams]
+        settings, both_BU = self.run.encoder, torch.cat([position_BT, position_BT], dim=1)
+        read = [first(both_BUD, sight_of(settings, _reading(x), both_BUD, both_BU), blank_N) for x in streams]
         layers.append(sum(read).unflatten(0, (B, T)))
-        scores = [score_mask(x, embedded_BTD) for x in streams]
+        sights = [sight_of(settings, x, embedded_BTD, position_BT) for x in streams]
         for block in others:
-            layers.append(sum(block(layers[-1], score) for score in scores))
+            layers.append(sum(block(layers[-1], sight) for sight in sights))
         if top_place_N is not None:
             layers[-1] = layers[-1].flatten(0, 1)[top_place_N]
         return tuple(layers)

@@ -1,4 +1,4 @@
-"""The base of all objectives: initial weights, optimiser, schedule, and a loss that is exact over devices."""
+"""The base of all objectives: initial weights, optimiser, and a loss that is exact over devices."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -19,6 +19,7 @@ from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.model.cross_entropy import IGNORED
 from lightning_modules.model.encoder import Encoder
 from lightning_modules.model.heads import LinearHead, LossSum, PredictionHead
+from lightning_modules.objectives.learning_rate import learning_rate_factor
 from lightning_modules.randomness import derive
 from lightning_modules.vocabulary import END, UNKNOWN
 
@@ -253,10 +254,7 @@ class Objective(L.LightningModule, ABC):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def _learning_rate_factor(self, step: int) -> float:
-        training = self.run.training
-        if training.schedule == "inverse_sqrt":
-            return warmup_then_inverse_sqrt(step, training.warmup_steps)
-        return warmup_then_decay(step, training.warmup_steps, training.max_steps)
+        return learning_rate_factor(step, self.run.training)
 
     def learning_rate(self, step: int) -> float:
         """Return the learning rate of a step, counted from 0."""
@@ -281,21 +279,6 @@ def _predictions(part: str) -> str:
 
 def _counted(name: str) -> str:
     return f"corruption/{name}"
-
-
-def warmup_then_decay(step: int, warmup_steps: int, max_steps: int) -> float:
-    """Return the factor on the learning rate at a step (from 0): up to 1 over the warm-up, then down, 0 after the
-    last."""
-    if step < warmup_steps:
-        return (step + 1) / warmup_steps
-    return max(0.0, (max_steps - step) / max(1, max_steps - warmup_steps))
-
-
-def warmup_then_inverse_sqrt(step: int, warmup_steps: int) -> float:
-    """Return the factor on the learning rate at a step (from 0): up to 1 over the warm-up, then down with the
-    inverse square root of the number of steps."""
-    number, warmup = step + 1, max(1, warmup_steps)
-    return min(number / warmup, (warmup / number) ** 0.5)
 
 
 def glorot(parameter: Tensor, *, maps: int, generator: torch.Generator) -> None:

@@ -17,11 +17,11 @@ from lightning_modules.config import EncoderSettings, ReplacedTokenSettings, Run
 from lightning_modules.config.objectives import generator_shape
 from lightning_modules.data.packing import PackedStep
 from lightning_modules.data.token_store import Split, Tokens
-from lightning_modules.model.attention import score_mask, visible_in
 from lightning_modules.model.cross_entropy import IGNORED
-from lightning_modules.model.embeddings import layer_norm
+from lightning_modules.model.embeddings import norm_layer
 from lightning_modules.model.encoder import EncoderBlock
 from lightning_modules.model.heads import BinaryHead, LossSum, PredictionHead, count_predictions
+from lightning_modules.model.sight import Sight, sight_of, visible_in
 from lightning_modules.objectives.masked_lm import Masker
 from lightning_modules.objectives.masking import COUNTED, Corrupted
 from lightning_modules.objectives.objective import (
@@ -104,7 +104,8 @@ class ReplacedToken(Objective):
         embeddings_VD, label_N = self.encoder.tokens.weight, batch["label_N"]
         embedded_BTD = self.encoder.embed(batch["masked_BT"], batch["position_BT"], batch.get("segment_BT"))
         visible_BHTT = visible_in(batch["sequence_BT"], self.run.objective.sees, self.window)
-        guess_NG = self.generator(embedded_BTD, score_mask(visible_BHTT, embedded_BTD), batch["predict_N"])
+        sight = sight_of(self.generator.shape, visible_BHTT, embedded_BTD, batch["position_BT"])
+        guess_NG = self.generator(embedded_BTD, sight, batch["predict_N"])
         generator_loss = self.generator.head.loss(guess_NG, embeddings_VD, label_N)
         drawn_N = self.generator.draw(guess_NG, embeddings_VD, batch["uniform_N"])
         filled_BT = batch["tokens_BT"].clone()
@@ -128,19 +129,19 @@ class Generator(nn.Module):
 
     def __init__(self, encoder: EncoderSettings, settings: ReplacedTokenSettings, *, vocab_size: int) -> None:
         super().__init__()
-        shape = generator_shape(encoder, settings.generator)
+        self.shape = shape = generator_shape(encoder, settings.generator)
         self.project = nn.Linear(encoder.hidden_size, shape.hidden_size)
         self.blocks = nn.ModuleList(EncoderBlock(shape) for _ in range(shape.num_hidden_layers))
-        self.norm = layer_norm(shape) if shape.norm == "pre" else None
+        self.norm = norm_layer(shape) if shape.norm == "pre" else None
         self.head = PredictionHead(shape, vocab_size=vocab_size, embedding_width=encoder.hidden_size)
 
-    def forward(self, embedded_BTD: Tensor, score_mask_BHTT: Tensor | None, place_N: Tensor) -> Tensor:
+    def forward(self, embedded_BTD: Tensor, sight: Sight, place_N: Tensor) -> Tensor:
         """Return the top state as a head reads it, at some places of the flattened rows, shape NG."""
         hidden = self.project(embedded_BTD)
         *lower, top = self.blocks
         for block in lower:
-            hidden = block(hidden, score_mask_BHTT)
-        top_NG = top(hidden, score_mask_BHTT, place_N)
+            hidden = block(hidden, sight)
+        top_NG = top(hidden, sight, place_N)
         return top_NG if self.norm is None else self.norm(top_NG)
 
     @torch.no_grad()

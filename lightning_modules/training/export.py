@@ -44,23 +44,26 @@ def export(run_dir: Path, folder: Path) -> str:
     to its own initial weights; segment embeddings are zeros where the run has none.
 
     Raises:
-        ExportError: a run with something that BERT's classes do not have: `norm: pre`, another layer 0 or head
-            than BERT's, a narrower sight than both sides or left, or an objective that is no Transformer's or has
-            two streams.
+        ExportError: a run with something that BERT's classes do not have: `norm: pre`, `norm_kind: rms`, positions
+            inside attention, another layer 0, activation or head than BERT's, a narrower sight than both sides or
+            left, or an objective that is no Transformer's or has two streams.
         CheckpointError: the run has no checkpoint that can be read.
         FilesError: the folder cannot be written.
     """
     directory = RunDirectory(run_dir)
     run = directory.settings()
-    for key, value, held in (
+    for key, value, *held in (
         ("encoder.norm", run.encoder.norm, "post"),
+        ("encoder.norm_kind", run.encoder.norm_kind, "layer"),
+        ("encoder.positions", run.encoder.positions, "learned", "sinusoidal", "none"),
         ("encoder.embedding", run.encoder.embedding, EmbeddingSettings()),
+        ("encoder.activation", run.encoder.activation, "gelu", "relu"),
         ("objective.head", getattr(run.objective, "head", "bert"), "bert"),
     ):
-        if value not in (held, "tied"):
+        if value not in (*held, "tied"):
             raise ExportError(
                 f"{run_dir}: {key} is {_written(value)}, which BERT's classes cannot hold; only runs with "
-                f"{key.rpartition('.')[2]}: {_written(held)} are exported."
+                f"{key.rpartition('.')[2]}: {' or '.join(map(_written, held))} are exported."
             )
     if run.objective.stock_class is None:
         raise ExportError(

@@ -394,8 +394,8 @@ def beside_published(panel: Panel, points: Sequence[PublishedPoint], *, objectiv
     Args:
         panel: any panel.
         points: of published curves.
-        objectives: kind of the objective of each trained arm. A curve has the colour of the first arm that the panel
-            shows with its objective; without such an arm it is left out.
+        objectives: kind of the objective of each trained arm. A curve has the colour of the first arm that the
+            panel shows with its objective; without such an arm it is left out.
     """
     drawn = panel.content
     if not isinstance(drawn, ArmLines) or drawn.axis is not None:

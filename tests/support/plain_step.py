@@ -6,7 +6,7 @@ from functools import partial
 import torch
 
 from lightning_modules.model.cross_entropy import IGNORED
-from lightning_modules.model.embeddings import SinusoidalPositions, sinusoids
+from lightning_modules.model.embeddings import RMSNorm, SinusoidalPositions, sinusoids
 from lightning_modules.objectives import build
 from lightning_modules.training.data_module import RunData
 from tests.support.tiny_text import settings
@@ -19,6 +19,8 @@ def linear(x, module):
 
 
 def normalised(x, module, epsilon):
+    if isinstance(module, RMSNorm):
+        return x / (x.square().mean(-1, keepdim=True) + epsilon).sqrt() * module.weight
     centred = x - x.mean(-1, keepdim=True)
     return centred / (centred.square().mean(-1, keepdim=True) + epsilon).sqrt() * module.weight + module.bias
 
@@ -32,20 +34,45 @@ def softmax(x):
     return weight / weight.sum(-1, keepdim=True)
 
 
-def attended(query_UD, key_TD, value_TD, heads, *, causal):
+def rotated(x_TW):
+    """Queries or keys of one head, each times the rotation matrix of its place (Su et al. 2021, equation 15)."""
+    positions, width = x_TW.shape
+    matrix_TWW = torch.zeros(positions, width, width, dtype=x_TW.dtype)
+    for place in range(positions):
+        for i in range(width // 2):
+            angle, other = place * 10_000 ** (-2 * i / width), i + width // 2
+            matrix_TWW[place, i, i] = matrix_TWW[place, other, other] = math.cos(angle)
+            matrix_TWW[place, other, i] = math.sin(angle)
+            matrix_TWW[place, i, other] = -math.sin(angle)
+    return (matrix_TWW @ x_TW[:, :, None]).squeeze(-1)
+
+
+def lowered(scores_UT, slope):
+    """Scores lowered by the slope times the distance (Press et al. 2022, section 3)."""
+    distance = [[abs(i - j) for j in range(scores_UT.shape[1])] for i in range(scores_UT.shape[0])]
+    return scores_UT - slope * torch.tensor(distance)
+
+
+def attended(query_UD, key_TD, value_TD, heads, *, causal, positions=None):
     width, mixed = query_UD.shape[1] // heads, []
     for head in range(heads):
         part = slice(head * width, (head + 1) * width)
-        scores_UT = query_UD[:, part] @ key_TD[:, part].T / math.sqrt(width)
+        query_UW, key_TW = query_UD[:, part], key_TD[:, part]
+        if positions == "rotary":
+            query_UW, key_TW = rotated(query_UW), rotated(key_TW)
+        scores_UT = query_UW @ key_TW.T / math.sqrt(width)
+        if positions == "alibi":
+            scores_UT = lowered(scores_UT, 2 ** (-8 * (head + 1) / heads))
         if causal:
             scores_UT = scores_UT + torch.full_like(scores_UT, -math.inf).triu(1)
         mixed.append(softmax(scores_UT) @ value_TD[:, part])
     return torch.cat(mixed, 1)
 
 
-def self_attention(x, module, *, causal):
+def self_attention(x, module, *, causal, positions):
     query, key, value = linear(x, module.query_key_value).split(x.shape[1], 1)
-    return linear(attended(query, key, value, module.heads, causal=causal), module.output)
+    mixed = attended(query, key, value, module.heads, causal=causal, positions=positions)
+    return linear(mixed, module.output)
 
 
 def source_attention(x, source, module):
@@ -64,6 +91,9 @@ def through(x, pre, epsilon, *steps):
 
 def feed_forward(x, module, activation):
     inside = linear(x, module.expand)
+    if activation == "swiglu":
+        gate = linear(x, module.gate)
+        return linear(gate / (1 + torch.exp(-gate)) * inside, module.contract)
     return linear(gelu(inside) if activation == "gelu" else inside * (inside > 0), module.contract)
 
 
@@ -83,7 +113,7 @@ def embedded(stack, ids, encoder):
         hidden = hidden + stack.embedding_bias
     if encoder.positions == "sinusoidal":
         hidden = hidden + sinusoidal(len(ids), encoder.hidden_size)
-    else:
+    elif encoder.positions == "learned":
         hidden = hidden + stack.positions.weight[: len(ids)]
     if not encoder.embedding.norm:
         return hidden
@@ -97,7 +127,8 @@ def stacked(stack, ids, *, encoder, causal, source=None):
     pre, epsilon = encoder.norm == "pre", encoder.layer_norm_epsilon
     hidden = embedded(stack, ids, encoder)
     for block in stack.blocks:
-        steps = [(block.attention_norm, partial(self_attention, module=block.attention, causal=causal))]
+        looks = partial(self_attention, module=block.attention, causal=causal, positions=encoder.positions)
+        steps = [(block.attention_norm, looks)]
         if source is not None:
             reads = partial(source_attention, source=source, module=block.source_attention)
             steps.append((block.source_attention_norm, reads))

@@ -139,9 +139,10 @@ def encoders(draw: st.DrawFn) -> Spec:
             attention_dropout=dropouts,
             feed_forward_dropout=dropouts,
             norm=st.sampled_from(("post", "pre")),
+            norm_kind=st.sampled_from(("layer", "rms")),
             embedding=some(scale=st.booleans(), bias=st.booleans(), norm=st.booleans()),
             initialisation=st.sampled_from(("normal", "glorot")),
-            activation=st.sampled_from(("gelu", "relu")),
+            activation=st.sampled_from(("gelu", "relu", "swiglu")),
             layer_norm_epsilon=st.sampled_from((1e-12, 1e-6)),
         )
     )
@@ -157,7 +158,7 @@ def trainings(draw: st.DrawFn, *, steps: st.SearchStrategy[int], formats: tuple[
             input_format=st.sampled_from(formats),
             word_order=word_orders(),
             warmup_steps=st.integers(0, most),
-            schedule=st.sampled_from(("linear", "inverse_sqrt")),
+            schedule=st.sampled_from(("linear", "inverse_sqrt", "cosine", "constant", "wsd")),
             adam_beta2=st.sampled_from((0.98, 0.998)),
             validate_every=st.integers(1, 3),
             keep_checkpoints=st.one_of(st.just("all"), st.integers(1, 3)),
@@ -290,7 +291,7 @@ def specs(
         learned = any(
             arm["objective"]["kind"] in ("permutation_lm", "naive_bidirectional_lm") for arm in arms.values()
         )
-        positions = ("learned", "sinusoidal") if learned else ("learned", "sinusoidal", "none")
+        positions = ("learned", "sinusoidal", "rotary", "alibi", *(() if learned else ("none",)))
         encoder["positions"] = draw(st.sampled_from(positions))
     spec["measures"] = draw(measures(arms=list(arms), language=built_in, efforts=efforts, most=most_measures))
     return spec

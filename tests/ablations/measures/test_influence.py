@@ -14,7 +14,7 @@ from ablations.measures.jackknife import sentence_blocks
 from ablations.measures.reading.sample import first_tokens, whole_sentences
 from ablations.measures.settings import InfluenceSettings
 from ablations.measures.similarity import pwcca
-from lightning_modules.model.attention import visible_in
+from lightning_modules.model.sight import Sight, sight_of, visible_in
 from lightning_modules.objectives import build
 from lightning_modules.vocabulary import FIRST_WORD_ID, PAD
 from tests.support.tiny_text import settings
@@ -54,14 +54,20 @@ def masked_by_hand(objective, split, sentence, position, layer, *, hide):
             visible[..., position] = False
             visible[..., position, position] = True
         score = torch.zeros(visible.shape).masked_fill(~visible, float("-inf"))
-        states_BTD = block(states_BTD, score)
+        _, turn = sight_of(objective.run.encoder, visible, states_BTD)
+        states_BTD = block(states_BTD, Sight(score, turn))
     kept = [i for i in range(1, ids_BT.shape[1] - 1) if i != position]
     return states_BTD[0, kept].detach().numpy()
 
 
-@pytest.mark.parametrize("kind", ["masked_lm", "causal_lm"])
-def test_influence_is_the_distance_of_two_versions_of_one_layer_computed_sentence_by_sentence(kind, tokens):
-    objective, split = build(settings(kind, encoder={"dropout": 0.0}), tokens).eval(), tokens.validation
+@pytest.mark.parametrize(
+    ("kind", "positions"), [("masked_lm", "learned"), ("causal_lm", "learned"), ("masked_lm", "rotary")]
+)
+def test_influence_is_the_distance_of_two_versions_of_one_layer_computed_sentence_by_sentence(
+    kind, positions, tokens
+):
+    encoder = {"dropout": 0.0, "positions": positions}
+    objective, split = build(settings(kind, encoder=encoder), tokens).eval(), tokens.validation
     chosen = some_tokens(split)
     found = distances(objective, split, chosen, others_of(split, chosen))
     for layer in (1, 2):

@@ -66,6 +66,13 @@ def test_settings_that_are_new_change_an_identity_only_where_they_are_not_their_
         *(settings(objective={name: value}) for name, value in VOITA_2019["objective"].items()),
     ]
     assert len({identity(run, "0123456789") for run in (settings(), *others)}) == 1 + len(others) == 17
+    later = [
+        *(settings(training={"schedule": name}) for name in ("inverse_sqrt", "cosine", "constant", "wsd")),
+        *(settings(encoder={"activation": name}) for name in ("relu", "swiglu")),
+        settings(encoder={"norm_kind": "rms"}),
+        *(settings(encoder={"positions": name}) for name in ("sinusoidal", "rotary", "alibi", "none")),
+    ]
+    assert len({identity(run, "0123456789") for run in (settings(), *later)}) == 1 + len(later)
 
 
 def test_a_lexicon_that_has_changed_is_read_again(tmp_path):

@@ -38,6 +38,21 @@ def varied(base="mlm", **spec):
     return settings(grid={"base": base, **spec})
 
 
+def test_settings_of_the_encoder_and_the_schedule_are_axes_and_the_width_follows_the_gate():
+    axes = {
+        "encoder.positions": ["learned", "rotary", "alibi"],
+        "encoder.norm_kind": ["layer", "rms"],
+        "encoder.activation": ["gelu", "swiglu"],
+        "training.schedule": ["linear", "cosine", "constant", "wsd"],
+    }
+    found = varied(axes=axes)
+    assert len(found) == 1 + 3 * 2 * 2 * 4
+    assert (
+        found["mlm,positions=rotary,norm_kind=rms,activation=swiglu,schedule=wsd"].encoder.intermediate_size == 680
+    )
+    assert {run.encoder.intermediate_size for run in found.values() if run.encoder.activation == "gelu"} == {1024}
+
+
 def test_runs_are_arms_times_seeds_in_the_order_of_the_file():
     arms = {name: {"objective": {"kind": "masked_lm"}} for name in ("z", "a", "m")}
     runs = grid.runs(experiment(arms=arms, seeds=[3, 0], grid={"base": "a", "axes": {"encoder.norm": ["pre"]}}))
@@ -204,7 +219,8 @@ def test_resolved_writes_out_every_default():
                 },
                 "encoder": {
                     "num_hidden_layers": 6, "hidden_size": 256, "num_attention_heads": 4,
-                    "intermediate_size": 1024, "dropout": 0.1, "norm": "post", "positions": "learned",
+                    "intermediate_size": 1024, "dropout": 0.1, "norm": "post", "norm_kind": "layer",
+                    "positions": "learned",
                     "embedding": {"scale": False, "bias": False, "norm": True}, "initialisation": "normal",
                     "activation": "gelu", "layer_norm_epsilon": 1e-12, "attention_dropout": 0.0,
                     "feed_forward_dropout": 0.0,

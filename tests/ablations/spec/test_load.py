@@ -577,6 +577,13 @@ TOGETHER = [
     ),
     (
         "mlm: {}",
+        "mlm: {objective: {kind: replaced_token, generator: {shrink: 4}}, encoder: {hidden_size: 12, "
+        "num_attention_heads: 2, positions: rotary}}",
+        "9:63: arm mlm: objective.generator.shrink must leave heads of an even width for rotary positions, but "
+        "the generator's are 3 wide; choose another divisor of encoder.hidden_size",
+    ),
+    (
+        "mlm: {}",
         "mlm: {objective: {kind: replaced_token, masking: {mask: 0.0, random: 0.0, keep: 1.0}}}",
         "9:83: arm mlm: objective.masking.keep must be below 1 for replaced_token, whose generator would copy"
         " what it sees and replace nothing; raise mask",
@@ -646,8 +653,14 @@ TOGETHER = [
     (
         "mlm: {}",
         "mlm: {objective: {kind: permutation_lm}, encoder: {positions: none}}",
-        "9:65: arm mlm: encoder.positions must be learned or sinusoidal for permutation_lm, whose predictions "
-        "know nothing but their place, but is none; take it away, or drop the arm",
+        "9:65: arm mlm: encoder.positions must not be none for permutation_lm, whose predictions know nothing but "
+        "their place; take it away, or drop the arm",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {encoder: {hidden_size: 12, num_attention_heads: 4, positions: rotary}}",
+        "9:71: arm mlm: positions: rotary needs heads of an even width, but hidden_size / "
+        "num_attention_heads is 3; change one of the three",
     ),
     (
         "mlm: {}",

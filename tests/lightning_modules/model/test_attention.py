@@ -5,7 +5,8 @@ import torch
 import torch.nn.functional as F
 
 from lightning_modules.config import EncoderSettings
-from lightning_modules.model.attention import ProductAttention, SelfAttention, attend, score_mask
+from lightning_modules.model.attention import ProductAttention, SelfAttention, attend, turned
+from lightning_modules.model.sight import Sight, score_mask, turn
 
 B, T, S, D, HEADS = 3, 10, 7, 16, 4
 
@@ -70,10 +71,35 @@ def test_attention_weights_are_dropped_and_the_others_make_up_for_it():
 def test_attention_drops_nothing_outside_training():
     attention = SelfAttention(EncoderSettings(hidden_size=16, num_attention_heads=2, attention_dropout=0.5))
     hidden = torch.randn(2, 5, 16, generator=torch.Generator().manual_seed(0))
-    once, again = attention(hidden, None), attention(hidden, None)
+    once, again = attention(hidden, Sight(None)), attention(hidden, Sight(None))
     assert not torch.equal(once, again)
     attention.eval()
-    assert torch.equal(attention(hidden, None), attention(hidden, None))
+    assert torch.equal(attention(hidden, Sight(None)), attention(hidden, Sight(None)))
+
+
+def test_turned_queries_and_keys_know_the_difference_of_their_positions_alone():
+    (projected,) = leaves(3, packed=True)
+    position = torch.randint(0, 50, (B, T), generator=torch.Generator().manual_seed(4))
+    here, shifted, elsewhere = (
+        attend(
+            turned(projected, turn(x, width=D // HEADS, dtype=torch.float64), heads=HEADS),
+            score_mask_BHTS=None,
+            heads=HEADS,
+        )
+        for x in (position, position + 7, 2 * position)
+    )
+    torch.testing.assert_close(here, shifted, rtol=0, atol=1e-11)  # angles of up to 57, in float64
+    assert not torch.allclose(here, elsewhere, atol=1e-3)
+    unmoved = turned(projected, turn(0 * position, width=D // HEADS, dtype=torch.float64), heads=HEADS)
+    assert torch.equal(unmoved, projected)
+
+
+def test_turning_in_bf16_is_rounded_once():
+    (projected,) = leaves(5, packed=True)
+    narrow = projected.bfloat16()
+    angles = turn(torch.arange(T), width=D // HEADS, dtype=torch.float32)
+    exact = turned(narrow.float(), angles, heads=HEADS)
+    assert torch.equal(turned(narrow, angles, heads=HEADS), exact.bfloat16())
 
 
 def test_score_mask_are_left_out_where_all_is_visible():

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from lightning_modules.config import EncoderSettings
-from lightning_modules.model.encoder import Encoder
+from lightning_modules.config.encoder import block_parameters, block_weights
+from lightning_modules.model.embeddings import norm_layer
+from lightning_modules.model.encoder import Encoder, EncoderBlock
 from lightning_modules.objectives.masked_lm import MaskedLM
 from lightning_modules.training.export import bert_config, bert_state
 from lightning_modules.vocabulary import PAD
@@ -106,6 +108,44 @@ def test_bf16_on_cpu_stays_within_its_rounding():
     assert 0 < (rounded.float() - exact).std() < 30**0.5 * 2**-9
 
 
+@pytest.mark.parametrize("activation", ["gelu", "relu", "swiglu"])
+@pytest.mark.parametrize("kind", ["layer", "rms"])
+@pytest.mark.parametrize("inside", [{}, {"intermediate_size": 24}], ids=str)
+def test_weights_and_parameters_of_a_block_are_those_of_the_module(activation, kind, inside):
+    shape = EncoderSettings(hidden_size=16, num_attention_heads=4, activation=activation, norm_kind=kind, **inside)
+    block = EncoderBlock(shape)
+    assert block_weights(shape) == sum(weight.numel() for weight in block.parameters() if weight.ndim == 2)
+    assert block_parameters(shape) == sum(weight.numel() for weight in block.parameters())
+
+
+@pytest.mark.parametrize("width", [1, 8, 64, 256, 768, 1024])
+def test_a_gated_feed_forward_layer_has_as_many_weights_as_one_without_a_gate(width):
+    """Up to the rounding of its width to a multiple of 8: by at most 4 times three matrices."""
+    plain, gated = (
+        EncoderSettings(hidden_size=width, num_attention_heads=1, activation=kind) for kind in ("gelu", "swiglu")
+    )
+    assert gated.intermediate_size % 8 == 0
+    assert plain.intermediate_size == 4 * width
+    if width > 1:  # where the least width of 8 is more than was asked for
+        assert abs(block_weights(gated) - block_weights(plain)) <= 4 * 3 * width
+    assert EncoderSettings(hidden_size=768, num_attention_heads=1, activation="swiglu").intermediate_size == 2048
+
+
+def test_an_rms_norm_is_its_formula_and_is_computed_in_fp32():
+    settings = EncoderSettings(hidden_size=16, num_attention_heads=4, norm_kind="rms", layer_norm_epsilon=0.1)
+    norm = norm_layer(settings).double()
+    state, weight = torch.randn(2, 16, dtype=torch.float64)
+    norm.load_state_dict({"weight": weight})
+    expected = torch.stack(
+        [weight[i] * state[i] / (sum(x * x for x in state) / 16 + 0.1).sqrt() for i in range(16)]
+    )
+    torch.testing.assert_close(norm(state), expected, rtol=1e-12, atol=0)  # sums of float64 in another order
+    torch.testing.assert_close(norm(-state), -expected, rtol=1e-12, atol=0)
+    assert not torch.allclose(norm(state + 1), expected)  # no mean is subtracted
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert norm_layer(settings)(state.bfloat16()).dtype == torch.float32
+
+
 def test_without_positions_a_permutation_of_the_tokens_permutes_the_states():
     model, ids = encoder(positions="none"), tokens()
     order = torch.randperm(T, generator=torch.Generator().manual_seed(3))
@@ -114,6 +154,30 @@ def test_without_positions_a_permutation_of_the_tokens_permutes_the_states():
     with_positions = encoder()
     x, y = with_positions(ids, sees="both_sides")[-1], with_positions(ids[:, order], sees="both_sides")[-1]
     assert (x[:, order] - y).abs().max() > 1e-4  # fifty times the tolerance above
+
+
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary", "alibi"])
+@torch.no_grad()
+def test_positions_tell_an_order_and_are_counted_from_the_left_unless_given(positions):
+    model, ids = encoder(positions=positions).double(), tokens()
+    order = torch.randperm(T, generator=torch.Generator().manual_seed(1))
+    top, moved = (model(x, sees="both_sides")[-1] for x in (ids, ids[:, order]))
+    assert (moved - top[:, order]).abs().max() > 1e-3
+    given = model(ids, sees="both_sides", position_BT=torch.arange(T).expand_as(ids))[-1]
+    assert torch.equal(top, given)
+    same = model(ids[:, order], sees="both_sides", position_BT=order.expand_as(ids))[-1]
+    torch.testing.assert_close(same, top[:, order], rtol=0, atol=1e-12)  # sums of float64 in another order
+
+
+@pytest.mark.parametrize(("positions", "changes"), [("rotary", 0), ("alibi", 0), ("learned", 1)])
+@torch.no_grad()
+def test_positions_inside_attention_are_differences(positions, changes):
+    model, ids = encoder(positions=positions).double(), tokens(length=T - 4)
+    near, far = (
+        model(ids, sees="both_sides", position_BT=(first + torch.arange(T - 4)).expand_as(ids))[-1]
+        for first in (0, 4)
+    )
+    assert ((near - far).abs().max() > 1e-9) == changes  # equal up to sums of float64
 
 
 def test_dropout_acts_in_training_only():

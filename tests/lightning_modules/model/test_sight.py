@@ -6,8 +6,8 @@ import torch
 from lightning_modules.config import EncoderSettings, parameters
 from lightning_modules.config.presets import PRESETS
 from lightning_modules.data.packing import pack
-from lightning_modules.model.attention import EVERYTHING, visible_by_rank, visible_in
 from lightning_modules.model.encoder import Encoder
+from lightning_modules.model.sight import EVERYTHING, distances, visible_by_rank, visible_in
 from lightning_modules.objectives import build
 from lightning_modules.training.data_module import as_tensors, evaluation_batches
 from lightning_modules.training.evaluation import evaluate_parts
@@ -31,8 +31,10 @@ SIGHTS = {"both_sides": (T, T), "left_only": (T, 0), "window": (2, 1), "itself":
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("layers", [1, 2, 3])
 @pytest.mark.parametrize("sees", SIGHTS)
-def test_a_state_depends_on_what_its_sight_reaches_in_so_many_layers(sees, layers, norm):
-    shape = EncoderSettings(num_hidden_layers=layers, hidden_size=8, num_attention_heads=2, dropout=0.0, norm=norm)
+@pytest.mark.parametrize("positions", ["learned", "rotary", "alibi"])
+def test_a_state_depends_on_what_its_sight_reaches_in_so_many_layers(positions, sees, layers, norm):
+    small = {"hidden_size": 8, "num_attention_heads": 2, "dropout": 0.0}
+    shape = EncoderSettings(num_hidden_layers=layers, norm=norm, positions=positions, **small)
     model = spread(Encoder(shape, vocab_size=V, max_length=T))
     ids = torch.randint(9, V, (T,), generator=torch.Generator().manual_seed(1)) * (SEQUENCE > 0)
     position = torch.tensor([*range(6), *range(4), 0, 0, 0])
@@ -45,6 +47,21 @@ def test_a_state_depends_on_what_its_sight_reaches_in_so_many_layers(sees, layer
     real = SEQUENCE > 0
     seen = influence(top, ids)
     assert torch.equal(seen[real], reach(SEQUENCE, layers * left, layers * right)[real])
+
+
+@pytest.mark.parametrize("heads", [1, 3, 8, 16])
+def test_distances_are_those_of_the_paper_for_any_number_of_heads(heads):
+    """For 8 heads 1/2, 1/4 to 1/256; for 16 the same with their geometric means between them."""
+    position = torch.tensor([[0, 1, 2, 0, 1, 5]])
+    found = distances(position, heads=heads, dtype=torch.float64)
+    assert found.shape == (1, heads, 6, 6)
+    slopes = [-float(found[0, head, 1, 2]) for head in range(heads)]
+    for head, slope in enumerate(slopes):
+        expected = [[-slope * abs(int(p) - int(q)) for p in position[0]] for q in position[0]]
+        assert found[0, head].tolist() == expected
+    assert slopes == pytest.approx([256 ** (-(head + 1) / heads) for head in range(heads)], rel=1e-15)
+    if heads == 16:
+        assert slopes[1::2] == [2.0**-power for power in range(1, 9)]
 
 
 @pytest.mark.parametrize("kind", ["masked_lm", "causal_lm", "replaced_token"])
@@ -132,9 +149,10 @@ def test_a_device_without_a_sentence_takes_part_in_the_step(kind, tokens):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_step_waits_for_no_value_of_a_device(kind, tokens):
+@pytest.mark.parametrize("positions", ["learned", "rotary", "alibi"])
+def test_a_step_waits_for_no_value_of_a_device(positions, kind, tokens):
     """Tensors without values (meta) can only take the paths of a GPU, and cannot be looked at."""
-    objective, _, batch = first_batch(settings(kind), tokens)
+    objective, _, batch = first_batch(settings(kind, encoder={"positions": positions}), tokens)
     objective.to("meta").train()
     outputs = objective.training_step({name: tensor.to("meta") for name, tensor in batch.items()}, 0)
     outputs["loss"].backward()
@@ -152,6 +170,10 @@ def test_a_step_waits_for_no_value_of_a_device(kind, tokens):
         for pair in ("next_sentence", "sentence_order")
     ]
     + [(kind, {"encoder": PRESETS["voita-2019"]["encoder"]}) for kind in KINDS]
+    + [(kind, {"encoder": {"activation": "swiglu", "norm_kind": "rms"}}) for kind in KINDS]
+    + [(kind, {"encoder": {"positions": "rotary"}}) for kind in KINDS]
+    + [("translation", {"encoder": {"positions": positions}}) for positions in ("alibi", "none")]
+    + [("replaced_token", {"encoder": {"norm_kind": "rms", "norm": "pre", "embedding": {"norm": True}}})]
     + [(kind, {"objective": {"head": "linear"}}) for kind in ("masked_lm", "causal_lm", "translation")]
     + [("masked_lm", {"encoder": {"norm": "pre", "embedding": {"norm": True}}})]
     + [("replaced_token", {"objective": {"predict": "original", "generator": {"shrink": 1}}})]
@@ -178,6 +200,7 @@ def test_an_evaluation_on_three_devices_adds_up_to_that_on_one(kind, tokens):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_packed_rows_give_the_losses_of_one_sentence_a_row(kind, tokens):
-    objective, data, _ = first_batch(settings(kind), tokens)
+@pytest.mark.parametrize("positions", ["learned", "rotary", "alibi"])
+def test_packed_rows_give_the_losses_of_one_sentence_a_row(positions, kind, tokens):
+    objective, data, _ = first_batch(settings(kind, encoder={"positions": positions}), tokens)
     check_packing(objective, data)

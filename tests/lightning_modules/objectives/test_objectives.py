@@ -14,8 +14,6 @@ from lightning_modules.objectives.objective import (
     INITIAL_SCALE,
     PREDICTION_ROUNDING,
     global_mean,
-    warmup_then_decay,
-    warmup_then_inverse_sqrt,
 )
 from lightning_modules.training.data_module import RunData, as_tensors, evaluation_batches, row_length
 from lightning_modules.training.evaluation import evaluate
@@ -212,24 +210,6 @@ def test_packed_rows_give_the_loss_of_one_sentence_a_row(tokens):
 def test_global_mean_divides_by_the_count_and_never_by_zero():
     assert global_mean(torch.tensor(6.0), torch.tensor(3.0)) == 2
     assert global_mean(torch.tensor(0.0), torch.tensor(0.0)) == 0
-
-
-def test_the_schedule_warms_up_and_decays_to_zero():
-    factors = [warmup_then_decay(step, 4, 10) for step in range(11)]
-    assert factors[:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
-    assert factors[5:] == pytest.approx([5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6, 0])
-    assert warmup_then_decay(0, 0, 10) == 1
-
-
-def test_the_schedule_of_the_authors_is_their_formula():
-    """4 width^-0.5 min(t^-0.5, t 16,000^-1.5) at step t from 1, with the peak that it has at step 16,000."""
-    width, warmup = 512, 16_000
-    peak = 4 * (width * warmup) ** -0.5
-    assert peak == pytest.approx(1.398e-3, abs=5e-7)
-    for number in (1, 100, 15_999, 16_000, 16_001, 64_000, 10**6):
-        theirs = 4 * width**-0.5 * min(number**-0.5, number * warmup**-1.5)
-        assert peak * warmup_then_inverse_sqrt(number - 1, warmup) == pytest.approx(theirs, rel=1e-12)
-    assert warmup_then_inverse_sqrt(3, 0) == 0.5
 
 
 def test_the_optimiser_has_the_constants_of_the_settings(tokens):

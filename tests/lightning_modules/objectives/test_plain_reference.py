@@ -13,7 +13,7 @@ import torch
 
 from lightning_modules.config.presets import PRESETS
 from lightning_modules.data.token_store import Split
-from lightning_modules.model import attention, cross_entropy, decoder, encoder
+from lightning_modules.model import attention, cross_entropy, decoder, sight
 from lightning_modules.model.attention import ProductAttention
 from lightning_modules.model.cross_entropy import IGNORED
 from tests.support.plain_step import problem, require_equal
@@ -33,7 +33,7 @@ def path(request, monkeypatch):
     if request.param == "as on a CPU in bf16":
         monkeypatch.setattr(attention, "attend", by_products)
     elif request.param == "as on a GPU":
-        monkeypatch.setattr(encoder, "score_mask", never_left_out)
+        monkeypatch.setattr(sight, "score_mask", never_left_out)
         monkeypatch.setattr(decoder, "score_mask", never_left_out)
         monkeypatch.setitem(cross_entropy.LOGITS_AT_ONCE, "cpu", cross_entropy.LOGITS_AT_ONCE["cuda"])
     elif request.param == "many slices":
@@ -66,6 +66,8 @@ EMBEDDINGS = [{"scale": True}, {"bias": True}, {"norm": False}, {"norm": True, "
         {"positions": "sinusoidal"},
         *({"embedding": embedding} for embedding in EMBEDDINGS),
         {"activation": "relu"},
+        {"activation": "swiglu"},
+        {"norm_kind": "rms", "layer_norm_epsilon": 0.1},
         {"layer_norm_epsilon": 0.1},
         VOITA,
     ],
@@ -74,6 +76,12 @@ EMBEDDINGS = [{"scale": True}, {"bias": True}, {"norm": False}, {"norm": True, "
 def test_every_setting_of_the_encoder_is_the_plain_thing(encoder, norm, tokens):
     for kind in ("masked_lm", "translation"):
         require_equal(*problem(tokens, kind, norm, encoder=encoder))
+
+
+@pytest.mark.parametrize("positions", ["rotary", "alibi"])
+@pytest.mark.parametrize("kind", ["masked_lm", "causal_lm", "translation"])
+def test_positions_inside_attention_are_the_plain_thing(kind, positions, path, tokens):
+    require_equal(*problem(tokens, kind, "pre", encoder={"positions": positions, "num_hidden_layers": 1}))
 
 
 @pytest.mark.parametrize("objective", [{"head": "linear"}, {"label_smoothing": 0.3}], ids=str)
@@ -102,8 +110,6 @@ def test_rows_without_padding_are_the_plain_thing(kind, path, tokens):
 
 def test_the_comparison_would_tell(tokens, monkeypatch):
     objective, batch = problem(tokens, "masked_lm", "post")
-    monkeypatch.setattr(
-        encoder, "score_mask", lambda visible_BHTT, like: None
-    )  # sentences of a row see each other
+    monkeypatch.setattr(sight, "score_mask", lambda visible_BHTT, like: None)  # sentences of a row see each other
     with pytest.raises(AssertionError):
         require_equal(objective, batch)

@@ -68,13 +68,28 @@ def test_pre_norm_runs_are_refused_with_a_sentence(make_run, tmp_path):
             "runs with embedding: {scale: false, bias: false, norm: true} are exported.",
         ),
         (
+            {"encoder": {"norm_kind": "rms"}},
+            "encoder.norm_kind is rms, which BERT's classes cannot hold; only runs with norm_kind: layer are "
+            "exported.",
+        ),
+        (
+            {"encoder": {"positions": "rotary"}},
+            "encoder.positions is rotary, which BERT's classes cannot hold; only runs with positions: learned or "
+            "sinusoidal or none are exported.",
+        ),
+        (
+            {"encoder": {"activation": "swiglu"}},
+            "encoder.activation is swiglu, which BERT's classes cannot hold; only runs with activation: gelu or "
+            "relu are exported.",
+        ),
+        (
             {"objective": {"head": "linear"}},
             "objective.head is linear, which BERT's classes cannot hold; only runs with head: bert are exported.",
         ),
     ],
     ids=str,
 )
-def test_another_layer_0_or_head_is_refused_with_a_sentence(changes, sentence, make_run, tmp_path):
+def test_other_norms_positions_layers_and_heads_are_refused_with_a_sentence(changes, sentence, make_run, tmp_path):
     directory = make_run(settings(**changes))
     with pytest.raises(ExportError) as error:
         export(directory.path, tmp_path / "exported")

@@ -8,7 +8,7 @@ import torch
 
 from ablations.tasks.language_models import sentence_scores as module
 from ablations.tasks.language_models.sentence_scores import Pieces, log_probabilities, pieces_of, sentence_scores
-from lightning_modules.model.attention import EVERYTHING
+from lightning_modules.model.sight import EVERYTHING
 from lightning_modules.objectives import build
 from lightning_modules.objectives.causal_lm import CausalLM
 from lightning_modules.objectives.masked_lm import MaskedLM
