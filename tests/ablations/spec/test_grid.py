@@ -206,7 +206,17 @@ def test_resolved_writes_out_every_default():
     found = grid.resolved(
         experiment(question="Which?", measures=["layer_change"], claims=["article"], seeds=[0, 2])
     )
-    assert list(found) == ["name", "version", "question", "seeds", "match", "measures", "claims", "arms"]
+    assert list(found) == [
+        "name",
+        "version",
+        "question",
+        "seeds",
+        "match",
+        "measures",
+        "claims",
+        "published",
+        "arms",
+    ]
     assert found == {
         "name": "x",
         "version": 1,
@@ -250,6 +260,7 @@ def test_resolved_writes_out_every_default():
              "group_tokens": None},
         ],
         "claims": ["article"],
+        "published": [],
     }  # fmt: skip
     assert json.loads(json.dumps(found)) == found
 
