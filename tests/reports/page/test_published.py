@@ -75,7 +75,9 @@ FOLDERS = sorted(path for path in RESULTS.iterdir() if path.is_dir())
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
 def test_shipped_results_belong_to_a_spec_and_their_links_lead_somewhere(folder):
-    assert (RESULTS.parent / f"{folder.name}.yaml").is_file()
+    written = (folder / "spec.yaml").read_text(encoding="utf-8") if (folder / "spec.yaml").is_file() else ""
+    if not written.startswith("# What `ablate analyse` was asked"):  # of a model from elsewhere
+        assert (RESULTS.parent / f"{folder.name}.yaml").is_file()
     assert any((folder / name).is_file() for name in ("report.md", "findings.md"))
     for text in folder.glob("*.md"):
         for link in re.findall(r"\]\(<?([^)>#]+)", text.read_text(encoding="utf-8")):
