@@ -2,8 +2,10 @@
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
+from reports.claims.verdicts import DECIDED
 from reports.claims.words import effect
 
 TABLE = re.compile(r"(<!-- verdicts of ([\w.-]+) -->\n)(.*?)(<!-- end of the verdicts -->)", re.DOTALL)
@@ -20,10 +22,12 @@ def _table(published: Path) -> str:
         f"| {entry['says']} | **{entry['verdict']}** | {_effects(entry)} | {entry['n'] or 0} "
         f"| {entry['published'] or 'none'} |\n"
         for entry in entries
-        if entry["verdict"] != "not run"
+        if entry["verdict"] in DECIDED
     ]
     heads = "| claim | verdict | effect | seeds | in the paper |\n|---|---|---|--:|---|\n"
-    return heads + "".join(rows)
+    others = Counter(entry["verdict"] for entry in entries if entry["verdict"] not in DECIDED)
+    words = ", ".join(f"{number} {verdict}" for verdict, number in others.items())
+    return heads + "".join(rows) + (f"\nOther claims of this experiment: {words}.\n" if words else "")
 
 
 def _effects(entry: dict) -> str:

@@ -40,9 +40,12 @@ def test_the_smoke_spec_becomes_a_table_and_a_page(tmp_path):
     assert set(table.loc[table["metric"] == "pair_accuracy", "arm"]) == {"nsp"}
     assert set(table.loc[table["metric"] == "bleu", "arm"]) == {"mt"}
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert page.count('src="data:image/svg+xml') == 5 + 3  # by layer and step, and of n1 beside mlm by word order
     assert "gains too little to interpret" in page  # thirty steps are no evidence, and the page says so
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    panels = [panel for figure in report["figures"] for panel in figure["panels"]]
+    assert page.count('src="data:image/svg+xml') == len(panels)
+    assert {panel["kind"] for panel in panels} == {"arms", "setting"}  # by layer and step; n1 beside mlm
+    assert {panel["measure"] for panel in panels} >= {"layer_change", "token_information", "learning"}
     plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
     assert len(plan["runs"]) == 18
     assert report["experiment"] == "smoke"
