@@ -248,6 +248,7 @@ def test_print_shows_no_controls_and_all_verdicts(pages, opened):
 
 def test_figures_are_images_with_names_for_those_who_cannot_see(pages, opened):
     tab = opened(pages["claims"])
+    tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true })")  # as a reader does
     figures = tab.get_by_role("img")
     assert figures.count() == tab.locator("main .card > img").count() > 0
     for name, width in figures.evaluate_all("(all) => all.map((one) => [one.alt, one.naturalWidth])"):

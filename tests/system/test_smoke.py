@@ -44,7 +44,7 @@ def test_the_smoke_spec_becomes_a_table_and_a_page(tmp_path):
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     panels = [panel for figure in report["figures"] for panel in figure["panels"]]
     assert page.count('src="data:image/svg+xml') == len(panels)
-    assert {panel["kind"] for panel in panels} == {"arms", "setting"}  # by layer and step; n1 beside mlm
+    assert {panel["kind"] for panel in panels} == {"arms", "settings"}  # by layer and step; n1 beside mlm
     assert {panel["measure"] for panel in panels} >= {"layer_change", "token_information", "learning"}
     plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
     assert len(plan["runs"]) == 18
