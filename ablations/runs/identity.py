@@ -27,6 +27,8 @@ IDENTITY_VERSION = 4
 FIXED_VERSION = 2
 """The same, only for `count: fixed` and for `predict` beside a `schedule`; those of other settings do without."""
 
+ATTENTION_DROPOUT_VERSION = 2
+"""The same, only where `encoder.attention_dropout` is above 0."""
 
 LATER_SETTINGS = {
     "encoder": {
@@ -62,6 +64,8 @@ def identity(settings: RunSettings, tokens_address: str) -> str:
         for name in names & set(decisions[section]):
             if getattr(getattr(settings, section), name) == default(getattr(settings, section), name):
                 del decisions[section][name]
+    if settings.encoder.attention_dropout:
+        decisions["attention_dropout_version"] = ATTENTION_DROPOUT_VERSION
     masking = getattr(settings.objective, "masking", None)
     if masking is not None and (masking.count == "fixed" or (masking.predict and masking.schedule)):
         decisions["fixed_version"] = FIXED_VERSION

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from lightning_modules.config import EncoderSettings
+from lightning_modules.model.numerics import kept_on_cpu
 from lightning_modules.model.sight import Sight
 
 
@@ -85,8 +86,8 @@ def attend(*projected: Tensor, score_mask_BHTS: Tensor | None, heads: int, dropo
         score_mask_BHTS: what is added to the scores (`sight.score_mask`).
         dropout: share of the attention weights that is dropped.
     """
-    if projected[0].device.type == "cpu" and projected[0].dtype == torch.bfloat16 and not dropout:
-        return ProductAttention.apply(score_mask_BHTS, heads, *projected)
+    if projected[0].device.type == "cpu" and (projected[0].dtype == torch.bfloat16 or dropout):
+        return ProductAttention.apply(score_mask_BHTS, heads, dropout, *projected)
     query, key, value = (
         part.unflatten(-1, (heads, -1)).transpose(1, 2)
         for x, parts in zip(projected, _parts(projected), strict=True)
@@ -99,39 +100,51 @@ def attend(*projected: Tensor, score_mask_BHTS: Tensor | None, heads: int, dropo
 class ProductAttention(torch.autograd.Function):
     """Scaled dot-product attention as products of whole matrices, with its own gradient.
 
-    For bf16 on a CPU, where torch's takes more than twice as long at 128 tokens (benchmarks/LOG.md).
+    For a CPU: in bf16 torch's takes more than twice as long at 128 tokens, and with dropout in any type torch's
+    own draws take most of the time (benchmarks/LOG.md). Dropout of the weights is as in `numerics.Dropout`.
     Letters: Z rows times heads, W width of a head.
     """
 
     @staticmethod
-    def forward(ctx: Any, score_mask_BHTS: Tensor | None, heads: int, *projected: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, score_mask_BHTS: Tensor | None, heads: int, dropout: float, *projected: Tensor
+    ) -> Tensor:
         split = [_split(x, parts, heads) for x, parts in zip(projected, _parts(projected), strict=True)]
         query_ZTW, key_ZSW, value_ZSW = (part for x in split for part in x)
         scores_ZTS = _scaled(query_ZTW, key_ZSW.transpose(1, 2), query_ZTW.shape[-1] ** -0.5)
         if score_mask_BHTS is not None:
             scores_ZTS.unflatten(0, (-1, heads)).add_(score_mask_BHTS)
-        share_ZTS = torch.softmax(scores_ZTS, -1, out=scores_ZTS)
-        mixed_ZTW = share_ZTS @ value_ZSW
-        ctx.heads = heads
-        ctx.save_for_backward(share_ZTS, mixed_ZTW, *split)
+        share_ZTS = kept_share_ZTS = torch.softmax(scores_ZTS, -1, out=scores_ZTS)
+        ctx.heads, ctx.kept_scale = heads, 1.0
+        if dropout:
+            kept_ZTS, ctx.kept_scale = kept_on_cpu(share_ZTS, dropout)
+            kept_share_ZTS = kept_ZTS.mul_(share_ZTS)
+        mixed_ZTW = _scaled(kept_share_ZTS, value_ZSW, ctx.kept_scale)
+        ctx.save_for_backward(share_ZTS, kept_share_ZTS, mixed_ZTW, *split)
         return _join(mixed_ZTW[None], heads)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_BTD: Tensor) -> tuple[Tensor | None, ...]:
-        share_ZTS, mixed_ZTW, *split = ctx.saved_tensors
+        share_ZTS, kept_share_ZTS, mixed_ZTW, *split = ctx.saved_tensors
         query_ZTW, key_ZSW, value_ZSW = (part for x in split for part in x)
         grads = [torch.empty_like(x) for x in split]
         grad_query, grad_key, grad_value = (part for x in grads for part in x)
         (grad_ZTW,) = _split(grad_BTD, 1, ctx.heads)
-        torch.bmm(share_ZTS.transpose(1, 2), grad_ZTW, out=grad_value)
+        _scaled(kept_share_ZTS.transpose(1, 2), grad_ZTW, ctx.kept_scale, out=grad_value)
         # d score = share (d share - sum over keys of share d share), and that sum is mixed d mixed.
         common_ZT1 = (mixed_ZTW * grad_ZTW).sum(-1, keepdim=True)
-        grad_scores_ZTS = torch.baddbmm(common_ZT1, grad_ZTW, value_ZSW.transpose(1, 2), beta=-1).mul_(share_ZTS)
+        if kept_share_ZTS is share_ZTS:
+            grad_scores_ZTS = torch.baddbmm(common_ZT1, grad_ZTW, value_ZSW.transpose(1, 2), beta=-1).mul_(
+                share_ZTS
+            )
+        else:
+            grad_scores_ZTS = _scaled(grad_ZTW, value_ZSW.transpose(1, 2), ctx.kept_scale).mul_(kept_share_ZTS)
+            grad_scores_ZTS.addcmul_(share_ZTS, common_ZT1, value=-1)
         scale = query_ZTW.shape[-1] ** -0.5
         _scaled(grad_scores_ZTS, key_ZSW, scale, out=grad_query)
         _scaled(grad_scores_ZTS.transpose(1, 2), query_ZTW, scale, out=grad_key)
-        return None, None, *(_join(x, ctx.heads) for x in grads)
+        return None, None, None, *(_join(x, ctx.heads) for x in grads)
 
 
 def _parts(projected: tuple[Tensor, ...]) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 
 from lightning_modules.config import EncoderSettings
 from lightning_modules.model.attention import ProductAttention, SelfAttention, attend, turned
+from lightning_modules.model.numerics import kept_on_cpu
 from lightning_modules.model.sight import Sight, score_mask, turn
 
 B, T, S, D, HEADS = 3, 10, 7, 16, 4
@@ -27,7 +28,7 @@ def test_the_result_and_its_gradients_are_those_of_torch(packed, masked):
     scores = score_mask(visible, projected[0]) if masked else None
     results = []
     for attention in (
-        lambda *x: ProductAttention.apply(scores, HEADS, *x),
+        lambda *x: ProductAttention.apply(scores, HEADS, 0.0, *x),
         lambda *x: attend(*x, score_mask_BHTS=scores, heads=HEADS),  # in float64 that is torch's
     ):
         mixed = attention(*projected)
@@ -40,7 +41,7 @@ def test_the_result_and_its_gradients_are_those_of_torch(packed, masked):
         torch.testing.assert_close(
             ours, torchs, rtol=0, atol=1e-12
         )  # sums of a few dozen numbers in another order
-    assert torch.autograd.gradcheck(lambda *x: ProductAttention.apply(scores, HEADS, *x), projected)
+    assert torch.autograd.gradcheck(lambda *x: ProductAttention.apply(scores, HEADS, 0.0, *x), projected)
 
 
 def test_bf16_on_a_cpu_goes_by_products_and_stays_within_its_rounding():
@@ -66,6 +67,28 @@ def test_attention_weights_are_dropped_and_the_others_make_up_for_it():
     assert float(sums.std()) == pytest.approx(deviation, rel=0.05)
     narrow = [x.bfloat16() for x in (query, key_value)]
     assert attend(*narrow, score_mask_BHTS=None, heads=1, dropout=share).unique().numel() > 3
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_gradients_with_dropout_are_those_of_the_weights_that_were_kept(packed):
+    projected, dropout = leaves(5, packed=packed), 0.3
+    query, key, value = (
+        x.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in projected for x in part.split(D, dim=-1)
+    )
+    torch.manual_seed(6)
+    share = torch.softmax(query @ key.transpose(-2, -1) * (D // HEADS) ** -0.5, -1)
+    kept, scale = kept_on_cpu(share.flatten(0, 1), dropout)
+    expected = (scale * kept.unflatten(0, (B, HEADS)) * share @ value).transpose(1, 2).flatten(-2)
+    torch.manual_seed(6)
+    mixed = attend(*projected, score_mask_BHTS=None, heads=HEADS, dropout=dropout)
+    torch.testing.assert_close(mixed, expected, rtol=0, atol=1e-12)  # sums of a few numbers in another order
+    assert 0 < int((kept == 0).sum()) < kept.numel()
+    for ours, plain in zip(
+        torch.autograd.grad((mixed**2).sum(), projected),
+        torch.autograd.grad((expected**2).sum(), projected),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, plain, rtol=0, atol=1e-11)  # as above, of squares
 
 
 def test_attention_drops_nothing_outside_training():
@@ -142,6 +165,6 @@ def test_gradients_in_bf16_are_no_worse_than_torchs_where_keys_and_values_have_a
 @pytest.mark.parametrize("heads", [1, 16])
 def test_one_head_one_position_and_heads_of_width_one(heads):
     x = torch.randn(2, 1, 3 * D, dtype=torch.float64).requires_grad_()
-    mixed = ProductAttention.apply(None, heads, x)
+    mixed = ProductAttention.apply(None, heads, 0.0, x)
     torch.testing.assert_close(mixed, x[..., 2 * D :])  # all attention is on the one value
-    assert torch.autograd.gradcheck(lambda x: ProductAttention.apply(None, heads, x), x)
+    assert torch.autograd.gradcheck(lambda x: ProductAttention.apply(None, heads, 0.0, x), x)

@@ -20,7 +20,7 @@ from tests.support.plain_step import problem, require_equal
 
 
 def by_products(*projected, score_mask_BHTS, heads, dropout):
-    return ProductAttention.apply(score_mask_BHTS, heads, *projected)
+    return ProductAttention.apply(score_mask_BHTS, heads, 0.0, *projected)
 
 
 def never_left_out(visible_BHTS, like):
