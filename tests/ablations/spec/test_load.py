@@ -489,8 +489,8 @@ TOGETHER = [
     (
         "mlm: {}",
         "mlm: {training: {optimizer: {kind: muon, beta1: 0.9}}}",
-        "9:44: training.optimizer.beta1 is unknown; training.optimizer of kind muon takes kind, momentum, nesterov, "
-        "ns_steps and adjust_lr_fn",
+        "9:44: training.optimizer.beta1 is unknown; training.optimizer of kind muon takes kind, momentum, "
+        "nesterov, ns_steps and adjust_lr_fn",
     ),
     (
         "mlm: {}",
