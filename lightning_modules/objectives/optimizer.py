@@ -42,8 +42,8 @@ def build_optimizer(module: nn.Module, training: TrainingSettings) -> torch.opti
     adamw = torch.optim.AdamW(groups, lr=rate, betas=betas, eps=training.adam_epsilon, fused=True)
     if not isinstance(chosen, Muon):
         return adamw
-    own = chosen.model_dump(exclude={"kind"})  # named as torch names them
-    return Both(torch.optim.Muon(hidden, lr=rate, weight_decay=training.weight_decay, **own), adamw)
+    settings = chosen.model_dump(exclude={"kind"})  # named as torch names them
+    return Both(torch.optim.Muon(hidden, lr=rate, weight_decay=training.weight_decay, **settings), adamw)
 
 
 class Both(torch.optim.Optimizer):
