@@ -18,8 +18,8 @@ def build_optimizer(module: nn.Module, training: TrainingSettings) -> torch.opti
     """Return the optimiser of all parameters of a module; weight decay is for matrices that are no embeddings.
 
     Muon has the matrices of the blocks of encoder, decoder and generator, and AdamW the rest: embeddings, heads,
-    norms and biases. Jordan et al. 2024 give query, key and value to Muon as matrices of their own; here each
-    matrix that holds several maps side by side goes as a whole, as torch's Muon takes parameters.
+    norms and biases. Other code gives Muon query, key and value as matrices of their own; here a matrix that holds
+    several maps side by side goes as a whole, as torch's Muon takes parameters.
     """
     blocks = [block for block in module.modules() if isinstance(block, EncoderBlock | DecoderBlock)]
     inside = set(chain.from_iterable(block.parameters() for block in blocks))
