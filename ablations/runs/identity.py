@@ -34,9 +34,10 @@ LATER_SETTINGS = {
     "encoder": {
         *("embedding", "initialisation", "activation"),
         *("layer_norm_epsilon", "attention_dropout", "feed_forward_dropout", "norm_kind"),
+        "attention_window",
     },
     "objective": {"head", "label_smoothing"},
-    "training": {"compile", "schedule", "adam_beta1", "adam_beta2", "adam_epsilon"},
+    "training": {"compile", "schedule", "adam_beta1", "adam_beta2", "adam_epsilon", "optimizer"},
 }
 """Settings that did not always exist: their defaults are left out, so that older runs keep their identity."""
 
@@ -56,9 +57,11 @@ def identity(settings: RunSettings, tokens_address: str) -> str:
     """Ten hex digits of a hash over everything that decides what a run computes.
 
     The text enters by its content (and how it is cut into tokens), not by its path. Machine, devices, the
-    names of experiment and arm, measures and claims do not enter.
+    names of experiment and arm, measures and claims do not enter. Nor do the micro-batches of a step: like the
+    number of devices they say how a step is computed, which a machine with more memory need not repeat. The step
+    is the same up to rounding and to what dropout draws, and `compile`, which may change the kernels, does enter.
     """
-    decisions = settings.model_dump(mode="json", exclude={"data"})
+    decisions = settings.model_dump(mode="json", exclude={"data": True, "training": {"accumulate"}})
     decisions |= {"tokens": tokens_address, "version": IDENTITY_VERSION}
     for section, names in LATER_SETTINGS.items():
         for name in names & set(decisions[section]):
@@ -123,9 +126,13 @@ def _lexicon(
 
 
 def create(planned: PlannedRun) -> None:
-    """Make the run's folder with its run.json, unless it is there."""
-    path = planned.directory.path
-    if (path / "run.json").exists():
+    """Make the run's folder with its run.json.
+
+    One that is there stays if the run is done or somebody trains it. Otherwise it is written again: the spec may
+    say now that steps are cut into more micro-batches.
+    """
+    directory, path = planned.directory, planned.directory.path
+    if (path / "run.json").exists() and (directory.is_done() or directory.is_locked()):
         return
     make_folder(path)
     write_json(path / "run.json", description(planned))

@@ -28,7 +28,7 @@ Contradiction = tuple[tuple[str, ...], str]
 
 def contradictions(run: RunSettings) -> list[Contradiction]:
     """Return every contradiction between settings as (path, sentence); empty when there is none."""
-    pairs = [*_text(run), *_word_order(run), *_input_format(run), *_objective(run)]
+    pairs = [*_text(run), *_word_order(run), *_input_format(run), *_objective(run), *_optimizer(run)]
     masking = getattr(run.objective, "masking", None)
     return [*pairs, *_masking(run, masking)] if masking else pairs
 
@@ -39,6 +39,13 @@ def _text(run: RunSettings) -> Iterator[Contradiction]:
             ("training", "tokens_per_step"),
             f"must be at least data.max_length, or the longest sentence would never fit, "
             f"but {run.training.tokens_per_step} < {run.data.max_length}; raise it, or lower data.max_length",
+        )
+    rows = run.training.tokens_per_step // run.data.max_length
+    if run.training.max_steps and run.training.accumulate > max(rows, 1):
+        yield (
+            ("training", "accumulate"),
+            f"must be at most {max(rows, 1)}, the rows of a step (training.tokens_per_step / data.max_length), "
+            f"but is {run.training.accumulate}; lower it, or raise training.tokens_per_step",
         )
     sentences = run.training.sentences
     if sentences is not None and isinstance(run.data, LanguageData) and sentences > run.data.train:
@@ -130,6 +137,15 @@ def _objective(run: RunSettings) -> Iterator[Contradiction]:
             ("encoder", "positions"),
             f"must not be none for {objective.kind}, whose predictions know nothing but their place; take it "
             f"away, or drop the arm",
+        )
+
+
+def _optimizer(run: RunSettings) -> Iterator[Contradiction]:
+    if run.training.optimizer.kind == "muon" and not run.objective.has_layers:
+        yield (
+            ("training", "optimizer"),
+            f"must not be muon for {run.objective.kind}, which has no blocks whose matrices it could train; use "
+            f"adamw or sgd",
         )
 
 

@@ -60,6 +60,10 @@ class EncoderSettings(Settings):
     """Position embeddings: learned, or fixed sines and cosines (Vaswani et al. 2017, section 3.5). Or positions in
     self-attention alone: `rotary` turns queries and keys by angles (Su et al. 2021); `alibi` lowers the scores of
     distant tokens (Press et al. 2022), here alike on both sides. Or no information about order at all."""
+    attention_window: int | None = Field(None, ge=1)
+    """Largest distance at which a token attends to another, to either side; null is no limit. The local window of
+    Longformer (Beltagy et al. 2020) and BigBird (Zaheer et al. 2020), whose w is the width of the whole window;
+    without their global tokens. It narrows what `objective.sees` allows, and costs as much as without."""
     embedding: EmbeddingSettings = Field(
         default_factory=lambda data: EmbeddingSettings(norm=data.get("norm") != "pre")
     )

@@ -73,18 +73,69 @@ def name_of(order: Natural | Shuffled) -> str:
     return f"{name}, sub_words" if isinstance(order, Shuffled) and order.unit == "sub_words" else name
 
 
+class AdamW(Settings):
+    """Optimiser AdamW (Loshchilov and Hutter 2019). Its settings stand beside it: `adam_beta1`, `adam_beta2`,
+    `adam_epsilon` and `weight_decay`."""
+
+    kind: Literal["adamw"]
+
+
+class Muon(Settings):
+    """Optimiser Muon (Jordan et al. 2024) for the matrices of blocks: a step is the momentum of the gradient with
+    all singular values brought near 1. Embeddings, heads, norms and biases go by AdamW."""
+
+    kind: Literal["muon"]
+    momentum: float = Field(0.95, ge=0, lt=1)
+    """Decay of the mean of the gradient."""
+    nesterov: bool = True
+    """Whether a step looks ahead by one more momentum."""
+    ns_steps: int = Field(5, ge=1, lt=100)
+    """Steps of the Newton-Schulz iteration, which brings the singular values near 1."""
+    adjust_lr_fn: Literal["match_rms_adamw", "original"] = "match_rms_adamw"
+    """Factor on the learning rate of a matrix of A outputs and B inputs: 0.2 sqrt(max(A, B)), with which learning
+    rate and weight decay of AdamW fit (Liu et al. 2025); or sqrt(max(1, A / B)) (Jordan et al. 2024)."""
+
+
+class SGD(Settings):
+    """Optimiser SGD with momentum (Polyak 1964), or with Nesterov's (Sutskever et al. 2013). Its weight decay is
+    added to the gradient."""
+
+    kind: Literal["sgd"]
+    momentum: float = Field(0.9, ge=0, lt=1)
+    """Decay of the sum of the gradients; 0 is none."""
+    nesterov: bool = False
+    """Whether a step looks ahead by one more momentum."""
+
+    @field_validator("nesterov")
+    @classmethod
+    def _has_momentum(cls, nesterov: bool, info: ValidationInfo) -> bool:
+        if nesterov and info.data.get("momentum") == 0:
+            raise ValueError("must be false without momentum, but momentum is 0; raise momentum, or take it away")
+        return nesterov
+
+
+Optimizer = Annotated[
+    Annotated[AdamW | Muon | SGD, Field(discriminator="kind")],
+    BeforeValidator(from_name),
+]
+"""The optimisers, each torch's own."""
+
 InputFormat = Literal["sentences", "sentence_pair", "segment_pair", "full_sentences", "doc_sentences"]
 PAIR_FORMATS = ("sentence_pair", "segment_pair")
 
 
 class TrainingSettings(Settings):
-    """Settings of training: number and size of steps, and optimiser (AdamW, Loshchilov and Hutter 2019)."""
+    """Settings of training: number and size of steps, and optimiser."""
 
     max_steps: int = Field(1000, ge=0)
     """Optimiser steps. 0 is an untrained model: it writes its first checkpoint and is done."""
     tokens_per_step: int = Field(8192, ge=8)
     """Real source tokens of a step over all devices, special tokens included and padding not; never
     exceeded, nearly reached."""
+    accumulate: int = Field(1, ge=1)
+    """Micro-batches that each device cuts its share of a step into and goes through one by one, for steps that
+    need more memory than there is. Masks, gradient and log are those of the whole step; dropout draws other
+    numbers. It is no part of a run's identity."""
     sentences: int | None = Field(None, ge=1)
     """Use only so many sentences of the training text, from its start; the vocabulary is that of all of it."""
     input_format: InputFormat = "sentences"
@@ -96,6 +147,9 @@ class TrainingSettings(Settings):
     document of more than eight full sequences is put in order in parts of that size, which end like documents."""
     word_order: WordOrder = Natural(kind="natural")
     """In which order the words of the training text stand; the text of validation and measures stays natural."""
+    optimizer: Optimizer = AdamW(kind="adamw")
+    """Optimiser: `adamw`, `muon` or `sgd`, or a mapping with a kind and its settings, as in
+    `{kind: sgd, momentum: 0.9}`."""
     learning_rate: float = Field(5e-4, gt=0)
     """Peak of the schedule, reached after a linear warm-up."""
     schedule: Literal["linear", "inverse_sqrt", "cosine", "constant", "wsd"] = "linear"
@@ -112,7 +166,7 @@ class TrainingSettings(Settings):
     adam_epsilon: float = Field(1e-6, gt=0)
     """Number that Adam adds to the root of that mean."""
     weight_decay: float = Field(0.01, ge=0)
-    """Weight decay of matrices; biases, layer norms and embeddings have none."""
+    """Weight decay of matrices, whatever the optimiser; biases, layer norms and embeddings have none."""
     gradient_clip_val: float = Field(1.0, ge=0)
     """Largest norm of the gradient; 0 is no clipping."""
     precision: Literal["32-true", "bf16-mixed"] = "32-true"

@@ -17,8 +17,8 @@ from lightning_modules.model.sight import Sight, score_mask, sight_of, visible
 
 class Decoder(Embeddings):
     """Transformer decoder (Vaswani et al. 2017) with the settings of the encoder, but always with positions:
-    learned ones where the encoder has none. Rotary positions and ALiBi are in its self-attention alone; its
-    attention to the source knows no distances."""
+    learned ones where the encoder has none. Rotary positions, ALiBi and a window of attention are in its
+    self-attention alone; its attention to the source knows no distances."""
 
     def __init__(
         self, settings: EncoderSettings, *, num_hidden_layers: int, vocab_size: int, max_length: int

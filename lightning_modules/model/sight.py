@@ -26,16 +26,18 @@ class Sight(NamedTuple):
 def sight_of(
     settings: EncoderSettings, visible_BHTT: Tensor, like: Tensor, position_BT: Tensor | None = None
 ) -> Sight:
-    """Return what self-attention over `like` knows: which keys are visible, and the places that
-    `encoder.positions` gives it.
+    """Return what self-attention over `like` knows: which keys are visible, less those outside
+    `encoder.attention_window`, and the places that `encoder.positions` gives it.
 
     Args:
         position_BT: position of each token inside its sequence, counted from the left of the row unless given.
     """
-    if settings.positions not in ("rotary", "alibi"):
-        return Sight(score_mask(visible_BHTT, like))
     if position_BT is None:
         position_BT = torch.arange(visible_BHTT.shape[-1], device=visible_BHTT.device)
+    if settings.attention_window is not None:
+        visible_BHTT = within(visible_BHTT, position_BT, settings.attention_window)
+    if settings.positions not in ("rotary", "alibi"):
+        return Sight(score_mask(visible_BHTT, like))
     wide = torch.promote_types(like.dtype, torch.float32)
     heads = settings.num_attention_heads
     if settings.positions == "rotary":
@@ -65,8 +67,22 @@ def distances(position_BT: Tensor, *, heads: int, dtype: torch.dtype) -> Tensor:
     this is still the formula of the paper; its code then takes other slopes.
     """
     slope_H = 2.0 ** (-8 * torch.arange(1, heads + 1, dtype=dtype, device=position_BT.device) / heads)
-    distance_BTT = (position_BT[..., :, None] - position_BT[..., None, :]).abs()
-    return -slope_H[:, None, None] * distance_BTT[..., None, :, :]
+    return -slope_H[:, None, None] * _distance(position_BT)
+
+
+def within(visible_BHTT: Tensor, position_BT: Tensor, window: int) -> Tensor:
+    """Return which visible tokens are at most `window` positions away (the sliding window of Beltagy et al. 2020).
+
+    A token that would see nothing sees itself. Without that, the queries of permutation LM could be blind.
+    """
+    near_BHTT = visible_BHTT & (_distance(position_BT) <= window)
+    itself_TT = torch.eye(visible_BHTT.shape[-1], dtype=torch.bool, device=visible_BHTT.device)
+    return near_BHTT | (itself_TT & ~near_BHTT.any(-1, keepdim=True))
+
+
+def _distance(position_BT: Tensor) -> Tensor:
+    """Return the distance of each two positions of a row, shape B1TT."""
+    return (position_BT[..., None, :, None] - position_BT[..., None, None, :]).abs()
 
 
 def visible(query_sequence_BT: Tensor, key_sequence_BS: Tensor) -> Tensor:

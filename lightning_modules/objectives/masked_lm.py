@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from lightning_modules.config import MaskedLMSettings, MaskingSettings, RunSettings
 from lightning_modules.data.negative_pairs import PairLoss
 from lightning_modules.data.packing import PackedStep
 from lightning_modules.data.token_store import Split, Tokens
-from lightning_modules.model.heads import BinaryHead, LossSum
+from lightning_modules.model.heads import BinaryHead, LossSum, count_predictions
 from lightning_modules.objectives.masking import COUNTED, Corrupted, mask_tokens
 from lightning_modules.objectives.masking_units import Units
 from lightning_modules.objectives.objective import (
@@ -127,6 +127,10 @@ class MaskedLM(Objective):
             start_Q = source.place_N[source.position_N == 0]
             arrays |= padded_predictions(start_Q, source.label_Q, place="start_Q", label="label_Q")
         return arrays
+
+    def predictions(self, batch: Batch) -> dict[str, Tensor]:
+        pairs = {part: count_predictions(batch["label_Q"]) for part in self.parts if part != "loss"}
+        return super().predictions(batch) | pairs
 
     def losses(self, batch: Batch) -> dict[str, LossSum]:
         embeddings_VD, label_N, smoothing = self.encoder.tokens.weight, batch["label_N"], self.label_smoothing

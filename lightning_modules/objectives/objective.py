@@ -18,8 +18,10 @@ from lightning_modules.data.packing import PackedStep
 from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.model.cross_entropy import IGNORED
 from lightning_modules.model.encoder import Encoder
-from lightning_modules.model.heads import LinearHead, LossSum, PredictionHead
+from lightning_modules.model.heads import LinearHead, LossSum, PredictionHead, count_predictions
+from lightning_modules.model.numerics import without_autocast
 from lightning_modules.objectives.learning_rate import learning_rate_factor
+from lightning_modules.objectives.optimizer import build_optimizer
 from lightning_modules.randomness import derive
 from lightning_modules.vocabulary import END, UNKNOWN
 
@@ -123,6 +125,10 @@ class Objective(L.LightningModule, ABC):
     def losses(self, batch: Batch) -> dict[str, LossSum]:
         """Return each of `parts`, summed over the predictions of the batch, and the number of these."""
 
+    def predictions(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the number of predictions of each of `parts` as `losses` does, from the labels alone."""
+        return {part.name: count_predictions(batch[part.labels]) for part in self.vocabulary_parts}
+
     def chance(self, part: str, means: Mapping[str, float], unigram: Mapping[str, float]) -> float:
         """Return the chance level in nats, the loss of a guess without context, of a part that is no
         `VocabularyPart`.
@@ -203,21 +209,63 @@ class Objective(L.LightningModule, ABC):
         losses = [name for part in self.parts for name in (_summed(part), _predictions(part))]
         return SOURCE_TOKENS, *losses, *(_counted(name) for name in self.counted)
 
-    def training_step(self, batch: Batch, batch_idx: int) -> Mapping[str, Tensor]:
+    def training_step(self, batch: Batch | list[Batch], batch_idx: int) -> Mapping[str, Tensor]:
         """Return the weighted loss of a step, and its `totals` over all devices: one number for each of
-        `total_names`, so that one sum over the devices is enough."""
+        `total_names`, so that one sum over the devices is enough.
+
+        Of a step in micro-batches (a list) the gradients of all but the last are added up here. What is returned
+        is the last one's share of the loss, whose gradient is still to be added, and the totals of all. Each share
+        is divided by the predictions of the whole step, which are counted first.
+        """
+        *earlier, last = [batch] if isinstance(batch, dict) else batch
+        counts = None
+        if earlier:
+            self.zero_grad()
+            counts = sum_over_devices(sum(map(self._count, earlier), self._count(last)))
+        totals: Tensor | float = 0.0
+        for micro_batch in earlier:
+            # DDP sums nothing here: it waits for the backward pass after this forward pass.
+            loss, own_totals = self._loss_and_totals(micro_batch, counts)
+            with without_autocast(loss):
+                loss.backward()
+            totals = totals + own_totals
+        loss, own_totals = self._loss_and_totals(last, counts)
+        return {"loss": loss, "totals": own_totals if counts is None else sum_over_devices(totals + own_totals)}
+
+    def _count(self, batch: Batch) -> Tensor:
+        """Return the number of predictions of each of `parts`, in their order."""
+        predictions = self.predictions(batch)
+        return torch.stack([predictions[part] for part in self.parts])
+
+    def _loss_and_totals(self, batch: Batch, counts: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return the weighted loss of a batch, and its totals.
+
+        Args:
+            counts: predictions of each of `parts` that its sum is divided by; unless given, those of the batch
+                over all devices, and the totals are over all devices too.
+        """
         losses = self.losses(batch)
         entries = {SOURCE_TOKENS: batch["source_tokens"]}
         for part, summed in losses.items():
             entries |= {_summed(part): summed.total.detach(), _predictions(part): summed.predictions}
         if self.counted:
             entries |= {_counted(name): count for name, count in zip(self.counted, batch["counts"], strict=True)}
-        totals = sum_over_devices(torch.stack([entries[name].double() for name in self.total_names]))
-        predictions = dict(zip(self.total_names, totals, strict=True))
-        means = {part: global_mean(losses[part].total, predictions[_predictions(part)]) for part in self.parts}
+        totals = torch.stack([entries[name].double() for name in self.total_names])
+        if counts is None:
+            totals = sum_over_devices(totals)
+            whole = dict(zip(self.total_names, totals, strict=True))
+            predictions = {part: whole[_predictions(part)] for part in self.parts}
+        else:
+            predictions = dict(zip(self.parts, counts, strict=True))
+        means = {part: global_mean(losses[part].total, predictions[part]) for part in self.parts}
         loss = sum(weight * means[part] for part, weight in self.parts.items())
         assert isinstance(loss, Tensor)
-        return {"loss": loss, "totals": totals}
+        return loss, totals
+
+    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: torch.optim.Optimizer) -> None:
+        # Lightning calls this after the forward pass, when the gradients of earlier micro-batches are there.
+        if self.run.training.accumulate == 1:
+            optimizer.zero_grad()
 
     def explain(self, totals: list[float]) -> tuple[int, int, dict[str, float]]:
         """Return tokens seen and predicted in some steps, and the entries of their log, from the sum of their
@@ -237,19 +285,7 @@ class Objective(L.LightningModule, ABC):
         return round(entries[SOURCE_TOKENS]), round(predicted), line
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        training = self.run.training
-        tables = self._tables()
-        matrices: list[nn.Parameter] = []
-        rest: list[nn.Parameter] = []
-        for parameter in self.parameters():
-            (matrices if parameter.ndim >= 2 and id(parameter) not in tables else rest).append(parameter)
-        optimizer = torch.optim.AdamW(
-            [{"params": matrices, "weight_decay": training.weight_decay}, {"params": rest, "weight_decay": 0.0}],
-            lr=training.learning_rate,
-            betas=(training.adam_beta1, training.adam_beta2),
-            eps=training.adam_epsilon,
-            fused=True,
-        )
+        optimizer = build_optimizer(self, self.run.training)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, self._learning_rate_factor)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 

@@ -100,6 +100,10 @@ class ReplacedToken(Objective):
         detected = -sum(p * math.log(p) for p in (share, 1 - share) if p > 0)
         return detected if self.detects else detected + share * unigram["generator"]
 
+    def predictions(self, batch: Batch) -> dict[str, Tensor]:
+        judged = count_predictions(batch["original_N"])
+        return super().predictions(batch) | {"loss": judged, "replaced": judged}
+
     def losses(self, batch: Batch) -> dict[str, LossSum]:
         embeddings_VD, label_N = self.encoder.tokens.weight, batch["label_N"]
         embedded_BTD = self.encoder.embed(batch["masked_BT"], batch["position_BT"], batch.get("segment_BT"))

@@ -112,6 +112,9 @@ class SkipGram(Objective):
         """Return the chance level: the loss of vectors that know nothing, whose products are all 0."""
         return (1 + self.settings.negatives) * math.log(2)
 
+    def predictions(self, batch: Batch) -> dict[str, Tensor]:
+        return {"loss": (batch["centre_P"] >= FIRST_WORD_ID).sum().double()}
+
     def losses(self, batch: Batch) -> dict[str, LossSum]:
         known_P = batch["centre_P"] >= FIRST_WORD_ID
         centre_PD = self.encoder.tokens(batch["centre_P"])

@@ -6,7 +6,6 @@ from pathlib import Path
 import lightning as L
 import numpy as np
 import torch
-from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from lightning_modules.data.negative_pairs import rearranged, require_documents
@@ -49,15 +48,15 @@ class RunData(L.LightningDataModule):
             require_documents(self.split, objective.pair_loss, training.input_format)
             objective.fit_to_text(tokens, self.split)
 
-    def train_dataloader(self) -> DataLoader[Batch]:
+    def train_dataloader(self) -> DataLoader[list[Batch]]:
         trainer = self.trainer
         assert trainer is not None
         return self.loader(lambda: trainer.global_step)
 
-    def loader(self, first: Callable[[], int]) -> DataLoader[Batch]:
-        """Return the batches of the steps from `first` on, which is called when the first one is read."""
+    def loader(self, first: Callable[[], int]) -> DataLoader[list[Batch]]:
+        """Return the micro-batches of each step from `first` on, which is called when the first one is read."""
         return DataLoader(
-            _Steps(self.batch, len(self.plan)),
+            _Steps(self.micro_batches, len(self.plan)),
             batch_size=None,
             sampler=_FromStep(first, len(self.plan)),
             num_workers=self.workers,
@@ -70,8 +69,14 @@ class RunData(L.LightningDataModule):
         showings = self.objective.repeats_at(step)
         return -(-self.objective.run.training.tokens_per_step * showings // self.row_length)
 
-    def batch(self, step: int) -> Batch:
-        """Return the tensors of this device's share of a step."""
+    def micro_batches(self, step: int) -> list[Batch]:
+        """Return this device's share of a step, cut into the batches that `training.accumulate` asks for."""
+        parts = self.objective.run.training.accumulate
+        return [self.batch(step, part=part, parts=parts) for part in range(parts)]
+
+    def batch(self, step: int, *, part: int = 0, parts: int = 1) -> Batch:
+        """Return the tensors of this device's share of a step; or one of so many parts of it, counted from 0, each
+        with as many rows."""
         rank, ranks = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
         sequences = rearranged(self.plan[step], self.objective.pair_loss, self.split.documents, seed=self.seed)
         packed = pack(
@@ -82,8 +87,8 @@ class RunData(L.LightningDataModule):
             targets=self.objective.needs_targets,
             showings=self.objective.repeats_at(step),
             number=step,
-            rank=rank,
-            ranks=ranks,
+            rank=rank + part * ranks,
+            ranks=ranks * parts,
         )
         return as_tensors(self.objective.make_batch(packed, seed=self.seed))
 
@@ -122,12 +127,12 @@ def as_tensors(arrays: dict[str, np.ndarray]) -> Batch:
     return {name: torch.from_numpy(np.asarray(array)) for name, array in arrays.items()}
 
 
-class _Steps(Dataset[Batch]):
-    def __init__(self, batch: Callable[[int], dict[str, Tensor]], steps: int) -> None:
-        self._batch, self._steps = batch, steps
+class _Steps(Dataset[list[Batch]]):
+    def __init__(self, micro_batches: Callable[[int], list[Batch]], steps: int) -> None:
+        self._micro_batches, self._steps = micro_batches, steps
 
-    def __getitem__(self, step: int) -> Batch:
-        return self._batch(step)
+    def __getitem__(self, step: int) -> list[Batch]:
+        return self._micro_batches(step)
 
     def __len__(self) -> int:
         return self._steps

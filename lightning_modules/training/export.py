@@ -45,8 +45,8 @@ def export(run_dir: Path, folder: Path) -> str:
 
     Raises:
         ExportError: a run with something that BERT's classes do not have: `norm: pre`, `norm_kind: rms`, positions
-            inside attention, another layer 0, activation or head than BERT's, a narrower sight than both sides or
-            left, or an objective that is no Transformer's or has two streams.
+            inside attention, a window of attention, another layer 0, activation or head than BERT's, a narrower
+            sight than both sides or left, or an objective that is no Transformer's or has two streams.
         CheckpointError: the run has no checkpoint that can be read.
         FilesError: the folder cannot be written.
     """
@@ -56,6 +56,7 @@ def export(run_dir: Path, folder: Path) -> str:
         ("encoder.norm", run.encoder.norm, "post"),
         ("encoder.norm_kind", run.encoder.norm_kind, "layer"),
         ("encoder.positions", run.encoder.positions, "learned", "sinusoidal", "none"),
+        ("encoder.attention_window", run.encoder.attention_window, None),
         ("encoder.embedding", run.encoder.embedding, EmbeddingSettings()),
         ("encoder.activation", run.encoder.activation, "gelu", "relu"),
         ("objective.head", getattr(run.objective, "head", "bert"), "bert"),
@@ -86,9 +87,10 @@ def export(run_dir: Path, folder: Path) -> str:
     return run.objective.stock_class
 
 
-def _written(value: str | EmbeddingSettings) -> str:
+def _written(value: str | int | EmbeddingSettings | None) -> str:
     """Return a setting as a spec has it."""
-    return value if isinstance(value, str) else json.dumps(value.model_dump()).replace('"', "")
+    plain = value.model_dump() if isinstance(value, EmbeddingSettings) else value
+    return json.dumps(plain).replace('"', "")
 
 
 def bert_config(run: RunSettings, *, vocab_size: int) -> dict[str, Any]:

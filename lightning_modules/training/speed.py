@@ -102,12 +102,12 @@ def bare_step(run: RunSettings, tokens: Tokens, *, device: str = "cpu") -> Calla
     batches = iter(data.loader(lambda: 0))
 
     def step() -> int:
-        batch = next(batches)
-        tokens_in_it = int(batch["source_tokens"])
-        batch = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
+        on_host = next(batches)
+        tokens_in_it = sum(int(batch["source_tokens"]) for batch in on_host)
+        on_device = [{name: x.to(device, non_blocking=True) for name, x in batch.items()} for batch in on_host]
         with bf16_products(device, enabled=mixed):
             with torch.autocast(device, dtype=torch.bfloat16, enabled=mixed):
-                loss = objective.training_step(batch, 0)["loss"]
+                loss = objective.training_step(on_device, 0)["loss"]
             loss.backward()
         objective.configure_gradient_clipping(optimizer)
         optimizer.step()

@@ -12,12 +12,17 @@ from lightning_modules.training.data_module import RunData
 from lightning_modules.training.run_directory import RunDirectory
 
 
-def weights_in_float64(runs: Path, store: Path, *, rank: int = 0, ranks: int = 1) -> dict[str, torch.Tensor]:
-    """Weights after five steps, by run and name; the caller has begun the process group of more ranks than one."""
+def weights_in_float64(
+    runs: Path, store: Path, *, accumulate: int, rank: int = 0, ranks: int = 1
+) -> dict[str, torch.Tensor]:
+    """Weights after five steps of so many micro-batches, by run and name; the caller has begun the process group
+    of more ranks than one."""
     tokens = load(store)
     weights = {}
     for path in sorted(runs.iterdir()):
-        objective = build(RunDirectory(path).settings(), tokens).double().train()
+        run = RunDirectory(path).settings()
+        training = run.training.model_copy(update={"accumulate": accumulate})
+        objective = build(run.model_copy(update={"training": training}), tokens).double().train()
         step = objective.training_step
         if ranks > 1:
             objective.forward = objective.training_step
@@ -27,7 +32,7 @@ def weights_in_float64(runs: Path, store: Path, *, rank: int = 0, ranks: int = 1
         optimizer = objective.configure_optimizers()["optimizer"]
         for number in range(5):
             optimizer.zero_grad()
-            step(data.batch(number), number)["loss"].backward()
+            step(data.micro_batches(number), number)["loss"].backward()
             objective.configure_gradient_clipping(optimizer)
             optimizer.step()
         weights |= {f"{path.name} {name}": tensor for name, tensor in objective.state_dict().items()}
@@ -38,8 +43,8 @@ def save_weights(runs: Path, store: Path, target: Path, rank: int, port: int) ->
     """Be one of two ranks; the first one saves the weights."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
-    weights = weights_in_float64(runs, store, rank=rank, ranks=2)
+    cuts = {cut: weights_in_float64(runs, store, accumulate=cut, rank=rank, ranks=2) for cut in (1, 3)}
     if rank == 0:
-        torch.save(weights, target)
+        torch.save(cuts, target)
     dist.barrier()
     dist.destroy_process_group()

@@ -71,8 +71,31 @@ def test_settings_that_are_new_change_an_identity_only_where_they_are_not_their_
         *(settings(encoder={"activation": name}) for name in ("relu", "swiglu")),
         settings(encoder={"norm_kind": "rms"}),
         *(settings(encoder={"positions": name}) for name in ("sinusoidal", "rotary", "alibi", "none")),
+        *(settings(training={"optimizer": name}) for name in ("muon", "sgd")),
+        settings(training={"optimizer": {"kind": "sgd", "momentum": 0.5}}),
+        settings(encoder={"attention_window": 4}),
     ]
     assert len({identity(run, "0123456789") for run in (settings(), *later)}) == 1 + len(later)
+
+
+def test_micro_batches_are_no_part_of_an_identity_and_a_run_that_goes_on_takes_those_of_today(data_root, tmp_path):
+    def planned(parts):
+        run = Run("mlm", 0, settings(training={"accumulate": parts}))
+        return place((run,), out=tmp_path, data_root=data_root)[0]
+
+    whole, cut = planned(1), planned(2)
+    assert whole.run_id == cut.run_id
+    create(whole)
+    with whole.directory.lock():  # while it is trained
+        create(cut)
+        assert whole.directory.settings().training.accumulate == 1
+    create(cut)
+    assert whole.directory.settings().training.accumulate == 2
+    whole.directory.checkpoints.mkdir()
+    whole.directory.last_checkpoint.write_bytes(b"weights")
+    whole.directory.write_state("done", step=12, last_checkpoint_bytes=len(b"weights"))
+    create(planned(3))
+    assert whole.directory.settings().training.accumulate == 2  # those that it was trained with
 
 
 def test_a_lexicon_that_has_changed_is_read_again(tmp_path):

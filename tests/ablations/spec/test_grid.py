@@ -44,12 +44,20 @@ def test_settings_of_the_encoder_and_the_schedule_are_axes_and_the_width_follows
         "encoder.norm_kind": ["layer", "rms"],
         "encoder.activation": ["gelu", "swiglu"],
         "training.schedule": ["linear", "cosine", "constant", "wsd"],
+        "training.optimizer": ["adamw", "muon"],
     }
     found = varied(axes=axes)
-    assert len(found) == 1 + 3 * 2 * 2 * 4
+    assert len(found) == 1 + 3 * 2 * 2 * 4 * 2
     assert (
-        found["mlm,positions=rotary,norm_kind=rms,activation=swiglu,schedule=wsd"].encoder.intermediate_size == 680
+        found[
+            "mlm,positions=rotary,norm_kind=rms,activation=swiglu,schedule=wsd,optimizer=muon"
+        ].encoder.intermediate_size
+        == 680
     )
+    kinds = varied(axes={"training.optimizer.kind": ["adamw", "muon", "sgd"], "encoder.attention_window": [1, 2]})
+    assert {(run.training.optimizer.kind, run.encoder.attention_window) for run in kinds.values()} == {
+        ("adamw", None), *itertools.product(("adamw", "muon", "sgd"), (1, 2)),
+    }  # fmt: skip
     assert {run.encoder.intermediate_size for run in found.values() if run.encoder.activation == "gelu"} == {1024}
 
 
@@ -230,7 +238,7 @@ def test_resolved_writes_out_every_default():
                 "encoder": {
                     "num_hidden_layers": 6, "hidden_size": 256, "num_attention_heads": 4,
                     "intermediate_size": 1024, "dropout": 0.1, "norm": "post", "norm_kind": "layer",
-                    "positions": "learned",
+                    "positions": "learned", "attention_window": None,
                     "embedding": {"scale": False, "bias": False, "norm": True}, "initialisation": "normal",
                     "activation": "gelu", "layer_norm_epsilon": 1e-12, "attention_dropout": 0.0,
                     "feed_forward_dropout": 0.0,
@@ -245,8 +253,9 @@ def test_resolved_writes_out_every_default():
                     },
                 },
                 "training": {
-                    "max_steps": 1000, "tokens_per_step": 8192, "sentences": None, "input_format": "sentences",
-                    "word_order": {"kind": "natural"}, "learning_rate": 5e-4, "schedule": "linear",
+                    "max_steps": 1000, "tokens_per_step": 8192, "accumulate": 1, "sentences": None,
+                    "input_format": "sentences", "word_order": {"kind": "natural"},
+                    "optimizer": {"kind": "adamw"}, "learning_rate": 5e-4, "schedule": "linear",
                     "warmup_steps": 100, "adam_beta1": 0.9, "adam_beta2": 0.98, "adam_epsilon": 1e-6,
                     "weight_decay": 0.01, "gradient_clip_val": 1.0, "precision": "32-true", "compile": False,
                     "validate_every": 200, "keep_checkpoints": "all",

@@ -471,6 +471,50 @@ TOGETHER = [
         "fit, but 50 < 64; raise it, or lower data.max_length",
     ),
     (
+        "max_steps: 20",
+        "max_steps: 20, accumulate: 129",
+        "7:39: training.accumulate must be at most 128, the rows of a step (training.tokens_per_step / "
+        "data.max_length), but is 129; lower it, or raise training.tokens_per_step",
+    ),
+    (
+        "max_steps: 20",
+        "accumulate: 0",
+        "7:24: training.accumulate must be greater than or equal to 1, but is 0; raise it",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {training: {optimizer: muno}}",
+        '9:31: training.optimizer must be of kind adamw, muon or sgd, but is "muno"; did you mean muon?',
+    ),
+    (
+        "mlm: {}",
+        "mlm: {training: {optimizer: {kind: muon, beta1: 0.9}}}",
+        "9:44: training.optimizer.beta1 is unknown; training.optimizer of kind muon takes kind, momentum, "
+        "nesterov, ns_steps and adjust_lr_fn",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {training: {optimizer: {kind: muon, weight_decay: 0.1}}}",
+        "9:44: training.optimizer.weight_decay is unknown; did you mean training.weight_decay?",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {encoder: {attention_window: 0}}",
+        "9:37: encoder.attention_window must be greater than or equal to 1, but is 0; raise it",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {training: {optimizer: {kind: sgd, momentum: 0.0, nesterov: true}}}",
+        "9:68: arm mlm: training.optimizer.nesterov must be false without momentum, but momentum is 0; raise "
+        "momentum, or take it away",
+    ),
+    (
+        "mlm: {}",
+        "mlm: {objective: {kind: skip_gram}, training: {optimizer: muon}}",
+        "9:61: arm mlm: training.optimizer must not be muon for skip_gram, which has no blocks whose matrices it "
+        "could train; use adamw or sgd",
+    ),
+    (
         "mlm: {}",
         "mlm: {data: {max_length: 9000}}",
         "9:28: arm mlm: training.tokens_per_step must be at least data.max_length, or the longest sentence would "

@@ -49,6 +49,25 @@ def test_a_state_depends_on_what_its_sight_reaches_in_so_many_layers(positions, 
     assert torch.equal(seen[real], reach(SEQUENCE, layers * left, layers * right)[real])
 
 
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("sees", SIGHTS)
+@pytest.mark.parametrize("positions", ["learned", "alibi"])
+def test_a_window_of_attention_narrows_what_a_token_sees_to_either_side(positions, sees, layers):
+    """Sequences are short enough that the window decides, and three layers see three times as far."""
+    small = {"hidden_size": 8, "num_attention_heads": 2, "dropout": 0.0}
+    shape = EncoderSettings(num_hidden_layers=layers, positions=positions, attention_window=1, **small)
+    model = spread(Encoder(shape, vocab_size=V, max_length=T))
+    position = torch.tensor([*range(6), *range(4), 0, 0, 0])
+    left, right = (layers * min(side, 1) for side in SIGHTS[sees])
+
+    def top(rows_RT):
+        shared = {"sequence_BT": SEQUENCE.expand_as(rows_RT), "position_BT": position.expand_as(rows_RT)}
+        return model(rows_RT, sees=sees, window=(2, 1), **shared)[-1]
+
+    ids = torch.randint(9, V, (T,), generator=torch.Generator().manual_seed(1)) * (SEQUENCE > 0)
+    assert torch.equal(influence(top, ids)[SEQUENCE > 0], reach(SEQUENCE, left, right)[SEQUENCE > 0])
+
+
 @pytest.mark.parametrize("heads", [1, 3, 8, 16])
 def test_distances_are_those_of_the_paper_for_any_number_of_heads(heads):
     """For 8 heads 1/2, 1/4 to 1/256; for 16 the same with their geometric means between them."""
@@ -200,7 +219,12 @@ def test_an_evaluation_on_three_devices_adds_up_to_that_on_one(kind, tokens):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("positions", ["learned", "rotary", "alibi"])
-def test_packed_rows_give_the_losses_of_one_sentence_a_row(positions, kind, tokens):
-    objective, data, _ = first_batch(settings(kind, encoder={"positions": positions}), tokens)
+@pytest.mark.parametrize(
+    "encoder",
+    [*({"positions": name} for name in ("learned", "rotary", "alibi")), {"attention_window": 1}],
+    ids=str,
+)
+def test_packed_rows_give_the_losses_of_one_sentence_a_row(encoder, kind, tokens):
+    """With a window, also the queries of permutation LM, which may see nothing but themselves."""
+    objective, data, _ = first_batch(settings(kind, encoder=encoder), tokens)
     check_packing(objective, data)

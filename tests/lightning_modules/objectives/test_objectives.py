@@ -1,5 +1,6 @@
 """The three objectives: what they show, what they ask for, and their losses against plain references."""
 
+import itertools
 import math
 
 import numpy as np
@@ -205,6 +206,52 @@ def test_packed_rows_give_the_loss_of_one_sentence_a_row(tokens):
         assert sum(int(loss.predictions) for loss in alone) == int(packed_loss.predictions)
         total = sum(loss.total.item() for loss in alone)
         assert total == pytest.approx(packed_loss.total.item(), rel=1e-5)  # float32 sums in another order
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_micro_batches_have_the_gradient_and_the_totals_of_the_step_and_a_mean_of_means_has_not(kind, tokens):
+    """Of the second step, whose parts differ in the number of predictions with every objective."""
+    objective, data, _ = first_batch(settings(kind, encoder={"dropout": 0}), tokens)
+    objective.double().train()
+    whole, *parts = data.batch(1), *(data.batch(1, part=part, parts=3) for part in range(3))
+    for batch in (whole, *parts):
+        losses, counts = objective.losses(batch), objective.predictions(batch)
+        assert {part: int(loss.predictions) for part, loss in losses.items()} == {
+            part: int(count) for part, count in counts.items()
+        }
+    gradients = {}
+    for name, batch in (("whole", whole), ("cut", parts)):
+        objective.zero_grad()
+        outputs = objective.training_step(batch, 0)
+        outputs["loss"].backward()
+        gradients[name] = torch.cat([weight.grad.flatten() for weight in objective.parameters()])
+        if name == "whole":
+            totals = outputs["totals"]
+    torch.testing.assert_close(outputs["totals"], totals, rtol=1e-11, atol=0)  # float64 sums in another order
+    torch.testing.assert_close(gradients["cut"], gradients["whole"], rtol=0, atol=1e-12)
+    objective.zero_grad()
+    for batch in parts:
+        (objective.training_step(batch, 0)["loss"] / 3).backward()
+    mean_of_means = torch.cat([weight.grad.flatten() for weight in objective.parameters()])
+    assert float((mean_of_means - gradients["whole"]).abs().max()) > 1e-5
+
+
+def test_what_is_masked_does_not_depend_on_the_cut(tokens):
+    _, data, whole = first_batch(settings(), tokens)
+
+    def shown(batch):
+        rows, sequences = batch["tokens_BT"].tolist(), batch["sequence_BT"].tolist()
+        found = []
+        for row, numbers in zip(rows, sequences, strict=True):
+            for number in range(1, max(numbers) + 1):
+                found.append(tuple(token for token, own in zip(row, numbers, strict=True) if own == number))
+        return found
+
+    parts = [data.batch(0, part=part, parts=3) for part in range(3)]
+    assert sorted(shown(whole)) == sorted(sentence for part in parts for sentence in shown(part))
+    assert all(len(shown(part)) > 1 for part in parts)
+    labels = [sorted(x for x in batch["label_N"].tolist() if x >= 0) for batch in (whole, *parts)]
+    assert labels[0] == sorted(itertools.chain(*labels[1:]))
 
 
 def test_global_mean_divides_by_the_count_and_never_by_zero():

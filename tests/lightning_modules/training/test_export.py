@@ -78,6 +78,11 @@ def test_pre_norm_runs_are_refused_with_a_sentence(make_run, tmp_path):
             "sinusoidal or none are exported.",
         ),
         (
+            {"encoder": {"attention_window": 2}},
+            "encoder.attention_window is 2, which BERT's classes cannot hold; only runs with attention_window: "
+            "null are exported.",
+        ),
+        (
             {"encoder": {"activation": "swiglu"}},
             "encoder.activation is swiglu, which BERT's classes cannot hold; only runs with activation: gelu or "
             "relu are exported.",

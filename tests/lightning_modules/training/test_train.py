@@ -50,22 +50,24 @@ def metrics(directory):
 
 
 @pytest.mark.parametrize(
-    ("kind", "precision"),
+    ("kind", "precision", "more"),
     [
-        ("masked_lm", "32-true"),
-        ("causal_lm", "32-true"),
-        ("translation", "32-true"),
-        ("masked_lm", "bf16-mixed"),
-        ("translation", "bf16-mixed"),
-        ("mixture", "32-true"),
-        ("replaced_token", "32-true"),
-        ("permutation_lm", "32-true"),
-        ("naive_bidirectional_lm", "32-true"),
-        ("skip_gram", "32-true"),
+        ("masked_lm", "32-true", {}),
+        ("translation", "32-true", {"accumulate": 3, "optimizer": "muon"}),
+        ("masked_lm", "bf16-mixed", {"accumulate": 3, "optimizer": "sgd"}),
+        ("causal_lm", "32-true", {}),
+        ("translation", "32-true", {}),
+        ("masked_lm", "bf16-mixed", {}),
+        ("translation", "bf16-mixed", {}),
+        ("mixture", "32-true", {}),
+        ("replaced_token", "32-true", {}),
+        ("permutation_lm", "32-true", {}),
+        ("naive_bidirectional_lm", "32-true", {}),
+        ("skip_gram", "32-true", {}),
     ],
 )
-def test_a_resumed_run_ends_with_the_same_bits(kind, precision, make_run, tokens):
-    run = settings(kind, training={"precision": precision})  # with dropout
+def test_a_resumed_run_ends_with_the_same_bits(kind, precision, more, make_run, tokens):
+    run = settings(kind, training={"precision": precision, **more})  # with dropout
     whole, pieces = make_run(run, "whole-s0-0000000000"), make_run(run, "pieces-s0-0000000000")
     run_to(whole, tokens)
     for step in (1, 4, 5, 11):
@@ -82,9 +84,11 @@ def test_a_resumed_run_ends_with_the_same_bits(kind, precision, make_run, tokens
 
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
-@pytest.mark.parametrize("kind", ["masked_lm", "translation"])
-def test_the_bare_loop_takes_the_trainers_steps_to_the_bit(kind, precision, make_run, tokens, monkeypatch):
-    run = settings(kind, encoder={"dropout": 0}, training={"precision": precision})
+@pytest.mark.parametrize(("kind", "accumulate"), [("masked_lm", 1), ("translation", 1), ("masked_lm", 3)])
+def test_the_bare_loop_takes_the_trainers_steps_to_the_bit(
+    kind, accumulate, precision, make_run, tokens, monkeypatch
+):
+    run = settings(kind, encoder={"dropout": 0}, training={"precision": precision, "accumulate": accumulate})
     directory = make_run(run)
     run_to(directory, tokens)
     objective = build(run, tokens)
@@ -93,6 +97,24 @@ def test_the_bare_loop_takes_the_trainers_steps_to_the_bit(kind, precision, make
     for _ in range(run.training.max_steps):
         step()
     assert same(dict(objective.state_dict()), dict(contents(directory)["state_dict"]))
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("32-true", 1e-5), ("bf16-mixed", 1e-2)])
+def test_a_run_in_micro_batches_logs_and_saves_what_a_run_in_whole_steps_does(
+    precision, tolerance, make_run, tokens
+):
+    logs, files = [], []
+    for parts in (1, 3):
+        run = settings(encoder={"dropout": 0}, training={"precision": precision, "accumulate": parts})
+        directory = make_run(run, f"parts-s0-{parts:010}")
+        run_to(directory, tokens)
+        logs.append(metrics(directory))
+        files.append(sorted(path.name for path in directory.checkpoints.iterdir()))
+        assert contents(directory)["global_step"] == 12
+    assert files[0] == files[1]
+    assert [line.keys() for line in logs[0]] == [line.keys() for line in logs[1]]
+    for whole, cut in zip(*logs, strict=True):
+        assert cut == pytest.approx(whole, rel=tolerance)  # sums in another order, rounded to the type
 
 
 def test_a_resumed_run_of_pairs_spans_and_other_words_ends_with_the_same_bits(make_run, tokens):

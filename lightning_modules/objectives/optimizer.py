@@ -1,0 +1,76 @@
+"""Optimisers: torch's own, as `training.optimizer` says, over the weights that decay and those that do not."""
+
+from collections.abc import Callable
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import nn
+
+from lightning_modules.config import TrainingSettings
+from lightning_modules.config.training import SGD, Muon
+from lightning_modules.model.decoder import DecoderBlock
+from lightning_modules.model.encoder import EncoderBlock
+from lightning_modules.model.numerics import bf16_products
+
+
+def build_optimizer(module: nn.Module, training: TrainingSettings) -> torch.optim.Optimizer:
+    """Return the optimiser of all parameters of a module; weight decay is for matrices that are no embeddings.
+
+    Muon has the matrices of the blocks of encoder, decoder and generator, and AdamW the rest: embeddings, heads,
+    norms and biases. Other code gives Muon query, key and value as matrices of their own; here a matrix that holds
+    several maps side by side goes as a whole, as torch's Muon takes parameters.
+    """
+    blocks = [block for block in module.modules() if isinstance(block, EncoderBlock | DecoderBlock)]
+    inside = set(chain.from_iterable(block.parameters() for block in blocks))
+    tables = {table.weight for table in module.modules() if isinstance(table, nn.Embedding)}
+    matrices: list[nn.Parameter] = []
+    hidden: list[nn.Parameter] = []
+    rest: list[nn.Parameter] = []
+    for parameter in module.parameters():
+        if parameter.ndim < 2 or parameter in tables:
+            rest.append(parameter)
+        elif parameter in inside and isinstance(training.optimizer, Muon):
+            hidden.append(parameter)
+        else:
+            matrices.append(parameter)
+    groups = [{"params": matrices, "weight_decay": training.weight_decay}, {"params": rest, "weight_decay": 0.0}]
+    rate, chosen = training.learning_rate, training.optimizer
+    if isinstance(chosen, SGD):
+        return torch.optim.SGD(groups, lr=rate, momentum=chosen.momentum, nesterov=chosen.nesterov, fused=True)
+    betas = (training.adam_beta1, training.adam_beta2)
+    adamw = torch.optim.AdamW(groups, lr=rate, betas=betas, eps=training.adam_epsilon, fused=True)
+    if not isinstance(chosen, Muon):
+        return adamw
+    settings = chosen.model_dump(exclude={"kind"})  # named as torch names them
+    return Both(torch.optim.Muon(hidden, lr=rate, weight_decay=training.weight_decay, **settings), adamw)
+
+
+class Both(torch.optim.Optimizer):
+    """Two optimisers of different parameters that step together; their groups and state are those of one."""
+
+    def __init__(self, first: torch.optim.Optimizer, second: torch.optim.Optimizer) -> None:
+        self.first, self.second, self.first_groups = first, second, len(first.param_groups)
+        super().__init__([*first.param_groups, *second.param_groups], defaults={})
+        self._share()
+
+    def _share(self) -> None:
+        """Let both work on the groups and the state of this one, which Lightning and the schedule know."""
+        self.first.param_groups = self.param_groups[: self.first_groups]
+        self.second.param_groups = self.param_groups[self.first_groups :]
+        self.first.state = self.second.state = self.state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        self._share()
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Take a step of both. Muon computes in bf16; on a CPU without bf16 products they go by fp32."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        with bf16_products(self.param_groups[0]["params"][0].device.type):
+            self.first.step()
+        self.second.step()
+        return loss
