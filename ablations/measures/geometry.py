@@ -23,13 +23,12 @@ from torch.nn.functional import normalize
 
 from ablations.errors import MeasureError
 from ablations.measures.jackknife import errors, sentence_blocks
-from ablations.measures.nearest import directions
+from ablations.measures.neighbours import directions
 from ablations.measures.reading.sample import Sample
 from ablations.measures.reading.texts import Readings, Say
 from ablations.measures.settings import GeometrySettings
-from ablations.measures.similarity.dimension import effective_rank, participation_ratio
 from ablations.measures.similarity.moments import Moments
-from ablations.measures.similarity.sides import centred, rescaled, to_device
+from ablations.measures.similarity.sides import centred, effective_rank, participation_ratio, rescaled, to_device
 from lightning_modules.randomness import derive
 
 COLUMNS = 64

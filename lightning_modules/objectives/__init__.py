@@ -2,15 +2,12 @@
 
 from lightning_modules.config import RunSettings
 from lightning_modules.data.token_store import Tokens
-from lightning_modules.objectives.causal_lm import CausalLM
-from lightning_modules.objectives.masked_lm import MaskedLM
-from lightning_modules.objectives.mixture import Mixture
-from lightning_modules.objectives.naive_bidirectional_lm import NaiveBidirectionalLM
+from lightning_modules.objectives.masked_lm import MaskedLM, Mixture
 from lightning_modules.objectives.objective import Objective
-from lightning_modules.objectives.permutation_lm import PermutationLM
 from lightning_modules.objectives.replaced_token import ReplacedToken
 from lightning_modules.objectives.skip_gram import SkipGram
 from lightning_modules.objectives.translation import Translation
+from lightning_modules.objectives.unmasked_lm import CausalLM, NaiveBidirectionalLM, PermutationLM
 
 
 def build(run: RunSettings, tokens: Tokens) -> Objective:

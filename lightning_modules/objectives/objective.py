@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lightning_modules.config import PAIR_FORMATS, RunSettings
-from lightning_modules.data.negative_pairs import PairLoss
 from lightning_modules.data.packing import PackedStep
+from lightning_modules.data.sequences import PairLoss
 from lightning_modules.data.token_store import Split, Tokens
-from lightning_modules.model.cross_entropy import IGNORED
 from lightning_modules.model.encoder import Encoder
-from lightning_modules.model.heads import LinearHead, LossSum, PredictionHead
+from lightning_modules.model.heads import IGNORED, LinearHead, LossSum, PredictionHead
 from lightning_modules.objectives.learning_rate import learning_rate_factor
 from lightning_modules.randomness import derive
 from lightning_modules.vocabulary import END, UNKNOWN

@@ -512,3 +512,28 @@ PICTURES = FigureText(
         "neighbours share is measured above.",
     ),
 )
+
+FIGURES = (
+    LEARNING,
+    LAYER_CHANGE,
+    TOKEN_INFORMATION,
+    READ_OUT,
+    OTHER_INFORMATION,
+    OTHER_READ_OUT,
+    RUN_DISTANCE,
+    NEIGHBOURS,
+    GEOMETRY,
+    CHANGE_BY_RANK,
+    CHANGE_BY_TAG,
+    INFLUENCE_BY_RANK,
+    INFLUENCE_BY_TAG,
+    OVER_TRAINING,
+    PICTURES,
+    PROBES,
+    STRUCTURE,
+    RETRIEVAL,
+    EXAMPLES,
+    SCORES_OVER_TRAINING,
+    INDEPENDENCE,
+)
+"""Figures in the order of the page."""

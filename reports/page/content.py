@@ -9,12 +9,10 @@ from ablations.wording import several
 from reports.claims.judge import Judged, claim_notices
 from reports.figures.curves import TRAINED_GAIN
 from reports.folder import Experiment, Run
-from reports.page.answer import readings
-from reports.page.figures import PageFigure, figures
+from reports.page.figures import PageFigure, figures, readings
 from reports.page.summary import grouped, notices, summary
-from reports.scores.corruptions import corruptions
 from reports.scores.factors import factors
-from reports.scores.runs import joined
+from reports.scores.runs import corruptions, joined
 from reports.scores.tables import score_tables
 from reports.statistics.summaries import gain, last_step, mean_interval
 from reports.words import is_absent

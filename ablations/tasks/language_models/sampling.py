@@ -20,8 +20,8 @@ from torch import Tensor
 
 from ablations.tasks.language_models.conditional_information import draw
 from ablations.tasks.language_models.sentence_scores import LogProbabilities
-from lightning_modules.objectives.causal_lm import CausalLM
-from lightning_modules.objectives.mixture import Mixture
+from lightning_modules.objectives.masked_lm import Mixture
+from lightning_modules.objectives.unmasked_lm import CausalLM
 from lightning_modules.randomness import uniforms
 from lightning_modules.vocabulary import END, MASK, PAD, START
 

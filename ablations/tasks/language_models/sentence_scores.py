@@ -30,11 +30,10 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from ablations.errors import MeasureError
-from lightning_modules.model.cross_entropy import LOGITS_AT_ONCE
-from lightning_modules.objectives.causal_lm import CausalLM
-from lightning_modules.objectives.masked_lm import MaskedLM
-from lightning_modules.objectives.mixture import Mixture
+from lightning_modules.model.heads import LOGITS_AT_ONCE
+from lightning_modules.objectives.masked_lm import MaskedLM, Mixture
 from lightning_modules.objectives.objective import Batch, Objective
+from lightning_modules.objectives.unmasked_lm import CausalLM
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, MASK, START
 
 LogProbabilities = Callable[[Tensor, Tensor], Tensor]

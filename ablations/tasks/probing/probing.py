@@ -30,13 +30,21 @@ from ablations.measures.jackknife import means_left_out
 from ablations.measures.reading.texts import Readings, Say
 from ablations.tasks.datasets import SPLITS, Split, Task
 from ablations.tasks.encoding import encode_examples, pooled_states, word_states
-from ablations.tasks.examples import Examples, part
-from ablations.tasks.linear import STRENGTHS, Labels, Part, best_classifier, classifier
+from ablations.tasks.examples import Examples, all_examples, part, source_of
+from ablations.tasks.linear import (
+    STRENGTHS,
+    Labels,
+    Part,
+    best_classifier,
+    classifier,
+    frequency_log_probabilities,
+    learned_mix,
+    linear_log_probabilities,
+    mixed,
+    online_code,
+)
 from ablations.tasks.metrics import standard_error
-from ablations.tasks.probing.mix import learned_mix, mixed
-from ablations.tasks.probing.online_code import frequency_log_probabilities, linear_log_probabilities, online_code
 from ablations.tasks.settings import ProbingSettings
-from ablations.tasks.sources import all_examples, source_of
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive, uniforms
 

@@ -9,10 +9,10 @@ import torch
 from lightning_modules.data.packing import pack
 from lightning_modules.data.sequences import single_sentences
 from lightning_modules.data.token_store import Split
-from lightning_modules.model.cross_entropy import IGNORED
+from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build
 from lightning_modules.objectives.objective import EVALUATION_SEED
-from lightning_modules.objectives.permutation_lm import QUERY_ROUNDING
+from lightning_modules.objectives.unmasked_lm import QUERY_ROUNDING
 from lightning_modules.randomness import derive, uniforms
 from lightning_modules.training.data_module import as_tensors
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, MASK, START, UNKNOWN

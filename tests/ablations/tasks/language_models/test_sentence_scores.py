@@ -10,9 +10,8 @@ from ablations.tasks.language_models import sentence_scores as module
 from ablations.tasks.language_models.sentence_scores import Pieces, log_probabilities, pieces_of, sentence_scores
 from lightning_modules.model.sight import EVERYTHING
 from lightning_modules.objectives import build
-from lightning_modules.objectives.causal_lm import CausalLM
-from lightning_modules.objectives.masked_lm import MaskedLM
-from lightning_modules.objectives.mixture import Mixture
+from lightning_modules.objectives.masked_lm import MaskedLM, Mixture
+from lightning_modules.objectives.unmasked_lm import CausalLM
 from lightning_modules.training.evaluation import evaluate
 from lightning_modules.vocabulary import END, MASK, START
 from tests.support.tiny_text import sentences, settings
