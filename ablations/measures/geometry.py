@@ -2,7 +2,7 @@
 far a layer moves them.
 
 Anisotropy and self-similarity are those of Ethayarajh 2019, https://arxiv.org/abs/1909.00512, sections 3.3 and
-3.4; the paper draws pairs at random, ours are all there are. For the ranks see `dimension.py`.
+3.4; the paper draws pairs at random, ours are all there are. For the ranks see `similarity/sides.py`.
 
 The mean cosine of all pairs of occurrences from different sentences is computed without forming a pair. With u the
 states at unit length, the cosines of all ordered pairs of some occurrences, each with itself included, sum to |sum

@@ -153,7 +153,7 @@ STEPS = 300
 BATCH = 256
 LEARNING_RATE = 0.02
 STRENGTH = 0.1
-"""Variance of the Gaussian prior on the head's weights while the mix is learned; see `linear.STRENGTHS`."""
+"""Variance of the Gaussian prior on the head's weights while the mix is learned; see `STRENGTHS`."""
 
 
 def learned_mix(

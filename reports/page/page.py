@@ -7,7 +7,6 @@ they are computed, not as they are rounded.
 import base64
 import hashlib
 import json
-import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,7 +21,7 @@ from ablations.results import write_whole
 from reports import folder as experiment_folder
 from reports import words
 from reports.claims import words as claim_words
-from reports.claims.judge import Judged, judge_claims
+from reports.claims.judge import Judged, finite, judge_claims
 from reports.figures import svg
 from reports.figures.panel import axis_head, place
 from reports.folder import digest
@@ -211,7 +210,7 @@ def write(folder: Path, judged: Judged | None = None) -> Path:
     for name in _files_before(folder) - set(files):
         (folder / name).unlink(missing_ok=True)
     page["files"] = sorted(files)
-    written = json.dumps(_finite(page), ensure_ascii=False, allow_nan=False, indent=1)
+    written = json.dumps(finite(page), ensure_ascii=False, allow_nan=False, indent=1)
     write_whole(folder / "report.json", written.encode())
     write_whole(folder / "report.md", markdown(page).encode())
     write_whole(folder / "report.html", html(page, drawn).encode())
@@ -283,12 +282,3 @@ def _embedded(files: Mapping[str, str]) -> dict[str, str]:
 def _table_numbers(page: dict[str, Any]) -> dict[str, int]:
     """Return the number of each table about tasks, in the order of the page."""
     return {name: number for number, name in enumerate(tables_of(page), start=1)}
-
-
-def _finite(value: Any) -> Any:
-    """Return the value with None for numbers that JSON does not have."""
-    if isinstance(value, dict):
-        return {name: _finite(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -12,7 +12,7 @@ import numpy as np
 from pandas import DataFrame, Series, concat
 
 from reports.figures.curves import with_columns
-from reports.statistics.summaries import last_step, mean_interval
+from reports.statistics.summaries import NO_MEAN, last_step, means_of_arms
 from reports.words import MINUS, are_whole, in_order, is_absent, listed
 
 ARM_AND_SEED = ["arm", "seed"]
@@ -307,8 +307,6 @@ OBSERVED = ("observed_clean", "observed_replaced", "recovered_replaced")
 GUESSED = "guessed_clean"
 """The floor of `observed_clean` as a number of its own: how often the same tokens are guessed where hidden."""
 
-NO_MEAN = {"mean": None, "low": None, "high": None, "seeds": 0}
-
 
 def corruptions(table: DataFrame, *, arms: Sequence[str]) -> list[dict[str, Any]]:
     """Return a row an arm that has any of the numbers: each a mean over seeds with its 95% t interval, under the
@@ -321,10 +319,7 @@ def corruptions(table: DataFrame, *, arms: Sequence[str]) -> list[dict[str, Any]
     guessed = chosen[chosen["metric"] == OBSERVED[0]]
     guessed = guessed.assign(name=GUESSED, value=guessed["floor"]).dropna(subset="value")
     chosen = concat([chosen, guessed], ignore_index=True)
-    means = {
-        (row["arm"], row["name"]): {name: row[name] for name in NO_MEAN}
-        for row in mean_interval(chosen, by=["arm", "name"]).to_dict("records")
-    }
+    means = means_of_arms(chosen)
     names = [*RATES, *(f"loss_{group}" for group in LOSSES), GUESSED, *OBSERVED]
     measured_arms = {arm for arm, _ in means}
     return [
