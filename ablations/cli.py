@@ -472,7 +472,7 @@ def show_page(page: Path, published: Path | None) -> None:
     """Say where a page is; publish it if a folder is given."""
     click.echo(f"page: {page}")
     if published is not None:
-        from reports.page.published import publish
+        from reports.page.page import publish
 
         click.echo(f"published: {publish(page.parent, published)}")
 

@@ -22,7 +22,7 @@ from benchmarks import ours, peers, precision
 from benchmarks.text import blocks
 from lightning_modules.config import RunSettings
 from lightning_modules.data.token_store import Split, Tokens
-from lightning_modules.model.cross_entropy import IGNORED
+from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.training.data_module import RunData, evaluation_batches

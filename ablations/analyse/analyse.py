@@ -169,32 +169,25 @@ def analyse(
         DataError: text or labels are missing or damaged.
         FilesError: the folder of results cannot be written to.
     """
-    analyse_measures.require_known(measures or (), labelled=labels is not None)
     of_pairs = [settings for settings in measures or () if isinstance(settings, MinimalPairsSettings)]
+    analyse_measures.require_known(measures or (), labelled=labels is not None)
     for settings in of_pairs:
         minimal_pairs.require_tasks(settings, data_root=data_root)
     gold = _gold(text, labels=labels, column=column)
     target = analyse_folder.place(out, analyse_folder.name_of(folder) if name is None else name)
     say(f"loading {folder}")
-    model = load(folder)
-    if of_pairs:
-        minimal_pairs.with_head(model)
-    analyse_folder.require_own(target, model)
-    require_writable(target)  # before anything is measured that could not be kept
+    model = _loaded(folder, target, with_head=bool(of_pairs))
     if tokens is None:
         tokens = analyse_measures.usual_tokens(width=model.width, layers=model.layers + 1)
     read = _read(model, text, gold=gold, column=column, tokens=tokens, say=say)
-    if measures is None:
-        usual = analyse_measures.usual_measures(tokens, labelled=labels is not None)
-        measures = [analyse_measures.fitted(settings, read.sample) for settings in usual]
+    arguments = {"analyse": folder, "text": text, "labels": labels, "column": column, "tokens": tokens}
     analysis = Analysis(
         target=target,
         read=read,
         width=model.width,
-        measures=measures,
+        measures=_usual(read.sample, tokens, labelled=labels is not None) if measures is None else measures,
         data_root=data_root,
-        arguments={"analyse": folder, "text": text, "labels": labels, "column": column, "tokens": tokens}
-        | ({"data_root": data_root} if of_pairs else {}),
+        arguments=arguments | ({"data_root": data_root} if of_pairs else {}),
         data=analyse_folder.data_record(text, sentences=read.sample.sentences, cut=read.cut, ids=model.ids),
         origin=analyse_folder.origin(),
         say=say,
@@ -204,10 +197,26 @@ def analyse(
         raise MeasureError(_why_nothing(trained.doubts, text, read.sample, width=model.width))
     if not analyse_folder.is_whole(target):
         _write(analysis, [trained])
-    model = untrained(model, seed=SEED)
+    model = untrained(model, seed=SEED)  # memory then holds one of the two
     for sentence in _write(analysis, [trained, _measured(model, analysis, arm=UNTRAINED)]):
         say(sentence)
     return target
+
+
+def _loaded(folder: Path, target: Path, *, with_head: bool) -> HuggingFaceModel:
+    """Load the model, and refuse what could not be measured or not be kept before anything is measured."""
+    model = load(folder)
+    if with_head:
+        minimal_pairs.with_head(model)
+    analyse_folder.require_own(target, model)
+    require_writable(target)
+    return model
+
+
+def _usual(sample: Sample, tokens: int, *, labelled: bool) -> list[AnyMeasure]:
+    """Return all measures that read states, of as many clusters as the text allows."""
+    usual = analyse_measures.usual_measures(tokens, labelled=labelled)
+    return [analyse_measures.fitted(settings, sample) for settings in usual]
 
 
 def _gold(text: Path, *, labels: Path | None, column: str | None) -> list[LabelledSentence]:

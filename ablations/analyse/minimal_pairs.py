@@ -20,6 +20,7 @@ from ablations.analyse.model import LOCAL, OPTIONS, HuggingFaceModel, library, r
 from ablations.catalogue import files_now
 from ablations.errors import MeasureError
 from ablations.tasks.datasets import TASKS
+from ablations.tasks.examples import Source, examples_of
 from ablations.tasks.language_models.minimal_pairs import (
     guesses,
     log_frequencies,
@@ -35,9 +36,8 @@ from ablations.tasks.language_models.sentence_scores import (
     pseudo_log_likelihoods_by,
 )
 from ablations.tasks.settings import MinimalPairsSettings
-from ablations.tasks.sources import Source, examples_of
 from ablations.wording import listed
-from lightning_modules.model.cross_entropy import LOGITS_AT_ONCE
+from lightning_modules.model.heads import LOGITS_AT_ONCE
 
 HEADS = {
     "bert": "cls",

@@ -2,7 +2,7 @@
 far a layer moves them.
 
 Anisotropy and self-similarity are those of Ethayarajh 2019, https://arxiv.org/abs/1909.00512, sections 3.3 and
-3.4; the paper draws pairs at random, ours are all there are. For the ranks see `dimension.py`.
+3.4; the paper draws pairs at random, ours are all there are. For the ranks see `similarity/sides.py`.
 
 The mean cosine of all pairs of occurrences from different sentences is computed without forming a pair. With u the
 states at unit length, the cosines of all ordered pairs of some occurrences, each with itself included, sum to |sum
@@ -23,13 +23,12 @@ from torch.nn.functional import normalize
 
 from ablations.errors import MeasureError
 from ablations.measures.jackknife import errors, sentence_blocks
-from ablations.measures.nearest import directions
+from ablations.measures.neighbours import directions
 from ablations.measures.reading.sample import Sample
 from ablations.measures.reading.texts import Readings, Say
 from ablations.measures.settings import GeometrySettings
-from ablations.measures.similarity.dimension import effective_rank, participation_ratio
 from ablations.measures.similarity.moments import Moments
-from ablations.measures.similarity.sides import centred, rescaled, to_device
+from ablations.measures.similarity.sides import centred, effective_rank, participation_ratio, rescaled, to_device
 from lightning_modules.randomness import derive
 
 COLUMNS = 64

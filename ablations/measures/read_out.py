@@ -1,22 +1,38 @@
 """Information that probes read from each layer about its token, about its neighbours and about what it predicts.
 
-Letters: N occurrences, D width, L + 1 layers.
+In nats, held out by sentence. k-means information (`information/estimate.py`) is about the geometry of the states:
+it is small where the label has a small share of their variance, even if every state determines its label. A probe
+finds the label there.
+
+Letters: N occurrences, D width, L + 1 layers, F folds, G blocks, V labels.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from ablations.measures.information.plug_in import entropy
-from ablations.measures.information.read_out import read_out, require_sentences
+from ablations.errors import MeasureError
+from ablations.measures.information.estimate import blocks_of
+from ablations.measures.information.plug_in import Labels, as_labels, entropy, require_equal_lengths
+from ablations.measures.information.probes import (
+    Examples,
+    Probe,
+    Whitening,
+    fit_linear,
+    fit_mlp,
+    log_answers,
+    log_frequencies,
+)
 from ablations.measures.jackknife import errors
 from ablations.measures.questions import LayerQuestion, Question, StatesOf, each_layer, questions_of
 from ablations.measures.reading.sample import Sample
 from ablations.measures.reading.texts import Readings, Say, Texts
 from ablations.measures.settings import ReadOutSettings
-from ablations.measures.similarity.sides import to_device
+from ablations.measures.similarity.sides import Matrix, as_matrix, to_device
 from lightning_modules.config import RunSettings
 from lightning_modules.config.objectives import Output
 
@@ -99,3 +115,151 @@ def _layer_rows(question: LayerQuestion, *, seed: int) -> Iterator[dict[str, Any
 def _require_enough(questions: list[Question], sample: Sample) -> None:
     for question in questions:
         require_sentences(sample.sentence_N[question.place_N])
+
+
+FOLDS = 3
+"""Parts of the sentences, each scored by probes that were fitted on the others."""
+
+STOPPING = 8
+"""One in so many of the sentences that a probe may learn from decides when fitting stops."""
+
+FEWEST_SENTENCES = 2 * FOLDS
+"""Sentences that leave each fold some to fit on and some to stop by."""
+
+
+class Read(NamedTuple):
+    """Information that one kind of probe reads, in nats, not clipped at 0."""
+
+    value: float
+    floor: float
+    """Same number with the labels shuffled among the tokens, so that the truth is 0."""
+    left_out: list[float]
+    """The value without block 0, without block 1, ... of the text, by the same probes."""
+
+
+class ReadOut(NamedTuple):
+    """Information that probes read."""
+
+    linear: Read
+    mlp: Read
+
+
+def read_out(states_ND: Matrix, labels_N: Labels, sentences_N: Labels, *, seed: int) -> ReadOut:
+    """Return what a linear probe and one with a hidden layer read from states about labels.
+
+    Sentences are split at random into three folds. Probes of a fold are fitted on the sentences of the others, of
+    which one in eight only says when to stop, and are scored on the fold. Let q(t|x) be the probe's answer
+    (`log_answers`), and t_i, x_i the n labels and states that it is scored on. Then a fold's number is the mean
+    over i of log q(t_i|x_i) / r(t_i), where r(t) is the mean of q(t|x_i) over i: the cross-entropy of the labels
+    without the states, minus that with them. Folds count by their tokens.
+
+    By the argument at `cross_fitted` its expectation is no larger than the mutual information of label and state.
+    It is at most the entropy of the labels, and 0 of a probe that makes no use of the states. What is missing is
+    what such a probe cannot read, or cannot learn from so many tokens.
+
+    Equal seeds and sentences give equal folds, orders and shuffles, so that layers and arms differ by their states
+    alone. An invertible linear map of the states does not change the number, up to rounding. States on a GPU are
+    probed there.
+
+    Raises:
+        MeasureError: unfit or unequal arguments, or fewer than six sentences.
+    """
+    states_ND = as_matrix(states_ND, name="states", dtype=torch.float32)
+    labels_N, sentences_N = as_labels(labels_N, name="labels"), as_labels(sentences_N, name="sentences")
+    require_equal_lengths(states=states_ND, labels=labels_N, sentences=sentences_N)
+    split, shuffle = np.random.default_rng(seed).spawn(2)
+    fold_N, is_stopping_N = folds(sentences_N, rng=split)
+    block_N = blocks_of(sentences_N)
+    shuffled_N = shuffle.permutation(labels_N)
+    scores: dict[str, list[_Score]] = {"linear": [], "mlp": [], "linear floor": [], "mlp floor": []}
+    for fold in range(FOLDS):
+        others_N = fold_N != fold
+        parts = [_index(part_N, states_ND) for part_N in (others_N & ~is_stopping_N, others_N & is_stopping_N)]
+        x_NK = Whitening.of(states_ND[parts[0]])(states_ND)
+        for name, numbers_N in (("", labels_N), (" floor", shuffled_N)):
+            label_N = torch.from_numpy(numbers_N).to(states_ND.device)
+            fitted, stopping = (Examples(x_NK[part_N], label_N[part_N]) for part_N in parts)
+            labels = int(labels_N.max()) + 1
+            linear = fit_linear(fitted, stopping, labels=labels, seed=seed)
+            mlp = fit_mlp(linear, fitted, stopping, seed=seed)
+            guess_V = log_frequencies(fitted.label_N, labels)
+            blocks = [_index(~others_N & (block_N == block), states_ND) for block in range(block_N.max() + 1)]
+            for kind, probe in (("linear", linear), ("mlp", mlp)):
+                scores[kind + name].append(_Score.of(probe, x_NK, label_N, blocks, guess_V=guess_V))
+
+    def read(kind: str) -> Read:
+        left_out = [_information(scores[kind], without=block) for block in range(block_N.max() + 1)]
+        return Read(_information(scores[kind]), _information(scores[f"{kind} floor"]), left_out)
+
+    return ReadOut(read("linear"), read("mlp"))
+
+
+def folds(sentences_N: Labels, *, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return the fold of each token, from 0, and whether its sentence decides when the fitting of the other folds'
+    probes stops; whole sentences at random.
+
+    Raises:
+        MeasureError: fewer than six sentences.
+    """
+    sentences_N = as_labels(sentences_N, name="sentences")
+    require_sentences(sentences_N)
+    place_N = rng.permutation(int(sentences_N.max()) + 1)[sentences_N]
+    return place_N % FOLDS, place_N // FOLDS % STOPPING == 0
+
+
+def require_sentences(sentences_N: Labels) -> None:
+    """Refuse too few sentences for probes.
+
+    Raises:
+        MeasureError: fewer than six sentences.
+    """
+    sentences = len(np.unique(sentences_N))
+    if sentences < FEWEST_SENTENCES:
+        raise MeasureError(
+            f"probes need at least {FEWEST_SENTENCES} sentences, some to learn from and others to be scored on, "
+            f"got {sentences}; use more text."
+        )
+
+
+class _Score(NamedTuple):
+    """Predictions of a probe for the tokens of a fold."""
+
+    tokens_G: np.ndarray
+    log_q_G: np.ndarray
+    """Sum over the tokens of a block of the log probability of their labels."""
+    count_GV: np.ndarray
+    log_sum_GV: np.ndarray
+    """Log of the sum over the tokens of a block of the probability of each label."""
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, probe: Probe, x_NK: Tensor, label_N: Tensor, blocks: list[Tensor], *, guess_V: Tensor) -> "_Score":
+        tokens, sums, counts, log_sums = [], [], [], []
+        for place_B in blocks:
+            log_q_BV = log_answers(probe, x_NK[place_B], guess_V)
+            label_B = label_N[place_B]
+            tokens.append(len(place_B))
+            sums.append(log_q_BV.gather(1, label_B[:, None]).sum().item())
+            counts.append(label_B.bincount(minlength=log_q_BV.shape[1]).cpu().numpy())
+            # In logs, as a probability may be too small for a float.
+            log_sums.append(log_q_BV.logsumexp(0).cpu().numpy())
+        return cls(np.array(tokens), np.array(sums), np.stack(counts), np.stack(log_sums))
+
+
+def _information(scores: list[_Score], without: int | None = None) -> float:
+    """Return the information, of all blocks or without one; NaN where no token is left."""
+    total = tokens = 0.0
+    for score in scores:
+        kept_G = np.arange(len(score.tokens_G)) != without
+        if not score.tokens_G[kept_G].any():
+            continue
+        n = score.tokens_G[kept_G].sum()
+        log_r_V = np.logaddexp.reduce(score.log_sum_GV[kept_G]) - np.log(n)
+        count_V = score.count_GV[kept_G].sum(0)
+        total += score.log_q_G[kept_G].sum() - count_V[count_V > 0] @ log_r_V[count_V > 0]
+        tokens += n
+    return float(total / tokens) if tokens else float("nan")
+
+
+def _index(chosen_N: np.ndarray, states_ND: Tensor) -> Tensor:
+    return torch.from_numpy(np.flatnonzero(chosen_N)).to(states_ND.device)

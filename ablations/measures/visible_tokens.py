@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from lightning_modules.data.token_store import Split
-from lightning_modules.model.cross_entropy import IGNORED
+from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives.masked_lm import MaskedLM
 from lightning_modules.objectives.objective import Batch
 from lightning_modules.randomness import derive, uniforms

@@ -19,7 +19,7 @@ from ablations.tasks.datasets import TASKS
 from ablations.tasks.settings import TaskSettings, TreesSettings
 from lightning_modules.config import RunSettings
 from lightning_modules.data import token_store
-from lightning_modules.data.negative_pairs import require_documents
+from lightning_modules.data.sequences import require_documents
 from lightning_modules.data.token_store import Tokens
 from lightning_modules.data.treebank import read_treebank
 from lightning_modules.data.word_order import require_words

@@ -20,11 +20,10 @@ from sklearn.svm import LinearSVC
 from ablations.errors import MeasureError
 from ablations.measures.reading.texts import Readings, Say
 from ablations.tasks.datasets import SPLITS, Split, Task
-from ablations.tasks.examples import Examples, part
+from ablations.tasks.examples import Examples, Source, all_examples, part, source_of
 from ablations.tasks.linear import MOST_ITERATIONS, Part, best_classifier, best_ridge
 from ablations.tasks.metrics import BESIDE_QUESTION, PLACES, Rule, chance, constant, most_frequent, score
 from ablations.tasks.settings import BaselinesSettings
-from ablations.tasks.sources import Source, all_examples, source_of
 
 STRENGTHS = (1.0, 10.0, 100.0)
 """For features of at most 1 that are mostly 0; see `linear.STRENGTHS`."""

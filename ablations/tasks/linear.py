@@ -1,18 +1,31 @@
-"""Linear models of frozen features: logistic regression over all classes and, for numbers, ridge regression.
+"""Linear models of frozen features: logistic and ridge regression, their code length, and a learned mix of layers.
 
 How much the weights are held down is chosen on a validation part, by the log-probability of its labels or by its
 squared error: both tell more from few examples than accuracy does.
 
-Letters: N examples, D features, K classes.
+The online code (Voita & Titov 2020, section 2.2) is the description length of labels given features. Sender and
+receiver both have the features. Labels are sent in growing blocks: the first with equal probability for all
+classes, each next one with the probabilities of a probe that was trained on all before. A property that is easy
+to extract is learned from few examples, and its code is short.
+
+The mix (Peters et al. 2018, equation 1) is a weighted mean of all layers. The weights (a softmax over layers), a
+factor and a linear head are trained together. What is kept is the weights: for the probe itself the head is
+fitted anew to the mixed states, to convergence and with the penalty chosen as for a single layer, so that a mix
+and a layer differ in nothing else.
+
+Letters: L + 1 layers, N examples, D features, K classes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression, Ridge
+from torch import nn
 
 STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0)
 """For standardised features: the variance of the Gaussian prior on each weight, scikit-learn's C."""
@@ -79,3 +92,103 @@ def best_ridge(train: Part, validation: Part, *, penalties: Sequence[float] = PE
 
 def _squared_error(model: Ridge, part: Part) -> float:
     return float(np.square(model.predict(part.x_ND) - part.y_N).sum())
+
+
+SHARES = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.0625, 0.125, 0.25, 0.5, 1.0)
+"""Shares of the examples after which a block ends."""
+
+Integers = NDArray[np.int64]
+
+Learn = Callable[[int, int], NDArray[np.float64]]
+"""Log-probabilities of the classes for the examples from the first number up to the second, shape NK, as learned
+from the examples before the first."""
+
+
+def block_ends(examples: int) -> list[int]:
+    """Return the numbers of examples after which each block ends. Blocks of few examples that would be empty are
+    left out."""
+    return sorted({max(1, round(share * examples)) for share in SHARES})
+
+
+def online_code(label_N: Integers, *, classes: int, learn: Learn) -> NDArray[np.float64]:
+    """Return the cost of each label, in nats; the code length is their sum.
+
+    Args:
+        label_N: from 0, in the order in which they are sent, which should be random.
+        learn: the probe.
+    """
+    nats_N = np.full(len(label_N), np.log(classes))
+    ends = block_ends(len(label_N))
+    for begin, end in pairwise(ends):
+        log_p_NK = learn(begin, end)
+        nats_N[begin:end] = -log_p_NK[np.arange(end - begin), label_N[begin:end]]
+    return nats_N
+
+
+def linear_log_probabilities(
+    seen_ND: NDArray[np.floating], label_N: Integers, next_ND: Features, *, classes: int, strength: float
+) -> NDArray[np.float64]:
+    """Return the log probabilities of logistic regression, which has seen each class once more, with all features
+    0.
+
+    The extra examples make it know all classes, however few labels were sent; features should be standardised.
+    """
+    # Twice with half the weight, as scikit-learn takes labels for numbers where there are hardly more examples.
+    once_KD = np.zeros((2 * classes, seen_ND.shape[1]), seen_ND.dtype)
+    train = Part(np.concatenate([seen_ND, once_KD]), np.concatenate([label_N, *2 * [np.arange(classes)]]))
+    weight_N = np.concatenate([np.ones(len(seen_ND)), np.full(2 * classes, 0.5)])
+    model = classifier(train, strength=strength, weight_N=weight_N).model
+    log_p_NK: NDArray[np.float64] = model.predict_log_proba(next_ND)
+    return log_p_NK
+
+
+def frequency_log_probabilities(label_N: Integers, count: int, *, classes: int) -> NDArray[np.float64]:
+    """Return the log probabilities of the labels' frequencies, each class seen once more: what is learned without
+    features."""
+    counts_K = np.bincount(label_N, minlength=classes) + 1
+    return np.tile(np.log(counts_K / counts_K.sum()), (count, 1))
+
+
+STEPS = 300
+BATCH = 256
+LEARNING_RATE = 0.02
+STRENGTH = 0.1
+"""Variance of the Gaussian prior on the head's weights while the mix is learned; see `STRENGTHS`."""
+
+
+def learned_mix(
+    states_LND: NDArray[np.float32], label_N: NDArray[np.int64], *, classes: int, seed: int
+) -> NDArray[np.float64]:
+    """Return the weight of each layer, shape L; they sum to 1.
+
+    Args:
+        states_LND: standardised, so that no layer counts for more because its numbers are larger.
+        label_N: from 0.
+        seed: of the order of examples; all else begins at 0, that is, with equal weights.
+    """
+    rng = np.random.default_rng(seed)
+    layers, examples, width = states_LND.shape
+    states, labels = torch.from_numpy(states_LND), torch.from_numpy(label_N)
+    logit_L, factor = torch.zeros(layers, requires_grad=True), torch.ones((), requires_grad=True)
+    head_DK = torch.zeros(width, classes, requires_grad=True)
+    bias_K = torch.zeros(classes, requires_grad=True)
+    parameters = [logit_L, factor, head_DK, bias_K]
+    optimiser = torch.optim.Adam(parameters, lr=LEARNING_RATE)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, total_iters=STEPS)
+    for _ in range(STEPS):
+        chosen_B = torch.from_numpy(rng.choice(examples, min(BATCH, examples), replace=False))
+        mixed_BD = factor * torch.einsum("l,lbd->bd", logit_L.softmax(0), states[:, chosen_B])
+        loss = nn.functional.cross_entropy(mixed_BD @ head_DK + bias_K, labels[chosen_B])
+        penalty = head_DK.square().sum() / (2 * STRENGTH * examples)
+        gradients = torch.autograd.grad(loss + penalty, parameters)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        optimiser.step()
+        schedule.step()
+    weight_L: NDArray[np.float64] = logit_L.detach().double().softmax(0).numpy()
+    return weight_L
+
+
+def mixed(states_LND: NDArray[np.float32], weight_L: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Return the weighted mean of the layers, shape ND."""
+    return np.tensordot(weight_L.astype(np.float32), states_LND, axes=1)

@@ -379,7 +379,7 @@ class RetrievalSettings(MeasureSettings):
     def problem(self, data: Data, data_root: Path) -> str | None:
         """Return why the task of settings for one cannot be run with a text; None if it can."""
         if self.task_name == NEXT_SENTENCE:
-            from ablations.tasks.documents import no_documents  # numpy, which to read a spec does without
+            from ablations.tasks.datasets import no_documents  # numpy, which to read a spec does without
 
             return no_documents(data, data_root)
         return TASKS[self.task_name].problem(data_root)

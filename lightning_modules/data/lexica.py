@@ -33,9 +33,9 @@ from tokenizers import Tokenizer
 
 from lightning_modules.config.data import Data, LanguageData
 from lightning_modules.config.masking import PMI, Cloze, Generic
+from lightning_modules.data.token_store import Words, word_types
 from lightning_modules.data.tokenizer import decode
 from lightning_modules.data.treebank import parquet_rows, read_treebank
-from lightning_modules.data.words import Words, word_types
 from lightning_modules.errors import DataError
 from lightning_modules.vocabulary import UNKNOWN
 

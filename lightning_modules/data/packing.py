@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from lightning_modules.config import InputFormat
 from lightning_modules.data.sequences import Epoch, Sequences, epochs, joined
-from lightning_modules.data.token_store import Split
-from lightning_modules.data.words import runs
+from lightning_modules.data.token_store import Split, runs
 from lightning_modules.errors import DataError
 from lightning_modules.vocabulary import END
 

@@ -1,4 +1,4 @@
-"""The token store: a corpus as token ids on disk, made once, found again by the content of its text.
+"""The token store: a corpus as token ids on disk, found again by the content of its text; and the words in it.
 
     STORE/<10 hex>/
       tokens.json                                     what is here, a report on it, and the hash of every file
@@ -8,7 +8,9 @@
       ...                                             the same for validation and test, without counts
 
 Every sentence is START, pieces, END. The folder appears whole or not at all; two processes that want the
-same store make it once. Letters: S sentences, N their tokens one after the other, V vocabulary.
+same store make it once. A word is what stands between spaces in the text.
+
+Letters: S sentences, N their tokens one after the other, V vocabulary, W words, C types (different words).
 """
 
 import functools
@@ -19,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +32,8 @@ from lightning_modules.data.corpus import content_address, open_corpus
 from lightning_modules.data.tokenising import write_tokens
 from lightning_modules.errors import DataError, FilesError
 from lightning_modules.files import explained, locked, make_folder, read_json, synced, write_json
+from lightning_modules.randomness import uniforms
+from lightning_modules.vocabulary import FIRST_WORD_ID, UNKNOWN
 
 FORMAT = 1
 """Counts up whenever the same text and settings give other files."""
@@ -267,3 +271,69 @@ def _array(folder: Path, name: str, facts: dict[str, Any]) -> NDArray[Any]:
 
 def _damaged(folder: Path, why: str) -> DataError:
     return DataError(f"The token store {folder} is damaged: {why}; delete the folder, which is then made again.")
+
+
+class Words(NamedTuple):
+    """The words of a text, in order."""
+
+    start_W: NDArray[np.int64]
+    """Place of the first piece of each word among the N tokens."""
+    length_W: NDArray[np.int64]
+    """Pieces of each word."""
+
+    @property
+    def token_N(self) -> NDArray[np.int64]:
+        """Places of all pieces of all words, in order: every token but START, END and other special ones."""
+        return runs(self.start_W, self.length_W)
+
+
+def find_words(ids_N: NDArray[np.integer], starts_V: NDArray[np.bool_]) -> Words:
+    """Return the words of sentences that lie one after the other.
+
+    Args:
+        starts_V: which ids begin a word, as `tokenizer.starts_word` says.
+    """
+    start_W = np.flatnonzero(starts_V[ids_N])
+    is_piece_N = (ids_N >= FIRST_WORD_ID) | (ids_N == UNKNOWN)
+    pieces_before = np.concatenate([[0], np.cumsum(is_piece_N)])
+    ends_W = np.append(start_W[1:], len(ids_N))
+    return Words(start_W, pieces_before[ends_W] - pieces_before[start_W])
+
+
+def require_boundaries(split: Split, starts_V: NDArray[np.bool_], *, setting: str, instead: str) -> None:
+    """Refuse a text without words between spaces, as in languages that write none.
+
+    Args:
+        setting: what needs them, for the error.
+        instead: what does without them.
+
+    Raises:
+        DataError: no sentence has a second word.
+    """
+    if np.count_nonzero(starts_V[split.ids]) <= len(split):
+        raise DataError(
+            f"{setting} needs words, but no sentence of data.train has two of them with a space between; put "
+            f"spaces between words, or {instead}."
+        )
+
+
+def word_types(ids_N: NDArray[np.integer], words: Words) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the number of each word's type (from 0), and for each type one word of it, the first in the text.
+
+    Words are the same if their pieces are, compared by a hash of 53 bits: of 10 million types, two share a number
+    with a probability below 1%.
+    """
+    place_N = np.arange(len(words.token_N)) - np.repeat(np.cumsum(words.length_W) - words.length_W, words.length_W)
+    hash_N = uniforms(0, ids_N[words.token_N], place_N)  # of one piece at one place in a word
+    if not len(words.start_W):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    as_integers = (hash_N * 2.0**53).astype(np.uint64)
+    sum_W = np.add.reduceat(as_integers, np.cumsum(words.length_W) - words.length_W)
+    _, first_C, type_W = np.unique(sum_W, return_index=True, return_inverse=True)
+    return type_W.astype(np.int64), first_C.astype(np.int64)
+
+
+def runs(start: NDArray[np.integer], length: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Return the numbers start, start + 1, ..., start + length - 1 of every run, one run after the other."""
+    before = np.cumsum(length) - length
+    return np.repeat(start - before, length) + np.arange(int(length.sum()))

@@ -20,9 +20,16 @@ from numpy.typing import NDArray
 
 from lightning_modules.config import RunSettings
 from lightning_modules.config.training import Blocks, Corpus, Natural, NGrams, UniformDraw, WordOrder
-from lightning_modules.data.token_store import Split, Tokens
+from lightning_modules.data.token_store import (
+    Split,
+    Tokens,
+    Words,
+    find_words,
+    require_boundaries,
+    runs,
+    word_types,
+)
 from lightning_modules.data.tokenizer import starts_word
-from lightning_modules.data.words import Words, find_words, require_boundaries, runs, word_types
 from lightning_modules.randomness import derive, uniforms
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, START, UNKNOWN
 

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from lightning_modules.config import EncoderSettings
 from lightning_modules.model.attention import SelfAttention, SourceAttention
-from lightning_modules.model.embeddings import Embeddings, norm_layer
-from lightning_modules.model.encoder import FeedForward
+from lightning_modules.model.encoder import Embeddings, FeedForward, norm_layer
 from lightning_modules.model.numerics import Dropout
 from lightning_modules.model.sight import Sight, score_mask, sight_of, visible
 

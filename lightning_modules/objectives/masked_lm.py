@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lightning_modules.config import MaskedLMSettings, MaskingSettings, RunSettings
-from lightning_modules.data.negative_pairs import PairLoss
 from lightning_modules.data.packing import PackedStep
+from lightning_modules.data.sequences import PairLoss
 from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.model.heads import BinaryHead, LossSum, count_predictions
 from lightning_modules.objectives.masking import COUNTED, Corrupted, mask_tokens

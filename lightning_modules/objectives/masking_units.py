@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 from lightning_modules.config.masking import PMI, Cloze, Generic, LabelWord, Selection, Span, Uniform
 from lightning_modules.data.lexica import collocated, in_lexicon
 from lightning_modules.data.packing import PackedRows
-from lightning_modules.data.token_store import Split, Tokens
+from lightning_modules.data.token_store import Split, Tokens, find_words, require_boundaries, word_types
 from lightning_modules.data.tokenizer import is_punctuation, starts_word
-from lightning_modules.data.words import find_words, require_boundaries, word_types
 from lightning_modules.errors import DataError
 from lightning_modules.randomness import derive, uniforms
 

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lightning_modules.config import PAIR_FORMATS, RunSettings
-from lightning_modules.data.negative_pairs import PairLoss
 from lightning_modules.data.packing import PackedStep
+from lightning_modules.data.sequences import PairLoss
 from lightning_modules.data.token_store import Split, Tokens
-from lightning_modules.model.cross_entropy import IGNORED
 from lightning_modules.model.encoder import Encoder
-from lightning_modules.model.heads import LinearHead, LossSum, PredictionHead, count_predictions
+from lightning_modules.model.heads import IGNORED, LinearHead, LossSum, PredictionHead, count_predictions
 from lightning_modules.model.numerics import without_autocast
 from lightning_modules.objectives.learning_rate import learning_rate_factor
 from lightning_modules.objectives.optimizer import build_optimizer

@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from lightning_modules.data.negative_pairs import rearranged, require_documents
 from lightning_modules.data.packing import BatchPlan, consecutive, pack
-from lightning_modules.data.sequences import Sequences, single_sentences
+from lightning_modules.data.sequences import Sequences, rearranged, require_documents, single_sentences
 from lightning_modules.data.token_store import Split, Tokens, load, prepare
 from lightning_modules.data.word_order import training_text
 from lightning_modules.errors import DataError

@@ -15,7 +15,7 @@ from lightning_modules.config.encoder import EmbeddingSettings
 from lightning_modules.config.objectives import OBJECTIVES
 from lightning_modules.errors import AblationsError
 from lightning_modules.files import atomic, make_folder, write_json
-from lightning_modules.model.embeddings import sinusoids
+from lightning_modules.model.encoder import sinusoids
 from lightning_modules.training.checkpoint import read_checkpoint
 from lightning_modules.training.run_directory import RunDirectory
 from lightning_modules.vocabulary import END, MASK, PAD, SPECIAL_TOKENS, START

@@ -199,7 +199,7 @@ def claim_notices(files: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 def write(judged: Judged, folder: Path) -> dict[str, Any]:
     """Write the verdicts into claims.json of the experiment's folder; return its content."""
-    content = _finite(
+    content = finite(
         {
             "format": FORMAT,
             "experiment": judged.experiment.plan.experiment,
@@ -325,10 +325,10 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names)
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """Return the value with None for numbers that JSON does not have."""
     if isinstance(value, dict):
-        return {name: _finite(part) for name, part in value.items()}
+        return {name: finite(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
+        return [finite(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -33,8 +33,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from reports.statistics import seed_tests
-from reports.statistics.power import seeds_to_decide, smallest_seen, spread_interval
-from reports.statistics.seed_tests import SeedEffects
+from reports.statistics.seed_tests import SeedEffects, seeds_to_decide, smallest_seen, spread_interval
 
 Verdict = Literal[
     "supported",

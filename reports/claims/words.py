@@ -20,8 +20,7 @@ from reports.claims.verdicts import (
     ways_to_fail,
 )
 from reports.statistics import seed_tests
-from reports.statistics.power import MOST_SEEDS
-from reports.statistics.seed_tests import Direction
+from reports.statistics.seed_tests import MOST_SEEDS, Direction
 from reports.statistics.summaries import ROUNDING
 from reports.words import ABSENT, MINUS, count, is_absent, listed, number
 

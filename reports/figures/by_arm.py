@@ -21,6 +21,7 @@ from pandas import DataFrame
 
 from ablations.results import SHOWN
 from ablations.spec.published import PublishedPoint
+from reports.figures.axes import label_layers, spread_out
 from reports.figures.curves import (
     AXES,
     FEWEST_PLACES,
@@ -35,7 +36,6 @@ from reports.figures.curves import (
     order,
     own_axis,
 )
-from reports.figures.families import MOST_LINES, Family, families
 from reports.figures.lines import Beside, Line, Look, draw_lines
 from reports.figures.panel import (
     FigureKind,
@@ -50,9 +50,8 @@ from reports.figures.panel import (
     rows_shown,
     title_of,
 )
-from reports.figures.style import Style, arm_styles, grey_style
+from reports.figures.style import MOST_LINES, Family, Style, arm_styles, families, grey_style
 from reports.figures.svg import lay_out
-from reports.figures.ticks import label_layers, spread_out
 from reports.statistics.summaries import bands
 from reports.words import are_whole, axis_label, in_order, leads_on, listed, named, number, task_axis_label
 
@@ -61,55 +60,6 @@ NAME_LETTERS = 46
 
 END_LETTERS = 22
 """Longest line of a name at the end of a line."""
-
-
-def layer_change(table: DataFrame, *, ax: Axes, metric: str = "pwcca", arms: Sequence[str] | None = None) -> Axes:
-    """Draw how much each layer changes its tokens: 1 - similarity of consecutive layers, 0 = no change."""
-    return by_arm(table, ax=ax, measure="layer_change", metric=metric, arms=arms)
-
-
-def token_information(
-    table: DataFrame,
-    *,
-    ax: Axes,
-    metric: str = "cross_fitted",
-    arms: Sequence[str] | None = None,
-    about: str | None = None,
-) -> Axes:
-    """Draw the k-means information of each layer about its input token, or `about` another (`next token`, ...), in
-    nats."""
-    return by_arm(table, ax=ax, measure="token_information", metric=metric, arms=arms, group=about)
-
-
-def read_out(
-    table: DataFrame,
-    *,
-    ax: Axes,
-    metric: str = "linear",
-    arms: Sequence[str] | None = None,
-    about: str | None = None,
-) -> Axes:
-    """Draw what a probe reads from each layer about its input token, or `about` another, in nats."""
-    return by_arm(table, ax=ax, measure="read_out", metric=metric, arms=arms, group=about)
-
-
-def learning(table: DataFrame, *, ax: Axes, metric: str = "gain", arms: Sequence[str] | None = None) -> Axes:
-    """Draw the gain at each step: nats per prediction beyond word frequencies, of validation text."""
-    return by_arm(table, ax=ax, measure="learning", metric=metric, arms=arms)
-
-
-def neighbours(
-    table: DataFrame, *, ax: Axes, metric: str = "same_token", arms: Sequence[str] | None = None
-) -> Axes:
-    """Draw what the nearest neighbours of a token's state share with it."""
-    return by_arm(table, ax=ax, measure="neighbours", metric=metric, arms=arms)
-
-
-def geometry(
-    table: DataFrame, *, ax: Axes, metric: str = "effective_rank", arms: Sequence[str] | None = None
-) -> Axes:
-    """Draw the shape of the cloud of states in each layer."""
-    return by_arm(table, ax=ax, measure="geometry", metric=metric, arms=arms)
 
 
 def by_arm(

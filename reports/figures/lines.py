@@ -14,7 +14,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from pandas import DataFrame, Series
 
-from reports.figures.ends import End, name_ends
+from reports.figures.axes import End, name_ends
 from reports.figures.style import Style, mark_points
 from reports.words import number
 

@@ -11,6 +11,7 @@ from pandas import DataFrame
 
 from ablations.errors import ResultsError
 from ablations.results import SHOWN
+from reports.figures.axes import TICK_LETTERS, thinned
 from reports.figures.by_arm import arm_label
 from reports.figures.curves import FEWEST_STEPS, Curve, curve, learned, order, rows_of
 from reports.figures.pairs import pairs_over_training
@@ -27,7 +28,6 @@ from reports.figures.panel import (
     without_panel,
 )
 from reports.figures.svg import lay_out
-from reports.figures.ticks import TICK_LETTERS, thinned
 from reports.words import axis_label, count, leads_on, number
 
 SHADES = 20

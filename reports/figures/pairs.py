@@ -10,6 +10,7 @@ from pandas import DataFrame
 
 from ablations.results import SHOWN
 from ablations.wording import several
+from reports.figures.axes import label_layers
 from reports.figures.by_arm import end_name
 from reports.figures.curves import FEWEST_PLACES, Curve, curve, learned, order, require, rows_of, with_columns
 from reports.figures.lines import Line, Look, draw_lines
@@ -28,7 +29,6 @@ from reports.figures.panel import (
 )
 from reports.figures.style import Style, arm_styles, pair_style, seeds_style
 from reports.figures.svg import lay_out
-from reports.figures.ticks import label_layers
 from reports.statistics.summaries import bands, last_step
 from reports.words import axis_label, named
 

@@ -180,8 +180,9 @@ class FigureText(NamedTuple):
     shown: tuple[Shown, ...]
     n: str
     """Unit that n counts."""
-    d: str
     how_to_read: tuple[str, ...]
+    d: str = ""
+    """Unit that d counts, if there is one."""
     family: str = ""
     """First word of the names of groups."""
     section: Literal["layers", "tasks"] = "layers"

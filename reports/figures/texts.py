@@ -20,7 +20,6 @@ PROBES = FigureText(
         Shown("probing", "mix_weight", part="Weights of the learned mix", folded=True, each=True, axis="layer"),
     ),
     n="examples",
-    d="",
     section="tasks",
     how_to_read=(
         "Each point is a linear classifier trained on the frozen states of one layer and scored on examples it "
@@ -41,7 +40,6 @@ STRUCTURE = FigureText(
     kind=ARM_LINES,
     shown=(Shown("structural_probe", "uuas", each=True, axis="layer"),),
     n="examples",
-    d="",
     section="tasks",
     how_to_read=(
         "Each point is the share of edges of the treebank's trees that a structural probe finds (Hewitt and "
@@ -65,7 +63,6 @@ RETRIEVAL = FigureText(
         Shown("retrieval", "recall_at_1", part=AS_THEY_ARE, folded=True, each=True, axis="layer"),
     ),
     n="pairs or queries",
-    d="",
     section="tasks",
     how_to_read=(
         "Each point takes two texts to be as close as the cosine of their mean states in one layer, the mean "
@@ -88,7 +85,6 @@ EXAMPLES = FigureText(
         Shown("frozen_features", "score", "Frozen features", part="Frozen features", each=True, axis="examples"),
     ),
     n="test examples",
-    d="",
     section="tasks",
     how_to_read=(
         "Each point is the score on the whole test part after training on so many examples of the task. The "
@@ -111,7 +107,6 @@ SCORES_OVER_TRAINING = FigureText(
         Shown("probing", "accuracy", "Probes", part="Probes of all layers", folded=True, each=True, axis="step"),
     ),
     n="examples",
-    d="",
     section="tasks",
     how_to_read=(
         "Each point is the score of the checkpoint of that step, 0 being the initial weights; the axis of "
@@ -132,7 +127,6 @@ INDEPENDENCE = FigureText(
         Shown("conditional_independence", "chain", part="Its two terms", folded=True, axis="ratio"),
     ),
     n="pairs",
-    d="",
     section="tasks",
     how_to_read=(
         "Masked LM predicts all hidden tokens at once, as if they told nothing about each other. Each point "
@@ -159,7 +153,6 @@ LEARNING = FigureText(
     kind=ARM_LINES,
     shown=(Shown("learning", "gain"),),
     n="predictions",
-    d="",
     how_to_read=(
         "Each point is what a model has learned by that step beyond the best guess without context: the "
         "loss of a guess that knows how frequent each word is and what is shown in its place, minus the "
@@ -512,3 +505,28 @@ PICTURES = FigureText(
         "neighbours share is measured above.",
     ),
 )
+
+FIGURES = (
+    LEARNING,
+    LAYER_CHANGE,
+    TOKEN_INFORMATION,
+    READ_OUT,
+    OTHER_INFORMATION,
+    OTHER_READ_OUT,
+    RUN_DISTANCE,
+    NEIGHBOURS,
+    GEOMETRY,
+    CHANGE_BY_RANK,
+    CHANGE_BY_TAG,
+    INFLUENCE_BY_RANK,
+    INFLUENCE_BY_TAG,
+    OVER_TRAINING,
+    PICTURES,
+    PROBES,
+    STRUCTURE,
+    RETRIEVAL,
+    EXAMPLES,
+    SCORES_OVER_TRAINING,
+    INDEPENDENCE,
+)
+"""Figures in the order of the page."""

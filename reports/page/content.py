@@ -9,14 +9,12 @@ from ablations.wording import several
 from reports.claims.judge import Judged, claim_notices
 from reports.figures.curves import TRAINED_GAIN
 from reports.folder import Experiment, Run
-from reports.page.answer import readings
-from reports.page.figures import PageFigure, figures
+from reports.page.figures import PageFigure, figures, readings
 from reports.page.summary import grouped, notices, summary
-from reports.scores.corruptions import corruptions
 from reports.scores.factors import factors
-from reports.scores.runs import joined
+from reports.scores.runs import corruptions, joined
 from reports.scores.tables import score_tables
-from reports.statistics.summaries import gain, last_step, mean_interval
+from reports.statistics.summaries import NO_MEAN, gain, last_step, means_of_arms
 from reports.words import is_absent
 
 FORMAT = 1
@@ -40,8 +38,6 @@ AVERAGED = (
 
 MEASURED = ("loss", "gain", "perplexity", "bleu", "chrf", "next_sentence", "sentence_order")
 """Averaged numbers that come from the table; the last two are accuracies of a head on pairs."""
-
-NO_MEAN = {"mean": None, "low": None, "high": None, "seeds": 0}
 
 
 def content(judged: Judged, shown: Sequence[PageFigure]) -> dict[str, Any]:
@@ -130,10 +126,7 @@ def _arms(experiment: Experiment, runs: list[dict[str, Any]]) -> list[dict[str, 
         ],
         columns=["arm", "seed", "name", "value"],
     ).astype({"value": float})
-    means = {
-        (row["arm"], row["name"]): {name: row[name] for name in ("mean", "low", "high", "seeds")}
-        for row in mean_interval(numbers, by=["arm", "name"]).to_dict("records")
-    }
+    means = means_of_arms(numbers)
     rows = []
     for arm in experiment.plan.arms:
         arm_runs = [run for run in experiment.runs if run.plan.arm == arm]

@@ -19,11 +19,10 @@ from ablations.spec import load
 from ablations.spec.changes import changes
 from ablations.spec.claim import Claim
 from reports import folder as experiment_folder
-from reports.claims.judge import judge_claims
+from reports.claims.judge import finite, judge_claims
 from reports.folder import Experiment
 from reports.statistics.seed_tests import t_interval
 from reports.statistics.summaries import ROUNDING, gain, last_step
-from reports.words import is_absent
 
 CONFIDENCE = 0.95
 """Confidence of the intervals of differences."""
@@ -218,7 +217,7 @@ def _effect(part: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if part is None:
         return None
     numbers = ("effect", "low", "high", "confidence", "smallest_effect")
-    return {"verdict": part["verdict"]} | {name: _finite(part[name]) for name in numbers} | {"n": part["n"]}
+    return {"verdict": part["verdict"]} | {name: finite(part[name]) for name in numbers} | {"n": part["n"]}
 
 
 def _by_seed(part: Mapping[str, Any]) -> Seeds:
@@ -265,7 +264,7 @@ def _mean(values: Seeds) -> dict[str, Any] | None:
     if not values:
         return None
     mean, low, high = t_interval(list(values.values()), confidence=CONFIDENCE)
-    numbers = {"mean": _finite(mean), "low": _finite(low), "high": _finite(high)}
+    numbers = {"mean": finite(mean), "low": finite(low), "high": finite(high)}
     return numbers | {"confidence": CONFIDENCE, "n": len(values)}
 
 
@@ -292,7 +291,3 @@ def _described(side: Side) -> dict[str, Any]:
         "runs": len(plan.runs),
         "seeds": sorted({run.seed for run in plan.runs}),
     }
-
-
-def _finite(value: float | None) -> float | None:
-    return None if value is None or is_absent(value) or math.isinf(value) else value

@@ -20,9 +20,8 @@ from reports.claims.words import described
 from reports.figures import svg
 from reports.figures.by_arm import shown_name
 from reports.folder import printable
-from reports.page.answer import compares_courses, is_along, read_by
-from reports.page.figures import Drawing
-from reports.scores.corruptions import SHOWN
+from reports.page.figures import Drawing, compares_courses, is_along, read_by
+from reports.scores.runs import SHOWN
 from reports.words import is_absent
 
 NO_CLAIM: dict[str, Any] = {"number": None, "says": None, "as_expected": None, "parts": [], "beside": []}

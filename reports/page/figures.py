@@ -1,7 +1,6 @@
-"""Figures of a page in its order, the panels that each has, and panels as files: the picture as SVG, and the rows
-it shows as CSV."""
+"""Figures of a page in their order, which of them answers the question, and their files: pictures and rows."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -10,38 +9,91 @@ import seaborn as sns
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
+from ablations.spec.claim import Claim
+from ablations.spec.contrasts import Ahead, Difference
 from ablations.spec.published import PublishedPoint
+from reports.claims.judge import NOT_JUDGED, Judged
+from reports.claims.verdicts import DECIDED
 from reports.figures import svg
 from reports.figures.by_arm import beside_published
+from reports.figures.curves import ALONG_STEPS, Axis
 from reports.figures.panel import CEILING, FigureText, Panel, letters
-from reports.figures.texts import (
-    CHANGE_BY_RANK,
-    CHANGE_BY_TAG,
-    EXAMPLES,
-    GEOMETRY,
-    INDEPENDENCE,
-    INFLUENCE_BY_RANK,
-    INFLUENCE_BY_TAG,
-    LAYER_CHANGE,
-    LEARNING,
-    NEIGHBOURS,
-    OTHER_INFORMATION,
-    OTHER_READ_OUT,
-    OVER_TRAINING,
-    PICTURES,
-    PROBES,
-    READ_OUT,
-    RETRIEVAL,
-    RUN_DISTANCE,
-    SCORES_OVER_TRAINING,
-    STRUCTURE,
-    TOKEN_INFORMATION,
-)
+from reports.figures.texts import FIGURES, OVER_TRAINING
 from reports.folder import QUICK
-from reports.page.answer import Reading, answering, times_read
 from reports.scores.by_setting import setting_figures, setting_rows
 from reports.scores.factors import Factor
 from reports.words import listed
+
+
+class Reading(NamedTuple):
+    """Numbers that a claim reads."""
+
+    measure: str
+    metric: str
+    along_steps: bool
+    """Whether the course of training is compared, not its end."""
+
+
+def readings(judged: Judged) -> list[Reading]:
+    """Return what the claims read, each as often as claims read it.
+
+    Of the claims those count that are decided; if there are none, those that are judged; if there are none, all.
+    """
+    verdicts = {entry["name"]: entry["verdict"] for entry in judged.entries}
+    decided = [claim for name, claim in judged.claims.items() if verdicts[name] in DECIDED]
+    tested = [claim for name, claim in judged.claims.items() if verdicts[name] not in NOT_JUDGED]
+    return [reading for claim in decided or tested or judged.claims.values() for reading in read_by(claim)]
+
+
+def read_by(claim: Claim) -> list[Reading]:
+    """Return what the parts of a claim read that decide it."""
+    along_steps = compares_courses(claim)
+    read = (of for part in claim.parts.values() for of in part.quantities())
+    return list(dict.fromkeys(Reading(of.measure, of.metric, along_steps) for of in read))
+
+
+def compares_courses(claim: Claim) -> bool:
+    """Return whether a claim compares the course of training, not its end."""
+    return any(
+        isinstance(part, Ahead) or (isinstance(part, Difference) and part.of.steps == "area")
+        for part in claim.parts.values()
+    )
+
+
+def is_along(kind: str, measure: str, axis: Axis | None, *, along_steps: bool) -> bool:
+    """Return whether lines of a panel run along what is compared: training, or layers and the like."""
+    if kind not in ("arms", "pairs"):
+        return False
+    return measure in ALONG_STEPS or (axis == "step" if along_steps else axis in (None, "layer", "ratio"))
+
+
+def times_read(panel: Panel, read: Iterable[Reading]) -> int:
+    """Return how many of the readings a panel shows; where arms vary a setting, a loss is shown as a gain."""
+    metrics = {panel.metric} | ({"loss"} if panel.metric == "gain" else set())
+    return sum(
+        reading.measure == panel.measure
+        and reading.metric in metrics
+        and panel.group is None
+        and (
+            panel.kind == "settings"
+            or is_along(panel.kind, panel.measure, panel.axis, along_steps=reading.along_steps)
+        )
+        for reading in read
+    )
+
+
+def answering(figures: Mapping[str, Sequence[Panel]], read: Sequence[Reading]) -> str | None:
+    """Return the name of the figure that shows most of what is read, the first of several; None if none does.
+
+    Args:
+        figures: panels by the name of their figure.
+        read: what claims read.
+    """
+    most = {
+        name: max((times_read(panel, read) for panel in panels), default=0) for name, panels in figures.items()
+    }
+    best = max(most.values(), default=0)
+    return next((name for name, times in most.items() if times == best), None) if best else None
 
 
 class Drawing(NamedTuple):
@@ -57,32 +109,6 @@ def draw(panel: Panel) -> Drawing:
         figure = Figure(figsize=svg.PANEL_INCHES, layout="constrained")
         panel.content.draw(figure)
         return Drawing(svg=svg.render(figure, name=panel.id, title=panel.title), csv=panel.csv_text())
-
-
-FIGURES = (
-    LEARNING,
-    LAYER_CHANGE,
-    TOKEN_INFORMATION,
-    READ_OUT,
-    OTHER_INFORMATION,
-    OTHER_READ_OUT,
-    RUN_DISTANCE,
-    NEIGHBOURS,
-    GEOMETRY,
-    CHANGE_BY_RANK,
-    CHANGE_BY_TAG,
-    INFLUENCE_BY_RANK,
-    INFLUENCE_BY_TAG,
-    OVER_TRAINING,
-    PICTURES,
-    PROBES,
-    STRUCTURE,
-    RETRIEVAL,
-    EXAMPLES,
-    SCORES_OVER_TRAINING,
-    INDEPENDENCE,
-)
-"""In the order of the page."""
 
 
 @dataclass(frozen=True, eq=False)

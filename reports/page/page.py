@@ -7,7 +7,6 @@ they are computed, not as they are rounded.
 import base64
 import hashlib
 import json
-import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,19 +16,126 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from pandas import DataFrame
 
+from ablations.errors import ResultsError
 from ablations.results import write_whole
 from reports import folder as experiment_folder
 from reports import words
 from reports.claims import words as claim_words
-from reports.claims.judge import Judged, judge_claims
+from reports.claims.judge import Judged, finite, judge_claims
 from reports.figures import svg
 from reports.figures.panel import axis_head, place
 from reports.folder import digest
-from reports.page import published
 from reports.page.content import content, page_figures
 from reports.page.entries import claim_entries, draw_claim
 from reports.page.figures import Drawing, draw
 from reports.scores.tables import mark
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+_MARKUP = re.compile(r"[\\`*\[\]|~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+"""Signs that mean something anywhere in a line; an underscore does not between letters."""
+
+_COMMAND = re.compile(r"(`ablate [a-z]+`)")
+"""A command that our own sentences name, which is code for readers of either form; code of others is text."""
+
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+
+_OPENING = re.compile(r"^\s*([#+=:-]|\d+(?=[.)](\s|$)))")
+"""Signs that mean something at the start of a line."""
+
+_INDENT = re.compile(r"^[ \t]{2,}")
+_BREAK = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
+
+
+class Written(str):
+    """Text that is Markdown already."""
+
+
+def markdown(page: dict[str, Any]) -> str:
+    """Return the content of a page as Markdown (with the tables of GitHub's). Whatever does not come from the
+    template is escaped."""
+    # This is no HTML: `escaped` makes text of what is not from the template.
+    environment = _environment(autoescape=False, finalize=escaped)
+    environment.filters["code"] = _code
+    return environment.get_template("report.md").render(page)
+
+
+def _environment(**options: Any) -> Environment:
+    """Return jinja's environment for the templates, with words for page and Markdown."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        **options,
+    )
+    written = ("anywhere", "count", "duration", "interval", "moment", "number", "percent", "share")
+    environment.filters |= {name: getattr(words, name) for name in written}
+    environment.filters |= {name: getattr(claim_words, name) for name in claim_words.FILTERS}
+    environment.filters |= {"known": lambda values: values or words.ABSENT, "mark": mark}
+    return environment
+
+
+def escaped(value: Any) -> Any:
+    """Return text on one line, of which nothing is Markdown or HTML; anything but text as it is."""
+    if not isinstance(value, str) or isinstance(value, Written):
+        return value
+    line = _INDENT.sub(" ", _BREAK.sub(" ", value))
+    line = "".join(_ENTITIES.get(letter, letter) for letter in line)
+    line = "".join(
+        part if _COMMAND.fullmatch(part) else _MARKUP.sub(r"\\\g<0>", part) for part in _COMMAND.split(line)
+    )
+    return Written(_OPENING.sub(lambda match: _opened(match[1]), line))
+
+
+def _opened(start: str) -> str:
+    """Return the start of a line, escaped: at the start of a line a sign would open a heading or a list; behind a
+    number the next sign does."""
+    return start + "\\" if start[0].isdigit() else "\\" + start
+
+
+def _code(value: str) -> Written:
+    """Return text in which every line counts, indented as a block of code."""
+    return Written("\n".join(f"    {line}" for line in value.splitlines()))
+
+
+COPIED = ("report.md", "results.parquet", "claims.json", "spec.yaml")
+"""Files that are copied as they are; an experiment without claims has no claims.json."""
+
+
+def publish(folder: Path, to: Path) -> Path:
+    """Copy the files of a page to a folder of the experiment's name in `to`; return that folder.
+
+    It then holds report.md with its figures, results.parquet, claims.json, spec.yaml, and provenance.json with
+    commits, versions, machines and dates. Figures that only an earlier publication had are removed. Files of other
+    names stay, as the findings.md that a person writes.
+
+    Raises:
+        ResultsError: `folder` has no page, or a file cannot be written.
+    """
+    report = _read(folder / "report.json")
+    published = to / folder.name
+    figures = {path.name for path in folder.glob("figures/*") if f"figures/{path.name}" in report["files"]}
+    for name in [*COPIED, *(f"figures/{name}" for name in sorted(figures))]:
+        if (folder / name).is_file():
+            write_whole(published / name, (folder / name).read_bytes())
+        else:
+            (published / name).unlink(missing_ok=True)
+    for path in published.glob("figures/*"):
+        if path.name not in figures:
+            path.unlink()
+    provenance = json.dumps(report["provenance"], ensure_ascii=False, indent=1) + "\n"
+    write_whole(published / "provenance.json", provenance.encode())
+    return published
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ResultsError(f"{path}: there is no page to publish; start `ablate report` again.") from error
+    return content
+
 
 COLUMNS = (
     *("task", "part", "metric", "layer", "arm", "beside", "mean", "low", "high"),
@@ -66,8 +172,6 @@ def tables_of(page: dict[str, Any]) -> dict[str, str]:
 def _csv(frame: DataFrame) -> str:
     return frame.to_csv(index=False, lineterminator="\n")
 
-
-TEMPLATES = Path(__file__).parent / "templates"
 
 EMBEDDED_CSV_BYTES = 500_000
 """Most bytes of CSV inside the page, all panels together; once they are used up, a panel links its file alone."""
@@ -106,9 +210,9 @@ def write(folder: Path, judged: Judged | None = None) -> Path:
     for name in _files_before(folder) - set(files):
         (folder / name).unlink(missing_ok=True)
     page["files"] = sorted(files)
-    written = json.dumps(_finite(page), ensure_ascii=False, allow_nan=False, indent=1)
+    written = json.dumps(finite(page), ensure_ascii=False, allow_nan=False, indent=1)
     write_whole(folder / "report.json", written.encode())
-    write_whole(folder / "report.md", published.markdown(page).encode())
+    write_whole(folder / "report.md", markdown(page).encode())
     write_whole(folder / "report.html", html(page, drawn).encode())
     return folder / "report.html"
 
@@ -126,20 +230,9 @@ def _files_before(folder: Path) -> set[str]:
 
 def html(page: dict[str, Any], drawn: dict[str, Drawing]) -> str:
     """Return the page as HTML. Everything but the drawings is escaped."""
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    written = ("count", "duration", "interval", "moment", "number", "percent", "share")
-    environment.filters |= {name: getattr(words, name) for name in written}
-    environment.filters |= {"place": place, "known": lambda values: values or words.ABSENT, "mark": mark}
-    environment.filters |= {"anywhere": words.anywhere, "axis_head": axis_head, "verdicts": _verdicts}
-    environment.filters["breakable"] = _breakable
-    environment.filters |= {name: getattr(claim_words, name) for name in claim_words.FILTERS}
-    environment.filters["digest"] = _sha256
+    environment = _environment(autoescape=True)
+    environment.filters |= {"place": place, "axis_head": axis_head, "verdicts": _verdicts}
+    environment.filters |= {"breakable": _breakable, "digest": _sha256}
     arms = [arm["arm"] for arm in page["arms"]]
     return environment.get_template("page.html").render(
         page,
@@ -189,12 +282,3 @@ def _embedded(files: Mapping[str, str]) -> dict[str, str]:
 def _table_numbers(page: dict[str, Any]) -> dict[str, int]:
     """Return the number of each table about tasks, in the order of the page."""
     return {name: number for number, name in enumerate(tables_of(page), start=1)}
-
-
-def _finite(value: Any) -> Any:
-    """Return the value with None for numbers that JSON does not have."""
-    if isinstance(value, dict):
-        return {name: _finite(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

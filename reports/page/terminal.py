@@ -69,7 +69,7 @@ def _print_lines(console: Console, content: Mapping[str, Any]) -> None:
 
 
 def _print_table(console: Console, content: Mapping[str, Any]) -> None:
-    table = Table(title=content["experiment"], title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table = _table(title=content["experiment"])
     table.add_column("", justify="right", no_wrap=True)
     table.add_column("claim", overflow="fold")
     for name in CLAIM_HEADS:

@@ -133,7 +133,6 @@ def _text(factor: Factor, *, folded: bool, taken: Sequence[str]) -> FigureText:
         kind=SETTING_MARKS,
         shown=tuple(Shown(s.measure, s.metric, s.title, folded=folded, part=part) for s in RUN_SCORES),
         n="",
-        d="",
         how_to_read=(),
         family=name,
     )

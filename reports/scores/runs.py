@@ -1,5 +1,5 @@
 """Scores of whole runs, one row a run: what it learned in pre-training, what its layers are like, and what it
-scores on tasks.
+scores on tasks; and a row an arm of what masked LM did to its tokens.
 
 No column is chosen by looking at the scores it stands for: of probes the learned mix of layers counts, or the top
 layer where there is no mix.
@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from pandas import DataFrame, Series
+from pandas import DataFrame, Series, concat
 
 from reports.figures.curves import with_columns
-from reports.statistics.summaries import last_step
+from reports.statistics.summaries import NO_MEAN, last_step, means_of_arms
 from reports.words import MINUS, are_whole, in_order, is_absent, listed
 
 ARM_AND_SEED = ["arm", "seed"]
@@ -293,3 +293,41 @@ RUN_SCORES = (
     _of_tasks("probing", "Probes", "Probes are linear, on the learned mix of layers or, without one, on the top."),
 )
 """In the order of a figure's panels."""
+
+
+RATES = ("hidden", "masked", "random", "kept", "collision_rate")
+"""Rates of `corruption`, as the run's log counted them."""
+
+LOSSES = ("masked", "random", "kept")
+"""Groups of the loss of `validation`: how the predicted token was shown."""
+
+OBSERVED = ("observed_clean", "observed_replaced", "recovered_replaced")
+"""Metrics of `validation`; see `ablations.measures.validation`."""
+
+GUESSED = "guessed_clean"
+"""The floor of `observed_clean` as a number of its own: how often the same tokens are guessed where hidden."""
+
+
+def corruptions(table: DataFrame, *, arms: Sequence[str]) -> list[dict[str, Any]]:
+    """Return a row an arm that has any of the numbers: each a mean over seeds with its 95% t interval, under the
+    names of `RATES`, `OBSERVED`, `GUESSED` and `loss_` with one of `LOSSES`; of the last step."""
+    last = last_step(table[table["measure"].isin(["corruption", "validation"])])
+    by_treatment = (last["metric"] == "loss") & last["group"].isin(LOSSES)
+    of_all_tokens = last["group"].isna() & last["metric"].isin([*RATES, *OBSERVED])
+    chosen = last[by_treatment | of_all_tokens]
+    chosen = chosen.assign(name=chosen["metric"].where(chosen["group"].isna(), "loss_" + chosen["group"]))
+    guessed = chosen[chosen["metric"] == OBSERVED[0]]
+    guessed = guessed.assign(name=GUESSED, value=guessed["floor"]).dropna(subset="value")
+    chosen = concat([chosen, guessed], ignore_index=True)
+    means = means_of_arms(chosen)
+    names = [*RATES, *(f"loss_{group}" for group in LOSSES), GUESSED, *OBSERVED]
+    measured_arms = {arm for arm, _ in means}
+    return [
+        {"arm": arm} | {name: means.get((arm, name), NO_MEAN) for name in names}
+        for arm in arms
+        if arm in measured_arms
+    ]
+
+
+SHOWN = frozenset({*RATES, *OBSERVED})
+"""Metrics that the table shows."""

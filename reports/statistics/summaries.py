@@ -4,6 +4,7 @@ Pseudo-values are one number a seed for what is no mean over seeds, so that the 
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -57,6 +58,15 @@ def mean_interval(table: DataFrame, *, by: Sequence[str], confidence: float = 0.
         margin = stats.t.ppf((1 + confidence) / 2, degrees) * summary["error"].to_numpy()
         summary["low"], summary["high"] = summary["mean"] - margin, summary["mean"] + margin
     return summary[[*by, "mean", "low", "high", "seeds"]]
+
+
+NO_MEAN = {"mean": None, "low": None, "high": None, "seeds": 0}
+
+
+def means_of_arms(table: DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the `mean_interval` of each arm and `name` as plain data (an absent one is `NO_MEAN`)."""
+    rows = mean_interval(table, by=["arm", "name"]).to_dict("records")
+    return {(row["arm"], row["name"]): {key: row[key] for key in NO_MEAN} for row in rows}
 
 
 def bands(rows: DataFrame, *, line: str) -> DataFrame:

@@ -1,6 +1,9 @@
 """Rows of token information for figures."""
 
+from functools import partial
+
 from ablations import results
+from reports.figures.by_arm import by_arm
 
 
 def information(values_by_seed, *, floor=None, arm="mlm", **changes):
@@ -21,3 +24,11 @@ def information(values_by_seed, *, floor=None, arm="mlm", **changes):
         for seed, values in enumerate(values_by_seed)
         for layer, value in enumerate(values)
     )
+
+
+layer_change = partial(by_arm, measure="layer_change", metric="pwcca")
+token_information = partial(by_arm, measure="token_information", metric="cross_fitted")
+read_out = partial(by_arm, measure="read_out", metric="linear")
+learning = partial(by_arm, measure="learning", metric="gain")
+neighbours = partial(by_arm, measure="neighbours", metric="same_token")
+geometry = partial(by_arm, measure="geometry", metric="effective_rank")

@@ -5,8 +5,8 @@ from functools import partial
 
 import torch
 
-from lightning_modules.model.cross_entropy import IGNORED
-from lightning_modules.model.embeddings import RMSNorm, SinusoidalPositions, sinusoids
+from lightning_modules.model.encoder import RMSNorm, SinusoidalPositions, sinusoids
+from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build
 from lightning_modules.training.data_module import RunData
 from tests.support.tiny_text import settings

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from lightning_modules.config.objectives import Objective
-from lightning_modules.data.negative_pairs import rearranged
 from lightning_modules.data.packing import pack
-from lightning_modules.model.cross_entropy import IGNORED
+from lightning_modules.data.sequences import rearranged
+from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build
 from lightning_modules.training.data_module import RunData, as_tensors
 

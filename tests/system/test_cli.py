@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from ablations.cli import main
-from ablations.measures.information.cross_fitted import halves
+from ablations.measures.information.estimate import halves
 from ablations.measures.reading.sample import first_tokens
 from ablations.runs.calibration import Calibration, flops
 from lightning_modules.data.token_store import load

@@ -8,22 +8,212 @@ conclusions from. The label may be the token that is read, a neighbour, or what 
 Shapes: N tokens, D features.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from ablations.errors import MeasureError
-from ablations.measures.information.cross_fitted import cross_fitted, cross_fitted_estimate, fitting_halves, halves
 from ablations.measures.information.kmeans import Points
 from ablations.measures.information.plug_in import (
+    Estimate,
     Labels,
+    Table,
     as_labels,
+    each_block,
     plug_in,
     plug_in_estimate,
     require_equal_lengths,
 )
 from ablations.measures.jackknife import sentence_blocks
 from ablations.measures.similarity.sides import Matrix
+
+FEWEST_PER_CLUSTER = 5
+"""Tokens per cluster in each half, below which clusters are mostly noise."""
+
+MASSES = 2.0 ** np.arange(-6, 25)
+"""Candidates for the weight of the prior, in tokens. The last is as good as the prior alone."""
+
+ROUNDING = 1e-12
+"""Relative difference of two log-likelihoods that means nothing."""
+
+
+def cross_fitted(
+    tokens_N: Labels, clusters_2N: Sequence[Labels], *, sentences_N: Labels, half_N: np.ndarray
+) -> float:
+    """Return a lower bound, in nats, of the mutual information of token and cluster; it may be negative.
+
+    `half_N` says which half, 0 or 1, a token's sentence belongs to (`halves`), and `clusters_2N` holds all
+    tokens' clusters twice, by the centres of half 0 and of half 1. p(token | cluster) is fitted on one
+    half, with its own clusters, scored on the other, and the other way round.
+
+    With q(t|c) the fit and t_i, c_i the n tokens and clusters it is scored on, a half's estimate is the mean
+    over i of log q(t_i|c_i) / r(t_i), where r(t) = (q(t|c_1) + ... + q(t|c_n)) / n.
+
+    The marginal r makes it a bound. The halves are independent, so q is fixed where it is scored. Were t
+    drawn apart from all of c_1 ... c_n, these would be alike, and g = q(t|c_i) / r(t) would have the mean
+    1, since over i it sums to n. So p(t) p(c_1) ... p(c_n) g is a distribution too, and the divergence from
+    it of the true one, in which t belongs to c_i, is I(T; C) - E[log g] >= 0 (as in InfoNCE, van den Oord
+    et al. 2018, https://arxiv.org/abs/1807.03748, appendix A). Hence E[estimate] <= I(T; C) <= I(T; state).
+    The fitted half's own marginal m would break the bound: where each token has a cluster of its own it
+    overshoots by KL(p || m). The scored half's counts would keep it, but charge 2 (V - 1) / N where
+    clusters tell nothing and q = m; with r that case is 0. (Tokens of one sentence are not drawn apart, which
+    shifts r by a share of sentence length / n.)
+
+    What is lost below it is the price of fitting q. q(t|c) = (n_tc + a m(t)) / (n_c + a) shrinks toward
+    m(t) = (n_t + 1/2) / (n + V/2), over the V types that occur in `tokens_N`; the weight a is the one of
+    `MASSES` under which the fitting half best foretells each of its sentences from its others (the
+    largest, if many do). To leave out less than a sentence would trust what a sentence says of itself.
+
+    Raises:
+        MeasureError: labels that are no integers or not equally many, halves that are not 0 and 1, or a
+            sentence in both.
+    """
+    folds = _folds(tokens_N, clusters_2N, sentences_N, half_N)
+    return sum(_log_lift(fold, fold.fitted_C, fold.scored_C) for fold in folds) / len(half_N)
+
+
+def cross_fitted_estimate(
+    tokens_N: Labels,
+    clusters_2N: Sequence[Labels],
+    *,
+    sentences_N: Labels,
+    half_N: np.ndarray,
+    blocks_N: np.ndarray,
+) -> Estimate:
+    """Return `cross_fitted`, and what it is without block 0, without block 1, ... of the text.
+
+    A block is left out of both halves, where it is fitted and where it is scored. The clusters, the weight of
+    the prior and V stay those of the whole text. NaN without a block that holds a whole half.
+
+    Raises:
+        MeasureError: as for `cross_fitted`.
+    """
+    folds = _folds(tokens_N, clusters_2N, sentences_N, half_N)
+    require_equal_lengths(halves=half_N, blocks=blocks_N)
+    value = sum(_log_lift(fold, fold.fitted_C, fold.scored_C) for fold in folds) / len(half_N)
+    left_out: list[float] = []
+    for block_N in each_block(blocks_N):
+        total = 0.0
+        for half, fold in enumerate(folds):
+            fitted_C = fold.fitted_C - fold.table.counts(block_N & (half_N == half))
+            scored_C = fold.scored_C - fold.table.counts(block_N & (half_N != half))
+            total += _log_lift(fold, fitted_C, scored_C)
+        left_out.append(total / (len(half_N) - np.count_nonzero(block_N)))
+    return Estimate(value, left_out)
+
+
+def halves(sentences_N: Labels, *, rng: np.random.Generator) -> np.ndarray:
+    """Return 0 or 1 for each token, whole sentences at random: as many sentences in either half, or one more in 0.
+
+    What must not lie in both halves is a group: pass documents in place of sentences where these repeat
+    each other.
+
+    Raises:
+        MeasureError: fewer than two sentences.
+    """
+    sentences_N = as_labels(sentences_N, name="sentences")
+    sentences = int(sentences_N.max()) + 1
+    if sentences < 2:
+        raise MeasureError("a split into halves needs at least 2 sentences, got 1; use more text.")
+    return (rng.permutation(sentences) % 2)[sentences_N]
+
+
+def fitting_halves(sentences_N: Labels, *, clusters: int, rng: np.random.Generator) -> np.ndarray:
+    """Return `halves` that can each fit the clusters.
+
+    Raises:
+        MeasureError: fewer than two sentences, or fewer than five tokens per cluster in a half.
+    """
+    half_N = halves(sentences_N, rng=rng)
+    sizes = np.bincount(half_N, minlength=2)
+    if sizes.min() < FEWEST_PER_CLUSTER * clusters:
+        enough_for = sizes.min() // FEWEST_PER_CLUSTER
+        raise MeasureError(
+            f"each half of the sentences needs at least {FEWEST_PER_CLUSTER} tokens per cluster, "
+            f"{FEWEST_PER_CLUSTER * clusters} with clusters = {clusters}, but the halves hold {sizes[0]} and "
+            f"{sizes[1]}; use more text{f' or lower clusters to at most {enough_for}' if enough_for else ''}."
+        )
+    return half_N
+
+
+class _Fold(NamedTuple):
+    """One half that p(token | cluster) is fitted on and the other, with the clusters of the first."""
+
+    table: Table
+    fitted_C: np.ndarray
+    """Number of occurrences of each pair in the half that is fitted."""
+    scored_C: np.ndarray
+    mass: float
+    """Weight of the prior, in tokens."""
+    types: int
+
+
+def _folds(
+    tokens_N: Labels, clusters_2N: Sequence[Labels], sentences_N: Labels, half_N: np.ndarray
+) -> list[_Fold]:
+    tokens_N, sentences_N = as_labels(tokens_N, name="tokens"), as_labels(sentences_N, name="sentences")
+    require_equal_lengths(tokens=tokens_N, sentences=sentences_N, halves=half_N)
+    _require_whole_sentences(sentences_N, half_N)
+    types = int(tokens_N.max()) + 1
+    folds = []
+    for half, labels_N in zip((0, 1), clusters_2N, strict=True):
+        clusters_N = as_labels(labels_N, name="clusters")
+        require_equal_lengths(tokens=tokens_N, clusters=clusters_N)
+        table, fitted_N = Table.of(tokens_N, clusters_N), half_N == half
+        mass = _best_mass(tokens_N[fitted_N], clusters_N[fitted_N], sentences_N[fitted_N], types=types)
+        folds.append(_Fold(table, table.counts(fitted_N), table.counts(~fitted_N), mass, types))
+    return folds
+
+
+def _log_lift(fold: _Fold, fitted_C: np.ndarray, scored_C: np.ndarray) -> float:
+    """Return the sum of log q(t|c) / r(t) over the tokens that are scored; NaN where none is fitted or none is
+    scored."""
+    if not fitted_C.any() or not scored_C.any():
+        return float("nan")
+    token_C, cluster_C = fold.table.token_C, fold.table.cluster_C
+    fitted_V, scored_V = (np.bincount(token_C, count_C, fold.types) for count_C in (fitted_C, scored_C))
+    fitted_K, scored_K = np.bincount(cluster_C, fitted_C), np.bincount(cluster_C, scored_C)
+    prior_V = fold.mass * (fitted_V + 0.5) / (fitted_V.sum() + fold.types / 2)
+    weight_K = 1 / (fitted_K + fold.mass)
+    log_q_C = np.log((fitted_C + prior_V[token_C]) * weight_K[cluster_C])
+    share_K = weight_K * scored_K / scored_K.sum()
+    r_V = np.bincount(token_C, fitted_C * share_K[cluster_C], fold.types) + prior_V * share_K.sum()
+    return float(scored_C @ log_q_C - scored_V @ np.log(r_V))
+
+
+def _best_mass(tokens_N: np.ndarray, clusters_N: np.ndarray, sentences_N: np.ndarray, *, types: int) -> float:
+    """Return the mass under which each sentence is best predicted by the others."""
+    cells_N = tokens_N * (clusters_N.max() + 1) + clusters_N
+    all_N = np.zeros_like(tokens_N)
+    cell_N, cluster_N, token_N, any_N = (
+        _count_elsewhere(labels_N, sentences_N) for labels_N in (cells_N, clusters_N, tokens_N, all_N)
+    )
+    marginal_N = (token_N + 0.5) / (any_N + types / 2)
+    likelihoods = np.array([np.log((cell_N + mass * marginal_N) / (cluster_N + mass)).sum() for mass in MASSES])
+    as_good = likelihoods >= likelihoods.max() - ROUNDING * np.abs(likelihoods).max()
+    return float(MASSES[as_good].max())
+
+
+def _count_elsewhere(labels_N: np.ndarray, sentences_N: np.ndarray) -> np.ndarray:
+    """Return the number of occurrences of each token's label in other sentences."""
+    labels_N = np.unique(labels_N, return_inverse=True)[1]
+    _, own_N, own_count = np.unique(
+        labels_N * (sentences_N.max() + 1) + sentences_N, return_inverse=True, return_counts=True
+    )
+    return np.bincount(labels_N)[labels_N] - own_count[own_N]
+
+
+def _require_whole_sentences(sentences_N: np.ndarray, half_N: np.ndarray) -> None:
+    values = np.unique(half_N).tolist()
+    if values != [0, 1]:
+        raise MeasureError(f"halves must be 0 and 1, both present, but are {values}.")
+    both = np.intersect1d(sentences_N[half_N == 0], sentences_N[half_N == 1])
+    if len(both):
+        raise MeasureError(
+            f"each sentence must lie in one half, but the halves share {len(both)} of {sentences_N.max() + 1}; "
+            f"split with `halves`."
+        )
 
 
 class TokenInformation(NamedTuple):

@@ -9,13 +9,10 @@ All but `rsa` also take a `Side`: a matrix that is compared several times is the
 `rsa`, `rbf_cka` and `minibatch_cka` take a side of `Moments`: sums over batches, where memory holds no matrix.
 """
 
-from ablations.measures.similarity.cca import cca, pwcca, svcca
-from ablations.measures.similarity.cka import debiased_cka, linear_cka, minibatch_cka, rbf_cka
-from ablations.measures.similarity.dimension import effective_rank, participation_ratio
+from ablations.measures.similarity.cca import cca, procrustes, pwcca, svcca
+from ablations.measures.similarity.cka import debiased_cka, linear_cka, minibatch_cka, rbf_cka, rsa
 from ablations.measures.similarity.moments import Moments
-from ablations.measures.similarity.procrustes import procrustes
-from ablations.measures.similarity.rsa import rsa
-from ablations.measures.similarity.sides import Side
+from ablations.measures.similarity.sides import Side, effective_rank, participation_ratio
 
 __all__ = [
     "Moments",

@@ -1,13 +1,13 @@
-"""Canonical correlations of two layers: CCA, SVCCA and projection-weighted CCA.
+"""Canonical correlations of two layers (CCA, SVCCA and projection-weighted CCA) and their Procrustes distance.
 
 Sources: Raghu et al. 2017, https://arxiv.org/abs/1706.05806, section 2 (SVCCA); Morcos, Raghu & Bengio
 2018, https://arxiv.org/abs/1806.05759, section 2.2 (PWCCA). Public implementations of PWCCA weight in
 different ways (google/svcca skips the whitening, anatome orthonormalises the coefficients); ours takes
 the canonical variates of the centred data, as the paper defines them.
 
-All three ignore the means of the columns and any invertible linear map of Y; CCA, of X too. All are
+The three of CCA ignore the means of the columns and any invertible linear map of Y; CCA, of X too. All three are
 inflated by chance: independent data of ten tokens per feature has a PWCCA near 0.27. Compare only values
-of equal N, D and E, beside their floor.
+of equal N, D and E, beside their floor. The Procrustes distance ignores rotations alone.
 
 Shapes: N tokens, D and E features, R rows of the factor R, K and J principal components.
 """
@@ -153,3 +153,19 @@ def _components(x: AnySide, variance: float) -> int:
         return len(variance_K)
     share_K = variance_K.cumsum(0) / variance_K.sum()
     return int((share_K < variance).sum()) + 1
+
+
+def procrustes(x_ND: Matrix | AnySide, y_NE: Matrix | AnySide) -> float:
+    """Return the distance of the two clouds, each centred and of unit Frobenius norm, after the best rotation: 0
+    to sqrt 2.
+
+    The root of 2 - 2 ||X'Y||_*, a metric (Williams et al. 2021, https://arxiv.org/abs/2110.14739, section
+    2); columns of 0 make up for different widths. Symmetric; ignores means, rotations, reflections and the
+    scale of each side. Rounding under the root leaves up to 1e-7 where it should be 0.
+
+    Raises:
+        MeasureError: unfit matrices.
+    """
+    x, y = side_pair(x_ND, y_NE, measure="Procrustes")
+    nuclear = torch.linalg.svdvals(x.cross(y).cpu()).sum().item()
+    return math.sqrt(max(0.0, 2 - 2 * nuclear / math.sqrt(x.squared_length.item() * y.squared_length.item())))

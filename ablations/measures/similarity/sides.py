@@ -1,6 +1,10 @@
-"""Sides of a comparison: the interface that the similarities need, and a side that is held in memory.
+"""Sides of a comparison: the interface that the similarities need, a side that is held in memory, and its
+dimension.
 
-Matrices of tokens by features are checked here once, before any measure of states reads them.
+Matrices of tokens by features are checked here once, before any measure of states reads them. The dimension of a
+layer is the number of directions that its tokens spread over: 1 where all tokens lie on a line and D where they
+spread equally in all D directions. Both measures of it ignore the means of the columns, rotations and the scale;
+not other linear maps.
 
 Shapes: N tokens (the same, in the same order, on both sides), D features on the left, E on the right, K and J
 directions that are more than noise.
@@ -329,3 +333,38 @@ def require_variance(side: AnySide, *, name: str, measure: str) -> None:
 def rank_of(singular_K: Tensor) -> int:
     """Return the number of singular values, largest first, that are more than noise."""
     return int((singular_K > RANK_CUTOFF * singular_K[0]).sum())
+
+
+def effective_rank(x_ND: Matrix | AnySide) -> float:
+    """Return exp of the entropy of the singular values of the centred data, as shares of their sum: 1 to min(N -
+    1, D).
+
+    Roy & Vetterli 2007, The effective rank (EUSIPCO), section 2; there the matrix is taken as it stands.
+    Directions below a millionth of the largest are noise and left out.
+
+    Raises:
+        MeasureError: no finite matrix, fewer than two tokens, or all rows equal.
+    """
+    singular_K = _varying(x_ND, measure="effective rank").principal.singular_K
+    share_K = singular_K / singular_K.sum()
+    return torch.special.entr(share_K).sum().exp().item()
+
+
+def participation_ratio(x_ND: Matrix | AnySide) -> float:
+    """Return (sum of v)^2 / sum of v^2 over the variances v of the principal components, 1 to min(N - 1, D).
+
+    Gao et al. 2017, https://doi.org/10.1101/214262. Never above the effective rank: the directions of most
+    variance decide.
+
+    Raises:
+        MeasureError: as `effective_rank`.
+    """
+    side = _varying(x_ND, measure="participation ratio")
+    return (side.squared_length**2 / side.cross(side).square().sum()).item()
+
+
+def _varying(x_ND: Matrix | AnySide, *, measure: str) -> AnySide:
+    side = x_ND if isinstance(x_ND, AnySide) else Side.of(x_ND)
+    require_rows(len(side), measure=measure, tokens=2)
+    require_variance(side, name="x", measure=measure)
+    return side

@@ -21,11 +21,10 @@ from tokenizers import Tokenizer
 from ablations.errors import MeasureError
 from ablations.measures.jackknife import means_left_out
 from ablations.measures.reading.texts import Readings, Say
-from ablations.tasks.examples import Examples
+from ablations.tasks.examples import Examples, examples_of, source_of
 from ablations.tasks.language_models.sentence_scores import Pieces, Scores, pieces_of, sentence_scores
 from ablations.tasks.metrics import share_error
 from ablations.tasks.settings import MinimalPairsSettings
-from ablations.tasks.sources import examples_of, source_of
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive, uniforms
 from lightning_modules.vocabulary import FIRST_WORD_ID

@@ -30,7 +30,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from ablations.errors import MeasureError
-from lightning_modules.model.cross_entropy import LOGITS_AT_ONCE
+from lightning_modules.model.heads import LOGITS_AT_ONCE
 from lightning_modules.objectives.causal_lm import CausalLM
 from lightning_modules.objectives.masked_lm import MaskedLM
 from lightning_modules.objectives.mixture import Mixture

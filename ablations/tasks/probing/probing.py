@@ -30,13 +30,21 @@ from ablations.measures.jackknife import means_left_out
 from ablations.measures.reading.texts import Readings, Say
 from ablations.tasks.datasets import SPLITS, Split, Task
 from ablations.tasks.encoding import encode_examples, pooled_states, word_states
-from ablations.tasks.examples import Examples, part
-from ablations.tasks.linear import STRENGTHS, Labels, Part, best_classifier, classifier
+from ablations.tasks.examples import Examples, all_examples, part, source_of
+from ablations.tasks.linear import (
+    STRENGTHS,
+    Labels,
+    Part,
+    best_classifier,
+    classifier,
+    frequency_log_probabilities,
+    learned_mix,
+    linear_log_probabilities,
+    mixed,
+    online_code,
+)
 from ablations.tasks.metrics import standard_error
-from ablations.tasks.probing.mix import learned_mix, mixed
-from ablations.tasks.probing.online_code import frequency_log_probabilities, linear_log_probabilities, online_code
 from ablations.tasks.settings import ProbingSettings
-from ablations.tasks.sources import all_examples, source_of
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive, uniforms
 
@@ -215,32 +223,29 @@ def _layer_rows(
         mixes: whether the weights of the layers are to be learned anew for each block of the code.
     """
     train, validation, test = (parts[split] for split in SPLITS)
-    sentence_N, n = test.sentence_N, len(test.label_N)
     common = {"d": states["train"].shape[1]}
     probe = best_classifier(Part(states["train"], train.label_N), Part(states["validation"], validation.label_N))
     right_N = np.equal(probe.says(states["test"]), test.label_N)
     # Of constant answers the best, and in the control task the one that a probe without any knowledge learns.
     guessed_N = np.equal(_most_frequent(test.label_N), test.label_N)
-    yield common | {
-        "metric": "accuracy",
-        "value": float(right_N.mean()),
-        "floor": float(guessed_N.mean()),
-        "n": n,
-        "standard_error": standard_error(right_N, sentence_N),
-        "left_out": means_left_out(right_N, sentence_N),
-    }
+    yield common | _mean_row("accuracy", right_N, guessed_N, test.sentence_N)
     memory = _control_probe(Part(control["train"], train.control_N), probe.strength)
     better_N = right_N.astype(float) - np.equal(memory(control["test"]), test.control_N)
     guessed_better_N = guessed_N.astype(float) - np.equal(_most_frequent(train.control_N), test.control_N)
-    yield common | {
-        "metric": "selectivity",
-        "value": float(better_N.mean()),
-        "floor": float(guessed_better_N.mean()),
-        "n": n,
-        "standard_error": standard_error(better_N, sentence_N),
-        "left_out": means_left_out(better_N, sentence_N),
-    }
+    yield common | _mean_row("selectivity", better_N, guessed_better_N, test.sentence_N)
     yield from (common | row for row in _code_rows(train, states["train"], mixes=mixes))
+
+
+def _mean_row(metric: str, score_N: Any, guessed_N: Any, sentence_N: Any) -> dict[str, Any]:
+    """Return the row of a mean over examples, whose floor is that of guesses, with its errors over sentences."""
+    return {
+        "metric": metric,
+        "value": float(score_N.mean()),
+        "floor": float(guessed_N.mean()),
+        "n": len(score_N),
+        "standard_error": standard_error(score_N, sentence_N),
+        "left_out": means_left_out(score_N, sentence_N),
+    }
 
 
 def _control_probe(train: Part, strength: float) -> Any:

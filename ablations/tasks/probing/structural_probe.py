@@ -24,10 +24,10 @@ from ablations.measures.reading.alignment import NO_WORD
 from ablations.measures.reading.texts import Readings, Say
 from ablations.tasks.datasets import SPLITS, Split
 from ablations.tasks.encoding import FIRST, SPECIAL, EncodedTexts, Row, encode_batch
+from ablations.tasks.examples import trees_of
 from ablations.tasks.metrics import standard_error
 from ablations.tasks.probing.trees import Edge, GoldTree, adjacency_chain, gold_trees, maximum_spanning_tree
 from ablations.tasks.settings import StructuralProbeSettings
-from ablations.tasks.sources import trees_of
 from lightning_modules.data.treebank import LabelledSentence
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive

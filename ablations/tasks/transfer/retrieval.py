@@ -27,10 +27,9 @@ from sklearn.feature_extraction.text import TfidfTransformer
 from ablations.measures.reading.sample import is_text_token
 from ablations.measures.reading.texts import Readings, Texts
 from ablations.tasks.encoding import EncodedTexts, encode_texts, pooled_states
-from ablations.tasks.examples import Examples, subset
+from ablations.tasks.examples import Examples, examples_of, source_of, subset
 from ablations.tasks.metrics import share_error
 from ablations.tasks.settings import NEXT_SENTENCE, RetrievalSettings
-from ablations.tasks.sources import examples_of, source_of
 from ablations.tasks.transfer.cross_encoder import cross_encoder, enough_followed
 from ablations.tasks.transfer.training import Say
 from lightning_modules.config import RunSettings

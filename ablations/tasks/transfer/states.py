@@ -32,7 +32,7 @@ from ablations.tasks.encoding import (
     text_features,
 )
 from ablations.tasks.examples import Examples
-from lightning_modules.data.words import runs
+from lightning_modules.data.token_store import runs
 from lightning_modules.model.numerics import bf16_products
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.vocabulary import MASK

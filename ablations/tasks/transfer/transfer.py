@@ -22,10 +22,9 @@ from ablations.errors import MeasureError
 from ablations.measures.jackknife import BLOCKS, errors
 from ablations.measures.reading.texts import Readings
 from ablations.tasks.datasets import SPLITS, Split, Task
-from ablations.tasks.examples import Examples, subset
+from ablations.tasks.examples import Examples, all_examples, source_of, subset
 from ablations.tasks.metrics import chance, exact_match, score
 from ablations.tasks.settings import FineTuningSettings, TransferSettings
-from ablations.tasks.sources import all_examples, source_of
 from ablations.tasks.transfer.heads import Head, answers_of, right_answers, scale_of
 from ablations.tasks.transfer.states import FrozenStates, States, Texts, TunedStates, texts_of
 from ablations.tasks.transfer.training import Recipe, Say, Trained, Trainee, train

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from collections import Counter
 
 import numpy as np
 import pandas as pd
@@ -10,25 +9,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from click.testing import CliRunner
-from safetensors.torch import load_file, save_file
 
 from ablations import results
-from ablations.analyse import folder as analyse_folder
 from ablations.analyse.analyse import analyse
-from ablations.analyse.measures import STATES_BYTES, usual_measures, usual_tokens
+from ablations.analyse.measures import usual_measures
 from ablations.analyse.model import load, untrained
 from ablations.analyse.text import sentences
-from ablations.cli import main
 from ablations.errors import DataError, MeasureError
 from ablations.measures.geometry import geometry
 from ablations.measures.layer_change import layer_change
 from ablations.measures.reading.sample import Sample, ranks
 from ablations.measures.settings import (
-    GeometrySettings,
     LayerChangeSettings,
-    NeighboursSettings,
-    TokenInformationSettings,
 )
 from ablations.measures.token_information import information_rows
 from ablations.runs.worker import measure
@@ -37,41 +29,14 @@ from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import start
 from reports.page import page
 from tests.support import tiny_models
+from tests.support.analysis import CHANGE, INFORMATION, NEAR, SHAPE, TEXT, ablate, notices, quietly
 from tests.support.tiny_models import WIDTH
 from tests.support.tiny_text import settings
 
 transformers = pytest.importorskip("transformers", reason="the extra [hf] is not installed")
 
-CHANGE = LayerChangeSettings.model_validate({"kind": "layer_change", "groups": ["frequency"]})
+
 CHANGE_BY_TAG = CHANGE.model_copy(update={"groups": ("frequency", "part_of_speech")})
-INFORMATION = TokenInformationSettings(
-    kind="token_information", types=10, clusters=8, about=("input", "previous", "next")
-)
-NEAR = NeighboursSettings(kind="neighbours", types=10, occurrences=21, neighbours=5, neighbours_of_type=5)
-SHAPE = GeometrySettings(kind="geometry")
-TEXT = tiny_models.sentences(120, longest=12)
-
-
-def ablate(*arguments):
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
-
-
-@pytest.fixture
-def place(tmp_path):
-    """A folder with text.txt, and models beside it."""
-    (tmp_path / "text.txt").write_text("\n".join(TEXT) + "\n")
-    return tmp_path
-
-
-def quietly(folder, place, **options):
-    """The table of an analysis."""
-    told = {"text": place / "text.txt", "out": place / "out", "measures": [CHANGE, INFORMATION, NEAR, SHAPE]}
-    return results.read(analyse(folder, **(told | options), say=lambda _: None) / "results.parquet")
-
-
-def notices(place, name="bert"):
-    """What the page says of an analysis besides its numbers."""
-    return json.loads((place / "out" / name / "plan.json").read_text())["notices"]
 
 
 def by_hand(model, tokenizer, text):
@@ -386,289 +351,6 @@ def test_text_that_cannot_be_read_is_a_sentence(tmp_path):
     (tmp_path / "b.jsonl").write_text("[")
     with pytest.raises(DataError, match=r"b\.jsonl cannot be read \(.+\); make or copy it again\.$"):
         list(sentences(tmp_path / "b.jsonl"))
-
-
-# What is refused --------------------------------------------------------------------------------------
-
-
-def break_weights(folder, name, value):
-    """Put a value into a model's weights."""
-    path = folder / "model.safetensors"
-    weights = load_file(path)
-    weights[name].view(-1)[0] = value
-    save_file(weights, path, metadata={"format": "pt"})
-    return folder
-
-
-def test_a_model_that_has_diverged_is_refused_with_its_first_broken_layer(place):
-    name = "encoder.layer.1.output.dense.bias"
-    folder = break_weights(tiny_models.save(place / "bert"), name, float("nan"))
-    done = ablate("analyse", folder, "--text", place / "text.txt", "--out", place / "out")
-    n = sum(len(line.split()) for line in TEXT)
-    assert (done.exit_code, done.stderr) == (
-        2,
-        f"{folder}: {n:,} of {n:,} states of layer 2 hold NaN or infinity, as of a diverged training or of "
-        f"damaged weights; give another checkpoint of the model.\n",
-    )
-    assert not (place / "out").exists()
-
-
-def test_one_sentence_says_that_a_text_is_too_short_for_all(place):
-    folder = tiny_models.save(place / "bert")
-    (place / "text.txt").write_text("a\n")
-    done = ablate("analyse", folder, "--text", place / "text.txt", "--out", place / "out")
-    assert (done.exit_code, done.stderr) == (
-        2,
-        f"{place / 'text.txt'} has 1 token in 1 sentence, too few for any measure of a model of width 16; give at "
-        f"least 80 tokens.\n",
-    )
-
-
-def test_sentences_of_one_token_have_no_neighbours_to_know_of(place):
-    (place / "text.txt").write_text("\n".join("abcdefgh" * 20) + "\n")
-    quietly(tiny_models.save(place / "bert"), place, measures=[SHAPE, INFORMATION])
-    assert notices(place) == [
-        "bert and untrained: token_information of the previous token needs a sentence of two tokens or more, but "
-        "the text has none; use other text or ask `about` the input alone."
-    ]
-
-
-def test_a_pool_of_fewer_types_than_are_asked_for_says_so(place):
-    quietly(tiny_models.save(place / "bert"), place, measures=[SHAPE, NEAR.model_copy(update={"types": 1000})])
-    counts = Counter(" ".join(TEXT).split())
-    types = sum(count >= 21 for count in counts.values())
-    assert 2 <= types < 1000
-    said = f"neighbours: {types} types and not 1,000, as the others occur fewer than 21 times; give more text."
-    assert said in notices(place)
-
-
-def test_a_page_of_next_to_no_tokens_says_what_it_is_worth(place):
-    (place / "text.txt").write_text("a b\nb c\nc a\n")
-    assert set(quietly(tiny_models.save(place / "bert"), place)["measure"]) == {"geometry"}
-    assert notices(place)[0] == (
-        "geometry: 6 tokens are fewer than 10 for each of the 16 units of the width, so that their number bounds "
-        "or lowers both counts of dimensions; read them beside their floors and the untrained twin, and give more "
-        "text."
-    )
-
-
-def test_short_texts_have_fewer_clusters_and_say_so(place):
-    done = ablate(
-        "analyse", tiny_models.save(place / "bert"), "--text", place / "text.txt", "--out", place / "out"
-    )
-    assert done.exit_code == 0
-    table = results.read(place / "out/bert/results.parquet")
-    own = table[table["measure"] == "token_information"]
-    (clusters,) = own["d"].unique()
-    # Of the tokens that have one before and one behind them, ten for each cluster in either half.
-    assert own["n"].min() / 20 * 0.8 < clusters <= own["n"].min() / 20
-    assert (
-        f"token_information: {clusters} clusters and not the usual 1,000; its numbers compare with those of as "
-        f"many clusters and tokens."
-    ) in notices(place)
-
-
-def test_groups_that_are_too_small_are_named(place):
-    quietly(tiny_models.save(place / "bert"), place, measures=[CHANGE])
-    words = Counter(" ".join(TEXT).split())
-    rare = sum(count for _, count in words.most_common()[25:])
-    assert notices(place)[-1] == (
-        f"layer_change: groups with fewer than 160 tokens have no curve, which are rank 26-50 ({rare}); give more "
-        f"text."
-    )
-
-
-def test_the_measures_may_come_from_a_file(place):
-    folder, asked = tiny_models.save(place / "bert"), place / "asked.yaml"
-    told = ("analyse", folder, "--text", place / "text.txt", "--out", place / "out", "--measures", asked)
-    asked.write_text(
-        "measures:\n  - geometry\n  - {kind: token_information, types: 10, clusters: 7}\n  - read_out\n"
-    )
-    assert ablate(*told).exit_code == 0
-    table = results.read(place / "out/bert/results.parquet")
-    assert set(table["measure"]) == {"geometry", "token_information", "read_out"}
-    assert set(table["d"][table["measure"] == "token_information"]) == {7}
-    asked.write_text("measures:\n  - validation\n  - {kind: geometry, cluster: 7}\n")
-    done = ablate(*told)
-    assert (done.exit_code, done.stderr) == (
-        2,
-        f"{asked}:2:5: an entry of measures must be of kind layer_change, token_information, read_out, "
-        f'neighbours, geometry or minimal_pairs, but is "validation"\n'
-        f"{asked}:3:22: measures.geometry.cluster is unknown; measures.geometry of kind geometry takes "
-        f"checkpoints, tokens and kind\n",
-    )
-
-
-def test_a_file_of_measures_may_not_say_what_the_command_says(place):
-    folder, asked = tiny_models.save(place / "bert"), place / "asked.yaml"
-    told = ("analyse", folder, "--text", place / "text.txt", "--out", place / "out", "--measures", asked)
-    asked.write_text(
-        "measures:\n  - {kind: geometry, checkpoints: all}\n  - kind: layer_change\n    tokens: 500\n"
-        "    treebank: gold.conllu\n"
-    )
-    done = ablate(*told)
-    assert (done.exit_code, done.stderr) == (
-        2,
-        f"{asked}:2:22: measures.geometry.checkpoints is not asked for here: the folder holds one state of its "
-        f"model; leave it out\n"
-        f"{asked}:4:5: measures.layer_change.tokens is not asked for here: --tokens says how many are read, the "
-        f"same for all measures; leave it out\n"
-        f"{asked}:5:5: measures.layer_change.treebank is not asked for here: --labels gives the treebank of the "
-        f"text; leave it out\n",
-    )
-    asked.write_text("measures:\n  - {kind: layer_change, groups: [frequency, part_of_speech]}\n")
-    done = ablate(*told)
-    assert (done.exit_code, done.stderr) == (
-        2,
-        "layer_change: groups has part_of_speech, of which a text alone says nothing; give --labels, or leave "
-        "part_of_speech out.\n",
-    )
-    asked.write_text("measures:\n  - {kind: token_information, about: [output], clusters: 8}\n")
-    done = ablate(*told)
-    assert (done.exit_code, done.stderr) == (
-        2,
-        "token_information: about has output, but what a model from elsewhere is to predict is not known; leave "
-        "output out, and ask for next where it is the token behind.\n",
-    )
-    assert not (place / "out").exists()
-
-
-def test_usual_tokens_follow_the_width_as_far_as_memory_goes():
-    assert usual_tokens(width=128, layers=5) == 50_000
-    assert usual_tokens(width=768, layers=13) == 150 * 768
-    large = usual_tokens(width=1600, layers=49)
-    assert large * 1600 * 49 * 4 <= STATES_BYTES < (large + 1) * 1600 * 49 * 4
-
-
-def test_too_few_tokens_for_a_measure_leave_the_others(place):
-    (place / "text.txt").write_text("\n".join(TEXT[:8]) + "\n")
-    table = quietly(tiny_models.save(place / "bert"), place)
-    assert set(table["measure"]) == {"geometry"}
-    with pytest.raises(MeasureError) as error:
-        quietly(place / "bert", place, measures=[CHANGE], name="nothing")
-    there = sum(len(line.split()) for line in TEXT[:8])
-    assert str(error.value) == (
-        f"layer_change needs at least 5 tokens per feature, 80 at a width of 16, but got {there}; give more "
-        "tokens or fewer features."
-    )
-    assert not (place / "out/nothing").exists()
-
-
-def test_doubts_of_a_measure_are_told(place):
-    (place / "text.txt").write_text("\n".join(TEXT[:20]) + "\n")
-    quietly(tiny_models.save(place / "bert"), place, measures=[CHANGE])
-    told = [notice for notice in notices(place) if "PWCCA" in notice]
-    n = sum(len(line.split()) for line in TEXT[:20])
-    assert told == [
-        f"bert and untrained: layer_change: PWCCA of {n} tokens at a width of 16: below 10 tokens per feature "
-        f"most of a weak similarity is chance; show its floor beside it."
-    ]
-
-
-def test_what_is_asked_for_wrongly_ends_with_2_and_a_sentence(place):
-    folder = tiny_models.save(place / "bert")
-    text = place / "text.txt"
-    text.write_text("[SEP]\n")
-    done = ablate("analyse", folder, "--text", text, "--out", place / "out")
-    assert (done.exit_code, done.stderr) == (
-        2,
-        f"the tokenizer of {folder} makes no token of the text, special ones apart; give text in the language of "
-        f"the model.\n",
-    )
-    loose = tiny_models.save(place / "t5", "t5")
-    text.write_text("a " * 300)
-    done = ablate("analyse", loose, "--text", text, "--tokens", 200, "--out", place / "out")
-    assert (done.exit_code, done.stderr) == (
-        2,
-        f"{text}: the first sentence has 300 tokens, more than the 200 to be measured; raise --tokens.\n",
-    )
-    done = ablate("analyse", place, "--text", text, "--out", place / "out")
-    assert (done.exit_code, done.stderr) == (
-        2,
-        f"{place} has no config.json, so it holds no Hugging Face model; `ablate export` makes one of a run.\n",
-    )
-    assert ablate("analyse", folder).exit_code == 2
-    assert not (place / "out").exists()
-
-
-def test_an_experiment_is_not_overwritten_but_an_earlier_analysis_is(place):
-    folder = tiny_models.save(place / "bert")
-    (place / "out/bert").mkdir(parents=True)
-    (place / "out/bert/plan.json").write_text('{"experiment": "bert", "arms": ["mlm"], "runs": [{"arm": "mlm"}]}')
-    with pytest.raises(MeasureError) as error:
-        quietly(folder, place, measures=[SHAPE])
-    assert str(error.value) == (
-        f"{place / 'out/bert'} holds an experiment; choose another --name for the results."
-    )
-    first = quietly(folder, place, measures=[SHAPE], name="other")
-    pd.testing.assert_frame_equal(first, quietly(folder, place, measures=[SHAPE], name="other"))
-
-
-class Stopped(Exception):
-    """A kill, as far as a test goes."""
-
-
-def test_a_killed_analysis_leaves_whole_results_and_starts_over(place):
-    folder = tiny_models.save(place / "bert")
-    told = {"text": place / "text.txt", "out": place / "out", "measures": [SHAPE, CHANGE]}
-    lines = []
-
-    def killed_at(line):
-        def say(said):
-            lines.append(said)
-            if said == line:
-                raise Stopped
-
-        with pytest.raises(Stopped):
-            analyse(folder, **told, say=say)
-
-    killed_at("bert: measuring layer_change")
-    assert not (place / "out").exists()
-    killed_at("untrained: measuring geometry")
-    first = results.read(place / "out/bert/results.parquet")
-    assert set(first["arm"]) == {"bert"}
-    assert notices(place)[0] == "The analysis has not ended, all of untrained still to come; run it again."
-    said = json.loads((page.write(place / "out/bert").parent / "report.json").read_text())
-    assert notices(place)[0] in [notice["text"] for notice in said["notices"]]
-    lines.clear()
-    analyse(folder, **told, say=lines.append)
-    assert "bert: measuring geometry" in lines
-    assert not any("has not ended" in notice for notice in notices(place))
-    whole = results.read(place / "out/bert/results.parquet")
-    pd.testing.assert_frame_equal(first, whole.iloc[: len(first)], check_dtype=False)
-    killed_at("untrained: measuring geometry")
-    pd.testing.assert_frame_equal(results.read(place / "out/bert/results.parquet"), whole)
-
-
-def test_the_analysis_of_another_model_of_the_same_name_is_kept(place):
-    first, second = tiny_models.save(place / "a/bert"), tiny_models.save(place / "b/bert", num_hidden_layers=2)
-    before = quietly(first, place, measures=[SHAPE])
-    done = ablate("analyse", second, "--text", place / "text.txt", "--out", place / "out")
-    assert (done.exit_code, done.stderr) == (
-        2,
-        f"{place / 'out/bert'} holds the analysis of another model: {load(first).run_id}, and {second} is "
-        f"{load(second).run_id}; choose another --name for the results, or remove that folder.\n",
-    )
-    pd.testing.assert_frame_equal(results.read(place / "out/bert/results.parquet"), before)
-
-
-def test_names_of_folders_and_arms(tmp_path):
-    for name, arm, small in [
-        ("bert-base", "bert-base", "bert-base"),
-        ("Größe 1,5B", "Gr-e-1,5B", "gr-e-1-5b"),
-        ("untrained", "model", "model"),
-        ("runs", "runs", "runs-model"),
-        ("__", "model", "model"),
-    ]:
-        assert analyse_folder.arm_of(tmp_path / name) == arm
-        assert analyse_folder.name_of(tmp_path / name) == small
-        assert analyse_folder.place(tmp_path, small) == tmp_path / small
-    with pytest.raises(MeasureError) as error:
-        analyse_folder.place(tmp_path, "../runs")
-    assert str(error.value) == (
-        "--name '../runs' cannot name the folder of results: expected lower-case letters, digits and ._- that "
-        "start with a letter or a digit, and not runs or tokens."
-    )
 
 
 # A run of ours ----------------------------------------------------------------------------------------

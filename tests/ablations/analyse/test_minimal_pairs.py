@@ -15,10 +15,10 @@ from ablations.analyse.model import load, untrained
 from ablations.cli import main
 from ablations.errors import MeasureError
 from ablations.runs.worker import load_weights
+from ablations.tasks.examples import Source, examples_of
 from ablations.tasks.language_models.minimal_pairs import minimal_pairs_rows
 from ablations.tasks.language_models.sentence_scores import pieces_of, pseudo_log_likelihoods_by, sentence_scores
 from ablations.tasks.settings import MinimalPairsSettings
-from ablations.tasks.sources import Source, examples_of
 from lightning_modules.objectives import build
 from lightning_modules.training.export import export
 from lightning_modules.training.stop import StopRequest

@@ -12,13 +12,13 @@ import torch
 from pydantic import ValidationError
 
 from ablations.errors import MeasureError
-from ablations.measures import nearest
 from ablations.measures.jackknife import sentence_blocks
-from ablations.measures.nearest import nearest_of_group, nearest_others
 from ablations.measures.neighbours import (
     chance_of_distance,
     chance_of_same,
     distance_to,
+    nearest_of_group,
+    nearest_others,
     neighbours,
     pools,
     require_occurrences,
@@ -92,7 +92,7 @@ def slow_nearest(x_ND, k):
 
 @pytest.mark.parametrize("block", [1, 7, 200, 2**22])
 def test_the_nearest_are_those_of_a_slow_loop_whatever_the_block(block, monkeypatch):
-    monkeypatch.setattr(nearest, "BLOCK", block)
+    monkeypatch.setattr("ablations.measures.neighbours.BLOCK", block)
     x_ND = generator(0).standard_normal((61, 5)) + 0.5
     for k in (1, 10, 60):
         found_NK = nearest_others(x_ND, neighbours=k)
@@ -103,7 +103,7 @@ def test_the_nearest_are_those_of_a_slow_loop_whatever_the_block(block, monkeypa
 @pytest.mark.parametrize("block", [1, 150, 2**22])
 def test_of_equally_near_states_any_are_neighbours_but_none_twice_and_none_farther(block, monkeypatch):
     """Axes and diagonals: all cosines are exact in float32, and nearly all are tied."""
-    monkeypatch.setattr(nearest, "BLOCK", block)
+    monkeypatch.setattr("ablations.measures.neighbours.BLOCK", block)
     corners = np.array([[1, 0, 0, 0], [0, 2, 0, 0], [0, 0, 1, 0], [1, 1, 1, 1], [-1, 0, 0, 0], [3, 3, 3, 3]])
     x_ND = corners[generator(1).integers(6, size=50)].astype(float)
     unit_ND = x_ND / np.linalg.norm(x_ND, axis=1, keepdims=True)
@@ -127,7 +127,7 @@ def test_the_nearest_ignore_lengths_and_rotations_and_no_common_direction():
 
 
 def test_no_matrix_of_all_pairs_is_held(monkeypatch):
-    monkeypatch.setattr(nearest, "BLOCK", 5000)
+    monkeypatch.setattr("ablations.measures.neighbours.BLOCK", 5000)
     shapes, topk = [], torch.Tensor.topk
 
     def seen(similarity_BN, *arguments, **options):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ablations.measures.pair_accuracy import Lengths, floor_of_pairs, lengths_and_labels, pair_accuracies, pairs
+from ablations.measures.validation import Lengths, floor_of_pairs, lengths_and_labels, pair_accuracies, pairs
 from lightning_modules.data.token_store import Split
 from lightning_modules.objectives import build
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, START

@@ -5,7 +5,7 @@ import torch
 
 from ablations.measures.settings import ValidationSettings
 from ablations.measures.validation import validation
-from lightning_modules.model.cross_entropy import IGNORED
+from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build
 from lightning_modules.training.data_module import evaluation_batches
 from lightning_modules.vocabulary import MASK

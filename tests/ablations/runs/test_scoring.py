@@ -11,8 +11,7 @@ from ablations.results import table
 from ablations.runs import rows as run_rows
 from ablations.runs.worker import measure, rows_of
 from ablations.tasks.datasets import TASKS
-from ablations.tasks.examples import read_examples
-from ablations.tasks.sources import Source, examples_of
+from ablations.tasks.examples import Source, examples_of, read_examples
 from ablations.tasks.transfer.states import FrozenStates
 from lightning_modules.config import RunSettings
 from lightning_modules.data import token_store

@@ -9,7 +9,7 @@ from ablations.spec import grid, matching
 from ablations.spec.experiment import Experiment, Run
 from lightning_modules.config import RunSettings, operations_per_token
 from lightning_modules.data.token_store import prepare
-from lightning_modules.model.cross_entropy import IGNORED
+from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build
 from lightning_modules.objectives.predictions import predictions_per_token
 from lightning_modules.training.data_module import RunData

@@ -8,9 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from lightning_modules.data.negative_pairs import OTHER, rearranged
 from lightning_modules.data.packing import BatchPlan, pack
-from lightning_modules.data.sequences import NO_PAIR, PAIR, Sequences, epochs, formatted, joined
+from lightning_modules.data.sequences import NO_PAIR, OTHER, PAIR, Sequences, epochs, formatted, joined, rearranged
 from lightning_modules.data.token_store import Split
 from lightning_modules.errors import DataError
 from lightning_modules.randomness import derive, uniforms

@@ -6,7 +6,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from lightning_modules.data.words import Words, find_words, runs, word_types
+from lightning_modules.data.token_store import Words, find_words, runs, word_types
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, MASK, PAD, START, UNKNOWN
 
 V, FIRST_START = 40, 20

@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lightning_modules.model import cross_entropy
-from lightning_modules.model.cross_entropy import IGNORED, slice_rows, summed_cross_entropy
+from lightning_modules.model import heads
+from lightning_modules.model.heads import IGNORED, slice_rows, summed_cross_entropy
 
 N, D, V = 50, 8, 30
 
@@ -34,7 +34,7 @@ def loss_and_gradients(function, leaves, label, upstream=1.0):
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("rows", [1, 7, 25, 1000])
 def test_loss_and_gradients_are_those_of_all_logits_at_once(bias, rows, monkeypatch):
-    monkeypatch.setitem(cross_entropy.LOGITS_AT_ONCE, "cpu", rows * V)
+    monkeypatch.setitem(heads.LOGITS_AT_ONCE, "cpu", rows * V)
     leaves, label = problem(bias=bias)
     ours = loss_and_gradients(summed_cross_entropy, leaves, label, upstream=0.3)
     torchs = loss_and_gradients(plain, leaves, label, upstream=0.3)
@@ -45,7 +45,7 @@ def test_loss_and_gradients_are_those_of_all_logits_at_once(bias, rows, monkeypa
 
 @pytest.mark.parametrize("rows", [7, 1000])
 def test_label_smoothing_is_that_of_torch(rows, monkeypatch):
-    monkeypatch.setitem(cross_entropy.LOGITS_AT_ONCE, "cpu", rows * V)
+    monkeypatch.setitem(heads.LOGITS_AT_ONCE, "cpu", rows * V)
     leaves, label = problem()
     label[::3] = IGNORED
 
@@ -113,7 +113,7 @@ def test_slices_cover_every_row_once_and_hold_at_most_so_many_logits():
         rows = [row for part in slices for row in range(predictions)[part]]
         assert rows == list(range(predictions))
         height = max((part.stop - part.start for part in slices), default=0)
-        assert height == 1 or height * vocabulary <= cross_entropy.LOGITS_AT_ONCE["cpu"]
+        assert height == 1 or height * vocabulary <= heads.LOGITS_AT_ONCE["cpu"]
 
 
 def test_an_evaluation_makes_no_gradients(monkeypatch):

@@ -7,8 +7,7 @@ import torch
 
 from lightning_modules.config import EncoderSettings
 from lightning_modules.config.encoder import block_parameters, block_weights
-from lightning_modules.model.embeddings import norm_layer
-from lightning_modules.model.encoder import Encoder, EncoderBlock
+from lightning_modules.model.encoder import Encoder, EncoderBlock, norm_layer
 from lightning_modules.objectives.masked_lm import MaskedLM
 from lightning_modules.training.export import bert_config, bert_state
 from lightning_modules.vocabulary import PAD

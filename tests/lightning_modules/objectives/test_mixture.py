@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from lightning_modules.data.packing import pack
 from lightning_modules.data.sequences import single_sentences
-from lightning_modules.model.cross_entropy import IGNORED
+from lightning_modules.model.heads import IGNORED
 from lightning_modules.model.sight import EVERYTHING
 from lightning_modules.objectives import build
 from lightning_modules.objectives.masking import COUNTED

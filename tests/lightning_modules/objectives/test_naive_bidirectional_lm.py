@@ -8,7 +8,7 @@ import torch
 
 from lightning_modules.data.packing import BatchPlan, pack
 from lightning_modules.data.token_store import Split
-from lightning_modules.model.cross_entropy import IGNORED
+from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build
 from lightning_modules.objectives.naive_bidirectional_lm import NaiveBidirectionalLM
 from lightning_modules.training.data_module import as_tensors

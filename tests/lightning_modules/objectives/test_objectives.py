@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lightning_modules.data.packing import pack
-from lightning_modules.model.cross_entropy import IGNORED
+from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build
 from lightning_modules.objectives.objective import (
     EVALUATION_SEED,

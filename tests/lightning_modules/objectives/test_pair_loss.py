@@ -11,11 +11,9 @@ from torch import nn
 
 from ablations.measures.settings import ValidationSettings
 from ablations.measures.validation import validation
-from lightning_modules.data.negative_pairs import rearranged
-from lightning_modules.data.sequences import formatted
+from lightning_modules.data.sequences import formatted, rearranged
 from lightning_modules.data.token_store import prepare
-from lightning_modules.model.cross_entropy import IGNORED
-from lightning_modules.model.heads import BinaryHead
+from lightning_modules.model.heads import IGNORED, BinaryHead
 from lightning_modules.objectives import build
 from lightning_modules.objectives.objective import EVALUATION_SEED
 from lightning_modules.randomness import derive, uniforms

@@ -9,7 +9,7 @@ import torch
 from lightning_modules.data.packing import pack
 from lightning_modules.data.sequences import single_sentences
 from lightning_modules.data.token_store import Split
-from lightning_modules.model.cross_entropy import IGNORED
+from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build
 from lightning_modules.objectives.objective import EVALUATION_SEED
 from lightning_modules.objectives.permutation_lm import QUERY_ROUNDING

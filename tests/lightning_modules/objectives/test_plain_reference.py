@@ -13,9 +13,9 @@ import torch
 
 from lightning_modules.config.presets import PRESETS
 from lightning_modules.data.token_store import Split
-from lightning_modules.model import attention, cross_entropy, decoder, sight
+from lightning_modules.model import attention, decoder, heads, sight
 from lightning_modules.model.attention import ProductAttention
-from lightning_modules.model.cross_entropy import IGNORED
+from lightning_modules.model.heads import IGNORED
 from tests.support.plain_step import problem, require_equal
 
 
@@ -35,9 +35,9 @@ def path(request, monkeypatch):
     elif request.param == "as on a GPU":
         monkeypatch.setattr(sight, "score_mask", never_left_out)
         monkeypatch.setattr(decoder, "score_mask", never_left_out)
-        monkeypatch.setitem(cross_entropy.LOGITS_AT_ONCE, "cpu", cross_entropy.LOGITS_AT_ONCE["cuda"])
+        monkeypatch.setitem(heads.LOGITS_AT_ONCE, "cpu", heads.LOGITS_AT_ONCE["cuda"])
     elif request.param == "many slices":
-        monkeypatch.setitem(cross_entropy.LOGITS_AT_ONCE, "cpu", 7 * 320)
+        monkeypatch.setitem(heads.LOGITS_AT_ONCE, "cpu", 7 * 320)
     return request.param
 
 

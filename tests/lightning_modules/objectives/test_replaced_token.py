@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from lightning_modules.config import EncoderSettings, ReplacedTokenSettings
 from lightning_modules.data.packing import pack
-from lightning_modules.model.cross_entropy import IGNORED
+from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build, replaced_token
 from lightning_modules.objectives.replaced_token import Generator
 from lightning_modules.randomness import derive, uniforms

@@ -6,8 +6,7 @@ from scipy import stats
 
 from reports.claims.verdicts import decide, is_judged, judge
 from reports.claims.words import claim_rule, part_rule
-from reports.statistics.power import power
-from reports.statistics.seed_tests import SeedEffects, t_interval
+from reports.statistics.seed_tests import SeedEffects, power, t_interval
 
 FIVE = np.array([1.0, 1.1, 0.9, 1.2, 0.8])
 

@@ -12,25 +12,22 @@ from scipy import stats
 from ablations import results
 from ablations.errors import ResultsError
 from ablations.spec.published import PublishedPoint
-from reports.figures.by_arm import (
-    arm_lines,
-    arm_panels,
-    beside_published,
-    draw_arms,
-    geometry,
-    layer_change,
-    learning,
-    neighbours,
-    read_out,
-    token_information,
-)
+from reports.figures.by_arm import arm_lines, arm_panels, beside_published, draw_arms
 from reports.figures.curves import choose
 from reports.figures.lines import written_above
 from reports.figures.style import FIXED_STYLES, GREY, arm_styles
 from reports.figures.texts import TOKEN_INFORMATION
 from reports.page import figures
 from tests.support.fake_experiment import ARMS, GAIN, LAYERS, rows
-from tests.support.figures import information
+from tests.support.figures import (
+    geometry,
+    information,
+    layer_change,
+    learning,
+    neighbours,
+    read_out,
+    token_information,
+)
 
 DRAWINGS = [
     (layer_change, "layer_change", "pwcca"),
@@ -228,7 +225,7 @@ def test_arms_that_are_asked_for_other_labels_have_ceilings_of_their_own():
         information([[4.0, 3.0]], arm=arm, group="output label", ceiling=at)
         for arm, at in (("mlm", 4.5), ("clm", 4.2))
     ]
-    ax = token_information(results.concat(two), ax=axes(), about="output label")
+    ax = token_information(results.concat(two), ax=axes(), group="output label")
     assert [(line.get_color(), line.get_ydata()[0]) for line in ceilings(ax)] == [
         ("#0072B2", 4.5),
         ("#D55E00", 4.2),
@@ -294,11 +291,11 @@ def test_rows_of_other_steps_groups_and_runs_are_not_drawn():
 
 def test_another_token_has_its_own_rows_and_says_so():
     both = results.concat([information([[5.0, 4.0]]), information([[1.0, 2.0]], group="next token")])
-    ax = token_information(both, ax=axes(), about="next token")
+    ax = token_information(both, ax=axes(), group="next token")
     np.testing.assert_array_equal(means(ax)["#0072B2"].get_ydata(), [1, 2])
     assert ax.get_ylabel() == "next token, cross-fitted (nats)"
     with pytest.raises(ResultsError) as error:
-        token_information(both, ax=axes(), about="shown token")
+        token_information(both, ax=axes(), group="shown token")
     assert str(error.value) == (
         "the table has no rows of token_information cross_fitted (shown token) by layer; it has token_information "
         "cross_fitted."
@@ -315,7 +312,7 @@ def test_another_token_has_its_own_rows_and_says_so():
     ],
 )
 def test_axes_of_neighbours_and_geometry_say_what_and_in_which_unit(draw, metric, label, floor):
-    table = information([[0.9, 0.8]], floor=0.7, measure=draw.__name__, metric=metric)
+    table = information([[0.9, 0.8]], floor=0.7, measure=draw.keywords["measure"], metric=metric)
     ax = draw(table, ax=axes(), metric=metric)
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("layer (0 = embeddings)", label)
     assert written_above(ax)[-1] == f"dashed: chance floor ({floor})"

@@ -1,6 +1,8 @@
 """Arms told apart: by colour, marker and line together, in every figure, on white and on a dark page."""
 
 import itertools
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,21 +10,23 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
 from ablations import results
-from reports.figures.by_arm import token_information
 from reports.figures.by_setting import SettingMarks, by_setting
 from reports.figures.style import (
     COLOURS,
     FIXED_STYLES,
     LINES,
+    MOST_LINES,
     TAGS,
     arm_styles,
+    families,
     group_styles,
     mark_points,
     pair_style,
     seeds_style,
 )
 from reports.figures.svg import swatch_classes, swatch_style
-from tests.support.figures import information
+from tests.support.figures import information, token_information
+from tests.support.many_arms import ARMS
 
 MANY = (12, 24, 40)
 
@@ -175,3 +179,44 @@ def test_colours_of_arms_are_safe_for_colour_blind_readers():
     assert nearest(every) == theirs
     assert nearest([in_the_dark(colour) for colour in every]) > 0.5 * theirs
     assert nearest(["#b02020", "#5f7a1e"]) < 0.3 * theirs
+
+
+GOLDEN = sorted(Path(__file__).parents[2].glob("golden/*.json"))
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+def test_every_arm_of_a_shipped_spec_is_in_one_family_that_has_room(path):
+    arms = list(json.loads(path.read_text(encoding="utf-8"))["arms"])
+    groups = families(arms)
+    assert sorted(arm for family in groups for arm in family.arms) == sorted(arms)
+    assert all(1 <= len(family.arms) <= MOST_LINES for family in groups)
+    assert (len(groups) == 1) == (len(arms) <= MOST_LINES)
+    assert all(arm == family.shared + family.short(arm) for family in groups for arm in family.arms)
+    assert len({family.short(arm) for family in groups[:1] for arm in family.arms}) == len(groups[0].arms)
+
+
+def test_few_arms_are_together_and_keep_their_names():
+    (family,) = families(["mlm-a", "mlm-b"])
+    assert (family.name, family.arms, family.short("mlm-a")) == ("", ("mlm-a", "mlm-b"), "mlm-a")
+
+
+def test_names_that_begin_alike_are_a_family_and_a_large_one_is_parted_at_its_next_word():
+    groups = families(ARMS)
+    assert [family.name for family in groups] == [
+        *("mlm-post", "mlm-pre", "clm-post", "clm-pre", "mt-post", "mt-pre", "untrained")
+    ]
+    assert groups[0].short("mlm-post-learned-bert") == "learned-bert"
+    assert groups[0].short("clm-post-learned-bert") == "clm-post-learned-bert"  # of another family
+    assert groups[-1].short("untrained-scaled") == "untrained-scaled"  # since an arm is called untrained
+
+
+def test_small_families_share_a_panel():
+    groups = families(["mlm", "clm", "mt", "ratio-5", "ratio-30", "ratio-60", "n1", "n2", "n3", "n4"])
+    assert [family.name for family in groups] == ["mlm, clm and mt", "ratio", "n1 …"]
+
+
+@pytest.mark.parametrize("number", [9, 16, 40])
+def test_names_without_words_in_common_are_parted_evenly(number):
+    sizes = [len(family.arms) for family in families([f"{i}" for i in range(number)])]
+    assert sum(sizes) == number
+    assert max(sizes) - min(sizes) <= max(sizes) // 2

@@ -6,12 +6,12 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from ablations import results
-from reports.figures.by_arm import token_information
 from reports.figures.by_setting import by_setting
 from reports.figures.groups import by_group
 from reports.figures.lines import written_above
 from tests.support.fake_experiment import rows
 from tests.support.fake_layers import layer_rows
+from tests.support.figures import token_information
 from tests.support.setting_panels import panels
 
 TITLES = ("plug-in", "What is known of a token in each layer,\nby the bound from below")

@@ -6,10 +6,9 @@ import pytest
 
 from reports import folder as experiment_folder
 from reports.claims.judge import judge_claims
-from reports.page.answer import readings
 from reports.page.content import content, page_figures
 from reports.page.entries import claim_entries
-from reports.page.figures import Drawing
+from reports.page.figures import Drawing, readings
 from reports.page.page import html
 from tests.support import judged as support
 from tests.support import many_arms

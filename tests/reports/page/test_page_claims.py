@@ -19,7 +19,7 @@ from ablations.spec import grid, load
 from reports.claims import words as claim_words
 from reports.claims.judge import judge_claims
 from reports.folder import Experiment, Plan
-from reports.page import page, published
+from reports.page import page
 from reports.page.entries import claim_entries, draw_claim, effects
 from tests.support.claim_page import SEEDS, TEXT, VERDICTS, made
 from tests.support.claim_tables import CLAIMS, frame, literature, shipped, whole_number
@@ -450,8 +450,8 @@ def test_markdown_says_the_same_of_claims_arms_and_runs(folder, shown, said):
     assert [row[:4] for row in of_arms[1:]] == [row[:4] for row in arms]
     source = (folder / "report.md").read_text(encoding="utf-8")
     for claim in said.values():
-        assert published.escaped(claim["rule"]) in source
-        seeds = claim["plot"] and published.escaped(claim_words.seeds_for_all(claim))
+        assert page.escaped(claim["rule"]) in source
+        seeds = claim["plot"] and page.escaped(claim_words.seeds_for_all(claim))
         assert not seeds or f"- Seeds to decide all open parts: {seeds}\n" in source
 
 
@@ -483,20 +483,20 @@ def test_hostile_text_is_text_in_page_and_markdown(tmp_path):
      "<b>x</b>", "[x]: y", "===", "    x", "~~~", "---", "1)"],
 )  # fmt: skip
 def test_text_that_is_escaped_is_one_paragraph_of_just_this_text(text):
-    source = rendered(published.escaped(text))
+    source = rendered(page.escaped(text))
     assert re.fullmatch(r"<p>[^<]*</p>\n", source)
     assert html.unescape(source[3:-5]).strip() == " ".join(text.split())
 
 
 def test_what_is_markdown_already_is_not_escaped_again():
-    assert published.escaped(published.escaped("*x*")) == r"\*x\*"
-    assert published.escaped("snake_case 0.5, 1.2") == "snake_case 0.5, 1.2"
-    assert published.escaped(3) == 3
+    assert page.escaped(page.escaped("*x*")) == r"\*x\*"
+    assert page.escaped("snake_case 0.5, 1.2") == "snake_case 0.5, 1.2"
+    assert page.escaped(3) == 3
 
 
 def test_a_command_of_ours_is_code_and_code_of_others_is_text():
-    assert published.escaped("*x*; `ablate run` computes them.") == r"\*x\*; `ablate run` computes them."
-    assert rendered(published.escaped("`ablate run` `x`")) == "<p><code>ablate run</code> `x`</p>\n"
-    assert rendered(published.escaped("``ablate run`` `ablate <b>`")) == (
+    assert page.escaped("*x*; `ablate run` computes them.") == r"\*x\*; `ablate run` computes them."
+    assert rendered(page.escaped("`ablate run` `x`")) == "<p><code>ablate run</code> `x`</p>\n"
+    assert rendered(page.escaped("``ablate run`` `ablate <b>`")) == (
         "<p>`<code>ablate run</code>` `ablate &lt;b&gt;`</p>\n"
     )

@@ -8,7 +8,7 @@ import pytest
 
 from ablations.errors import ResultsError
 from reports.page import page
-from reports.page.published import publish
+from reports.page.page import publish
 from tests.support.fake_experiment import rows, write
 
 RESULTS = Path(__file__).parents[3] / "experiments" / "results"

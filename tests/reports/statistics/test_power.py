@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from reports.statistics.power import equivalence_power, power, seeds_to_decide, smallest_seen
-from reports.statistics.seed_tests import one_sided
+from reports.statistics.seed_tests import equivalence_power, one_sided, power, seeds_to_decide, smallest_seen
 
 
 def test_smallest_paired_effects_at_a_spread_of_half_a_point():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ablations.errors import MeasureError
-from ablations.measures.information.cross_fitted import MASSES, cross_fitted, cross_fitted_estimate, halves
+from ablations.measures.information.estimate import MASSES, cross_fitted, cross_fitted_estimate, halves
 from ablations.measures.jackknife import standard_error
 from tests.support.channels import (
     CHANNELS,

@@ -6,8 +6,13 @@ import torch
 
 from ablations.errors import MeasureError
 from ablations.measures.information import estimate as module
-from ablations.measures.information.cross_fitted import cross_fitted, cross_fitted_estimate, halves
-from ablations.measures.information.estimate import most_frequent, token_information
+from ablations.measures.information.estimate import (
+    cross_fitted,
+    cross_fitted_estimate,
+    halves,
+    most_frequent,
+    token_information,
+)
 from ablations.measures.information.kmeans import Points
 from ablations.measures.information.plug_in import plug_in, plug_in_estimate
 from ablations.measures.jackknife import sentence_blocks, standard_error

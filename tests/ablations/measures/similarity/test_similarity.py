@@ -4,7 +4,6 @@ Shapes: N tokens, D and E features.
 """
 
 import math
-import re
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ import scipy.linalg
 import scipy.stats
 import torch
 
-from ablations.errors import MeasureError
 from ablations.measures import similarity
 from ablations.measures.similarity import (
     Side,
@@ -28,43 +26,7 @@ from ablations.measures.similarity import (
     rsa,
     svcca,
 )
-
-N, D = 200, 8
-
-MEASURES = {
-    "cca": cca,
-    "svcca": lambda x, y: svcca(x, y, variance=0.9),
-    "pwcca": pwcca,
-    "pwcca_repo": lambda x, y: pwcca(x, y, weights="svcca_repo"),
-    "linear_cka": linear_cka,
-    "debiased_cka": debiased_cka,
-    "minibatch_cka": lambda x, y: minibatch_cka(x, y, batch_size=50),
-    "rbf_cka": rbf_cka,
-    "rsa": rsa,
-    "procrustes": procrustes,
-}
-
-
-def same(value, abs=1e-9):
-    """Algebra in float64: equal up to the rounding of a few hundred operations."""
-    return pytest.approx(value, rel=0, abs=abs)
-
-
-def normal(*shape, seed):
-    return np.random.default_rng(seed).standard_normal(shape)
-
-
-def rotation(size, seed):
-    return np.linalg.qr(normal(size, size, seed=seed))[0]
-
-
-@pytest.fixture
-def pair():
-    """Two related layers, anisotropic and far from centred, as real ones are."""
-    x_ND = normal(N, D, seed=0) * np.linspace(0.3, 3, D) + np.linspace(-2, 4, D)
-    y_ND = x_ND @ normal(D, D, seed=1) + 4 * normal(N, D, seed=2)
-    return x_ND, y_ND
-
+from tests.support.matrices import DIMENSIONS, MEASURES, ORDER, D, N, normal, rotation, same
 
 # Values known from elsewhere -------------------------------------------------------------------------
 
@@ -275,7 +237,6 @@ IGNORES = {
     "procrustes": "shift scale rotate_x rotate_y permute_features permute_tokens",
 }
 
-ORDER = np.random.default_rng(0).permutation(N)
 
 CHANGES = {
     "shift": lambda x, y: (x + 5 * normal(D, seed=10), y - 3 * normal(D, seed=11)),
@@ -444,223 +405,6 @@ def test_far_from_the_origin_little_is_lost(name, pair):
     x, y = pair
     # 1e6 costs float64 six of its digits, and the root in Procrustes half of the rest.
     assert MEASURES[name](x + 1e6, y - 1e6) == same(MEASURES[name](x, y), abs=1e-7)
-
-
-# How many directions a layer has ---------------------------------------------------------------------
-
-DIMENSIONS = {"effective_rank": effective_rank, "participation_ratio": participation_ratio}
-
-
-def test_dimensions_equal_their_definitions_on_eigenvalues_of_the_covariance(pair):
-    for x in (*pair, normal(5, 9, seed=0)):  # fewer tokens than features, too
-        variances = np.linalg.eigvalsh(np.cov(x, rowvar=False)).clip(0)
-        deviations = np.sqrt(variances)
-        entropy = scipy.stats.entropy(deviations / deviations.sum())
-        assert effective_rank(x) == same(math.exp(entropy), abs=1e-5)  # roots of rounding in place of zeros
-        assert participation_ratio(x) == same(variances.sum() ** 2 / (variances**2).sum())
-
-
-def test_dimensions_of_two_directions_worked_out_by_hand():
-    """Singular values 3 and 1: three quarters and a quarter of their sum, 9 and 1 tenths of their squares."""
-    h = np.linalg.qr(np.c_[np.ones(20), normal(20, 2, seed=0)])[0][:, 1:]
-    assert effective_rank(h * [3, 1]) == same(4 / 3**0.75)
-    assert participation_ratio(h * [3, 1]) == same(100 / 82)
-
-
-@pytest.mark.parametrize("name", DIMENSIONS)
-def test_dimensions_lie_between_a_line_and_all_directions_there_are(name):
-    measure = DIMENSIONS[name]
-    line = normal(50, 1, seed=0) @ normal(1, 6, seed=1) + normal(6, seed=2)
-    assert measure(line) == same(1)
-    h = np.linalg.qr(np.c_[np.ones(50), normal(50, 6, seed=3)])[0][:, 1:]
-    assert measure(h) == same(6)
-    assert measure(np.eye(4, 10)) == same(3)  # as many as tokens allow: the corners of a tetrahedron
-    assert measure(normal(2, 10, seed=4)) == same(1)
-    white = [measure(normal(2000, 20, seed=seed)) for seed in range(5)]
-    assert np.mean(white) == same(20 / (1 + 20 / 2000), abs=0.2)  # chance spreads variances by 1 +- sqrt(D / N)
-    for seed in range(20):
-        x = normal(30, 5, seed=seed) * np.geomspace(1, 10, 5)
-        assert 1 <= participation_ratio(x) <= effective_rank(x) <= 5
-
-
-@pytest.mark.parametrize("name", DIMENSIONS)
-def test_dimensions_ignore_means_rotations_and_scale_and_nothing_else(name, pair):
-    measure, x = DIMENSIONS[name], pair[0]
-    for alike in (
-        x + 5 * normal(D, seed=10),
-        7 * x,
-        2.0**500 * x,
-        x @ rotation(D, seed=12),
-        x[ORDER],
-        x[:, ::-1],
-        np.c_[x, x],
-        np.c_[x, np.full((N, 2), 0.1)],
-        torch.from_numpy(x).requires_grad_(),
-        Side.of(x),
-    ):
-        assert measure(alike) == same(measure(x))
-    assert type(measure(x)) is float
-    for other in (x @ normal(D, D, seed=14), x * np.linspace(1, 2, D), np.c_[x, x[:, :1]], x[: N // 2], x**2):
-        assert measure(other) != same(measure(x), abs=1e-4)  # far above rounding
-
-
-@pytest.mark.parametrize(
-    ("name", "label"),
-    [("effective_rank", "effective rank"), ("participation_ratio", "participation ratio")],
-)
-def test_dimensions_refuse_what_has_none(name, label):
-    measure = DIMENSIONS[name]
-    assert complaint(measure, np.full((9, 3), 0.1)) == (
-        f"{label} is undefined: all 9 rows of x are equal; look for a collapsed run."
-    )
-    assert (
-        complaint(measure, np.ones((1, 3))) == f"{label} needs at least 2 tokens, got 1; capture more sentences."
-    )
-    assert complaint(measure, np.full((9, 3), np.nan)) == (
-        "x must be finite, but NaN or infinity stands in 27 of 27 values, first at row 0, column 0; "
-        "look for a diverged run or for padding that was kept."
-    )
-
-
-# Errors ----------------------------------------------------------------------------------------------
-
-
-LABELS = {
-    "cca": "CCA",
-    "svcca": "SVCCA",
-    "pwcca": "PWCCA",
-    "pwcca_repo": "PWCCA",
-    "linear_cka": "linear CKA",
-    "debiased_cka": "debiased CKA",
-    "minibatch_cka": "minibatch CKA",
-    "rbf_cka": "RBF CKA",
-    "rsa": "RSA",
-    "procrustes": "Procrustes",
-}
-"""What sentences call a measure."""
-
-
-def complaint(measure, *arguments, **options):
-    with pytest.raises(MeasureError) as error:
-        measure(*arguments, **options)
-    return str(error.value)
-
-
-@pytest.mark.parametrize("name", MEASURES)
-def test_unfit_matrices_are_refused_by_every_measure(name, pair):
-    measure, (x, y) = MEASURES[name], pair
-    assert complaint(measure, x, y[1:]) == (
-        f"{LABELS[name]} compares the same tokens on both sides, but x and y have 200 and 199 rows; "
-        f"capture both from the same token occurrences, in the same order."
-    )
-    holed = y.copy()
-    holed[17, 2], holed[18, 3] = np.nan, np.inf
-    assert complaint(measure, x, holed) == (
-        f"y must be finite, but NaN or infinity stands in 2 of {y.size} values, first at row 17, column 2; "
-        f"look for a diverged run or for padding that was kept."
-    )
-    shape = (
-        "{} must be a matrix of tokens by features, but its shape is {}; "
-        "make every token, padding left out, a row."
-    )
-    assert complaint(measure, x[None], y) == shape.format("x", "(1, 200, 8)")
-    assert complaint(measure, x, y[:, :0]) == shape.format("y", "(200, 0)")
-    kind = "{} must hold real numbers, but its type is {}."
-    assert complaint(measure, x, y * 1j) == kind.format("y", "complex128")
-    assert complaint(measure, torch.from_numpy(x * 1j), y) == kind.format("x", "torch.complex128")
-    assert complaint(measure, np.full((N, D), "a"), y) == kind.format("x", "<U1")
-    assert complaint(measure, x, np.ma.masked_array(y, mask=y > 1)) == (
-        "y is a masked array, whose mask would be ignored; give an array of the rows that count."
-    )
-
-
-@pytest.mark.parametrize("name", sorted(set(MEASURES) - {"rsa"}))
-def test_a_side_without_variance_is_refused(name, pair):
-    assert complaint(MEASURES[name], pair[0], np.full((N, D), 0.1)) == (
-        f"{LABELS[name]} is undefined: all 200 rows of y are equal; look for a collapsed run."
-    )
-
-
-def test_rsa_refuses_a_side_as_it_needs_uncentred_rows(pair):
-    assert complaint(rsa, pair[0], Side.of(pair[1])) == (
-        "y must be a matrix of tokens by features here, but it is a Side; give the matrix that it was made of."
-    )
-
-
-def test_unequal_tokens_are_refused_with_a_remedy(pair):
-    assert complaint(linear_cka, pair[0], pair[1][:100]) == (
-        "linear CKA compares the same tokens on both sides, but x and y have 200 and 100 rows; "
-        "capture both from the same token occurrences, in the same order."
-    )
-
-
-@pytest.mark.parametrize("name", ["cca", "svcca", "pwcca", "pwcca_repo"])
-def test_cca_is_refused_below_five_tokens_per_feature_and_warns_below_ten(name):
-    measure, label = MEASURES[name], LABELS[name]
-    x, y = normal(100, 4, seed=0), normal(100, 10, seed=1)
-    message = (
-        f"{label} needs at least 5 tokens per feature, 50 at a width of 10, but got 49; "
-        "give more tokens or fewer features."
-    )
-    assert complaint(measure, x[:49], y[:49]) == message
-    assert complaint(measure, y[:49], x[:49]) == message
-    for tokens in (50, 99):
-        warning = (
-            f"{label} of {tokens} tokens at a width of 10: below 10 tokens per feature most of a weak similarity "
-            f"is chance; show its floor beside it."
-        )
-        with pytest.warns(UserWarning, match=f"^{re.escape(warning)}$") as seen:
-            measure(x[:tokens], y[:tokens])
-        assert [each.filename for each in seen] == [__file__]
-    measure(x, y)  # a warning would be an error here
-
-
-def test_impossible_options_are_refused(pair):
-    for variance in (0, 99, math.nan, "a", None, np.ones(2)):
-        assert complaint(svcca, *pair, variance=variance) == (
-            f"SVCCA keeps a share of the variance, above 0 and at most 1, but variance is {variance!r}."
-        )
-    assert complaint(pwcca, *pair, weights="second") == (
-        "PWCCA weights are 'first' or 'svcca_repo', but weights is 'second'."
-    )
-    for batch_size in (3, 201, 20.5, "a", None):
-        assert complaint(minibatch_cka, *pair, batch_size=batch_size) == (
-            f"minibatch CKA needs batches of 4 tokens up to all 200, but batch_size is {batch_size!r}."
-        )
-    for bandwidth in (0, math.nan, math.inf, "a", None):
-        assert complaint(rbf_cka, *pair, bandwidth=bandwidth) == (
-            f"RBF CKA needs a positive bandwidth, but bandwidth is {bandwidth!r}."
-        )
-
-
-def test_options_may_be_numbers_of_numpy(pair):
-    assert svcca(*pair, variance=np.float32(1)) == svcca(*pair, variance=1)
-    assert minibatch_cka(*pair, batch_size=np.int64(50)) == minibatch_cka(*pair, batch_size=50)
-    assert rbf_cka(*pair, bandwidth=np.float64(0.5)) == rbf_cka(*pair, bandwidth=0.5)
-
-
-def test_undefined_values_are_refused_and_not_returned_as_nan():
-    assert complaint(debiased_cka, np.eye(5), normal(5, 2, seed=0)) == (
-        "debiased CKA is undefined: all tokens of x are equally alike, so that its unbiased HSIC with itself "
-        "is 0; use more tokens."
-    )
-    assert complaint(debiased_cka, np.eye(3), np.eye(3)) == (
-        "debiased CKA needs at least 4 tokens, got 3; capture more sentences."
-    )
-    mostly_equal = np.r_[np.tile(normal(1, 7, seed=0), (90, 1)), normal(10, 7, seed=1)]
-    assert complaint(rbf_cka, normal(100, 2, seed=1), mostly_equal) == (
-        "RBF CKA is undefined: half of all pairs of rows of y are equal, so the median distance is 0; "
-        "drop repeated tokens."
-    )
-    flat = normal(20, 3, seed=2)
-    flat[[4, 7]] = 0.1
-    assert complaint(rsa, flat, normal(20, 3, seed=3)) == (
-        "RSA correlates rows, but in 2 of the 20 rows of x all values are equal, first in row 4; "
-        "leave such tokens out on both sides."
-    )
-    assert complaint(rsa, normal(20, 3, seed=3), np.eye(20)) == (
-        "RSA is undefined: all pairs of rows of y are equally similar; use more tokens."
-    )
 
 
 def test_every_measure_of_the_module_is_tested_here():

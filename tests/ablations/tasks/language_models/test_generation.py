@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from ablations.errors import MeasureError
-from ablations.tasks.language_models.generation import _random_text, distinct, generation_rows
-from ablations.tasks.language_models.judge import Judge
+from ablations.tasks.language_models.generation import Judge, _random_text, distinct, generation_rows
 from ablations.tasks.settings import GenerationSettings
 from lightning_modules.objectives import build
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, START

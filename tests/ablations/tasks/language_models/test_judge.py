@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from ablations.tasks.language_models.judge import NEVER_ASKED, Judge, ngrams
+from ablations.tasks.language_models.generation import NEVER_ASKED, Judge, ngrams
 from lightning_modules.data.token_store import Split
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, START, UNKNOWN
 

@@ -9,9 +9,9 @@ from pydantic import ValidationError
 from ablations.errors import MeasureError
 from ablations.tasks.datasets import TASKS
 from ablations.tasks.examples import Examples
+from ablations.tasks.linear import learned_mix, mixed
 from ablations.tasks.metrics import standard_error
 from ablations.tasks.probing import probing
-from ablations.tasks.probing.mix import learned_mix, mixed
 from ablations.tasks.probing.probing import (
     FEWEST,
     NO_WORD,

@@ -15,8 +15,7 @@ from scipy import stats
 from ablations.catalogue import caveats, for_run
 from ablations.errors import MeasureError
 from ablations.runs import rows as run_rows
-from ablations.tasks.datasets import TASKS
-from ablations.tasks.documents import no_documents
+from ablations.tasks.datasets import TASKS, no_documents
 from ablations.tasks.encoding import encode_texts, pooled_states
 from ablations.tasks.examples import Examples, subset
 from ablations.tasks.settings import RetrievalSettings
@@ -480,7 +479,7 @@ def test_blank_lines_between_sentences_are_documents(tmp_path):
 
 
 def test_a_long_file_is_not_read_to_its_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("ablations.tasks.documents.LINES", 3)
+    monkeypatch.setattr("ablations.tasks.datasets.LINES", 3)
     (tmp_path / "t.txt").write_text("A\n\nB\n")
     (tmp_path / "v.txt").write_text("A\nB\n\nC\n")
     assert no_documents(files(validation="t.txt"), tmp_path) is None

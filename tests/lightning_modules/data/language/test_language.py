@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from lightning_modules.data.language import Language
+from lightning_modules.data.language import Language, translate
 from lightning_modules.data.language.entropy import entropies
 from lightning_modules.data.language.lexicon import CONTENT_LEMMAS, TOPICS
-from lightning_modules.data.language.translation import translate
 from lightning_modules.errors import DataError
 
 CONTENT_TAGS = {"NOUN", "VERB", "ADJ"}

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from reports.figures.ends import spread
+from reports.figures.axes import spread
 
 
 @pytest.mark.parametrize("many", [1, 2, 8, 20])

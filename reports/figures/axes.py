@@ -1,6 +1,7 @@
-"""Names of lines at their right ends: each beside its line, moved no farther than it takes that none overlap.
+"""Axes of figures: their ticks and labels, and the names of lines at their right ends.
 
-A name can be found again by its gid, `end`.
+Each name stands beside its line, moved no farther than it takes that none overlap; it can be found again by its
+gid, `end`. Axes of layers have whole layers, others are spread out from small numbers to large ones.
 """
 
 from collections.abc import Sequence
@@ -8,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
+
+from reports.words import count
 
 LINE_POINTS = 10.5
 """Height of a line of text of a name."""
@@ -89,3 +92,36 @@ def _rising(values: np.ndarray) -> np.ndarray:
             (first, many), (second, more) = pools[-2:]
             pools[-2:] = [((first * many + second * more) / (many + more), many + more)]
     return np.array([mean for mean, many in pools for _ in range(many)])
+
+
+TICK_LETTERS = 36
+"""Letters that stand side by side below an axis."""
+
+
+def spread_out(ax: Axes, places: Sequence[int]) -> None:
+    """Set a logarithmic axis, ticks at some of the places; 0 is as far left of the first as its double right of
+    it."""
+    every = sorted(set(places))
+    first = next((place for place in every if place > 0), 1)
+    ax.set_xscale("symlog", base=2, linthresh=first, linscale=0.5)
+    ax.set_xlim(-0.25 * first if every[0] == 0 else 0.85 * first, 1.18 * max(every[-1], first))
+    kept = thinned(every[::-1], most=TICK_LETTERS // (len(count(every[-1])) + 1))[::-1]
+    ax.set_xticks(kept, [count(place) for place in kept])
+    ax.set_xticks([], minor=True)
+
+
+def label_layers(ax: Axes, layers: Sequence[int], *, leads: bool) -> None:
+    """Write ticks and label of an axis of layers, or of steps from a layer to the next."""
+    every = list(range(int(min(layers)), int(max(layers)) + 1))
+    if leads:
+        shown = thinned(every, most=9)
+        ax.set_xticks(shown, [f"{layer}→{layer + 1}" for layer in shown])
+        ax.set_xlabel("layer → next layer (0 = embeddings)")
+    else:
+        ax.set_xticks(thinned(every, most=13))
+        ax.set_xlabel("layer (0 = embeddings)")
+
+
+def thinned(layers: list[int], *, most: int) -> list[int]:
+    """Return every layer, or every second, third, ... so that no more labels than that stand side by side."""
+    return layers[:: -(-len(layers) // most)]

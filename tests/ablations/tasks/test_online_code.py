@@ -7,9 +7,12 @@ import pytest
 from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 
-from ablations.tasks.linear import Part, best_classifier, best_ridge, classifier
-from ablations.tasks.probing.online_code import (
+from ablations.tasks.linear import (
+    Part,
+    best_classifier,
+    best_ridge,
     block_ends,
+    classifier,
     frequency_log_probabilities,
     linear_log_probabilities,
     online_code,

@@ -1,0 +1,154 @@
+"""Similarities of two layers: matrices and options that are refused, in whole sentences."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from ablations.measures.similarity import (
+    Side,
+    debiased_cka,
+    linear_cka,
+    minibatch_cka,
+    pwcca,
+    rbf_cka,
+    rsa,
+    svcca,
+)
+from tests.support.matrices import MEASURES, D, N, complaint, normal
+
+# Errors ----------------------------------------------------------------------------------------------
+
+
+LABELS = {
+    "cca": "CCA",
+    "svcca": "SVCCA",
+    "pwcca": "PWCCA",
+    "pwcca_repo": "PWCCA",
+    "linear_cka": "linear CKA",
+    "debiased_cka": "debiased CKA",
+    "minibatch_cka": "minibatch CKA",
+    "rbf_cka": "RBF CKA",
+    "rsa": "RSA",
+    "procrustes": "Procrustes",
+}
+"""What sentences call a measure."""
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_unfit_matrices_are_refused_by_every_measure(name, pair):
+    measure, (x, y) = MEASURES[name], pair
+    assert complaint(measure, x, y[1:]) == (
+        f"{LABELS[name]} compares the same tokens on both sides, but x and y have 200 and 199 rows; "
+        f"capture both from the same token occurrences, in the same order."
+    )
+    holed = y.copy()
+    holed[17, 2], holed[18, 3] = np.nan, np.inf
+    assert complaint(measure, x, holed) == (
+        f"y must be finite, but NaN or infinity stands in 2 of {y.size} values, first at row 17, column 2; "
+        f"look for a diverged run or for padding that was kept."
+    )
+    shape = (
+        "{} must be a matrix of tokens by features, but its shape is {}; "
+        "make every token, padding left out, a row."
+    )
+    assert complaint(measure, x[None], y) == shape.format("x", "(1, 200, 8)")
+    assert complaint(measure, x, y[:, :0]) == shape.format("y", "(200, 0)")
+    kind = "{} must hold real numbers, but its type is {}."
+    assert complaint(measure, x, y * 1j) == kind.format("y", "complex128")
+    assert complaint(measure, torch.from_numpy(x * 1j), y) == kind.format("x", "torch.complex128")
+    assert complaint(measure, np.full((N, D), "a"), y) == kind.format("x", "<U1")
+    assert complaint(measure, x, np.ma.masked_array(y, mask=y > 1)) == (
+        "y is a masked array, whose mask would be ignored; give an array of the rows that count."
+    )
+
+
+@pytest.mark.parametrize("name", sorted(set(MEASURES) - {"rsa"}))
+def test_a_side_without_variance_is_refused(name, pair):
+    assert complaint(MEASURES[name], pair[0], np.full((N, D), 0.1)) == (
+        f"{LABELS[name]} is undefined: all 200 rows of y are equal; look for a collapsed run."
+    )
+
+
+def test_rsa_refuses_a_side_as_it_needs_uncentred_rows(pair):
+    assert complaint(rsa, pair[0], Side.of(pair[1])) == (
+        "y must be a matrix of tokens by features here, but it is a Side; give the matrix that it was made of."
+    )
+
+
+def test_unequal_tokens_are_refused_with_a_remedy(pair):
+    assert complaint(linear_cka, pair[0], pair[1][:100]) == (
+        "linear CKA compares the same tokens on both sides, but x and y have 200 and 100 rows; "
+        "capture both from the same token occurrences, in the same order."
+    )
+
+
+@pytest.mark.parametrize("name", ["cca", "svcca", "pwcca", "pwcca_repo"])
+def test_cca_is_refused_below_five_tokens_per_feature_and_warns_below_ten(name):
+    measure, label = MEASURES[name], LABELS[name]
+    x, y = normal(100, 4, seed=0), normal(100, 10, seed=1)
+    message = (
+        f"{label} needs at least 5 tokens per feature, 50 at a width of 10, but got 49; "
+        "give more tokens or fewer features."
+    )
+    assert complaint(measure, x[:49], y[:49]) == message
+    assert complaint(measure, y[:49], x[:49]) == message
+    for tokens in (50, 99):
+        warning = (
+            f"{label} of {tokens} tokens at a width of 10: below 10 tokens per feature most of a weak similarity "
+            f"is chance; show its floor beside it."
+        )
+        with pytest.warns(UserWarning, match=f"^{re.escape(warning)}$") as seen:
+            measure(x[:tokens], y[:tokens])
+        assert [each.filename for each in seen] == [__file__]
+    measure(x, y)  # a warning would be an error here
+
+
+def test_impossible_options_are_refused(pair):
+    for variance in (0, 99, math.nan, "a", None, np.ones(2)):
+        assert complaint(svcca, *pair, variance=variance) == (
+            f"SVCCA keeps a share of the variance, above 0 and at most 1, but variance is {variance!r}."
+        )
+    assert complaint(pwcca, *pair, weights="second") == (
+        "PWCCA weights are 'first' or 'svcca_repo', but weights is 'second'."
+    )
+    for batch_size in (3, 201, 20.5, "a", None):
+        assert complaint(minibatch_cka, *pair, batch_size=batch_size) == (
+            f"minibatch CKA needs batches of 4 tokens up to all 200, but batch_size is {batch_size!r}."
+        )
+    for bandwidth in (0, math.nan, math.inf, "a", None):
+        assert complaint(rbf_cka, *pair, bandwidth=bandwidth) == (
+            f"RBF CKA needs a positive bandwidth, but bandwidth is {bandwidth!r}."
+        )
+
+
+def test_options_may_be_numbers_of_numpy(pair):
+    assert svcca(*pair, variance=np.float32(1)) == svcca(*pair, variance=1)
+    assert minibatch_cka(*pair, batch_size=np.int64(50)) == minibatch_cka(*pair, batch_size=50)
+    assert rbf_cka(*pair, bandwidth=np.float64(0.5)) == rbf_cka(*pair, bandwidth=0.5)
+
+
+def test_undefined_values_are_refused_and_not_returned_as_nan():
+    assert complaint(debiased_cka, np.eye(5), normal(5, 2, seed=0)) == (
+        "debiased CKA is undefined: all tokens of x are equally alike, so that its unbiased HSIC with itself "
+        "is 0; use more tokens."
+    )
+    assert complaint(debiased_cka, np.eye(3), np.eye(3)) == (
+        "debiased CKA needs at least 4 tokens, got 3; capture more sentences."
+    )
+    mostly_equal = np.r_[np.tile(normal(1, 7, seed=0), (90, 1)), normal(10, 7, seed=1)]
+    assert complaint(rbf_cka, normal(100, 2, seed=1), mostly_equal) == (
+        "RBF CKA is undefined: half of all pairs of rows of y are equal, so the median distance is 0; "
+        "drop repeated tokens."
+    )
+    flat = normal(20, 3, seed=2)
+    flat[[4, 7]] = 0.1
+    assert complaint(rsa, flat, normal(20, 3, seed=3)) == (
+        "RSA correlates rows, but in 2 of the 20 rows of x all values are equal, first in row 4; "
+        "leave such tokens out on both sides."
+    )
+    assert complaint(rsa, normal(20, 3, seed=3), np.eye(20)) == (
+        "RSA is undefined: all pairs of rows of y are equally similar; use more tokens."
+    )
