@@ -30,7 +30,7 @@ from lightning_modules.errors import ExitCode
 from lightning_modules.files import locked, make_folder, require_writable
 
 SECONDS_BETWEEN_LOOKS = (2.0, 30.0)
-"""At the queue: after something changed, and at most."""
+"""Between two looks at the queue: after something changed, and at most."""
 
 
 class Submission(NamedTuple):
@@ -110,12 +110,9 @@ def require_partitions(place: PlaceFile) -> None:
     """
     asked_for = {"": place.content.partition}
     asked_for |= {f"arms.{name}.": changes.partition for name, changes in place.content.arms.items()}
-    asked_for = [
-        (above, one.partition) for above, one in [("", place.content), *of_arms] if one.partition is not None
-    ]
-    available = queue.partitions() if asked_for else []
-    for above, name in asked_for:
-        if sentence := unknown_partition(name, available):
+    available = queue.partitions() if any(asked_for.values()) else []
+    for above, name in asked_for.items():
+        if name is not None and (sentence := unknown_partition(name, available)):
             raise SpecError(f"{place.path}: {above}{sentence}.")
 
 
