@@ -194,4 +194,4 @@ def unknown_partition(name: str, available: list[str]) -> str | None:
     """Return a sentence if the cluster does not have a partition; None if it has it, or has none that we know."""
     if not available or name in available:
         return None
-    return f"partition must be {listed(available)}, but is {shown(name)}{guess(name, available)}"
+    return f"partition must be {listed(available)}, but is {shown(name)}{guess(name, available) or '.'}"

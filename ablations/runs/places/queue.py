@@ -25,6 +25,7 @@ WAITS_FOR_EVER = {
     "launch failed requeued held": "look into its log, then `scontrol release` lets it start",
     "PartitionTimeLimit": "time_limit is above that of the partition; `scancel` the job, lower it, start again",
     "PartitionNodeLimit": "it asks for more nodes than the partition has; `scancel` it, lower nodes, start again",
+    "PartitionConfig": "no node has what it asks for; `scancel` the job, lower cpus, gpus or memory, start again",
     "PartitionDown": "the partition is down; wait, or choose another",
     "PartitionInactive": "the partition is inactive; wait, or choose another",
     "BadConstraints": "no node has its constraint; `scancel` it, change constraint, start again",

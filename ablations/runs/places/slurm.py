@@ -113,7 +113,7 @@ def require_partitions(place: PlaceFile) -> None:
     available = queue.partitions() if any(asked_for.values()) else []
     for above, name in asked_for.items():
         if name is not None and (sentence := unknown_partition(name, available)):
-            raise SpecError(f"{place.path}: {above}{sentence}.")
+            raise SpecError(f"{place.path}: {above}{sentence}")
 
 
 def _require_free(items: Sequence[PlannedRun]) -> None:
