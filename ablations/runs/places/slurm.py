@@ -29,8 +29,10 @@ from ablations.wording import listed, several
 from lightning_modules.errors import ExitCode
 from lightning_modules.files import locked, make_folder, require_writable
 
-SECONDS_BETWEEN_LOOKS = (2.0, 30.0)
-"""Between two looks at the queue: after something changed, and at most."""
+SECONDS_BETWEEN_LOOKS = 2.0
+"""At the folders of the runs, and at the queue after something changed there."""
+LONGEST_PAUSE = 20.0
+"""Seconds between two looks at the queue while nothing changes."""
 
 
 class Submission(NamedTuple):
@@ -221,29 +223,28 @@ def _watch(workspace: Workspace, items: Sequence[PlannedRun], console: Console) 
     """
     open_items = {item.directory.path.name: item for item in items}
     outcomes: list[Outcome] = []
-    shortest, longest = SECONDS_BETWEEN_LOOKS
-    said, pause = "", shortest
+    covered, said, pause, due = None, "", SECONDS_BETWEEN_LOOKS, 0.0
     with display(items, console) as show_end:
         try:
             while True:
-                covered, says = _look(workspace)
-                ended = list(_ended(workspace, open_items, covered))
-                for outcome in ended:
+                if time.monotonic() >= due:
+                    covered, words = _look(workspace)
+                    if words != said:
+                        console.print(words, highlight=False, soft_wrap=True)
+                    pause = SECONDS_BETWEEN_LOOKS if words != said else min(LONGEST_PAUSE, pause * 1.5)
+                    said, due = words, time.monotonic() + pause
+                for outcome in list(_ended(workspace, open_items, covered)):
                     outcomes.append(outcome)
                     show_end(open_items.pop(outcome.run_dir.name), outcome)
                 if not open_items:
                     return False, outcomes
-                if says != said:
-                    console.print(says, highlight=False, soft_wrap=True)
-                pause = shortest if ended or says != said else min(longest, pause * 1.5)
-                said = says
-                time.sleep(pause)
+                time.sleep(SECONDS_BETWEEN_LOOKS)
         except KeyboardInterrupt:
             return True, outcomes
 
 
 def _look(workspace: Workspace) -> tuple[set[str] | None, str]:
-    """Return the names of the runs that are in the queue, None where it does not answer; and both in words."""
+    """Return the names of the runs that are in the queue, None where it does not answer; and a sentence."""
     try:
         watched = in_queue(workspace.out)
     except QueueError as error:
