@@ -3,14 +3,19 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-from contextlib import contextmanager
+import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
+from ablations.cli import main
+from ablations.runs.identity import create
+from ablations.runs.places import arrays, queue, slurm
+from ablations.runs.workspace import Workspace
 from tests.support import slurm_nodes
 from tests.support.slurm_nodes import said, two_nodes, wait_for
 
@@ -31,61 +36,55 @@ ONE = {"arms": {"mlm": {"objective": {"kind": "masked_lm"}}}, "seeds": [0]}
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory):
-    with two_nodes(tmp_path_factory.mktemp("slurm") / "nodes") as environment:
-        yield environment | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+def environment(tmp_path_factory):
+    with two_nodes(tmp_path_factory.mktemp("slurm") / "nodes") as variables:
+        yield variables | {"PYTHONPATH": str(ROOT)}
+
+
+@pytest.fixture
+def nodes(environment, monkeypatch):
+    """The nodes, for commands in this process too."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    yield environment
+    said(environment, "scancel", "--me")
+    wait_for(lambda: not queued(environment))
+
+
+def queued(nodes, form="%T"):
+    """What the queue says of each job."""
+    return sorted(said(nodes, "squeue", "--me", "--array", "--noheader", f"--format={form}").splitlines())
 
 
 class Grid:
     """A spec and its output root, on the nodes."""
 
-    def __init__(self, folder, nodes, **changes):
-        self.nodes, self.out = nodes, folder / "out"
-        self.spec, self.place = folder / "spec.yaml", folder / "place.yaml"
+    def __init__(self, folder, **changes):
+        folder.mkdir(exist_ok=True)
+        self.out, self.spec, self.place = folder / "out", folder / "spec.yaml", folder / "place.yaml"
         self.spec.write_text(json.dumps(SPEC | changes))
 
-    def command(self, verb, *options):
-        return [sys.executable, "-m", "ablations.cli", verb, str(self.spec), "--out", str(self.out), *options]
+    def ablate(self, verb, *options):
+        return CliRunner().invoke(main, [verb, str(self.spec), "--out", str(self.out), *options])
 
-    def on_slurm(self, *options, **place):
+    def on_slurm(self, **place):
         self.place.write_text(json.dumps({"partition": "work", "time_limit": "00:30:00"} | place))
-        return self.command("run", "--on", "slurm", "--place", str(self.place), *options)
+        return self.ablate("run", "--on", "slurm", "--place", str(self.place))
 
-    def call(self, command):
-        return subprocess.run(command, env=self.nodes, capture_output=True, text=True, timeout=110)
+    def at_work(self, arm):
+        """Processes that train a run of an arm now."""
+        states = [json.loads(path.read_text()) for path in self.out.glob(f"runs/{arm}-*/state.json")]
+        return [one["pid"] for one in states if one["state"] == "running" and Path(f"/proc/{one['pid']}").exists()]
 
-    @contextmanager
-    def started(self, command):
-        """The command at work; it is interrupted if it does not end in the block."""
-        process = subprocess.Popen(
-            command, env=self.nodes, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        try:
-            yield process
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.communicate(timeout=60)
 
-    def states(self):
-        return {path.parent.name: json.loads(path.read_text()) for path in self.out.glob("runs/*/state.json")}
-
-    def at_work(self):
-        """Processes that train now, by the name of the run's folder."""
-        steps = {name: state for name, state in self.states().items() if state["state"] == "running"}
-        return {name: state["pid"] for name, state in steps.items() if Path(f"/proc/{state['pid']}").exists()}
-
-    def queued(self):
-        return sorted(said(self.nodes, "squeue", "--me", "-r", "-h", "-o", "%T").split())
-
-    def restart(self):
-        """Let requeued jobs start before their two minutes are over, but not at once: SLURM takes a job that
-        starts while it ends for a failed one."""
-        for job in said(self.nodes, "squeue", "--me", "-r", "-h", "-t", "PD", "-o", "%i %r").splitlines():
-            number, reason = job.split(maxsplit=1)
-            if reason == "BeginTime":
-                os.sync()
-                subprocess.run(["sleep", "5"], check=True)
-                said(self.nodes, "scontrol", "update", f"jobid={number}", "starttime=now")
+def restarted(nodes):
+    """Let requeued jobs start before their two minutes are over, but not at once: SLURM takes a job that starts
+    while it ends for a failed one."""
+    waiting = [line.split()[0] for line in queued(nodes, "%i %r") if line.endswith("BeginTime")]
+    if waiting:
+        time.sleep(5)
+    for number in waiting:
+        said(nodes, "scontrol", "update", f"jobid={number}", "starttime=now")
 
 
 def table(out):
@@ -96,106 +95,133 @@ def table(out):
 
 
 def test_jobs_that_are_killed_and_requeued_end_with_the_table_of_a_local_run(nodes, tmp_path):
-    grid = Grid(tmp_path, nodes)
-    # Arms of other shapes are other arrays; a job has one run, or two of them one after the other.
-    command = grid.on_slurm(arms={"clm": {"runs_per_job": 2}})
-    with grid.started(command) as process:
-        wait_for(lambda: any(name.startswith("mlm") for name in grid.at_work()))
-        os.kill(next(pid for name, pid in grid.at_work().items() if name.startswith("mlm")), signal.SIGKILL)
-        wait_for(lambda: any(name.startswith("clm") for name in grid.at_work()))
-        clm = said(nodes, "squeue", "--me", "-r", "-h", "-t", "R", "-o", "%i").split()[-1]
+    grid = Grid(tmp_path / "slurm")
+
+    def disturb():
+        wait_for(lambda: grid.at_work("mlm"))
+        os.kill(grid.at_work("mlm")[0], signal.SIGKILL)
+        wait_for(lambda: grid.at_work("clm"))
+        (clm,) = {line.split()[0] for line in queued(nodes, "%i %j") if line.endswith(names["clm"])}
         said(nodes, "scancel", "--signal=USR2", clm)
-        while process.poll() is None:
-            grid.restart()
-            subprocess.run(["sleep", "0.2"], check=True)
-        output = process.stdout.read()
-        assert process.returncode == 0, output
-    assert "submitted: 4 runs" in output
-    assert len(list(grid.out.glob("grid/slurm/*/array.json"))) == 2
+        while not over.is_set():
+            restarted(nodes)
+            over.wait(0.2)
+
+    names, over = {}, threading.Event()
+    thread = threading.Thread(target=disturb)
+
+    def submit(options, script, *arguments):
+        names[arrays.read(script.parent)[0].run_names[0].partition("-")[0]] = arrays.job_name(script.parent)
+        return queue_submit(options, script, *arguments)
+
+    queue_submit = queue.submit
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(queue, "submit", submit)
+        thread.start()
+        # Arms of other shapes are other arrays; a job has one run, or two of them one after the other.
+        done = grid.on_slurm(arms={"clm": {"runs_per_job": 2}})
+    over.set()
+    thread.join()
+    assert done.exit_code == 0, done.output
+    assert "submitted: 4 runs" in done.output
     attempts = [path.read_text().count("; to do: ") for path in grid.out.glob("grid/slurm/*/*.log")]
     assert sorted(attempts) == [1, 2, 2]  # the job of the killed run came back, and the one that was asked to save
-    local = Grid(tmp_path, nodes)
-    local.out = tmp_path / "local"
-    done = local.call(local.command("run", "--slots", "2"))  # a thread each, as a job of one core has
-    assert done.returncode == 0, done.stderr
+    local = Grid(tmp_path / "local")
+    assert local.ablate("run", "--slots", "2").exit_code == 0
     pd.testing.assert_frame_equal(table(grid.out), table(local.out), check_exact=True)
-    nothing = grid.call(command)
-    assert "nothing to do: every run is trained and measured" in nothing.stdout
+    assert "nothing to do: every run is trained and measured" in grid.on_slurm().output
 
 
 def test_a_run_on_two_nodes_has_the_losses_of_one(nodes, tmp_path):
     short = SPEC["training"] | {"max_steps": 3, "validate_every": 3}
-    grid = Grid(tmp_path, nodes, training=short, **ONE)
-    done = grid.call(grid.on_slurm(nodes=2))
-    assert done.returncode == 0, done.stdout + done.stderr
-    (provenance,) = grid.out.glob("runs/*/provenance.json")
+    two, one = Grid(tmp_path / "two", training=short, **ONE), Grid(tmp_path / "one", training=short, **ONE)
+    done = two.on_slurm(nodes=2)
+    assert done.exit_code == 0, done.output
+    (provenance,) = two.out.glob("runs/*/provenance.json")
     assert json.loads(provenance.read_text())["devices"] == 2
-    local = Grid(tmp_path, nodes, training=short, **ONE)
-    local.out = tmp_path / "local"
-    assert local.call(local.command("run")).returncode == 0
-    (two,), (one,) = ([*out.glob("runs/*/metrics.jsonl")] for out in (grid.out, local.out))
-    losses = [[json.loads(line).get("val/loss") for line in path.read_text().splitlines()] for path in (two, one)]
-    assert losses[0][-1] == pytest.approx(losses[1][-1], abs=1e-5)  # float32 sums in another order
+    assert one.ablate("run").exit_code == 0
+    logs = [next(grid.out.glob("runs/*/metrics.jsonl")).read_text().splitlines() for grid in (two, one)]
+    losses = [json.loads(lines[-1])["val/loss"] for lines in logs]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)  # float32 sums in another order
 
 
-def test_a_job_that_never_starts_is_explained_left_and_taken_up_again(nodes, tmp_path):
-    grid = Grid(tmp_path, nodes, **ONE)
+def test_a_job_that_never_starts_is_explained_left_and_taken_up_again(nodes, tmp_path, monkeypatch):
+    grid, pauses = Grid(tmp_path, **ONE), []
+
+    def interrupted(seconds):
+        pauses.append(seconds)
+        if len(pauses) % 3 == 0:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(slurm, "time", SimpleNamespace(monotonic=time.monotonic, sleep=interrupted))
     waits = (
         "in SLURM's queue: 0 at work, 1 waiting (PartitionDown: the partition is down; wait, or choose another)"
     )
-    for attempt in ("submits", "watches"):
-        with grid.started(grid.on_slurm(partition="closed")) as process:
-            lines = iter(process.stdout.readline, "")
-            assert any(line.strip() == waits for line in lines), attempt
-            process.send_signal(signal.SIGINT)
-            output = process.stdout.read()
-            assert process.wait() == 130
-        (name,) = (path.parent.name for path in grid.out.glob("grid/slurm/*/array.json"))
+    submits, watches = grid.on_slurm(partition="closed"), grid.on_slurm(partition="closed")
+    (name,) = (path.parent.name for path in grid.out.glob("grid/slurm/*/array.json"))
+    for done in (submits, watches):
+        assert done.exit_code == 130
         assert (
             "interrupted; the jobs go on, and the same command shows them again; to end them: scancel "
             f"--name=grid-{name}\n"
-        ) in output
-        assert grid.queued() == ["PENDING"]
-    (job,) = said(nodes, "squeue", "--me", "-r", "-h", "-o", "%i").split()
-    assert f"{waits} ({job}).\n" in grid.call(grid.command("status")).stdout
-    here = grid.call(grid.command("run"))
-    assert here.returncode == 2
+        ) in done.output
+    assert waits in watches.output.splitlines()
+    assert ("submitted: 1 run\n" in submits.output, "submitted" in watches.output) == (True, False)
+    (job,) = queued(nodes, "%i")
+    assert f"{waits} ({job}).\n" in grid.ablate("status").stdout
+    here = grid.ablate("run")
+    assert here.exit_code == 2
     assert here.stderr == (
         "1 job in SLURM's queue will train runs that are asked for here; add `--on slurm` to watch them, or end "
         f"them with `scancel --name=grid-{name}`.\n"
     )
-    said(nodes, "scancel", "--me")
+    assert queued(nodes) == ["PENDING"]
 
 
 def test_an_array_that_is_refused_takes_the_others_out_of_the_queue(nodes, tmp_path):
-    grid = Grid(tmp_path, nodes)
-    done = grid.call(grid.on_slurm(partition="closed", arms={"clm": {"constraint": "moon"}}))
-    assert done.returncode == 2
+    grid = Grid(tmp_path)
+    done = grid.on_slurm(partition="closed", arms={"clm": {"constraint": "moon"}})
+    assert done.exit_code == 2
     assert done.stderr == (
         "sbatch refuses: Batch job submission failed: Invalid feature specification; nothing was submitted; "
         "change the file of --place, then start again.\n"
     )
-    assert grid.queued() == []
+    wait_for(lambda: queued(nodes) == [])
     assert not list(grid.out.glob("grid/slurm/*/array.json"))
 
 
 def test_a_partition_that_does_not_exist_is_refused_before_anything_is_done(nodes, tmp_path):
-    grid = Grid(tmp_path, nodes)
-    done = grid.call(grid.on_slurm(partition="wrok"))
-    assert done.returncode == 2
+    grid = Grid(tmp_path)
+    done = grid.on_slurm(partition="wrok")
+    assert done.exit_code == 2
     assert done.stderr == (f'{grid.place}: partition must be closed or work, but is "wrok"; did you mean work?\n')
     assert not grid.out.exists()
 
 
+def test_a_run_that_another_process_trains_is_not_submitted(nodes, tmp_path):
+    grid = Grid(tmp_path, **ONE)
+    grid.ablate("run", "--dry-run")
+    workspace = Workspace.open(grid.spec, out=grid.out, data_root=tmp_path)
+    create(workspace.planned[0])
+    with workspace.planned[0].directory.lock():
+        done = grid.on_slurm()
+    assert done.exit_code == 2
+    assert done.stderr == (
+        f"{workspace.planned[0].directory.path.name}: a process that is no job in the queue is at work here; wait "
+        "for it or end it, then start again; nothing was submitted.\n"
+    )
+    assert queued(nodes) == []
+
+
 def test_a_job_without_the_gpu_that_it_asked_for_says_so(nodes, tmp_path):
-    grid = Grid(tmp_path, nodes, **ONE)
-    done = grid.call(grid.on_slurm(gpus=1, tries=1))
-    assert done.returncode == 1
-    (run,) = grid.out.glob("runs/*")
+    grid = Grid(tmp_path, **ONE)
+    done = grid.on_slurm(gpus=1, tries=1)
+    assert done.exit_code == 1, done.output
+    (run,) = grid.out.glob("runs/*-s0-*")
     sentence = (
         f"{run.name}: given up after 1 attempt without progress: the job asked for 1 GPU, but torch finds 0 on "
     )
-    assert f"failed: {sentence}" in done.stdout
-    assert "; install a torch with CUDA, or set gpus to 0.\n" in done.stdout
-    assert sentence in grid.call(grid.command("status")).stdout
-    assert grid.queued() == []
+    assert f"failed: {sentence}" in done.output
+    assert "; install a torch with CUDA, or set gpus to 0.\n" in done.output
+    assert sentence in grid.ablate("status").output
+    wait_for(lambda: queued(nodes) == [])
