@@ -211,15 +211,13 @@ def run(
     from ablations.runs.plan import checkpoint_sentences
     from ablations.runs.workspace import Workspace
 
-    if on == "local" and place_file is not None:
-        raise click.UsageError("--place is for jobs of a cluster; add --on slurm, or leave it out.")
     if on == "slurm" and (devices, slots) != (1, 1):
         raise click.UsageError(
             "--devices and --slots are for this machine; write devices and runs_at_once into the file of --place."
         )
     workspace = Workspace.open(spec, out=out, data_root=data_root, tokenise=not dry_run)
     selected = workspace.select(arms, seeds)
-    place = place_of(place_file, workspace) if on == "slurm" else None
+    place = place_of(on, place_file, workspace)
     if dry_run:
         require_possible(out)
         show_dry_run(workspace, selected, place, devices=devices, slots=slots)
@@ -503,11 +501,14 @@ def require_possible(out: Path) -> None:
         require_writable(out)
 
 
-def place_of(place_file: Path | None, workspace: Any) -> Any:
-    """Read the file of --place, or take what the cluster does by itself."""
+def place_of(on: str, place_file: Path | None, workspace: Any) -> Any:
+    """Return what the file of --place says, or what the cluster does by itself; None on this machine."""
     from ablations.runs.places import place
 
-    return place.load(place_file, arms=workspace.arms)
+    content = place.load(place_file, arms=workspace.arms)
+    if on == "local" and place_file is not None:
+        raise click.UsageError("--place is for jobs of a cluster; add --on slurm, or leave it out.")
+    return content if on == "slurm" else None
 
 
 def show_dry_run(workspace: Any, selected: Any, place: Any, *, devices: int, slots: int) -> None:

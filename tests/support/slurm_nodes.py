@@ -115,7 +115,7 @@ def said(environment, *command):
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30).stdout
 
 
-def wait_for(condition, *, seconds=60):
+def wait_for(condition, *, seconds=300):
     """Wait until something is true."""
     deadline = time.monotonic() + seconds
     while not condition():

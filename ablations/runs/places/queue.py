@@ -149,7 +149,7 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in variables.items() if not name.startswith("SLURM_") or name in KEPT}
 
 
-def _reason(said: str) -> str:
+def _reason(errors: str) -> str:
     """Return what a command of SLURM said, as part of a sentence."""
-    lines = [re.sub(r"^\w+: (error: )?", "", line.strip()) for line in said.splitlines() if line.strip()]
+    lines = [re.sub(r"^\w+: (error: )?", "", line.strip()) for line in errors.splitlines() if line.strip()]
     return "; ".join(dict.fromkeys(line.rstrip(". ") for line in lines)) or "it does not say why"

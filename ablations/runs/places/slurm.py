@@ -186,9 +186,9 @@ def _submit_all(planned: Sequence[Submission], *, before: Path | None) -> None:
                 queue.cancel(arrays.job_name(earlier.folder))
                 shutil.rmtree(earlier.folder, ignore_errors=True)
             if isinstance(error, QueueError):
-                said = str(error).rstrip(".")
+                refusal = str(error).rstrip(".")
                 raise QueueError(
-                    f"{said}; nothing was submitted; change the file of --place, then start again."
+                    f"{refusal}; nothing was submitted; change the file of --place, then start again."
                 ) from error
             raise
 
@@ -223,16 +223,16 @@ def _watch(workspace: Workspace, items: Sequence[PlannedRun], console: Console) 
     """
     open_items = {item.directory.path.name: item for item in items}
     outcomes: list[Outcome] = []
-    covered, said, pause, due = None, "", SECONDS_BETWEEN_LOOKS, 0.0
+    covered, printed, pause, due = None, "", SECONDS_BETWEEN_LOOKS, 0.0
     with display(items, console) as show_end:
         try:
             while True:
                 if time.monotonic() >= due:
                     covered, words = _look(workspace)
-                    if words != said:
+                    if words != printed:
                         console.print(words, highlight=False, soft_wrap=True)
-                    pause = SECONDS_BETWEEN_LOOKS if words != said else min(LONGEST_PAUSE, pause * 1.5)
-                    said, due = words, time.monotonic() + pause
+                    pause = SECONDS_BETWEEN_LOOKS if words != printed else min(LONGEST_PAUSE, pause * 1.5)
+                    printed, due = words, time.monotonic() + pause
                 for outcome in list(_ended(workspace, open_items, covered)):
                     outcomes.append(outcome)
                     show_end(open_items.pop(outcome.run_dir.name), outcome)

@@ -86,7 +86,9 @@ def test_the_script_has_no_text_of_a_user(workspace, tmp_path):
         ),
     ],
 )
-def test_options_of_the_other_place_are_refused(workspace, options, sentence):
+def test_options_of_the_other_place_are_refused(workspace, options, sentence, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.yaml").write_text("partition: gpu")
     done = CliRunner().invoke(main, ["run", str(workspace.spec), "--out", str(workspace.out), *options])
     assert done.exit_code == 2
     assert done.stderr.splitlines()[-1] == f"Error: {sentence}"
