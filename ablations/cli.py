@@ -183,6 +183,17 @@ def plan(spec: Path, out: Path, data_root: Path, devices: int, slots: int, resol
 @click.option("--seed", "seeds", multiple=True, type=int, help="Only this seed; may be given several times.")
 @devices_option
 @slots_option
+@click.option(
+    "--on",
+    "on",
+    type=click.Choice(["local", "slurm"]),
+    default="local",
+    show_default=True,
+    help="Where: on this machine, or in jobs of SLURM, which go on when the command ends.",
+)
+@click.option(
+    "--place", "place_file", type=FILE, help="A YAML file with what jobs ask for, as in docs/clusters.md."
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
 def run(
     spec: Path,
@@ -192,26 +203,28 @@ def run(
     seeds: tuple[int, ...],
     devices: int,
     slots: int,
+    on: str,
+    place_file: Path | None,
     dry_run: bool,
 ) -> None:
     """Train and measure what is missing, then write the table and the page."""
     from ablations.runs.plan import checkpoint_sentences
-    from ablations.runs.terminal import plan_table
     from ablations.runs.workspace import Workspace
 
+    if on == "slurm" and (devices, slots) != (1, 1):
+        raise click.UsageError(
+            "--devices and --slots are for this machine; write devices and runs_at_once into the file of --place."
+        )
     workspace = Workspace.open(spec, out=out, data_root=data_root, tokenise=not dry_run)
     selected = workspace.select(arms, seeds)
+    place = place_of(on, place_file, workspace)
     if dry_run:
         require_possible(out)
-        content = workspace.plan(selected, slots=slots, devices=devices)
-        notes = [*workspace.earlier_runs(), *workspace.equal_arms(), *workspace.warnings(), *content.notes]
-        plan_table(content.model_copy(update={"notes": notes}))
+        show_dry_run(workspace, selected, place, devices=devices, slots=slots)
         return
     todo = workspace.todo(selected)
     interrupted, failed = False, False
     if todo:
-        from ablations.runs.progress import carry_out
-
         ids = {item.run_id for item in todo}
         for sentence in (
             *workspace.earlier_runs(),
@@ -220,7 +233,7 @@ def run(
             *checkpoint_sentences([run for run, _ in workspace.statuses() if run.run_id in ids]),
         ):
             click.echo(sentence)
-        interrupted, outcomes = carry_out(workspace, todo, devices=devices, slots=slots)
+        interrupted, outcomes = carry_out_at(place, workspace, todo, devices=devices, slots=slots)
         failed = bool(outcomes)
     if not interrupted and workspace.pairs_to_compare():
         from ablations.runs.progress import compare_runs
@@ -254,6 +267,9 @@ def status(spec: Path | None, out: Path, data_root: Path, as_json: bool) -> None
         if not statuses and not as_json:
             click.echo(f"{out} has no runs; `ablate run` makes them in the folder that --out names.")
             return
+    from ablations.runs.places.slurm import status_notes
+
+    notes += status_notes(out.absolute())
     if as_json:
         click.echo(json.dumps({"runs": [status.fields() for status in statuses], "notes": notes}, indent=2))
     else:
@@ -483,6 +499,43 @@ def require_possible(out: Path) -> None:
 
     if not out.exists():
         require_writable(out)
+
+
+def place_of(on: str, place_file: Path | None, workspace: Any) -> Any:
+    """Return what the file of --place says, or what the cluster does by itself; None on this machine."""
+    from ablations.runs.places import place
+
+    content = place.load(place_file, arms=workspace.arms)
+    if on == "local" and place_file is not None:
+        raise click.UsageError("--place is for jobs of a cluster; add --on slurm, or leave it out.")
+    return content if on == "slurm" else None
+
+
+def show_dry_run(workspace: Any, selected: Any, place: Any, *, devices: int, slots: int) -> None:
+    """Show the plan of some runs, or the jobs in which a place would do them."""
+    if place is not None:
+        from ablations.runs.places import slurm
+
+        for line in slurm.dry_run(workspace, workspace.todo(selected), place=place):
+            click.echo(line)
+        return
+    from ablations.runs.terminal import plan_table
+
+    content = workspace.plan(selected, slots=slots, devices=devices)
+    notes = [*workspace.earlier_runs(), *workspace.equal_arms(), *workspace.warnings(), *content.notes]
+    plan_table(content.model_copy(update={"notes": notes}))
+
+
+def carry_out_at(place: Any, workspace: Any, todo: Any, *, devices: int, slots: int) -> Any:
+    """Train and measure runs in jobs of a place, or on this machine where there is none."""
+    from ablations.runs.places import slurm
+
+    if place is not None:
+        return slurm.carry_out(workspace, todo, place=place)
+    from ablations.runs.progress import carry_out
+
+    slurm.require_not_queued(workspace.out, todo)
+    return carry_out(workspace, todo, devices=devices, slots=slots)
 
 
 def write_page(workspace: Any, *, redraw: bool = False) -> Path:

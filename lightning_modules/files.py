@@ -35,6 +35,7 @@ _REMEDIES = {
     errno.ENAMETOOLONG: ("its name is too long", "choose a shorter one"),
     errno.ELOOP: ("a link on the way leads back to itself", "remove the link"),
     errno.ENOLCK: ("the file system has no locks", "choose a folder on another file system"),
+    errno.ENOSYS: ("the file system has no locks", "choose a folder on another file system"),
 }
 
 

@@ -68,8 +68,10 @@ def _version(name: str) -> str | None:
 
 
 def available_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return the number of cores that this process may use; in a job of SLURM no more than those of its task."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    of_task = os.environ.get("SLURM_CPUS_PER_TASK", "")  # not every cluster binds a task to its cores
+    return min(cores, int(of_task)) if of_task.isdigit() and int(of_task) else cores
 
 
 def processor() -> str:

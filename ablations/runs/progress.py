@@ -58,15 +58,21 @@ def carry_out(
         for item in todo.values():
             create(item)
         signalled, outcomes = _through(workspace, pool, todo, console)
+    failed = say_failed(outcomes, console)
+    interrupted = signalled or any(outcome.code == ExitCode.INTERRUPTED for outcome in outcomes)
+    if interrupted:
+        console.print("interrupted; the same command goes on from here", style="yellow", highlight=False)
+    return interrupted, failed
+
+
+def say_failed(outcomes: Sequence[Outcome], console: Console) -> list[Outcome]:
+    """Print why runs failed; returns those that did."""
     failed = [outcome for outcome in outcomes if outcome.code not in (ExitCode.DONE, ExitCode.INTERRUPTED)]
     for outcome in failed:
         console.print(
             f"failed: {outcome.run_dir.name}: {outcome.message}", style="red", highlight=False, soft_wrap=True
         )
-    interrupted = signalled or any(outcome.code == ExitCode.INTERRUPTED for outcome in outcomes)
-    if interrupted:
-        console.print("interrupted; the same command goes on from here", style="yellow", highlight=False)
-    return interrupted, failed
+    return failed
 
 
 def _through(
@@ -127,15 +133,17 @@ def compare_runs(workspace: Workspace, *, recompute: bool = False) -> bool:
 
 
 @contextmanager
-def stopped_by_signals(pool: Pool) -> Iterator[threading.Event]:
-    """Ctrl-C and SIGTERM save the runs at hand and end the pool; the event says that one came."""
+def stopped_by_signals(
+    pool: Pool, signals: Sequence[int] = (signal.SIGINT, signal.SIGTERM)
+) -> Iterator[threading.Event]:
+    """Let signals save the runs at hand and end the pool; the event says that one came."""
     signalled = threading.Event()
 
     def stop(number: int, frame: Any) -> None:
         signalled.set()
         pool.stop()
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, stop) for number in signals}
     try:
         yield signalled
     finally:

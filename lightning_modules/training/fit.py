@@ -12,7 +12,7 @@ import torch
 from lightning.fabric.utilities.warnings import PossibleUserWarning
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import TensorBoardLogger
-from lightning.pytorch.plugins.environments import LightningEnvironment
+from lightning.pytorch.plugins.environments import LightningEnvironment, SLURMEnvironment
 from lightning.pytorch.strategies import DDPStrategy
 
 from lightning_modules.config import RunSettings
@@ -35,6 +35,7 @@ def train(
     tokens: Tokens,
     *,
     devices: int = 1,
+    nodes: int = 1,
     accelerator: str = "auto",
     threads: int | None = None,
     stop: StopRequest | None = None,
@@ -46,6 +47,8 @@ def train(
     was interrupted, for the same machine, versions, devices and threads. The caller holds the folder's lock.
 
     Args:
+        devices: of each node.
+        nodes: where they are several, SLURM started this process and the others.
         threads: of torch, in this process; those of the run's first start win over it.
         stop: asked after every step whether to save and end.
 
@@ -67,7 +70,9 @@ def train(
     resume = directory.last_checkpoint if directory.last_checkpoint.exists() else None
     with without_lightning_chatter():
         callbacks = [StepSeed(), meter, validation, saver]
-        trainer = _trainer(run, directory, callbacks, devices=devices, accelerator=accelerator, resume=resume)
+        trainer = _trainer(
+            run, directory, callbacks, devices=devices, nodes=nodes, accelerator=accelerator, resume=resume
+        )
         if trainer.is_global_zero:
             directory.write_state("running", max_steps=run.training.max_steps, pid=os.getpid())
             if data.word_order is not None:
@@ -107,6 +112,7 @@ def _trainer(
     callbacks: list[Callback],
     *,
     devices: int,
+    nodes: int,
     accelerator: str,
     resume: Path | None,
 ) -> L.Trainer:
@@ -116,9 +122,14 @@ def _trainer(
         max_epochs=1,
         accelerator="cpu" if on_cpu else "gpu",
         devices=devices,
-        strategy=_strategy(devices, "gloo" if on_cpu else "nccl"),
+        num_nodes=nodes,
+        strategy=_strategy(devices * nodes, "gloo" if on_cpu else "nccl"),
         precision=run.training.precision,
-        plugins=[AtomicCheckpoints(), LightningEnvironment()],
+        # Named, because in a job of a cluster Lightning would take each process for one rank of several.
+        plugins=[
+            AtomicCheckpoints(),
+            SLURMEnvironment(auto_requeue=False) if nodes > 1 else LightningEnvironment(),
+        ],
         callbacks=callbacks,
         logger=[JsonLinesLogger(directory.metrics), _tensorboard(directory, resume)],
         enable_checkpointing=False,
@@ -134,10 +145,10 @@ def _trainer(
     return trainer
 
 
-def _strategy(devices: int, backend: str) -> DDPStrategy | str:
+def _strategy(ranks: int, backend: str) -> DDPStrategy | str:
     """Return the strategy of one process; or of several, whose gradients are summed where they lie, without a
     copy."""
-    return DDPStrategy(process_group_backend=backend, gradient_as_bucket_view=True) if devices > 1 else "auto"
+    return DDPStrategy(process_group_backend=backend, gradient_as_bucket_view=True) if ranks > 1 else "auto"
 
 
 def _tensorboard(directory: RunDirectory, resume: Path | None) -> TensorBoardLogger:

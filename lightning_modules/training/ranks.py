@@ -1,5 +1,7 @@
 """The processes of one run on several devices: their own port, one fate.
 
+On one node they are started here; on several, SLURM starts them.
+
 Lightning would start them by running the launching command again, which inside a grid starts the grid
 again. Here the process that holds the run's lock starts one child a device, passes signals on, ends all
 when one is lost, and never outlives them. A child whose parent dies sees its standard input close and
@@ -13,9 +15,16 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import torch
+import torch.distributed as dist
+from lightning.pytorch.plugins.environments import SLURMEnvironment
+
 from lightning_modules.errors import ExitCode
+from lightning_modules.training.run_directory import RunDirectoryError
 from lightning_modules.training.stop import StopRequest
 
 SECONDS_TO_END = 20.0  # between asking the other ranks to end and killing them
@@ -98,3 +107,47 @@ def stop_when_orphaned(stop: StopRequest) -> None:
         stop.ask()
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def slurm_rank(*, devices: int, nodes: int) -> int:
+    """Return the number of this process among those that SLURM started for a run, from 0.
+
+    Raises:
+        RunDirectoryError: SLURM started none, or other numbers of nodes and processes than those given.
+    """
+    expected = {"SLURM_NNODES": nodes, "SLURM_NTASKS": devices * nodes}
+    if any(os.environ.get(name) != str(number) for name, number in expected.items()):
+        raise RunDirectoryError(
+            f"--nodes {nodes} --devices {devices} takes {devices * nodes} processes that SLURM starts on {nodes} "
+            f"nodes, but this is none of them; start it with `srun --nodes={nodes} --ntasks-per-node={devices}`, "
+            "or let `ablate run --on slurm` do that."
+        )
+    return int(os.environ["SLURM_PROCID"])
+
+
+@contextmanager
+def joined_ranks(*, accelerator: str) -> Iterator[None]:
+    """Wait until every process that SLURM started for this run is here, and again where the block ends well.
+
+    What the first of them wrote before is then there for all. Lightning takes over the process group.
+    """
+    environment = SLURMEnvironment(auto_requeue=False)
+    on_gpu = accelerator != "cpu" and torch.cuda.is_available()
+    if on_gpu:
+        torch.cuda.set_device(environment.local_rank())
+    dist.init_process_group(
+        "nccl" if on_gpu else "gloo",
+        init_method=f"tcp://{environment.main_address}:{environment.main_port}",
+        rank=environment.global_rank(),
+        world_size=environment.world_size(),
+    )
+    dist.barrier()
+    yield
+    part_ranks()
+
+
+def part_ranks() -> None:
+    """Wait for all ranks at the end of a training that ended well, and leave the process group."""
+    # Without this the gloo threads abort about one clean exit in five.
+    dist.barrier()
+    dist.destroy_process_group()

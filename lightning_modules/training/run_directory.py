@@ -194,10 +194,12 @@ class RunDirectory:
 
         Raises:
             RunBusyError: another process is at work here.
+            FilesError: the file system has no locks.
         """
         descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            self._take(descriptor, patience)
+            with explained(self.path / "lock"):
+                self._take(descriptor, patience)
             yield descriptor
         finally:
             os.close(descriptor)

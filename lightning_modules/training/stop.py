@@ -6,18 +6,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that ask a run to save and end. Clusters send one of them before they take a node back."""
+
 
 class StopRequest:
-    """Remembers that somebody sent SIGTERM or pressed Ctrl-C; the run ends after the step at hand."""
+    """Remembers that somebody sent a signal or pressed Ctrl-C; the run ends after the step at hand."""
 
     def __init__(self) -> None:
         self.received = False
         self._at_once = False
 
     def install(self) -> None:
-        """Take over both signals of this process; a second Ctrl-C interrupts at once."""
-        signal.signal(signal.SIGTERM, self._remember)
-        signal.signal(signal.SIGINT, self._remember)
+        """Take over the signals that ask this process to stop; a second Ctrl-C interrupts at once."""
+        for number in (signal.SIGINT, *STOP_SIGNALS):
+            signal.signal(number, self._remember)
 
     def _remember(self, number: int, frame: Any) -> None:
         again, self.received = self.received, True

@@ -10,11 +10,11 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import click
-import torch.distributed as dist
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from lightning_modules.config import contradictions
@@ -26,7 +26,14 @@ from lightning_modules.provenance import now, provenance
 from lightning_modules.training.data_module import load_tokens
 from lightning_modules.training.fit import threads_of, train
 from lightning_modules.training.meter import OnLine
-from lightning_modules.training.ranks import RANK_VARIABLE, run_ranks, stop_when_orphaned
+from lightning_modules.training.ranks import (
+    RANK_VARIABLE,
+    joined_ranks,
+    part_ranks,
+    run_ranks,
+    slurm_rank,
+    stop_when_orphaned,
+)
 from lightning_modules.training.run_directory import RunDirectory, RunDirectoryError
 from lightning_modules.training.stop import Interrupted, StopRequest
 
@@ -52,6 +59,7 @@ def start(
     *,
     data_root: Path,
     devices: int = 1,
+    nodes: int = 1,
     accelerator: str = "auto",
     threads: int | None = None,
     stop: StopRequest,
@@ -60,6 +68,10 @@ def start(
     """Train a run under its lock, keep its state.json true, and return the exit code.
 
     A sentence about what went wrong goes to stderr and into state.json.
+
+    Args:
+        devices: of each node.
+        nodes: where they are several, this is the first of the processes that SLURM started for the run.
     """
     with directory.lock() as lock:
         if directory.is_done():
@@ -74,11 +86,12 @@ def start(
             directory.checkpoints.mkdir(exist_ok=True)
             for folder in (directory.path, directory.checkpoints):
                 remove_leftovers(folder)
-            record_provenance(directory, devices=devices, threads=threads, tokens=tokens)
-            if devices > 1:
-                code = run_ranks(directory.path, devices=devices, accelerator=accelerator, lock=lock, stop=stop)
-                return _settle(directory, code)
-            train(directory, tokens, accelerator=accelerator, threads=threads, stop=stop, on_line=on_line)
+            record_provenance(directory, devices=devices * nodes, threads=threads, tokens=tokens)
+            options: dict[str, Any] = {"devices": devices, "accelerator": accelerator}
+            if nodes == 1 and devices > 1:
+                return _settle(directory, run_ranks(directory.path, lock=lock, stop=stop, **options))
+            with joined_ranks(accelerator=accelerator) if nodes > 1 else nullcontext():
+                train(directory, tokens, nodes=nodes, threads=threads, stop=stop, on_line=on_line, **options)
         except BaseException as error:
             code, sentence = _outcome(error)
             if sentence is not None:
@@ -131,9 +144,7 @@ def _rank(
             accelerator=accelerator,
             stop=stop,
         )
-        # Without this the gloo threads abort about one clean exit in five.
-        dist.barrier()
-        dist.destroy_process_group()
+        part_ranks()
         return ExitCode.DONE
     except BaseException as error:
         code, sentence = _outcome(error)
@@ -146,15 +157,53 @@ def _rank(
         return code
 
 
+def _rank_of_slurm(
+    directory: RunDirectory,
+    *,
+    data_root: Path,
+    devices: int,
+    nodes: int,
+    accelerator: str,
+    threads: int | None,
+    stop: StopRequest,
+) -> ExitCode:
+    """Train as one of the processes that SLURM starts; the first one holds the lock and writes how the run ended.
+
+    After an interruption the code of the others is 0: SLURM kills all processes as soon as one ends with another
+    code, and the first may still be writing.
+    """
+    options: dict[str, Any] = {"devices": devices, "nodes": nodes, "accelerator": accelerator, "threads": threads}
+    is_first = slurm_rank(devices=devices, nodes=nodes) == 0
+    try:
+        if is_first:
+            with progress_display(directory) as on_line:
+                return start(directory, data_root=data_root, stop=stop, on_line=on_line, **options)
+        if directory.is_done():
+            return ExitCode.DONE
+        with joined_ranks(accelerator=accelerator):
+            train(directory, load_tokens(directory, data_root=data_root), stop=stop, **options)
+        return ExitCode.DONE
+    except RunDirectoryError:
+        raise
+    except BaseException as error:
+        code, sentence = _outcome(error)
+        if sentence is None and code == ExitCode.FAILED:
+            traceback.print_exc()
+        return ExitCode.DONE if code == ExitCode.INTERRUPTED and not is_first else code
+
+
 @click.command()
 @click.argument("run_dir", type=click.Path(path_type=Path))
-@click.option("--devices", type=click.IntRange(min=1), default=1, show_default=True, help="Processes of this run.")
+@click.option(
+    "--devices", type=click.IntRange(min=1), default=1, show_default=True, help="Processes of each node."
+)
+@click.option("--nodes", type=click.IntRange(min=1), default=1, show_default=True, help="Above 1, start by srun.")
 @click.option("--accelerator", type=click.Choice(["auto", "cpu", "gpu"]), default="auto", show_default=True)
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of each process, at the run's first start.")
 @click.option(
     "--data-root", type=click.Path(path_type=Path), default=".", help="Where relative paths of the data start."
 )
-def main(run_dir: Path, devices: int, accelerator: str, threads: int | None, data_root: Path) -> None:
+def main(run_dir: Path, devices: int, nodes: int, accelerator: str, threads: int | None, data_root: Path) -> None:
     """Train the run in RUN_DIR from where it stands to its last step.
 
     Exit codes: 0 done, 2 wrong settings or folder, 65 wrong data, 66 the loss became no number,
@@ -172,6 +221,19 @@ def main(run_dir: Path, devices: int, accelerator: str, threads: int | None, dat
             code = _rank(directory, data_root=data_root, devices=devices, accelerator=accelerator, stop=stop)
             sys.stderr.flush()
             os._exit(code)  # after a failure the process group's threads would hang the interpreter's exit
+        if nodes > 1:
+            code = _rank_of_slurm(
+                directory,
+                data_root=data_root,
+                devices=devices,
+                nodes=nodes,
+                accelerator=accelerator,
+                threads=threads,
+                stop=stop,
+            )
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
         with progress_display(directory) as on_line:
             code = start(
                 directory,

@@ -1,0 +1,149 @@
+"""Arrays of jobs on disk: which runs each job trains, and how its attempts went. No torch.
+
+OUT/<experiment>/slurm/<8 hex>/   one folder an array, written before it is submitted
+    array.json       the runs of each job, and how they are trained
+    job.sh           the script of all its jobs
+    before.sh        what each job reads first, if there is something
+    job-3.json       attempts of job 3, and runs that it could not end
+    12_3.log         what job 3 of the array 12 printed
+"""
+
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import Field
+
+from ablations.catalogue import Measure, for_run
+from ablations.runs.places.place import Resources
+from lightning_modules.config import Settings
+from lightning_modules.files import atomic, make_folder, write_json
+from lightning_modules.training.run_directory import RunDirectory
+
+SCRIPT = Path(__file__).with_name("job.sh")
+"""Script of all jobs of all arrays."""
+
+
+class Array(Settings):
+    """Content of array.json: all that a job needs to know."""
+
+    data_root: str
+    runs: str
+    """Folder of the runs' folders."""
+    jobs: list[list[str]]
+    """Names of the folders of the runs of each job."""
+    measures: list[Measure]
+    resources: Resources
+    tries: int
+    """Attempts without progress after which a job gives up."""
+
+
+class Ending(Settings):
+    """Reason why a run did not end well."""
+
+    message: str
+    is_final: bool
+    """Whether nobody tries it again before the next `ablate run`."""
+
+
+class Attempts(Settings):
+    """Content of job-N.json."""
+
+    without_progress: int = 0
+    """Attempts since the runs of the job last got further, the present one included."""
+    progress: int = -1
+    """How far its runs were when that attempt began."""
+    endings: dict[str, Ending] = Field(default_factory=dict)
+    """By the name of the run's folder."""
+
+
+class JobFiles(NamedTuple):
+    """One job of an array, with its files."""
+
+    folder: Path
+    number: int
+    """Its place in the array."""
+    array: Array
+
+    @property
+    def run_names(self) -> list[str]:
+        """Return the names of the folders of its runs."""
+        return self.array.jobs[self.number]
+
+    def directory(self, name: str) -> RunDirectory:
+        """Return the folder of one of its runs."""
+        return RunDirectory(Path(self.array.runs) / name)
+
+    def attempts(self) -> Attempts:
+        """Return how its attempts went so far."""
+        path = self.folder / f"job-{self.number}.json"
+        return Attempts.model_validate_json(path.read_bytes()) if path.exists() else Attempts()
+
+    def write(self, attempts: Attempts) -> None:
+        """Replace what is known of its attempts."""
+        write_json(self.folder / f"job-{self.number}.json", attempts.model_dump(mode="json"))
+
+    def open_runs(self) -> list[str]:
+        """Return the names of its runs that are not trained and measured to the end."""
+        return [name for name in self.run_names if self.missing(name) != 0]
+
+    def missing(self, name: str) -> int | None:
+        """Return how many measures a run lacks; None before it is trained."""
+        return missing(self.directory(name), self.array.measures, data_root=Path(self.array.data_root))
+
+
+def missing(directory: RunDirectory, measures: Sequence[Measure], *, data_root: Path) -> int | None:
+    """Return how many measures a run lacks; None before it is trained."""
+    from ablations.runs import rows  # pandas, which to look at what is not trained does without
+
+    if not directory.is_trained():
+        return None
+    of_run = list(for_run(measures, directory.settings(), data_root=data_root))
+    return len(rows.missing(directory.path, of_run, data_root=data_root))
+
+
+def read(folder: Path) -> list[JobFiles]:
+    """Return the jobs of the array in a folder."""
+    array = Array.model_validate_json((folder / "array.json").read_bytes())
+    return [JobFiles(folder, index, array) for index in range(len(array.jobs))]
+
+
+def new_folder(experiment: Path) -> Path:
+    """Return a folder for an array that no other one has; it is not made."""
+    return experiment / "slurm" / secrets.token_hex(4)
+
+
+def job_name(folder: Path) -> str:
+    """Return the name of the jobs of an array, which is that of no other array: ``smoke-1a2b3c4d``."""
+    return f"{folder.parent.parent.name}-{folder.name}"
+
+
+def written(out: Path) -> dict[str, Path]:
+    """Return the folders of all arrays of an output root, by the name of their jobs."""
+    return {job_name(path.parent): path.parent for path in out.glob("*/slurm/*/array.json")}
+
+
+def write(folder: Path, array: Array, *, before: Path | None) -> None:
+    """Make the folder of an array, with all that its jobs read.
+
+    Args:
+        before: shell file that each job reads first.
+    """
+    make_folder(folder)
+    contents = {"job.sh": SCRIPT.read_bytes()} | ({} if before is None else {"before.sh": before.read_bytes()})
+    for name, content in contents.items():
+        with atomic(folder / name) as temporary:
+            temporary.write_bytes(content)
+    write_json(folder / "array.json", array.model_dump(mode="json"))  # last: what has it is whole
+
+
+def endings(out: Path) -> dict[str, Ending]:
+    """Return why runs of an output root did not end well, by the name of their folder; what their latest job says
+    holds."""
+    latest: dict[str, Ending] = {}
+    for folder in sorted(written(out).values(), key=lambda folder: (folder / "array.json").stat().st_mtime):
+        for job in read(folder):
+            latest = {name: why for name, why in latest.items() if name not in job.run_names}
+            latest |= job.attempts().endings
+    return latest

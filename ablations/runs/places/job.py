@@ -1,0 +1,180 @@
+"""Work of one job of an array: `python -m ablations.runs.places.job VERB INDEX`, started by job.sh in its folder.
+
+begin   counts the attempt; exit code 0 says that there is something to do
+train   becomes one process of the training of a run on several nodes
+work    trains the runs of the job, or those of several nodes no more, and measures them
+left    exit code 0 says that something is left that is worth another attempt
+
+What is done is what the folders of the runs say; job-N.json only counts attempts and keeps reasons.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ablations.runs.places import arrays
+from ablations.runs.places.arrays import Ending, JobFiles
+from ablations.wording import several
+from lightning_modules.errors import ExitCode
+
+NEVER_AGAIN = (ExitCode.WRONG_SETTINGS, ExitCode.WRONG_DATA, ExitCode.NOT_FINITE)
+"""Exit codes of a training that fails in the same way the next time."""
+
+
+def begin(job: JobFiles) -> bool:
+    """Count an attempt; returns whether there is something to do.
+
+    A job whose attempts were ended from outside too often without progress gives up here.
+    """
+    attempts, now = job.attempts(), progress(job)
+    number = 1 if now > attempts.progress else attempts.without_progress + 1
+    if number > job.array.tries:
+        give_up(job)
+    elif open_runs := worth_trying(job):
+        job.write(attempts.model_copy(update={"without_progress": number, "progress": now}))
+        print(f"attempt {number} without progress so far; to do: {' '.join(open_runs)}", flush=True)
+    return bool(worth_trying(job))
+
+
+def is_left(job: JobFiles) -> bool:
+    """Return whether something is left that is worth another attempt."""
+    attempts = job.attempts()
+    if attempts.without_progress >= job.array.tries and progress(job) <= attempts.progress:
+        give_up(job)
+    return bool(worth_trying(job))
+
+
+def worth_trying(job: JobFiles) -> list[str]:
+    """Return the names of the runs that are neither done nor given up."""
+    endings = job.attempts().endings
+    return [name for name in job.open_runs() if name not in endings or not endings[name].is_final]
+
+
+def progress(job: JobFiles) -> int:
+    """Return a number that rises whenever a run is saved at a later step or has one measure more."""
+    from ablations.runs.rows import rows  # pandas
+
+    total = 0
+    for directory in map(job.directory, job.run_names):
+        total += (directory.state().saved_step or 0) + directory.is_trained()
+        total += len(rows(directory.path)[["key", "step"]].drop_duplicates())
+    return total
+
+
+def give_up(job: JobFiles) -> None:
+    """Note that the open runs of the job are not tried again."""
+    for name in worth_trying(job):
+        before = job.attempts().endings.get(name)
+        log = job.directory(name).path / "log.txt"
+        reason = (
+            before.message
+            if before
+            else f"its job was ended each time; {log} or the logs in {job.folder} may say why"
+        )
+        note(
+            job,
+            name,
+            f"given up after {several(job.array.tries, 'attempt')} without progress: {reason}",
+            is_final=True,
+        )
+
+
+def note(job: JobFiles, name: str, message: str, *, is_final: bool) -> None:
+    """Keep why a run did not end well."""
+    attempts = job.attempts()
+    endings = attempts.endings | {name: Ending(message=message, is_final=is_final)}
+    job.write(attempts.model_copy(update={"endings": endings}))
+
+
+def train(job: JobFiles) -> None:
+    """Replace this process by one of the training of the job's run on several nodes."""
+    resources = job.array.resources
+    options = {
+        "--nodes": resources.nodes,
+        "--devices": resources.devices,
+        "--accelerator": "gpu" if resources.gpus else "cpu",
+        "--threads": os.environ.get("SLURM_CPUS_PER_TASK", "1"),
+        "--data-root": job.array.data_root,
+    }
+    run_dir = str(job.directory(job.run_names[0]).path)
+    words = [str(word) for option in options.items() for word in option]
+    os.execv(sys.executable, [sys.executable, "-m", "lightning_modules.training.train", run_dir, *words])
+
+
+def work(job: JobFiles, trained_with: int) -> None:
+    """Train and measure the open runs of the job; the first one is another in each attempt without progress, so
+    that a run that ends the whole job holds up no other.
+
+    Args:
+        trained_with: exit code of a training on several nodes.
+    """
+    from ablations.runs.launch import Outcome, Pool, visible_gpus  # torch
+    from ablations.runs.progress import stopped_by_signals
+    from lightning_modules.training.stop import STOP_SIGNALS
+
+    resources = job.array.resources
+    names = rotated(worth_trying(job), job.attempts().without_progress - 1)
+    if resources.nodes > 1 and trained_with != ExitCode.DONE:
+        state = job.directory(names[0]).state()
+        if state.state == "failed":
+            note(job, names[0], state.message or "", is_final=trained_with in NEVER_AGAIN)
+        return
+    gpus = visible_gpus() if resources.gpus else []
+    if len(gpus) < resources.gpus:
+        for name in names:
+            message = (
+                f"the job asked for {several(resources.gpus, 'GPU')}, but torch finds {len(gpus)} on "
+                f"{os.environ.get('SLURMD_NODENAME', 'its node')}; install a torch with CUDA, or set gpus to 0."
+            )
+            note(job, name, message, is_final=False)
+        return
+
+    def ended(outcome: Outcome) -> None:
+        name = outcome.run_dir.name
+        if outcome.code == ExitCode.DONE:
+            attempts = job.attempts()
+            endings = {other: why for other, why in attempts.endings.items() if other != name}
+            job.write(attempts.model_copy(update={"endings": endings}))
+        elif outcome.code != ExitCode.INTERRUPTED:
+            answered = outcome.seconds > 0
+            refused = answered and job.directory(name).is_trained()  # a measure that was refused is refused again
+            message = outcome.message or f"training ended with exit code {outcome.code}"
+            note(job, name, message, is_final=refused or outcome.code in NEVER_AGAIN)
+
+    devices = 1 if resources.nodes > 1 else resources.devices
+    pool = Pool(
+        slots=max(1, min(resources.runs_at_once, len(names))),
+        devices=devices,
+        data_root=Path(job.array.data_root),
+        measures=job.array.measures,
+        gpus=gpus,
+    )
+    with stopped_by_signals(pool, (signal.SIGINT, *STOP_SIGNALS)):
+        pool.run([job.directory(name).path for name in names], ended=ended)
+
+
+def rotated(names: Sequence[str], number: int) -> list[str]:
+    """Return the names with `number` of them moved from the front to the end."""
+    first = number % len(names) if names else 0
+    return [*names[first:], *names[:first]]
+
+
+def main(verb: str, index: str, code: str = "0") -> int:
+    """Do what the verb says; returns the exit code."""
+    job = arrays.read(Path.cwd())[int(index)]
+    match verb:
+        case "begin":
+            return 0 if begin(job) else 1
+        case "left":
+            return 0 if is_left(job) else 1
+        case "train":
+            train(job)
+        case "work":
+            work(job, int(code))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,197 @@
+"""The file of `--place`: what a job of the cluster asks for, and how runs are put into jobs. No torch."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple, Self
+
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+
+from ablations.errors import Fault, SpecError, SpecProblems
+from ablations.spec import yamlfile
+from ablations.spec.messages import faults
+from ablations.wording import guess, listed, shown
+from lightning_modules.config import Settings
+
+
+def _word(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.,:&|*+@-]*", text):
+        raise ValueError(f"must be a name as SLURM has them, but is {shown(text)}; write it without spaces")
+    return text
+
+
+def _time_limit(text: str) -> str:
+    if not re.fullmatch(r"([0-9]+-)?[0-9]{1,3}:[0-9]{2}:[0-9]{2}", text):
+        raise ValueError(f"must be hours:minutes:seconds, as in 12:00:00 or 2-00:00:00, but is {shown(text)}")
+    return text
+
+
+def _memory(text: str) -> str:
+    if not re.fullmatch(r"[1-9][0-9]*[MGT]", text):
+        raise ValueError(f"must be a number with M, G or T, as in 16G, but is {shown(text)}")
+    return text
+
+
+Word = Annotated[str, AfterValidator(_word)]
+
+
+class Resources(Settings):
+    """Resources of a job, and the runs that share them."""
+
+    partition: Word | None = None
+    """Queue of the cluster; None is its default."""
+    account: Word | None = None
+    """Account that pays."""
+    qos: Word | None = None
+    """Quality of service, where the cluster has several."""
+    constraint: Word | None = None
+    """Feature that nodes must have, as in `a100`."""
+    time_limit: Annotated[str, AfterValidator(_time_limit)] | None = None
+    """Longest time of a job, as in `12:00:00`; a longer run goes on in the next job. None is the partition's."""
+    nodes: int = Field(1, ge=1)
+    """Nodes of a job. With more than one, a job trains a single run on all of them."""
+    gpus: int = Field(0, ge=0)
+    """GPUs of a job, on each of its nodes."""
+    gpu_type: Word | None = None
+    """Type of these GPUs, as the cluster names it."""
+    cpus: int = Field(1, ge=1)
+    """Cores of a job, on each of its nodes; its runs share them."""
+    memory: Annotated[str, AfterValidator(_memory)] | None = None
+    """Memory of a job, on each of its nodes, as in `16G`; None is the partition's."""
+    devices: int = Field(1, ge=1)
+    """Processes that train a run, on each node (DDP); each has a GPU where the job has some."""
+    runs_at_once: int = Field(1, ge=1)
+    """Runs that a job trains at the same time; where they are more than its GPUs, they share them."""
+    runs_per_job: int | None = Field(None, ge=1)
+    """Runs of a job in all; None is as many as it trains at once."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.nodes > 1 and max(self.runs_at_once, self.runs_per_job or 1) > 1:
+            raise ValueError(
+                f"a job on several nodes trains one run, but nodes is {self.nodes} and runs_at_once or "
+                "runs_per_job is above 1; set these to 1"
+            )
+        if self.runs_per_job is not None and self.runs_per_job < self.runs_at_once:
+            raise ValueError(
+                f"runs_per_job must be at least runs_at_once = {self.runs_at_once}, but is {self.runs_per_job}"
+            )
+        processes = self.devices * self.runs_at_once
+        if self.gpus and self.devices > 1 and processes > self.gpus:
+            raise ValueError(
+                f"gpus must be at least devices times runs_at_once = {processes}, but is {self.gpus}; "
+                "runs of several devices share no GPU"
+            )
+        return self
+
+    @property
+    def runs_in_a_job(self) -> int:
+        """Return the number of runs of a job in all."""
+        return self.runs_per_job or self.runs_at_once
+
+    def options(self) -> list[str]:
+        """Return the options of sbatch for these resources, each one word of the command line."""
+        tasks = self.devices if self.nodes > 1 else 1
+        gpu = f"gpu:{self.gpu_type}" if self.gpu_type else "gpu"
+        options = {
+            "partition": self.partition,
+            "account": self.account,
+            "qos": self.qos,
+            "constraint": self.constraint,
+            "time": self.time_limit,
+            "nodes": self.nodes,
+            "ntasks-per-node": tasks,
+            "cpus-per-task": max(1, self.cpus // tasks),
+            "mem": self.memory,
+            "gres": f"{gpu}:{self.gpus}" if self.gpus else None,
+        }
+        return [f"--{name}={value}" for name, value in options.items() if value is not None]
+
+
+class Place(Resources):
+    """Content of the file of `--place`."""
+
+    arms: dict[str, Resources] = Field(default_factory=dict)
+    """Other resources for runs of some arms, by the name of the arm; what is not written stays."""
+    jobs_at_once: int | None = Field(None, ge=1)
+    """Most jobs of an array that run at the same time; None is what the cluster allows."""
+    tries: int = Field(3, ge=1)
+    """Attempts without progress after which a job gives up; attempts that get further do not count."""
+    seconds_to_save: int = Field(120, ge=10)
+    """Seconds before the time limit at which the runs of a job are asked to save."""
+    before: str | None = None
+    """Shell file that each job reads first, as in `cluster.sh`; its path starts at the folder of this file."""
+
+    def of_arm(self, arm: str) -> Resources:
+        """Return the resources of the runs of an arm."""
+        return _merged(self, self.arms[arm]) if arm in self.arms else _merged(self, Resources())
+
+
+def _merged(place: Place, changes: Resources) -> Resources:
+    shared = {name: getattr(place, name) for name in Resources.model_fields}
+    return Resources(**shared | {name: getattr(changes, name) for name in changes.model_fields_set})
+
+
+class PlaceFile(NamedTuple):
+    """A file of `--place` with its content."""
+
+    path: Path | None
+    """None where there is no file, but the defaults of the cluster."""
+    content: Place
+
+    @property
+    def before(self) -> Path | None:
+        """Return the shell file that each job reads first."""
+        if self.path is None or self.content.before is None:
+            return None
+        return self.path.parent / self.content.before
+
+
+def load(path: Path | None, *, arms: Sequence[str]) -> PlaceFile:
+    """Return the place that a file describes; without a file, that of the cluster's defaults.
+
+    Args:
+        arms: of the experiment; the file may name these.
+
+    Raises:
+        SpecProblems: anything is wrong with the file; all of it, with line and column.
+        SpecError: the file of `before` is not there.
+    """
+    if path is None:
+        return PlaceFile(None, Place())
+    document = yamlfile.read(path, example="partition: gpu")
+    problems = set(document.problems)
+    found_faults: list[Fault] = []
+    place = None
+    try:
+        place = Place.model_validate(document.content)
+    except ValidationError as error:
+        found_faults = faults(error, Place)
+    for name in place.arms if place else ():
+        if name not in arms:
+            sentence = f"a name in arms must be the name of an arm, but is {shown(name)}{guess(name, arms)}"
+            found_faults.append(Fault(("arms", name), sentence, "key"))
+            continue
+        try:
+            place.of_arm(name)  # type: ignore[union-attr]
+        except ValidationError as error:
+            found_faults += [Fault(("arms", name), fault.sentence) for fault in faults(error, Resources)]
+    for fault in found_faults:
+        if not document.refused(fault.path):
+            at_key = fault.about in ("key", "missing")
+            problems.add(document.problem(fault.path, fault.sentence, at="key" if at_key else "value"))
+    if problems or place is None:
+        raise SpecProblems(tuple(sorted(problems)))
+    file = PlaceFile(path, place)
+    if file.before is not None and not file.before.is_file():
+        raise SpecError(
+            f"{path}: before names {file.before}, but there is no such file; write it, or leave before out."
+        )
+    return file
+
+
+def unknown_partition(name: str, available: list[str]) -> str | None:
+    """Return a sentence if the cluster does not have a partition; None if it has it, or has none that we know."""
+    if not available or name in available:
+        return None
+    return f"partition must be {listed(available)}, but is {shown(name)}{guess(name, available) or '.'}"

@@ -1,0 +1,318 @@
+"""Runs of an experiment as jobs of SLURM: put into the queue what is missing, then watch until it has ended.
+
+SLURM alone decides when a job runs and where. Arrays are found again by the names of their jobs, so that nothing
+depends on the command that submitted them: it may end, and the same command watches them again.
+"""
+
+import shlex
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+
+from ablations.errors import SpecError
+from ablations.runs.calibration import flops
+from ablations.runs.identity import PlannedRun, create
+from ablations.runs.launch import Outcome
+from ablations.runs.places import arrays, queue
+from ablations.runs.places.arrays import Array, JobFiles
+from ablations.runs.places.place import Place, PlaceFile, Resources, unknown_partition
+from ablations.runs.places.queue import QueuedJob, QueueError
+from ablations.runs.progress import display, say_failed
+from ablations.runs.workspace import Workspace
+from ablations.wording import listed, several
+from lightning_modules.errors import ExitCode
+from lightning_modules.files import locked, make_folder, require_writable
+
+SECONDS_BETWEEN_LOOKS = 2.0
+"""At the folders of the runs, and at the queue after something changed there."""
+LONGEST_PAUSE = 20.0
+"""Seconds between two looks at the queue while nothing changes."""
+
+
+class Submission(NamedTuple):
+    """Array that is to be submitted."""
+
+    folder: Path
+    array: Array
+    options: list[str]
+    """Of sbatch."""
+
+
+class Watched(NamedTuple):
+    """Job in the queue, with its runs."""
+
+    queued: QueuedJob
+    files: JobFiles
+
+
+def carry_out(
+    workspace: Workspace, items: Sequence[PlannedRun], *, place: PlaceFile
+) -> tuple[bool, list[Outcome]]:
+    """Train and measure runs in jobs of SLURM, those of one identity once, and wait until they have ended.
+
+    Runs that are in the queue already are only watched. Ctrl-C leaves the jobs to the queue.
+
+    Returns whether somebody interrupted it, and the runs that failed.
+
+    Raises:
+        DataError: the text is unfit; found before the first job is submitted.
+        FilesError: the output root cannot be written to.
+        QueueError: SLURM refuses or is not there; nothing new is in the queue then.
+        SpecError: a run is at work elsewhere; nothing new is in the queue then.
+    """
+    require_writable(workspace.out)
+    in_queue(workspace.out)  # before anything long is begun, as SLURM may not be there
+    require_partitions(place)
+    console = Console()
+    todo = _longest_first(items)
+    from ablations.runs.prepare import prepare_text  # torch
+
+    prepare_text(workspace, items, console)
+    workspace.write_plan()
+    for item in todo:
+        create(item)
+    make_folder(workspace.folder / "slurm")
+    with locked(workspace.out / "runs" / ".slurm.lock"):  # two commands at once must not submit the same runs
+        watched = in_queue(workspace.out)
+        covered = {name for job in watched for name in job.files.run_names}
+        missing = [item for item in todo if item.directory.path.name not in covered]
+        _require_free(missing)
+        _submit_all(submissions(workspace, missing, place=place.content), before=place.before)
+    if missing:
+        console.print(f"submitted: {several(len(missing), 'run')}", highlight=False)
+    interrupted, outcomes = _watch(workspace, todo, console)
+    failed = say_failed(outcomes, console)
+    if interrupted:
+        names = sorted({job.queued.name for job in in_queue(workspace.out)})
+        console.print(
+            "interrupted; the jobs go on, and the same command shows them again; to end them: "
+            + " ".join(["scancel", *(f"--name={name}" for name in names)]),
+            style="yellow",
+            highlight=False,
+            soft_wrap=True,
+        )
+    return interrupted, failed
+
+
+def _longest_first(items: Sequence[PlannedRun]) -> list[PlannedRun]:
+    return list({item.run_id: item for item in sorted(items, key=lambda item: -flops(item.run.settings))}.values())
+
+
+def require_partitions(place: PlaceFile) -> None:
+    """Refuse partitions that the cluster does not have.
+
+    Raises:
+        SpecError: names the file, the partition and those that there are.
+    """
+    asked_for = {"": place.content.partition}
+    asked_for |= {f"arms.{name}.": changes.partition for name, changes in place.content.arms.items()}
+    available = queue.partitions() if any(asked_for.values()) else []
+    for above, name in asked_for.items():
+        if name is not None and (sentence := unknown_partition(name, available)):
+            raise SpecError(f"{place.path}: {above}{sentence}")
+
+
+def _require_free(items: Sequence[PlannedRun]) -> None:
+    busy = [item.directory.path.name for item in items if item.directory.is_locked()]
+    if busy:
+        raise SpecError(
+            f"{listed(busy, 'and')}: a process that is no job in the queue is at work here; wait for it or end "
+            "it, then start again; nothing was submitted."
+        )
+
+
+def submissions(workspace: Workspace, items: Sequence[PlannedRun], *, place: Place) -> list[Submission]:
+    """Return the arrays for some runs, the longest of them first: one for each shape of resources, or several
+    where the cluster has shorter arrays."""
+    shapes: dict[str, list[PlannedRun]] = {}
+    resources: dict[str, Resources] = {}
+    for item in _longest_first(items):
+        of_arm = place.of_arm(item.run.arm)
+        shapes.setdefault(of_arm.model_dump_json(), []).append(item)
+        resources[of_arm.model_dump_json()] = of_arm
+    largest = queue.largest_array() if items else 0
+    return [
+        _submission(workspace, jobs[start : start + largest], resources[shape], place)
+        for shape, of_shape in shapes.items()
+        for jobs in [_jobs(of_shape, resources[shape].runs_in_a_job)]
+        for start in range(0, len(jobs), largest)
+    ]
+
+
+def _jobs(items: Sequence[PlannedRun], runs_in_a_job: int) -> list[list[str]]:
+    """Return the runs of each job; long and short ones are dealt out evenly."""
+    count = -(-len(items) // runs_in_a_job)
+    return [[item.directory.path.name for item in items[number::count]] for number in range(count)]
+
+
+def _submission(workspace: Workspace, jobs: list[list[str]], resources: Resources, place: Place) -> Submission:
+    folder = arrays.new_folder(workspace.folder)
+    at_once = "" if place.jobs_at_once is None else f"%{place.jobs_at_once}"
+    array = Array(
+        data_root=str(workspace.data_root),
+        runs=str(workspace.out / "runs"),
+        jobs=jobs,
+        measures=list(workspace.experiment.measures),
+        resources=resources,
+        tries=place.tries,
+    )
+    options = [
+        f"--array=0-{len(jobs) - 1}{at_once}",
+        f"--job-name={arrays.job_name(folder)}",
+        f"--chdir={folder}",
+        "--output=%A_%a.log",
+        "--open-mode=append",
+        "--requeue",
+        f"--signal=USR2@{place.seconds_to_save}",
+        *resources.options(),
+    ]
+    return Submission(folder, array, options)
+
+
+def _submit_all(planned: Sequence[Submission], *, before: Path | None) -> None:
+    """Submit all arrays, or none of them."""
+    for number, submission in enumerate(planned):
+        try:
+            arrays.write(submission.folder, submission.array, before=before)
+            queue.submit(submission.options, submission.folder / "job.sh", sys.executable)
+        except BaseException as error:
+            for earlier in planned[: number + 1]:
+                queue.cancel(arrays.job_name(earlier.folder))
+                shutil.rmtree(earlier.folder, ignore_errors=True)
+            if isinstance(error, QueueError):
+                refusal = str(error).rstrip(".")
+                raise QueueError(
+                    f"{refusal}; nothing was submitted; change the file of --place, then start again."
+                ) from error
+            raise
+
+
+def dry_run(workspace: Workspace, items: Sequence[PlannedRun], *, place: PlaceFile) -> Iterator[str]:
+    """Yield what would be submitted: each command, the runs of each job, and once the script of all jobs."""
+    for submission in submissions(workspace, items, place=place.content):
+        script = submission.folder / "job.sh"
+        yield shlex.join(queue.submit_command(submission.options, script, sys.executable))
+        for index, names in enumerate(submission.array.jobs):
+            yield f"  job {index}: {' '.join(names)}"
+    if items:
+        yield f"\njob.sh:\n{arrays.SCRIPT.read_text(encoding='utf-8')}"
+
+
+def in_queue(out: Path) -> list[Watched]:
+    """Return the jobs of an output root that are in the queue, with their runs.
+
+    Raises:
+        QueueError: SLURM cannot be asked.
+    """
+    folders = arrays.written(out)
+    queued = [job for job in queue.jobs() if job.name in folders]
+    files = {name: arrays.read(folders[name]) for name in {job.name for job in queued}}
+    return [Watched(job, files[job.name][job.element]) for job in queued]
+
+
+def _watch(workspace: Workspace, items: Sequence[PlannedRun], console: Console) -> tuple[bool, list[Outcome]]:
+    """Show how the runs go until each is done or no job has it any more.
+
+    Returns whether Ctrl-C or SIGTERM came, and how the runs ended.
+    """
+    open_items = {item.directory.path.name: item for item in items}
+    outcomes: list[Outcome] = []
+    covered, printed, pause, due = None, "", SECONDS_BETWEEN_LOOKS, 0.0
+    with display(items, console) as show_end:
+        try:
+            while True:
+                if time.monotonic() >= due:
+                    covered, words = _look(workspace)
+                    if words != printed:
+                        console.print(words, highlight=False, soft_wrap=True)
+                    pause = SECONDS_BETWEEN_LOOKS if words != printed else min(LONGEST_PAUSE, pause * 1.5)
+                    printed, due = words, time.monotonic() + pause
+                for outcome in list(_ended(workspace, open_items, covered)):
+                    outcomes.append(outcome)
+                    show_end(open_items.pop(outcome.run_dir.name), outcome)
+                if not open_items:
+                    return False, outcomes
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+        except KeyboardInterrupt:
+            return True, outcomes
+
+
+def _look(workspace: Workspace) -> tuple[set[str] | None, str]:
+    """Return the names of the runs that are in the queue, None where it does not answer; and a sentence."""
+    try:
+        watched = in_queue(workspace.out)
+    except QueueError as error:
+        return None, f"the queue does not answer, the jobs go on: {error}"
+    return {name for job in watched for name in job.files.run_names}, in_words([job.queued for job in watched])
+
+
+def _ended(workspace: Workspace, open_items: dict[str, PlannedRun], covered: set[str] | None) -> Iterator[Outcome]:
+    """Yield the open runs that are done, given up, or in no job any more."""
+    endings = arrays.endings(workspace.out)
+    for name, item in open_items.items():
+        path = item.directory.path
+        missing = arrays.missing(item.directory, workspace.experiment.measures, data_root=workspace.data_root)
+        if missing == 0:
+            yield Outcome(path, ExitCode.DONE, None, 0.0)
+        elif name in endings and endings[name].is_final:
+            yield Outcome(path, ExitCode.FAILED, endings[name].message, 0.0)
+        elif covered is not None and name not in covered:
+            why = endings[name].message if name in endings else item.directory.state().message
+            lost = f"its job has left the queue without it; the logs in {workspace.folder / 'slurm'} may say why"
+            yield Outcome(path, ExitCode.FAILED, why or lost, 0.0)
+
+
+def in_words(jobs: Sequence[QueuedJob]) -> str:
+    """Return a sentence on the jobs in the queue: how many run, and why the others wait."""
+    waiting = Counter(job.reason for job in jobs if job.waits)
+    parts = [f"{len(jobs) - waiting.total()} at work"]
+    for reason, count in waiting.most_common():
+        remedy = queue.WAITS_FOR_EVER.get(reason)
+        why = "" if reason == "None" else f" ({reason}{f': {remedy}' if remedy else ''})"
+        parts.append(f"{count} waiting{why}")
+    return f"in SLURM's queue: {', '.join(parts)}"
+
+
+def status_notes(out: Path) -> list[str]:
+    """Return sentences about the jobs of an output root: how many are in the queue, and which runs were given up.
+
+    Where SLURM cannot be asked, the first of them says so.
+    """
+    if not arrays.written(out):
+        return []
+    notes = []
+    try:
+        watched = in_queue(out)
+        if watched:
+            numbers = [job.queued.job for job in watched]
+            few = f" ({' '.join(numbers)})" if len(numbers) <= 20 else ""
+            notes.append(f"{in_words([job.queued for job in watched])}{few}.")
+    except QueueError as error:
+        notes.append(f"What is in the queue is not known: {error}")
+    for name, ending in arrays.endings(out).items():
+        notes.append(f"{name}: {ending.message}")
+    return notes
+
+
+def require_not_queued(out: Path, items: Sequence[PlannedRun]) -> None:
+    """Refuse to train runs here that are in the queue. Where SLURM cannot be asked, the lock of each run decides.
+
+    Raises:
+        SpecError: names the jobs.
+    """
+    if not arrays.written(out) or not queue.is_installed():
+        return
+    names = {item.directory.path.name for item in items}
+    jobs = [job.queued for job in in_queue(out) if names & set(job.files.run_names)]
+    if jobs:
+        cancelled = " ".join(f"--name={name}" for name in sorted({job.name for job in jobs}))
+        raise SpecError(
+            f"{several(len(jobs), 'job')} in SLURM's queue will train runs that are asked for here; add "
+            f"`--on slurm` to watch them, or end them with `scancel {cancelled}`."
+        )

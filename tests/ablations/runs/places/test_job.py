@@ -1,0 +1,119 @@
+"""Attempts of a job: which count, when it gives up, and what it does first."""
+
+import json
+
+import pytest
+
+from ablations.runs.places import arrays, job
+from ablations.runs.places.arrays import Array
+from ablations.runs.places.place import Resources
+from lightning_modules.training.run_directory import RunDirectory
+from tests.support.tiny_text import settings
+
+
+@pytest.fixture
+def make_job(tmp_path):
+    """Makes a job of two runs on disk."""
+
+    def make(tries=3, **resources):
+        names = ["mlm-s0-0000000000", "clm-s0-1111111111"]
+        for name in names:
+            (tmp_path / "runs" / name).mkdir(parents=True)
+        array = Array(
+            data_root=str(tmp_path),
+            runs=str(tmp_path / "runs"),
+            jobs=[names],
+            measures=[],
+            resources=Resources(**resources),
+            tries=tries,
+        )
+        folder = arrays.new_folder(tmp_path / "grid")
+        arrays.write(folder, array, before=None)
+        return arrays.read(folder)[0]
+
+    return make
+
+
+def saved(one, number, step):
+    one.directory(one.run_names[number]).write_state("interrupted", step=step, saved_step=step)
+
+
+def test_attempts_with_progress_do_not_count(make_job):
+    one = make_job(tries=2)
+    for step in range(10):
+        saved(one, 0, step)
+        assert job.begin(one)
+        assert one.attempts().without_progress == 1
+        saved(one, 0, step + 1)
+        assert job.is_left(one)
+
+
+def test_after_attempts_without_progress_the_job_gives_up_and_says_why(make_job):
+    one = make_job(tries=2)
+    assert job.begin(one)
+    assert job.is_left(one)
+    assert job.begin(one)
+    job.note(one, one.run_names[0], "its worker process died (signal SIGKILL).", is_final=False)
+    assert not job.is_left(one)
+    endings = one.attempts().endings
+    assert endings[one.run_names[0]].message == (
+        "given up after 2 attempts without progress: its worker process died (signal SIGKILL)."
+    )
+    log = one.directory(one.run_names[1]).path / "log.txt"
+    assert endings[one.run_names[1]].message == (
+        "given up after 2 attempts without progress: its job was ended each time; "
+        f"{log} or the logs in {one.folder} may say why"
+    )
+    assert arrays.endings(one.folder.parents[2]) == endings
+
+
+def test_a_job_that_is_always_ended_from_outside_gives_up_when_it_begins(make_job):
+    one = make_job(tries=2)
+    assert [job.begin(one) for _ in range(4)] == [True, True, False, False]
+
+
+def test_a_run_that_fails_for_good_leaves_the_others(make_job):
+    one = make_job()
+    job.begin(one)
+    job.note(one, one.run_names[0], "the loss became no number.", is_final=True)
+    assert job.worth_trying(one) == one.run_names[1:]
+    assert job.is_left(one)
+    directory = one.directory(one.run_names[1])
+    (directory.path / "run.json").write_text(json.dumps({"settings": settings().model_dump(mode="json")}))
+    directory.write_state("done", step=1)
+    assert not job.is_left(one)
+
+
+def test_each_attempt_without_progress_begins_with_another_run():
+    assert [job.rotated(["a", "b", "c"], number) for number in range(4)] == [
+        ["a", "b", "c"],
+        ["b", "c", "a"],
+        ["c", "a", "b"],
+        ["a", "b", "c"],
+    ]
+    assert job.rotated([], 5) == []
+
+
+def test_a_training_on_several_nodes_that_fails_is_noted_with_the_reason_of_its_folder(make_job):
+    one = make_job(nodes=2)
+    one.directory(one.run_names[0]).write_state("failed", message="the loss became no number.")
+    job.begin(one)
+    job.work(one, 66)
+    assert one.attempts().endings[one.run_names[0]].model_dump() == {
+        "message": "the loss became no number.",
+        "is_final": True,
+    }
+
+
+def test_a_process_of_a_training_is_the_train_command(make_job, monkeypatch):
+    one, started = make_job(nodes=2, gpus=4, devices=4), []
+    monkeypatch.setattr(job.os, "execv", lambda program, words: started.append(words[1:]))
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "8")
+    job.train(one)
+    run = RunDirectory(one.directory(one.run_names[0]).path).path
+    assert started == [
+        [
+            *("-m", "lightning_modules.training.train", str(run), "--nodes", "2", "--devices", "4"),
+            *("--accelerator", "gpu", "--threads", "8", "--data-root", one.array.data_root),
+        ]
+    ]
