@@ -18,7 +18,6 @@ from typing import Any, Final, Literal
 
 from lightning_modules.config import Data, FilesData, LanguageData
 from lightning_modules.config.data import Half
-from lightning_modules.data.tables import numbered_lines
 
 Kind = Literal["classification", "regression", "tagging", "span", "minimal_pairs"]
 Metric = Literal["accuracy", "matthews", "f1", "pearson", "spearman", "entity_f1", "overlap_f1", "exact_match"]
@@ -238,6 +237,8 @@ def no_documents(data: Data, data_root: Path) -> str | None:
 
 def _divided(path: Path) -> bool:
     """Return whether a blank line stands between two sentences."""
+    from lightning_modules.data.tables import numbered_lines  # pyarrow, which to read a spec does without
+
     gap = written = False
     for _, line in itertools.islice(numbered_lines(path), LINES):
         if not line.strip():

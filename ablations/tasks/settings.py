@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from ablations.measures.settings import MeasureSettings
-from ablations.tasks.datasets import TASKS, Split, Task, chosen
+from ablations.tasks.datasets import TASKS, Split, Task, chosen, no_documents
 from ablations.wording import listed, must_be
 from lightning_modules.config import Data
 
@@ -379,8 +379,6 @@ class RetrievalSettings(MeasureSettings):
     def problem(self, data: Data, data_root: Path) -> str | None:
         """Return why the task of settings for one cannot be run with a text; None if it can."""
         if self.task_name == NEXT_SENTENCE:
-            from ablations.tasks.datasets import no_documents  # numpy, which to read a spec does without
-
             return no_documents(data, data_root)
         return TASKS[self.task_name].problem(data_root)
 
