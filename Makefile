@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # pytest-xdist shares the tests out over the cores; torch must then not do the same.
 WORKERS ?= 2
 
-.PHONY: demo test check tests test-slow test-browser bench clean
+.PHONY: demo test check tests test-slow test-browser test-slurm bench clean
 
 demo: $(VENV)/installed
 	$(BIN)/ablate run experiments/article-tiny.yaml --slots 2
@@ -29,6 +29,10 @@ test-slow: $(VENV)/installed
 # Wants Debian's Chromium: apt-get install chromium
 test-browser: $(VENV)/installed
 	$(BIN)/pytest -m browser
+
+# Wants Debian's slurm-wlm and munge, and root: it starts a SLURM of two nodes. Skipped where they are not.
+test-slurm: $(VENV)/installed
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/system/test_slurm.py
 
 bench: $(VENV)/installed
 	$(BIN)/python -m benchmarks $(BENCH)

@@ -106,6 +106,7 @@ SPLIT = "objective.masking.{mask,keep,random}"
 
 TITLES = {
     "encoder.attention_dropout": "dropout of attention",
+    "encoder.attention_window": "window of attention",
     "encoder.embedding.bias": "bias of layer 0",
     "encoder.embedding.norm": "layer norm of layer 0",
     "encoder.embedding.scale": "scaled token embeddings",
@@ -136,6 +137,7 @@ TITLES = {
     SPLIT: "corruption split",
     "training.input_format": "input format",
     "training.max_steps": "training steps",
+    "training.optimizer": "optimiser",
     "training.schedule": "schedule of the learning rate",
     "training.sentences": "training sentences",
     "training.tokens_per_step": "tokens a step",
@@ -150,6 +152,7 @@ LETTERS = 30
 """Limit of the letters of a value, on an axis and in a table; the spec has the rest of a longer one."""
 
 NOT_GIVEN = {
+    "encoder.attention_window": "no limit",
     "objective.masking.copies": "new ones each time",
     "objective.masking.predict": "as hidden",
     "objective.masking.schedule": "constant",

@@ -133,7 +133,7 @@ def seeds_for_all(entry: Mapping[str, Any]) -> str:
 
 
 def counted(entries: Iterable[Mapping[str, Any]]) -> str:
-    """Return the numbers of claims with each verdict, and of those that came out as the literature predicts."""
+    """Return the numbers of claims with each verdict, and of those that came out as expected."""
     claims = [entry for entry in entries if entry.get("says")]  # the others are files that cannot be read
     if not claims:
         return "No claim could be read."
@@ -145,15 +145,15 @@ def counted(entries: Iterable[Mapping[str, Any]]) -> str:
     if not outcomes:
         return f"{sentence}."
     expected = sum(met[word] for word in _OUTCOMES)
-    return f"{sentence}. The literature predicts a verdict on {count(expected)} of them: {listed(outcomes)}."
+    return f"{sentence}. A verdict was expected of {count(expected)} of them: {listed(outcomes)}."
 
 
 _OUTCOMES = {"met": "came out so", "not met": "came out otherwise", "left open": "stayed open"}
 
 
 def expectation(entry: Mapping[str, Any]) -> str:
-    """Return whether the verdict is the one that the literature predicts: `met`, `not met`, `left open` where the
-    seeds decide nothing; empty where it predicts none, or nothing was judged."""
+    """Return whether the verdict is the one that was expected: `met`, `not met`, `left open` where the
+    seeds decide nothing; empty where none was expected, or nothing was judged."""
     if entry["as_expected"] is None:
         return ""
     if entry["as_expected"]:
