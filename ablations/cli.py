@@ -222,8 +222,10 @@ def run(
         require_possible(out)
         show_dry_run(workspace, selected, place, devices=devices, slots=slots)
         return
-    todo = workspace.todo(selected)
     interrupted, failed = False, False
+    if workspace.search is not None:
+        workspace, interrupted, failed = tune_at(place, workspace, arms, devices=devices, slots=slots)
+    todo = [] if interrupted else workspace.todo(workspace.select(arms, seeds))
     if todo:
         ids = {item.run_id for item in todo}
         for sentence in (
@@ -234,12 +236,12 @@ def run(
         ):
             click.echo(sentence)
         interrupted, outcomes = carry_out_at(place, workspace, todo, devices=devices, slots=slots)
-        failed = bool(outcomes)
+        failed |= bool(outcomes)
     if not interrupted and workspace.pairs_to_compare():
         from ablations.runs.progress import compare_runs
 
         failed |= not compare_runs(workspace)
-    elif not todo:
+    elif not todo and not interrupted and not failed:
         click.echo("nothing to do: every run is trained and measured")
     click.echo(f"page: {write_page(workspace)}")
     sys.exit(INTERRUPTED if interrupted else FAILED if failed else GOOD)
@@ -259,7 +261,7 @@ def status(spec: Path | None, out: Path, data_root: Path, as_json: bool) -> None
     notes: list[str] = []
     if spec:
         workspace = Workspace.open(spec, out=out, data_root=data_root)
-        statuses = workspace.statuses()
+        statuses = [*workspace.statuses(), *workspace.trial_statuses()]
         notes = workspace.unmatched() + workspace.earlier_runs()
         notes += checkpoint_sentences([run for run, _ in statuses])
     else:
@@ -536,6 +538,33 @@ def carry_out_at(place: Any, workspace: Any, todo: Any, *, devices: int, slots: 
 
     slurm.require_not_queued(workspace.out, todo)
     return carry_out(workspace, todo, devices=devices, slots=slots)
+
+
+def tune_at(
+    place: Any, workspace: Any, arms: tuple[str, ...], *, devices: int, slots: int
+) -> tuple[Any, bool, bool]:
+    """Train the trials of the tuned arms until each arm has its settings.
+
+    Returns the workspace with them, whether somebody interrupted it, and whether a trial failed otherwise than by
+    diverging; its arm then has no settings.
+    """
+    from ablations.errors import NonFiniteLossError
+    from ablations.runs.tuning import chosen_in_words
+
+    given_up: set[str] = set()
+    interrupted = False
+    while trials := [item for item in workspace.search.open_of(arms) if item.run_id not in given_up]:
+        interrupted, outcomes = carry_out_at(place, workspace.for_trials(), trials, devices=devices, slots=slots)
+        failed = {outcome.run_dir for outcome in outcomes if outcome.code != NonFiniteLossError.exit_code}
+        given_up |= {item.run_id for item in trials if item.directory.path in failed}
+        workspace = type(workspace).open(
+            workspace.spec, out=workspace.out, data_root=workspace.data_root, tokenise=True
+        )
+        if interrupted:
+            break
+    for sentence in chosen_in_words(workspace.search.tuning):
+        click.echo(sentence)
+    return workspace, interrupted, bool(given_up)
 
 
 def write_page(workspace: Any, *, redraw: bool = False) -> Path:

@@ -80,6 +80,15 @@ def duration(seconds: float | None) -> str:
     return f"{minutes // 60:,} h {minutes % 60:02} min"
 
 
+def tuning_remark(tuned: Mapping[str, Any]) -> str:
+    """Return what to doubt of the settings that were chosen for an arm; empty where there is nothing."""
+    if tuned["open"] or tuned["chosen"] is None:
+        return "not tuned yet"
+    if tuned["at_edge"]:
+        return f"at the edge of what was tried ({listed(tuned['at_edge'])}): a better one may lie beyond"
+    return ""
+
+
 def moment(text: str | None) -> str:
     """Return an ISO 8601 time to the minute, with its zone; text that is no such time stays as it is."""
     if not text:

@@ -108,6 +108,52 @@ class RunRecord(Record):
         return f"{self.arm} (seed {self.seed})"
 
 
+class TrialRecord(Record):
+    """A trial of a tuned arm."""
+
+    values: dict[str, Any]
+    """Tried values of the tuned settings, by dotted path."""
+    run_ids: list[str]
+    """Identities of its runs, one for each seed of the trials."""
+    losses: list[float | None]
+    """Validation loss of each of them after its last step, in nats; None where training diverged."""
+
+    @property
+    def loss(self) -> float | None:
+        """Return the mean of the losses; None where one diverged."""
+        known = [loss for loss in self.losses if loss is not None]
+        return sum(known) / len(known) if len(known) == len(self.losses) else None
+
+
+class TunedArm(Record):
+    """Trials of an arm that have ended, and what they chose."""
+
+    arm: str
+    trials: list[TrialRecord] = []
+    open_trials: int = 0
+    """Trials that are known and have not ended."""
+    chosen: dict[str, Any] | None = None
+    """Values with the lowest loss, which the arm has in its runs; None before all its trials have ended."""
+    at_edge: list[str] = []
+    """Settings of which the chosen value is the smallest or the largest that was tried."""
+
+
+class Tuning(Record):
+    """tuned.json: the search for each arm's settings."""
+
+    settings: list[str]
+    """Dotted paths of the tuned settings."""
+    seeds: list[int]
+    part_of_steps: float
+    budget: int | None = None
+    arms: list[TunedArm]
+
+    @property
+    def chosen(self) -> dict[str, dict[str, Any]]:
+        """Return the values of each arm that is tuned to the end."""
+        return {tuned.arm: tuned.chosen for tuned in self.arms if tuned.chosen is not None}
+
+
 class RunStatus(NamedTuple):
     """A run with how far its training is."""
 
@@ -158,5 +204,9 @@ class Plan(Record):
     """Sentences that a reader of the page must know: measures that are not run, and why."""
     warnings: list[str] = []
     """Sentences about what the spec may say and probably does not mean."""
+    tuning: Tuning | None = None
+    """Search for the arms' settings, where the spec asks for one."""
+    trials: list[RunRecord] = []
+    """Runs of the trials that are known so far."""
     seconds: float | None = None
     """Estimated seconds until all that is to be done has ended; None if unknown."""

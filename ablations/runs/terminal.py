@@ -14,7 +14,7 @@ WIDTH = 150
 """Characters of a line where the output is no terminal."""
 
 STATE_STYLES = {"done": "green", "running": "cyan", "failed": "red", "interrupted": "yellow", "planned": "dim"}
-STATE_STYLES |= {"trained": "green", "train again": "red"}
+STATE_STYLES |= {"trained": "green", "train again": "red", "trial": "dim"}
 
 
 def plan_table(plan: Plan) -> None:
@@ -25,13 +25,13 @@ def plan_table(plan: Plan) -> None:
         table.add_column(name, no_wrap=True)
     for name in ("steps", "tokens", "params", "FLOPs", "time"):
         table.add_column(name, justify="right", no_wrap=True)
-    for run in plan.runs:
+    for run in (*plan.trials, *plan.runs):
         _add_row(
             table,
             run.arm,
             str(run.seed),
             run.run_id,
-            _styled(state_in_words(run)),
+            _styled("trial" if run in plan.trials and run.state == "planned" else state_in_words(run)),
             f"{run.max_steps or 0:,}",
             compact(run.tokens or 0),
             compact(run.parameters or 0),
@@ -43,6 +43,8 @@ def plan_table(plan: Plan) -> None:
     for note in plan.notes:
         console.print(note, highlight=False, markup=False, soft_wrap=True)
     todo = [several(len(plan.runs), "run"), f"{sum(run.is_open for run in plan.runs)} to do"]
+    if plan.trials:
+        todo.append(f"{several(len(plan.trials), 'trial')} before them")
     if plan.pairs_to_compare:
         todo.append(f"{several(plan.pairs_to_compare, 'pair')} to compare")
     console.print(f"{', '.join(todo)}; time left: {_time_left(plan)}", highlight=False)

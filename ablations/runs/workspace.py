@@ -4,17 +4,18 @@ The files that a spec names: are they there, and do they have what is read from 
 """
 
 import functools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ablations.catalogue import caveats, files_now, for_run
 from ablations.errors import Problem, SpecError, SpecProblems
-from ablations.runs import doubts, identity, plan
+from ablations.runs import doubts, identity, plan, tuning
 from ablations.runs.identity import PlannedRun
 from ablations.runs.plan import Lacking, lacking
 from ablations.runs.records import DataRecord, Plan, RunRecord, RunStatus
+from ablations.runs.tuning import Search
 from ablations.spec import claims as claims_file
 from ablations.spec import grid, load, matching, published
 from ablations.spec.experiment import Experiment, Run
@@ -90,6 +91,9 @@ class Workspace:
     planned: list[PlannedRun]
     matched: bool = True
     """Whether the runs have the steps that `match` gives them; if not, those of the spec."""
+    search: Search | None = None
+    """Search for the arms' settings; None where the spec asks for none. Arms that are not tuned yet have the
+    settings of the spec."""
 
     @classmethod
     def open(cls, spec: Path, *, out: Path, data_root: Path, tokenise: bool = False) -> "Workspace":
@@ -103,16 +107,27 @@ class Workspace:
             SpecError: the spec is wrong, or its text or a lexicon is missing or has not what the spec names.
         """
         experiment = load.load(spec)
-        resolved = grid.runs(experiment)
         out, data_root = out.absolute(), data_root.absolute()
-        resolved = self_contained(spec, resolved, data_root=data_root)
         text = functools.partial(_text, out=out, data_root=data_root, tokenise=tokenise)
-        try:
-            resolved, matched = matching.matched(experiment, resolved, text=text), True
-        except _NotTokenisedError:
-            matched = False
-        planned = identity.place(resolved, out=out, data_root=data_root)
-        return cls(spec, out, data_root, experiment, planned, matched)
+
+        def resolved(tuned: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[Run, ...], bool]:
+            runs = self_contained(spec, grid.runs(experiment, tuned=tuned), data_root=data_root)
+            try:
+                return matching.matched(experiment, runs, text=text), True
+            except _NotTokenisedError:
+                return runs, False
+
+        runs, matched = resolved({})
+        search = tuning.search(
+            experiment,
+            steps={run.arm: run.settings.training.max_steps for run in runs} if matched else {},
+            folder=out / experiment.name,
+            place=functools.partial(_placed, spec, out=out, data_root=data_root),
+        )
+        if search is not None and search.tuning.chosen:
+            runs, matched = resolved(search.tuning.chosen)
+        planned = identity.place(runs, out=out, data_root=data_root)
+        return cls(spec, out, data_root, experiment, planned, matched, search)
 
     def unmatched(self) -> list[str]:
         """Return a sentence if the runs have the steps of the spec where `match` gives them others."""
@@ -156,9 +171,22 @@ class Workspace:
         ]
 
     def todo(self, selected: Sequence[PlannedRun]) -> list[PlannedRun]:
-        """Return the selected runs that are not trained, or not measured, to the end."""
-        lacks = self.lacking()
-        return [item for item in selected if item.run_id not in lacks or lacks[item.run_id].names]
+        """Return the selected runs that are not trained, or not measured, to the end; of arms that wait for their
+        settings none."""
+        lacks, waiting = self.lacking(), self.waiting_arms()
+        return [
+            item
+            for item in selected
+            if item.run.arm not in waiting and (item.run_id not in lacks or lacks[item.run_id].names)
+        ]
+
+    def waiting_arms(self) -> list[str]:
+        """Return the arms whose settings are not chosen yet."""
+        return [] if self.search is None else self.search.waiting()
+
+    def for_trials(self) -> "Workspace":
+        """Return the workspace for the runs of trials, of which only the validation loss in their log is read."""
+        return replace(self, experiment=self.experiment.model_copy(update={"measures": ()}))
 
     def lacking(self) -> dict[str, Lacking]:
         """Return what each trained run lacks, by its identity."""
@@ -176,16 +204,27 @@ class Workspace:
         return sum(map(len, pairs.values()))
 
     def plan(self, selected: Sequence[PlannedRun] | None = None, *, slots: int = 1, devices: int = 1) -> Plan:
-        """Return the plan of the selected runs, or of all."""
-        return plan.plan(
-            self.experiment,
-            list(self.planned if selected is None else selected),
-            lacking=self.lacking(),
-            out=self.out,
-            data_root=self.data_root,
-            arms=self.arms,
-            slots=slots,
-            devices=devices,
+        """Return the plan of the selected runs, or of all, and of the trials before them."""
+        options: dict[str, Any] = {
+            "out": self.out,
+            "data_root": self.data_root,
+            "slots": slots,
+            "devices": devices,
+        }
+        items = list(self.planned if selected is None else selected)
+        content = plan.plan(self.experiment, items, lacking=self.lacking(), arms=self.arms, **options)
+        if self.search is None:
+            return content
+        bare, arms = self.for_trials().experiment, list(dict.fromkeys(item.run.arm for item in items))
+        trials = plan.plan(bare, self.search.open_of(arms), lacking={}, arms=arms, **options)
+        known = content.seconds is not None and trials.seconds is not None
+        return content.model_copy(
+            update={
+                "tuning": self.search.tuning,
+                "trials": trials.runs,
+                "seconds": (content.seconds or 0) + (trials.seconds or 0) if known else None,
+                "notes": [*content.notes, *self.search.later_trials()],
+            }
         )
 
     def write_plan(self) -> None:
@@ -216,6 +255,8 @@ class Workspace:
             }
         )
         plan.write(content, self.folder, spec=self.spec, claims=claims, data=self._describe_data())
+        if self.search is not None:
+            tuning.write(self.search, self.folder)
 
     def _describe_data(self) -> DataRecord:
         """Describe the text of the first arm; nothing is known of it before its tokens are made."""
@@ -262,6 +303,11 @@ class Workspace:
             statuses.append(RunStatus(record, state))
         return statuses
 
+    def trial_statuses(self) -> list[RunStatus]:
+        """Return the status of every run of a trial that is known so far; none without a search."""
+        trials = [] if self.search is None else self.search.trials
+        return [_status(item.directory, item.run.arm, item.run.seed, item.run_id) for item in trials]
+
     def equal_arms(self) -> list[str]:
         """Return a sentence for each group of arms that are the same runs."""
         arms = {item.run.arm: item.run_id for item in self.planned if item.run.seed == self.experiment.seeds[0]}
@@ -274,6 +320,7 @@ class Workspace:
         reports = {address: _token_report(self.out, address) for address in {i.tokens for i in arms.values()}}
         return [
             *self.unmatched(),
+            *([] if self.search is None else self.search.sentences()),
             *doubts.validated_on_training(
                 {arm: item.run.settings.data for arm, item in arms.items()}, self.data_root
             ),
@@ -289,6 +336,12 @@ def _token_report(out: Path, address: str) -> dict[str, Any]:
     """Return what a token store says of itself; nothing before it is made."""
     path = out / "tokens" / address / "tokens.json"
     return read_json(path) if path.exists() else {}
+
+
+def _placed(spec: Path, runs: Sequence[Run], *, out: Path, data_root: Path) -> list[PlannedRun]:
+    """Return the runs with identities and folders, each with the words of its lexicon in the place of files."""
+    contained = self_contained(spec, runs, data_root=data_root)
+    return identity.place(contained, out=out, data_root=data_root)
 
 
 class _NotTokenisedError(Exception):

@@ -7,9 +7,9 @@ over them; `lightning_modules.config` says what they may hold and fills in what 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from ablations.catalogue import Measure
 from ablations.errors import KeyPath
@@ -162,6 +162,56 @@ class Grid(Settings):
     `[{objective.masking.ratio: 0.8, encoder.hidden_size: 64}]`."""
 
 
+class Range(Settings):
+    """Numbers that a search may try: all from `low` to `high`."""
+
+    low: int | float
+    """The smallest."""
+    high: int | float
+    """The largest."""
+    log: bool = False
+    """Whether the logarithm is drawn evenly, as suits learning rates."""
+
+    @model_validator(mode="after")
+    def _is_ordered(self) -> Self:
+        if not self.low < self.high or (self.log and self.low <= 0):
+            above = " and above 0, as its logarithm is drawn" if self.log else ""
+            raise ValueError(f"must have a low below high{above}, but has {self.low} and {self.high}")
+        return self
+
+
+def _two_or_more(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    if len(values) < 2:
+        raise ValueError(f"must have two values or more to choose from, but has {len(values)}")
+    return values
+
+
+Searched = Annotated[
+    Annotated[tuple[Any, ...], _DISTINCT, AfterValidator(_two_or_more), AfterValidator(_each_once), Tag("values")]
+    | Annotated[Range, Tag("range")],
+    Discriminator(lambda written: "range" if isinstance(written, dict | Range) else "values"),
+]
+"""Values that a search tries of a setting."""
+
+
+class Tune(Settings):
+    """Search for the settings that give each arm its lowest validation loss, before its runs."""
+
+    settings: Annotated[dict[str, Searched], _SOME]
+    """Setting of `training` or `encoder` to the values that are tried, as in
+    `{training.learning_rate: [5e-4, 1e-3, 2e-3]}`; with a `budget` also to a range, as in
+    `{training.learning_rate: {low: 1e-4, high: 1e-2, log: true}}`."""
+    arms: Annotated[tuple[str, ...] | None, _DISTINCT] = None
+    """Arms that are tuned, each by itself; all that are trained unless given."""
+    seeds: Annotated[tuple[Seed, ...], _SOME, _DISTINCT, AfterValidator(_each_once)] = (1000,)
+    """Seeds of the trials, none of them a seed of the experiment. An arm's loss is the mean over them."""
+    part_of_steps: float = Field(0.25, gt=0, le=1)
+    """Share of an arm's steps that a trial takes; its warm-up is the same share."""
+    budget: int | None = Field(None, ge=1)
+    """Number of trials of all arms together, as many for each arm. Optuna chooses them one after the other (TPE:
+    Bergstra et al. 2011). Without a budget every combination of the values is tried."""
+
+
 class Experiment(Sections):
     """An experiment: a question, the arms that are compared, and the seeds that repeat each of them."""
 
@@ -177,6 +227,8 @@ class Experiment(Sections):
     """The settings under comparison, by name; each says how it differs from the spec's own sections."""
     grid: Grid | None = None
     """Further arms, generated from one of them."""
+    tune: Tune | None = None
+    """Search for each arm's best settings before its runs."""
     seeds: Annotated[tuple[Seed, ...], _SOME, _DISTINCT, AfterValidator(_each_once)]
     """The replicates of every arm; never a factor."""
     match: Literal["steps", "predictions", "flops"] = "steps"

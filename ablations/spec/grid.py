@@ -14,6 +14,7 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import ValidationError
@@ -144,21 +145,33 @@ def _entry_faults(entry: dict[str, Any], varied: dict[str, tuple[Any, ...]], pla
 
 
 def _arm(base: Arm, combination: Combination) -> Arm:
-    labels = _labels(list(combination))
-    changes: dict[str, Any] = {}
     origin: dict[KeyPath, KeyPath] = {}
     for path, (value, place) in combination.items():
+        *above, last = path.split(".")
+        for length in range(1, len(above) + 1):
+            origin.setdefault(tuple(above[:length]), place[:-1])
+        for inner in [(), *nodes(value)]:
+            origin[(*above, last, *inner)] = (*place, *inner)
+    return changed_by(base, {path: value for path, (value, _) in combination.items()}, origin)
+
+
+def changed_by(arm: Arm, values: Mapping[str, Any], origin: Mapping[KeyPath, KeyPath] | None = None) -> Arm:
+    """Return the arm with other values of some settings, named after them, as in ``mlm,ratio=0.4``.
+
+    Args:
+        values: by dotted path.
+        origin: the places in the spec where they are written.
+    """
+    labels = _labels(list(values))
+    changes: dict[str, Any] = {}
+    for path, value in values.items():
         *above, last = path.split(".")
         section = changes
         for key in above:
             section = section.setdefault(key, {})
         section[last] = value
-        for length in range(1, len(above) + 1):
-            origin.setdefault(tuple(above[:length]), place[:-1])
-        for inner in [(), *nodes(value)]:
-            origin[(*above, last, *inner)] = (*place, *inner)
-    parts = [f"{labels[path]}={_value_name(value)}" for path, (value, _) in combination.items()]
-    return base.changed(",".join([base.name, *parts]), changes, origin)
+    parts = [f"{labels[path]}={_value_name(value)}" for path, value in values.items()]
+    return arm.changed(",".join([arm.name, *parts]), changes, origin or {})
 
 
 def _labels(paths: list[str]) -> dict[str, str]:
@@ -199,15 +212,20 @@ def _name_faults(arms: list[Arm], taken: Collection[str]) -> list[Fault]:
     return [Fault(("grid",), sentence, "key") for sentence in sentences]
 
 
-def runs(experiment: Experiment) -> tuple[Run, ...]:
+def runs(
+    experiment: Experiment, *, tuned: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+) -> tuple[Run, ...]:
     """Return every run: written arms in the order of the file, then generated ones, each with all seeds in turn.
+
+    Args:
+        tuned: values that were chosen for an arm, by its name and dotted path; they replace what is written.
 
     Raises:
         SpecError: what is written makes no runs; never for an experiment that `load.load` returned.
     """
     return tuple(
         Run(arm, seed, settings.model_copy(update={"seed": seed}))
-        for arm, settings in _settings(experiment).items()
+        for arm, settings in _settings(experiment, tuned).items()
         for seed in experiment.seeds
     )
 
@@ -218,7 +236,7 @@ def resolved(experiment: Experiment) -> dict[str, Any]:
     Raises:
         SpecError: as `runs` does.
     """
-    without = {*WRITTEN, "arms", "grid", *(() if experiment.question else ("question",))}
+    without = {*WRITTEN, "arms", "grid"} | {name for name in ("question", "tune") if not getattr(experiment, name)}
     written = experiment.model_dump(mode="json", exclude=without)
     arms = {
         name: settings.model_dump(mode="json", exclude={"seed"})
@@ -281,14 +299,14 @@ def expand(
     if base is None:
         sentence = f"grid.base must be the name of an arm, but is {shown(grid.base)}{guess(grid.base, overrides)}"
         return arms, [Fault(("grid", "base"), sentence)]
-    more, wrong = generated(grid, base, settings=_setting_paths(base), taken=overrides)
+    more, wrong = generated(grid, base, settings=setting_paths(base), taken=overrides)
     return [*arms, *more], wrong
 
 
 def arm_faults(arm: Arm) -> list[Fault]:
     """Return the faults that keep an arm from being run, in paths of its settings."""
     try:
-        settings = _complete(arm)
+        settings = settings_of(arm)
     except ValidationError as error:
         return faults(error, RunSettings)
     if sentence := _unsuited(arm):
@@ -296,8 +314,12 @@ def arm_faults(arm: Arm) -> list[Fault]:
     return [Fault(path, about(".".join(path), sentence), "several") for path, sentence in contradictions(settings)]
 
 
-def _complete(arm: Arm) -> RunSettings:
-    """Return an arm's settings over those of its preset, with every default filled in, for seed 0."""
+def settings_of(arm: Arm) -> RunSettings:
+    """Return an arm's settings over those of its preset, with every default filled in, for seed 0.
+
+    Raises:
+        ValidationError: they have faults.
+    """
     sections = {name: section for name, section in arm.sections.items() if name != "preset"}
     return RunSettings.model_validate({**merged(_preset_sections(arm), sections), "seed": 0})
 
@@ -315,18 +337,31 @@ def _unsuited(arm: Arm) -> str | None:
     return presets.problem(arm.sections.get("preset", "bert"), str(kind))
 
 
-def _setting_paths(arm: Arm) -> list[str] | None:
+def setting_paths(arm: Arm) -> list[str] | None:
+    """Return the dotted path of every setting that an arm has in its resolved form; None where it has faults."""
     try:
-        settings = _complete(arm)
+        settings = settings_of(arm)
     except ValidationError:
         return None
     return ["preset", *(".".join(map(str, path)) for path in nodes(settings.model_dump(exclude={"seed"})))]
 
 
-def _settings(experiment: Experiment) -> dict[str, RunSettings]:
+def arms_of(experiment: Experiment) -> dict[str, Arm]:
+    """Return every arm, written and generated, by its name.
+
+    Raises:
+        SpecError: as `runs` does.
+    """
     overrides = {name: arm.written() for name, arm in experiment.arms.items()}
     arms, wrong = expand(shared(experiment.written()), overrides, experiment.grid)
     wrong += [fault for arm in arms for fault in arm_faults(arm)]
     if wrong:
         raise SpecError("\n".join(f"{experiment.name}: {sentence}" for _, sentence, _ in wrong))
-    return {arm.name: _complete(arm) for arm in arms}
+    return {arm.name: arm for arm in arms}
+
+
+def _settings(
+    experiment: Experiment, tuned: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+) -> dict[str, RunSettings]:
+    arms = arms_of(experiment).items()
+    return {name: settings_of(changed_by(arm, tuned[name]) if name in tuned else arm) for name, arm in arms}

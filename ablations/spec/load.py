@@ -19,6 +19,7 @@ from ablations.spec.experiment import SECTIONS, Arm, Experiment, Run
 from ablations.spec.grid import arm_faults, expand, runs, sections, shared, written_arms
 from ablations.spec.matching import unmatched
 from ablations.spec.messages import faults
+from ablations.spec.tuning import tune_faults
 from ablations.tasks.datasets import TASKS
 from ablations.tasks.settings import TaskSettings
 from ablations.wording import guess, listed, shown
@@ -48,6 +49,7 @@ def load(path: Path, *, claims: Literal["checked", "unread"] = "checked") -> Exp
             spec_faults.append(Fault(("match",), why, "value"))
         spec_faults += _tasks_of_other_text(experiment, resolved)
         spec_faults += _labels_of_other_text(experiment, resolved)
+        spec_faults += tune_faults(experiment)
     problems = {
         *document.problems,
         *(claims_file.problems(document, spec=path) if claims == "checked" else ()),

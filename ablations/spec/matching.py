@@ -51,8 +51,7 @@ def matched(
     rates = {arm: of_step(settings) for arm, settings in first.items()}
     reference = rates[trained[0].arm] * trained[0].settings.training.max_steps
     return tuple(
-        _lasting(run, round(reference / rates[run.arm])) if run.settings.training.max_steps else run
-        for run in runs
+        lasting(run, round(reference / rates[run.arm])) if run.settings.training.max_steps else run for run in runs
     )
 
 
@@ -71,7 +70,7 @@ def unmatched(match: object, objectives: Mapping[str, ObjectiveSettings]) -> str
     )
 
 
-def _lasting(run: Run, max_steps: int) -> Run:
+def lasting(run: Run, max_steps: int) -> Run:
     """Return the run with other steps; what happens at certain steps happens at the same share of them."""
     training, objective = run.settings.training, run.settings.objective
     scale = max_steps / training.max_steps

@@ -62,9 +62,10 @@ def spot_of(model: type[BaseModel], location: KeyPath, *, about: Literal["value"
         if annotation in models:
             owner, field = annotation, annotation.model_fields.get(str(step))
             annotation = field.annotation if field else Any
-        elif models:  # the tag of a member; it names an entry of a list better than its position does
-            annotation = next(member for member in models if kind_of(member) == step)
-            words += [str(step)] * isinstance(path[-1], int)
+        elif models:  # the tag of a member; a kind names an entry of a list better than its position does
+            member = next((one for one in models if step in (kind_of(one), one.__name__.lower())), None)
+            words += [str(step)] * (member is not None and kind_of(member) == step and isinstance(path[-1], int))
+            annotation = member or next(one for one in _members(annotation) if get_origin(_bare(one)) is tuple)
             continue
         elif container in (dict, tuple):
             annotation = get_args(annotation)[1 if container is dict else 0]
@@ -96,9 +97,8 @@ def kind_of(model: type[BaseModel]) -> str | None:
 
 def models_in(annotation: Any) -> list[type[BaseModel]]:
     """Return the models that a value may be: one, or the members of a tagged union."""
-    return [
-        member for member in _members(annotation) if isinstance(member, type) and issubclass(member, BaseModel)
-    ]
+    members = map(_bare, _members(annotation))
+    return [member for member in members if isinstance(member, type) and issubclass(member, BaseModel)]
 
 
 def _members(annotation: Any) -> list[Any]:

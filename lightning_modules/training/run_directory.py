@@ -14,7 +14,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -64,6 +64,8 @@ class RunState(BaseModel):
     """Process that trains the run, or trained it last."""
     message: str | None = None
     """Reason why the run failed."""
+    exit_code: int | None = None
+    """Exit code of the training that failed."""
 
 
 class RunDirectoryError(AblationsError, RuntimeError):
@@ -138,7 +140,7 @@ class RunDirectory:
         """Replace state.json; fields not given keep their value."""
         before = self._written_state()
         kept = {} if before is None else before.model_dump(exclude_unset=True)
-        written = RunState.model_validate(kept | {"message": None} | fields | {"state": state})
+        written = RunState.model_validate(kept | {"message": None, "exit_code": None} | fields | {"state": state})
         write_json(self.path / "state.json", written.model_dump(mode="json", exclude_unset=True))
 
     def is_trained(self) -> bool:
@@ -170,6 +172,21 @@ class RunDirectory:
             return json.loads((self.path / "provenance.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
+
+    def last_validation_loss(self) -> float | None:
+        """Return the validation loss of the run's log after its last step, in nats; None where it has none.
+
+        The step is that of state.json: an interrupted run may have logged more than it has saved.
+        """
+        if not self.metrics.exists():
+            return None
+        step, loss = self.state().max_steps, None
+        for line in self.metrics.read_text(encoding="utf-8").splitlines():
+            with suppress(ValueError):  # a line that was cut off by a kill
+                content = json.loads(line)
+                if content.get("step") == step and "val/loss" in content:
+                    loss = content["val/loss"]
+        return loss
 
     def cut_metrics(self, step: int) -> None:
         """Drop the lines of metrics.jsonl after a step, and a half-written last one."""

@@ -119,7 +119,7 @@ def _settle(directory: RunDirectory, code: ExitCode, message: str | None = None)
             directory.write_state("interrupted")
     elif code != ExitCode.DONE:
         reason = message or directory.state().message or f"training ended with exit code {code}"
-        directory.write_state("failed", message=reason)
+        directory.write_state("failed", message=reason, exit_code=int(code))
     return code
 
 

@@ -4,8 +4,9 @@ Each name stands beside its line, moved no farther than it takes that none overl
 gid, `end`. Axes of layers have whole layers, others are spread out from small numbers to large ones.
 """
 
+import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -17,6 +18,11 @@ LINE_POINTS = 10.5
 
 NAME_AT = 1.045
 """Place of the names: behind the right end of the axes, whose width is 1. A thin line leads to each."""
+
+
+LARGEST_STEP, LARGEST_SHARE = 4, 0.1
+"""Numbers that differ by that many times or more stand on a logarithmic axis, unless they are shares: all at most
+1 and some of them more than that."""
 
 
 class End(NamedTuple):
@@ -125,3 +131,14 @@ def label_layers(ax: Axes, layers: Sequence[int], *, leads: bool) -> None:
 def thinned(layers: list[int], *, most: int) -> list[int]:
     """Return every layer, or every second, third, ... so that no more labels than that stand side by side."""
     return layers[:: -(-len(layers) // most)]
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a finite number; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def is_logarithmic(values: Sequence[float]) -> bool:
+    """Return whether numbers stand on a logarithmic axis."""
+    shares = max(values) <= 1 and max(values) > LARGEST_SHARE
+    return min(values) > 0 and max(values) >= LARGEST_STEP * min(values) and not shares

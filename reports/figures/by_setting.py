@@ -210,7 +210,7 @@ def _label_places(along: Mapping[str, Any], *, ax: Axes) -> None:
     if along["numeric"]:
         shares = [((np.log2(x) if along["logarithmic"] else x) - ends[0]) / (ends[1] - ends[0]) for x in places]
         first = 0 if along["reference"] is None else places.index(along["reference"])
-        kept = _apart(shares, labels, first=first)
+        kept = labels_apart(shares, labels, first=first)
         ax.set_xticks([places[i] for i in kept], [labels[i] for i in kept])
         ax.set_xticks([], minor=True)
     else:
@@ -220,7 +220,7 @@ def _label_places(along: Mapping[str, Any], *, ax: Axes) -> None:
     ax.set_xlabel(shown_name(along["label"]))
 
 
-def _apart(shares: Sequence[float], labels: Sequence[str], *, first: int) -> list[int]:
+def labels_apart(shares: Sequence[float], labels: Sequence[str], *, first: int) -> list[int]:
     """Return the places whose labels have room beside each other, `first` and the ends before others."""
     kept: list[int] = []
     for i in [first, 0, len(shares) - 1, *range(len(shares))]:

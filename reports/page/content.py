@@ -5,9 +5,13 @@ from typing import Any
 
 from pandas import DataFrame
 
+from ablations.runs.records import Tuning
+from ablations.spec.tuning import in_words
 from ablations.wording import several
 from reports.claims.judge import Judged, claim_notices
 from reports.figures.curves import TRAINED_GAIN
+from reports.figures.panel import Panel
+from reports.figures.trials import tuning_panels
 from reports.folder import Experiment, Run
 from reports.page.figures import PageFigure, figures, readings
 from reports.page.summary import grouped, notices, summary
@@ -62,11 +66,29 @@ def content(judged: Judged, shown: Sequence[PageFigure]) -> dict[str, Any]:
         "arms": arms,
         "corruptions": corruptions(table, arms=plan.arms),
         "figures": [figure.entry() for figure in shown],
+        "tuning": None
+        if plan.tuning is None
+        else tuning_entry(plan.tuning, tuning_panels(plan.tuning, arms=plan.arms)),
         "tasks": score_tables(table, arms=plan.arms, quick=experiment.quick),
         "joined": joined(table, runs),
         "claims": judged.entries,
         "spec": experiment.spec,
     }
+
+
+def tuning_entry(tuning: Tuning, panels: Sequence[Panel]) -> dict[str, Any]:
+    """Return the search for the arms' settings as plain data: an entry an arm, and the panels."""
+    arms = []
+    for tuned in tuning.arms:
+        losses = [trial.loss for trial in tuned.trials]
+        ended = [loss for loss in losses if loss is not None]
+        arms.append(
+            {"arm": tuned.arm, "chosen": None if tuned.chosen is None else in_words(tuned.chosen)}
+            | {"loss": min(ended, default=None), "trials": len(losses), "diverged": len(losses) - len(ended)}
+            | {"open": tuned.open_trials, "at_edge": tuned.at_edge}
+        )
+    facts = tuning.model_dump(mode="json", include={"settings", "seeds", "part_of_steps", "budget"})
+    return facts | {"arms": arms, "panels": [panel.entry() for panel in panels]}
 
 
 def page_figures(judged: Judged) -> list[PageFigure]:

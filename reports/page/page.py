@@ -24,6 +24,7 @@ from reports.claims import words as claim_words
 from reports.claims.judge import Judged, finite, judge_claims
 from reports.figures import svg
 from reports.figures.panel import axis_head, place
+from reports.figures.trials import tuning_panels
 from reports.folder import digest
 from reports.page.content import content, page_figures
 from reports.page.entries import claim_entries, draw_claim
@@ -72,6 +73,7 @@ def _environment(**options: Any) -> Environment:
     written = ("anywhere", "count", "duration", "interval", "moment", "number", "percent", "share")
     environment.filters |= {name: getattr(words, name) for name in written}
     environment.filters |= {name: getattr(claim_words, name) for name in claim_words.FILTERS}
+    environment.filters |= {"tuning_remark": words.tuning_remark}
     environment.filters |= {"known": lambda values: values or words.ABSENT, "mark": mark}
     return environment
 
@@ -99,8 +101,9 @@ def _code(value: str) -> Written:
     return Written("\n".join(f"    {line}" for line in value.splitlines()))
 
 
-COPIED = ("report.md", "results.parquet", "claims.json", "spec.yaml")
-"""Files that are copied as they are; an experiment without claims has no claims.json."""
+COPIED = ("report.md", "results.parquet", "claims.json", "tuned.json", "spec.yaml")
+"""Files that are copied as they are; an experiment without claims has no claims.json, one without `tune` no
+tuned.json."""
 
 
 def publish(folder: Path, to: Path) -> Path:
@@ -197,7 +200,9 @@ def write(folder: Path, judged: Judged | None = None) -> Path:
     page["claims"] = claim_entries(judged.claims, page)
     drawn: dict[str, Drawing] = {}
     files: dict[str, str] = {}
-    for panel in (panel for figure in figures for panel in figure.panels):
+    tuning = judged.experiment.plan.tuning
+    of_trials = [] if tuning is None else tuning_panels(tuning, arms=judged.experiment.plan.arms)
+    for panel in (*(panel for figure in figures for panel in figure.panels), *of_trials):
         drawn[panel.name] = drawing = draw(panel)
         files |= {panel.svg: drawing.svg, panel.csv: drawing.csv}
     for entry in page["claims"]:

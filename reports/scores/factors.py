@@ -8,13 +8,13 @@ other figures compare those arms, and under another text nothing is measured on 
 """
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ablations.errors import SpecProblems
 from ablations.spec import yamlfile
 from ablations.spec.changes import following
+from reports.figures.axes import is_logarithmic, is_number
 from reports.folder import Experiment
 from reports.words import SPLIT, name_of, words
 
@@ -23,10 +23,6 @@ COMPARED = ("encoder", "objective", "training")
 
 WITHOUT_EFFECT = ("training.validate_every", "training.keep_checkpoints")
 """Settings of what is logged and kept of a run, not of what it computes."""
-
-LARGEST_STEP, LARGEST_SHARE = 4, 0.1
-"""Numbers that differ by that many times or more stand on a logarithmic axis, unless they are shares: all at most
-1 and some of them more than that."""
 
 Decisions = dict[str, Any]
 """Settings that decide what a run computes, by path; a setting that is not given is missing."""
@@ -110,7 +106,7 @@ def decisions(settings: Mapping[str, Any], *, matched: bool = False) -> Decision
     if decided.get("objective.kind") != "skip_gram":  # elsewhere it says something of `sees: window` alone
         decided.pop("objective.window", None)
     shares = [f"objective.masking.{name}" for name in ("mask", "keep", "random")]
-    if all(_is_number(decided.get(path)) for path in shares):
+    if all(is_number(decided.get(path)) for path in shares):
         decided[SPLIT] = tuple(decided.pop(path) for path in shares)
     return {path: value for path, value in decided.items() if path not in WITHOUT_EFFECT}
 
@@ -151,7 +147,7 @@ def _factor(setting: str, decided: Mapping[str, Decisions], untrained: Mapping[s
     if not arms:
         return None
     values = {arm: _value(setting, decided[arm]) for line in arms for arm in line}
-    numeric = all(map(_is_number, values.values()))
+    numeric = all(map(is_number, values.values()))
     in_words = dict(zip(values, words(setting, list(values.values())), strict=True))
     order = [arm for arm in decided if arm in values]
     names = list(dict.fromkeys(in_words[arm] for arm in _ordered(order, values)))
@@ -163,7 +159,7 @@ def _factor(setting: str, decided: Mapping[str, Decisions], untrained: Mapping[s
         title=name.title,
         label=name.label,
         numeric=numeric,
-        logarithmic=numeric and _is_logarithmic(list(at.values())),
+        logarithmic=numeric and is_logarithmic(list(at.values())),
         lines=_line_names([line[0] for line in arms], decided, setting),
         levels=tuple(sorted(levels, key=lambda level: (level.line, level.at))),
         reference=order[0],
@@ -183,18 +179,9 @@ def _value(setting: str, decisions: Decisions) -> Any:
 
 def _ordered(arms: list[str], values: Mapping[str, Any]) -> list[str]:
     """Return arms in the order of their values: numbers by size, then names as the experiment has them."""
-    numbers = [arm for arm in arms if _is_number(values[arm])]
+    numbers = [arm for arm in arms if is_number(values[arm])]
     others = [arm for arm in arms if arm not in numbers]
     return [*sorted(numbers, key=lambda arm: float(values[arm])), *others]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_logarithmic(values: Sequence[float]) -> bool:
-    shares = max(values) <= 1 and max(values) > LARGEST_SHARE
-    return min(values) > 0 and max(values) >= LARGEST_STEP * min(values) and not shares
 
 
 def _line_names(firsts: Sequence[str], decided: Mapping[str, Decisions], setting: str) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 Pseudo-values are one number a seed for what is no mean over seeds, so that the tests over seeds apply to it.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -101,6 +102,26 @@ def bands(rows: DataFrame, *, line: str) -> DataFrame:
     summary["high"] = np.where(of_text, mean + margin, summary["high"])
     summary["band"] = np.where(of_text, "text", np.where(summary["low"].notna(), "seeds", ""))
     return summary
+
+
+def expected_best(losses: Sequence[float | None]) -> list[float]:
+    """Return for 1, 2, ... trials the expected lowest loss of so many, drawn from those that were done.
+
+    The last is the lowest of all. A trial that diverged, None, counts as the worst loss that is known. The draws
+    are without replacement, which makes the estimate unbiased (Tang et al. 2020, https://arxiv.org/abs/2004.13705);
+    that of Dodge et al. 2019, https://arxiv.org/abs/1909.03004, equation 3, draws with replacement.
+
+    Raises:
+        ValueError: no loss is known.
+    """
+    worst = max(loss for loss in losses if loss is not None)
+    ordered = sorted(worst if loss is None else loss for loss in losses)
+    size = len(ordered)
+    return [
+        sum(loss * math.comb(size - place, drawn - 1) for place, loss in enumerate(ordered, start=1))
+        / math.comb(size, drawn)
+        for drawn in range(1, size + 1)
+    ]
 
 
 def last_step(table: DataFrame) -> DataFrame:

@@ -13,6 +13,7 @@ from rich.console import Console
 from ablations.runs.prepare import prepare_text
 from ablations.runs.workspace import Workspace
 from ablations.spec import grid, load
+from ablations.spec.tuning import combinations, tuned_arms
 from tests.support.golden import golden_text, unfolded
 from tests.support.spec_headers import END, START, header, table
 from tests.support.verdict_table import TABLE, with_verdicts
@@ -58,6 +59,14 @@ def test_is_called_like_its_file(path):
     assert load.load(path).name == path.stem
 
 
+def trials_of(experiment):
+    """The number of runs of trials before those of the arms."""
+    tune = experiment.tune
+    if tune is None:
+        return 0
+    return (tune.budget or len(tuned_arms(experiment)) * len(list(combinations(tune)))) * len(tune.seeds)
+
+
 @shipped
 def test_opens_with_question_runs_cost_expect_start_and_state(path):
     experiment = load.load(path)
@@ -66,7 +75,9 @@ def test_opens_with_question_runs_cost_expect_start_and_state(path):
     assert opening["Question"] == experiment.question
     runs = grid.runs(experiment)
     arms, seeds = len({run.arm for run in runs}), len(experiment.seeds)
-    assert opening["Runs"] == f"{arms * seeds} = {arms} arms x {seeds} seeds"
+    trials = trials_of(experiment)
+    after = f", after {trials} trials" if trials else ""
+    assert opening["Runs"] == f"{arms * seeds} = {arms} arms x {seeds} seeds{after}"
     assert len(runs) == arms * seeds
     command = f"ablate run {path.relative_to(ROOT).as_posix()}"
     assert (opening["Start"] + " ").startswith(command + " ")

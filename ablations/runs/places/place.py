@@ -112,7 +112,8 @@ class Place(Resources):
     """Content of the file of `--place`."""
 
     arms: dict[str, Resources] = Field(default_factory=dict)
-    """Other resources for runs of some arms, by the name of the arm; what is not written stays."""
+    """Other resources for runs of some arms, by the name of the arm; what is not written stays. They also hold for
+    the arms that a grid makes of it and for the trials of its search, unless those are named themselves."""
     jobs_at_once: int | None = Field(None, ge=1)
     """Most jobs of an array that run at the same time; None is what the cluster allows."""
     tries: int = Field(3, ge=1)
@@ -124,7 +125,8 @@ class Place(Resources):
 
     def of_arm(self, arm: str) -> Resources:
         """Return the resources of the runs of an arm."""
-        return _merged(self, self.arms[arm]) if arm in self.arms else _merged(self, Resources())
+        named = [name for name in self.arms if f"{arm},".startswith(f"{name},")]
+        return _merged(self, self.arms[max(named, key=len)] if named else Resources())
 
 
 def _merged(place: Place, changes: Resources) -> Resources:

@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -6,7 +8,7 @@ from scipy import stats
 from ablations import results
 from ablations.errors import ResultsError
 from ablations.tasks.metrics import share_error
-from reports.statistics.summaries import bands, gain, last_step, mean_interval, unanimous_error
+from reports.statistics.summaries import bands, expected_best, gain, last_step, mean_interval, unanimous_error
 
 
 def seeds_of(values, **columns):
@@ -210,3 +212,29 @@ def test_gain_is_what_a_guess_without_context_loses_more_and_may_be_negative():
 def test_the_error_of_answers_that_are_all_alike_is_the_one_that_tasks_write(answers):
     for right in (np.zeros(answers), np.ones(answers)):
         assert unanimous_error(answers) == pytest.approx(share_error(right))
+
+
+@pytest.mark.parametrize("losses", [[3.0], [3.0, 1.0], [2.0, 5.0, 1.0, 4.0, 4.0, 0.5]])
+def test_the_expected_best_is_the_mean_over_all_choices_of_so_many_trials(losses):
+    every = [
+        np.mean([min(chosen) for chosen in itertools.combinations(losses, drawn)])
+        for drawn in range(1, len(losses) + 1)
+    ]
+    assert expected_best(losses) == pytest.approx(every)
+
+
+def test_a_diverged_trial_counts_as_the_worst_that_is_known():
+    assert expected_best([None, 1.0, 2.0]) == expected_best([2.0, 1.0, 2.0])
+    with pytest.raises(ValueError, match="empty"):
+        expected_best([None])
+
+
+def test_the_expected_best_is_unbiased_for_fewer_trials():
+    """Of many searches of 8 trials the mean is the true expected best of 3; with replacement it is above it."""
+    draws = np.random.default_rng(0).normal(size=(4_000, 8))
+    truth = np.random.default_rng(1).normal(size=(400_000, 3)).min(1).mean()
+    estimates = np.array([expected_best(list(row))[2] for row in draws])
+    error = estimates.std() / len(estimates) ** 0.5
+    assert abs(estimates.mean() - truth) < 4 * error
+    with_replacement = np.sort(draws)[:, ::-1] @ np.diff((np.arange(9) / 8) ** 3)
+    assert with_replacement.mean() - truth > 4 * error

@@ -1,0 +1,202 @@
+"""Trials of tuned arms on disk: their runs, their losses, and the choice that tuned.json keeps. No torch.
+
+The losses are those of the runs' logs; tuned.json keeps them, so that the folders of trials may be deleted.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from ablations.errors import ResultsError, SpecError
+from ablations.runs.identity import PlannedRun
+from ablations.runs.records import TrialRecord, TunedArm, Tuning
+from ablations.spec import grid
+from ablations.spec.experiment import Arm, Experiment, Run, Tune
+from ablations.spec.tuning import (
+    Tried,
+    at_edge,
+    best,
+    in_words,
+    next_values,
+    require_search,
+    trial_runs,
+    tuned_arms,
+)
+from ablations.wording import listed, several
+from lightning_modules.errors import ExitCode
+from lightning_modules.files import make_folder, read_json, write_json
+
+FILE = "tuned.json"
+"""Name of the record in the experiment's folder."""
+
+Place = Callable[[Sequence[Run]], list[PlannedRun]]
+"""Function that gives runs their identities and folders."""
+
+
+class Loss(NamedTuple):
+    """End of the run of a trial."""
+
+    value: float | None
+    """Validation loss in nats; None where training diverged."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """Search for the settings of tuned arms, as far as it is."""
+
+    tuning: Tuning
+    trials: list[PlannedRun]
+    """Runs of all trials that are known so far."""
+    open_trials: Mapping[str, list[PlannedRun]]
+    """Those of them that have not ended, by arm."""
+
+    def open_of(self, arms: Sequence[str]) -> list[PlannedRun]:
+        """Return the runs of open trials of some arms; of all, where none is given."""
+        return [item for arm, items in self.open_trials.items() if not arms or arm in arms for item in items]
+
+    def waiting(self) -> list[str]:
+        """Return the names of the arms that are not tuned yet."""
+        return [tuned.arm for tuned in self.tuning.arms if tuned.chosen is None]
+
+    def later_trials(self) -> list[str]:
+        """Return a sentence on the trials that are chosen only after others have ended; none without a budget."""
+        if self.tuning.budget is None or not self.waiting():
+            return []
+        known = sum(len(tuned.trials) for tuned in self.tuning.arms) + len(self.waiting())
+        share = self.tuning.budget // len(self.tuning.arms)
+        more = share * len(self.tuning.arms) - known
+        return [f"The time does not count {several(more, 'trial')} that Optuna chooses later."] * (more > 0)
+
+    def sentences(self) -> list[str]:
+        """Return what to know about the search: which arms wait for it, and where the best lies at an edge."""
+        sentences = []
+        if waiting := self.waiting():
+            ended = sum(len(tuned.trials) for tuned in self.tuning.arms)
+            sentences.append(
+                f"tune: {several(ended, 'trial')} ended; not tuned yet: {listed(waiting, 'and')}. Until then the "
+                "settings of the spec stand here; `ablate run` trains the trials first."
+            )
+        for tuned in self.tuning.arms:
+            if tuned.at_edge and tuned.chosen is not None:
+                values = in_words({path: tuned.chosen[path] for path in tuned.at_edge})
+                sentences.append(
+                    f"tune: the best of arm {tuned.arm} lies at the edge of what was tried ({values}), so a "
+                    "better one may lie beyond; try more on that side."
+                )
+        return sentences
+
+
+def search(experiment: Experiment, *, steps: Mapping[str, int], folder: Path, place: Place) -> Search | None:
+    """Return how far the search for the arms' settings is; None for a spec without `tune`.
+
+    Args:
+        steps: of a run of each arm. Arms whose steps are not known yet have no trials yet.
+        folder: of the experiment's results, whose tuned.json keeps the losses of trials.
+        place: gives runs their identities and folders.
+
+    Raises:
+        SpecError: every trial of an arm diverged, or Optuna is asked for and not installed.
+        ResultsError: tuned.json is damaged.
+    """
+    tune = experiment.tune
+    if tune is None:
+        return None
+    require_search(tune)
+    kept, arms, names = _kept_losses(folder / FILE), grid.arms_of(experiment), tuned_arms(experiment)
+    tuned, trials, open_trials = [], list[PlannedRun](), {}
+    for name in names:
+        if name not in steps:
+            tuned.append(TunedArm(arm=name))
+            continue
+        record, of_arm, unended = _search_arm(
+            tune, arms[name], steps=steps[name], arms=len(names), kept=kept, place=place
+        )
+        tuned.append(record)
+        trials += of_arm
+        open_trials[name] = unended
+    tuning = Tuning(
+        settings=list(tune.settings),
+        seeds=list(tune.seeds),
+        part_of_steps=tune.part_of_steps,
+        budget=tune.budget,
+        arms=tuned,
+    )
+    return Search(tuning, trials, open_trials)
+
+
+def chosen_in_words(tuning: Tuning) -> list[str]:
+    """Return a sentence for each tuned arm: what was chosen, and its loss."""
+    sentences = []
+    for tuned in tuning.arms:
+        if tuned.chosen is not None:
+            loss = min(trial.loss for trial in tuned.trials if trial.loss is not None)
+            trials = several(len(tuned.trials), "trial")
+            sentences.append(
+                f"tuned: {tuned.arm}: {in_words(tuned.chosen)} (loss {loss:.3f} nats, best of {trials})"
+            )
+    return sentences
+
+
+def _search_arm(
+    tune: Tune, arm: Arm, *, steps: int, arms: int, kept: Mapping[str, Loss], place: Place
+) -> tuple[TunedArm, list[PlannedRun], list[PlannedRun]]:
+    """Return an arm's ended trials with the choice, the runs of all its trials, and those that have not ended."""
+    records: list[TrialRecord] = []
+    trials: list[PlannedRun] = []
+    unended: list[PlannedRun] = []
+    while not unended:
+        history = [Tried(record.values, record.loss) for record in records]
+        suggested = next_values(tune, history, arms=arms)
+        if not suggested:
+            return _tuned(tune, arm.name, records, history), trials, []
+        runs = [trial_runs(tune, arm, values, max_steps=steps) for values in suggested]
+        placed = iter(place([run for of_trial in runs for run in of_trial]))
+        for values, of_trial in zip(suggested, runs, strict=True):
+            items = [next(placed) for _ in of_trial]
+            losses = [_loss(item, kept) for item in items]
+            trials += items
+            unended += [item for item, loss in zip(items, losses, strict=True) if loss is None]
+            ended = [loss.value for loss in losses if loss is not None]
+            if len(ended) == len(items):
+                records.append(TrialRecord(values=values, run_ids=[item.run_id for item in items], losses=ended))
+    return TunedArm(arm=arm.name, trials=records, open_trials=len(unended)), trials, unended
+
+
+def _tuned(tune: Tune, name: str, records: list[TrialRecord], history: list[Tried]) -> TunedArm:
+    chosen = best(history)
+    if chosen is None:
+        raise SpecError(
+            f"tune: all {several(len(records), 'trial')} of arm {name} diverged, so none of the values is fit; "
+            "try others, as smaller learning rates."
+        )
+    return TunedArm(arm=name, trials=records, chosen=chosen.values, at_edge=at_edge(chosen.values, history))
+
+
+def _loss(item: PlannedRun, kept: Mapping[str, Loss]) -> Loss | None:
+    """Return the loss of a trial's run; None while it has not ended."""
+    state = item.directory.state()
+    if state.state == "done" and (loss := item.directory.last_validation_loss()) is not None:
+        return Loss(loss)
+    if state.state == "failed" and state.exit_code == ExitCode.NOT_FINITE:
+        return Loss(None)
+    return kept.get(item.run_id) if state.state == "planned" else None
+
+
+def _kept_losses(path: Path) -> dict[str, Loss]:
+    """Return the losses that tuned.json keeps, by the identity of their run; none where there is no such file."""
+    if not path.exists():
+        return {}
+    try:
+        tuning = Tuning.model_validate(read_json(path))
+    except ValueError as error:
+        raise ResultsError(f"{path} cannot be read; delete it, and `ablate run` writes it again.") from error
+    trials = [trial for tuned in tuning.arms for trial in tuned.trials]
+    pairs = [pair for trial in trials for pair in zip(trial.run_ids, trial.losses, strict=True)]
+    return {run_id: Loss(loss) for run_id, loss in pairs}
+
+
+def write(search: Search, folder: Path) -> None:
+    """Keep the losses and the choice in tuned.json, whole or not at all."""
+    make_folder(folder)
+    write_json(folder / FILE, search.tuning.model_dump(mode="json"))

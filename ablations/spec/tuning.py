@@ -1,0 +1,281 @@
+"""Search for each arm's best settings: which values are tried, with which runs, and which of them is chosen. No
+torch.
+
+A trial is an arm with other values of the tuned settings, on seeds that are no replicates and for a part of the
+steps. The values with the lowest validation loss become the arm's own.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+from ablations.errors import Fault, KeyPath, SpecError
+from ablations.spec.experiment import LONGEST_NAME, Arm, Experiment, Range, Run, Tune
+from ablations.spec.grid import MOST_ARMS, arm_faults, arms_of, changed_by, setting_paths, settings_of
+from ablations.spec.matching import lasting
+from ablations.wording import guess, listed, number, shown
+from lightning_modules.config import RunSettings
+
+Values = dict[str, Any]
+"""Values of tuned settings, by dotted path."""
+
+MORE_TRAINING = ("training.max_steps", "training.tokens_per_step", "training.sentences")
+"""Settings of how much is trained: an arm that chose them would be compared after another amount of training."""
+
+WITHOUT_EFFECT = ("training.validate_every", "training.keep_checkpoints", "training.accumulate")
+"""Settings that change no weight."""
+
+
+class Tried(NamedTuple):
+    """Values that were tried, and the loss with them."""
+
+    values: Values
+    loss: float | None
+    """Mean validation loss over the seeds of the trials, in nats; None where training diverged."""
+
+
+# Checks ----------------------------------------------------------------------------------------------
+
+
+def tune_faults(experiment: Experiment) -> Iterator[Fault]:
+    """Yield the faults of `tune`, in paths of the spec; the rest of the spec has none."""
+    tune = experiment.tune
+    if tune is None:
+        return
+    for index, seed in enumerate(tune.seeds):
+        if seed in experiment.seeds:
+            sentence = f"tune.seeds has {seed}, which is a seed of the experiment; take others, as [1000]"
+            yield Fault(("tune", "seeds", index), sentence)
+    arms = arms_of(experiment)
+    unfit = list(_arm_faults(tune, arms))
+    unfit += [fault for path in tune.settings for fault in _path_faults(tune, path)]
+    yield from unfit
+    if unfit:
+        return
+    tuned = [arms[name] for name in tuned_arms(experiment)]
+    if not tuned:
+        yield Fault(("tune",), "tune has no arm to tune, as none of them is trained; take it out", "key")
+        return
+    unfit = [fault for path in tune.settings for fault in _value_faults(tune, path, tuned)]
+    yield from unfit or _number_faults(tune, tuned)
+
+
+def _arm_faults(tune: Tune, arms: Mapping[str, Arm]) -> Iterator[Fault]:
+    for index, name in enumerate(tune.arms or ()):
+        if name not in arms:
+            sentence = f"an entry of tune.arms must be the name of an arm, but is {shown(name)}{guess(name, arms)}"
+            yield Fault(("tune", "arms", index), sentence)
+        elif not settings_of(arms[name]).training.max_steps:
+            sentence = f"tune.arms has {name}, which takes no step (training.max_steps is 0); take it out"
+            yield Fault(("tune", "arms", index), sentence)
+
+
+def _path_faults(tune: Tune, path: str) -> Iterator[Fault]:
+    place: KeyPath = ("tune", "settings", path)
+    if path.partition(".")[0] not in ("training", "encoder"):
+        yield Fault(
+            place,
+            f"tune.settings has {path}, but only settings of training and encoder can be tuned, because with "
+            "another text or objective the loss is another one",
+            "key",
+        )
+    elif path in MORE_TRAINING:
+        sentence = f"tune.settings has {path}, with which arms would differ in how much they train; take it out"
+        yield Fault(place, sentence, "key")
+    elif path in WITHOUT_EFFECT:
+        yield Fault(place, f"tune.settings has {path}, which changes no loss; take it out", "key")
+    elif isinstance(tune.settings[path], Range) and tune.budget is None:
+        sentence = f"the range of {path} needs tune.budget, the number of trials; give it, or a list of values"
+        yield Fault(place, sentence)
+
+
+def _value_faults(tune: Tune, path: str, arms: Sequence[Arm]) -> Iterator[Fault]:
+    """Yield the faults of a tuned setting and its values, each once: an arm lacks it, arms differ in it, or one
+    refuses a value."""
+    place: KeyPath = ("tune", "settings", path)
+    for arm in arms:
+        if path not in (paths := setting_paths(arm) or ()):
+            hint = guess(path, paths) or "; name in tune.arms the arms that have it"
+            sentence = f"{path} is no setting of arm {arm.name}{hint}"
+            yield Fault(place, sentence, "key")
+            return
+    written = [_setting(settings_of(arm), path) for arm in arms]
+    if other := next((arm for arm, value in zip(arms, written, strict=True) if value != written[0]), None):
+        sentence = (
+            f"tune would replace {path}, in which arms {arms[0].name} and {other.name} differ; leave it out of "
+            "tune, or out of the arms"
+        )
+        yield Fault(place, sentence, "key")
+        return
+    searched = tune.settings[path]
+    values = [searched.low, searched.high] if isinstance(searched, Range) else list(searched)
+    for index, value in enumerate(values):
+        for arm in arms:
+            of_value = [fault.sentence for fault in arm_faults(changed_by(arm, {path: value}))]
+            if of_value:
+                inner = () if isinstance(searched, Range) else (index,)
+                yield Fault((*place, *inner), f"arm {arm.name}: {of_value[0]}")
+                break
+
+
+def _setting(settings: RunSettings, path: str) -> Any:
+    value: Any = settings
+    for key in path.split("."):
+        value = getattr(value, key)
+    return value
+
+
+def _number_faults(tune: Tune, arms: Sequence[Arm]) -> Iterator[Fault]:
+    if tune.budget is not None and tune.budget < len(arms):
+        sentence = f"tune.budget is {tune.budget}, less than one trial for each of {len(arms)} arms; raise it"
+        yield Fault(("tune", "budget"), sentence)
+    runs = (tune.budget or len(arms) * len(list(combinations(tune)))) * len(tune.seeds)
+    if runs > MOST_ARMS:
+        sentence = f"tune makes {runs:,} trials; more than {MOST_ARMS:,} cannot be meant"
+        yield Fault(("tune", "settings"), sentence, "key")
+    if tune.budget is None:
+        for arm, values in itertools.product(arms, combinations(tune)):
+            if of_values := arm_faults(changed_by(arm, values)):
+                sentence = f"arm {arm.name} with {in_words(values)}: {of_values[0].sentence}"
+                yield Fault(("tune", "settings"), sentence, "key")
+                return
+
+
+# Trials ----------------------------------------------------------------------------------------------
+
+
+def tuned_arms(experiment: Experiment) -> list[str]:
+    """Return the names of the arms that are tuned, in the order of the spec; none without `tune`."""
+    if experiment.tune is None:
+        return []
+    wanted = experiment.tune.arms
+    return [
+        name
+        for name, arm in arms_of(experiment).items()
+        if (name in wanted if wanted is not None else settings_of(arm).training.max_steps > 0)
+    ]
+
+
+def combinations(tune: Tune) -> Iterator[Values]:
+    """Yield every combination of the listed values, the first setting slowest; without a budget these are the
+    trials."""
+    lists = {path: values for path, values in tune.settings.items() if not isinstance(values, Range)}
+    for values in itertools.product(*lists.values()):
+        yield dict(zip(lists, values, strict=True))
+
+
+def trial_runs(tune: Tune, arm: Arm, values: Values, *, max_steps: int) -> list[Run]:
+    """Return the runs of a trial, one for each seed of the trials.
+
+    Args:
+        max_steps: steps of a run of the arm, of which a trial takes its part.
+    """
+    changed = changed_by(arm, values)
+    name, settings = changed.name[:LONGEST_NAME], settings_of(changed)
+    steps = max(1, round(max_steps * tune.part_of_steps))
+    return [lasting(Run(name, seed, settings.model_copy(update={"seed": seed})), steps) for seed in tune.seeds]
+
+
+def next_values(tune: Tune, history: Sequence[Tried], *, arms: int) -> list[Values]:
+    """Return the values that an arm tries next: without a budget all that are left, with one the next alone, and
+    none once its share of the budget is used up.
+
+    The choice depends on the history, the settings and the first seed of the trials alone, so that a search that
+    was interrupted goes on as it would have.
+
+    Args:
+        history: trials of the arm, in their order.
+        arms: number of arms that share the budget.
+
+    Raises:
+        SpecError: there is a budget, and Optuna is not installed.
+    """
+    if tune.budget is None:
+        tried = [trial.values for trial in history]
+        return [values for values in combinations(tune) if values not in tried]
+    if len(history) >= tune.budget // arms:
+        return []
+    return [_suggested(tune, history)]
+
+
+def require_search(tune: Tune) -> None:
+    """Refuse a budget where Optuna is not installed.
+
+    Raises:
+        SpecError: says so.
+    """
+    if tune.budget is not None and find_spec("optuna") is None:
+        raise SpecError(
+            "tune.budget needs Optuna, which is not installed; install the extra [tune], or take the budget away "
+            "to try every combination."
+        )
+
+
+def _suggested(tune: Tune, history: Sequence[Tried]) -> Values:
+    """Return what Optuna's TPE suggests after the trials of the history; diverged ones count as the worst."""
+    require_search(tune)
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    spaces = {path: _space(searched) for path, searched in tune.settings.items()}
+    sampler = optuna.samplers.TPESampler(seed=tune.seeds[0] + len(history), multivariate=len(spaces) > 1)
+    study = optuna.create_study(sampler=sampler)
+    for values, loss in history:
+        params = {path: _as_param(tune.settings[path], value) for path, value in values.items()}
+        worst = math.inf if loss is None else loss
+        study.add_trial(optuna.trial.create_trial(params=params, distributions=spaces, value=worst))
+    params = study.ask(spaces).params
+    return {path: _as_value(tune.settings[path], params[path]) for path in tune.settings}
+
+
+def _space(searched: tuple[Any, ...] | Range) -> Any:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if not isinstance(searched, Range):
+        return CategoricalDistribution(tuple(range(len(searched))))  # values may be mappings, which Optuna refuses
+    if isinstance(searched.low, int) and isinstance(searched.high, int):
+        return IntDistribution(searched.low, searched.high, log=searched.log)
+    return FloatDistribution(searched.low, searched.high, log=searched.log)
+
+
+def _as_param(searched: tuple[Any, ...] | Range, value: Any) -> Any:
+    return value if isinstance(searched, Range) else searched.index(value)
+
+
+def _as_value(searched: tuple[Any, ...] | Range, param: Any) -> Any:
+    """Return the value of a suggestion, a number of a range with four digits."""
+    if not isinstance(searched, Range):
+        return searched[param]
+    rounded = float(f"{param:.4g}") if isinstance(param, float) else param
+    return min(max(rounded, searched.low), searched.high)
+
+
+# Choice ----------------------------------------------------------------------------------------------
+
+
+def best(history: Sequence[Tried]) -> Tried | None:
+    """Return the trial with the lowest loss, the first of several; None if all diverged."""
+    with_loss = [(trial.loss, place) for place, trial in enumerate(history) if trial.loss is not None]
+    return history[min(with_loss)[1]] if with_loss else None
+
+
+def at_edge(values: Values, history: Sequence[Tried]) -> list[str]:
+    """Return the tuned numbers of which the chosen value is the smallest or the largest that was tried, so that
+    the best may lie beyond. Nothing lies beyond 0, below which no setting goes."""
+    edges = []
+    for path, value in values.items():
+        tried = [trial.values[path] for trial in history]
+        are_numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in tried)
+        if are_numbers and value and value in (min(tried), max(tried)):
+            edges.append(path)
+    return edges
+
+
+def in_words(values: Mapping[str, Any]) -> str:
+    """Return values of settings as in ``training.learning_rate 0.002 and encoder.dropout 0``."""
+    parts = [
+        f"{path} {number(value) if isinstance(value, float) else shown(value)}" for path, value in values.items()
+    ]
+    return listed(parts, "and")

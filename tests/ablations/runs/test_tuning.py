@@ -1,0 +1,174 @@
+"""Trials on disk: which losses count, when an arm is tuned, and what stays when folders go."""
+
+import json
+import shutil
+
+import pytest
+
+from ablations.errors import ResultsError, SpecError
+from ablations.runs.workspace import Workspace
+from tests.support.planned_spec import SPEC
+
+ARMS = {"mlm": {"objective": {"kind": "masked_lm"}}, "clm": {"objective": {"kind": "causal_lm"}}}
+RATES = [1e-3, 2e-3, 4e-3]
+TUNE = {"settings": {"training.learning_rate": RATES}}
+
+
+@pytest.fixture
+def spec(tmp_path):
+    return written(tmp_path)
+
+
+def written(folder, *, tune=TUNE, **changes):
+    content = SPEC | {"arms": ARMS, "tune": tune} | changes
+    (folder / "it.yaml").write_text(json.dumps(content), encoding="utf-8")
+    return folder / "it.yaml"
+
+
+def opened(spec):
+    return Workspace.open(spec, out=spec.parent / "out", data_root=spec.parent)
+
+
+def end(item, loss, *, state="done", step=None, **more):
+    """Leave the run of a trial as training leaves it."""
+    steps = item.run.settings.training.max_steps
+    folder = item.directory.path
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "state.json").write_text(json.dumps({"state": state, "max_steps": steps} | more))
+    lines = [{"step": 0, "val/loss": 99.0}, {"step": steps if step is None else step, "val/loss": loss}]
+    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines) + '{"step": ')
+
+
+def end_all(workspace, losses):
+    """End every open trial with the loss of its learning rate; None diverges."""
+    for item in workspace.search.open_of([]):
+        loss = losses[RATES.index(item.run.settings.training.learning_rate)]
+        if loss is None:
+            end(item, None, state="failed", exit_code=66)
+        else:
+            end(item, loss)
+
+
+def rates(workspace):
+    return {item.run.arm: item.run.settings.training.learning_rate for item in workspace.planned}
+
+
+def test_before_the_trials_arms_have_the_settings_of_the_spec_and_are_not_to_be_trained(spec):
+    workspace = opened(spec)
+    assert workspace.todo(workspace.planned) == []
+    assert len(workspace.search.open_of([])) == 6
+    assert [item.run.arm for item in workspace.search.open_of(["clm"])] == [
+        f"clm,learning_rate={rate}" for rate in RATES
+    ]
+    assert len(set(rates(workspace).values())) == 1
+    assert workspace.warnings()[0] == (
+        "tune: 0 trials ended; not tuned yet: mlm and clm. Until then the settings of the spec stand here; "
+        "`ablate run` trains the trials first."
+    )
+
+
+def test_the_lowest_loss_of_each_arm_is_frozen_into_its_runs(spec, tmp_path):
+    workspace = opened(spec)
+    end_all(workspace, [3.0, 2.0, None])
+    tuned = opened(spec)
+    assert rates(tuned) == {"mlm": 2e-3, "clm": 2e-3}
+    assert tuned.search.open_of([]) == []
+    assert tuned.todo(tuned.planned) == tuned.planned
+    (tmp_path / "written").mkdir()
+    training = SPEC.get("training", {}) | {"learning_rate": 2e-3}
+    plain = Workspace.open(
+        written(tmp_path / "written", tune=None, training=training), out=tmp_path / "out", data_root=tmp_path
+    )
+    assert [item.run_id for item in tuned.planned] == [item.run_id for item in plain.planned]
+
+
+def test_an_arm_is_tuned_when_all_its_trials_have_ended(spec):
+    items = {item.run.arm: item for item in opened(spec).search.open_of([])}
+    for rate, loss in zip(RATES, (1.0, 2.0, 3.0), strict=True):
+        end(items[f"mlm,learning_rate={rate}"], loss)
+    end(items["clm,learning_rate=0.001"], 1.0)
+    workspace = opened(spec)
+    assert workspace.waiting_arms() == ["clm"]
+    assert {item.run.arm for item in workspace.todo(workspace.planned)} == {"mlm"}
+    assert workspace.warnings()[:2] == [
+        "tune: 4 trials ended; not tuned yet: clm. Until then the settings of the spec stand here; `ablate run` "
+        "trains the trials first.",
+        "tune: the best of arm mlm lies at the edge of what was tried (training.learning_rate 0.001), so a better "
+        "one may lie beyond; try more on that side.",
+    ]
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        {"state": "interrupted"},
+        {"state": "failed", "exit_code": 1, "message": "the disk is full"},
+        {"state": "done", "step": 3},
+    ],
+    ids=["interrupted", "failed otherwise", "done without the loss of its last step"],
+)
+def test_a_run_that_has_not_ended_well_has_no_loss(spec, ending):
+    item = opened(spec).search.open_of([])[0]
+    end(item, 1.0, **ending)
+    assert item.run_id in {one.run_id for one in opened(spec).search.open_of([])}
+
+
+def test_the_losses_stay_when_the_folders_of_trials_are_deleted(spec):
+    end_all(opened(spec), [3.0, None, 2.0])
+    tuned = opened(spec)
+    tuned.write_plan()
+    shutil.rmtree(spec.parent / "out" / "runs")
+    after = opened(spec)
+    assert rates(after) == {"mlm": 4e-3, "clm": 4e-3}
+    assert [item.run_id for item in after.planned] == [item.run_id for item in tuned.planned]
+    assert after.search.tuning == tuned.search.tuning
+
+
+def test_other_values_make_other_trials_and_keep_those_that_are_the_same(spec):
+    end_all(opened(spec), [3.0, 2.0, 2.5])
+    opened(spec).write_plan()
+    more = written(spec.parent, tune={"settings": {"training.learning_rate": [2e-3, 4e-3, 8e-3]}})
+    workspace = opened(more)
+    assert [item.run.arm for item in workspace.search.open_of([])] == [
+        "mlm,learning_rate=0.008",
+        "clm,learning_rate=0.008",
+    ]
+
+
+def test_an_arm_of_which_every_trial_diverged_says_so(spec):
+    end_all(opened(spec), [None, None, None])
+    with pytest.raises(SpecError) as raised:
+        opened(spec)
+    assert str(raised.value) == (
+        "tune: all 3 trials of arm mlm diverged, so none of the values is fit; try others, as smaller learning "
+        "rates."
+    )
+
+
+def test_the_loss_of_a_trial_is_the_mean_over_its_seeds_and_diverged_with_any_of_them(tmp_path):
+    spec = written(tmp_path, tune=TUNE | {"seeds": [8, 9]})
+    losses = {(8, 1e-3): 1.0, (9, 1e-3): 5.0, (8, 2e-3): 2.5, (9, 2e-3): 2.7, (8, 4e-3): 0.1, (9, 4e-3): None}
+    for item in opened(spec).search.open_of([]):
+        loss = losses[item.run.seed, item.run.settings.training.learning_rate]
+        end(item, loss, **({"state": "failed", "exit_code": 66} if loss is None else {}))
+    tuned = opened(spec).search.tuning
+    assert tuned.chosen["mlm"] == {"training.learning_rate": 2e-3}
+    assert [trial.loss for trial in tuned.arms[0].trials] == [3.0, pytest.approx(2.6), None]
+
+
+def test_a_damaged_tuned_json_is_named(spec):
+    folder = opened(spec).folder
+    folder.mkdir(parents=True)
+    (folder / "tuned.json").write_text('{"settings": 3}')
+    with pytest.raises(ResultsError) as raised:
+        opened(spec)
+    assert str(raised.value) == (
+        f"{folder / 'tuned.json'} cannot be read; delete it, and `ablate run` writes it again."
+    )
+
+
+def test_the_plan_counts_the_trials_before_the_runs(spec):
+    content = opened(spec).plan()
+    assert len(content.trials) == 6
+    assert {run.max_steps for run in content.trials} == {max(1, round(content.runs[0].max_steps * 0.25))}
+    assert content.tuning.settings == ["training.learning_rate"]

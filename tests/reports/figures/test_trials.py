@@ -1,0 +1,87 @@
+"""Figures of the search for settings draw each trial where it belongs."""
+
+import pytest
+from matplotlib.figure import Figure
+
+from ablations.runs.records import TrialRecord, TunedArm, Tuning
+from reports.figures.trials import tuning_panels
+
+RATES = (1e-3, 2e-3, 4e-3)
+
+
+def trial(loss, **values):
+    return TrialRecord(
+        values={f"training.{name}": value for name, value in values.items()}, run_ids=["a"], losses=[loss]
+    )
+
+
+def tuning(*arms, settings=("training.learning_rate",)):
+    return Tuning(settings=list(settings), seeds=[1000], part_of_steps=0.25, arms=list(arms))
+
+
+def searched(name, losses, chosen):
+    trials = [trial(loss, learning_rate=rate) for rate, loss in zip(RATES, losses, strict=True)]
+    return TunedArm(arm=name, trials=trials, chosen={"training.learning_rate": chosen})
+
+
+TWO_ARMS = tuning(searched("mlm", (3.0, 2.5, None), 2e-3), searched("clm", (4.0, 4.5, 4.2), 1e-3))
+
+
+def drawn(panel):
+    figure = Figure()
+    panel.content.draw(figure)
+    artists = {}
+    for line in figure.axes[0].lines:
+        artists.setdefault(line.get_gid(), []).append(line)
+    return figure.axes[0], artists
+
+
+def test_each_trial_stands_above_the_best_of_its_arm_and_a_diverged_one_at_the_top():
+    by_rate, _ = tuning_panels(TWO_ARMS, arms=["mlm", "clm"])
+    ax, artists = drawn(by_rate)
+    places = {
+        gid: sorted((float(line.get_xdata()[0]), round(float(line.get_ydata()[0]), 3)) for line in artists[gid])
+        for gid in ("trial", "chosen", "diverged")
+    }
+    assert places["chosen"] == [(1e-3, 0.0), (2e-3, 0.0)]
+    assert places["trial"] == [(1e-3, 0.5), (2e-3, 0.5), (4e-3, 0.2)]
+    assert places["diverged"][0][0] == 4e-3
+    assert ax.get_xscale() == "log"
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["0.001", "0.002", "0.004"]
+    assert (
+        by_rate.description
+        == "mlm: 0.001 3.000, 0.002 2.500, 0.004 diverged. clm: 0.001 4.000, 0.002 4.500, 0.004 4.200."
+    )
+
+
+def test_the_rows_of_a_panel_are_what_it_draws():
+    by_rate, by_trials = tuning_panels(TWO_ARMS, arms=["mlm", "clm"])
+    assert by_rate.csv_text().splitlines()[:4] == [
+        "arm,value,loss,above",
+        "mlm,0.001,3.0,0.5",
+        "mlm,0.002,2.5,0.0",
+        "mlm,0.004,,",
+    ]
+    assert [point["loss"] for point in by_trials.points if point["arm"] == "clm"] == pytest.approx(
+        [12.7 / 3, (4.0 + 4.0 + 4.2) / 3, 4.0]
+    )
+
+
+def test_of_two_settings_each_shows_the_lowest_loss_over_the_other():
+    grid = [(1e-3, "linear", 3.0), (1e-3, "cosine", 2.0), (2e-3, "linear", 1.5), (2e-3, "cosine", None)]
+    trials = [trial(loss, learning_rate=rate, schedule=schedule) for rate, schedule, loss in grid]
+    arm = TunedArm(arm="mlm", trials=trials, chosen=trials[2].values)
+    both = tuning(arm, settings=("training.learning_rate", "training.schedule"))
+    by_rate, by_schedule, _ = tuning_panels(both, arms=["mlm"])
+    assert [(point["value"], point["loss"]) for point in by_rate.points] == [("0.001", 2.0), ("0.002", 1.5)]
+    assert [(point["value"], point["loss"]) for point in by_schedule.points] == [
+        ('"linear"', 1.5),
+        ('"cosine"', 2.0),
+    ]
+    ax, _ = drawn(by_schedule)
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["linear", "cosine"]
+
+
+def test_there_is_nothing_to_draw_before_a_trial_has_ended():
+    assert tuning_panels(tuning(TunedArm(arm="mlm")), arms=["mlm"]) == []
+    assert tuning_panels(tuning(TunedArm(arm="mlm", trials=[trial(None, learning_rate=1)])), arms=["mlm"]) == []
