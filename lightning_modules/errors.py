@@ -16,6 +16,8 @@ class ExitCode(IntEnum):
     WRONG_DATA = 65
     NOT_FINITE = 66
     """The loss became no number."""
+    OUT_OF_MEMORY = 67
+    """There is less memory than a step takes."""
     INTERRUPTED = 75
     """The state is saved; the same command goes on from it."""
 
@@ -37,6 +39,12 @@ class NonFiniteLossError(AblationsError, ArithmeticError):
     """Training met a loss or a gradient that is no number; the newest checkpoint is from before."""
 
     exit_code = ExitCode.NOT_FINITE
+
+
+class OutOfMemoryError(AblationsError, MemoryError):
+    """A tensor does not fit into the memory of the device or of the machine."""
+
+    exit_code = ExitCode.OUT_OF_MEMORY
 
 
 class CheckpointError(AblationsError, RuntimeError):

@@ -11,17 +11,24 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
 from ablations.catalogue import Measure
 from ablations.errors import ResultsError
-from lightning_modules.errors import ExitCode
+from lightning_modules.errors import ExitCode, FilesError
 from lightning_modules.provenance import available_cores
+from lightning_modules.training.run_directory import RunDirectory
 
 WORKER = (sys.executable, "-m", "ablations.runs.worker")
 SECONDS_BETWEEN_TRIES = 1.0  # at a run that another process is working on
+
+MOST_DEATHS = 3
+"""Workers that may die with a run one after the other without progress, before it is given up."""
+SECONDS_AFTER_DEATH = 5.0
+"""Pause of a slot after the first death of a run's worker; twice as long after each further one. Most die because
+the machine is short of memory, which other runs may soon give back."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,8 @@ class Outcome:
     message: str | None
     seconds: float
     """That the worker was busy with it, its own start left out; 0 if it did not live to tell."""
+    died: bool = False
+    """Whether its worker died."""
 
 
 @dataclass
@@ -48,7 +57,9 @@ class Pool:
     """Names of the GPUs as CUDA_VISIBLE_DEVICES has them; none means CPU."""
     recompute: bool = False
     """Measure also what is measured already."""
-    _stopping: bool = False
+    _stopped: threading.Event = field(default_factory=threading.Event)
+    _deaths: dict[Path, tuple[int, int]] = field(default_factory=dict)
+    """Of each run whose worker died: how often without progress, and its progress then."""
     _workers: list[subprocess.Popen[str]] = field(default_factory=list)
     _waiting: list[subprocess.Popen[str] | None] = field(default_factory=list)
     """Of each slot, the worker that was started before there was anything to do."""
@@ -104,7 +115,7 @@ class Pool:
     ) -> None:
         """One slot: give runs to a worker, start a new one when it dies."""
         try:
-            while not self._stopping:
+            while not self._stopped.is_set():
                 try:
                     run_dir = todo.get_nowait()
                 except queue.Empty:
@@ -120,16 +131,29 @@ class Pool:
                 if outcome.code == ExitCode.BUSY:
                     todo.put(run_dir)
                     time.sleep(SECONDS_BETWEEN_TRIES)
+                elif outcome.died and (deaths := self._count_death(run_dir)) < MOST_DEATHS:
+                    todo.put(run_dir)
+                    self._stopped.wait(SECONDS_AFTER_DEATH * 2 ** (deaths - 1))
                 else:
-                    note(outcome)
+                    note(given_up(outcome) if outcome.died else outcome)
         finally:
             if worker is not None:
                 _end(worker)
 
+    def _count_death(self, run_dir: Path) -> int:
+        """Return how many workers have died with a run since it was last saved or measured further."""
+        from ablations.runs.rows import progress  # pandas, which `plan` does without
+
+        before, progress_before = self._deaths.get(run_dir, (0, 0))
+        now = progress(RunDirectory(run_dir))
+        count = 1 if now > progress_before else before + 1
+        self._deaths[run_dir] = count, now
+        return count
+
     def _start_worker(self, environment: dict[str, str]) -> subprocess.Popen[str] | None:
         """A new worker, known to `stop`; none when it was called already."""
         with self._lock:
-            if self._stopping:
+            if self._stopped.is_set():
                 return None
             worker = start_process(environment)
             self._workers.append(worker)
@@ -141,7 +165,7 @@ class Pool:
 
     def _stop(self) -> None:
         with self._lock:
-            self._stopping = True
+            self._stopped.set()
             for worker in self._workers:
                 _close_orders(worker)
 
@@ -166,13 +190,25 @@ class Pool:
             answer = ""
         if not answer:
             code = worker.wait()
-            if self._stopping:
+            if self._stopped.is_set():
                 return Outcome(run_dir, ExitCode.INTERRUPTED, None, 0.0)
             how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-            message = f"its worker process died ({how}); {run_dir / 'log.txt'} may say why"
-            return Outcome(run_dir, 1, message, 0.0)
+            return Outcome(run_dir, ExitCode.FAILED, how, 0.0, died=True)
         outcome = json.loads(answer)
         return Outcome(run_dir, outcome["code"], outcome["message"], outcome["seconds"])
+
+
+def given_up(outcome: Outcome) -> Outcome:
+    """Return how a run ended whose workers died, with a sentence; a run that is not trained keeps it."""
+    message = (
+        f"its worker process died {MOST_DEATHS} times without progress, at last of {outcome.message}; "
+        f"{outcome.run_dir / 'log.txt'} may say why, and a machine that is short of memory needs a lower --slots."
+    )
+    directory = RunDirectory(outcome.run_dir)
+    if not directory.is_trained():
+        with suppress(FilesError):  # a full disk
+            directory.write_state("failed", message=message, exit_code=int(outcome.code))
+    return replace(outcome, message=message)
 
 
 def start_process(environment: dict[str, str]) -> subprocess.Popen[str]:

@@ -17,6 +17,7 @@ from ablations.runs.identity import PlannedRun, create
 from ablations.runs.launch import Outcome, Pool, threads_per_process, visible_gpus
 from ablations.runs.terminal import duration
 from ablations.runs.workspace import Workspace
+from ablations.wording import several
 from lightning_modules.errors import ExitCode, FilesError
 from lightning_modules.files import require_writable
 from lightning_modules.training.run_directory import RunState
@@ -66,13 +67,21 @@ def carry_out(
 
 
 def say_failed(outcomes: Sequence[Outcome], console: Console) -> list[Outcome]:
-    """Print why runs failed; returns those that did."""
-    failed = [outcome for outcome in outcomes if outcome.code not in (ExitCode.DONE, ExitCode.INTERRUPTED)]
-    for outcome in failed:
+    """Print how many runs failed, of which `display` has said why; returns those that did."""
+    failed = [outcome for outcome in outcomes if is_failed(outcome)]
+    if failed:
         console.print(
-            f"failed: {outcome.run_dir.name}: {outcome.message}", style="red", highlight=False, soft_wrap=True
+            f"{len(failed)} of {several(len(outcomes), 'run')} failed; `ablate status` shows the reasons again",
+            style="red",
+            highlight=False,
+            soft_wrap=True,
         )
     return failed
+
+
+def is_failed(outcome: Outcome) -> bool:
+    """Return whether a run ended neither done nor interrupted."""
+    return outcome.code not in (ExitCode.DONE, ExitCode.INTERRUPTED)
 
 
 def _through(
@@ -202,6 +211,9 @@ class _Watch:
             highlight=False,
             soft_wrap=True,
         )
+        if is_failed(outcome):
+            sentence = f"failed: {item.directory.path.name}: {outcome.message}"
+            self.console.print(sentence, style="red", highlight=False, soft_wrap=True)
 
     def look(self) -> None:
         """Show what has changed."""

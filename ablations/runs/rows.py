@@ -96,6 +96,12 @@ def _open(run_dir: Path, settings: RunMeasure, table: pd.DataFrame, data_root: P
     return {step: path for step, path in checkpoints(run_dir, settings).items() if step not in steps}
 
 
+def progress(directory: RunDirectory) -> int:
+    """Return a number that rises whenever the run is saved at a later step or has one measure more."""
+    measured = rows(directory.path)[["key", "step"]].drop_duplicates()
+    return (directory.state().saved_step or 0) + directory.is_trained() + len(measured)
+
+
 def put(run_dir: Path, new: pd.DataFrame) -> None:
     """Write the rows of one measure at one step into a run's file, instead of those it has; all or nothing."""
     before = rows(run_dir)

@@ -30,7 +30,7 @@ from ablations.runs.rows import called, key, missing, note_refusals, open_checkp
 from lightning_modules.data.token_store import Tokens
 from lightning_modules.errors import AblationsError, ExitCode
 from lightning_modules.files import refusal
-from lightning_modules.model.numerics import keep_freed_memory
+from lightning_modules.model.numerics import keep_freed_memory, out_of_memory
 from lightning_modules.objectives import build
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.training.checkpoint import read_checkpoint
@@ -85,7 +85,7 @@ def measure(
                 continue
             except Exception as error:  # a bug in one measure must not take the others along; the log has it
                 traceback.print_exc()
-                refused.setdefault(key(settings), {})[f"{type(error).__name__}: {error}"] = None
+                refused.setdefault(key(settings), {})[_why(error, directory)] = None
                 continue
             about = {"measure": settings.kind, "step": step, "key": key(settings)}
             columns = about | {"sample": sample, "files": files}
@@ -181,6 +181,8 @@ def serve_one(order: dict[str, Any], stop: StopRequest) -> dict[str, Any]:
 def _why(error: Exception, directory: RunDirectory) -> str:
     """Return why a run failed, as a sentence where the error has one."""
     refused = refusal(error) if isinstance(error, OSError) and not isinstance(error, AblationsError) else None
+    if (wanted := out_of_memory(error)) is not None and not isinstance(error, AblationsError):
+        return f"measuring ran out of memory ({wanted}); lower its tokens, or have fewer runs at once (--slots)."
     if refused is not None:
         reason, remedy = refused
         return f"{directory.path} cannot be written to: {reason}; {remedy}, then start again."

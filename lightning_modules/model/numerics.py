@@ -10,6 +10,7 @@ Dropout (Srivastava et al. 2014) stands where a Transformer has it: after the em
 import ctypes
 import functools
 import platform
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -144,3 +145,20 @@ class Bf16ByFp32(TorchDispatchMode):
 
 def _is_bf16_on_cpu(x: object) -> bool:
     return isinstance(x, Tensor) and x.dtype == torch.bfloat16 and x.device.type == "cpu"
+
+
+def out_of_memory(error: BaseException) -> str | None:
+    """Return what had no room, as in ``no room for 2.5 GiB``, where an error says that memory is used up; else
+    None.
+
+    torch has a class of its own for a GPU's memory; its CPU allocator raises a RuntimeError.
+    """
+    is_of_cpu = isinstance(error, RuntimeError) and "DefaultCPUAllocator: " in str(error)
+    if not is_of_cpu and not isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return None
+    wanted = re.search(r"tried to allocate ([\d.]+) (bytes|\w?iB)", str(error), re.IGNORECASE)
+    if wanted is None:
+        return "no room for a tensor"
+    if wanted[2] == "bytes":
+        return f"no room for {float(wanted[1]) / 2**30:,.3g} GiB"
+    return f"no room for {wanted[1]} {wanted[2]}"

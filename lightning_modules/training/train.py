@@ -1,7 +1,7 @@
 """Training of one run, start to done: `python -m lightning_modules.training.train RUN_DIR`.
 
-Exit codes: 0 done, 2 wrong settings or folder, 65 wrong data, 66 the loss became no number, 75 interrupted
-(the same command resumes), 1 anything else.
+Exit codes: 0 done, 2 wrong settings or folder, 65 wrong data, 66 the loss became no number, 67 out of memory,
+75 interrupted (the same command resumes), 1 anything else.
 """
 
 import math
@@ -19,9 +19,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from lightning_modules.config import contradictions
 from lightning_modules.data.token_store import Tokens
-from lightning_modules.errors import AblationsError, ExitCode
+from lightning_modules.errors import AblationsError, ExitCode, OutOfMemoryError
 from lightning_modules.files import remove_leftovers, write_json
-from lightning_modules.model.numerics import keep_freed_memory
+from lightning_modules.model.numerics import keep_freed_memory, out_of_memory
 from lightning_modules.provenance import now, provenance
 from lightning_modules.training.data_module import load_tokens
 from lightning_modules.training.fit import threads_of, train
@@ -107,6 +107,11 @@ def _outcome(error: BaseException) -> tuple[ExitCode, str | None]:
     """Return the exit code that an exception stands for, and its sentence, if it is meant for a user."""
     if isinstance(error, Interrupted | KeyboardInterrupt):
         return ExitCode.INTERRUPTED, None
+    if (wanted := out_of_memory(error)) is not None:
+        error = OutOfMemoryError(
+            f"training ran out of memory ({wanted}); raise training.accumulate, which cuts a step into "
+            "parts, or lower training.tokens_per_step, or have fewer runs at once (--slots)."
+        )
     if isinstance(error, AblationsError):
         return error.exit_code, str(error)
     return ExitCode.FAILED, None
@@ -151,7 +156,8 @@ def _rank(
         if sentence is None and code == ExitCode.FAILED:
             traceback.print_exc()
             directory.write_state("failed", message=f"{type(error).__name__}: {error}")
-        elif sentence is not None and os.environ["LOCAL_RANK"] == "0":  # every rank has this error
+        elif sentence is not None and (os.environ["LOCAL_RANK"] == "0" or code == ExitCode.OUT_OF_MEMORY):
+            # Every rank has this error, but that of memory.
             click.echo(sentence, err=True)
             directory.write_state("failed", message=sentence)
         return code
@@ -206,7 +212,7 @@ def _rank_of_slurm(
 def main(run_dir: Path, devices: int, nodes: int, accelerator: str, threads: int | None, data_root: Path) -> None:
     """Train the run in RUN_DIR from where it stands to its last step.
 
-    Exit codes: 0 done, 2 wrong settings or folder, 65 wrong data, 66 the loss became no number,
+    Exit codes: 0 done, 2 wrong settings or folder, 65 wrong data, 66 the loss became no number, 67 out of memory,
     75 interrupted (the same command resumes), 1 anything else.
     """
     keep_freed_memory()

@@ -1,7 +1,8 @@
 """A worker that trains nothing: it answers as fake.json in the folder of each run says.
 
 Its keys: `answers`, the codes of the first, the second, ... order (the last holds on); `message`; `signal`, which
-ends the process instead of an answer; `exit`, its exit code instead of one; `until`, a file without which it does
+ends the process instead of an answer, for the first `deaths` orders if that is given; `saves`, the step that each
+order saves before; `exit`, its exit code instead of one; `until`, a file without which it does
 not answer; `waits`, true where it answers with the code of an interrupted run once its orders close, as a worker
 that is training does; `exit_at_end`, true where it ends then without an answer.
 Each order is kept in orders.jsonl with the process that got it.
@@ -39,7 +40,11 @@ def main():
         got = {"order": order, "pid": os.getpid(), "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
         with (folder / "orders.jsonl").open("a") as orders:
             orders.write(json.dumps(got) + "\n")
-        if "signal" in plan:
+        count = len(orders_of(folder))
+        if "saves" in plan:
+            step = plan["saves"][min(count, len(plan["saves"])) - 1]
+            (folder / "state.json").write_text(json.dumps({"state": "running", "saved_step": step}))
+        if "signal" in plan and count <= plan.get("deaths", count):
             os.kill(os.getpid(), plan["signal"])
         if "exit" in plan:
             os._exit(plan["exit"])

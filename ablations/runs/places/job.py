@@ -53,14 +53,10 @@ def worth_trying(job: JobFiles) -> list[str]:
 
 
 def progress(job: JobFiles) -> int:
-    """Return a number that rises whenever a run is saved at a later step or has one measure more."""
-    from ablations.runs.rows import rows  # pandas
+    """Return a number that rises whenever a run of the job is saved at a later step or has one measure more."""
+    from ablations.runs import rows  # pandas
 
-    total = 0
-    for directory in map(job.directory, job.run_names):
-        total += (directory.state().saved_step or 0) + directory.is_trained()
-        total += len(rows(directory.path)[["key", "step"]].drop_duplicates())
-    return total
+    return sum(rows.progress(job.directory(name)) for name in job.run_names)
 
 
 def give_up(job: JobFiles) -> None:

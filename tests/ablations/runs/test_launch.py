@@ -11,6 +11,7 @@ from ablations.errors import ResultsError
 from ablations.runs import launch
 from ablations.runs.launch import Pool, assign_devices, start_process, threads_per_process
 from lightning_modules.errors import ExitCode
+from lightning_modules.training.run_directory import RunDirectory
 from tests.support.fake_worker import FAKE, fake_run, orders_of
 from tests.support.tiny_text import settings
 
@@ -59,6 +60,7 @@ def pool(tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "WORKER", FAKE)
     monkeypatch.setattr(launch, "threads_per_process", threads_per_process)
     monkeypatch.setattr(launch, "SECONDS_BETWEEN_TRIES", 0.01)
+    monkeypatch.setattr(launch, "SECONDS_AFTER_DEATH", 0.01)
 
     def make(**changes):
         return Pool(**({"slots": 1, "devices": 1, "data_root": tmp_path, "measures": []} | changes))
@@ -77,16 +79,50 @@ def test_every_run_has_an_outcome_and_a_dead_worker_is_replaced(pool, tmp_path):
     ended = []
     outcomes = pool().run(runs, ended=ended.append)
     assert ended == outcomes
-    died = "its worker process died ({}); {} may say why"
-    assert [(one.run_dir, one.code, one.message, one.seconds) for one in outcomes] == [
-        (runs[0], 65, "bad text.", 1.5),
-        (runs[1], 1, died.format("signal SIGKILL", runs[1] / "log.txt"), 0.0),
-        (runs[2], 1, died.format("exit code 3", runs[2] / "log.txt"), 0.0),
-        (runs[3], 0, None, 1.5),
-    ]
-    (bad,), (killed,), (exited,), (good,) = map(orders_of, runs)
-    assert bad["pid"] == killed["pid"]
-    assert len({killed["pid"], exited["pid"], good["pid"]}) == 3
+    died = (
+        "its worker process died 3 times without progress, at last of {}; {} may say why, and a machine that is "
+        "short of memory needs a lower --slots."
+    )
+    by_run = {one.run_dir: (one.code, one.message, one.seconds) for one in outcomes}
+    assert by_run == {
+        runs[0]: (65, "bad text.", 1.5),
+        runs[1]: (1, died.format("signal SIGKILL", runs[1] / "log.txt"), 0.0),
+        runs[2]: (1, died.format("exit code 3", runs[2] / "log.txt"), 0.0),
+        runs[3]: (0, None, 1.5),
+    }
+    assert [len(orders_of(run)) for run in runs] == [1, 3, 3, 1]
+    assert len({order["pid"] for run in runs[1:3] for order in orders_of(run)}) == 6
+    state = RunDirectory(runs[1]).state()
+    assert (state.state, state.message, state.exit_code) == ("failed", by_run[runs[1]][1], 1)
+
+
+def test_a_run_whose_workers_die_goes_on_as_long_as_it_is_saved_further(pool, tmp_path):
+    """Of five deaths only the last three are without progress between them; a run that ends after two is done."""
+    run = fake_run(tmp_path / "run", signal=signal.SIGKILL, saves=[10, 20, 20, 20])
+    (outcome,) = pool().run([run], ended=lambda _: None)
+    assert outcome.code == 1
+    assert len(orders_of(run)) == 4
+    recovers = fake_run(tmp_path / "recovers", signal=signal.SIGKILL, deaths=2)
+    (outcome,) = pool().run([recovers], ended=lambda _: None)
+    assert (outcome.code, outcome.message) == (0, None)
+
+
+def test_a_trained_run_whose_workers_die_stays_trained(pool, tmp_path):
+    run = fake_run(tmp_path / "run", signal=signal.SIGKILL)
+    RunDirectory(run).write_state("done")
+    (outcome,) = pool().run([run], ended=lambda _: None)
+    assert "died 3 times" in outcome.message
+    assert RunDirectory(run).state().state == "done"
+
+
+def test_a_pool_that_is_stopped_waits_for_no_pause_after_a_death(pool, tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "SECONDS_AFTER_DEATH", LIMIT)
+    run = fake_run(tmp_path / "run", signal=signal.SIGKILL)
+    stopped = pool()
+    threading.Timer(0.5, stopped.stop).start()
+    begin = time.monotonic()
+    assert stopped.run([run], ended=lambda _: None) == []
+    assert time.monotonic() - begin < LIMIT
 
 
 def test_a_run_that_somebody_else_works_on_is_tried_again_after_the_others(pool, tmp_path):

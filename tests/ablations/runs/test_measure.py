@@ -193,6 +193,17 @@ def test_a_bug_in_one_measure_takes_no_other_away_and_the_log_has_it(make_run, t
     assert run_rows.missing(directory.path, [change, scores], data_root=directory.path) == [change]
     assert "Traceback (most recent call last)" in capfd.readouterr().err
 
+    def too_large(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has 1 GiB free.")
+
+    monkeypatch.setattr(layer_change, "layer_change", too_large)
+    with pytest.raises(MeasureError) as error:
+        measure(directory, tokens, [change], data_root=directory.path, say=lambda _: None)
+    assert str(error.value) == (
+        "layer_change: measuring ran out of memory (no room for 2.50 GiB); lower its tokens, or have fewer runs "
+        "at once (--slots)."
+    )
+
 
 def test_a_task_is_measured_again_when_its_file_has_changed_and_not_when_it_is_gone(make_run, tokens, tmp_path):
     directory = make_run(settings(training={"max_steps": 1}))

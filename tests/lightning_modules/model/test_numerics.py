@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from lightning_modules.model import numerics
-from lightning_modules.model.numerics import LEVELS, Bf16ByFp32, Dropout, bf16_products
+from lightning_modules.model.numerics import LEVELS, Bf16ByFp32, Dropout, bf16_products, out_of_memory
 from lightning_modules.training import speed
 from lightning_modules.training.fit import train
 from lightning_modules.training.speed import bare_step, matrix_rate
@@ -187,3 +187,20 @@ def test_the_yardstick_is_that_of_the_products_that_a_run_has(without_products):
         matrix_rate(torch.device("cpu"), torch.bfloat16)
     assert seen.types == {torch.float32}
     speed._measured.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0"), "no room for 2.50 GiB"),
+        (
+            RuntimeError("[enforce fail] . DefaultCPUAllocator: you tried to allocate 5368709120 bytes."),
+            "no room for 5 GiB",
+        ),
+        (MemoryError(), "no room for a tensor"),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), None),
+        (ValueError("DefaultCPUAllocator: no error of torch"), None),
+    ],
+)
+def test_memory_that_is_used_up_is_told_apart(error, says):
+    assert out_of_memory(error) == says

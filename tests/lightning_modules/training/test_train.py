@@ -253,6 +253,20 @@ def test_a_loss_that_is_no_number_ends_the_run_with_a_sentence(make_run, tokens,
     assert all(tensor.isfinite().all() for tensor in read_checkpoint(newest)["state_dict"].values())
 
 
+def test_memory_that_is_used_up_ends_the_run_with_a_sentence_and_its_own_code(make_run, tokens, monkeypatch):
+    from lightning_modules.objectives import objective
+
+    directory = make_run(settings())
+    monkeypatch.setattr(objective, "global_mean", lambda *_: torch.empty(2**60))  # more than any machine has
+    code = start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    assert code == ExitCode.OUT_OF_MEMORY == 67
+    assert directory.state().exit_code == 67
+    assert directory.state().message == (
+        "training ran out of memory (no room for 4.29e+09 GiB); raise training.accumulate, which cuts a step into "
+        "parts, or lower training.tokens_per_step, or have fewer runs at once (--slots)."
+    )
+
+
 def test_interrupting_is_not_failing(make_run, tokens):
     directory, stop = make_run(settings()), StopRequest()
     stop.received = True
