@@ -198,8 +198,8 @@ class Tune(Settings):
     """Search for the settings that give each arm its lowest validation loss, before its runs."""
 
     settings: Annotated[dict[str, Searched], _SOME]
-    """Setting of `training` or `encoder` to the values that are tried, as in
-    `{training.learning_rate: [5e-4, 1e-3, 2e-3]}`; with a `budget` also to a range, as in
+    """Values to try, by setting; one of `training` or `encoder`, as in
+    `{training.learning_rate: [5e-4, 1e-3, 2e-3]}`; with a `budget` also a range of numbers, as in
     `{training.learning_rate: {low: 1e-4, high: 1e-2, log: true}}`."""
     arms: Annotated[tuple[str, ...] | None, _DISTINCT] = None
     """Arms that are tuned, each by itself; all that are trained unless given."""

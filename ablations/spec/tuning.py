@@ -50,7 +50,8 @@ def tune_faults(experiment: Experiment) -> Iterator[Fault]:
             yield Fault(("tune", "seeds", index), sentence)
     arms = arms_of(experiment)
     unfit = list(_arm_faults(tune, arms))
-    unfit += [fault for path in tune.settings for fault in _path_faults(tune, path)]
+    known = [path for arm in arms.values() for path in setting_paths(arm) or ()]
+    unfit += [fault for path in tune.settings for fault in _path_faults(tune, path, known)]
     yield from unfit
     if unfit:
         return
@@ -72,9 +73,11 @@ def _arm_faults(tune: Tune, arms: Mapping[str, Arm]) -> Iterator[Fault]:
             yield Fault(("tune", "arms", index), sentence)
 
 
-def _path_faults(tune: Tune, path: str) -> Iterator[Fault]:
+def _path_faults(tune: Tune, path: str, known: Sequence[str]) -> Iterator[Fault]:
     place: KeyPath = ("tune", "settings", path)
-    if path.partition(".")[0] not in ("training", "encoder"):
+    if "." not in path and (hint := guess(path, known)):
+        yield Fault(place, f"tune.settings has {path}, which is no setting{hint}", "key")
+    elif path.partition(".")[0] not in ("training", "encoder"):
         yield Fault(
             place,
             f"tune.settings has {path}, but only settings of training and encoder can be tuned, because with "

@@ -54,6 +54,10 @@ def test_arms_are_named_as_the_spec_names_them_and_are_trained(tmp_path):
             "because with another text or objective the loss is another one",
         ),
         (
+            "learning_rate",
+            "tune.settings has learning_rate, which is no setting; did you mean training.learning_rate?",
+        ),
+        (
             "training.max_steps",
             "tune.settings has training.max_steps, with which arms would differ in how much they train; "
             "take it out",
