@@ -24,7 +24,7 @@ from ablations.measures.settings import (
 )
 from ablations.measures.token_information import information_rows
 from ablations.runs.worker import measure
-from lightning_modules.training.export import export
+from lightning_modules.export.folder import export
 from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import start
 from reports.page import page

@@ -12,9 +12,10 @@ from lightning_modules.config import RunSettings
 from lightning_modules.data.language import Language
 from lightning_modules.data.token_store import prepare
 from lightning_modules.data.tokenizer import encode, train
+from lightning_modules.export.folder import export
+from lightning_modules.export.tokenizer import write_tokenizer
 from lightning_modules.files import write_json
 from lightning_modules.objectives import build
-from lightning_modules.training.export import export, write_tokenizer
 from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import start
 from lightning_modules.vocabulary import END, MASK, SPECIAL_TOKENS, START
@@ -51,7 +52,7 @@ def exported(tokenizer, tmp_path_factory):
     """The tokenizer as transformers loads it from an exported folder."""
     folder = tmp_path_factory.mktemp("exported")
     tokenizer.save(str(folder / "source.json"))
-    write_tokenizer(folder / "source.json", folder, max_length=64)
+    write_tokenizer(folder / "source.json", folder, max_length=64, segments=True)
     write_json(folder / "config.json", {"model_type": "bert"})
     return transformers.AutoTokenizer.from_pretrained(folder)
 
