@@ -45,6 +45,10 @@ HEADS = {
     "distilbert": "vocab_transform",
     "electra": "generator_predictions",
     "albert": "predictions",
+    "longformer": "lm_head",
+    "roformer": "cls",
+    "xlm-roberta-xl": "lm_head",
+    "roberta-prelayernorm": "lm_head",
 }
 """First module of the masked-LM head, which reads the top states, for the model types that have such a head."""
 
