@@ -1,10 +1,14 @@
 """The origin of a run: questions of its experiments, and losses by step."""
 
 import pandas as pd
+from click.testing import CliRunner
 
+from ablations.cli import main
 from ablations.runs.origin import origin_of
 from lightning_modules.export.card import Origin
 from lightning_modules.files import write_json
+from lightning_modules.training.stop import StopRequest
+from lightning_modules.training.train import start
 from tests.support.tiny_text import settings
 
 
@@ -41,3 +45,20 @@ def test_losses_are_the_measured_ones_of_the_whole_validation_text(make_run):
     ]
     pd.DataFrame([loss, loss | {"step": 8, "value": 1.5}, *others]).to_parquet(directory.path / "measures.parquet")
     assert origin_of(directory.path).losses == {4: 2.5, 8: 1.5}
+
+
+def test_the_command_writes_the_questions_into_the_card_and_names_class_and_folders(make_run, tmp_path):
+    directory = make_run(settings(training={"max_steps": 0}))
+    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    plan(directory.path.parent.parent, "first", directory.description()["run_id"], question="What is kept?")
+    series, one = tmp_path / "series", tmp_path / "one"
+    result = CliRunner().invoke(main, ["export", str(directory.path), str(series), "--all-steps"])
+    assert (result.exit_code, result.output) == (0, f"BertForMaskedLM: {series / 'step-00000000'}\n")
+    assert "* first: What is kept?" in (series / "step-00000000" / "README.md").read_text(encoding="utf-8")
+    result = CliRunner().invoke(main, ["export", str(directory.path), str(one), "--encoder"])
+    assert (result.exit_code, result.output) == (0, f"BertModel: {one}\n")
+    result = CliRunner().invoke(main, ["export", str(directory.path), str(one)])
+    assert result.exit_code == 2
+    assert (
+        result.stderr == f"{one} is there already and is no empty folder; choose another folder, or remove it.\n"
+    )
