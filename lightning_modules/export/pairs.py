@@ -80,7 +80,7 @@ GPT2_DECODER = Decoder(
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderDecoder(Stock):
-    """Stock class of an encoder and a decoder. Its sentence pieces are those of two tokenizers."""
+    """Stock class of an encoder and a decoder, each with its own vocabulary."""
 
     encoder: Stock
     decoder: Decoder
