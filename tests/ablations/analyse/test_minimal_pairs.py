@@ -236,6 +236,16 @@ def test_other_models_are_refused(tmp_path):
     )
 
 
+def test_a_translation_model_is_refused_although_its_encoder_is_of_a_known_type(make_run, data_root, tmp_path):
+    directory = make_run(settings("translation", training={"max_steps": 0}))
+    start(directory, data_root=data_root, accelerator="cpu", threads=1, stop=StopRequest())
+    export(directory.path, tmp_path / "exported")
+    with pytest.raises(
+        MeasureError, match=r"^minimal_pairs asks for .* models of model_type 'encoder-decoder' do not"
+    ):
+        with_head(load(tmp_path / "exported"))
+
+
 def test_a_tokenizer_without_a_mask_is_refused(tmp_path):
     folder, _ = save_headed(tmp_path / "bert")
     tiny_models.tokenizer(mask_token=None).save_pretrained(folder)
