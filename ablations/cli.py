@@ -393,11 +393,21 @@ def diff(before: Path, after: Path, out: Path, as_json: bool) -> None:
 @main.command()
 @click.argument("run_dir", type=FOLDER)
 @click.argument("folder", metavar="DIR", type=FOLDER)
-def export(run_dir: Path, folder: Path) -> None:
+@click.option("--all-steps", is_flag=True, help="Every checkpoint that was kept, a folder each, and an index.")
+@click.option("--encoder", "encoder_alone", is_flag=True, help="The encoder without heads and decoder.")
+def export(run_dir: Path, folder: Path, all_steps: bool, encoder_alone: bool) -> None:
     """Write a trained run as a Hugging Face folder that stock classes load."""
-    from lightning_modules.training.export import export as write_folder
+    from ablations.runs.origin import origin_of
+    from lightning_modules.export import folder as exports
 
-    click.echo(f"{write_folder(run_dir, folder)}: {folder}")
+    options: dict[str, Any] = {"encoder_alone": encoder_alone, "origin": origin_of(run_dir)}
+    written = (
+        exports.export_series(run_dir, folder, **options)
+        if all_steps
+        else [exports.export(run_dir, folder, **options)]
+    )
+    for each in written:
+        click.echo(f"{each.class_name}: {each.folder}")
 
 
 @main.command()

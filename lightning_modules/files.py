@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import secrets
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -98,6 +99,38 @@ def _refused_folder(path: Path) -> Iterator[None]:
         remedies = {errno.ENOENT: ("no folder can be made there", "choose another folder")} | _REMEDIES
         reason, remedy = remedies.get(error.errno or 0, (str(error), "choose another folder"))
         raise FilesError(f"{path} cannot be written: {reason}; {remedy}, then start again.") from error
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """Give a temporary folder beside `path`, which becomes `path` when the block ends well.
+
+    After a block that fails `path` is what it was before; so it is after a kill, but the temporary folder then
+    stays until the next call for the same `path`.
+
+    Raises:
+        FilesError: something is at `path` already and is no empty folder; or no folder can be made there.
+    """
+    temporary = path.absolute().with_name(f".{path.absolute().name}.tmp")
+    with _refused_folder(path):
+        is_free = not path.exists() or (path.is_dir() and not any(path.iterdir()))
+        if path.is_dir():
+            tempfile.TemporaryFile(dir=path).close()
+        if is_free:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir()
+    if not is_free:
+        raise FilesError(f"{path} is there already and is no empty folder; choose another folder, or remove it.")
+    try:
+        with explained(path, temporary):
+            yield temporary
+            for written in (*temporary.rglob("*"), temporary):
+                synced(written)
+            os.replace(temporary, path)
+            synced(path.absolute().parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def remove_leftovers(folder: Path) -> None:

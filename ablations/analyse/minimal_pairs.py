@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from ablations.analyse.model import LOCAL, OPTIONS, HuggingFaceModel, library, reason
+from ablations.analyse.model import LOCAL, OPTIONS, HuggingFaceModel, checked_config, library, reason
 from ablations.catalogue import files_now
 from ablations.errors import MeasureError
 from ablations.tasks.datasets import TASKS
@@ -45,6 +45,10 @@ HEADS = {
     "distilbert": "vocab_transform",
     "electra": "generator_predictions",
     "albert": "predictions",
+    "longformer": "lm_head",
+    "roformer": "cls",
+    "xlm-roberta-xl": "lm_head",
+    "roberta-prelayernorm": "lm_head",
 }
 """First module of the masked-LM head, which reads the top states, for the model types that have such a head."""
 
@@ -84,7 +88,7 @@ def with_head(model: HuggingFaceModel) -> MaskedModel:
         MeasureError: the model has no such head, or the folder lacks its weights, or the tokenizer is not a fast
             one.
     """
-    kind = model.model.config.model_type
+    kind = checked_config(model.folder)["model_type"]  # of an encoder-decoder, not of its encoder
     if kind not in HEADS:
         raise MeasureError(
             f"minimal_pairs asks for hidden tokens, which models of model_type {kind!r} do not predict, expected "

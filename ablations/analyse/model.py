@@ -1,7 +1,8 @@
 """Loads a model from a local Hugging Face folder, without a network and without executing code from the folder.
 
 Layer 0 is what enters the first block, and layer i is what leaves block i. The supported architectures return
-these states as `hidden_states`, but GPT-2 and T5 return the last one after their final norm; it is read before it.
+these states as `hidden_states`. Those with a final norm (`FINAL_NORMS`) return the last one after it; it is read
+before it.
 """
 
 import hashlib
@@ -32,13 +33,20 @@ WEIGHTS = (
 )
 """Names of weights, in the order in which transformers looks for them."""
 
-SUPPORTED = ("bert", "roberta", "distilbert", "electra", "albert", "gpt2", "t5", "bart", "marian")
+SUPPORTED = (
+    *("bert", "roberta", "distilbert", "electra", "albert", "gpt2", "t5", "bart", "marian"),
+    *("longformer", "roformer", "xlm", "xlm-roberta-xl", "roberta-prelayernorm", "esm"),
+    *("starcoder2", "llama", "eurobert", "encoder-decoder"),
+)
 """The model types whose layers are known: see `hugging_face`."""
 
 LOCAL = {"local_files_only": True, "trust_remote_code": False}
 """Arguments with which everything in a folder is read."""
 
-SAYS_NOTHING = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
+EXPORTED = "pretraining_ablations"
+"""Entry of config.json in which `ablate export` says of which run and step the model is."""
+
+SAYS_NOTHING = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version", EXPORTED)
 """Entries of config.json that do not decide what the model without its head computes."""
 
 LONGEST_REASON = 300
@@ -183,8 +191,12 @@ def identity(config: dict[str, Any], weights: list[Path]) -> str:
     return sha256.hexdigest()[:10]
 
 
-def saved_step(folder: Path) -> int | None:
-    """Return the step that transformers' Trainer has written beside the model; None where there is none."""
+def saved_step(folder: Path, config: dict[str, Any]) -> int | None:
+    """Return the step that `ablate export` has written into config.json, or transformers' Trainer beside it; None
+    where there is none."""
+    exported = config.get(EXPORTED)
+    if isinstance(exported, dict) and isinstance(exported.get("step"), int):
+        return exported["step"]
     try:
         step = json.loads((folder / "trainer_state.json").read_bytes())["global_step"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -202,11 +214,23 @@ def reason(error: Exception) -> str:
 # Eager attention is what every model has, in float32 and on any device.
 OPTIONS = {"dtype": torch.float32, "attn_implementation": "eager"}
 
-TWO_SIDED = ("t5", "bart", "marian")
+TWO_SIDED = ("t5", "bart", "marian", "encoder-decoder")
 """The model types with an encoder and a decoder; only the encoder is read."""
 
-FINAL_NORMS = {"gpt2": "ln_f", "t5": "final_layer_norm"}
+FINAL_NORMS = {
+    "gpt2": "ln_f",
+    "t5": "final_layer_norm",
+    "xlm-roberta-xl": "encoder.LayerNorm",
+    "roberta-prelayernorm": "LayerNorm",
+    "esm": "encoder.emb_layer_norm_after",
+    "starcoder2": "norm",
+    "llama": "norm",
+    "eurobert": "norm",
+}
 """The module between the last block and the model's last hidden state, for the model types that have one."""
+
+AFTER_PADDING = ("roberta", "longformer", "xlm-roberta-xl", "roberta-prelayernorm")
+"""The model types that count positions from the one after that of padding."""
 
 NO_LIMIT = 10**9
 """Tokenizers without a longest input give a number far above this."""
@@ -263,7 +287,7 @@ def load(folder: Path) -> HuggingFaceModel:
     config = checked_config(folder)
     with library() as transformers:
         try:
-            whole, loading = transformers.AutoModel.from_pretrained(
+            whole, loading = _auto_class(transformers, config["model_type"]).from_pretrained(
                 folder, output_loading_info=True, ignore_mismatched_sizes=True, **OPTIONS, **LOCAL
             )
         except pickle.UnpicklingError as error:
@@ -275,8 +299,8 @@ def load(folder: Path) -> HuggingFaceModel:
             raise MeasureError(
                 f"{folder}: the model cannot be loaded ({reason(error)}); make or copy the folder again."
             ) from error
-    kind, model, tokenizer = whole.config.model_type, _ready(whole), tokenizer_of(folder)
-    final_norm = FINAL_NORMS.get(kind)
+    model, tokenizer = _ready(whole), tokenizer_of(folder)
+    final_norm = FINAL_NORMS.get(model.config.model_type)
     whole.requires_grad_(True)
     probe_BT = torch.zeros(1, 2, dtype=torch.long, device=next(model.parameters()).device)
     states = hidden_states(model, {"input_ids": probe_BT}, final_norm=final_norm)
@@ -284,12 +308,12 @@ def load(folder: Path) -> HuggingFaceModel:
     return HuggingFaceModel(
         folder=folder,
         run_id=identity(config, weight_files(folder)),
-        step=saved_step(folder),
+        step=saved_step(folder, config),
         model=model,
         tokenizer=tokenizer,
-        max_length=_max_length(whole.config, tokenizer),
+        max_length=_max_length(model.config, tokenizer),
         ids=whole.get_input_embeddings().num_embeddings,
-        heads=whole.config.num_attention_heads,
+        heads=model.config.num_attention_heads,
         layers=len(states) - 1,
         width=states[0].shape[-1],
         final_norm=final_norm,
@@ -302,9 +326,16 @@ def untrained(trained: HuggingFaceModel, *, seed: int) -> HuggingFaceModel:
     with library() as transformers, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         settings = transformers.AutoConfig.from_pretrained(trained.folder, **LOCAL)
-        whole = transformers.AutoModel.from_config(settings, trust_remote_code=False, **OPTIONS)
+        auto_class = _auto_class(transformers, settings.model_type)
+        whole = auto_class.from_config(settings, trust_remote_code=False, **OPTIONS)
     run_id = identity(config | {"untrained": seed}, [])
     return replace(trained, run_id=run_id, step=0, model=_ready(whole), drawn=seed)
+
+
+def _auto_class(transformers: Any, model_type: str) -> Any:
+    """Return the class that finds the class of a model type; of an encoder-decoder of two types there is none
+    without a head."""
+    return transformers.AutoModelForSeq2SeqLM if model_type == "encoder-decoder" else transformers.AutoModel
 
 
 def hidden_states(model: Any, inputs: Mapping[str, Tensor], *, final_norm: str | None) -> list[Tensor]:
@@ -353,7 +384,7 @@ def _require_weights(model: Any, whole: Any, states: list[Tensor], loading: dict
 def _max_length(config: Any, tokenizer: Any) -> int | None:
     """Return the smaller of the limits of the model's positions and of its tokenizer."""
     positions = getattr(config, "max_position_embeddings", None)
-    if config.model_type == "roberta":
+    if config.model_type in AFTER_PADDING:
         positions -= config.pad_token_id + 1  # it counts positions from there
     limits = [limit for limit in (positions, tokenizer.model_max_length) if limit and 0 < limit < NO_LIMIT]
     return min(limits, default=None)

@@ -33,6 +33,11 @@ Predicted = Literal["selected", "next", "text", "target", "pairs"]
 text that are not special, tokens of the translation, or pairs of words."""
 
 
+StockOutput = Literal["states", "token", "next_token", "token_and_pair", "replaced", "translation"]
+"""Output of a stock class that an exported run needs: states alone; scores of a token, of the next token, of a
+token and of a pair; whether a token was replaced; scores of the tokens of a translation."""
+
+
 class ObjectiveSettings(Settings):
     """Base of all objectives: their common settings, and facts with the defaults that most share."""
 
@@ -44,9 +49,6 @@ class ObjectiveSettings(Settings):
     """Whether each layer has one attention, which a token can be hidden from."""
     reads_sentences_alone: ClassVar[bool] = False
     """Whether it reads one sentence at a time, so that no input format joins several."""
-    stock_class: ClassVar[str | None] = None
-    """The class of transformers that loads an exported run; a BertModel holds the encoder alone."""
-
     kind: str
     sees: Sees = "both_sides"
     """Tokens of its own sentence that a token may attend to. `left_only`, `window` and `itself` are controls that
@@ -58,6 +60,11 @@ class ObjectiveSettings(Settings):
     def predictions(self) -> Mapping[Predicted, float]:
         """Share of the tokens of each sort that is predicted."""
         raise NotImplementedError
+
+    @property
+    def stock_output(self) -> StockOutput | None:
+        """Output that an exported run needs; None if no stock class computes the objective."""
+        return None
 
     def weights_per_token(
         self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
@@ -97,11 +104,14 @@ class MaskedLMSettings(ObjectiveSettings):
     2019), are the two in order or swapped (Lan et al. 2020). Needs a pair format of `training.input_format`."""
 
     output: ClassVar[Output] = "hidden"
-    stock_class: ClassVar[str | None] = "BertForMaskedLM"
 
     @property
     def predictions(self) -> Mapping[Predicted, float]:
         return {"selected": 1.0}
+
+    @property
+    def stock_output(self) -> StockOutput | None:
+        return "token" if self.pair_loss == "none" else "token_and_pair"
 
     def weights_per_token(
         self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
@@ -130,11 +140,14 @@ class CausalLMSettings(ObjectiveSettings):
     validation losses are without."""
 
     output: ClassVar[Output] = "next"
-    stock_class: ClassVar[str | None] = "BertLMHeadModel"
 
     @property
     def predictions(self) -> Mapping[Predicted, float]:
         return {"next": 1.0}
+
+    @property
+    def stock_output(self) -> StockOutput | None:
+        return "next_token"
 
     def weights_per_token(
         self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
@@ -160,11 +173,14 @@ class TranslationSettings(ObjectiveSettings):
     validation losses are without."""
 
     reads_sentences_alone: ClassVar[bool] = True
-    stock_class: ClassVar[str | None] = "BertModel"
 
     @property
     def predictions(self) -> Mapping[Predicted, float]:
         return {"target": 1.0}
+
+    @property
+    def stock_output(self) -> StockOutput | None:
+        return "translation"
 
     def weights_per_token(
         self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
@@ -196,11 +212,14 @@ class MixtureSettings(ObjectiveSettings):
     """Tokens that the tokens of masked sentences, and of text that is only read, may attend to."""
 
     output: ClassVar[Output] = "hidden"
-    stock_class: ClassVar[str | None] = "BertForMaskedLM"
 
     @property
     def predictions(self) -> Mapping[Predicted, float]:
         return {"next": self.causal, "selected": 1 - self.causal}
+
+    @property
+    def stock_output(self) -> StockOutput | None:
+        return "token"
 
     def weights_per_token(
         self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
@@ -247,11 +266,13 @@ class ReplacedTokenSettings(ObjectiveSettings):
     """Weight of the encoder's loss relative to the generator's. Unless given, it is 50 for `replaced`, whose loss
     is small, else 1."""
 
-    stock_class: ClassVar[str | None] = "BertModel"
-
     @property
     def predictions(self) -> Mapping[Predicted, float]:
         return {"text": 1.0} if self.loss_on == "all" else {"selected": 1.0}
+
+    @property
+    def stock_output(self) -> StockOutput | None:
+        return "replaced" if self.predict == "replaced" else "token"
 
     def weights_per_token(
         self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None
@@ -289,11 +310,13 @@ class PermutationLMSettings(ObjectiveSettings):
     sees: Literal["both_sides"] = "both_sides"
     """Tokens that a token of text that is only read may attend to."""
 
-    stock_class: ClassVar[str | None] = "BertForMaskedLM"
-
     @property
     def predictions(self) -> Mapping[Predicted, float]:
         return {"text": self.predict}
+
+    @property
+    def stock_output(self) -> StockOutput | None:
+        return "token"
 
     def weights_per_token(
         self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None

@@ -22,6 +22,7 @@ from lightning_modules.files import (
     read_json,
     remove_leftovers,
     sha256,
+    whole_folder,
     write_json,
 )
 
@@ -260,3 +261,34 @@ def test_a_lock_keeps_others_out_until_its_holder_is_killed(tmp_path):
     assert waited == [None]
     with locked(path, waiting=lambda: pytest.fail("nobody holds it")):
         pass
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "a" / "b"
+    with whole_folder(path) as temporary:
+        (temporary / "inside").mkdir()
+        write_json(temporary / "inside" / "x.json", {})
+        assert not path.exists()
+    assert sorted(tmp_path.rglob("*")) == [path.parent, path, path / "inside", path / "inside" / "x.json"]
+    with pytest.raises(FilesError) as error, whole_folder(path):
+        raise AssertionError("the block is not entered")
+    assert str(error.value) == (
+        f"{path} is there already and is no empty folder; choose another folder, or remove it."
+    )
+
+
+@pytest.mark.parametrize("stop", [ValueError, KeyboardInterrupt])
+def test_a_folder_that_fails_leaves_nothing_and_what_a_kill_left_is_no_hindrance(tmp_path, stop):
+    (tmp_path / ".b.tmp").mkdir()
+    (tmp_path / ".b.tmp" / "half").write_text("")
+    (tmp_path / "b").mkdir()
+
+    def write_half():
+        with whole_folder(tmp_path / "b") as temporary:
+            assert list(temporary.iterdir()) == []
+            (temporary / "x").write_text("")
+            raise stop
+
+    with pytest.raises(stop):
+        write_half()
+    assert list(tmp_path.rglob("*")) == [tmp_path / "b"]

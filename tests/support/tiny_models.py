@@ -37,6 +37,10 @@ _BART = {
     "pad_token_id": 0,
     "decoder_start_token_id": 0,
 }
+_XLM = {"vocab_size": VOCABULARY, "emb_dim": WIDTH, "n_layers": LAYERS, "n_heads": 2} | {
+    "max_position_embeddings": POSITIONS,
+    "mask_token_id": 4,
+}
 _DISTIL = {"vocab_size": VOCABULARY, "dim": WIDTH, "n_layers": LAYERS, "n_heads": 2, "hidden_dim": 32}
 
 
@@ -61,6 +65,17 @@ FAMILIES = {
     "t5": Family("T5", _T5, "block", longest=None),
     "bart": Family("Bart", _BART, "layers"),
     "marian": Family("Marian", _BART, "layers"),
+    "longformer": Family(
+        "Longformer", _USUAL | {"attention_window": [4] * LAYERS}, "encoder.layer", longest=POSITIONS - 1
+    ),
+    "roformer": Family("RoFormer", _USUAL, "encoder.layer"),
+    "xlm": Family("XLM", _XLM, "layer_norm2"),
+    "xlm-roberta-xl": Family("XLMRobertaXL", _USUAL, "encoder.layer", longest=POSITIONS - 1),
+    "roberta-prelayernorm": Family("RobertaPreLayerNorm", _USUAL, "encoder.layer", longest=POSITIONS - 1),
+    "esm": Family("Esm", _USUAL | {"position_embedding_type": "rotary", "mask_token_id": 4}, "encoder.layer"),
+    "starcoder2": Family("Starcoder2", _USUAL | {"num_key_value_heads": 2, "sliding_window": None}, "layers"),
+    "llama": Family("Llama", _USUAL, "layers"),
+    "eurobert": Family("EuroBert", _USUAL, "layers"),
 }
 
 

@@ -24,7 +24,7 @@ from ablations.measures.settings import (
 )
 from ablations.measures.token_information import information_rows
 from ablations.runs.worker import measure
-from lightning_modules.training.export import export
+from lightning_modules.export.folder import export, export_series
 from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import start
 from reports.page import page
@@ -356,13 +356,33 @@ def test_text_that_cannot_be_read_is_a_sentence(tmp_path):
 # A run of ours ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["masked_lm", "causal_lm"])
-def test_an_exported_run_has_the_numbers_of_the_run(kind, make_run, data_root, tokens, tmp_path):
-    directory = make_run(settings(kind, training={"max_steps": 6}))
+VOITA_2019 = {
+    "norm": "pre",
+    "positions": "sinusoidal",
+    "embedding": {"scale": True, "bias": True, "norm": False},
+    "activation": "relu",
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "sections"),
+    [
+        ("masked_lm", {}),
+        ("causal_lm", {}),
+        ("masked_lm", {"encoder": VOITA_2019, "objective": {"head": "linear"}}),
+        ("translation", {"encoder": VOITA_2019, "objective": {"head": "linear"}}),
+        ("replaced_token", {}),
+    ],
+    ids=["mlm", "clm", "mlm-voita", "mt-voita", "replaced"],
+)
+def test_an_exported_run_has_the_numbers_of_the_run(kind, sections, make_run, data_root, tokens, tmp_path):
+    directory = make_run(settings(kind, training={"max_steps": 6}, **sections))
     start(directory, data_root=data_root, accelerator="cpu", threads=1, stop=StopRequest())
     change = LayerChangeSettings(kind="layer_change", tokens=600)
     measure(directory, tokens, [change], data_root=data_root, say=lambda _: None)
     expected = pd.read_parquet(directory.path / "measures.parquet")
+    if "group" in expected:  # rows after the final norm, which are of runs alone
+        expected = expected[expected["group"].isna()]
     export(directory.path, tmp_path / "exported")
     told = {"text": data_root / "validation.tsv", "out": tmp_path / "analyses", "tokens": 600, "column": "text"}
     found = analyse(tmp_path / "exported", **told, measures=[change], say=lambda _: None)
@@ -370,3 +390,15 @@ def test_an_exported_run_has_the_numbers_of_the_run(kind, make_run, data_root, t
     assert not expected.empty
     own = table[(table["arm"] == "exported") & table["group"].isna()]
     compare(own, expected.astype(object).where(expected.notna(), None).to_dict("records"))
+
+
+def test_a_folder_of_a_series_is_measured_at_its_step(make_run, data_root, tmp_path):
+    directory = make_run(settings(training={"max_steps": 4}))
+    start(directory, data_root=data_root, accelerator="cpu", threads=1, stop=StopRequest())
+    export_series(directory.path, tmp_path / "series")
+    told = {"text": data_root / "validation.tsv", "out": tmp_path / "out", "tokens": 600, "column": "text"}
+    change = LayerChangeSettings(kind="layer_change", tokens=600)
+    for step in (2, 4):
+        found = analyse(tmp_path / "series" / f"step-{step:08d}", **told, measures=[change], say=lambda _: None)
+        table = results.read(found / "results.parquet")
+        assert set(table.loc[table["arm"] == f"step-{step:08d}", "step"]) == {step}

@@ -19,8 +19,8 @@ from ablations.tasks.examples import Source, examples_of
 from ablations.tasks.language_models.minimal_pairs import minimal_pairs_rows
 from ablations.tasks.language_models.sentence_scores import pieces_of, pseudo_log_likelihoods_by, sentence_scores
 from ablations.tasks.settings import MinimalPairsSettings
+from lightning_modules.export.folder import export
 from lightning_modules.objectives import build
-from lightning_modules.training.export import export
 from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import start
 from tests.support import tiny_models
@@ -231,8 +231,19 @@ def test_other_models_are_refused(tmp_path):
     refused(
         load(tiny_models.save(tmp_path / "gpt2", "gpt2")),
         "minimal_pairs asks for hidden tokens, which models of model_type 'gpt2' do not predict, expected bert, "
-        "roberta, distilbert, electra or albert; leave the measure out.",
+        "roberta, distilbert, electra, albert, longformer, roformer, xlm-roberta-xl or roberta-prelayernorm; "
+        "leave the measure out.",
     )
+
+
+def test_a_translation_model_is_refused_although_its_encoder_is_of_a_known_type(make_run, data_root, tmp_path):
+    directory = make_run(settings("translation", training={"max_steps": 0}))
+    start(directory, data_root=data_root, accelerator="cpu", threads=1, stop=StopRequest())
+    export(directory.path, tmp_path / "exported")
+    with pytest.raises(
+        MeasureError, match=r"^minimal_pairs asks for .* models of model_type 'encoder-decoder' do not"
+    ):
+        with_head(load(tmp_path / "exported"))
 
 
 def test_a_tokenizer_without_a_mask_is_refused(tmp_path):

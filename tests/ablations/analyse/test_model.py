@@ -20,7 +20,20 @@ from tests.support.tiny_models import FAMILIES, LAYERS, POSITIONS, WIDTH
 
 transformers = pytest.importorskip("transformers", reason="the extra [hf] is not installed")
 
-SUPPORTED = "bert, roberta, distilbert, electra, albert, gpt2, t5, bart or marian"
+SUPPORTED = (
+    "bert, roberta, distilbert, electra, albert, gpt2, t5, bart, marian, longformer, roformer, xlm, "
+    "xlm-roberta-xl, roberta-prelayernorm, esm, starcoder2, llama, eurobert or encoder-decoder"
+)
+HAVE_FINAL_NORM = (
+    "gpt2",
+    "t5",
+    "xlm-roberta-xl",
+    "roberta-prelayernorm",
+    "esm",
+    "starcoder2",
+    "llama",
+    "eurobert",
+)
 TEXT = [*tiny_models.sentences(30), "a " * 60]
 
 
@@ -58,7 +71,8 @@ def alone(loaded, sentence):
     return [state[0, text].numpy() for state in states]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+# Longformer pads its blocks' input, and XLM has no module that is a block.
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family not in ("longformer", "xlm")])
 def test_layers_are_what_enters_the_first_block_and_what_leaves_each(family, tmp_path):
     folder = tiny_models.save(tmp_path / family, family)
     loaded, _, sample, found = read(folder)
@@ -81,7 +95,7 @@ def test_the_layers_are_the_hidden_states_of_transformers_but_for_the_last_befor
     ours = [torch.from_numpy(state[sample.sentence_N == 3]) for state in found]
     for state, expected in zip(ours[:-1], theirs[:-1], strict=True):
         np.testing.assert_allclose(state, expected[0, 1:-1], atol=1e-5)  # float32 sums, other order
-    assert (loaded.final_norm is not None) == (family in ("gpt2", "t5"))
+    assert (loaded.final_norm is not None) == (family in HAVE_FINAL_NORM)
     if loaded.final_norm is not None:
         with torch.no_grad():
             after = loaded.model.get_submodule(loaded.final_norm)(ours[-1])

@@ -7,9 +7,9 @@ import torch
 
 from lightning_modules.config import EncoderSettings
 from lightning_modules.config.encoder import block_parameters, block_weights
+from lightning_modules.export.post_norm import BERT
 from lightning_modules.model.encoder import Encoder, EncoderBlock, norm_layer
 from lightning_modules.objectives.masked_lm import MaskedLM
-from lightning_modules.training.export import bert_config, bert_state
 from lightning_modules.vocabulary import PAD
 from tests.support.tiny_text import settings
 
@@ -196,8 +196,9 @@ def test_states_and_logits_are_those_of_hugging_face_bert(lengths, seed):
     rng = torch.Generator().manual_seed(seed)
     for parameter in ours.parameters():  # biases and norms away from 0 and 1, so that a wrong place shows
         torch.nn.init.normal_(parameter, mean=float(parameter.ndim == 1), std=0.1, generator=rng)
-    theirs = transformers.BertForMaskedLM(transformers.BertConfig(**bert_config(run, vocab_size=320))).eval()
-    missing, unexpected = theirs.load_state_dict(bert_state(ours.state_dict(), run), strict=False)
+    state = ours.state_dict()
+    theirs = transformers.BertForMaskedLM(transformers.BertConfig(**BERT.full_config(state, run, "token"))).eval()
+    missing, unexpected = theirs.load_state_dict(BERT.weights(state, run, "token"), strict=False)
     assert not unexpected
     assert set(missing) <= {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}  # tied
     theirs.tie_weights()

@@ -12,13 +12,14 @@ from lightning_modules.config import RunSettings
 from lightning_modules.data.language import Language
 from lightning_modules.data.token_store import prepare
 from lightning_modules.data.tokenizer import encode, train
+from lightning_modules.export.folder import STOCKS, export
+from lightning_modules.export.tokenizer import write_tokenizer
 from lightning_modules.files import write_json
 from lightning_modules.objectives import build
-from lightning_modules.training.export import export, write_tokenizer
 from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import start
 from lightning_modules.vocabulary import END, MASK, SPECIAL_TOKENS, START
-from tests.support.tiny_text import SECTIONS, run_folder
+from tests.support.tiny_text import SECTIONS, run_folder, settings
 
 transformers = pytest.importorskip("transformers", reason="the extra [hf] is not installed")
 
@@ -51,7 +52,7 @@ def exported(tokenizer, tmp_path_factory):
     """The tokenizer as transformers loads it from an exported folder."""
     folder = tmp_path_factory.mktemp("exported")
     tokenizer.save(str(folder / "source.json"))
-    write_tokenizer(folder / "source.json", folder, max_length=64)
+    write_tokenizer(folder / "source.json", folder, max_length=64, segments=True)
     write_json(folder / "config.json", {"model_type": "bert"})
     return transformers.AutoTokenizer.from_pretrained(folder)
 
@@ -137,3 +138,21 @@ def test_fill_mask_predicts_what_the_run_predicts(tmp_path):
             np.testing.assert_allclose(
                 [guess["score"] for guess in predicted], expected_V.topk(20).values, rtol=1e-4
             )
+
+
+@pytest.mark.parametrize("stock", STOCKS, ids=lambda stock: stock.model_type)
+def test_every_model_type_gets_the_ids_and_the_inputs_that_it_reads(stock, tokenizer, exported, tmp_path):
+    tokenizer.save(str(tmp_path / "source.json"))
+    write_tokenizer(tmp_path / "source.json", tmp_path, max_length=64, segments=stock.reads_segments)
+    run = settings("translation" if "translation" in stock.classes else "masked_lm")
+    state = {f"{stem}.tokens.weight": torch.zeros(320, 16) for stem in ("encoder", "decoder")}
+    if stock.model_type == "longformer":
+        run = settings(encoder={"attention_window": 2})
+    write_json(tmp_path / "config.json", stock.full_config(state, run, next(iter(stock.classes))))
+    loaded = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    texts = [*TEXTS, *WRITTEN_OUT]
+    assert loaded(texts)["input_ids"] == exported(texts)["input_ids"]
+    pair = loaded(TEXTS[0], TEXTS[1])
+    assert ("token_type_ids" in pair) == stock.reads_segments
+    assert (loaded.pad_token_id, loaded.mask_token_id, loaded.model_max_length) == (0, MASK, 64)
+    assert loaded.decode(loaded(TEXTS[0])["input_ids"], skip_special_tokens=True).strip() == TEXTS[0]

@@ -1,0 +1,1 @@
+"""Trained runs as Hugging Face folders, which stock classes of transformers load."""

@@ -1,0 +1,191 @@
+"""Model card of an exported run: README.md with the front matter that the Hub reads."""
+
+import inspect
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lightning_modules.config import RunSettings
+from lightning_modules.config.objectives import StockOutput
+
+TASKS: Mapping[StockOutput, str] = {
+    "token": "fill-mask",
+    "token_and_pair": "fill-mask",
+    "next_token": "text-generation",
+    "translation": "translation",
+    "states": "feature-extraction",
+    "replaced": "feature-extraction",
+}
+"""Name of the task on the Hub."""
+
+USES: Mapping[StockOutput, str] = {
+    "token": "`outputs.logits` has a score of each token of the vocabulary at each place, for `[MASK]` too.",
+    "token_and_pair": "`outputs.prediction_logits` has a score of each token of the vocabulary at each place. "
+    "`outputs.seq_relationship_logits` has two scores of a pair. The first says that the text has this pair.",
+    "next_token": "`outputs.logits` has a score of each token of the vocabulary as the next one. Take the last id "
+    "(`[SEP]`) away from a text that `model.generate` is to continue.",
+    "translation": "`model.generate(**inputs)` gives ids of the translation. The tokenizer in "
+    "`target_tokenizer/` turns them into text.",
+    "states": "`outputs.hidden_states` has the states of all layers. There is no head.",
+    "replaced": "`outputs.logits` has a score at each place: above 0 means that the token was replaced.",
+}
+"""How the output is read."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Origin of a run: facts that its own folder does not have."""
+
+    questions: Mapping[str, str] = field(default_factory=dict)
+    """Question of each experiment that has the run, by the experiment's name."""
+    losses: Mapping[int, float] = field(default_factory=dict)
+    """Validation loss by step, nats for each predicted token."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Facts of one exported checkpoint, as the card and config.json tell them."""
+
+    run: RunSettings
+    description: Mapping[str, Any]
+    """Content of run.json."""
+    provenance: Mapping[str, Any]
+    """Content of provenance.json."""
+    origin: Origin
+    class_name: str
+    output: StockOutput
+    step: int
+    has_generator: bool = False
+    is_decoder_made_to_see: bool = False
+    """Whether a class for causal LM sees both sides here (`is_causal: false`)."""
+
+    def entry(self) -> dict[str, Any]:
+        """Return what config.json says about the run."""
+        return {
+            "run_id": self.description["run_id"],
+            "arm": self.description["arm"],
+            "seed": self.description["seed"],
+            "step": self.step,
+            "max_steps": self.run.training.max_steps,
+            "validation_loss": self.origin.losses.get(self.step),
+            "commit": self.provenance.get("commit"),
+            "dirty": self.provenance.get("dirty"),
+        }
+
+
+def card(facts: Facts) -> str:
+    """Return the text of README.md."""
+    sections = [_front_matter(facts), _summary(facts), _question(facts), _use(facts), _making(facts), _data(facts)]
+    return "\n\n".join([*(section for section in sections if section), _limits(facts)]) + "\n"
+
+
+def _front_matter(facts: Facts) -> str:
+    data = facts.run.data
+    lines = ["library_name: transformers", "license: unknown"]
+    if not facts.is_decoder_made_to_see:
+        lines.append(f"pipeline_tag: {TASKS[facts.output]}")
+    if data.kind == "hub":
+        lines.append(f"datasets: [{json.dumps(data.path)}]")
+    lines.append(f"tags: [pretraining-ablations, {facts.run.objective.kind}]")
+    return "\n".join(["---", *lines, "---"])
+
+
+def _summary(facts: Facts) -> str:
+    name = f"{facts.description['arm']}, seed {facts.description['seed']}, step {facts.step:,}"
+    objective = inspect.getdoc(type(facts.run.objective)) or ""
+    sentence = " ".join(objective.partition("\n\n")[0].split()).removeprefix("Settings of ")
+    return (
+        f"# {name}\n\n"
+        f"This is one run of an experiment on pre-training, after {facts.step:,} of "
+        f"{facts.run.training.max_steps:,} steps. `{facts.class_name}` computes the same states and the same "
+        f"output as the model that was trained. Objective: {sentence}"
+    )
+
+
+def _question(facts: Facts) -> str:
+    lines = [f"* {name}: {question}" for name, question in facts.origin.questions.items()]
+    return "\n".join(["## Question of the experiment", "", *lines]) if lines else ""
+
+
+def _use(facts: Facts) -> str:
+    lines = [
+        "## Use",
+        "",
+        "```python",
+        f"from transformers import AutoTokenizer, {facts.class_name}",
+        "",
+        'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
+        f'model = {facts.class_name}.from_pretrained("FOLDER").eval()',
+        'inputs = tokenizer("A sentence.", return_tensors="pt")',
+        "outputs = model(**inputs, output_hidden_states=True)"
+        if facts.output != "translation"
+        else "ids = model.generate(**inputs)",
+        "```",
+        "",
+        USES[facts.output],
+        f"Pad on the right. The longest input has {facts.run.data.max_length} tokens.",
+    ]
+    if facts.is_decoder_made_to_see:
+        lines += [
+            "",
+            "`is_causal` is false in config.json, so the attention of this class sees both sides. A version of "
+            "transformers that does not know this entry gives other numbers; version 5.23 is checked.",
+        ]
+    if facts.has_generator:
+        lines += ["", "`generator/` holds the generator: load it with `ElectraForMaskedLM`."]
+    return "\n".join(lines)
+
+
+def _making(facts: Facts) -> str:
+    run, description, provenance = facts.run, facts.description, facts.provenance
+    versions = provenance.get("versions", {})
+    loss = facts.origin.losses.get(facts.step)
+    commit = provenance.get("commit") or "unknown"
+    rows = {
+        "Run": description["run_id"],
+        "Arm": description["arm"],
+        "Seed": description["seed"],
+        "Step": f"{facts.step:,} of {run.training.max_steps:,}",
+        "Validation loss": "not known for this step" if loss is None else f"{loss:.4f} nats a predicted token",
+        "Tokens a step": f"{run.training.tokens_per_step:,}",
+        "Commit": f"{commit}, with changes" if provenance.get("dirty") else commit,
+        "Versions": ", ".join(f"{name} {version}" for name, version in versions.items() if version) or "unknown",
+        "Trained": provenance.get("finished") or provenance.get("started") or "unknown",
+    }
+    table = [f"| {name} | {value} |" for name, value in rows.items()]
+    return "\n".join(
+        [
+            "## How it was made",
+            "",
+            "`ablate run` of pretraining-ablations trained it. `settings.json` has every setting.",
+            "",
+            "| | |",
+            "|---|---|",
+            *table,
+        ]
+    )
+
+
+def _data(facts: Facts) -> str:
+    settings = facts.run.data.model_dump(mode="json", exclude_none=True)
+    lines = [f"* `{name}`: {json.dumps(value, ensure_ascii=False)}" for name, value in settings.items()]
+    return "\n".join(
+        [
+            "## Data",
+            "",
+            *lines,
+            "",
+            f"The token store has the address {facts.description['tokens']}. The licence of the data is not "
+            "recorded with the run. Look it up, and write it into `license` above before you publish this folder.",
+        ]
+    )
+
+
+def _limits(facts: Facts) -> str:
+    return (
+        "## Limits\n\n"
+        "The model is made for research: it serves to compare settings of pre-training. It was not fine-tuned. "
+        "Nobody has tested its output for truth or for harm. It repeats the errors and the biases of its data. "
+        "Compare it with runs of the same experiment, over several seeds: one run alone is no evidence."
+    )

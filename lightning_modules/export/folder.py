@@ -1,0 +1,205 @@
+"""A trained run as a Hugging Face folder, or as a series of folders, one a checkpoint.
+
+DIR/  config.json  model.safetensors  tokenizer.json  tokenizer_config.json  settings.json  README.md
+      generation_config.json   of a model that generates
+      target_tokenizer/        of a translation model
+      generator/               of a run of replaced tokens, where a stock class holds it
+DIR/step-00001000/ ...  index.json                                 of a series
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors.torch import save
+
+from lightning_modules.config import ReplacedTokenSettings, RunSettings
+from lightning_modules.config.objectives import StockOutput
+from lightning_modules.errors import CheckpointError
+from lightning_modules.export.card import Facts, Origin, card
+from lightning_modules.export.pairs import ENCODER_DECODERS
+from lightning_modules.export.post_norm import ELECTRA_GENERATOR, POST_NORM
+from lightning_modules.export.pre_norm import PRE_NORM
+from lightning_modules.export.stock import ExportError, State, Stock, choose
+from lightning_modules.export.tokenizer import write_tokenizer
+from lightning_modules.files import atomic, make_folder, sha256, whole_folder, write_json
+from lightning_modules.training.checkpoint import read_checkpoint
+from lightning_modules.training.run_directory import RunDirectory
+from lightning_modules.vocabulary import END, PAD, START
+
+STOCKS = (*POST_NORM, *PRE_NORM, *ENCODER_DECODERS)
+"""Stock classes; the first that holds a run is taken."""
+
+GENERATES = ("next_token", "translation")
+
+
+class Exported(NamedTuple):
+    """A folder that was written."""
+
+    folder: Path
+    class_name: str
+    """Class of transformers that loads it."""
+
+
+def export(run_dir: Path, folder: Path, *, encoder_alone: bool = False, origin: Origin | None = None) -> Exported:
+    """Write the last checkpoint of a run to a folder, which appears whole or not at all.
+
+    BERT's pooler has no counterpart in most runs, and is left to its own initial weights.
+
+    Args:
+        encoder_alone: leave heads, decoder and generator out.
+        origin: what is known of the run besides its folder.
+
+    Raises:
+        ExportError: no stock class holds the settings of the run.
+        CheckpointError: the run has no checkpoint that can be read.
+        FilesError: the folder is not empty, or cannot be written.
+    """
+    source = _source(run_dir, encoder_alone=encoder_alone, origin=origin)
+    with whole_folder(folder) as temporary:
+        _write(source, source.directory.last_checkpoint, temporary)
+    return Exported(folder, source.class_name)
+
+
+def export_series(
+    run_dir: Path, folder: Path, *, encoder_alone: bool = False, origin: Origin | None = None
+) -> list[Exported]:
+    """Write every checkpoint that a run has kept to folders `step-00001000` in one folder, and their index.
+
+    The whole series appears or nothing. index.json has an entry a step: the step, the name of its folder, the
+    validation loss in nats for each predicted token (null where it is not known), and the SHA-256 of the weights.
+
+    Raises:
+        as `export`; CheckpointError also if the run has kept no checkpoint of a step.
+    """
+    source = _source(run_dir, encoder_alone=encoder_alone, origin=origin)
+    checkpoints = sorted(source.directory.checkpoints.glob("step=*.ckpt"))
+    if not checkpoints:
+        raise CheckpointError(
+            f"{run_dir}: there is no checkpoint of a step (checkpoints/step=*.ckpt); train the run "
+            f"again, or export the last one without --all-steps."
+        )
+    entries = []
+    with whole_folder(folder) as temporary:
+        for path in checkpoints:
+            step = int(path.stem.removeprefix("step="))
+            place = temporary / f"step-{step:08d}"
+            make_folder(place)
+            _write(source, path, place)
+            loss = source.origin.losses.get(step)
+            weights = sha256(place / "model.safetensors")
+            entries.append({"step": step, "folder": place.name, "validation_loss": loss, "sha256": weights})
+        about = {"class": source.class_name, **{key: source.description[key] for key in ("run_id", "arm", "seed")}}
+        write_json(temporary / "index.json", about | {"checkpoints": entries})
+    return [Exported(folder / str(entry["folder"]), source.class_name) for entry in entries]
+
+
+class _Source(NamedTuple):
+    """A run that is exported, and the class that holds it."""
+
+    directory: RunDirectory
+    run: RunSettings
+    description: Mapping[str, Any]
+    origin: Origin
+    stock: Stock
+    output: StockOutput
+
+    @property
+    def class_name(self) -> str:
+        """Return the name of the class."""
+        return self.stock.classes[self.output]
+
+    @property
+    def token_store(self) -> Path:
+        """Return the folder that has the run's tokenizers."""
+        return self.directory.path.absolute().parent.parent / "tokens" / self.description["tokens"]
+
+
+def _source(run_dir: Path, *, encoder_alone: bool, origin: Origin | None) -> _Source:
+    directory = RunDirectory(run_dir)
+    run, description = directory.settings(), directory.description()
+    output: StockOutput | None = run.objective.stock_output
+    if output is None:
+        raise ExportError(
+            f"{run_dir}: objective.kind is {run.objective.kind}, which no stock class of transformers "
+            f"computes; read checkpoints/last.safetensors with this package."
+        )
+    output = "states" if encoder_alone else output
+    stock = choose(STOCKS, run, output, where=str(run_dir))
+    losses = validation_losses(directory) | dict(origin.losses if origin else {})
+    complete = Origin(questions=origin.questions if origin else {}, losses=losses)
+    return _Source(directory, run, description, complete, stock, output)
+
+
+def validation_losses(directory: RunDirectory) -> dict[int, float]:
+    """Return the validation losses that were logged in training, by step."""
+    losses = {}
+    lines = directory.metrics.read_text(encoding="utf-8").splitlines() if directory.metrics.is_file() else []
+    for line in lines:
+        try:
+            entry = json.loads(line)
+        except ValueError:  # the last line of a run that was killed
+            break
+        if entry.get("val/loss") is not None:
+            losses[entry["step"]] = entry["val/loss"]
+    return losses
+
+
+def _write(source: _Source, checkpoint: Path, folder: Path) -> None:
+    """Write one checkpoint to an empty folder."""
+    run, stock, output = source.run, source.stock, source.output
+    read = read_checkpoint(checkpoint)
+    state: State = read["state_dict"]
+    config = stock.full_config(state, run, output)
+    generator = ELECTRA_GENERATOR if output != "states" and has_stock_generator(run) else None
+    facts = Facts(
+        run=run,
+        description=source.description,
+        provenance=source.directory.provenance(),
+        origin=source.origin,
+        class_name=source.class_name,
+        output=output,
+        step=read["global_step"],
+        has_generator=generator is not None,
+        is_decoder_made_to_see=config.get("is_causal") is False,
+    )
+    about = {"pretraining_ablations": facts.entry()}
+    _write_model(stock, state, run, output, folder, about=about)
+    if output in GENERATES:
+        ids = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": END}
+        starts = {"decoder_start_token_id": START} if "decoder" in config else {}
+        write_json(folder / "generation_config.json", ids | starts | {"max_length": run.data.max_length})
+    longest = run.data.max_length
+    write_tokenizer(
+        source.token_store / "tokenizer.json", folder, max_length=longest, segments=stock.reads_segments
+    )
+    if "decoder" in config:
+        target = folder / "target_tokenizer"
+        make_folder(target)
+        write_tokenizer(source.token_store / "target_tokenizer.json", target, max_length=longest, segments=False)
+    if generator is not None:
+        make_folder(folder / "generator")
+        _write_model(generator, state, run, "token", folder / "generator", about=about)
+        write_tokenizer(
+            source.token_store / "tokenizer.json", folder / "generator", max_length=longest, segments=True
+        )
+    write_json(folder / "settings.json", source.description["settings"])
+    with atomic(folder / "README.md") as temporary:
+        temporary.write_text(card(facts), encoding="utf-8")
+
+
+def has_stock_generator(run: RunSettings) -> bool:
+    """Return whether the run has a generator that a stock class holds."""
+    objective = run.objective
+    if not isinstance(objective, ReplacedTokenSettings) or objective.generator.shrink == 1:
+        return False
+    return not ELECTRA_GENERATOR.misfits(run, "states")
+
+
+def _write_model(
+    stock: Stock, state: State, run: RunSettings, output: StockOutput, folder: Path, *, about: dict[str, Any]
+) -> None:
+    with atomic(folder / "model.safetensors") as temporary:
+        temporary.write_bytes(save(stock.weights(state, run, output), metadata={"format": "pt"}))
+    write_json(folder / "config.json", stock.full_config(state, run, output) | about)

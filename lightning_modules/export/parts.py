@@ -1,0 +1,118 @@
+"""Weights of a run under plain names: one name for each linear map, norm and table, whatever class will hold it.
+
+`tokens`, `positions`, `segments`, `embedding_norm`, `final_norm`, `blocks.0.query`, ..., `head.transform` and
+`output`: each with `.weight`, and `.bias` where there is one. Stock classes have other names and arrangements of
+these parts. Letters: V vocabulary, D width, P positions.
+"""
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from lightning_modules.config import RunSettings
+from lightning_modules.model.encoder import sinusoids
+
+Parts = dict[str, Tensor]
+
+IN_A_BLOCK = {
+    "attention.output": "attention_output",
+    "source_attention.query": "source_query",
+    "source_attention.output": "source_output",
+    "source_attention_norm": "source_norm",
+    "attention_norm": "attention_norm",
+    "feed_forward.expand": "expand",
+    "feed_forward.gate": "gate",
+    "feed_forward.contract": "contract",
+    "feed_forward_norm": "feed_forward_norm",
+}
+"""Names of modules in a block of a checkpoint, and the plain ones."""
+
+SIDE_BY_SIDE = {
+    "attention.query_key_value": ("query", "key", "value"),
+    "source_attention.key_value": ("source_key", "source_value"),
+}
+"""Modules of a checkpoint that hold several linear maps, and the plain names of these."""
+
+
+def stack_parts(state: Mapping[str, Tensor], run: RunSettings, *, stem: str = "encoder") -> Parts:
+    """Return the parts of the encoder, or of the decoder: embeddings, blocks, and the norm above all blocks."""
+    return embedding_parts(state, run, stem=stem) | block_parts(state, stem=stem)
+
+
+def embedding_parts(state: Mapping[str, Tensor], run: RunSettings, *, stem: str = "encoder") -> Parts:
+    """Return the tables of a stack and the norms that stand outside its blocks.
+
+    The scale and the bias of `encoder.embedding` are worked into `tokens`; no stock class then needs to know them.
+    Sinusoidal positions are a table, as learned ones are; without positions in the embeddings there is none.
+
+    Args:
+        stem: prefix of the stack in the checkpoint: encoder or decoder.
+    """
+    settings = run.encoder
+    parts = {"tokens.weight": input_tokens(state, run, stem=stem)}
+    if f"{stem}.positions.weight" in state:
+        parts["positions.weight"] = state[f"{stem}.positions.weight"]
+    elif settings.positions == "sinusoidal":
+        table_PD = sinusoids(run.data.max_length, settings.hidden_size)
+        parts["positions.weight"] = table_PD.to(parts["tokens.weight"])
+    if f"{stem}.segments.weight" in state:
+        parts["segments.weight"] = state[f"{stem}.segments.weight"]
+    above = "final_norm" if settings.norm == "pre" else "embedding_norm"
+    for ours, plain in (("embedding_norm", "embedding_norm"), ("norm", above)):
+        for kind in ("weight", "bias"):
+            if f"{stem}.{ours}.{kind}" in state:
+                parts[f"{plain}.{kind}"] = state[f"{stem}.{ours}.{kind}"]
+    return parts
+
+
+def block_parts(state: Mapping[str, Tensor], *, stem: str) -> Parts:
+    """Return the parts of the blocks of a stack."""
+    parts = {}
+    for name, tensor in state.items():
+        if name.startswith(f"{stem}.blocks."):
+            number, inside = name.removeprefix(f"{stem}.blocks.").split(".", 1)
+            module, _, kind = inside.rpartition(".")
+            plain = SIDE_BY_SIDE.get(module) or (IN_A_BLOCK[module],)
+            for part, piece in zip(plain, tensor.chunk(len(plain)), strict=True):
+                parts[f"blocks.{number}.{part}.{kind}"] = piece
+    return parts
+
+
+def input_tokens(state: Mapping[str, Tensor], run: RunSettings, *, stem: str) -> Tensor:
+    """Return the table that turns ids into what positions are added to, shape VD."""
+    tokens_VD = state[f"{stem}.tokens.weight"]
+    if run.encoder.embedding.scale:
+        tokens_VD = tokens_VD * run.encoder.hidden_size**0.5
+    if run.encoder.embedding.bias:
+        tokens_VD = tokens_VD + state[f"{stem}.embedding_bias"]
+    return tokens_VD
+
+
+def is_tied(run: RunSettings) -> bool:
+    """Return whether the table that scores tokens is the one that reads them, so that a stock class can hold it
+    once."""
+    embedding = run.encoder.embedding
+    return getattr(run.objective, "head", "bert") != "linear" and not (embedding.scale or embedding.bias)
+
+
+def head_parts(state: Mapping[str, Tensor], *, stem: str = "") -> Parts:
+    """Return the parts of the head over the vocabulary: `output` and, for BERT's head, `head.transform` and
+    `head.norm`. A linear head has a bias of zeros: some stock classes want one.
+
+    Args:
+        stem: beginning of the names of the head in the checkpoint, as in `generator.`.
+    """
+    if f"{stem}head.weight" in state:
+        output_VD = state[f"{stem}head.weight"]
+        return {"output.weight": output_VD, "output.bias": output_VD.new_zeros(len(output_VD))}
+    return {
+        f"head.{part}.{kind}": state[f"{stem}head.{part}.{kind}"]
+        for part in ("transform", "norm")
+        for kind in ("weight", "bias")
+    } | {"output.weight": state["encoder.tokens.weight"], "output.bias": state[f"{stem}head.bias"]}
+
+
+def decoder_output_parts(state: Mapping[str, Tensor]) -> Parts:
+    """Return the part that scores the tokens of a translation, with a bias of zeros."""
+    output_VD = state.get("output.weight", state["decoder.tokens.weight"])
+    return {"output.weight": output_VD, "output.bias": output_VD.new_zeros(len(output_VD))}

@@ -1,0 +1,225 @@
+"""Stock classes of transformers: which settings of a run each holds, and which class holds a run.
+
+Classes are chosen by their formulas, not by their names. A masked LM with norms before its sub-layers and a linear
+head is a GPT-2 whose attention sees both sides.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from lightning_modules.config import RunSettings
+from lightning_modules.config.objectives import StockOutput
+from lightning_modules.config.training import PAIR_FORMATS
+from lightning_modules.errors import AblationsError
+from lightning_modules.export.parts import Parts, head_parts, is_tied, stack_parts
+from lightning_modules.vocabulary import END, MASK, PAD, START
+
+State = Mapping[str, Tensor]
+Trait = str | int | bool | None
+
+ANY: tuple[Trait, ...] = ("any",)
+"""Held values of a setting that a class holds whatever it is."""
+
+TWO_OR_MORE: tuple[Trait, ...] = ("2 or more",)
+"""Held values of a window that must be given and be no narrower."""
+
+TABLES = ("learned", "sinusoidal", "none")
+"""Positions that a table of position embeddings holds: fixed ones are written into it, and none are zeros."""
+
+WIDE = "4 * hidden_size"
+
+
+class ExportError(AblationsError, ValueError):
+    """A run that no stock class can hold, or a folder that is not free."""
+
+
+@dataclass(frozen=True)
+class Stock:
+    """A model type of transformers, and how a run becomes one."""
+
+    model_type: str
+    """Name of the type in config.json."""
+    classes: Mapping[StockOutput, str]
+    """Class for each output that the type has."""
+    holds: Mapping[str, tuple[Trait, ...]]
+    """Values of the settings that the classes hold; of settings that are left out, see `HELD`."""
+    config: Callable[[RunSettings], dict[str, Any]]
+    """Entries of config.json in the words of the type."""
+    names: Mapping[str, str]
+    """Names of the weights in the classes, by plain names (`parts.py`); {} stands for the number of the block."""
+    prefix: str
+    """Beginning of the names of all weights but the head's, in the classes that have a head."""
+    arrange: Callable[[Parts, RunSettings], Parts] = field(default=lambda parts, run: parts)
+    """Rearrangement of the parts, before they are renamed."""
+    stem: str = "encoder"
+    """Name in a checkpoint of the stack of blocks that the classes hold."""
+
+    def misfits(self, run: RunSettings, output: StockOutput) -> dict[str, Trait]:
+        """Return the settings of the run that the classes do not hold, with their values."""
+        return {key: value for key, value in traits(run, output).items() if not self._holds(key, value)}
+
+    def _holds(self, key: str, value: Trait) -> bool:
+        held = self.held(key)
+        if held is TWO_OR_MORE:
+            return isinstance(value, int) and value >= 2
+        return held is ANY or value in held
+
+    def held(self, key: str) -> tuple[Trait, ...]:
+        """Return the values of a setting that the classes hold."""
+        return self.holds.get(key, HELD[key])
+
+    @property
+    def reads_segments(self) -> bool:
+        """Return whether the classes take `token_type_ids`, and read them as segments."""
+        return "segments" in self.names
+
+    def full_config(self, state: State, run: RunSettings, output: StockOutput) -> dict[str, Any]:
+        """Return config.json."""
+        return {
+            "model_type": self.model_type,
+            "architectures": [self.classes[output]],
+            "vocab_size": len(state[f"{self.stem}.tokens.weight"]),
+            "pad_token_id": PAD,
+            "bos_token_id": START,
+            "eos_token_id": END,
+            "mask_token_id": MASK,
+            "tie_word_embeddings": is_tied(run),
+            "dtype": "float32",
+            **self.config(run),
+        }
+
+    def weights(self, state: State, run: RunSettings, output: StockOutput) -> dict[str, Tensor]:
+        """Return the weights under the names of the class."""
+        parts = self.arrange(self.body_parts(state, run), run)
+        if output == "states":
+            return self.renamed(parts, prefix="")
+        return self.renamed(parts, prefix=self.prefix) | self.head_weights(state, run, output)
+
+    def body_parts(self, state: State, run: RunSettings) -> Parts:
+        """Return the parts of the stack that the classes hold."""
+        return stack_parts(state, run, stem=self.stem)
+
+    def head_weights(self, state: State, run: RunSettings, output: StockOutput) -> dict[str, Tensor]:
+        """Return the weights of the head."""
+        return self.named_head(head_parts(state), run)
+
+    def named_head(self, parts: Parts, run: RunSettings) -> dict[str, Tensor]:
+        """Return the weights of a head over a vocabulary, without the table of tokens where it shares that. Some
+        classes have two names of one bias, and want both unless they share the table."""
+        own_bias = f"{self.names['output']}.bias" if "output" in self.names else None
+        bias_names = [name for name in (self.names.get("output.bias"), own_bias) if name is not None]
+        tied = is_tied(run)
+        left_out = ("output.bias", "output.weight") if tied else ("output.bias",)
+        named = self.renamed({name: part for name, part in parts.items() if name not in left_out}, prefix="")
+        return named | {name: parts["output.bias"].clone() for name in (bias_names[:1] if tied else bias_names)}
+
+    def renamed(self, parts: Parts, *, prefix: str) -> dict[str, Tensor]:
+        """Return parts under the names of the class, each with memory of its own."""
+        return {prefix + self._new_name(name): part.contiguous().clone() for name, part in parts.items()}
+
+    def _new_name(self, name: str) -> str:
+        """Return the name of a part in the class."""
+        module, _, kind = name.rpartition(".")
+        number = ""
+        if module.startswith("blocks."):
+            _, number, inside = module.split(".", 2)
+            module = f"blocks.{{}}.{inside}"
+        if name in self.names:
+            return self.names[name]
+        return f"{self.names[module].format(number)}.{kind}"
+
+
+HELD: dict[str, tuple[Trait, ...]] = {
+    "encoder.norm": ("post",),
+    "encoder.norm_kind": ("layer",),
+    "encoder.embedding.norm": (True,),
+    "encoder.positions": TABLES,
+    "encoder.activation": ("gelu", "relu"),
+    "encoder.intermediate_size": ANY,
+    "encoder.attention_window": (None,),
+    "objective.sees": ("both_sides", "left_only"),
+    "objective.head": ("bert",),
+    "training.input_format": ANY,
+}
+"""Values that a class holds unless it says otherwise: BERT's."""
+
+ONE_SEGMENT = ("sentences", "full_sentences")
+"""Input formats without segment embeddings."""
+
+
+def traits(run: RunSettings, output: StockOutput) -> dict[str, Trait]:
+    """Return the settings that decide which class holds a run.
+
+    A narrow sight is a window of attention: a class does not know which of the two settings asked for it.
+    """
+    encoder, objective = run.encoder, run.objective
+    sees, window = objective.sees, encoder.attention_window
+    if sees == "window":
+        window = min(objective.window, window or objective.window)
+        sees = "left_only" if objective.output == "next" else "both_sides"
+    width = encoder.hidden_size
+    found_traits: dict[str, Trait] = {
+        "encoder.norm": encoder.norm,
+        "encoder.norm_kind": encoder.norm_kind,
+        "encoder.embedding.norm": encoder.embedding.norm,
+        "encoder.positions": encoder.positions,
+        "encoder.activation": encoder.activation,
+        "encoder.intermediate_size": WIDE if encoder.intermediate_size == 4 * width else encoder.intermediate_size,
+        "encoder.attention_window": window,
+        "objective.sees": sees,
+        "training.input_format": run.training.input_format if run.training.input_format in PAIR_FORMATS else "any",
+    }
+    if output in ("token", "next_token", "token_and_pair"):
+        found_traits["objective.head"] = getattr(objective, "head", "bert")
+    return found_traits
+
+
+def window_of(run: RunSettings) -> int | None:
+    """Return the largest distance at which a token attends to another; None is no limit."""
+    window = traits(run, "states")["encoder.attention_window"]
+    assert window is None or isinstance(window, int)
+    return window
+
+
+def sees_left(run: RunSettings) -> bool:
+    """Return whether no token attends to what stands right of it."""
+    return traits(run, "states")["objective.sees"] == "left_only"
+
+
+def choose(stocks: Sequence[Stock], run: RunSettings, output: StockOutput, *, where: str) -> Stock:
+    """Return the first of some stock classes that holds a run.
+
+    Args:
+        where: beginning of the sentence of an error.
+
+    Raises:
+        ExportError: none does; the sentence names the settings that the nearest one lacks.
+    """
+    able = [stock for stock in stocks if output in stock.classes]
+    nearest = min(able, key=lambda stock: len(stock.misfits(run, output)))
+    misfits = nearest.misfits(run, output)
+    if not misfits:
+        return nearest
+    has_encoder = output != "states" and any(
+        not stock.misfits(run, "states") for stock in stocks if "states" in stock.classes
+    )
+    remedy = (
+        "add --encoder to export the encoder alone, which a stock class holds"
+        if has_encoder
+        else "read checkpoints/last.safetensors with this package, or train an arm with these settings"
+    )
+    lacking = " and ".join(f"{key} is {_written(value)}" for key, value in misfits.items())
+    needs = " and ".join(f"{key}: {' or '.join(map(_written, nearest.held(key)))}" for key in misfits)
+    raise ExportError(
+        f"{where}: {lacking}, which no stock class of transformers holds with the other settings of the run; the "
+        f"nearest, {nearest.classes[output]}, needs {needs}; {remedy}."
+    )
+
+
+def _written(value: Trait) -> str:
+    """Return a setting as a spec has it."""
+    return value if isinstance(value, str) else json.dumps(value)
