@@ -55,6 +55,14 @@ def main() -> None:
 FILE, FOLDER = GivenPath(readable=False), GivenPath(file_okay=False)
 
 spec_argument = click.argument("spec", type=FILE)
+set_option = click.option(
+    "--set",
+    "given",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Lay a setting over the spec, as training.max_steps=200; may be given several times. The results have a "
+    "folder of their own, OUT/NAME-KEY-VALUE; --set name=... gives it another name.",
+)
 out_option = click.option("--out", type=FOLDER, default="out", show_default=True, help="Output root.")
 data_root_option = click.option(
     "--data-root",
@@ -91,9 +99,17 @@ json_option = click.option("--json", "as_json", is_flag=True, help="For machines
 @click.argument("specs", metavar="SPEC...", nargs=-1, type=FILE)
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of spec files, for editors.")
 @click.option("--claims-schema", is_flag=True, help="Print that of files of claims.")
+@set_option
 @data_root_option
 @click.option("--no-files", is_flag=True, help="Do not look for the text and the other files that specs name.")
-def validate(specs: tuple[Path, ...], schema: bool, claims_schema: bool, data_root: Path, no_files: bool) -> None:
+def validate(
+    specs: tuple[Path, ...],
+    schema: bool,
+    claims_schema: bool,
+    given: tuple[str, ...],
+    data_root: Path,
+    no_files: bool,
+) -> None:
     """Check spec files and the claims they name: every problem at once, a line each, on stderr.
 
     So are the files of text, lexica and treebanks that they name, as `plan` and `run` do: that they are there and
@@ -117,10 +133,12 @@ def validate(specs: tuple[Path, ...], schema: bool, claims_schema: bool, data_ro
     for path in specs:
         try:
             if path.parent.name == claims_file.FOLDER:
+                if given:
+                    raise click.UsageError(f"{path} is a file of claims, and --set is for specs; leave one out.")
                 claimed = len(claims_file.load(path).claims)
                 click.echo(f"{path}: good, {several(claimed, 'claim')}")
                 continue
-            experiment = load.load(path)
+            experiment = load.load(path, given=given)
             planned = grid.runs(experiment)
             arms = {run.arm: run.settings for run in planned}
             notices = doubts.equal_arms({arm: doubts.decided(settings) for arm, settings in arms.items()})
@@ -130,7 +148,7 @@ def validate(specs: tuple[Path, ...], schema: bool, claims_schema: bool, data_ro
                 )
 
                 root = data_root.absolute()
-                run_workspace.check(path, experiment, planned, data_root=root)
+                run_workspace.check(path, experiment, planned, data_root=root, given=given)
                 notices += doubts.validated_on_training({arm: s.data for arm, s in arms.items()}, root)
                 notices += tasks_not_run(experiment.measures, list(arms.items()), data_root=root)
             click.echo(f"{path}: good, {several(len(planned), 'run')}")
@@ -147,25 +165,35 @@ def validate(specs: tuple[Path, ...], schema: bool, claims_schema: bool, data_ro
 
 @main.command()
 @spec_argument
+@set_option
 @out_option
 @data_root_option
 @devices_option
 @slots_option
 @click.option("--resolved", is_flag=True, help="Print the spec with every default written out.")
 @json_option
-def plan(spec: Path, out: Path, data_root: Path, devices: int, slots: int, resolved: bool, as_json: bool) -> None:
+def plan(
+    spec: Path,
+    given: tuple[str, ...],
+    out: Path,
+    data_root: Path,
+    devices: int,
+    slots: int,
+    resolved: bool,
+    as_json: bool,
+) -> None:
     """Show the runs of a spec, which are done, and what the others cost."""
     from ablations.runs.terminal import plan_table
     from ablations.runs.workspace import Workspace
     from ablations.spec import grid, load
 
     if resolved:
-        click.echo(json.dumps(grid.resolved(load.load(spec)), indent=2))
+        click.echo(json.dumps(grid.resolved(load.load(spec, given=given)), indent=2))
         return
     require_possible(out)
-    workspace = Workspace.open(spec, out=out, data_root=data_root)
+    workspace = Workspace.open(spec, given=given, out=out, data_root=data_root)
     content = workspace.plan(slots=slots, devices=devices)
-    notes = [*workspace.earlier_runs(), *workspace.equal_arms(), *workspace.warnings(), *content.notes]
+    notes = [*notes_of(workspace), *content.notes]
     content = content.model_copy(update={"notes": notes})
     if as_json:
         written = content.model_dump(mode="json", exclude_unset=True)
@@ -177,6 +205,7 @@ def plan(spec: Path, out: Path, data_root: Path, devices: int, slots: int, resol
 
 @main.command()
 @spec_argument
+@set_option
 @out_option
 @data_root_option
 @click.option("--arm", "arms", multiple=True, help="Only this arm; may be given several times.")
@@ -197,6 +226,7 @@ def plan(spec: Path, out: Path, data_root: Path, devices: int, slots: int, resol
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
 def run(
     spec: Path,
+    given: tuple[str, ...],
     out: Path,
     data_root: Path,
     arms: tuple[str, ...],
@@ -215,7 +245,7 @@ def run(
         raise click.UsageError(
             "--devices and --slots are for this machine; write devices and runs_at_once into the file of --place."
         )
-    workspace = Workspace.open(spec, out=out, data_root=data_root, tokenise=not dry_run)
+    workspace = Workspace.open(spec, given=given, out=out, data_root=data_root, tokenise=not dry_run)
     selected = workspace.select(arms, seeds)
     place = place_of(on, place_file, workspace)
     if dry_run:
@@ -227,9 +257,7 @@ def run(
     if todo:
         ids = {item.run_id for item in todo}
         for sentence in (
-            *workspace.earlier_runs(),
-            *workspace.equal_arms(),
-            *workspace.warnings(),
+            *notes_of(workspace),
             *checkpoint_sentences([run for run, _ in workspace.statuses() if run.run_id in ids]),
         ):
             click.echo(sentence)
@@ -247,20 +275,23 @@ def run(
 
 @main.command()
 @click.argument("spec", required=False, type=FILE)
+@set_option
 @out_option
 @data_root_option
 @json_option
-def status(spec: Path | None, out: Path, data_root: Path, as_json: bool) -> None:
+def status(spec: Path | None, given: tuple[str, ...], out: Path, data_root: Path, as_json: bool) -> None:
     """Show the state of every run: of a spec, or of the whole output root."""
     from ablations.runs.plan import checkpoint_sentences
     from ablations.runs.terminal import status_table
     from ablations.runs.workspace import Workspace, all_statuses
 
     notes: list[str] = []
+    if given and spec is None:
+        raise click.UsageError("--set is for a spec; name one.")
     if spec:
-        workspace = Workspace.open(spec, out=out, data_root=data_root)
+        workspace = Workspace.open(spec, given=given, out=out, data_root=data_root)
         statuses = workspace.statuses()
-        notes = workspace.unmatched() + workspace.earlier_runs()
+        notes = workspace.changed() + workspace.unmatched() + workspace.earlier_runs()
         notes += checkpoint_sentences([run for run, _ in statuses])
     else:
         statuses = all_statuses(out)
@@ -278,17 +309,18 @@ def status(spec: Path | None, out: Path, data_root: Path, as_json: bool) -> None
 
 @main.command()
 @spec_argument
+@set_option
 @out_option
 @data_root_option
 @slots_option
-def measure(spec: Path, out: Path, data_root: Path, slots: int) -> None:
+def measure(spec: Path, given: tuple[str, ...], out: Path, data_root: Path, slots: int) -> None:
     """Measure the trained runs of a spec again from their checkpoints, and write the table and the page."""
     from ablations.errors import SpecError
     from ablations.runs.plan import run_labels
     from ablations.runs.progress import carry_out, compare_runs
     from ablations.runs.workspace import Workspace
 
-    workspace = Workspace.open(spec, out=out, data_root=data_root, tokenise=True)
+    workspace = Workspace.open(spec, given=given, out=out, data_root=data_root, tokenise=True)
     trained = [item for item in workspace.planned if item.directory.is_trained()]
     done = [item for item in trained if item.directory.is_done()]
     gone = [f"{item.run.arm} (seed {item.run.seed})" for item in trained if item not in done]
@@ -311,18 +343,23 @@ def measure(spec: Path, out: Path, data_root: Path, slots: int) -> None:
 
 @main.command()
 @spec_argument
+@set_option
 @out_option
 @data_root_option
 @json_option
 @click.option("--strict", is_flag=True, help="Exit with 1 unless every judged claim came out as expected.")
 @click.option("--new", is_flag=True, help="Judge nothing: write a first file of claims for the spec.")
-def claims(spec: Path, out: Path, data_root: Path, as_json: bool, strict: bool, new: bool) -> None:
+def claims(
+    spec: Path, given: tuple[str, ...], out: Path, data_root: Path, as_json: bool, strict: bool, new: bool
+) -> None:
     """Judge the claims of a spec by what is measured so far, and write claims.json.
 
     Claims that are not run or have too few seeds are shown with the reason. With --strict the exit code is 1 if a
     claim that was judged came out otherwise than its file expects, or if none could be judged. With --new a file
     of claims is written beside the spec, with a first claim to change; no file is overwritten.
     """
+    if new and given:
+        raise click.UsageError("--new writes claims for the spec as it is; leave out --set.")
     if new:
         from ablations.spec import claim_skeleton
 
@@ -335,7 +372,7 @@ def claims(spec: Path, out: Path, data_root: Path, as_json: bool, strict: bool, 
     from reports.claims.judge import as_expected
     from reports.page.terminal import claims_table
 
-    workspace = Workspace.open(spec, out=out, data_root=data_root)
+    workspace = Workspace.open(spec, given=given, out=out, data_root=data_root)
     if not workspace.experiment.claims:
         raise SpecError(
             f"{spec}: the spec names no claims; add them, as in `claims: [article]`, or begin with --new."
@@ -352,17 +389,18 @@ def claims(spec: Path, out: Path, data_root: Path, as_json: bool, strict: bool, 
 
 @main.command()
 @spec_argument
+@set_option
 @out_option
 @data_root_option
 @publish_option
-def report(spec: Path, out: Path, data_root: Path, published: Path | None) -> None:
+def report(spec: Path, given: tuple[str, ...], out: Path, data_root: Path, published: Path | None) -> None:
     """Write the page again from what is there; needs neither torch nor a network."""
     from ablations.runs.workspace import Workspace
     from lightning_modules.files import require_writable
 
     if published is not None:
         require_writable(published)  # before anything is written
-    page = write_page(Workspace.open(spec, out=out, data_root=data_root), redraw=True)
+    page = write_page(Workspace.open(spec, given=given, out=out, data_root=data_root), redraw=True)
     show_page(page, published)
 
 
@@ -501,6 +539,16 @@ def require_possible(out: Path) -> None:
         require_writable(out)
 
 
+def notes_of(workspace: Any) -> list[str]:
+    """Return what to know about a spec before its runs start, a sentence each."""
+    return [
+        *workspace.changed(),
+        *workspace.earlier_runs(),
+        *workspace.equal_arms(),
+        *workspace.warnings(),
+    ]
+
+
 def place_of(on: str, place_file: Path | None, workspace: Any) -> Any:
     """Return what the file of --place says, or what the cluster does by itself; None on this machine."""
     from ablations.runs.places import place
@@ -522,7 +570,7 @@ def show_dry_run(workspace: Any, selected: Any, place: Any, *, devices: int, slo
     from ablations.runs.terminal import plan_table
 
     content = workspace.plan(selected, slots=slots, devices=devices)
-    notes = [*workspace.earlier_runs(), *workspace.equal_arms(), *workspace.warnings(), *content.notes]
+    notes = [*notes_of(workspace), *content.notes]
     plan_table(content.model_copy(update={"notes": notes}))
 
 

@@ -16,8 +16,9 @@ from ablations.runs.identity import PlannedRun
 from ablations.runs.plan import Lacking, lacking
 from ablations.runs.records import DataRecord, Plan, RunRecord, RunStatus
 from ablations.spec import claims as claims_file
-from ablations.spec import grid, load, matching, published
+from ablations.spec import given_settings, grid, load, matching, published
 from ablations.spec.experiment import Experiment, Run
+from ablations.wording import listed
 from lightning_modules.config import Data, RunSettings
 from lightning_modules.data import corpus, token_store
 from lightning_modules.data.token_store import Tokens
@@ -27,7 +28,9 @@ from lightning_modules.files import read_json
 from lightning_modules.training.run_directory import RunDirectory
 
 
-def self_contained(spec: Path, planned: Sequence[Run], *, data_root: Path) -> tuple[Run, ...]:
+def self_contained(
+    spec: Path, planned: Sequence[Run], *, data_root: Path, given: Sequence[str] = ()
+) -> tuple[Run, ...]:
     """The runs, each with the words of its lexicon in the place of files; their text is there and has its columns.
 
     Of text only the beginnings are read, and a data set of the hub is not asked for.
@@ -45,11 +48,13 @@ def self_contained(spec: Path, planned: Sequence[Run], *, data_root: Path) -> tu
         except DataError as error:
             unfit.append((run.arm, None, str(error)))
     if unfit:
-        raise load.unfit_files(spec, unfit)
+        raise load.unfit_files(spec, unfit, given=given)
     return tuple(contained)
 
 
-def check(spec: Path, experiment: Experiment, planned: Sequence[Run], *, data_root: Path) -> None:
+def check(
+    spec: Path, experiment: Experiment, planned: Sequence[Run], *, data_root: Path, given: Sequence[str] = ()
+) -> None:
     """Look for every file that the spec names, the treebanks of its measures included, which are read whole.
 
     Tasks whose files are missing are no problem: they are left out, as `catalogue.caveats` says.
@@ -59,11 +64,11 @@ def check(spec: Path, experiment: Experiment, planned: Sequence[Run], *, data_ro
     """
     problems: list[Problem] = []
     try:
-        self_contained(spec, planned, data_root=data_root)
+        self_contained(spec, planned, data_root=data_root, given=given)
     except SpecProblems as error:
         problems += error.problems
     if unfit := list(_unfit_treebanks(experiment, planned[0].arm, data_root)):
-        problems += load.unfit_files(spec, unfit).problems
+        problems += load.unfit_files(spec, unfit, given=given).problems
     if problems:
         raise SpecProblems(tuple(sorted(problems)))
 
@@ -90,29 +95,47 @@ class Workspace:
     planned: list[PlannedRun]
     matched: bool = True
     """Whether the runs have the steps that `match` gives them; if not, those of the spec."""
+    given: tuple[str, ...] = ()
+    """Settings that a command line laid over the spec."""
 
     @classmethod
-    def open(cls, spec: Path, *, out: Path, data_root: Path, tokenise: bool = False) -> "Workspace":
+    def open(
+        cls, spec: Path, *, out: Path, data_root: Path, given: Sequence[str] = (), tokenise: bool = False
+    ) -> "Workspace":
         """Read the spec and find the place of each run.
 
         Args:
+            given: settings that a command line lays over the spec, KEY=VALUE each.
             tokenise: whether text may be tokenised. `match` counts predictions in the tokens of the text; where
                 these are neither there nor to be made, the runs are not matched, and `warnings` says so.
 
         Raises:
             SpecError: the spec is wrong, or its text or a lexicon is missing or has not what the spec names.
         """
-        experiment = load.load(spec)
+        experiment = load.load(spec, given=given)
         resolved = grid.runs(experiment)
         out, data_root = out.absolute(), data_root.absolute()
-        resolved = self_contained(spec, resolved, data_root=data_root)
+        resolved = self_contained(spec, resolved, data_root=data_root, given=given)
         text = functools.partial(_text, out=out, data_root=data_root, tokenise=tokenise)
         try:
             resolved, matched = matching.matched(experiment, resolved, text=text), True
         except _NotTokenisedError:
             matched = False
         planned = identity.place(resolved, out=out, data_root=data_root)
-        return cls(spec, out, data_root, experiment, planned, matched)
+        return cls(spec, out, data_root, experiment, planned, matched, tuple(given))
+
+    def changed(self) -> list[str]:
+        """Return a sentence on the settings that a command line laid over the spec; nothing without one."""
+        if not self._changed_spec.given:
+            return []
+        return [
+            f"Changed by {given_settings.OPTION}: {listed(self._changed_spec.sentences, 'and')}. The results go "
+            f"to {self.folder}, apart from those of {self._changed_spec.name}."
+        ]
+
+    @functools.cached_property
+    def _changed_spec(self) -> given_settings.ChangedSpec:
+        return given_settings.laid_over(self.spec, self.given)
 
     def unmatched(self) -> list[str]:
         """Return a sentence if the runs have the steps of the spec where `match` gives them others."""
@@ -215,7 +238,13 @@ class Workspace:
                 "warnings": self.warnings(),
             }
         )
-        plan.write(content, self.folder, spec=self.spec, claims=claims, data=self._describe_data())
+        spec = self.spec.read_bytes()
+        if self._changed_spec.given:
+            spec = self._changed_spec.text.encode()
+            content = content.model_copy(
+                update={"given": self._changed_spec.sentences, "changed_from": self._changed_spec.name}
+            )
+        plan.write(content, self.folder, spec=spec, claims=claims, data=self._describe_data())
 
     def _describe_data(self) -> DataRecord:
         """Describe the text of the first arm; nothing is known of it before its tokens are made."""
