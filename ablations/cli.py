@@ -3,7 +3,7 @@
 import json
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -52,6 +52,22 @@ def main() -> None:
     """
 
 
+class Words(click.ParamType):
+    """Words of a list, with spaces or commas between them."""
+
+    name = "words"
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self.words = list(words)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        words = value.replace(",", " ").split()
+        for word in words:
+            if word not in self.words:
+                self.fail(f"{word} is none of {', '.join(self.words)}.", param, ctx)
+        return tuple(words)
+
+
 FILE, FOLDER = GivenPath(readable=False), GivenPath(file_okay=False)
 
 spec_argument = click.argument("spec", type=FILE)
@@ -93,6 +109,63 @@ publish_option = click.option(
     help="Also copy what a repository keeps to FOLDER/NAME: report.md, figures, results, verdicts, spec.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="For machines.")
+
+
+@main.command()
+@click.argument("spec", required=False, type=FILE)
+@click.option("--text", "texts", multiple=True, help="A file to train on; may be given several times.")
+@click.option(
+    "--validation", multiple=True, help="A file for validation; without it, the end of the text is held out."
+)
+@click.option("--column", help="Column of the sentences, where the files are tables; `text` unless given.")
+@click.option("--target", help="Column of the translations, which --arm mt needs.")
+@click.option("--document", help="Column that says which sentences belong together.")
+@click.option(
+    "--arm",
+    "arms",
+    multiple=True,
+    type=click.Choice(("mlm", "clm", "mt", "mixture", "electra", "xlnet")),
+    help="An objective to compare; may be given several times. [default: mlm and clm]",
+)
+@click.option("--size", type=click.Choice(("tiny", "small", "base")), help="Of the model. [default: tiny]")
+@click.option("--steps", type=click.IntRange(min=1), help="Of training; unless given, as many as suit the text.")
+@click.option("--seeds", type=click.IntRange(min=1), help="How many. [default: 3]")
+@click.option("--overwrite", is_flag=True, help="Write over files that are there.")
+def init(spec: Path | None, overwrite: bool, **given: Any) -> None:
+    """Write a first spec for your own text: it is read once, and the sizes follow from it.
+
+    The spec has a comment at each choice, passes `validate` and runs. On a terminal the command asks for what the
+    options do not say; elsewhere it takes the defaults. Without --validation it also writes two parts of the text
+    beside the spec, SPEC-train and SPEC-validation.
+    """
+    from ablations.spec import spec_skeleton
+
+    questions = {
+        "texts": ("Text to train on", None),
+        "arms": (f"Objectives to compare ({', '.join(spec_skeleton.OBJECTIVES)})", "mlm clm"),
+        "size": (f"Size of the model ({', '.join(spec_skeleton.SIZES)})", "tiny"),
+        "seeds": ("Seeds", 3),
+    }
+    for name, (question, default) in questions.items():
+        if given[name]:
+            continue
+        if is_asking():
+            kind = {"arms": Words(spec_skeleton.OBJECTIVES), "size": click.Choice([*spec_skeleton.SIZES])}.get(
+                name
+            )
+            answer = click.prompt(question, default=default, type=kind)
+            given[name] = (answer,) if name == "texts" else answer
+        elif default is None:
+            raise click.UsageError("--text is missing; name the file of your text, as in --text sentences.txt.")
+        else:
+            given[name] = tuple(default.split()) if name == "arms" else default
+    path = spec or Path(f"{Path(given['texts'][0]).name.partition('.')[0]}.yaml")
+    if spec is None and is_asking():
+        path = Path(click.prompt("Spec to write", default=str(path)))
+    choice = spec_skeleton.Choice(**given | {"arms": tuple(dict.fromkeys(given["arms"]))})
+    for file in spec_skeleton.write(path, choice, data_root=Path.cwd(), overwrite=overwrite):
+        click.echo(f"{file}: written")
+    click.echo(f"next: read {path}, then `ablate validate {path}`, `ablate plan {path}` and `ablate run {path}`")
 
 
 @main.command()
@@ -520,6 +593,11 @@ def doctor(out: Path) -> None:
     for name, value in calibrate(out):
         click.echo(f"{name:<24}{value}")
     sys.exit(FAILED if bad else GOOD)
+
+
+def is_asking() -> bool:
+    """Return whether there is somebody to ask."""
+    return sys.stdin.isatty()
 
 
 def show_page(page: Path, published: Path | None) -> None:

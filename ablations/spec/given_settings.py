@@ -243,10 +243,10 @@ def _written_into(text: str, path: KeyPath, value: Any) -> str:
     node, depth = yamlfile.composed("", text), 0
     key: Node | None = None
     while depth < len(path) and isinstance(node, MappingNode):
-        found = next((pair for pair in node.value if pair[0].value == path[depth]), None)
-        if found is None:
+        entry = next((pair for pair in node.value if pair[0].value == path[depth]), None)
+        if entry is None:
             return _inserted(text, node, path[depth:], value)
-        key, node = found
+        key, node = entry
         depth += 1
     new = _flow(path[depth:], value)
     if key is not None and _is_empty(node):
