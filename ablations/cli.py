@@ -478,6 +478,42 @@ def report(spec: Path, given: tuple[str, ...], out: Path, data_root: Path, publi
 
 
 @main.command()
+@click.argument("place", metavar="SPEC", type=FILE)
+@click.argument("name", required=False)
+@click.option("--for", "medium", type=click.Choice(["paper", "slides"]), default="paper", show_default=True)
+@click.option("--wide", is_flag=True, help="Over both columns of a paper: 6.3 inches instead of 3.03.")
+@out_option
+def figure(place: Path, name: str | None, medium: str, wide: bool, out: Path) -> None:
+    """Write a figure of the page for a paper or for slides, as PDF and PNG; without NAME, list the figures.
+
+    SPEC is a spec whose results lie in the output root, or their folder, as out/NAME. The files lie in its folder
+    print. Fonts are embedded, and no title is drawn: a paper has captions.
+    """
+    from reports import folder as experiment_folder
+    from reports.claims.judge import judge_claims
+    from reports.figures import publication
+    from reports.page.content import page_figures
+    from reports.page.diff import folder_of
+
+    if wide and medium == "slides":
+        raise click.UsageError("--wide is for papers; leave it out.")
+    folder = folder_of(place, out=out)
+    figures = page_figures(judge_claims(experiment_folder.read(folder)))
+    panels = [panel for one in figures for panel in one.panels]
+    if name is None:
+        width = max((len(panel.name) for panel in panels), default=0)
+        for one in figures:
+            for panel in one.panels:
+                click.echo(
+                    f"{panel.name:<{width}}  Figure {one.number}{panel.letter}. {one.text.title}: {panel.title}"
+                )
+        return
+    panel = publication.panel_called(name, panels)
+    for path in publication.save(panel, folder / "print", medium=f"{medium}-wide" if wide else medium):
+        click.echo(path)
+
+
+@main.command()
 @click.argument("before", metavar="A", type=FILE)
 @click.argument("after", metavar="B", type=FILE)
 @out_option

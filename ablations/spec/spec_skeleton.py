@@ -274,8 +274,8 @@ measures:
 
 def vocabulary_size(text: Text) -> tuple[int, str]:
     """Return a number of sub-words that suits a text, and why."""
-    wanted = max(text.words * PIECES_PER_WORD[2048] / OCCURRENCES, FEWEST_PIECES)
-    size = 2 ** math.floor(math.log2(min(wanted, text.different_words, max(PIECES_PER_WORD))))
+    ideal = max(text.words * PIECES_PER_WORD[2048] / OCCURRENCES, FEWEST_PIECES)
+    size = 2 ** math.floor(math.log2(min(ideal, text.different_words, max(PIECES_PER_WORD))))
     if size < text.signs + 32:
         size = text.signs + 32
         return size, f"sub-words: the text has few different words, and {text.signs} different bytes"
@@ -292,8 +292,8 @@ def pieces_per_word(vocabulary: int) -> float:
 def steps_of(text: Text, size: Size, *, pieces: float) -> tuple[int, str]:
     """Return a number of steps that suits a text of so many sub-words a word, and why."""
     tokens = text.words * pieces + 2 * text.sentences
-    wanted = PASSES * tokens / size.tokens_per_step
-    steps = int(round(min(max(wanted, FEWEST_STEPS), size.most_steps), -1 if wanted < 1000 else -2))
+    ideal = PASSES * tokens / size.tokens_per_step
+    steps = int(round(min(max(ideal, FEWEST_STEPS), size.most_steps), -1 if ideal < 1000 else -2))
     passes = steps * size.tokens_per_step / tokens
     read = (
         f"read {passes:.0%} of the text" if passes < 0.95 else f"read the text {max(1, passes):.0f} times, about"
