@@ -140,7 +140,7 @@ def init(spec: Path | None, overwrite: bool, **given: Any) -> None:
     """
     from ablations.spec import spec_skeleton
 
-    questions = {
+    questions: dict[str, tuple[str, Any]] = {
         "texts": ("Text to train on", None),
         "arms": (f"Objectives to compare ({', '.join(spec_skeleton.OBJECTIVES)})", "mlm clm"),
         "size": (f"Size of the model ({', '.join(spec_skeleton.SIZES)})", "tiny"),
@@ -274,6 +274,46 @@ def plan(
         click.echo(json.dumps({key: written[key] for key in keys}, indent=2))
     else:
         plan_table(content)
+
+
+@main.command()
+@spec_argument
+@set_option
+@out_option
+@data_root_option
+@json_option
+def text(spec: Path, given: tuple[str, ...], out: Path, data_root: Path, as_json: bool) -> None:
+    """Show what the text of a spec is made of, before anything is trained.
+
+    Lengths in tokens; sentences that are cut, repeated, or also in the training text; unknown tokens. It cuts the
+    text into tokens as `run` does at its start, and keeps them in the output root for it.
+    """
+    from ablations.runs import text_facts
+    from ablations.runs.workspace import Workspace
+    from lightning_modules.data import token_store
+
+    workspace = Workspace.open(spec, given=given, out=out, data_root=data_root, tokenise=True)
+    arms: dict[str, list[str]] = {}
+    for item in workspace.planned:
+        arms.setdefault(item.tokens, []).append(item.run.arm)
+    texts = []
+    for address, names in arms.items():
+        data = next(item.run.settings.data for item in workspace.planned if item.tokens == address)
+        tokens = token_store.prepare(
+            data,
+            data_root=workspace.data_root,
+            store=workspace.out / "tokens",
+            progress=lambda line: click.echo(line, err=True),
+        )
+        facts = text_facts.split_facts(data, tokens.report, data_root=workspace.data_root)
+        different = list(dict.fromkeys(names))
+        if as_json:
+            splits = [one._asdict() for one in facts]
+            texts.append({"arms": different, "splits": splits, "notes": text_facts.warnings(facts, tokens.report)})
+        else:
+            text_facts.show(different, facts, tokens.report)
+    if as_json:
+        click.echo(json.dumps({"texts": texts}, indent=2))
 
 
 @main.command()

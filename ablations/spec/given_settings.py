@@ -166,7 +166,7 @@ def _setting(content: dict[str, Any], written: str, spec: Path) -> Given:
         if rest[:1] == "=":
             break
         rest = rest[1:]
-        name = ".".join(path)
+        name = ".".join(map(str, path))
         if isinstance(before, list):
             raise _RefusedError(
                 f"{name} is a list, of which no part can be set; give the whole list: `{OPTION} {name}=[...]`"

@@ -247,6 +247,7 @@ def skeleton(path: Path, choice: Choice, *, data: FilesData, text: Text, validat
 # Written by `ablate init` from {listed(choice.texts, "and")}: {read}.
 # Runs: {(len(choice.arms) + 1) * choice.seeds} = {product}. Change what you like, then:
 #   ablate validate {path}   # shows every problem at once
+#   ablate text {path}       # shows what the text is made of: cut, unknown, repeated and shared sentences
 #   ablate plan {path}       # shows the runs and, after `ablate doctor`, their time
 #   ablate run {path}        # trains, measures and writes the page
 name: {name_of(path)}
