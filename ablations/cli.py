@@ -3,7 +3,7 @@
 import json
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -52,9 +52,33 @@ def main() -> None:
     """
 
 
+class Words(click.ParamType):
+    """Words of a list, with spaces or commas between them."""
+
+    name = "words"
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self.words = list(words)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        words = value.replace(",", " ").split()
+        for word in words:
+            if word not in self.words:
+                self.fail(f"{word} is none of {', '.join(self.words)}.", param, ctx)
+        return tuple(words)
+
+
 FILE, FOLDER = GivenPath(readable=False), GivenPath(file_okay=False)
 
 spec_argument = click.argument("spec", type=FILE)
+set_option = click.option(
+    "--set",
+    "given",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Lay a setting over the spec, as training.max_steps=200; may be given several times. The results have a "
+    "folder of their own, OUT/NAME-KEY-VALUE; --set name=... gives it another name.",
+)
 out_option = click.option("--out", type=FOLDER, default="out", show_default=True, help="Output root.")
 data_root_option = click.option(
     "--data-root",
@@ -88,12 +112,77 @@ json_option = click.option("--json", "as_json", is_flag=True, help="For machines
 
 
 @main.command()
+@click.argument("spec", required=False, type=FILE)
+@click.option("--text", "texts", multiple=True, help="A file to train on; may be given several times.")
+@click.option(
+    "--validation", multiple=True, help="A file for validation; without it, the end of the text is held out."
+)
+@click.option("--column", help="Column of the sentences, where the files are tables; `text` unless given.")
+@click.option("--target", help="Column of the translations, which --arm mt needs.")
+@click.option("--document", help="Column that says which sentences belong together.")
+@click.option(
+    "--arm",
+    "arms",
+    multiple=True,
+    type=click.Choice(("mlm", "clm", "mt", "mixture", "electra", "xlnet")),
+    help="An objective to compare; may be given several times. [default: mlm and clm]",
+)
+@click.option("--size", type=click.Choice(("tiny", "small", "base")), help="Of the model. [default: tiny]")
+@click.option("--steps", type=click.IntRange(min=1), help="Of training; unless given, as many as suit the text.")
+@click.option("--seeds", type=click.IntRange(min=1), help="How many. [default: 3]")
+@click.option("--overwrite", is_flag=True, help="Write over files that are there.")
+def init(spec: Path | None, overwrite: bool, **given: Any) -> None:
+    """Write a first spec for your own text: it is read once, and the sizes follow from it.
+
+    The spec has a comment at each choice, passes `validate` and runs. On a terminal the command asks for what the
+    options do not say; elsewhere it takes the defaults. Without --validation it also writes two parts of the text
+    beside the spec, SPEC-train and SPEC-validation.
+    """
+    from ablations.spec import spec_skeleton
+
+    questions: dict[str, tuple[str, Any]] = {
+        "texts": ("Text to train on", None),
+        "arms": (f"Objectives to compare ({', '.join(spec_skeleton.OBJECTIVES)})", "mlm clm"),
+        "size": (f"Size of the model ({', '.join(spec_skeleton.SIZES)})", "tiny"),
+        "seeds": ("Seeds", 3),
+    }
+    for name, (question, default) in questions.items():
+        if given[name]:
+            continue
+        if is_asking():
+            kind = {"arms": Words(spec_skeleton.OBJECTIVES), "size": click.Choice([*spec_skeleton.SIZES])}.get(
+                name
+            )
+            answer = click.prompt(question, default=default, type=kind)
+            given[name] = (answer,) if name == "texts" else answer
+        elif default is None:
+            raise click.UsageError("--text is missing; name the file of your text, as in --text sentences.txt.")
+        else:
+            given[name] = tuple(default.split()) if name == "arms" else default
+    path = spec or Path(f"{Path(given['texts'][0]).name.partition('.')[0]}.yaml")
+    if spec is None and is_asking():
+        path = Path(click.prompt("Spec to write", default=str(path)))
+    choice = spec_skeleton.Choice(**given | {"arms": tuple(dict.fromkeys(given["arms"]))})
+    for file in spec_skeleton.write(path, choice, data_root=Path.cwd(), overwrite=overwrite):
+        click.echo(f"{file}: written")
+    click.echo(f"next: read {path}, then `ablate validate {path}`, `ablate plan {path}` and `ablate run {path}`")
+
+
+@main.command()
 @click.argument("specs", metavar="SPEC...", nargs=-1, type=FILE)
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of spec files, for editors.")
 @click.option("--claims-schema", is_flag=True, help="Print that of files of claims.")
+@set_option
 @data_root_option
 @click.option("--no-files", is_flag=True, help="Do not look for the text and the other files that specs name.")
-def validate(specs: tuple[Path, ...], schema: bool, claims_schema: bool, data_root: Path, no_files: bool) -> None:
+def validate(
+    specs: tuple[Path, ...],
+    schema: bool,
+    claims_schema: bool,
+    given: tuple[str, ...],
+    data_root: Path,
+    no_files: bool,
+) -> None:
     """Check spec files and the claims they name: every problem at once, a line each, on stderr.
 
     So are the files of text, lexica and treebanks that they name, as `plan` and `run` do: that they are there and
@@ -117,10 +206,12 @@ def validate(specs: tuple[Path, ...], schema: bool, claims_schema: bool, data_ro
     for path in specs:
         try:
             if path.parent.name == claims_file.FOLDER:
+                if given:
+                    raise click.UsageError(f"{path} is a file of claims, and --set is for specs; leave one out.")
                 claimed = len(claims_file.load(path).claims)
                 click.echo(f"{path}: good, {several(claimed, 'claim')}")
                 continue
-            experiment = load.load(path)
+            experiment = load.load(path, given=given)
             planned = grid.runs(experiment)
             arms = {run.arm: run.settings for run in planned}
             notices = doubts.equal_arms({arm: doubts.decided(settings) for arm, settings in arms.items()})
@@ -130,7 +221,7 @@ def validate(specs: tuple[Path, ...], schema: bool, claims_schema: bool, data_ro
                 )
 
                 root = data_root.absolute()
-                run_workspace.check(path, experiment, planned, data_root=root)
+                run_workspace.check(path, experiment, planned, data_root=root, given=given)
                 notices += doubts.validated_on_training({arm: s.data for arm, s in arms.items()}, root)
                 notices += tasks_not_run(experiment.measures, list(arms.items()), data_root=root)
             click.echo(f"{path}: good, {several(len(planned), 'run')}")
@@ -147,25 +238,35 @@ def validate(specs: tuple[Path, ...], schema: bool, claims_schema: bool, data_ro
 
 @main.command()
 @spec_argument
+@set_option
 @out_option
 @data_root_option
 @devices_option
 @slots_option
 @click.option("--resolved", is_flag=True, help="Print the spec with every default written out.")
 @json_option
-def plan(spec: Path, out: Path, data_root: Path, devices: int, slots: int, resolved: bool, as_json: bool) -> None:
+def plan(
+    spec: Path,
+    given: tuple[str, ...],
+    out: Path,
+    data_root: Path,
+    devices: int,
+    slots: int,
+    resolved: bool,
+    as_json: bool,
+) -> None:
     """Show the runs of a spec, which are done, and what the others cost."""
     from ablations.runs.terminal import plan_table
     from ablations.runs.workspace import Workspace
     from ablations.spec import grid, load
 
     if resolved:
-        click.echo(json.dumps(grid.resolved(load.load(spec)), indent=2))
+        click.echo(json.dumps(grid.resolved(load.load(spec, given=given)), indent=2))
         return
     require_possible(out)
-    workspace = Workspace.open(spec, out=out, data_root=data_root)
+    workspace = Workspace.open(spec, given=given, out=out, data_root=data_root)
     content = workspace.plan(slots=slots, devices=devices)
-    notes = [*workspace.earlier_runs(), *workspace.equal_arms(), *workspace.warnings(), *content.notes]
+    notes = [*notes_of(workspace), *content.notes]
     content = content.model_copy(update={"notes": notes})
     if as_json:
         written = content.model_dump(mode="json", exclude_unset=True)
@@ -177,6 +278,47 @@ def plan(spec: Path, out: Path, data_root: Path, devices: int, slots: int, resol
 
 @main.command()
 @spec_argument
+@set_option
+@out_option
+@data_root_option
+@json_option
+def text(spec: Path, given: tuple[str, ...], out: Path, data_root: Path, as_json: bool) -> None:
+    """Show what the text of a spec is made of, before anything is trained.
+
+    Lengths in tokens; sentences that are cut, repeated, or also in the training text; unknown tokens. It cuts the
+    text into tokens as `run` does at its start, and keeps them in the output root for it.
+    """
+    from ablations.runs import text_facts
+    from ablations.runs.workspace import Workspace
+    from lightning_modules.data import token_store
+
+    workspace = Workspace.open(spec, given=given, out=out, data_root=data_root, tokenise=True)
+    arms: dict[str, list[str]] = {}
+    for item in workspace.planned:
+        arms.setdefault(item.tokens, []).append(item.run.arm)
+    texts = []
+    for address, names in arms.items():
+        data = next(item.run.settings.data for item in workspace.planned if item.tokens == address)
+        tokens = token_store.prepare(
+            data,
+            data_root=workspace.data_root,
+            store=workspace.out / "tokens",
+            progress=lambda line: click.echo(line, err=True),
+        )
+        facts = text_facts.split_facts(data, tokens.report, data_root=workspace.data_root)
+        different = list(dict.fromkeys(names))
+        if as_json:
+            splits = [one._asdict() for one in facts]
+            texts.append({"arms": different, "splits": splits, "notes": text_facts.warnings(facts, tokens.report)})
+        else:
+            text_facts.show(different, facts, tokens.report)
+    if as_json:
+        click.echo(json.dumps({"texts": texts}, indent=2))
+
+
+@main.command()
+@spec_argument
+@set_option
 @out_option
 @data_root_option
 @click.option("--arm", "arms", multiple=True, help="Only this arm; may be given several times.")
@@ -197,6 +339,7 @@ def plan(spec: Path, out: Path, data_root: Path, devices: int, slots: int, resol
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
 def run(
     spec: Path,
+    given: tuple[str, ...],
     out: Path,
     data_root: Path,
     arms: tuple[str, ...],
@@ -215,7 +358,7 @@ def run(
         raise click.UsageError(
             "--devices and --slots are for this machine; write devices and runs_at_once into the file of --place."
         )
-    workspace = Workspace.open(spec, out=out, data_root=data_root, tokenise=not dry_run)
+    workspace = Workspace.open(spec, given=given, out=out, data_root=data_root, tokenise=not dry_run)
     selected = workspace.select(arms, seeds)
     place = place_of(on, place_file, workspace)
     if dry_run:
@@ -229,9 +372,7 @@ def run(
     if todo:
         ids = {item.run_id for item in todo}
         for sentence in (
-            *workspace.earlier_runs(),
-            *workspace.equal_arms(),
-            *workspace.warnings(),
+            *notes_of(workspace),
             *checkpoint_sentences([run for run, _ in workspace.statuses() if run.run_id in ids]),
         ):
             click.echo(sentence)
@@ -249,20 +390,23 @@ def run(
 
 @main.command()
 @click.argument("spec", required=False, type=FILE)
+@set_option
 @out_option
 @data_root_option
 @json_option
-def status(spec: Path | None, out: Path, data_root: Path, as_json: bool) -> None:
+def status(spec: Path | None, given: tuple[str, ...], out: Path, data_root: Path, as_json: bool) -> None:
     """Show the state of every run: of a spec, or of the whole output root."""
     from ablations.runs.plan import checkpoint_sentences
     from ablations.runs.terminal import status_table
     from ablations.runs.workspace import Workspace, all_statuses
 
     notes: list[str] = []
+    if given and spec is None:
+        raise click.UsageError("--set is for a spec; name one.")
     if spec:
-        workspace = Workspace.open(spec, out=out, data_root=data_root)
+        workspace = Workspace.open(spec, given=given, out=out, data_root=data_root)
         statuses = [*workspace.statuses(), *workspace.trial_statuses()]
-        notes = workspace.unmatched() + workspace.earlier_runs()
+        notes = workspace.changed() + workspace.unmatched() + workspace.earlier_runs()
         notes += checkpoint_sentences([run for run, _ in statuses])
     else:
         statuses = all_statuses(out)
@@ -280,17 +424,18 @@ def status(spec: Path | None, out: Path, data_root: Path, as_json: bool) -> None
 
 @main.command()
 @spec_argument
+@set_option
 @out_option
 @data_root_option
 @slots_option
-def measure(spec: Path, out: Path, data_root: Path, slots: int) -> None:
+def measure(spec: Path, given: tuple[str, ...], out: Path, data_root: Path, slots: int) -> None:
     """Measure the trained runs of a spec again from their checkpoints, and write the table and the page."""
     from ablations.errors import SpecError
     from ablations.runs.plan import run_labels
     from ablations.runs.progress import carry_out, compare_runs
     from ablations.runs.workspace import Workspace
 
-    workspace = Workspace.open(spec, out=out, data_root=data_root, tokenise=True)
+    workspace = Workspace.open(spec, given=given, out=out, data_root=data_root, tokenise=True)
     trained = [item for item in workspace.planned if item.directory.is_trained()]
     done = [item for item in trained if item.directory.is_done()]
     gone = [f"{item.run.arm} (seed {item.run.seed})" for item in trained if item not in done]
@@ -313,18 +458,23 @@ def measure(spec: Path, out: Path, data_root: Path, slots: int) -> None:
 
 @main.command()
 @spec_argument
+@set_option
 @out_option
 @data_root_option
 @json_option
 @click.option("--strict", is_flag=True, help="Exit with 1 unless every judged claim came out as expected.")
 @click.option("--new", is_flag=True, help="Judge nothing: write a first file of claims for the spec.")
-def claims(spec: Path, out: Path, data_root: Path, as_json: bool, strict: bool, new: bool) -> None:
+def claims(
+    spec: Path, given: tuple[str, ...], out: Path, data_root: Path, as_json: bool, strict: bool, new: bool
+) -> None:
     """Judge the claims of a spec by what is measured so far, and write claims.json.
 
     Claims that are not run or have too few seeds are shown with the reason. With --strict the exit code is 1 if a
     claim that was judged came out otherwise than its file expects, or if none could be judged. With --new a file
     of claims is written beside the spec, with a first claim to change; no file is overwritten.
     """
+    if new and given:
+        raise click.UsageError("--new writes claims for the spec as it is; leave out --set.")
     if new:
         from ablations.spec import claim_skeleton
 
@@ -337,7 +487,7 @@ def claims(spec: Path, out: Path, data_root: Path, as_json: bool, strict: bool, 
     from reports.claims.judge import as_expected
     from reports.page.terminal import claims_table
 
-    workspace = Workspace.open(spec, out=out, data_root=data_root)
+    workspace = Workspace.open(spec, given=given, out=out, data_root=data_root)
     if not workspace.experiment.claims:
         raise SpecError(
             f"{spec}: the spec names no claims; add them, as in `claims: [article]`, or begin with --new."
@@ -354,18 +504,55 @@ def claims(spec: Path, out: Path, data_root: Path, as_json: bool, strict: bool, 
 
 @main.command()
 @spec_argument
+@set_option
 @out_option
 @data_root_option
 @publish_option
-def report(spec: Path, out: Path, data_root: Path, published: Path | None) -> None:
+def report(spec: Path, given: tuple[str, ...], out: Path, data_root: Path, published: Path | None) -> None:
     """Write the page again from what is there; needs neither torch nor a network."""
     from ablations.runs.workspace import Workspace
     from lightning_modules.files import require_writable
 
     if published is not None:
         require_writable(published)  # before anything is written
-    page = write_page(Workspace.open(spec, out=out, data_root=data_root), redraw=True)
+    page = write_page(Workspace.open(spec, given=given, out=out, data_root=data_root), redraw=True)
     show_page(page, published)
+
+
+@main.command()
+@click.argument("place", metavar="SPEC", type=FILE)
+@click.argument("name", required=False)
+@click.option("--for", "medium", type=click.Choice(["paper", "slides"]), default="paper", show_default=True)
+@click.option("--wide", is_flag=True, help="Over both columns of a paper: 6.3 inches instead of 3.03.")
+@out_option
+def figure(place: Path, name: str | None, medium: str, wide: bool, out: Path) -> None:
+    """Write a figure of the page for a paper or for slides, as PDF and PNG; without NAME, list the figures.
+
+    SPEC is a spec whose results lie in the output root, or their folder, as out/NAME. The files lie in its folder
+    print. Fonts are embedded, and no title is drawn: a paper has captions.
+    """
+    from reports import folder as experiment_folder
+    from reports.claims.judge import judge_claims
+    from reports.figures import publication
+    from reports.page.content import page_figures
+    from reports.page.diff import folder_of
+
+    if wide and medium == "slides":
+        raise click.UsageError("--wide is for papers; leave it out.")
+    folder = folder_of(place, out=out)
+    figures = page_figures(judge_claims(experiment_folder.read(folder)))
+    panels = [panel for one in figures for panel in one.panels]
+    if name is None:
+        width = max((len(panel.name) for panel in panels), default=0)
+        for one in figures:
+            for panel in one.panels:
+                click.echo(
+                    f"{panel.name:<{width}}  Figure {one.number}{panel.letter}. {one.text.title}: {panel.title}"
+                )
+        return
+    panel = publication.panel_called(name, panels)
+    for path in publication.save(panel, folder / "print", medium=f"{medium}-wide" if wide else medium):
+        click.echo(path)
 
 
 @main.command()
@@ -496,6 +683,11 @@ def doctor(out: Path) -> None:
     sys.exit(FAILED if bad else GOOD)
 
 
+def is_asking() -> bool:
+    """Return whether there is somebody to ask."""
+    return sys.stdin.isatty()
+
+
 def show_page(page: Path, published: Path | None) -> None:
     """Say where a page is; publish it if a folder is given."""
     click.echo(f"page: {page}")
@@ -511,6 +703,16 @@ def require_possible(out: Path) -> None:
 
     if not out.exists():
         require_writable(out)
+
+
+def notes_of(workspace: Any) -> list[str]:
+    """Return what to know about a spec before its runs start, a sentence each."""
+    return [
+        *workspace.changed(),
+        *workspace.earlier_runs(),
+        *workspace.equal_arms(),
+        *workspace.warnings(),
+    ]
 
 
 def place_of(on: str, place_file: Path | None, workspace: Any) -> Any:
@@ -534,7 +736,7 @@ def show_dry_run(workspace: Any, selected: Any, place: Any, *, devices: int, slo
     from ablations.runs.terminal import plan_table
 
     content = workspace.plan(selected, slots=slots, devices=devices)
-    notes = [*workspace.earlier_runs(), *workspace.equal_arms(), *workspace.warnings(), *content.notes]
+    notes = [*notes_of(workspace), *content.notes]
     plan_table(content.model_copy(update={"notes": notes}))
 
 
@@ -567,9 +769,7 @@ def tune_at(
         interrupted, outcomes = carry_out_at(place, workspace.for_trials(), trials, devices=devices, slots=slots)
         failed = {outcome.run_dir for outcome in outcomes if outcome.code != NonFiniteLossError.exit_code}
         given_up |= {item.run_id for item in trials if item.directory.path in failed}
-        workspace = type(workspace).open(
-            workspace.spec, out=workspace.out, data_root=workspace.data_root, tokenise=True
-        )
+        workspace = workspace.opened_again()
         if interrupted:
             break
     for sentence in chosen_in_words(workspace.search.tuning):

@@ -48,15 +48,17 @@ class Problem(NamedTuple):
     """Problem of a file with its place; prints as one line."""
 
     file: str
+    """Path of the file, or the option of a command line that it is about."""
     line: int
-    """Counts from 1."""
+    """Counts from 1; 0 for an option."""
     column: int
     """Counts characters from 1."""
     sentence: str
     """Sentence with what is wrong, what was expected and, where it can be guessed, what was meant."""
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}: {self.sentence}"
+        place = f":{self.line}:{self.column}" if self.line else ""
+        return f"{self.file}{place}: {self.sentence}"
 
 
 class SpecProblems(SpecError):

@@ -267,15 +267,14 @@ def _pairs(experiment: Experiment, planned: Sequence[PlannedRun], *, to_train: C
     return len(measure_pairs.still_open(out / experiment.name, planned, settings, to_train=to_train))
 
 
-def write(content: Plan, folder: Path, *, spec: Path, claims: Sequence[Claims], data: DataRecord) -> None:
-    """Keep the plan, the spec and the claims in the experiment's folder, before the first run.
+def write(content: Plan, folder: Path, *, spec: bytes, claims: Sequence[Claims], data: DataRecord) -> None:
+    """Keep the plan, the text of the spec and the claims in the experiment's folder, before the first run.
 
     An unchanged plan keeps the date of its first writing, unchanged runs what was known of text that is gone.
     A file of claims keeps the hashes it had when the first run started, whatever becomes of it later.
     """
     make_folder(folder)
-    text = spec.read_bytes()
-    spec_sha256 = hashlib.sha256(text).hexdigest()
+    spec_sha256 = hashlib.sha256(spec).hexdigest()
     path = folder / "plan.json"
     before = read_json(path) if path.exists() else {}
     created = before.get("created") if before.get("spec_sha256") == spec_sha256 else None
@@ -285,7 +284,7 @@ def write(content: Plan, folder: Path, *, spec: Path, claims: Sequence[Claims], 
         data = DataRecord.model_validate(before.get("data", {}))
     if created is None:
         with atomic(folder / "spec.yaml") as temporary:
-            temporary.write_bytes(text)
+            temporary.write_bytes(spec)
     claims_file.keep(claims, folder)
     started = sum(run.state != "planned" for run in content.runs)
     planned = claims_file.planned(claims, before.get("claim_files", []), runs_started=started, at=now())

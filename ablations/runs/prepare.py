@@ -45,7 +45,8 @@ def prepare_text(workspace: Workspace, items: Sequence[PlannedRun], console: Con
                 progress=lambda line: console.print(line, highlight=False, soft_wrap=True),
             )
         except DataError as error:
-            raise load.unfit_files(workspace.spec, [(mine[0].run.arm, None, str(error))]) from error
+            unfit = [(mine[0].run.arm, None, str(error))]
+            raise load.unfit_files(workspace.spec, unfit, given=workspace.given) from error
         seen: set[str] = set()
         for item in mine:
             if item.run.settings.training.max_steps:
@@ -68,7 +69,7 @@ def _said_at(workspace: Workspace, arm: str, *, measure: str | None = None) -> I
     try:
         yield
     except (DataError, MeasureError) as error:
-        raise load.located(error, workspace.spec, arm, measure=measure) from error
+        raise load.located(error, workspace.spec, arm, given=workspace.given, measure=measure) from error
 
 
 def _require_for_training(run: RunSettings, tokens: Tokens, seen: set[str]) -> None:

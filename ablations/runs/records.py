@@ -186,6 +186,10 @@ class Plan(Record):
     experiment: str
     question: str | None = None
     spec_sha256: str | None = None
+    given: list[str] = []
+    """Settings that a command line laid over the spec, each with what the spec says."""
+    changed_from: str | None = None
+    """Name that the experiment has without them."""
     created: str | None = None
     claims: list[str] = []
     claim_files: list[PlannedClaims] = []

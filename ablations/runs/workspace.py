@@ -17,8 +17,9 @@ from ablations.runs.plan import Lacking, lacking
 from ablations.runs.records import DataRecord, Plan, RunRecord, RunStatus
 from ablations.runs.tuning import Search
 from ablations.spec import claims as claims_file
-from ablations.spec import grid, load, matching, published
+from ablations.spec import given_settings, grid, load, matching, published
 from ablations.spec.experiment import Experiment, Run
+from ablations.wording import listed
 from lightning_modules.config import Data, RunSettings
 from lightning_modules.data import corpus, token_store
 from lightning_modules.data.token_store import Tokens
@@ -28,7 +29,9 @@ from lightning_modules.files import read_json
 from lightning_modules.training.run_directory import RunDirectory
 
 
-def self_contained(spec: Path, planned: Sequence[Run], *, data_root: Path) -> tuple[Run, ...]:
+def self_contained(
+    spec: Path, planned: Sequence[Run], *, data_root: Path, given: Sequence[str] = ()
+) -> tuple[Run, ...]:
     """The runs, each with the words of its lexicon in the place of files; their text is there and has its columns.
 
     Of text only the beginnings are read, and a data set of the hub is not asked for.
@@ -46,11 +49,13 @@ def self_contained(spec: Path, planned: Sequence[Run], *, data_root: Path) -> tu
         except DataError as error:
             unfit.append((run.arm, None, str(error)))
     if unfit:
-        raise load.unfit_files(spec, unfit)
+        raise load.unfit_files(spec, unfit, given=given)
     return tuple(contained)
 
 
-def check(spec: Path, experiment: Experiment, planned: Sequence[Run], *, data_root: Path) -> None:
+def check(
+    spec: Path, experiment: Experiment, planned: Sequence[Run], *, data_root: Path, given: Sequence[str] = ()
+) -> None:
     """Look for every file that the spec names, the treebanks of its measures included, which are read whole.
 
     Tasks whose files are missing are no problem: they are left out, as `catalogue.caveats` says.
@@ -60,11 +65,11 @@ def check(spec: Path, experiment: Experiment, planned: Sequence[Run], *, data_ro
     """
     problems: list[Problem] = []
     try:
-        self_contained(spec, planned, data_root=data_root)
+        self_contained(spec, planned, data_root=data_root, given=given)
     except SpecProblems as error:
         problems += error.problems
     if unfit := list(_unfit_treebanks(experiment, planned[0].arm, data_root)):
-        problems += load.unfit_files(spec, unfit).problems
+        problems += load.unfit_files(spec, unfit, given=given).problems
     if problems:
         raise SpecProblems(tuple(sorted(problems)))
 
@@ -91,27 +96,33 @@ class Workspace:
     planned: list[PlannedRun]
     matched: bool = True
     """Whether the runs have the steps that `match` gives them; if not, those of the spec."""
+    given: tuple[str, ...] = ()
+    """Settings that a command line laid over the spec."""
     search: Search | None = None
     """Search for the arms' settings; None where the spec asks for none. Arms that are not tuned yet have the
     settings of the spec."""
 
     @classmethod
-    def open(cls, spec: Path, *, out: Path, data_root: Path, tokenise: bool = False) -> "Workspace":
+    def open(
+        cls, spec: Path, *, out: Path, data_root: Path, given: Sequence[str] = (), tokenise: bool = False
+    ) -> "Workspace":
         """Read the spec and find the place of each run.
 
         Args:
+            given: settings that a command line lays over the spec, KEY=VALUE each.
             tokenise: whether text may be tokenised. `match` counts predictions in the tokens of the text; where
                 these are neither there nor to be made, the runs are not matched, and `warnings` says so.
 
         Raises:
             SpecError: the spec is wrong, or its text or a lexicon is missing or has not what the spec names.
         """
-        experiment = load.load(spec)
+        experiment = load.load(spec, given=given)
         out, data_root = out.absolute(), data_root.absolute()
         text = functools.partial(_text, out=out, data_root=data_root, tokenise=tokenise)
+        contained = functools.partial(self_contained, spec, data_root=data_root, given=given)
 
         def resolved(tuned: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[Run, ...], bool]:
-            runs = self_contained(spec, grid.runs(experiment, tuned=tuned), data_root=data_root)
+            runs = contained(grid.runs(experiment, tuned=tuned))
             try:
                 return matching.matched(experiment, runs, text=text), True
             except _NotTokenisedError:
@@ -122,12 +133,29 @@ class Workspace:
             experiment,
             steps={run.arm: run.settings.training.max_steps for run in runs} if matched else {},
             folder=out / experiment.name,
-            place=functools.partial(_placed, spec, out=out, data_root=data_root),
+            place=lambda runs: identity.place(contained(runs), out=out, data_root=data_root),
         )
         if search is not None and search.tuning.chosen:
             runs, matched = resolved(search.tuning.chosen)
         planned = identity.place(runs, out=out, data_root=data_root)
-        return cls(spec, out, data_root, experiment, planned, matched, search)
+        return cls(spec, out, data_root, experiment, planned, matched, tuple(given), search)
+
+    def opened_again(self) -> "Workspace":
+        """Return the workspace of the same command, as the output root is now."""
+        return Workspace.open(self.spec, out=self.out, data_root=self.data_root, given=self.given, tokenise=True)
+
+    def changed(self) -> list[str]:
+        """Return a sentence on the settings that a command line laid over the spec; nothing without one."""
+        if not self._changed_spec.given:
+            return []
+        return [
+            f"Changed by {given_settings.OPTION}: {listed(self._changed_spec.sentences, 'and')}. The results go "
+            f"to {self.folder}, apart from those of {self._changed_spec.name}."
+        ]
+
+    @functools.cached_property
+    def _changed_spec(self) -> given_settings.ChangedSpec:
+        return given_settings.laid_over(self.spec, self.given)
 
     def unmatched(self) -> list[str]:
         """Return a sentence if the runs have the steps of the spec where `match` gives them others."""
@@ -254,7 +282,13 @@ class Workspace:
                 "warnings": self.warnings(),
             }
         )
-        plan.write(content, self.folder, spec=self.spec, claims=claims, data=self._describe_data())
+        spec = self.spec.read_bytes()
+        if self._changed_spec.given:
+            spec = self._changed_spec.text.encode()
+            content = content.model_copy(
+                update={"given": self._changed_spec.sentences, "changed_from": self._changed_spec.name}
+            )
+        plan.write(content, self.folder, spec=spec, claims=claims, data=self._describe_data())
         if self.search is not None:
             tuning.write(self.search, self.folder)
 
@@ -336,12 +370,6 @@ def _token_report(out: Path, address: str) -> dict[str, Any]:
     """Return what a token store says of itself; nothing before it is made."""
     path = out / "tokens" / address / "tokens.json"
     return read_json(path) if path.exists() else {}
-
-
-def _placed(spec: Path, runs: Sequence[Run], *, out: Path, data_root: Path) -> list[PlannedRun]:
-    """Return the runs with identities and folders, each with the words of its lexicon in the place of files."""
-    contained = self_contained(spec, runs, data_root=data_root)
-    return identity.place(contained, out=out, data_root=data_root)
 
 
 class _NotTokenisedError(Exception):

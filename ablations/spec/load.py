@@ -5,7 +5,7 @@ missing, and at the arm where an arm makes impossible what is fine without it.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from ablations.catalogue import lacks_labels, suits
 from ablations.errors import AblationsError, Fault, KeyPath, Problem, SpecError, SpecProblems
 from ablations.spec import claims as claims_file
-from ablations.spec import published, yamlfile
+from ablations.spec import given_settings, published, yamlfile
 from ablations.spec.experiment import SECTIONS, Arm, Experiment, Run
 from ablations.spec.grid import arm_faults, expand, runs, sections, shared, written_arms
 from ablations.spec.matching import unmatched
@@ -25,17 +25,18 @@ from ablations.tasks.settings import TaskSettings
 from ablations.wording import guess, listed, shown
 
 
-def load(path: Path, *, claims: Literal["checked", "unread"] = "checked") -> Experiment:
+def load(path: Path, *, given: Sequence[str] = (), claims: Literal["checked", "unread"] = "checked") -> Experiment:
     """Read the experiment that a spec file describes; everything about it is checked, and its claims too.
 
     Args:
+        given: settings that a command line lays over the file, KEY=VALUE each (`given_settings`).
         claims: `unread` leaves the files of claims alone that the spec names, as these may be still to be written.
 
     Raises:
         SpecProblems: anything is wrong with the file or with a file of claims that it names. Its `problems` are
             all of them, in the order of the files.
     """
-    document = yamlfile.read(path)
+    document = given_settings.read(path, given)
     spec_faults = list(_arm_faults(document.content))
     try:
         experiment = Experiment.model_validate(document.content)
@@ -61,27 +62,33 @@ def load(path: Path, *, claims: Literal["checked", "unread"] = "checked") -> Exp
     return experiment
 
 
-def located(error: AblationsError, spec: Path, arm: str, *, measure: str | None = None) -> SpecError:
+def located(
+    error: AblationsError, spec: Path, arm: str, *, given: Sequence[str] = (), measure: str | None = None
+) -> SpecError:
     """Return the error as a line that begins with the place in the spec that it is about.
 
     That is the first setting that its sentence names, or what is written nearest to it, or the arm.
 
     Args:
+        given: settings that a command line laid over the spec.
         measure: the kind of the measure that it is about.
     """
-    document = yamlfile.read(spec)
+    document = given_settings.read(spec, given)
     place = _place(document, str(error), arm, measure)
     about = f"arm {arm}: " + (f"measure {measure}: " if measure else "")
     return SpecError(str(document.problem(place, about + str(error), at="value")))
 
 
-def unfit_files(spec: Path, sentences: Iterable[tuple[str, str | None, str]]) -> SpecProblems:
+def unfit_files(
+    spec: Path, sentences: Iterable[tuple[str, str | None, str]], *, given: Sequence[str] = ()
+) -> SpecProblems:
     """Return sentences about files that a spec names, as problems of the spec: each once, whatever arms share it.
 
     Args:
         sentences: arm, the kind of the measure that it is about or None, sentence.
+        given: settings that a command line laid over the spec.
     """
-    document, problems = yamlfile.read(spec), dict[tuple[KeyPath, str], Problem]()
+    document, problems = given_settings.read(spec, given), dict[tuple[KeyPath, str], Problem]()
     for arm, measure, sentence in sentences:
         place = _place(document, sentence, arm, measure)
         about = (

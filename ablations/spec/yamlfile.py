@@ -6,7 +6,9 @@ and nothing expands; a spec has places of its own for what its arms share.
 """
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, NoReturn
 
 from ruamel.yaml import YAML
@@ -56,11 +58,15 @@ class Document(NamedTuple):
     places: dict[KeyPath, Place]
     problems: tuple[Problem, ...]
     """Problems of reading: repeated keys, tags, anchors, aliases."""
+    given: Mapping[KeyPath, str] = MappingProxyType({})
+    """Values that a command line gave (`given_settings`), each with the option that it stands in."""
 
     def problem(self, path: KeyPath, sentence: str, *, at: Literal["key", "value"]) -> Problem:
         """Return a problem of the value at ``path``, or of the nearest thing around it that was written."""
-        while path not in self.places:
+        while path not in self.places and path not in self.given:
             path = path[:-1]
+        if path in self.given:
+            return Problem(self.given[path], 0, 0, sentence)
         place = self.places[path]
         mark = place.key if at == "key" else place.value
         return Problem(self.file, mark.line, mark.column, sentence)
@@ -85,14 +91,32 @@ def read(path: Path, *, example: str = "name: my-experiment") -> Document:
     Raises:
         SpecProblems: the file cannot be read or decoded, is no YAML 1.2, or holds anything but one mapping.
     """
-    root = _composed(path, _text(path), example)
-    reader = _Reader(str(path))
+    return parsed(str(path), text_of(path), example=example)
+
+
+def parsed(file: str, text: str, *, example: str = "name: my-experiment") -> Document:
+    """Read the one mapping that a text holds, as `read` does; `file` is where it is from."""
+    root = composed(file, text, example)
+    reader = _Reader(file)
     content = reader.value(root, ())
     if not isinstance(content, dict):
         what = "a list" if isinstance(content, list) else "a single value"
         reader.refuse(root, f"this file must hold keys, as in `{example}`, but is {what}")
         raise SpecProblems(tuple(reader.problems))
-    return Document(str(path), content, reader.places, tuple(reader.problems))
+    return Document(file, content, reader.places, tuple(reader.problems))
+
+
+def single_value(source: str, text: str) -> Any:
+    """Read one YAML value, which is no file of its own.
+
+    Raises:
+        SpecProblems: it is no YAML 1.2, or has a tag, an anchor, an alias or a key twice.
+    """
+    reader = _Reader(source)
+    value = reader.value(composed(source, text), ()) if text.strip() else None
+    if reader.problems:
+        raise SpecProblems(tuple(reader.problems))
+    return value
 
 
 def plain_value(text: str) -> str | int | float | bool | None:
@@ -114,12 +138,17 @@ def plain_value(text: str) -> str | int | float | bool | None:
     return text
 
 
-def _stop(path: Path, sentence: str, place: Mark = START) -> NoReturn:
+def _stop(file: str | Path, sentence: str, place: Mark = START) -> NoReturn:
     """Give up: nothing that follows can be trusted."""
-    raise SpecProblems((Problem(str(path), *place, sentence),))
+    raise SpecProblems((Problem(str(file), *place, sentence),))
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """Return the text of a file, without its byte-order mark.
+
+    Raises:
+        SpecProblems: it cannot be read, is too large or is no UTF-8.
+    """
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST_FILE + 1)
@@ -168,11 +197,15 @@ class _Composer(Composer):
         return node
 
 
-def _composed(path: Path, text: str, example: str) -> Node:
-    """Return the node of the only document in a text."""
+def composed(file: str, text: str, example: str = "name: my-experiment") -> Node:
+    """Return the node of the only document in a text, with its marks.
+
+    Raises:
+        SpecProblems: the text is no YAML 1.2, or holds no document or several.
+    """
     if version := re.search(r"^%YAML[ \t]+(?!1\.2\s)(\S*)", text, re.MULTILINE):
         sentence = f"this file asks for YAML {version[1]}, but is read as YAML 1.2; drop its %YAML line"
-        _stop(path, sentence, _position(text, version.start()))
+        _stop(file, sentence, _position(text, version.start()))
     yaml = YAML(typ="safe", pure=True)
     yaml.Composer = _Composer
     yaml.max_depth = DEEPEST + 1
@@ -180,16 +213,16 @@ def _composed(path: Path, text: str, example: str) -> Node:
         root: Node | None = yaml.compose(text)
     except ReaderError as error:
         place = _position(text, error.position)
-        _stop(path, f"the character U+{error.character:04X} is not allowed in YAML", place)
+        _stop(file, f"the character U+{error.character:04X} is not allowed in YAML", place)
     except MarkedYAMLError as error:
-        _stop(path, _syntax_sentence(error), _mark(error.problem_mark or error.context_mark))
+        _stop(file, _syntax_sentence(error), _mark(error.problem_mark or error.context_mark))
     except (OverflowError, ValueError):  # ruamel hands any number after \U to chr()
         escape = re.search(r"\\U(?!000|0010)", text)
         place = _position(text, escape.start() if escape else 0)
-        _stop(path, "this escape names no character; the last one is \\U0010FFFF", place)
+        _stop(file, "this escape names no character; the last one is \\U0010FFFF", place)
     if root is None:
         what = example.partition(":")[0]
-        _stop(path, f"this file is empty; it starts with a {what}, as in `{example}`")
+        _stop(file, f"this file is empty; it starts with a {what}, as in `{example}`")
     return root
 
 

@@ -8,13 +8,17 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 
 from reports.words import count
 
 LINE_POINTS = 10.5
-"""Height of a line of text of a name."""
+"""Height of a line of text of a name where labels have `LABEL_POINTS`."""
+
+LABEL_POINTS = 10.56
+"""Size of letters on the page."""
 
 NAME_AT = 1.045
 """Place of the names: behind the right end of the axes, whose width is 1. A thin line leads to each."""
@@ -42,7 +46,7 @@ def name_ends(ax: Axes, ends: Sequence[End]) -> None:
     bottom, top = ax.get_ylim()
     points = ax.get_window_extent().height * 72 / ax.get_figure(root=True).dpi  # type: ignore[union-attr]
     places = [(end.y - bottom) / (top - bottom) for end in ends]
-    heights = [LINE_POINTS / points * (end.name.count("\n") + 1) for end in ends]
+    heights = [line_points() / points * (end.name.count("\n") + 1) for end in ends]
     for end, place in zip(ends, spread(places, heights), strict=True):
         ax.annotate(
             end.name,
@@ -66,9 +70,14 @@ def name_ends(ax: Axes, ends: Sequence[End]) -> None:
         )
 
 
+def line_points() -> float:
+    """Return the height of a line of text of a name, in the present size of letters."""
+    return LINE_POINTS * mpl.rcParams["font.size"] / LABEL_POINTS
+
+
 def room(names: Sequence[str]) -> float:
     """Return the points that names need that stand one above the other."""
-    return LINE_POINTS * sum(name.count("\n") + 1 for name in names)
+    return line_points() * sum(name.count("\n") + 1 for name in names)
 
 
 def spread(places: Sequence[float], heights: Sequence[float]) -> list[float]:

@@ -19,7 +19,7 @@ from reports.figures.by_arm import shown_name
 from reports.figures.lines import fit_values, where_beyond, write_above, written_above
 from reports.figures.panel import BEYOND, FigureKind
 from reports.figures.style import LINES, Style, mark_points
-from reports.figures.svg import LEGEND_LINE_INCHES, PANEL_INCHES
+from reports.figures.svg import LEGEND_LINE_INCHES
 from reports.words import is_absent
 
 SEED_POINTS = 5.5
@@ -65,7 +65,7 @@ class SettingMarks(NamedTuple):
             handles, labels = ax.get_legend_handles_labels()
             lines = sum(label.count("\n") + 1 for label in labels)
             figure.legend(handles, labels, loc="outside lower left", frameon=False, fontsize="small")
-        figure.set_figheight(PANEL_INCHES[1] + LEGEND_LINE_INCHES * (lines + names + max(0, above - 1)))
+        figure.set_figheight(figure.get_figheight() + LEGEND_LINE_INCHES * (lines + names + max(0, above - 1)))
 
 
 def runs_by_setting(drawn: SettingMarks, *, score: str) -> DataFrame:

@@ -38,21 +38,28 @@ SWATCH_INCHES = 0.5, 10 / 72
 
 
 def lay_out(figure: Figure, draw: Callable[[Axes], object], *, names: Sequence[str] = ()) -> None:
-    """Draw on the only axes of a figure, and set its height.
+    """Draw on the only axes of a figure, and add to its height what names, titles and notes need.
 
     Args:
+        figure: empty, of the size of a panel that needs no more.
         draw: draws on the axes.
         names: those that stand at the ends of lines, for which the axes must be high enough.
     """
-    more = max(0.0, (room(names) - ENDS_POINTS) / 72)
-    figure.set_figheight(PANEL_INCHES[1] + more)
+    height = figure.get_figheight()
+    height += more_for_names(names, height)
+    figure.set_figheight(height)
     ax = figure.subplots()
     draw(ax)
     titles, notes = (
         len(ax.get_title(loc="left").splitlines()),
         sum(len(x.get_xlabel().splitlines()) for x in ax.child_axes),
     )
-    figure.set_figheight(PANEL_INCHES[1] + more + TITLE_INCHES * titles + NOTE_INCHES * max(0, notes - 1))
+    figure.set_figheight(height + TITLE_INCHES * titles + NOTE_INCHES * max(0, notes - 1))
+
+
+def more_for_names(names: Sequence[str], height: float) -> float:
+    """Return the inches that a panel of this height lacks for names at the ends of its lines."""
+    return max(0.0, (room(names) - ENDS_POINTS) / 72 + PANEL_INCHES[1] - height)
 
 
 def render(figure: Figure, *, name: str, title: str = "") -> str:

@@ -59,6 +59,7 @@ def content(judged: Judged, shown: Sequence[PageFigure]) -> dict[str, Any]:
         "format": FORMAT,
         "experiment": plan.experiment,
         "question": plan.question,
+        "changed": {"given": plan.given, "from": plan.changed_from} if plan.given else None,
         "summary": summary(experiment),
         "notices": grouped(notices(experiment, arms) + claim_notices(judged.files)),
         "provenance": _provenance(experiment, judged.files),

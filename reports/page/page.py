@@ -26,6 +26,7 @@ from reports.figures import svg
 from reports.figures.panel import axis_head, place
 from reports.figures.trials import tuning_panels
 from reports.folder import digest
+from reports.page import latex
 from reports.page.content import content, page_figures
 from reports.page.entries import claim_entries, draw_claim
 from reports.page.figures import Drawing, draw
@@ -109,23 +110,23 @@ tuned.json."""
 def publish(folder: Path, to: Path) -> Path:
     """Copy the files of a page to a folder of the experiment's name in `to`; return that folder.
 
-    It then holds report.md with its figures, results.parquet, claims.json, spec.yaml, and provenance.json with
-    commits, versions, machines and dates. Figures that only an earlier publication had are removed. Files of other
-    names stay, as the findings.md that a person writes.
+    It then holds report.md with its figures, tables in LaTeX, results.parquet, claims.json, spec.yaml, and
+    provenance.json with commits, versions, machines and dates. Figures and tables that only an earlier publication
+    had are removed. Files of other names stay, as the findings.md that a person writes.
 
     Raises:
         ResultsError: `folder` has no page, or a file cannot be written.
     """
     report = _read(folder / "report.json")
     published = to / folder.name
-    figures = {path.name for path in folder.glob("figures/*") if f"figures/{path.name}" in report["files"]}
-    for name in [*COPIED, *(f"figures/{name}" for name in sorted(figures))]:
+    drawn = {name for name in map(str, report["files"]) if (folder / name).is_file() and _is_made(name)}
+    for name in [*COPIED, *sorted(drawn)]:
         if (folder / name).is_file():
             write_whole(published / name, (folder / name).read_bytes())
         else:
             (published / name).unlink(missing_ok=True)
-    for path in published.glob("figures/*"):
-        if path.name not in figures:
+    for path in [*published.glob("figures/*"), *published.glob("tables/*")]:
+        if path.relative_to(published).as_posix() not in drawn:
             path.unlink()
     provenance = json.dumps(report["provenance"], ensure_ascii=False, indent=1) + "\n"
     write_whole(published / "provenance.json", provenance.encode())
@@ -181,10 +182,10 @@ EMBEDDED_CSV_BYTES = 500_000
 
 
 def write(folder: Path, judged: Judged | None = None) -> Path:
-    """Write report.html, .md and .json and figures/ into the experiment's folder; return the HTML's path.
+    """Write report.html, .md and .json, figures/ and tables/ into the experiment's folder; return the HTML's path.
 
     Reads only what lies in `folder` and in the `runs` beside it. The same input gives the same bytes. Files of
-    figures/ that a page before has written, and this one has not, are removed; other files stay.
+    figures/ and tables/ that a page before has written, and this one has not, are removed; other files stay.
     Runs that are missing or failed are said to be so; a page is written whatever the state.
 
     Args:
@@ -210,6 +211,7 @@ def write(folder: Path, judged: Judged | None = None) -> Path:
             drawn[entry["id"]] = drawing = draw_claim(entry)
             files |= {entry["plot"]["svg"]: drawing.svg, entry["plot"]["csv"]: drawing.csv}
     files |= {f"figures/{name}.csv": text for name, text in tables_of(page).items()}
+    files |= {f"tables/{name}.tex": text for name, text in latex.tables(page).items()}
     for name, text in files.items():
         write_whole(folder / name, text.encode())
     for name in _files_before(folder) - set(files):
@@ -223,14 +225,19 @@ def write(folder: Path, judged: Judged | None = None) -> Path:
 
 
 def _files_before(folder: Path) -> set[str]:
-    """Return the files of the existing page in figures/, if it names them."""
+    """Return the files of the existing page in figures/ and tables/, if it names them."""
     try:
         report = json.loads((folder / "report.json").read_bytes())
     except (OSError, ValueError):
         return set()
     names = report.get("files") if isinstance(report, dict) else None
     listed = names if isinstance(names, list) else []
-    return {name for name in listed if isinstance(name, str) and Path("figures", Path(name).name) == Path(name)}
+    return {name for name in listed if isinstance(name, str) and _is_made(name)}
+
+
+def _is_made(name: str) -> bool:
+    """Return whether a name is that of a figure or table in the experiment's folder, and of nothing outside it."""
+    return re.fullmatch(r"(figures|tables)/[^/\0]+", name) is not None and not name.endswith(("/.", "/.."))
 
 
 def html(page: dict[str, Any], drawn: dict[str, Drawing]) -> str:

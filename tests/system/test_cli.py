@@ -37,6 +37,22 @@ def test_every_command_explains_itself(command):
         assert main.commands[command].help
 
 
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("ablate val", {"plain,validate"}),
+        ("ablate plan --res", {"plain,--resolved"}),
+        ("ablate figure it.yaml learning --for sl", {"plain,slides"}),
+        ("ablate run ex", {"file,ex"}),
+    ],
+)
+def test_a_shell_completes_commands_options_and_files(typed, completed):
+    call = "from ablations.cli import main; main(prog_name='ablate')"
+    asked = {"_ABLATE_COMPLETE": "bash_complete", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+    result = subprocess.run([sys.executable, "-c", call], env=os.environ | asked, capture_output=True, text=True)
+    assert set(result.stdout.splitlines()) == completed
+
+
 def test_validate_names_every_problem_of_every_file_and_exits_with_2(tmp_path, data_root):
     good = write_spec(tmp_path)
     bad = tmp_path / "bad.yaml"

@@ -21,7 +21,9 @@ def test_what_was_known_of_text_that_is_gone_stays_with_the_same_runs_alone(tmp_
     def write(runs, data):
         records = [RunRecord(run_id=run, folder=run, arm="a", seed=0, state="planned") for run in runs]
         content = Plan(experiment="it", arms=["a"], runs=records)
-        plan.write(content, tmp_path / "out", spec=spec, claims=[], data=DataRecord.model_validate(data))
+        plan.write(
+            content, tmp_path / "out", spec=spec.read_bytes(), claims=[], data=DataRecord.model_validate(data)
+        )
         return read_json(tmp_path / "out/plan.json")["data"]
 
     known = {"address": "x", "train_tokens": 5}

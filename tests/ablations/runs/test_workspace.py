@@ -53,3 +53,26 @@ def test_looking_sees_the_runs_that_were_matched_before(spec):
     seen = opened(spec)
     assert [item.run_id for item in seen.planned] == [item.run_id for item in made.planned]
     assert seen.unmatched() == []
+
+
+def test_results_of_changed_settings_have_a_folder_of_their_own_that_says_so(spec):
+    spec.write_text(json.dumps(SPEC), encoding="utf-8")
+    opened(spec).write_plan()
+    changed = opened(spec, given=["training.max_steps=6", "seeds=[1]"])
+    changed.write_plan()
+    assert changed.folder == spec.parent / "out/it-seeds-1-training.max_steps-6"
+    assert changed.changed() == [
+        "Changed by --set: seeds=[1] (the spec says [0, 1]) and training.max_steps=6 (the spec says 4). The "
+        f"results go to {changed.folder}, apart from those of it."
+    ]
+    plan = json.loads((changed.folder / "plan.json").read_text(encoding="utf-8"))
+    assert (plan["given"], plan["changed_from"]) == (
+        ["seeds=[1] (the spec says [0, 1])", "training.max_steps=6 (the spec says 4)"],
+        "it",
+    )
+    assert [run["max_steps"] for run in plan["runs"]] == [6, 2]
+    again = Workspace.open(changed.folder / "spec.yaml", out=spec.parent / "out", data_root=spec.parent)
+    assert again.folder == changed.folder
+    assert [item.run_id for item in again.planned] == [item.run_id for item in changed.planned]
+    assert "given" not in json.loads((spec.parent / "out/it/plan.json").read_text(encoding="utf-8"))
+    assert opened(spec, given=["training.max_steps=4"]).changed() == opened(spec).changed() == []

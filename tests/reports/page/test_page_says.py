@@ -2,6 +2,7 @@
 
 import base64
 import io
+import json
 
 import numpy as np
 import pandas as pd
@@ -9,8 +10,9 @@ import pytest
 from scipy import stats
 
 from ablations import results
-from tests.support.fake_experiment import ARMS
-from tests.support.html_page import MINUS, NONE
+from reports.page import page
+from tests.support.fake_experiment import ARMS, write
+from tests.support.html_page import MINUS, NONE, Page
 from tests.support.page_texts import PANELS
 
 # What it says ----------------------------------------------------------------------------------------
@@ -34,6 +36,21 @@ def test_nothing_is_said_to_be_incomplete_when_nothing_is(whole, twin):
     assert "Missing or wrong" not in whole.text
     assert "by design" not in whole.text
     assert "Claims" not in whole.text
+
+
+def test_settings_of_the_command_line_stand_above_the_results(tmp_path, whole, twin):
+    assert (twin["changed"], "as its spec is written" in whole.text) == (None, False)
+    folder = write(tmp_path)
+    plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
+    plan |= {"given": ["seeds=[1] (the spec says [0, 1])"], "changed_from": "article-tiny"}
+    (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
+    sentence = (
+        "Not article-tiny as its spec is written. The command line changed a setting: seeds=[1] (the spec says "
+        "[0, 1])."
+    )
+    assert sentence in Page(page.write(folder)).text
+    head = (folder / "report.md").read_text(encoding="utf-8").split("12 runs")[0]
+    assert "**Not article-tiny as its spec is written.** The command line changed a setting: seeds=\\[1\\]" in head
 
 
 def test_provenance(whole):
@@ -145,7 +162,7 @@ def test_data_of_a_figure_are_in_the_page_beside_it_and_tidy(whole, folder):
 
 def test_the_twin_says_what_the_page_says(twin, whole):
     assert list(twin) == [
-        *("format", "experiment", "question", "summary", "notices", "provenance"),
+        *("format", "experiment", "question", "changed", "summary", "notices", "provenance"),
         *("runs", "arms", "corruptions", "figures", "tasks", "joined", "claims", "spec", "made_from", "files"),
     ]
     assert twin["summary"] in whole.text

@@ -1,0 +1,349 @@
+"""First spec for a text of one's own, with comments: its sizes follow from the text, which is read once. No torch.
+
+Sentences for validation that nobody named are held out from the end of the text, whole documents where there are
+several.
+"""
+
+import itertools
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ablations.errors import DataError, SpecError
+from ablations.spec import load
+from ablations.spec.experiment import LONGEST_NAME
+from ablations.wording import listed, several
+from lightning_modules.config import FilesData
+from lightning_modules.data import corpus, tables
+from lightning_modules.data.corpus import Row
+from lightning_modules.files import atomic, make_folder
+
+OBJECTIVES = {
+    "mlm": "masked_lm",
+    "clm": "causal_lm",
+    "mt": "translation",
+    "mixture": "mixture",
+    "electra": "replaced_token",
+    "xlnet": "permutation_lm",
+}
+"""Kinds of objectives by the names of arms."""
+
+
+class Size(NamedTuple):
+    """Size of a model, and of its training."""
+
+    encoder: str
+    width: int
+    tokens_per_step: int
+    learning_rate: str
+    most_steps: int
+    about: str
+
+
+SIZES = {
+    "tiny": Size("num_hidden_layers: 4, hidden_size: 64, num_attention_heads: 4", 64, 2048, "2e-3", 2_000,
+                 "minutes a run on a laptop"),
+    "small": Size("num_hidden_layers: 6, hidden_size: 256, num_attention_heads: 4", 256, 8192, "5e-4", 20_000,
+                  "wants a GPU"),
+    "base": Size("num_hidden_layers: 12, hidden_size: 768, num_attention_heads: 12", 768, 32_768, "2e-4", 100_000,
+                 "as BERT base; hours to days a run on a large GPU"),
+}  # fmt: skip
+
+PASSES = 10
+"""Times that training reads the text, if it has room for so many steps. Up to 4 are nearly as good as new text,
+and after about 40 more teach nothing (Muennighoff et al. 2023)."""
+FEWEST_STEPS = 200
+OCCURRENCES = 100
+"""Occurrences of a sub-word, on average, below which its embedding is learned badly."""
+PIECES_PER_WORD = {512: 2.8, 1024: 2.2, 2048: 1.9, 4096: 1.6, 8192: 1.5, 32_768: 1.3}
+"""Sub-words of a word, about, in vocabularies up to a size, of English prose."""
+FEWEST_PIECES = 512
+"""Sub-words below which most are single letters."""
+HELD_OUT, MOST_HELD_OUT = 0.05, 10_000
+"""Share and most sentences of a text that are held out for validation."""
+FEWEST_WORDS = 2_000
+"""Words below which there is nothing to learn a vocabulary from."""
+
+
+class Text(NamedTuple):
+    """Counts of a text."""
+
+    sentences: int
+    words: int
+    different_words: int
+    signs: int
+    """Different bytes."""
+    documents: int
+    long: int
+    """Words that 99 of 100 sentences do not exceed."""
+
+
+class Choice(NamedTuple):
+    """Choices of a person about a spec, where the text does not decide."""
+
+    texts: tuple[str, ...]
+    validation: tuple[str, ...] = ()
+    column: str | None = None
+    target: str | None = None
+    document: str | None = None
+    arms: tuple[str, ...] = ("mlm", "clm")
+    size: str = "tiny"
+    steps: int | None = None
+    seeds: int = 3
+
+
+def write(path: Path, choice: Choice, *, data_root: Path, overwrite: bool = False) -> list[Path]:
+    """Write a spec, and beside it the two parts of the text where validation is held out; return what was written.
+
+    Raises:
+        DataError: the text cannot be read, or is too short.
+        SpecError: a file is there already, or an arm needs translations that are not named.
+    """
+    if "mt" in choice.arms and choice.target is None:
+        raise SpecError("--arm mt: translation needs the column of the translations; name it with --target.")
+    parts = [] if choice.validation else [_part(path, split, choice) for split in ("train", "validation")]
+    for file in (path, *parts):
+        if not overwrite and (file.exists() or file.is_symlink()):
+            raise SpecError(f"{file}: this file is there already; choose another name, or add --overwrite.")
+    choice = choice._replace(column=choice.column or _column(choice, data_root))
+    data = _data(choice, choice.texts, choice.validation or choice.texts)
+    unfit = corpus.problems(data, data_root)
+    if wrong := [sentence for split, sentence in unfit if choice.validation or split == "train"]:
+        raise DataError("\n".join(wrong))
+    rows = corpus.open_corpus(data, data_root=data_root)
+    text = count(rows.rows("train"))
+    if text.words < FEWEST_WORDS:
+        raise DataError(
+            f"{listed(choice.texts, 'and')}: {several(text.words, 'word')} are too few to learn from, expected at "
+            f"least {FEWEST_WORDS:,}; name more text."
+        )
+    make_folder(path.absolute().parent)
+    if parts:
+        held_out = _held_out(rows.rows("train"), text)
+        _write_parts(parts, rows.rows("train"), text.sentences - held_out, choice)
+        names = tuple(str(part) if part.is_absolute() else part.as_posix() for part in parts)
+        columns = {"text": "text", "target": None, "document": None}
+        if choice.target is not None:
+            columns |= {"target": "target", "document": "document"}
+        data = data.model_copy(update={"train": names[:1], "validation": names[1:], **columns})
+    else:
+        held_out = 0
+    validated = count(corpus.open_corpus(data, data_root=Path.cwd() if parts else data_root).rows("validation"))
+    with atomic(path) as temporary:
+        temporary.write_text(
+            skeleton(path, choice, data=data, text=text, validated=validated, held_out=held_out), encoding="utf-8"
+        )
+    load.load(path)
+    return [path, *parts]
+
+
+def _column(choice: Choice, data_root: Path) -> str | None:
+    """Return the only column of a table that can hold the sentences, where none is called `text`.
+
+    Raises:
+        DataError: there are several.
+    """
+    file = data_root / choice.texts[0]
+    if not file.is_file() or tables.format_of(file) in (None, ".txt"):
+        return None
+    columns = [name for name in tables.text_columns(file) if name not in (choice.target, choice.document)]
+    if "text" in columns or not columns:
+        return None
+    if len(columns) > 1:
+        raise DataError(
+            f"{file} has text in {listed(columns, 'and')}; name the column of the sentences with --column."
+        )
+    return columns[0]
+
+
+def _data(choice: Choice, train: Sequence[str], validation: Sequence[str]) -> FilesData:
+    columns = {"text": choice.column, "target": choice.target, "document": choice.document}
+    named = {key: value for key, value in columns.items() if value is not None}
+    return FilesData.model_validate(
+        {"kind": "files", "train": list(train), "validation": list(validation), **named}
+    )
+
+
+def count(rows: Iterable[Row]) -> Text:
+    """Count sentences, words and documents of a text in one reading."""
+    sentences = words = document = 0
+    different: set[str] = set()
+    signs: set[int] = set()
+    lengths: Counter[int] = Counter()
+    for row in rows:
+        of_sentence = row.text.split(" ")
+        sentences, words, document = sentences + 1, words + len(of_sentence), row.document
+        lengths[len(of_sentence)] += 1
+        if sentences <= 1_000_000:  # the words of more would fill the memory and change nothing
+            different.update(of_sentence)
+            signs.update(row.text.encode())
+    below = 0
+    for long in sorted(lengths):
+        below += lengths[long]
+        if below >= 0.99 * sentences:
+            break
+    return Text(sentences, words, len(different), len(signs), document + 1, long)
+
+
+# Validation ------------------------------------------------------------------------------------------
+
+
+def _part(path: Path, split: str, choice: Choice) -> Path:
+    return path.with_name(f"{path.stem}-{split}.{'txt' if choice.target is None else 'jsonl'}")
+
+
+def _held_out(rows: Iterable[Row], text: Text) -> int:
+    """Return how many sentences at the end are held out: whole documents, unless the last is too large."""
+    most = max(1, min(MOST_HELD_OUT, math.ceil(text.sentences * HELD_OUT)))
+    if text.documents == 1:
+        return most
+    starts = [i for i, row in enumerate(_first_of_documents(rows)) if row]
+    whole = next((text.sentences - start for start in starts if text.sentences - start <= 2 * most), most)
+    return whole if whole >= most / 2 else most
+
+
+def _first_of_documents(rows: Iterable[Row]) -> Iterator[bool]:
+    """Yield for each sentence whether a document begins with it."""
+    last = -1
+    for row in rows:
+        yield row.document != last
+        last = row.document
+
+
+def _write_parts(parts: Sequence[Path], rows: Iterable[Row], kept: int, choice: Choice) -> None:
+    """Write the first sentences into one file and the rest into another."""
+    iterator = iter(rows)
+    for part, sentences in zip(parts, (itertools.islice(iterator, kept), iterator), strict=True):
+        document = None
+        with atomic(part) as temporary, temporary.open("w", encoding="utf-8") as file:
+            for row in sentences:
+                if choice.target is not None:
+                    record = {"text": row.text, "target": row.target, "document": row.document}
+                    file.write(json.dumps(record, ensure_ascii=False) + "\n")
+                    continue
+                file.write("\n" * (document not in (None, row.document)) + row.text + "\n")
+                document = row.document
+
+
+# The spec --------------------------------------------------------------------------------------------
+
+
+def skeleton(path: Path, choice: Choice, *, data: FilesData, text: Text, validated: Text, held_out: int) -> str:
+    """Return the content of the spec."""
+    size = SIZES[choice.size]
+    vocabulary, why_vocabulary = vocabulary_size(text)
+    pieces = pieces_per_word(vocabulary)
+    steps, why_steps = (choice.steps, "optimiser steps") if choice.steps else steps_of(text, size, pieces=pieces)
+    counts = {"sentence": text.sentences, "word": text.words, "document": text.documents}
+    read = ", ".join(several(number_of, noun) for noun, number_of in counts.items())
+    arms = "".join(f"  {arm}: {{objective: {{kind: {OBJECTIVES[arm]}}}}}\n" for arm in choice.arms)
+    measures = _measures(int(validated.words * pieces), size)
+    product = f"{several(len(choice.arms) + 1, 'arm')} x {several(choice.seeds, 'seed')}"
+    return f"""\
+# Written by `ablate init` from {listed(choice.texts, "and")}: {read}.
+# Runs: {(len(choice.arms) + 1) * choice.seeds} = {product}. Change what you like, then:
+#   ablate validate {path}   # shows every problem at once
+#   ablate text {path}       # shows what the text is made of: cut, unknown, repeated and shared sentences
+#   ablate plan {path}       # shows the runs and, after `ablate doctor`, their time
+#   ablate run {path}        # trains, measures and writes the page
+name: {name_of(path)}
+version: 1
+question: What do {listed(choice.arms, "and")} teach an encoder about this text?
+data:
+  kind: files
+  train: {_names(data.train)}
+  validation: {_names(data.validation)}  # {_why_validation(validated, held_out)}
+{_columns(choice, held_out)}  vocab_size: {vocabulary}  # {why_vocabulary}
+  max_length: {_max_length(text, pieces)}  # tokens; 99 of 100 sentences have at most {several(text.long, "word")}
+encoder: {{{size.encoder}}}  # size {choice.size}: {size.about}
+training:
+  max_steps: {steps}  # {why_steps}
+  tokens_per_step: {size.tokens_per_step}
+  learning_rate: {size.learning_rate}
+arms:
+{arms}  untrained: {{objective: {{kind: masked_lm}}, training: {{max_steps: 0}}}}  # initial weights
+seeds: {list(range(choice.seeds))}  # {_why_seeds(choice.seeds)}
+measures:
+{measures}# What you expect, written before the runs: `ablate claims {path} --new`, then
+# claims: [{name_of(path)}]
+"""
+
+
+def vocabulary_size(text: Text) -> tuple[int, str]:
+    """Return a number of sub-words that suits a text, and why."""
+    ideal = max(text.words * PIECES_PER_WORD[2048] / OCCURRENCES, FEWEST_PIECES)
+    size = 2 ** math.floor(math.log2(min(ideal, text.different_words, max(PIECES_PER_WORD))))
+    if size < text.signs + 32:
+        size = text.signs + 32
+        return size, f"sub-words: the text has few different words, and {text.signs} different bytes"
+    times = text.words * pieces_per_word(size) / size
+    times = round(times, -1 if times < 1000 else -2)
+    return size, f"sub-words; each then occurs about {times:,.0f} times on average, rare ones less"
+
+
+def pieces_per_word(vocabulary: int) -> float:
+    """Return how many sub-words a word has, about, in a vocabulary of this size."""
+    return next(pieces for size, pieces in PIECES_PER_WORD.items() if vocabulary <= size)
+
+
+def steps_of(text: Text, size: Size, *, pieces: float) -> tuple[int, str]:
+    """Return a number of steps that suits a text of so many sub-words a word, and why."""
+    tokens = text.words * pieces + 2 * text.sentences
+    ideal = PASSES * tokens / size.tokens_per_step
+    steps = int(round(min(max(ideal, FEWEST_STEPS), size.most_steps), -1 if ideal < 1000 else -2))
+    passes = steps * size.tokens_per_step / tokens
+    read = (
+        f"read {passes:.0%} of the text" if passes < 0.95 else f"read the text {max(1, passes):.0f} times, about"
+    )
+    return steps, f"optimiser steps; they {read}"
+
+
+def _max_length(text: Text, pieces: float) -> int:
+    tokens = text.long * pieces + 2
+    return next((length for length in (32, 64, 128, 256) if tokens <= length), 512)
+
+
+def name_of(path: Path) -> str:
+    """Return a name of an experiment after its file."""
+    name = re.sub("[^a-z0-9._-]+", "-", path.stem.lower()).strip("-._")[:LONGEST_NAME] or "my-text"
+    return f"my-{name}" if name in ("runs", "tokens") else name
+
+
+def _names(files: Sequence[str]) -> str:
+    names = [json.dumps(name, ensure_ascii=False) for name in files]
+    return names[0] if len(names) == 1 else f"[{', '.join(names)}]"
+
+
+def _columns(choice: Choice, held_out: int) -> str:
+    """Return the lines that name columns; held-out parts have columns of our own."""
+    if held_out:
+        return "" if choice.target is None else "  target: target\n  document: document\n"
+    columns = {"text": choice.column, "target": choice.target, "document": choice.document}
+    return "".join(f"  {key}: {json.dumps(name, ensure_ascii=False)}\n" for key, name in columns.items() if name)
+
+
+def _why_validation(validated: Text, held_out: int) -> str:
+    if held_out:
+        return f"the last {several(held_out, 'sentence')} of the text, which training does not see"
+    return f"{several(validated.sentences, 'sentence')}, {several(validated.words, 'word')}"
+
+
+def _why_seeds(seeds: int) -> str:
+    return "an interval needs 3 or more" if seeds >= 3 else "too few for a verdict, which needs 3 or more"
+
+
+def _measures(tokens: int, size: Size) -> str:
+    """Return the lines of the measures for which so many tokens of validation text are enough."""
+    lines = ["  - validation\n"]
+    if tokens >= 10 * size.width:
+        lines.append("  - layer_change\n")
+    types = next((types for types in (1000, 300, 100) if tokens >= 40 * types), None)
+    if types is not None:
+        lines.append(f"  - {{kind: token_information, types: {types}, clusters: {types}}}\n")
+    if len(lines) < 3:
+        lines.append(f"  # more measures need more validation text than {tokens:,} tokens: docs/measures.md\n")
+    return "".join(lines)

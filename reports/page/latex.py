@@ -1,0 +1,162 @@
+"""Tables of a page in LaTeX: a tabular each, with the rules of booktabs; table and caption are the paper's."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from reports import words
+from reports.claims.words import effect
+
+SIGNS = {
+    "\\": r"\textbackslash{}",
+    **{sign: f"\\{sign}" for sign in "{}$&#_%"},
+    **{sign: f"{{{sign}}}" for sign in "[]"},  # behind the end of a row a bracket would be an argument of it
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': "''",
+    "\N{MINUS SIGN}": "$-$",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "→": r"$\rightarrow$",
+    "∞": r"$\infty$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "–": "--",
+    "…": r"\ldots{}",
+    "\N{NO-BREAK SPACE}": "~",
+}
+"""Signs that mean something in LaTeX, or that its fonts lack."""
+
+MARKS = {"at": "a", "below": "b"}
+"""Marks of scores by their verdict beside chance."""
+
+
+def escaped(text: str) -> str:
+    """Return text on one line in which nothing is a command of LaTeX."""
+    return "".join(SIGNS.get(sign, sign) for sign in " ".join(text.split()))
+
+
+def tables(page: dict[str, Any]) -> dict[str, str]:
+    """Return each table of a page's content that has rows, by the name of its file without the ending.
+
+    `claims` has the verdicts with effect, interval and n, `arms` what each arm learned in pre-training; the others
+    are the tables of tasks.
+    """
+    judged = [claim for claim in page["claims"] if claim["plot"]]
+    written = {"claims": _claims(judged)} if judged else {}
+    if any(not words.is_absent(arm["loss"]["mean"]) for arm in page["arms"]):
+        written["arms"] = _arms(page["arms"])
+    written |= {table["name"]: _scores(table) for table in page["tasks"] if table["rows"]}
+    return {name: f"{_head(page)}{text}" for name, text in written.items()}
+
+
+def _head(page: dict[str, Any]) -> str:
+    """Return comments: what it is from, and what the command line changed."""
+    lines = [f"{page['experiment']}, by ablate report. Needs \\usepackage{{booktabs}}."]
+    if page["changed"]:
+        lines.append(
+            f"Not {page['changed']['from']} as its spec is written: {'; '.join(page['changed']['given'])}."
+        )
+    return "".join(f"% {' '.join(line.split())}\n" for line in lines)
+
+
+def _tabular(columns: str, heads: Sequence[str], rows: Iterable[Sequence[str]], notes: Sequence[str]) -> str:
+    """Return a tabular of cells that are LaTeX already, with comments above it."""
+    body = "".join(f"{' & '.join(row)} \\\\\n" for row in rows)
+    return (
+        "".join(f"% {note}\n" for note in notes)
+        + f"\\begin{{tabular}}{{@{{}}{columns}@{{}}}}\n\\toprule\n{' & '.join(heads)} \\\\\n\\midrule\n"
+        + f"{body}\\bottomrule\n\\end{{tabular}}\n"
+    )
+
+
+def _claims(claims: Sequence[dict[str, Any]]) -> str:
+    rows = [
+        [
+            str(claim["number"] or ""),
+            escaped(claim["says"]),
+            escaped(claim["verdict"]),
+            escaped(effect(claim)),
+            str(claim["n"]),
+        ]
+        for claim in claims
+    ]
+    notes = ["Effect: mean over seeds, with its interval, of the part that decides; n counts seeds."]
+    return _tabular(
+        r"rp{0.45\linewidth}llr", ["No.", "Claim", "Verdict", r"Effect {[}interval{]}", "$n$"], rows, notes
+    )
+
+
+def _arms(arms: Sequence[dict[str, Any]]) -> str:
+    shown = [
+        (head, name, digits)
+        for head, name, digits in (
+            ("Gain (nats)", "gain", 2),
+            ("Loss (nats)", "loss", 3),
+            ("Perplexity", "perplexity", 1),
+            ("BLEU", "bleu", 1),
+            ("chrF", "chrf", 1),
+        )
+        if words.anywhere(arms, name)
+    ]
+    rows = [
+        [
+            escaped(arm["arm"]),
+            *(escaped(words.interval(arm[name], digits)) for _, name, digits in shown),
+            str(arm["loss"]["seeds"]),
+        ]
+        for arm in arms
+    ]
+    notes = [
+        "Mean over seeds, plus or minus half its 95% t interval; n counts seeds.",
+        "Losses compare arms only where both predict the same thing.",
+    ]
+    return _tabular("l" + "r" * (len(shown) + 1), ["Arm", *(head for head, _, _ in shown), "$n$"], rows, notes)
+
+
+def _scores(table: dict[str, Any]) -> str:
+    heads = ["Task", "Score", *map(escaped, table["beside"]), *map(escaped, table["arms"]), "$n$"]
+    rows = [
+        [
+            r"\quad " * bool(row["indented"]) + escaped(row["label"]),
+            escaped(row["scored"]),
+            *(
+                escaped(words.number(row["beside"].get(head), row["digits"], row["scale"]))
+                for head in table["beside"]
+            ),
+            *(_score(row, arm) for arm in table["arms"]),
+            escaped("–".join(map(words.count, row["n"])) or words.ABSENT),
+        ]
+        for row in table["rows"]
+    ]
+    text = _tabular("ll" + "r" * (len(heads) - 2), heads, rows, _how_to_read(table))
+    used = {cell["verdict"] for row in table["rows"] for cell in row["arms"].values()} & set(MARKS)
+    legend = "; ".join(
+        f"\\textsuperscript{{{MARKS[mark]}}} {mark} {escaped(table['chance'])}" for mark in sorted(used)
+    )
+    below = f"\\bottomrule\n\\multicolumn{{{len(heads)}}}{{@{{}}l@{{}}}}{{\\footnotesize {legend}}} \\\\\n"
+    return text.replace("\\bottomrule\n", below) if used else text
+
+
+def _score(row: dict[str, Any], arm: str) -> str:
+    if arm not in row["arms"]:
+        return escaped(words.ABSENT)
+    cell = row["arms"][arm]
+    mark = MARKS.get(cell["verdict"])
+    return escaped(words.interval(cell, row["digits"], row["scale"])) + (
+        f"\\textsuperscript{{{mark}}}" if mark else ""
+    )
+
+
+def _how_to_read(table: dict[str, Any]) -> list[str]:
+    hundred = any(row["scale"] == 100 for row in table["rows"])
+    return [
+        f"{table['title']}: mean over seeds, plus or minus half its 95% t interval"
+        + (", with one seed 1.96 standard errors" if "text" in table["bands"] else "")
+        + (", shares and scores times 100" if hundred else "")
+        + f"; n counts {table['n']}.",
+        *(re.sub(r"\s+", " ", sentence) for sentence in table["says"]),
+    ]

@@ -1,0 +1,210 @@
+"""Settings of a command line: they mean what they would mean in the file, and each slip has one sentence."""
+
+from pathlib import Path
+
+import pytest
+
+from ablations.errors import SpecProblems
+from ablations.spec import given_settings, load, yamlfile
+
+SPEC = """\
+# A comment that stays.
+name: it
+version: 1
+data: {kind: language}  # and one behind a value
+objective:
+  kind: masked_lm
+  masking:
+    ratio: 0.15
+
+# Above the arms.
+training: {max_steps: 4, tokens_per_step: 128}
+arms:
+  a: {}
+  b.2: {training: {max_steps: 2}}
+  c=3:
+    encoder:
+      dropout: 0
+grid:
+  base: a
+  axes: {objective.masking.ratio: [0.2, 0.4]}
+seeds:
+  - 0
+  - 1
+# The last line.
+"""
+
+
+@pytest.fixture
+def spec(tmp_path):
+    path = tmp_path / "it.yaml"
+    path.write_text(SPEC, encoding="utf-8")
+    return path
+
+
+def content(spec, *options):
+    return given_settings.laid_over(spec, options).document.content
+
+
+def problems(spec, *options):
+    with pytest.raises(SpecProblems) as caught:
+        load.load(spec, given=options)
+    return str(caught.value).splitlines()
+
+
+def test_a_setting_stands_where_the_file_would_have_it(spec):
+    found = content(
+        spec, "training.max_steps=200", "arms.b.2.training.max_steps=1e-3", "arms.c=3.encoder.dropout=0.1",
+        "arms.a.objective.masking.mask=0.5", "objective={kind: causal_lm}", "seeds=[5]", "encoder.norm=pre",
+        "grid.axes.objective.masking.ratio=[0.3]", "grid.axes.encoder.dropout=[0, 0.1]", "question=Is it so?",
+    )  # fmt: skip
+    name = found.pop("name")
+    assert name.startswith("it-set-")
+    assert found == {
+        "version": 1,
+        "question": "Is it so?",
+        "data": {"kind": "language"},
+        "objective": {"kind": "causal_lm"},
+        "encoder": {"norm": "pre"},
+        "training": {"max_steps": 200, "tokens_per_step": 128},
+        "arms": {
+            "a": {"objective": {"masking": {"mask": 0.5}}},
+            "b.2": {"training": {"max_steps": 1e-3}},
+            "c=3": {"encoder": {"dropout": 0.1}},
+        },
+        "grid": {"base": "a", "axes": {"objective.masking.ratio": [0.3], "encoder.dropout": [0, 0.1]}},
+        "seeds": [5],
+    }
+
+
+def test_the_rest_of_the_file_stays_letter_by_letter(spec):
+    changed = given_settings.laid_over(spec, ["training.max_steps=200", "arms.a.encoder.norm=pre", "seeds=[0]"])
+    expected = (
+        SPEC.replace("name: it", 'name: "it-arms.a.encoder.norm-pre-seeds-0-training.max_steps-200"')
+        .replace("max_steps: 4,", "max_steps: 200,")
+        .replace("  a: {}", '  a: {"encoder": {"norm": "pre"}}')
+        .replace("  - 0\n  - 1\n", "  [0]\n")
+    )
+    head = (
+        "# Changed by --set: arms.a.encoder.norm=pre (the spec does not say it)\n"
+        "# Changed by --set: seeds=[0] (the spec says [0, 1])\n"
+        "# Changed by --set: training.max_steps=200 (the spec says 4)\n"
+    )
+    assert changed.text == head + expected
+    assert changed.name == "it"
+
+
+@pytest.mark.parametrize("name", ["smoke", "masking-ratio", "sentence-pairs"])
+def test_any_value_of_a_spec_can_be_replaced_and_nothing_else_changes(name):
+    """The text with a value replaced says what the content with that value says."""
+    path = Path(f"experiments/{name}.yaml")
+    text, whole = yamlfile.text_of(path), yamlfile.read(path)
+    places = [place for place in whole.places if place and all(isinstance(key, str) for key in place)]
+    for place in places[::3]:
+        new = {"x y": [1.5, "é: [", None]}
+        expected = inner = _copied(whole.content)
+        for key in place[:-1]:
+            inner = inner[key]
+        inner[place[-1]] = new
+        written = given_settings._written_into(text, place, new)
+        assert yamlfile.parsed(name, written).content == expected, place
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "expected"),
+    [
+        ("a:\n  b:\n  # c\nd: 1\n", ("a", "b"), "a:\n  b: 2\n  # c\nd: 1\n"),
+        ("a:\n  b:\n  # c\nd: 1\n", ("a",), "a:\n  2\n  # c\nd: 1\n"),
+        ("a: {b: , c}\n", ("a", "b"), "a: {b: 2 , c}\n"),
+        ("a: {b: , c}\n", ("a", "c"), "a: {b: , c: 2}\n"),
+        ("a: {}\n", ("a", "c", "d"), 'a: {"c": {"d": 2}}\n'),
+        ("a: |\n  text\nb: 1\n", ("a",), "a: 2\nb: 1\n"),
+        ("a: 'x'  # c", ("a",), "a: 2  # c"),
+        ("a:", ("a", "b"), 'a: {"b": 2}'),
+        ("a:\r\n  b: 1\r\n\r\nc: 3\r\n", ("a", "b"), "a:\r\n  b: 2\r\n\r\nc: 3\r\n"),
+    ],
+)
+def test_empty_and_unusual_values_are_replaced_where_they_are(text, path, expected):
+    assert given_settings._written_into(text, path, 2) == expected
+    yamlfile.parsed("a.yaml", expected)
+
+
+def _copied(value):
+    if isinstance(value, dict):
+        return {key: _copied(part) for key, part in value.items()}
+    return [_copied(part) for part in value] if isinstance(value, list) else value
+
+
+def test_arms_and_what_is_beside_them_keep_their_own_settings(spec):
+    arms = load.load(spec, given=["training.max_steps=200"]).arms
+    assert arms["b.2"].training == {"max_steps": 2}
+
+
+def test_the_name_says_the_settings_in_whatever_order_they_came(spec):
+    one = content(spec, "training.max_steps=200", "encoder.norm=pre")["name"]
+    assert one == content(spec, "encoder.norm=pre", "training.max_steps=200")["name"]
+    assert one == "it-encoder.norm-pre-training.max_steps-200"
+    assert content(spec, "training.max_steps=200", "name=mine")["name"] == "mine"
+
+
+def test_values_that_look_alike_in_a_folder_have_different_names(spec):
+    values = [
+        "/a/b.txt",
+        "/a-b.txt",
+        "/A/b.txt",
+        "[/a/b.txt]",
+        "1",
+        "'1'",
+        "{a: 1}",
+        "[[1, 2]]",
+        "[[1], 2]",
+        "x" * 101,
+    ]
+    names = [content(spec, f"data.train={value}")["name"] for value in values]
+    assert len(set(names)) == len(values) - 1  # a list of lists reads as one list, and no setting takes either
+    assert load.load(spec, given=["name=it-" + "x" * 90]).name == "it-" + "x" * 90
+
+
+def test_a_setting_that_the_spec_has_already_changes_nothing(spec):
+    changed = given_settings.laid_over(spec, ["training.max_steps=4", "seeds=[0, 1]"])
+    assert (changed.text, changed.given) == (SPEC, ())
+    assert load.load(spec, given=["training.max_steps=4"]) == load.load(spec)
+
+
+def test_slips_are_said_with_the_option_that_they_are_in(spec):
+    example = "a setting is written KEY=VALUE, as in `--set training.max_steps=200`"
+    for option, sentence in {
+        "training.max_step=3": "training.max_step is unknown; did you mean max_steps?",
+        "training.max_steps=many": 'training.max_steps must be a valid integer, but is the text "many"',
+        "trainig.max_steps=3": "trainig is unknown; did you mean training?",
+        "training.max_steps": example,
+        "training=": "training must be a mapping of keys, but is empty; write {} to change nothing",
+        "=3": example,
+        ".max_steps=3": example,
+        "training..x=3": example,
+        "seeds.0=3": "seeds is a list, of which no part can be set; give the whole list: `--set seeds=[...]`",
+        "training.max_steps.x=3": f"training.max_steps is 4 in {spec}, which has no keys; write "
+        "`--set training.max_steps=...`",
+        "arms.d.encoder.norm=pre": f"d is no arm that {spec} writes; it writes a, b.2, c=3",
+        "arms.b2.encoder.norm=pre": f"b2 is no arm that {spec} writes; did you mean b.2?",
+        "seeds=[1": "the value is no plain YAML: a comma or ] is missing before this; its bracket was opened on "
+        "line 1",
+        "seeds=&x [1]": "the value is no plain YAML: anchors such as &x are not allowed; write the value where it "
+        "is used",
+        "seeds=1": "seeds must be a list, but is 1; write [1]",
+    }.items():
+        assert problems(spec, option) == [f"--set {option}: {sentence}"], option
+
+
+def test_settings_that_are_given_twice_or_overlap_are_refused_all_at_once(spec):
+    assert problems(spec, "seeds=[1]", "training.max_steps=3", "seeds=[2]", "training={max_steps: 5}") == [
+        "--set seeds=[2]: seeds is given twice; give it once",
+        "--set training={max_steps: 5}: this overlaps with `--set training.max_steps=3`; give one of them",
+    ]
+
+
+def test_what_is_wrong_with_the_file_keeps_its_line(spec):
+    spec.write_text(SPEC.replace("tokens_per_step", "tokens_a_step"), encoding="utf-8")
+    assert problems(spec, "encoder.norm=pre") == [
+        f"{spec}:11:26: training.tokens_a_step is unknown; did you mean tokens_per_step?"
+    ]

@@ -1,0 +1,146 @@
+"""First spec for a text of one's own: it passes all checks, and nothing that is there is lost."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from ablations.cli import main
+from ablations.runs.prepare import prepare_text
+from ablations.runs.workspace import Workspace
+from ablations.spec import load
+from ablations.spec.spec_skeleton import SIZES, Text, name_of, steps_of, vocabulary_size
+from lightning_modules.data.language import Language
+
+SENTENCES = [(number, sentence) for number, sentence in Language(0).sentences("train", 900)]
+
+
+def ablate(*arguments, **more):
+    return CliRunner().invoke(main, [str(argument) for argument in arguments], **more)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines, last = [], 0
+    for number, sentence in SENTENCES:
+        lines += [""] * (number != last) + [sentence.text]
+        last = number
+    (tmp_path / "Books 1.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    records = [{"de": s.text, "en": s.translated_text} for _, s in SENTENCES]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records), encoding="utf-8")
+    return tmp_path
+
+
+def prepared(folder, spec):
+    """Make the tokens and check the text as `ablate run` does before its first run."""
+    workspace = Workspace.open(folder / spec, out=folder / "out", data_root=folder)
+    prepare_text(workspace, workspace.planned, Console(quiet=True))
+    return workspace
+
+
+def test_the_spec_of_a_text_passes_all_checks_before_the_first_run(folder):
+    result = ablate("init", "--text", "Books 1.txt")
+    assert result.output == (
+        "Books 1.yaml: written\nBooks 1-train.txt: written\nBooks 1-validation.txt: written\n"
+        "next: read Books 1.yaml, then `ablate validate Books 1.yaml`, `ablate plan Books 1.yaml` and "
+        "`ablate run Books 1.yaml`\n"
+    )
+    workspace = prepared(folder, "Books 1.yaml")
+    assert workspace.experiment.name == "books-1"
+    assert workspace.arms == ["mlm", "clm", "untrained"]
+    assert workspace.experiment.seeds == (0, 1, 2)
+    assert workspace.warnings() == []
+    assert "# Written by `ablate init` from Books 1.txt: 900 sentences, " in (folder / "Books 1.yaml").read_text()
+
+
+def test_the_two_parts_are_the_text_and_end_with_whole_documents(folder):
+    ablate("init", "--text", "Books 1.txt")
+    whole = (folder / "Books 1.txt").read_text()
+    train, validation = ((folder / f"Books 1-{part}.txt").read_text() for part in ("train", "validation"))
+    assert train + "\n" + validation == whole
+    assert 0.02 <= len(validation.split()) / len(whole.split()) <= 0.12
+
+
+def test_translations_need_the_column_that_holds_them(folder):
+    result = ablate("init", "it.yaml", "--text", "pairs.jsonl", "--arm", "mt", "--column", "de")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "--arm mt: translation needs the column of the translations; name it with --target.\n",
+    )
+    assert ablate("init", "it.yaml", "--text", "pairs.jsonl").stderr == (
+        f"{folder}/pairs.jsonl has text in de and en; name the column of the sentences with --column.\n"
+    )
+    result = ablate("init", "it.yaml", "--text", "pairs.jsonl", "--arm", "mt", "--arm", "mlm", "--target", "en")
+    assert result.exit_code == 0, result.output
+    assert prepared(folder, "it.yaml").arms == ["mt", "mlm", "untrained"]
+
+
+def test_nothing_that_is_there_is_overwritten_without_a_word(folder):
+    (folder / "it-train.txt").write_text("mine")
+    result = ablate("init", "it.yaml", "--text", "Books 1.txt")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "it-train.txt: this file is there already; choose another name, or add --overwrite.\n",
+    )
+    assert not (folder / "it.yaml").exists()
+    assert (folder / "it-train.txt").read_text() == "mine"
+    assert ablate("init", "it.yaml", "--text", "Books 1.txt", "--overwrite").exit_code == 0
+
+
+def test_a_text_for_validation_is_taken_as_it_is(folder):
+    (folder / "v.txt").write_text("\n".join(s.text for _, s in SENTENCES[:400]))
+    sizes = ["--seeds", 2, "--steps", 7, "--size", "small"]
+    result = ablate("init", "it.yaml", "--text", "Books 1.txt", "--validation", "v.txt", *sizes)
+    assert result.output.startswith("it.yaml: written\nnext: ")
+    experiment = load.load(folder / "it.yaml")
+    assert experiment.data["validation"] == "v.txt"
+    assert (experiment.training["max_steps"], experiment.seeds) == (7, (0, 1))
+    assert experiment.encoder["hidden_size"] == 256
+
+
+def test_what_is_missing_is_said_in_a_sentence(folder):
+    assert (
+        "Error: --text is missing; name the file of your text, as in --text sentences.txt."
+        in ablate("init").stderr
+    )
+    assert ablate("init", "--text", "gone.txt").stderr == (
+        f"{folder}/gone.txt does not exist (data.train; relative paths start at --data-root); correct the path.\n"
+    )
+    (folder / "short.txt").write_text("a dog barks\n")
+    assert ablate("init", "--text", "short.txt").stderr == (
+        "short.txt: 3 words are too few to learn from, expected at least 2,000; name more text.\n"
+    )
+
+
+def test_on_a_terminal_it_asks_for_what_is_not_said(folder, monkeypatch):
+    monkeypatch.setattr("ablations.cli.is_asking", lambda: True)
+    answers = ["Books 1.txt", "mlm, gpt", "mlm, electra", "", "1", "mine.yaml"]
+    result = ablate("init", input="\n".join(answers) + "\n")
+    assert result.exit_code == 0, result.output
+    assert "Error: gpt is none of mlm, clm, mt, mixture, electra, xlnet." in result.output
+    experiment = load.load(folder / "mine.yaml")
+    assert (list(experiment.arms), experiment.seeds) == (["mlm", "electra", "untrained"], (0,))
+
+
+def test_sizes_follow_the_text():
+    small, large = Text(5_000, 60_000, 6_000, 90, 1, 30), Text(2_000_000, 30_000_000, 400_000, 200, 1, 50)
+    assert vocabulary_size(small) == (
+        1024,
+        "sub-words; each then occurs about 130 times on average, rare ones less",
+    )
+    assert vocabulary_size(large)[0] == 32_768
+    assert steps_of(small, SIZES["tiny"], pieces=2.2) == (
+        690,
+        "optimiser steps; they read the text 10 times, about",
+    )
+    assert steps_of(large, SIZES["tiny"], pieces=1.3) == (2000, "optimiser steps; they read 10% of the text")
+
+
+def test_names_of_experiments_are_those_of_files_in_small_letters(tmp_path):
+    assert [name_of(tmp_path / f"{name}.yaml") for name in ("My Text", "runs", "é")] == [
+        "my-text",
+        "my-runs",
+        "my-text",
+    ]

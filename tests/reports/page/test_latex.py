@@ -1,0 +1,86 @@
+"""Tables in LaTeX: nothing that people wrote is a command, and numbers are those of the page."""
+
+import re
+
+import pytest
+
+from reports.claims import words
+from reports.page import page
+from reports.page.latex import escaped, tables
+from tests.support import claim_page, score_page
+from tests.support.html_page import strict_json
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory):
+    folder = score_page.made(tmp_path_factory.mktemp("scored"))
+    page.write(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def claimed(tmp_path_factory):
+    folder = claim_page.made(tmp_path_factory.mktemp("claimed"))
+    page.write(folder)
+    return folder
+
+
+def rows_of(text):
+    """Return the cells of each row between the rules."""
+    body = text.split("\\midrule\n")[1].split("\\bottomrule")[0]
+    return [re.split(r"(?<!\\) & ", row.removesuffix(" \\\\")) for row in body.splitlines()]
+
+
+def test_signs_of_latex_are_text():
+    assert escaped("a_b & 5% of #1\n{x} ~ ^ \\ $") == (
+        r"a\_b \& 5\% of \#1 \{x\} \textasciitilde{} \textasciicircum{} \textbackslash{} \$"
+    )
+    assert escaped("−0.1 [−0.2, ∞] ± 3 <mlm|x>") == (
+        r"$-$0.1 {[}$-$0.2, $\infty${]} $\pm$ 3 \textless{}mlm\textbar{}x\textgreater{}"
+    )
+
+
+def test_verdicts_have_effect_interval_and_n(claimed):
+    twin, text = strict_json(claimed / "report.json"), (claimed / "tables/claims.tex").read_text(encoding="utf-8")
+    judged = [claim for claim in twin["claims"] if claim["plot"]]
+    assert text.startswith("% article-tiny, by ablate report. Needs \\usepackage{booktabs}.\n")
+    assert len(rows_of(text)) == len(judged) > 1
+    for claim, (number, says, verdict, effect, n) in zip(judged, rows_of(text), strict=True):
+        assert (number, n) == (str(claim["number"] or ""), str(claim["n"]))
+        assert (says, verdict) == (escaped(claim["says"]), escaped(claim["verdict"]))
+        assert effect == escaped(words.effect(claim))
+    assert "{[}" in text
+
+
+def test_scores_are_those_of_the_page_and_marks_are_explained(scored):
+    twin = strict_json(scored / "report.json")
+    for table in twin["tasks"]:
+        text = (scored / f"tables/{table['name']}.tex").read_text(encoding="utf-8")
+        columns = len(table["beside"]) + len(table["arms"]) + 3
+        rows = [row for row in rows_of(text) if not row[0].startswith("\\multicolumn")]
+        assert len(rows) == len(table["rows"])
+        assert {len(row) for row in rows} == {columns}
+        assert ("\\textsuperscript{a}" in text) == ("\\textsuperscript{a} at " in text)
+    assert {path.stem for path in scored.glob("tables/*.tex")} == {"arms", *(one["name"] for one in twin["tasks"])}
+    assert {f"tables/{path.name}" for path in scored.glob("tables/*")} <= set(twin["files"])
+
+
+def test_arms_have_a_row_each(scored):
+    text = (scored / "tables/arms.tex").read_text(encoding="utf-8")
+    assert [row[0] for row in rows_of(text)] == ["mlm", "clm", "mt", "untrained"]
+    assert r"1.82 $\pm$ " in text
+    assert all(row[-1] == "3" for row in rows_of(text))
+
+
+def test_changed_settings_are_said_above_a_table(scored):
+    twin = strict_json(scored / "report.json")
+    assert "Not it" not in tables(twin)["arms"]
+    twin["changed"] = {"given": ["seeds=[1] (the spec says [0])"], "from": "it"}
+    assert "% Not it as its spec is written: seeds=[1] (the spec says [0]).\n" in tables(twin)["arms"]
+
+
+def test_an_earlier_table_goes_and_publishing_takes_what_is_there(scored, tmp_path):
+    (scored / "tables/old.tex").write_text("mine")
+    published = page.publish(scored, tmp_path)
+    assert (published / "tables/arms.tex").read_bytes() == (scored / "tables/arms.tex").read_bytes()
+    assert not (published / "tables/old.tex").exists()
