@@ -138,7 +138,7 @@ def init(spec: Path | None, overwrite: bool, **given: Any) -> None:
     options do not say; elsewhere it takes the defaults. Without --validation it also writes two parts of the text
     beside the spec, SPEC-train and SPEC-validation.
     """
-    from ablations.spec import spec_skeleton
+    from ablations.skeletons import spec as spec_skeleton
 
     questions: dict[str, tuple[str, Any]] = {
         "texts": ("Text to train on", None),
@@ -288,7 +288,7 @@ def text(spec: Path, given: tuple[str, ...], out: Path, data_root: Path, as_json
     Lengths in tokens; sentences that are cut, repeated, or also in the training text; unknown tokens. It cuts the
     text into tokens as `run` does at its start, and keeps them in the output root for it.
     """
-    from ablations.runs import text_facts
+    from ablations.checks import text_facts
     from ablations.runs.workspace import Workspace
     from lightning_modules.data import token_store
 
@@ -476,7 +476,7 @@ def claims(
     if new and given:
         raise click.UsageError("--new writes claims for the spec as it is; leave out --set.")
     if new:
-        from ablations.spec import claim_skeleton
+        from ablations.skeletons import claims as claim_skeleton
 
         path = claim_skeleton.write(spec)
         click.echo(f"{path}: written, with a first claim to change; docs/claims.md says what its keys mean")
@@ -672,7 +672,7 @@ def analyse(
 @out_option
 def doctor(out: Path) -> None:
     """Show versions, devices, disk and known-bad packages, and time steps of training, for `plan`."""
-    from ablations.runs.doctor import calibrate, findings
+    from ablations.checks.doctor import calibrate, findings
 
     bad = False
     for name, value, problem in findings(out):

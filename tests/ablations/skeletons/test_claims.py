@@ -9,8 +9,9 @@ from click.testing import CliRunner
 
 from ablations.catalogue import METRICS
 from ablations.cli import main
-from ablations.spec import claim_skeleton, grid, load
+from ablations.skeletons import claims as claim_skeleton
 from ablations.spec import claims as claims_file
+from ablations.spec import grid, load
 from tests.support.skeleton_verdict import verdict
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"

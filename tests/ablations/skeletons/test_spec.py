@@ -9,8 +9,8 @@ from rich.console import Console
 from ablations.cli import main
 from ablations.runs.prepare import prepare_text
 from ablations.runs.workspace import Workspace
+from ablations.skeletons.spec import SIZES, Text, name_of, steps_of, vocabulary_size
 from ablations.spec import load
-from ablations.spec.spec_skeleton import SIZES, Text, name_of, steps_of, vocabulary_size
 from lightning_modules.data.language import Language
 
 SENTENCES = [(number, sentence) for number, sentence in Language(0).sentences("train", 900)]

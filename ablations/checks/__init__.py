@@ -1,0 +1,1 @@
+"""Checks before anything is trained: of this machine, and of a text."""
