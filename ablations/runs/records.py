@@ -121,8 +121,8 @@ class TrialRecord(Record):
     @property
     def loss(self) -> float | None:
         """Return the mean of the losses; None where one diverged."""
-        known = [loss for loss in self.losses if loss is not None]
-        return sum(known) / len(known) if len(known) == len(self.losses) else None
+        ended = [loss for loss in self.losses if loss is not None]
+        return sum(ended) / len(ended) if len(ended) == len(self.losses) else None
 
 
 class TunedArm(Record):

@@ -63,9 +63,9 @@ class Search:
         """Return a sentence on the trials that are chosen only after others have ended; none without a budget."""
         if self.tuning.budget is None or not self.waiting():
             return []
-        known = sum(len(tuned.trials) for tuned in self.tuning.arms) + len(self.waiting())
+        chosen = sum(len(tuned.trials) for tuned in self.tuning.arms) + len(self.waiting())
         share = self.tuning.budget // len(self.tuning.arms)
-        more = share * len(self.tuning.arms) - known
+        more = share * len(self.tuning.arms) - chosen
         return [f"The time does not count {several(more, 'trial')} that Optuna chooses later."] * (more > 0)
 
     def sentences(self) -> list[str]:

@@ -181,8 +181,8 @@ def serve_one(order: dict[str, Any], stop: StopRequest) -> dict[str, Any]:
 def _why(error: Exception, directory: RunDirectory) -> str:
     """Return why a run failed, as a sentence where the error has one."""
     refused = refusal(error) if isinstance(error, OSError) and not isinstance(error, AblationsError) else None
-    if (wanted := out_of_memory(error)) is not None and not isinstance(error, AblationsError):
-        return f"measuring ran out of memory ({wanted}); lower its tokens, or have fewer runs at once (--slots)."
+    if (no_room := out_of_memory(error)) is not None and not isinstance(error, AblationsError):
+        return f"measuring ran out of memory ({no_room}); lower its tokens, or have fewer runs at once (--slots)."
     if refused is not None:
         reason, remedy = refused
         return f"{directory.path} cannot be written to: {reason}; {remedy}, then start again."

@@ -245,12 +245,12 @@ class Workspace:
             return content
         bare, arms = self.for_trials().experiment, list(dict.fromkeys(item.run.arm for item in items))
         trials = plan.plan(bare, self.search.open_of(arms), lacking={}, arms=arms, **options)
-        known = content.seconds is not None and trials.seconds is not None
+        can_estimate = content.seconds is not None and trials.seconds is not None
         return content.model_copy(
             update={
                 "tuning": self.search.tuning,
                 "trials": trials.runs,
-                "seconds": (content.seconds or 0) + (trials.seconds or 0) if known else None,
+                "seconds": (content.seconds or 0) + (trials.seconds or 0) if can_estimate else None,
                 "notes": [*content.notes, *self.search.later_trials()],
             }
         )

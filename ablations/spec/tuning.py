@@ -50,8 +50,8 @@ def tune_faults(experiment: Experiment) -> Iterator[Fault]:
             yield Fault(("tune", "seeds", index), sentence)
     arms = arms_of(experiment)
     unfit = list(_arm_faults(tune, arms))
-    known = [path for arm in arms.values() for path in setting_paths(arm) or ()]
-    unfit += [fault for path in tune.settings for fault in _path_faults(tune, path, known)]
+    settings = [path for arm in arms.values() for path in setting_paths(arm) or ()]
+    unfit += [fault for path in tune.settings for fault in _path_faults(tune, path, settings)]
     yield from unfit
     if unfit:
         return
@@ -73,9 +73,9 @@ def _arm_faults(tune: Tune, arms: Mapping[str, Arm]) -> Iterator[Fault]:
             yield Fault(("tune", "arms", index), sentence)
 
 
-def _path_faults(tune: Tune, path: str, known: Sequence[str]) -> Iterator[Fault]:
+def _path_faults(tune: Tune, path: str, settings: Sequence[str]) -> Iterator[Fault]:
     place: KeyPath = ("tune", "settings", path)
-    if "." not in path and (hint := guess(path, known)):
+    if "." not in path and (hint := guess(path, settings)):
         yield Fault(place, f"tune.settings has {path}, which is no setting{hint}", "key")
     elif path.partition(".")[0] not in ("training", "encoder"):
         yield Fault(
@@ -153,11 +153,11 @@ def tuned_arms(experiment: Experiment) -> list[str]:
     """Return the names of the arms that are tuned, in the order of the spec; none without `tune`."""
     if experiment.tune is None:
         return []
-    wanted = experiment.tune.arms
+    named = experiment.tune.arms
     return [
         name
         for name, arm in arms_of(experiment).items()
-        if (name in wanted if wanted is not None else settings_of(arm).training.max_steps > 0)
+        if (name in named if named is not None else settings_of(arm).training.max_steps > 0)
     ]
 
 

@@ -156,9 +156,9 @@ def out_of_memory(error: BaseException) -> str | None:
     is_of_cpu = isinstance(error, RuntimeError) and "DefaultCPUAllocator: " in str(error)
     if not is_of_cpu and not isinstance(error, MemoryError | torch.OutOfMemoryError):
         return None
-    wanted = re.search(r"tried to allocate ([\d.]+) (bytes|\w?iB)", str(error), re.IGNORECASE)
-    if wanted is None:
+    amount = re.search(r"tried to allocate ([\d.]+) (bytes|\w?iB)", str(error), re.IGNORECASE)
+    if amount is None:
         return "no room for a tensor"
-    if wanted[2] == "bytes":
-        return f"no room for {float(wanted[1]) / 2**30:,.3g} GiB"
-    return f"no room for {wanted[1]} {wanted[2]}"
+    if amount[2] == "bytes":
+        return f"no room for {float(amount[1]) / 2**30:,.3g} GiB"
+    return f"no room for {amount[1]} {amount[2]}"

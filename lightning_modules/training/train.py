@@ -107,9 +107,9 @@ def _outcome(error: BaseException) -> tuple[ExitCode, str | None]:
     """Return the exit code that an exception stands for, and its sentence, if it is meant for a user."""
     if isinstance(error, Interrupted | KeyboardInterrupt):
         return ExitCode.INTERRUPTED, None
-    if (wanted := out_of_memory(error)) is not None:
+    if (no_room := out_of_memory(error)) is not None:
         error = OutOfMemoryError(
-            f"training ran out of memory ({wanted}); raise training.accumulate, which cuts a step into "
+            f"training ran out of memory ({no_room}); raise training.accumulate, which cuts a step into "
             "parts, or lower training.tokens_per_step, or have fewer runs at once (--slots)."
         )
     if isinstance(error, AblationsError):
