@@ -16,6 +16,7 @@ from typing import NamedTuple
 from ablations.errors import DataError, SpecError
 from ablations.spec import load
 from ablations.spec.experiment import LONGEST_NAME
+from ablations.spec.messages import ALSO_CALLED
 from ablations.wording import listed, several
 from lightning_modules.config import FilesData
 from lightning_modules.data import corpus, tables
@@ -23,12 +24,8 @@ from lightning_modules.data.corpus import Row
 from lightning_modules.files import atomic, make_folder
 
 OBJECTIVES = {
-    "mlm": "masked_lm",
-    "clm": "causal_lm",
-    "mt": "translation",
-    "mixture": "mixture",
-    "electra": "replaced_token",
-    "xlnet": "permutation_lm",
+    name: next((kind for kind, names in ALSO_CALLED.items() if name in names), name)
+    for name in ("mlm", "clm", "mt", "mixture", "electra", "xlnet")
 }
 """Kinds of objectives by the names of arms."""
 

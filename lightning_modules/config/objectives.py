@@ -33,7 +33,7 @@ Predicted = Literal["selected", "next", "text", "target", "pairs"]
 text that are not special, tokens of the translation, or pairs of words."""
 
 
-StockOutput = Literal["states", "token", "next_token", "token_and_pair", "replaced", "translation"]
+StockOutput = Literal["states", "token", "next_token", "token_and_pair", "replaced", "target_text"]
 """Output of a stock class that an exported run needs: states alone; scores of a token, of the next token, of a
 token and of a pair; whether a token was replaced; scores of the tokens of a translation."""
 
@@ -180,7 +180,7 @@ class TranslationSettings(ObjectiveSettings):
 
     @property
     def stock_output(self) -> StockOutput | None:
-        return "translation"
+        return "target_text"
 
     def weights_per_token(
         self, encoder: EncoderSettings, *, vocab_size: int, max_steps: int, pairs: float | None = None

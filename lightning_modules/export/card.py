@@ -13,7 +13,7 @@ TASKS: Mapping[StockOutput, str] = {
     "token": "fill-mask",
     "token_and_pair": "fill-mask",
     "next_token": "text-generation",
-    "translation": "translation",
+    "target_text": "translation",
     "states": "feature-extraction",
     "replaced": "feature-extraction",
 }
@@ -25,7 +25,7 @@ USES: Mapping[StockOutput, str] = {
     "`outputs.seq_relationship_logits` has two scores of a pair. The first says that the text has this pair.",
     "next_token": "`outputs.logits` has a score of each token of the vocabulary as the next one. Take the last id "
     "(`[SEP]`) away from a text that `model.generate` is to continue.",
-    "translation": "`model.generate(**inputs)` gives ids of the translation. The tokenizer in "
+    "target_text": "`model.generate(**inputs)` gives ids of the translation. The tokenizer in "
     "`target_tokenizer/` turns them into text.",
     "states": "`outputs.hidden_states` has the states of all layers. There is no head.",
     "replaced": "`outputs.logits` has a score at each place: above 0 means that the token was replaced.",
@@ -119,7 +119,7 @@ def _use(facts: Facts) -> str:
         f'model = {facts.class_name}.from_pretrained("FOLDER").eval()',
         'inputs = tokenizer("A sentence.", return_tensors="pt")',
         "outputs = model(**inputs, output_hidden_states=True)"
-        if facts.output != "translation"
+        if facts.output != "target_text"
         else "ids = model.generate(**inputs)",
         "```",
         "",

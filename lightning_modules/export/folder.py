@@ -31,7 +31,7 @@ from lightning_modules.vocabulary import END, PAD, START
 STOCKS = (*POST_NORM, *PRE_NORM, *ENCODER_DECODERS)
 """Stock classes; the first that holds a run is taken."""
 
-GENERATES = ("next_token", "translation")
+GENERATES = ("next_token", "target_text")
 
 
 class Exported(NamedTuple):

@@ -44,7 +44,7 @@ def decoder_config(config: dict[str, Any], run: RunSettings, *, layers: str) -> 
 
 BERT_GENERATION = Decoder(
     model_type="bert-generation",
-    classes={"translation": "BertGenerationDecoder"},
+    classes={"target_text": "BertGenerationDecoder"},
     holds={},
     config=lambda run: decoder_config(bert_config(run), run, layers="num_hidden_layers"),
     names={name: new for name, new in BERT_BODY.items() if name != "segments"}
@@ -63,7 +63,7 @@ BERT_GENERATION = Decoder(
 
 GPT2_DECODER = Decoder(
     model_type="gpt2",
-    classes={"translation": "GPT2LMHeadModel"},
+    classes={"target_text": "GPT2LMHeadModel"},
     holds={},
     config=lambda run: decoder_config(gpt2_config(run), run, layers="n_layer"),
     names=GPT2_BODY
@@ -112,7 +112,7 @@ class EncoderDecoder(Stock):
 def _pair(encoder: Stock, decoder: Decoder) -> EncoderDecoder:
     return EncoderDecoder(
         model_type="encoder-decoder",
-        classes={"translation": "EncoderDecoderModel"},
+        classes={"target_text": "EncoderDecoderModel"},
         holds={**encoder.holds, "objective.sees": ("both_sides",)},
         config=encoder.config,
         names={name: new for name, new in encoder.names.items() if name != "segments"},

@@ -58,6 +58,9 @@ GOOD = {
 """What the other paths of the same command are; an option that is not here is left out."""
 
 WRITE = ("run", "claims", "report", "export", "analyse", "doctor")
+FIRST = {"init": ["--text", "data/train.tsv"]}
+"""What a command needs besides paths."""
+
 READ_FOLDERS = {("export", "run_dir"): NOT_THERE, ("analyse", "folder"): NOT_THERE}
 
 
@@ -71,6 +74,8 @@ def path_parameters():
                 bad = NOT_THERE
             elif parameter.name in ("out", "published") or (verb, parameter.name) == ("export", "folder"):
                 bad = NOT_WRITABLE if verb in WRITE else {}
+            elif verb == "init":  # which writes its spec
+                bad = {"in a folder that is not writable": "shut/a.yaml", "of no lower-case name": "A B.yaml"}
             else:
                 bad = READ_FOLDERS.get((verb, parameter.name), NO_FILES)
             if verb == "doctor":  # which takes seconds to look around first
@@ -80,7 +85,7 @@ def path_parameters():
 
 def arguments(verb, name, place):
     """The command line with one path that is bad; the others are good, or left out where that is possible."""
-    words = [verb]
+    words = [verb, *FIRST.get(verb, ())]
     for parameter in main.commands[verb].params:
         path = place if parameter.name == name else GOOD.get((verb, parameter.name), GOOD.get(parameter.name))
         if isinstance(parameter.type, click.Path) and path is not None:
@@ -180,7 +185,7 @@ def test_a_file_of_claims_that_may_not_be_read_is_a_sentence(folder):
     ids=repr,
 )
 def test_a_bug_keeps_its_traceback(error, folder, monkeypatch):
-    def fail(path):
+    def fail(path, **_):
         raise error
 
     monkeypatch.setattr("ablations.spec.load.load", fail)

@@ -99,7 +99,10 @@ def test_jobs_that_are_killed_and_requeued_end_with_the_table_of_a_local_run(nod
 
     def disturb():
         wait_for(lambda: grid.at_work("mlm"))
-        os.kill(grid.at_work("mlm")[0], signal.SIGKILL)
+        worker = grid.at_work("mlm")[0]
+        its_job = int(Path(f"/proc/{worker}/stat").read_text().rsplit(")", 1)[1].split()[1])
+        for process in (its_job, worker):  # a worker alone would be replaced in the same job
+            os.kill(process, signal.SIGKILL)
         wait_for(lambda: grid.at_work("clm"))
         (clm,) = {line.split()[0] for line in queued(nodes, "%i %j") if line.endswith(names["clm"])}
         said(nodes, "scancel", "--signal=USR2", clm)

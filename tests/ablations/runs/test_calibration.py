@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from ablations.checks import doctor
 from ablations.measures.settings import LayerChangeSettings
-from ablations.runs import calibration, doctor
+from ablations.runs import calibration
 from ablations.runs.calibration import Calibration, makespan
 from ablations.runs.identity import PlannedRun
 from ablations.spec.experiment import Run

@@ -163,7 +163,19 @@ def test_data_of_a_figure_are_in_the_page_beside_it_and_tidy(whole, folder):
 def test_the_twin_says_what_the_page_says(twin, whole):
     assert list(twin) == [
         *("format", "experiment", "question", "changed", "summary", "notices", "provenance"),
-        *("runs", "arms", "corruptions", "figures", "tasks", "joined", "claims", "spec", "made_from", "files"),
+        *(
+            "runs",
+            "arms",
+            "corruptions",
+            "figures",
+            "tuning",
+            "tasks",
+            "joined",
+            "claims",
+            "spec",
+            "made_from",
+            "files",
+        ),
     ]
     assert twin["summary"] in whole.text
     for figure in twin["figures"]:
