@@ -75,7 +75,7 @@ def path_parameters():
             elif parameter.name in ("out", "published") or (verb, parameter.name) == ("export", "folder"):
                 bad = NOT_WRITABLE if verb in WRITE else {}
             elif verb == "init":  # which writes its spec
-                bad = {"in a folder that is not writable": "shut/a.yaml", "of no lower-case name": "A B.yaml"}
+                bad = {"a folder that is not writable": "shut", "a folder": "folder"}
             else:
                 bad = READ_FOLDERS.get((verb, parameter.name), NO_FILES)
             if verb == "doctor":  # which takes seconds to look around first

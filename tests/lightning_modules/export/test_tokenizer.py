@@ -144,7 +144,7 @@ def test_fill_mask_predicts_what_the_run_predicts(tmp_path):
 def test_every_model_type_gets_the_ids_and_the_inputs_that_it_reads(stock, tokenizer, exported, tmp_path):
     tokenizer.save(str(tmp_path / "source.json"))
     write_tokenizer(tmp_path / "source.json", tmp_path, max_length=64, segments=stock.reads_segments)
-    run = settings("translation" if "translation" in stock.classes else "masked_lm")
+    run = settings("translation" if "target_text" in stock.classes else "masked_lm")
     state = {f"{stem}.tokens.weight": torch.zeros(320, 16) for stem in ("encoder", "decoder")}
     if stock.model_type == "longformer":
         run = settings(encoder={"attention_window": 2})
