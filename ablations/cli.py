@@ -757,21 +757,23 @@ def tune_at(
 ) -> tuple[Any, bool, bool]:
     """Train the trials of the tuned arms until each arm has its settings.
 
-    Returns the workspace with them, whether somebody interrupted it, and whether a trial failed otherwise than by
-    diverging; its arm then has no settings.
+    Returns the workspace with them, whether somebody interrupted it, and whether a trial has no loss, as it failed
+    otherwise than by diverging; its arm then has no settings.
     """
-    from ablations.errors import NonFiniteLossError
     from ablations.runs.tuning import chosen_in_words
 
     given_up: set[str] = set()
     interrupted = False
     while trials := [item for item in workspace.search.open_of(arms) if item.run_id not in given_up]:
-        interrupted, outcomes = carry_out_at(place, workspace.for_trials(), trials, devices=devices, slots=slots)
-        failed = {outcome.run_dir for outcome in outcomes if outcome.code != NonFiniteLossError.exit_code}
-        given_up |= {item.run_id for item in trials if item.directory.path in failed}
+        interrupted, _ = carry_out_at(place, workspace.for_trials(), trials, devices=devices, slots=slots)
         workspace = workspace.opened_again()
         if interrupted:
             break
+        without_loss = {item.run_id for item in trials} & {item.run_id for item in workspace.search.open_of(arms)}
+        given_up |= without_loss
+        for item in trials:
+            if item.run_id in without_loss:
+                click.echo(f"tune: {item.directory.path.name} has no validation loss, so its arm is not tuned.")
     for sentence in chosen_in_words(workspace.search.tuning):
         click.echo(sentence)
     return workspace, interrupted, bool(given_up)

@@ -9,6 +9,7 @@ import functools
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,13 +82,23 @@ def default(section: Settings, name: str) -> Any:
     return field.get_default(call_default_factory=True, validated_data=dict(section))
 
 
-def place(runs: tuple[Run, ...], *, out: Path, data_root: Path) -> list[PlannedRun]:
+def folders(out: Path) -> dict[str, Path]:
+    """Return the folders of runs in an output root, by the identity of the run."""
+    return {path.name[-10:]: path for path in sorted((out / "runs").glob("*-s*-*")) if path.is_dir()}
+
+
+def place(
+    runs: Sequence[Run], *, out: Path, data_root: Path, existing: dict[str, Path] | None = None
+) -> list[PlannedRun]:
     """Give each run its identity and its folder: the one that already has its identity, else a new name.
+
+    Args:
+        existing: `folders` of the output root, if they were looked for already; new ones are added.
 
     Raises:
         DataError: text is missing or has not the columns that the spec names.
     """
-    existing = {path.name[-10:]: path for path in sorted((out / "runs").glob("*-s*-*")) if path.is_dir()}
+    existing = folders(out) if existing is None else existing
     planned = []
     for run in runs:
         run = self_contained(run, data_root)

@@ -141,8 +141,8 @@ class TunedArm(Record):
 class Tuning(Record):
     """tuned.json: the search for each arm's settings."""
 
-    settings: list[str]
-    """Dotted paths of the tuned settings."""
+    settings: dict[str, Any]
+    """Values, or the range of values, that were searched, by the dotted path of the setting."""
     seeds: list[int]
     part_of_steps: float
     budget: int | None = None
@@ -211,6 +211,6 @@ class Plan(Record):
     tuning: Tuning | None = None
     """Search for the arms' settings, where the spec asks for one."""
     trials: list[RunRecord] = []
-    """Runs of the trials that are known so far."""
+    """Runs of the trials that have not ended, as far as these are chosen."""
     seconds: float | None = None
     """Estimated seconds until all that is to be done has ended; None if unknown."""

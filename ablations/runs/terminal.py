@@ -25,13 +25,13 @@ def plan_table(plan: Plan) -> None:
         table.add_column(name, no_wrap=True)
     for name in ("steps", "tokens", "params", "FLOPs", "time"):
         table.add_column(name, justify="right", no_wrap=True)
-    for run in (*plan.trials, *plan.runs):
+    for word, run in (*(("trial", run) for run in plan.trials), *(("", run) for run in plan.runs)):
         _add_row(
             table,
             run.arm,
             str(run.seed),
             run.run_id,
-            _styled("trial" if run in plan.trials and run.state == "planned" else state_in_words(run)),
+            _styled(word if word and run.state == "planned" else state_in_words(run)),
             f"{run.max_steps or 0:,}",
             compact(run.tokens or 0),
             compact(run.parameters or 0),

@@ -15,11 +15,11 @@ from ablations.spec import grid
 from ablations.spec.experiment import Arm, Experiment, Run, Tune
 from ablations.spec.tuning import (
     Tried,
+    Values,
     at_edge,
     best,
     in_words,
     next_values,
-    require_search,
     trial_runs,
     tuned_arms,
 )
@@ -102,27 +102,32 @@ def search(experiment: Experiment, *, steps: Mapping[str, int], folder: Path, pl
     tune = experiment.tune
     if tune is None:
         return None
-    require_search(tune)
-    kept, arms, names = _kept_losses(folder / FILE), grid.arms_of(experiment), tuned_arms(experiment)
+    before, arms, names = _before(folder / FILE), grid.arms_of(experiment), tuned_arms(experiment)
+    written = tune.model_dump(mode="json", include={"settings", "seeds", "part_of_steps", "budget"})
+    is_same = before is not None and before.model_dump(mode="json", include=set(written)) == written
+    suggested = {
+        tuned.arm: [trial.values for trial in tuned.trials]
+        for tuned in (before.arms if before and is_same else [])
+    }
+    kept = {} if before is None else _losses(before)
     tuned, trials, open_trials = [], list[PlannedRun](), {}
     for name in names:
         if name not in steps:
             tuned.append(TunedArm(arm=name))
             continue
         record, of_arm, unended = _search_arm(
-            tune, arms[name], steps=steps[name], arms=len(names), kept=kept, place=place
+            tune,
+            arms[name],
+            steps=steps[name],
+            arms=len(names),
+            before=suggested.get(name, []),
+            kept=kept,
+            place=place,
         )
         tuned.append(record)
         trials += of_arm
         open_trials[name] = unended
-    tuning = Tuning(
-        settings=list(tune.settings),
-        seeds=list(tune.seeds),
-        part_of_steps=tune.part_of_steps,
-        budget=tune.budget,
-        arms=tuned,
-    )
-    return Search(tuning, trials, open_trials)
+    return Search(Tuning(**written, arms=tuned), trials, open_trials)
 
 
 def chosen_in_words(tuning: Tuning) -> list[str]:
@@ -139,15 +144,28 @@ def chosen_in_words(tuning: Tuning) -> list[str]:
 
 
 def _search_arm(
-    tune: Tune, arm: Arm, *, steps: int, arms: int, kept: Mapping[str, Loss], place: Place
+    tune: Tune,
+    arm: Arm,
+    *,
+    steps: int,
+    arms: int,
+    before: Sequence[Values],
+    kept: Mapping[str, Loss],
+    place: Place,
 ) -> tuple[TunedArm, list[PlannedRun], list[PlannedRun]]:
-    """Return an arm's ended trials with the choice, the runs of all its trials, and those that have not ended."""
+    """Return an arm's ended trials with the choice, the runs of all its trials, and those that have not ended.
+
+    Args:
+        before: values of the trials that ended before, in the same search; they are not suggested anew, so that
+            the choice stays what it was under another version of Optuna, or without it.
+    """
     records: list[TrialRecord] = []
     trials: list[PlannedRun] = []
     unended: list[PlannedRun] = []
     while not unended:
         history = [Tried(record.values, record.loss) for record in records]
-        suggested = next_values(tune, history, arms=arms)
+        is_repeated = tune.budget is not None and len(history) < len(before)
+        suggested = [before[len(history)]] if is_repeated else next_values(tune, history, arms=arms)
         if not suggested:
             return _tuned(tune, arm.name, records, history), trials, []
         runs = [trial_runs(tune, arm, values, max_steps=steps) for values in suggested]
@@ -183,14 +201,18 @@ def _loss(item: PlannedRun, kept: Mapping[str, Loss]) -> Loss | None:
     return kept.get(item.run_id) if state.state == "planned" else None
 
 
-def _kept_losses(path: Path) -> dict[str, Loss]:
-    """Return the losses that tuned.json keeps, by the identity of their run; none where there is no such file."""
+def _before(path: Path) -> Tuning | None:
+    """Return what tuned.json keeps; None where there is no such file."""
     if not path.exists():
-        return {}
+        return None
     try:
-        tuning = Tuning.model_validate(read_json(path))
+        return Tuning.model_validate(read_json(path))
     except ValueError as error:
         raise ResultsError(f"{path} cannot be read; delete it, and `ablate run` writes it again.") from error
+
+
+def _losses(tuning: Tuning) -> dict[str, Loss]:
+    """Return the losses of ended trials, by the identity of their run."""
     trials = [trial for tuned in tuning.arms for trial in tuned.trials]
     pairs = [pair for trial in trials for pair in zip(trial.run_ids, trial.losses, strict=True)]
     return {run_id: Loss(loss) for run_id, loss in pairs}

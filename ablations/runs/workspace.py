@@ -128,16 +128,17 @@ class Workspace:
             except _NotTokenisedError:
                 return runs, False
 
+        place = functools.partial(identity.place, out=out, data_root=data_root, existing=identity.folders(out))
         runs, matched = resolved({})
         search = tuning.search(
             experiment,
             steps={run.arm: run.settings.training.max_steps for run in runs} if matched else {},
             folder=out / experiment.name,
-            place=lambda runs: identity.place(contained(runs), out=out, data_root=data_root),
+            place=lambda runs: place(contained(runs)),
         )
         if search is not None and search.tuning.chosen:
             runs, matched = resolved(search.tuning.chosen)
-        planned = identity.place(runs, out=out, data_root=data_root)
+        planned = place(runs)
         return cls(spec, out, data_root, experiment, planned, matched, tuple(given), search)
 
     def opened_again(self) -> "Workspace":

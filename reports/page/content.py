@@ -11,7 +11,6 @@ from ablations.wording import several
 from reports.claims.judge import Judged, claim_notices
 from reports.figures.curves import TRAINED_GAIN
 from reports.figures.panel import Panel
-from reports.figures.trials import tuning_panels
 from reports.folder import Experiment, Run
 from reports.page.figures import PageFigure, figures, readings
 from reports.page.summary import grouped, notices, summary
@@ -44,12 +43,13 @@ MEASURED = ("loss", "gain", "perplexity", "bleu", "chrf", "next_sentence", "sent
 """Averaged numbers that come from the table; the last two are accuracies of a head on pairs."""
 
 
-def content(judged: Judged, shown: Sequence[PageFigure]) -> dict[str, Any]:
+def content(judged: Judged, shown: Sequence[PageFigure], *, of_trials: Sequence[Panel] = ()) -> dict[str, Any]:
     """Return everything the page shows, in its order; absent numbers are None or NaN.
 
     Args:
         judged: the experiment with its claims judged.
         shown: its figures, as `page_figures` gives them.
+        of_trials: panels of the search for settings.
     """
     experiment = judged.experiment
     plan, table = experiment.plan, experiment.table
@@ -67,9 +67,7 @@ def content(judged: Judged, shown: Sequence[PageFigure]) -> dict[str, Any]:
         "arms": arms,
         "corruptions": corruptions(table, arms=plan.arms),
         "figures": [figure.entry() for figure in shown],
-        "tuning": None
-        if plan.tuning is None
-        else tuning_entry(plan.tuning, tuning_panels(plan.tuning, arms=plan.arms)),
+        "tuning": None if plan.tuning is None else tuning_entry(plan.tuning, of_trials),
         "tasks": score_tables(table, arms=plan.arms, quick=experiment.quick),
         "joined": joined(table, runs),
         "claims": judged.entries,

@@ -197,12 +197,12 @@ def write(folder: Path, judged: Judged | None = None) -> Path:
     """
     judged = judge_claims(experiment_folder.read(folder)) if judged is None else judged
     figures = page_figures(judged)
-    page = content(judged, figures) | {"made_from": digest(folder)}
+    tuning = judged.experiment.plan.tuning
+    of_trials = [] if tuning is None else tuning_panels(tuning, arms=judged.experiment.plan.arms)
+    page = content(judged, figures, of_trials=of_trials) | {"made_from": digest(folder)}
     page["claims"] = claim_entries(judged.claims, page)
     drawn: dict[str, Drawing] = {}
     files: dict[str, str] = {}
-    tuning = judged.experiment.plan.tuning
-    of_trials = [] if tuning is None else tuning_panels(tuning, arms=judged.experiment.plan.arms)
     for panel in (*(panel for figure in figures for panel in figure.panels), *of_trials):
         drawn[panel.name] = drawing = draw(panel)
         files |= {panel.svg: drawing.svg, panel.csv: drawing.csv}

@@ -2,9 +2,11 @@
 
 import json
 import shutil
+import sys
 
 import pytest
 
+from ablations import cli
 from ablations.errors import ResultsError, SpecError
 from ablations.runs.workspace import Workspace
 from tests.support.planned_spec import SPEC
@@ -171,4 +173,40 @@ def test_the_plan_counts_the_trials_before_the_runs(spec):
     content = opened(spec).plan()
     assert len(content.trials) == 6
     assert {run.max_steps for run in content.trials} == {max(1, round(content.runs[0].max_steps * 0.25))}
-    assert content.tuning.settings == ["training.learning_rate"]
+    assert content.tuning.settings == {"training.learning_rate": RATES}
+
+
+def test_what_optuna_suggested_before_is_taken_from_tuned_json_and_needs_no_optuna(tmp_path, monkeypatch):
+    pytest.importorskip("optuna")
+    tune = {"settings": {"training.learning_rate": {"low": 1e-4, "high": 1e-2, "log": True}}, "budget": 6}
+    spec = written(tmp_path, tune=tune)
+    tried = 0
+    while trials := opened(spec).search.open_of([]):
+        for item in trials:
+            end(item, abs(item.run.settings.training.learning_rate - 3e-3))
+        tried += len(trials)
+        opened(spec).write_plan()
+    assert tried == 6
+    chosen = rates(opened(spec))
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert rates(opened(spec)) == chosen
+    with pytest.raises(SpecError, match="tune.budget needs Optuna, which is not installed"):
+        opened(written(tmp_path, tune=tune | {"budget": 8}))
+
+
+def test_a_trial_that_ends_without_a_loss_is_tried_once_and_said(spec, monkeypatch, capsys):
+    offered = []
+
+    def end_one_without_loss(place, workspace, items, *, devices, slots):
+        offered.append([item.run_id for item in items])
+        for item in items:
+            loss = None if item.run.arm == "clm,learning_rate=0.001" else 2.0
+            end(item, loss, step=None if loss else 0)
+        return False, []
+
+    monkeypatch.setattr(cli, "carry_out_at", end_one_without_loss)
+    workspace, interrupted, is_given_up = cli.tune_at(None, opened(spec), [], devices=1, slots=1)
+    assert (len(offered), len(offered[0]), interrupted, is_given_up) == (1, 6, False, True)
+    assert workspace.waiting_arms() == ["clm"]
+    (name,) = [path.name for path in (spec.parent / "out" / "runs").glob("clm,learning_rate=0.001-*")]
+    assert f"tune: {name} has no validation loss, so its arm is not tuned.\n" in capsys.readouterr().out

@@ -16,7 +16,7 @@ def trial(loss, **values):
 
 
 def tuning(*arms, settings=("training.learning_rate",)):
-    return Tuning(settings=list(settings), seeds=[1000], part_of_steps=0.25, arms=list(arms))
+    return Tuning(settings=dict.fromkeys(settings), seeds=[1000], part_of_steps=0.25, arms=list(arms))
 
 
 def searched(name, losses, chosen):
