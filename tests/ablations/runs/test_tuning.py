@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ablations import cli
+from ablations.commands import runs
 from ablations.errors import ResultsError, SpecError
 from ablations.runs.workspace import Workspace
 from tests.support.planned_spec import SPEC
@@ -190,7 +190,7 @@ def test_what_optuna_suggested_before_is_taken_from_tuned_json_and_needs_no_optu
     chosen = rates(opened(spec))
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert rates(opened(spec)) == chosen
-    with pytest.raises(SpecError, match="tune.budget needs Optuna, which is not installed"):
+    with pytest.raises(SpecError, match="needs Optuna, which is not installed"):
         opened(written(tmp_path, tune=tune | {"budget": 8}))
 
 
@@ -204,8 +204,8 @@ def test_a_trial_that_ends_without_a_loss_is_tried_once_and_said(spec, monkeypat
             end(item, loss, step=None if loss else 0)
         return False, []
 
-    monkeypatch.setattr(cli, "carry_out_at", end_one_without_loss)
-    workspace, interrupted, is_given_up = cli.tune_at(None, opened(spec), [], devices=1, slots=1)
+    monkeypatch.setattr(runs, "carry_out_at", end_one_without_loss)
+    workspace, interrupted, is_given_up = runs.tune_at(None, opened(spec), [], devices=1, slots=1)
     assert (len(offered), len(offered[0]), interrupted, is_given_up) == (1, 6, False, True)
     assert workspace.waiting_arms() == ["clm"]
     (name,) = [path.name for path in (spec.parent / "out" / "runs").glob("clm,learning_rate=0.001-*")]

@@ -115,7 +115,7 @@ def test_what_is_missing_is_said_in_a_sentence(folder):
 
 
 def test_on_a_terminal_it_asks_for_what_is_not_said(folder, monkeypatch):
-    monkeypatch.setattr("ablations.cli.is_asking", lambda: True)
+    monkeypatch.setattr("ablations.commands.specs.is_asking", lambda: True)
     answers = ["Books 1.txt", "mlm, gpt", "mlm, electra", "", "1", "mine.yaml"]
     result = ablate("init", input="\n".join(answers) + "\n")
     assert result.exit_code == 0, result.output

@@ -1,0 +1,1 @@
+"""The commands of `ablate`; only they import everything, each when it is called."""

@@ -1,0 +1,101 @@
+"""`export` and `analyse`: models to and from other tools."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ablations.commands.options import FILE, FOLDER, command, out_option, publish_option
+from ablations.commands.results import show_page
+from ablations.given_paths import GivenPath
+
+
+@command
+@click.argument("run_dir", type=FOLDER)
+@click.argument("folder", metavar="DIR", type=FOLDER)
+@click.option("--all-steps", is_flag=True, help="Every checkpoint that was kept, a folder each, and an index.")
+@click.option("--encoder", "encoder_alone", is_flag=True, help="The encoder without heads and decoder.")
+def export(run_dir: Path, folder: Path, all_steps: bool, encoder_alone: bool) -> None:
+    """Write a trained run as a Hugging Face folder that stock classes load."""
+    from ablations.runs.origin import origin_of
+    from lightning_modules.export import folder as exports
+
+    options: dict[str, Any] = {"encoder_alone": encoder_alone, "origin": origin_of(run_dir)}
+    written = (
+        exports.export_series(run_dir, folder, **options)
+        if all_steps
+        else [exports.export(run_dir, folder, **options)]
+    )
+    for each in written:
+        click.echo(f"{each.class_name}: {each.folder}")
+
+
+@command
+@click.argument("folder", type=FOLDER)
+@click.option("--text", type=FILE, required=True, help="Sentences: a table, or a line each.")
+@click.option(
+    "--labels",
+    type=FILE,
+    help="A treebank of the very same sentences: CoNLL-U or parquet.",
+)
+@click.option("--column", help="Of a table; needed where several have text and none is called text.")
+@click.option(
+    "--tokens",
+    type=click.IntRange(min=100),
+    help="How many are measured at most, whole sentences from the start; else 150 for each unit of the width, at "
+    "least 50,000, as far as their states stay within 6 GiB.",
+)
+@click.option(
+    "--measures",
+    "measures_file",
+    type=FILE,
+    help="A YAML file with `measures` as in a spec, and their settings; else all that read states.",
+)
+@click.option("--name", help="Of the folder of results, under the output root; else the model's.")
+@click.option(
+    "--data-root",
+    type=GivenPath(exists=True, file_okay=False),
+    default=".",
+    show_default=True,
+    help="Where the files of minimal pairs lie, as in blimp/test.parquet.",
+)
+@publish_option
+@out_option
+def analyse(
+    folder: Path,
+    text: Path,
+    labels: Path | None,
+    column: str | None,
+    tokens: int | None,
+    measures_file: Path | None,
+    name: str | None,
+    data_root: Path,
+    published: Path | None,
+    out: Path,
+) -> None:
+    """Measure the layers of any local Hugging Face model on a text, beside those of its untrained twin."""
+    import time
+
+    from ablations.analyse import measures
+    from ablations.analyse.analyse import analyse as measure_model
+    from ablations.runs.terminal import duration
+    from lightning_modules.files import require_writable
+
+    if published is not None:
+        require_writable(published)  # before anything is measured
+    started = time.monotonic()
+    results = measure_model(
+        folder,
+        text=text,
+        labels=labels,
+        column=column,
+        out=out.absolute(),
+        name=name,
+        tokens=tokens,
+        measures=None if measures_file is None else measures.load(measures_file),
+        data_root=data_root,
+        say=lambda line: click.echo(f"{duration(time.monotonic() - started)}  {line}"),
+    )
+    from reports.page import page
+
+    show_page(page.write(results), published)

@@ -1,0 +1,75 @@
+"""Options, exit codes and sentences that several commands share."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ablations.given_paths import GivenPath, PathCommand
+
+GOOD, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
+FILE, FOLDER = GivenPath(readable=False), GivenPath(file_okay=False)
+
+spec_argument = click.argument("spec", type=FILE)
+set_option = click.option(
+    "--set",
+    "given",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Lay a setting over the spec, as training.max_steps=200; may be given several times. The results have a "
+    "folder of their own, OUT/NAME-KEY-VALUE; --set name=... gives it another name.",
+)
+out_option = click.option("--out", type=FOLDER, default="out", show_default=True, help="Output root.")
+data_root_option = click.option(
+    "--data-root",
+    type=GivenPath(exists=True, file_okay=False),
+    default=".",
+    show_default=True,
+    help="Where relative paths of a spec's data start.",
+)
+devices_option = click.option(
+    "--devices",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Processes (GPUs) of each run: DDP.",
+)
+slots_option = click.option(
+    "--slots",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Runs at the same time; where GPUs are fewer, runs share them.",
+)
+publish_option = click.option(
+    "--publish",
+    "published",
+    metavar="FOLDER",
+    type=FOLDER,
+    help="Also copy what a repository keeps to FOLDER/NAME: report.md, figures, results, verdicts, spec.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="For machines.")
+
+
+def command(function: Callable[..., Any]) -> click.Command:
+    """Make a command of a function; what the system refuses to do with a path that was given is one sentence."""
+    return click.command(cls=PathCommand)(function)
+
+
+def require_possible(out: Path) -> None:
+    """Refuse an output root that is not there and could not be made; one that is there anyone may look at."""
+    from lightning_modules.files import require_writable
+
+    if not out.exists():
+        require_writable(out)
+
+
+def notes_of(workspace: Any) -> list[str]:
+    """Return what to know about a spec before its runs start, a sentence each."""
+    return [
+        *workspace.changed(),
+        *workspace.earlier_runs(),
+        *workspace.equal_arms(),
+        *workspace.warnings(),
+    ]

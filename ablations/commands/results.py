@@ -1,0 +1,180 @@
+"""`claims`, `report`, `figure` and `diff`: what came out."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ablations.commands.options import (
+    FAILED,
+    FILE,
+    GOOD,
+    command,
+    data_root_option,
+    json_option,
+    out_option,
+    publish_option,
+    set_option,
+    spec_argument,
+)
+
+
+@command
+@spec_argument
+@set_option
+@out_option
+@data_root_option
+@json_option
+@click.option("--strict", is_flag=True, help="Exit with 1 unless every judged claim came out as expected.")
+@click.option("--new", is_flag=True, help="Judge nothing: write a first file of claims for the spec.")
+def claims(
+    spec: Path, given: tuple[str, ...], out: Path, data_root: Path, as_json: bool, strict: bool, new: bool
+) -> None:
+    """Judge the claims of a spec by what is measured so far, and write claims.json.
+
+    Claims that are not run or have too few seeds are shown with the reason. With --strict the exit code is 1 if a
+    claim that was judged came out otherwise than its file expects, or if none could be judged. With --new a file
+    of claims is written beside the spec, with a first claim to change; no file is overwritten.
+    """
+    if new and given:
+        raise click.UsageError("--new writes claims for the spec as it is; leave out --set.")
+    if new:
+        from ablations.skeletons import claims as claim_skeleton
+
+        path = claim_skeleton.write(spec)
+        click.echo(f"{path}: written, with a first claim to change; docs/claims.md says what its keys mean")
+        click.echo(f"next: set `claims: [{path.stem}]` in {spec}, then `ablate validate {spec}`")
+        return
+    from ablations.errors import SpecError
+    from ablations.runs.workspace import Workspace
+    from reports.claims.judge import as_expected
+    from reports.page.terminal import claims_table
+
+    workspace = Workspace.open(spec, given=given, out=out, data_root=data_root)
+    if not workspace.experiment.claims:
+        raise SpecError(
+            f"{spec}: the spec names no claims; add them, as in `claims: [article]`, or begin with --new."
+        )
+    workspace.write_plan()
+    workspace.write_table()
+    content, _ = write_claims(workspace.folder)
+    if as_json:
+        click.echo(json.dumps(content, indent=2))
+    else:
+        claims_table(content)
+    sys.exit(FAILED if strict and not as_expected(content["claims"]) else GOOD)
+
+
+@command
+@spec_argument
+@set_option
+@out_option
+@data_root_option
+@publish_option
+def report(spec: Path, given: tuple[str, ...], out: Path, data_root: Path, published: Path | None) -> None:
+    """Write the page again from what is there; needs neither torch nor a network."""
+    from ablations.runs.workspace import Workspace
+    from lightning_modules.files import require_writable
+
+    if published is not None:
+        require_writable(published)  # before anything is written
+    page = write_page(Workspace.open(spec, given=given, out=out, data_root=data_root), redraw=True)
+    show_page(page, published)
+
+
+@command
+@click.argument("place", metavar="SPEC", type=FILE)
+@click.argument("name", required=False)
+@click.option("--for", "medium", type=click.Choice(["paper", "slides"]), default="paper", show_default=True)
+@click.option("--wide", is_flag=True, help="Over both columns of a paper: 6.3 inches instead of 3.03.")
+@out_option
+def figure(place: Path, name: str | None, medium: str, wide: bool, out: Path) -> None:
+    """Write a figure of the page for a paper or for slides, as PDF and PNG; without NAME, list the figures.
+
+    SPEC is a spec whose results lie in the output root, or their folder, as out/NAME. The files lie in its folder
+    print. Fonts are embedded, and no title is drawn: a paper has captions.
+    """
+    from reports import folder as experiment_folder
+    from reports.claims.judge import judge_claims
+    from reports.figures import publication
+    from reports.page.content import page_figures
+    from reports.page.diff import folder_of
+
+    if wide and medium == "slides":
+        raise click.UsageError("--wide is for papers; leave it out.")
+    folder = folder_of(place, out=out)
+    figures = page_figures(judge_claims(experiment_folder.read(folder)))
+    panels = [panel for one in figures for panel in one.panels]
+    if name is None:
+        width = max((len(panel.name) for panel in panels), default=0)
+        for one in figures:
+            for panel in one.panels:
+                click.echo(
+                    f"{panel.name:<{width}}  Figure {one.number}{panel.letter}. {one.text.title}: {panel.title}"
+                )
+        return
+    panel = publication.panel_called(name, panels)
+    for path in publication.save(panel, folder / "print", medium=f"{medium}-wide" if wide else medium):
+        click.echo(path)
+
+
+@command
+@click.argument("before", metavar="A", type=FILE)
+@click.argument("after", metavar="B", type=FILE)
+@out_option
+@json_option
+def diff(before: Path, after: Path, out: Path, as_json: bool) -> None:
+    """Show two experiments, or one before and after a change, claim by claim.
+
+    A and B are folders of results, as out/NAME, or specs whose results lie in the output root. Claims, validation
+    losses and settings stand side by side with their differences; nothing is written.
+    """
+    from reports.page.diff import compare, folder_of
+
+    content = compare(folder_of(before, out=out), folder_of(after, out=out))
+    if as_json:
+        click.echo(json.dumps(content, indent=2, allow_nan=False))
+    else:
+        from reports.page.terminal import diff_tables
+
+        diff_tables(content)
+
+
+def show_page(page: Path, published: Path | None) -> None:
+    """Say where a page is; publish it if a folder is given."""
+    click.echo(f"page: {page}")
+    if published is not None:
+        from reports.page.page import publish
+
+        click.echo(f"published: {publish(page.parent, published)}")
+
+
+def write_page(workspace: Any, *, redraw: bool = False) -> Path:
+    """Gather the table from the runs and write the page beside it.
+
+    A page that says the same already stays as it is, unless `redraw`.
+    """
+    from reports.folder import is_fresh
+
+    workspace.write_plan()
+    workspace.write_table()
+    judged = write_claims(workspace.folder)[1] if workspace.experiment.claims else None
+    if not redraw and is_fresh(workspace.folder):
+        return workspace.folder / "report.html"
+    from reports.page import page
+
+    return page.write(workspace.folder, judged)
+
+
+def write_claims(folder: Path) -> tuple[dict[str, Any], Any]:
+    """Judge an experiment's claims by its table, and put the verdicts beside it.
+
+    Returns the content of claims.json, and the judged experiment for its page.
+    """
+    from reports import folder as experiment_folder
+    from reports.claims import judge
+
+    judged = judge.judge_claims(experiment_folder.read(folder))
+    return judge.write(judged, folder), judged

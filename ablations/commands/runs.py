@@ -1,0 +1,245 @@
+"""`run`, `status`, `measure` and `doctor`: training, measures and the machine they need."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ablations.commands.options import (
+    FAILED,
+    FILE,
+    GOOD,
+    INTERRUPTED,
+    command,
+    data_root_option,
+    devices_option,
+    json_option,
+    notes_of,
+    out_option,
+    require_possible,
+    set_option,
+    slots_option,
+    spec_argument,
+)
+from ablations.commands.results import write_page
+
+
+@command
+@spec_argument
+@set_option
+@out_option
+@data_root_option
+@click.option("--arm", "arms", multiple=True, help="Only this arm; may be given several times.")
+@click.option("--seed", "seeds", multiple=True, type=int, help="Only this seed; may be given several times.")
+@devices_option
+@slots_option
+@click.option(
+    "--on",
+    "on",
+    type=click.Choice(["local", "slurm"]),
+    default="local",
+    show_default=True,
+    help="Where: on this machine, or in jobs of SLURM, which go on when the command ends.",
+)
+@click.option(
+    "--place", "place_file", type=FILE, help="A YAML file with what jobs ask for, as in docs/clusters.md."
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
+def run(
+    spec: Path,
+    given: tuple[str, ...],
+    out: Path,
+    data_root: Path,
+    arms: tuple[str, ...],
+    seeds: tuple[int, ...],
+    devices: int,
+    slots: int,
+    on: str,
+    place_file: Path | None,
+    dry_run: bool,
+) -> None:
+    """Train and measure what is missing, then write the table and the page."""
+    from ablations.runs.plan import checkpoint_sentences
+    from ablations.runs.workspace import Workspace
+
+    if on == "slurm" and (devices, slots) != (1, 1):
+        raise click.UsageError(
+            "--devices and --slots are for this machine; write devices and runs_at_once into the file of --place."
+        )
+    workspace = Workspace.open(spec, given=given, out=out, data_root=data_root, tokenise=not dry_run)
+    selected = workspace.select(arms, seeds)
+    place = place_of(on, place_file, workspace)
+    if dry_run:
+        require_possible(out)
+        show_dry_run(workspace, selected, place, devices=devices, slots=slots)
+        return
+    interrupted, failed = False, False
+    if workspace.search is not None:
+        workspace, interrupted, failed = tune_at(place, workspace, arms, devices=devices, slots=slots)
+    todo = [] if interrupted else workspace.todo(workspace.select(arms, seeds))
+    if todo:
+        ids = {item.run_id for item in todo}
+        for sentence in (
+            *notes_of(workspace),
+            *checkpoint_sentences([run for run, _ in workspace.statuses() if run.run_id in ids]),
+        ):
+            click.echo(sentence)
+        interrupted, outcomes = carry_out_at(place, workspace, todo, devices=devices, slots=slots)
+        failed |= bool(outcomes)
+    if not interrupted and workspace.pairs_to_compare():
+        from ablations.runs.progress import compare_runs
+
+        failed |= not compare_runs(workspace)
+    elif not todo and not interrupted and not failed:
+        click.echo("nothing to do: every run is trained and measured")
+    click.echo(f"page: {write_page(workspace)}")
+    sys.exit(INTERRUPTED if interrupted else FAILED if failed else GOOD)
+
+
+@command
+@click.argument("spec", required=False, type=FILE)
+@set_option
+@out_option
+@data_root_option
+@json_option
+def status(spec: Path | None, given: tuple[str, ...], out: Path, data_root: Path, as_json: bool) -> None:
+    """Show the state of every run: of a spec, or of the whole output root."""
+    from ablations.runs.plan import checkpoint_sentences
+    from ablations.runs.terminal import status_table
+    from ablations.runs.workspace import Workspace, all_statuses
+
+    notes: list[str] = []
+    if given and spec is None:
+        raise click.UsageError("--set is for a spec; name one.")
+    if spec:
+        workspace = Workspace.open(spec, given=given, out=out, data_root=data_root)
+        statuses = [*workspace.statuses(), *workspace.trial_statuses()]
+        notes = workspace.changed() + workspace.unmatched() + workspace.earlier_runs()
+        notes += checkpoint_sentences([run for run, _ in statuses])
+    else:
+        statuses = all_statuses(out)
+        if not statuses and not as_json:
+            click.echo(f"{out} has no runs; `ablate run` makes them in the folder that --out names.")
+            return
+    from ablations.runs.places.slurm import status_notes
+
+    notes += status_notes(out.absolute())
+    if as_json:
+        click.echo(json.dumps({"runs": [status.fields() for status in statuses], "notes": notes}, indent=2))
+    else:
+        status_table(statuses, notes)
+
+
+@command
+@spec_argument
+@set_option
+@out_option
+@data_root_option
+@slots_option
+def measure(spec: Path, given: tuple[str, ...], out: Path, data_root: Path, slots: int) -> None:
+    """Measure the trained runs of a spec again from their checkpoints, and write the table and the page."""
+    from ablations.errors import SpecError
+    from ablations.runs.plan import run_labels
+    from ablations.runs.progress import carry_out, compare_runs
+    from ablations.runs.workspace import Workspace
+
+    workspace = Workspace.open(spec, given=given, out=out, data_root=data_root, tokenise=True)
+    trained = [item for item in workspace.planned if item.directory.is_trained()]
+    done = [item for item in trained if item.directory.is_done()]
+    gone = [f"{item.run.arm} (seed {item.run.seed})" for item in trained if item not in done]
+    if not done:
+        raise SpecError(
+            f"{spec}: no trained run has its last checkpoint any more, so nothing can be measured again; what was "
+            "measured before stays."
+            if trained
+            else f"{spec}: no run is trained yet, so there is nothing to measure; start `ablate run`."
+        )
+    if gone:
+        click.echo(f"Not measured again, because the last checkpoint is gone or damaged: {run_labels(gone)}.")
+    interrupted, outcomes = carry_out(workspace, done, devices=1, slots=slots, recompute=True)
+    failed = bool(outcomes)
+    if not interrupted and workspace.pairs_to_compare(recompute=True):
+        failed |= not compare_runs(workspace, recompute=True)
+    click.echo(f"page: {write_page(workspace)}")
+    sys.exit(INTERRUPTED if interrupted else FAILED if failed else GOOD)
+
+
+@command
+@out_option
+def doctor(out: Path) -> None:
+    """Show versions, devices, disk and known-bad packages, and time steps of training, for `plan`."""
+    from ablations.checks.doctor import calibrate, findings
+
+    bad = False
+    for name, value, problem in findings(out):
+        click.echo(f"{name:<24}{value}{'  <- ' + problem if problem else ''}")
+        bad |= bool(problem)
+    for name, value in calibrate(out):
+        click.echo(f"{name:<24}{value}")
+    sys.exit(FAILED if bad else GOOD)
+
+
+def place_of(on: str, place_file: Path | None, workspace: Any) -> Any:
+    """Return what the file of --place says, or what the cluster does by itself; None on this machine."""
+    from ablations.runs.places import place
+
+    content = place.load(place_file, arms=workspace.arms)
+    if on == "local" and place_file is not None:
+        raise click.UsageError("--place is for jobs of a cluster; add --on slurm, or leave it out.")
+    return content if on == "slurm" else None
+
+
+def show_dry_run(workspace: Any, selected: Any, place: Any, *, devices: int, slots: int) -> None:
+    """Show the plan of some runs, or the jobs in which a place would do them."""
+    if place is not None:
+        from ablations.runs.places import slurm
+
+        for line in slurm.dry_run(workspace, workspace.todo(selected), place=place):
+            click.echo(line)
+        return
+    from ablations.runs.terminal import plan_table
+
+    content = workspace.plan(selected, slots=slots, devices=devices)
+    notes = [*notes_of(workspace), *content.notes]
+    plan_table(content.model_copy(update={"notes": notes}))
+
+
+def carry_out_at(place: Any, workspace: Any, todo: Any, *, devices: int, slots: int) -> Any:
+    """Train and measure runs in jobs of a place, or on this machine where there is none."""
+    from ablations.runs.places import slurm
+
+    if place is not None:
+        return slurm.carry_out(workspace, todo, place=place)
+    from ablations.runs.progress import carry_out
+
+    slurm.require_not_queued(workspace.out, todo)
+    return carry_out(workspace, todo, devices=devices, slots=slots)
+
+
+def tune_at(
+    place: Any, workspace: Any, arms: tuple[str, ...], *, devices: int, slots: int
+) -> tuple[Any, bool, bool]:
+    """Train the trials of the tuned arms until each arm has its settings.
+
+    Returns the workspace with them, whether somebody interrupted it, and whether a trial has no loss, as it failed
+    otherwise than by diverging; its arm then has no settings.
+    """
+    from ablations.runs.tuning import chosen_in_words
+
+    given_up: set[str] = set()
+    interrupted = False
+    while trials := [item for item in workspace.search.open_of(arms) if item.run_id not in given_up]:
+        interrupted, _ = carry_out_at(place, workspace.for_trials(), trials, devices=devices, slots=slots)
+        workspace = workspace.opened_again()
+        if interrupted:
+            break
+        without_loss = {item.run_id for item in trials} & {item.run_id for item in workspace.search.open_of(arms)}
+        given_up |= without_loss
+        for item in trials:
+            if item.run_id in without_loss:
+                click.echo(f"tune: {item.directory.path.name} has no validation loss, so its arm is not tuned.")
+    for sentence in chosen_in_words(workspace.search.tuning):
+        click.echo(sentence)
+    return workspace, interrupted, bool(given_up)

@@ -1,0 +1,251 @@
+"""`init`, `validate`, `plan` and `text`: what is done before a run."""
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ablations.commands.options import (
+    FILE,
+    GOOD,
+    WRONG,
+    command,
+    data_root_option,
+    devices_option,
+    json_option,
+    notes_of,
+    out_option,
+    require_possible,
+    set_option,
+    slots_option,
+    spec_argument,
+)
+
+
+class Words(click.ParamType):
+    """Words of a list, with spaces or commas between them."""
+
+    name = "words"
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self.words = list(words)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        words = value.replace(",", " ").split()
+        for word in words:
+            if word not in self.words:
+                self.fail(f"{word} is none of {', '.join(self.words)}.", param, ctx)
+        return tuple(words)
+
+
+@command
+@click.argument("spec", required=False, type=FILE)
+@click.option("--text", "texts", multiple=True, help="A file to train on; may be given several times.")
+@click.option(
+    "--validation", multiple=True, help="A file for validation; without it, the end of the text is held out."
+)
+@click.option("--column", help="Column of the sentences, where the files are tables; `text` unless given.")
+@click.option("--target", help="Column of the translations, which --arm mt needs.")
+@click.option("--document", help="Column that says which sentences belong together.")
+@click.option(
+    "--arm",
+    "arms",
+    multiple=True,
+    type=click.Choice(("mlm", "clm", "mt", "mixture", "electra", "xlnet")),
+    help="An objective to compare; may be given several times. [default: mlm and clm]",
+)
+@click.option("--size", type=click.Choice(("tiny", "small", "base")), help="Of the model. [default: tiny]")
+@click.option("--steps", type=click.IntRange(min=1), help="Of training; unless given, as many as suit the text.")
+@click.option("--seeds", type=click.IntRange(min=1), help="How many. [default: 3]")
+@click.option("--overwrite", is_flag=True, help="Write over files that are there.")
+def init(spec: Path | None, overwrite: bool, **given: Any) -> None:
+    """Write a first spec for your own text: it is read once, and the sizes follow from it.
+
+    The spec has a comment at each choice, passes `validate` and runs. On a terminal the command asks for what the
+    options do not say; elsewhere it takes the defaults. Without --validation it also writes two parts of the text
+    beside the spec, SPEC-train and SPEC-validation.
+    """
+    from ablations.skeletons import spec as spec_skeleton
+
+    questions: dict[str, tuple[str, Any]] = {
+        "texts": ("Text to train on", None),
+        "arms": (f"Objectives to compare ({', '.join(spec_skeleton.OBJECTIVES)})", "mlm clm"),
+        "size": (f"Size of the model ({', '.join(spec_skeleton.SIZES)})", "tiny"),
+        "seeds": ("Seeds", 3),
+    }
+    for name, (question, default) in questions.items():
+        if given[name]:
+            continue
+        if is_asking():
+            kind = {"arms": Words(spec_skeleton.OBJECTIVES), "size": click.Choice([*spec_skeleton.SIZES])}.get(
+                name
+            )
+            answer = click.prompt(question, default=default, type=kind)
+            given[name] = (answer,) if name == "texts" else answer
+        elif default is None:
+            raise click.UsageError("--text is missing; name the file of your text, as in --text sentences.txt.")
+        else:
+            given[name] = tuple(default.split()) if name == "arms" else default
+    path = spec or Path(f"{Path(given['texts'][0]).name.partition('.')[0]}.yaml")
+    if spec is None and is_asking():
+        path = Path(click.prompt("Spec to write", default=str(path)))
+    choice = spec_skeleton.Choice(**given | {"arms": tuple(dict.fromkeys(given["arms"]))})
+    for file in spec_skeleton.write(path, choice, data_root=Path.cwd(), overwrite=overwrite):
+        click.echo(f"{file}: written")
+    click.echo(f"next: read {path}, then `ablate validate {path}`, `ablate plan {path}` and `ablate run {path}`")
+
+
+@command
+@click.argument("specs", metavar="SPEC...", nargs=-1, type=FILE)
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of spec files, for editors.")
+@click.option("--claims-schema", is_flag=True, help="Print that of files of claims.")
+@set_option
+@data_root_option
+@click.option("--no-files", is_flag=True, help="Do not look for the text and the other files that specs name.")
+def validate(
+    specs: tuple[Path, ...],
+    schema: bool,
+    claims_schema: bool,
+    given: tuple[str, ...],
+    data_root: Path,
+    no_files: bool,
+) -> None:
+    """Check spec files and the claims they name: every problem at once, a line each, on stderr.
+
+    So are the files of text, lexica and treebanks that they name, as `plan` and `run` do: that they are there and
+    have the columns; and it says which tasks have no files there, as these would not be run. A file in a folder
+    called claims is checked as a file of claims.
+    """
+    from ablations.catalogue import tasks_not_run
+    from ablations.errors import SpecError
+    from ablations.runs import doubts
+    from ablations.spec import claims as claims_file
+    from ablations.spec import grid, load
+    from ablations.wording import several
+
+    if schema or claims_schema:
+        from ablations.spec import schema as schemas
+
+        click.echo(json.dumps(schemas.claims_schema() if claims_schema else schemas.schema(), indent=2))
+    elif not specs:
+        raise click.UsageError("name at least one spec file, or ask for the --schema.")
+    wrong = False
+    for path in specs:
+        try:
+            if path.parent.name == claims_file.FOLDER:
+                if given:
+                    raise click.UsageError(f"{path} is a file of claims, and --set is for specs; leave one out.")
+                claimed = len(claims_file.load(path).claims)
+                click.echo(f"{path}: good, {several(claimed, 'claim')}")
+                continue
+            experiment = load.load(path, given=given)
+            planned = grid.runs(experiment)
+            arms = {run.arm: run.settings for run in planned}
+            notices = doubts.equal_arms({arm: doubts.decided(settings) for arm, settings in arms.items()})
+            if not no_files:
+                from ablations.runs import (
+                    workspace as run_workspace,  # pyarrow, which a look at the spec alone need not wait for
+                )
+
+                root = data_root.absolute()
+                run_workspace.check(path, experiment, planned, data_root=root, given=given)
+                notices += doubts.validated_on_training({arm: s.data for arm, s in arms.items()}, root)
+                notices += tasks_not_run(experiment.measures, list(arms.items()), data_root=root)
+            click.echo(f"{path}: good, {several(len(planned), 'run')}")
+            claim_files = claims_file.load_named(experiment.claims, spec=path)
+            kinds = [settings.kind for settings in experiment.measures]
+            not_run = claims_file.not_run(claim_files, arms={run.arm for run in planned}, measures=kinds)
+            for notice in [*not_run, *notices]:
+                click.echo(f"  {notice}")
+        except SpecError as error:
+            wrong = True
+            click.echo(str(error), err=True)
+    sys.exit(WRONG if wrong else GOOD)
+
+
+@command
+@spec_argument
+@set_option
+@out_option
+@data_root_option
+@devices_option
+@slots_option
+@click.option("--resolved", is_flag=True, help="Print the spec with every default written out.")
+@json_option
+def plan(
+    spec: Path,
+    given: tuple[str, ...],
+    out: Path,
+    data_root: Path,
+    devices: int,
+    slots: int,
+    resolved: bool,
+    as_json: bool,
+) -> None:
+    """Show the runs of a spec, which are done, and what the others cost."""
+    from ablations.runs.terminal import plan_table
+    from ablations.runs.workspace import Workspace
+    from ablations.spec import grid, load
+
+    if resolved:
+        click.echo(json.dumps(grid.resolved(load.load(spec, given=given)), indent=2))
+        return
+    require_possible(out)
+    workspace = Workspace.open(spec, given=given, out=out, data_root=data_root)
+    content = workspace.plan(slots=slots, devices=devices)
+    notes = [*notes_of(workspace), *content.notes]
+    content = content.model_copy(update={"notes": notes})
+    if as_json:
+        written = content.model_dump(mode="json", exclude_unset=True)
+        keys = ("experiment", "runs", "pairs_to_compare", "left_out", "seconds", "notes")
+        click.echo(json.dumps({key: written[key] for key in keys}, indent=2))
+    else:
+        plan_table(content)
+
+
+@command
+@spec_argument
+@set_option
+@out_option
+@data_root_option
+@json_option
+def text(spec: Path, given: tuple[str, ...], out: Path, data_root: Path, as_json: bool) -> None:
+    """Show what the text of a spec is made of, before anything is trained.
+
+    Lengths in tokens; sentences that are cut, repeated, or also in the training text; unknown tokens. It cuts the
+    text into tokens as `run` does at its start, and keeps them in the output root for it.
+    """
+    from ablations.checks import text_facts
+    from ablations.runs.workspace import Workspace
+    from lightning_modules.data import token_store
+
+    workspace = Workspace.open(spec, given=given, out=out, data_root=data_root, tokenise=True)
+    arms: dict[str, list[str]] = {}
+    for item in workspace.planned:
+        arms.setdefault(item.tokens, []).append(item.run.arm)
+    texts = []
+    for address, names in arms.items():
+        data = next(item.run.settings.data for item in workspace.planned if item.tokens == address)
+        tokens = token_store.prepare(
+            data,
+            data_root=workspace.data_root,
+            store=workspace.out / "tokens",
+            progress=lambda line: click.echo(line, err=True),
+        )
+        facts = text_facts.split_facts(data, tokens.report, data_root=workspace.data_root)
+        different = list(dict.fromkeys(names))
+        if as_json:
+            splits = [one._asdict() for one in facts]
+            texts.append({"arms": different, "splits": splits, "notes": text_facts.warnings(facts, tokens.report)})
+        else:
+            text_facts.show(different, facts, tokens.report)
+    if as_json:
+        click.echo(json.dumps({"texts": texts}, indent=2))
+
+
+def is_asking() -> bool:
+    """Return whether there is somebody to ask."""
+    return sys.stdin.isatty()
