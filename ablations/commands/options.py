@@ -65,11 +65,49 @@ def require_possible(out: Path) -> None:
         require_writable(out)
 
 
+def powers_of(workspace: Any, pilot: Path | None = None) -> list[Any]:
+    """Return the chances of the claims by the spread between seeds of a pilot; none without one.
+
+    Args:
+        pilot: folder of its results; that of the spec unless given.
+    """
+    named = getattr(workspace.experiment.seeds, "pilot", None)
+    folder = pilot or (workspace.spec.parent / named if named else None)
+    if folder is None:
+        return []
+    from ablations import results
+    from ablations.errors import ResultsError
+    from ablations.spec import claims as claims_file
+    from reports.claims.power import claim_powers
+
+    path = folder / "results.parquet"
+    if not path.is_file():
+        raise ResultsError(
+            f"{path}: there is no such file to read the spread between seeds from; name a folder of results, as "
+            "out/NAME."
+        )
+
+    files = claims_file.load_named(workspace.experiment.claims, spec=workspace.spec)
+    return claim_powers(
+        [claim for file in files for claim in file.claims],
+        results.read(path),
+        seeds=len(workspace.experiment.all_seeds),
+        looks=None if workspace.looks is None else workspace.looks.sizes,
+    )
+
+
 def notes_of(workspace: Any) -> list[str]:
     """Return what to know about a spec before its runs start, a sentence each."""
+    chances: list[str] = []
+    if powers := powers_of(workspace):
+        from reports.claims.power import unlikely
+
+        chances = unlikely(powers, seeds=len(workspace.experiment.all_seeds))
     return [
         *workspace.changed(),
         *workspace.earlier_runs(),
         *workspace.equal_arms(),
+        *workspace.seeds_to_come(),
+        *chances,
         *workspace.warnings(),
     ]

@@ -75,24 +75,32 @@ def run(
         require_possible(out)
         show_dry_run(workspace, selected, place, devices=devices, slots=slots)
         return
-    interrupted, failed = False, False
+    interrupted, failed, is_idle = False, False, True
     if workspace.search is not None:
         workspace, interrupted, failed = tune_at(place, workspace, arms, devices=devices, slots=slots)
-    todo = [] if interrupted else workspace.todo(workspace.select(arms, seeds))
-    if todo:
-        ids = {item.run_id for item in todo}
-        for sentence in (
-            *notes_of(workspace),
-            *checkpoint_sentences([run for run, _ in workspace.statuses() if run.run_id in ids]),
-        ):
-            click.echo(sentence)
-        interrupted, outcomes = carry_out_at(place, workspace, todo, devices=devices, slots=slots)
-        failed |= bool(outcomes)
-    if not interrupted and workspace.pairs_to_compare():
-        from ablations.runs.progress import compare_runs
+    given_up: set[Path] = set()
+    while not interrupted:
+        open_runs = workspace.todo(workspace.select(arms, seeds))
+        if todo := [item for item in open_runs if item.directory.path not in given_up]:
+            ids = {item.run_id for item in todo}
+            for sentence in (
+                *notes_of(workspace),
+                *checkpoint_sentences([run for run, _ in workspace.statuses() if run.run_id in ids]),
+            ):
+                click.echo(sentence)
+            interrupted, outcomes = carry_out_at(place, workspace, todo, devices=devices, slots=slots)
+            given_up |= {outcome.run_dir for outcome in outcomes}
+            failed |= bool(outcomes)
+        if not interrupted and workspace.pairs_to_compare():
+            from ablations.runs.progress import compare_runs
 
-        failed |= not compare_runs(workspace)
-    elif not todo and not interrupted and not failed:
+            is_idle, failed = False, not compare_runs(workspace) or failed
+        is_idle &= not todo
+        look = None if interrupted or arms or seeds else workspace.look_due()
+        if look is None:
+            break
+        workspace, is_idle = take_look(workspace, look), False
+    if is_idle and not interrupted and not failed:
         click.echo("nothing to do: every run is trained and measured")
     click.echo(f"page: {write_page(workspace)}")
     sys.exit(INTERRUPTED if interrupted else FAILED if failed else GOOD)
@@ -179,6 +187,23 @@ def doctor(out: Path) -> None:
     for name, value in calibrate(out):
         click.echo(f"{name:<24}{value}")
     sys.exit(FAILED if bad else GOOD)
+
+
+def take_look(workspace: Any, look: Any) -> Any:
+    """Judge the claims with the seeds so far, and return the workspace with those that open claims get."""
+    from reports import folder as experiment_folder
+    from reports.claims.judge import judge_claims
+    from reports.claims.outcomes import after_look
+    from reports.claims.words import look_sentence
+
+    workspace = workspace.with_look(look)
+    workspace.write_plan()
+    workspace.write_table()
+    outcomes = judge_claims(experiment_folder.read(workspace.folder)).outcomes
+    more, futile = after_look(outcomes, workspace.looks, size=look.seeds)
+    workspace = workspace.go_on_after(look, arms=more, futile=futile)
+    click.echo(look_sentence(outcomes, look.seeds, futile=futile, next_size=workspace.looks.next_size(look.seeds)))
+    return workspace
 
 
 def place_of(on: str, place_file: Path | None, workspace: Any) -> Any:

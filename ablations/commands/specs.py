@@ -10,6 +10,7 @@ import click
 
 from ablations.commands.options import (
     FILE,
+    FOLDER,
     GOOD,
     WRONG,
     command,
@@ -18,6 +19,7 @@ from ablations.commands.options import (
     json_option,
     notes_of,
     out_option,
+    powers_of,
     require_possible,
     set_option,
     slots_option,
@@ -173,6 +175,11 @@ def validate(
 @data_root_option
 @devices_option
 @slots_option
+@click.option(
+    "--pilot",
+    type=FOLDER,
+    help="Folder of results, as out/NAME: show the chances of the claims, with seeds that differ as there.",
+)
 @click.option("--resolved", is_flag=True, help="Print the spec with every default written out.")
 @json_option
 def plan(
@@ -182,6 +189,7 @@ def plan(
     data_root: Path,
     devices: int,
     slots: int,
+    pilot: Path | None,
     resolved: bool,
     as_json: bool,
 ) -> None:
@@ -198,12 +206,18 @@ def plan(
     content = workspace.plan(slots=slots, devices=devices)
     notes = [*notes_of(workspace), *content.notes]
     content = content.model_copy(update={"notes": notes})
+    powers = powers_of(workspace, pilot)
     if as_json:
         written = content.model_dump(mode="json", exclude_unset=True)
         keys = ("experiment", "runs", "pairs_to_compare", "left_out", "seconds", "notes")
-        click.echo(json.dumps({key: written[key] for key in keys}, indent=2))
-    else:
-        plan_table(content)
+        chances = [one if isinstance(one, str) else one._asdict() for one in powers]
+        click.echo(json.dumps({key: written[key] for key in keys} | {"chances": chances}, indent=2))
+        return
+    plan_table(content)
+    if powers:
+        from reports.page.terminal import power_table
+
+        power_table(powers)
 
 
 @command

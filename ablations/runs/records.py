@@ -1,5 +1,6 @@
 """Records of plan.json and of the files of runs, as they are written and as they are read. No torch."""
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
@@ -154,6 +155,42 @@ class Tuning(Record):
         return {tuned.arm: tuned.chosen for tuned in self.arms if tuned.chosen is not None}
 
 
+class Look(Record):
+    """Look at the claims with a number of seeds."""
+
+    seeds: int
+    """Seeds of each arm that counted: the first of them all."""
+    arms: list[str]
+    """Arms of which so many seeds were trained and measured."""
+    taken: str | None = None
+    """Time of the look."""
+    futile: list[str] = []
+    """Claims that were given up at it, as the seeds that are left would hardly decide them."""
+
+
+class Looks(Record):
+    """looks.json: looks at the claims, between which seeds are added."""
+
+    all_seeds: list[int]
+    """Every seed that an arm may get, in order."""
+    sizes: list[int]
+    """Number of seeds at each look that may be taken, fixed before the first run."""
+    seeds_of: dict[str, int]
+    """Number of seeds that each arm has or is to get now."""
+    taken: list[Look] = []
+
+    def sizes_of(self, arms: Collection[str]) -> list[int]:
+        """Return the sizes of the looks that were taken with all of some arms, the smallest first."""
+        looked_at: dict[int, set[str]] = {}
+        for look in self.taken:
+            looked_at.setdefault(look.seeds, set()).update(look.arms)
+        return [size for size in self.sizes if set(arms) <= looked_at.get(size, set())]
+
+    def next_size(self, size: int) -> int | None:
+        """Return the number of seeds at the look after one; None after the last."""
+        return next((later for later in self.sizes if later > size), None)
+
+
 class RunStatus(NamedTuple):
     """A run with how far its training is."""
 
@@ -212,5 +249,7 @@ class Plan(Record):
     """Search for the arms' settings, where the spec asks for one."""
     trials: list[RunRecord] = []
     """Runs of the trials that have not ended, as far as these are chosen."""
+    looks: Looks | None = None
+    """Looks at the claims, where seeds are added until these are decided."""
     seconds: float | None = None
     """Estimated seconds until all that is to be done has ended; None if unknown."""

@@ -11,10 +11,10 @@ from typing import Any
 
 from ablations.catalogue import caveats, files_now, for_run
 from ablations.errors import Problem, SpecError, SpecProblems
-from ablations.runs import doubts, identity, plan, tuning
+from ablations.runs import doubts, identity, looks, plan, tuning
 from ablations.runs.identity import PlannedRun
 from ablations.runs.plan import Lacking, lacking
-from ablations.runs.records import DataRecord, Plan, RunRecord, RunStatus
+from ablations.runs.records import DataRecord, Look, Looks, Plan, RunRecord, RunStatus
 from ablations.runs.tuning import Search
 from ablations.spec import claims as claims_file
 from ablations.spec import given_settings, grid, load, matching, published
@@ -101,6 +101,8 @@ class Workspace:
     search: Search | None = None
     """Search for the arms' settings; None where the spec asks for none. Arms that are not tuned yet have the
     settings of the spec."""
+    looks: Looks | None = None
+    """Looks at the claims; None where the seeds are a fixed list."""
 
     @classmethod
     def open(
@@ -121,8 +123,12 @@ class Workspace:
         text = functools.partial(_text, out=out, data_root=data_root, tokenise=tokenise)
         contained = functools.partial(self_contained, spec, data_root=data_root, given=given)
 
+        arms = list(grid.arms_of(experiment))
+        seen = looks.looks_of(experiment, arms=arms, folder=out / experiment.name)
+
         def resolved(tuned: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[Run, ...], bool]:
-            runs = contained(grid.runs(experiment, tuned=tuned))
+            runs = grid.runs(experiment, tuned=tuned)
+            runs = contained(runs if seen is None else looks.runs_so_far(seen, runs))
             try:
                 return matching.matched(experiment, runs, text=text), True
             except _NotTokenisedError:
@@ -139,7 +145,7 @@ class Workspace:
         if search is not None and search.tuning.chosen:
             runs, matched = resolved(search.tuning.chosen)
         planned = place(runs)
-        return cls(spec, out, data_root, experiment, planned, matched, tuple(given), search)
+        return cls(spec, out, data_root, experiment, planned, matched, tuple(given), search, seen)
 
     def opened_again(self) -> "Workspace":
         """Return the workspace of the same command, as the output root is now."""
@@ -186,7 +192,7 @@ class Workspace:
         """
         options: list[tuple[str, Sequence[Any], Sequence[Any]]] = [
             ("--arm", arms, self.arms),
-            ("--seed", seeds, self.experiment.seeds),
+            ("--seed", seeds, list(dict.fromkeys(item.run.seed for item in self.planned))),
         ]
         for option, values, available in options:
             for value in values:
@@ -212,6 +218,29 @@ class Workspace:
     def waiting_arms(self) -> list[str]:
         """Return the arms whose settings are not chosen yet."""
         return [] if self.search is None else self.search.waiting()
+
+    def look_due(self) -> "Look | None":
+        """Return the look at the claims that is to be taken now; None where runs come first, or none is left."""
+        if self.looks is None:
+            return None
+        is_open = {item.run.arm for item in self.todo(self.planned)} | set(self.waiting_arms())
+        return looks.due(self.looks, ended=[arm for arm in self.arms if arm not in is_open])
+
+    def seeds_to_come(self) -> list[str]:
+        """Return a sentence on the seeds so far and the looks to come; nothing where the seeds are a list."""
+        return [] if self.looks is None else [looks.in_words(self.looks)]
+
+    def with_look(self, look: Look) -> "Workspace":
+        """Return the workspace with another look, which is not yet on disk."""
+        assert self.looks is not None
+        return replace(self, looks=looks.with_look(self.looks, look))
+
+    def go_on_after(self, look: Look, *, arms: Sequence[str], futile: Sequence[str]) -> "Workspace":
+        """Keep the last look in looks.json, and return the workspace with more seeds for arms of open claims."""
+        assert self.looks is not None
+        continued = looks.continued(self.looks, size=look.seeds, arms=arms, futile=futile)
+        looks.write(continued, self.folder)
+        return self.opened_again()
 
     def for_trials(self) -> "Workspace":
         """Return the workspace for the runs of trials, of which only the validation loss in their log is read."""
@@ -242,6 +271,8 @@ class Workspace:
         }
         items = list(self.planned if selected is None else selected)
         content = plan.plan(self.experiment, items, lacking=self.lacking(), arms=self.arms, **options)
+        if self.looks is not None:
+            content = content.model_copy(update={"looks": self.looks})
         if self.search is None:
             return content
         bare, arms = self.for_trials().experiment, list(dict.fromkeys(item.run.arm for item in items))
@@ -345,13 +376,15 @@ class Workspace:
 
     def equal_arms(self) -> list[str]:
         """Return a sentence for each group of arms that are the same runs."""
-        arms = {item.run.arm: item.run_id for item in self.planned if item.run.seed == self.experiment.seeds[0]}
+        arms = {
+            item.run.arm: item.run_id for item in self.planned if item.run.seed == self.experiment.all_seeds[0]
+        }
         return doubts.equal_arms(arms)
 
     def warnings(self) -> list[str]:
         """Return a sentence for all that is allowed of the text and probably not meant: of its files, and of its
         tokens where these are made."""
-        arms = {item.run.arm: item for item in self.planned if item.run.seed == self.experiment.seeds[0]}
+        arms = {item.run.arm: item for item in self.planned if item.run.seed == self.experiment.all_seeds[0]}
         reports = {address: _token_report(self.out, address) for address in {i.tokens for i in arms.values()}}
         return [
             *self.unmatched(),

@@ -4,6 +4,7 @@ A spec writes only what it decides. Its sections stay here as they were written.
 over them; `lightning_modules.config` says what they may hold and fills in what they leave out.
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -212,6 +213,53 @@ class Tune(Settings):
     Bergstra et al. 2011). Without a budget every combination of the values is tried."""
 
 
+class SeedsUntilDecided(Settings):
+    """Seeds that are added, look by look, to the arms whose claims are open."""
+
+    first: int = Field(ge=3)
+    """Seeds of every arm at the first look at the claims."""
+    up_to: int = Field(ge=4, le=1000)
+    """Seeds of an arm at the last look."""
+    until: Literal["decided"]
+    """Always `decided`: an arm gets more seeds while a claim about it has no verdict."""
+    start: Annotated[int, Field(ge=0, lt=2**62)] = 0
+    """The first seed; the others are the numbers after it."""
+    pilot: str | None = None
+    """Folder of results, from the folder of the spec, as `results/pilot`: an experiment with the same arms, from
+    which `ablate plan` reads how much seeds differ, and tells which claims so many seeds can decide."""
+
+    @model_validator(mode="after")
+    def _has_two_looks(self) -> Self:
+        if self.up_to <= self.first:
+            raise ValueError(
+                f"must have an up_to above first, but has {self.up_to} and {self.first}; for a fixed number of "
+                "seeds write them as a list, as in [0, 1, 2]"
+            )
+        return self
+
+    @property
+    def all(self) -> tuple[int, ...]:
+        """Return every seed that an arm may get, in order."""
+        return tuple(range(self.start, self.start + self.up_to))
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """Return the number of seeds at each look: from the first to the last, half as many more each time."""
+        steps = math.ceil(math.log(self.up_to / self.first) / math.log(1.5))
+        ratio = self.up_to / self.first
+        return tuple(sorted({round(self.first * ratio ** (step / steps)) for step in range(steps + 1)}))
+
+
+ListedSeeds = Annotated[tuple[Seed, ...], _SOME, _DISTINCT, AfterValidator(_each_once)]
+Seeds = Annotated[
+    Annotated[ListedSeeds, Tag("list")] | Annotated[SeedsUntilDecided, Tag("seedsuntildecided")],
+    Discriminator(
+        lambda written: "seedsuntildecided" if isinstance(written, dict | SeedsUntilDecided) else "list"
+    ),
+]
+"""Seeds of an experiment: a list, or as many as its claims need."""
+
+
 class Experiment(Sections):
     """An experiment: a question, the arms that are compared, and the seeds that repeat each of them."""
 
@@ -229,8 +277,9 @@ class Experiment(Sections):
     """Further arms, generated from one of them."""
     tune: Tune | None = None
     """Search for each arm's best settings before its runs."""
-    seeds: Annotated[tuple[Seed, ...], _SOME, _DISTINCT, AfterValidator(_each_once)]
-    """The replicates of every arm; never a factor."""
+    seeds: Seeds
+    """The replicates of every arm; never a factor. A list; or `{first: 3, up_to: 20, until: decided}`, which adds
+    seeds to the arms whose claims are open."""
     match: Literal["steps", "predictions", "flops"] = "steps"
     """Quantity that is equal in all arms: the steps of training; or the predicted tokens or the operations of the
     first arm in its steps, to which the steps of the others are set."""
@@ -243,6 +292,11 @@ class Experiment(Sections):
     published: Annotated[tuple[SmallName, ...], _DISTINCT, AfterValidator(_each_once)] = ()
     """Files in `published/` beside the specs, without their ending: published curves, which figures draw beside
     those of the arms with the same objective."""
+
+    @property
+    def all_seeds(self) -> tuple[int, ...]:
+        """Return every seed that a run may have, in order."""
+        return self.seeds.all if isinstance(self.seeds, SeedsUntilDecided) else self.seeds
 
 
 # What a spec comes to --------------------------------------------------------------------------------

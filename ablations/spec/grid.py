@@ -226,7 +226,7 @@ def runs(
     return tuple(
         Run(arm, seed, settings.model_copy(update={"seed": seed}))
         for arm, settings in _settings(experiment, tuned).items()
-        for seed in experiment.seeds
+        for seed in experiment.all_seeds
     )
 
 

@@ -15,7 +15,7 @@ from ablations.catalogue import lacks_labels, suits
 from ablations.errors import AblationsError, Fault, KeyPath, Problem, SpecError, SpecProblems
 from ablations.spec import claims as claims_file
 from ablations.spec import given_settings, published, yamlfile
-from ablations.spec.experiment import SECTIONS, Arm, Experiment, Run
+from ablations.spec.experiment import SECTIONS, Arm, Experiment, Run, SeedsUntilDecided
 from ablations.spec.grid import arm_faults, expand, runs, sections, shared, written_arms
 from ablations.spec.matching import unmatched
 from ablations.spec.messages import faults
@@ -23,6 +23,11 @@ from ablations.spec.tuning import tune_faults
 from ablations.tasks.datasets import TASKS
 from ablations.tasks.settings import TaskSettings
 from ablations.wording import guess, listed, shown
+
+NO_CLAIMS = (
+    "seeds are added until the claims are decided, but the spec names none; name a file of claims, as in "
+    "`claims: [article]`, or write the seeds as a list"
+)
 
 
 def load(path: Path, *, given: Sequence[str] = (), claims: Literal["checked", "unread"] = "checked") -> Experiment:
@@ -51,6 +56,8 @@ def load(path: Path, *, given: Sequence[str] = (), claims: Literal["checked", "u
         spec_faults += _tasks_of_other_text(experiment, resolved)
         spec_faults += _labels_of_other_text(experiment, resolved)
         spec_faults += tune_faults(experiment)
+        if isinstance(experiment.seeds, SeedsUntilDecided) and not experiment.claims:
+            spec_faults.append(Fault(("seeds",), NO_CLAIMS, "key"))
     problems = {
         *document.problems,
         *(claims_file.problems(document, spec=path) if claims == "checked" else ()),

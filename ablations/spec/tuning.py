@@ -45,7 +45,7 @@ def tune_faults(experiment: Experiment) -> Iterator[Fault]:
     if tune is None:
         return
     for index, seed in enumerate(tune.seeds):
-        if seed in experiment.seeds:
+        if seed in experiment.all_seeds:
             sentence = f"tune.seeds has {seed}, which is a seed of the experiment; take others, as [1000]"
             yield Fault(("tune", "seeds", index), sentence)
     arms = arms_of(experiment)

@@ -3,8 +3,7 @@
 import json
 import math
 import string
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,9 +14,9 @@ from ablations.spec import claims as claims_file
 from ablations.spec.claim import Claim
 from ablations.spec.claims import Claims
 from ablations.wording import several
-from reports.claims.contrasts import effects
-from reports.claims.select import NotMeasured, SeedTable
-from reports.claims.verdicts import ALPHA, Judgement, Part, is_judged, judge, ways_to_fail
+from reports.claims.outcomes import Measured, Outcome, measured, outcomes, outcomes_at_looks, smallest_effects
+from reports.claims.select import SeedTable
+from reports.claims.verdicts import ALPHA, Judgement, Part, judge, ways_to_fail
 from reports.claims.words import claim_rule, part_rule
 from reports.folder import Experiment
 from reports.statistics.seed_tests import SeedEffects
@@ -29,81 +28,6 @@ NAME = claims_file.NAME
 """Pattern of the name of a file of claims, as specs write it."""
 
 
-class Measured(NamedTuple):
-    """Effects of a claim in a table of results."""
-
-    claim: Claim
-    parts: dict[str, SeedEffects]
-    beside: dict[str, SeedEffects]
-    missing: tuple[str, ...]
-    """Reasons why parts are missing, one each; not empty where a part is missing."""
-
-
-def measured(
-    claim: Claim, rows: SeedTable, *, arms: Collection[str] | None = None, measures: Collection[str] = ()
-) -> Measured:
-    """Return the effects of a claim, as far as the table has them.
-
-    Args:
-        claim: what to compute.
-        rows: the table.
-        arms: those that the experiment has, measured or not; those of the table, if not given.
-        measures: kinds of those that it asks for, measured or not.
-    """
-    existing = set(rows.seeds if arms is None else arms)
-    missing = []
-    if lacking := [arm for arm in claim.needs.arms if arm not in existing]:
-        missing.append(f"the experiment has no arm {_listed(lacking)}")
-    unmeasured = [name for name in claim.needs.measures if name not in rows.measures]
-    if lacking := [name for name in unmeasured if name not in measures]:
-        missing.append(f"there are no results of {_listed(lacking)}")
-    if missing and claim.needs.spec:
-        missing[0] = f"needs {claim.needs.spec}, as {missing[0]}"
-    if open_here := [name for name in unmeasured if name in measures]:
-        missing.append(f"there are no results of {_listed(open_here)} yet; `ablate run` computes them")
-    parts: dict[str, SeedEffects] = {}
-    for name, effect in (claim.provided | claim.parts).items():
-        try:
-            more_parts = effects(effect, rows)
-        except NotMeasured as error:
-            if not missing:  # what is said above says why
-                missing.append(str(error))
-            continue
-        more_parts = {
-            more: part._replace(
-                condition=part.condition or name in claim.provided,
-                in_each_seed=name in claim.provided and effect.in_each_seed,
-            )
-            for more, part in more_parts.items()
-        }
-        parts |= {"-".join(filter(None, (name, more))): part for more, part in more_parts.items()}
-    beside: dict[str, SeedEffects] = {}
-    for name, effect in claim.beside.items():
-        try:
-            more_parts = {more: part._replace(condition=False) for more, part in effects(effect, rows).items()}
-            beside |= {"-".join(filter(None, (name, more))): part for more, part in more_parts.items()}
-        except NotMeasured:
-            continue
-    return Measured(claim, parts, beside, tuple(missing))
-
-
-def judgements(items: Iterable[Measured], *, alpha: float = ALPHA) -> dict[str, tuple[Judgement | None, float]]:
-    """Return for each claim its judgement and the level it was judged at: alpha of its family divided by the
-    number of those of its claims that have evidence. None for a claim of which a part is missing."""
-    items = list(items)
-    sizes = Counter(item.claim.family for item in items if not item.missing and is_judged(item.parts))
-    judged: dict[str, tuple[Judgement | None, float]] = {}
-    for item in items:
-        level = alpha / max(1, sizes[item.claim.family])
-        whole = None if item.missing else judge(item.parts, _smallest(item, item.parts), level=level)
-        judged[item.claim.name] = (whole, level)
-    return judged
-
-
-def _smallest(item: Measured, parts: Mapping[str, SeedEffects]) -> dict[str, float]:
-    return {name: part.smallest or item.claim.smallest_effect for name, part in parts.items()}
-
-
 class Judged(NamedTuple):
     """Experiment whose files of claims are loaded and judged, which a command does once."""
 
@@ -112,6 +36,8 @@ class Judged(NamedTuple):
     """Files of claims: the hash of each when it was planned and now, and its changes since."""
     claims: dict[str, Claim]
     """The claims as their files have them, by name."""
+    outcomes: dict[str, Outcome]
+    """Their verdicts, by name."""
     entries: list[dict[str, Any]]
     """Entry of every claim with its verdict as plain data, in the order of their numbers, those without a number
     last. A file that is missing or wrong is one entry that says so."""
@@ -123,18 +49,17 @@ def judge_claims(experiment: Experiment, *, alpha: float = ALPHA) -> Judged:
     every = [claim for _, loaded in files if isinstance(loaded, Claims) for claim in loaded.claims]
     claims = {claim.name: claim for claim in every}
     rows = SeedTable(experiment.table)
-    by_name = {
-        name: measured(claim, rows, arms=experiment.plan.arms, measures=experiment.measures)
-        for name, claim in claims.items()
-    }
-    entries = _entries(files, by_name, judgements(by_name.values(), alpha=alpha))
-    return Judged(experiment, [_described(*file) for file in files], claims, entries)
+    context: dict[str, Any] = {"arms": experiment.plan.arms, "measures": experiment.measures}
+    if (looks := experiment.plan.looks) is not None:
+        by_name = outcomes_at_looks(claims.values(), rows, looks, alpha=alpha, **context)
+    else:
+        by_name = outcomes((measured(claim, rows, **context) for claim in claims.values()), alpha=alpha)
+    return Judged(experiment, [_described(*file) for file in files], claims, by_name, _entries(files, by_name))
 
 
 def _entries(
     files: Sequence[tuple[PlannedClaims, Claims | str]],
-    effects_by_claim: Mapping[str, Measured],
-    judged: Mapping[str, tuple[Judgement | None, float]],
+    by_name: Mapping[str, Outcome],
 ) -> list[dict[str, Any]]:
     entries = []
     for file, loaded in files:
@@ -143,8 +68,7 @@ def _entries(
             continue
         for claim in loaded.claims:
             changed = _change(claim.name, loaded, file)
-            judgement, level = judged[claim.name]
-            entries.append(_entry(effects_by_claim[claim.name], judgement, level, file=file.name, changed=changed))
+            entries.append(_entry(by_name[claim.name], file=file.name, changed=changed))
     return sorted(entries, key=_number)
 
 
@@ -263,13 +187,14 @@ OUTCOME = ("effect", "low", "high", "confidence", "smallest_effect", "smallest_s
 """Numbers of the part that decided, which stand for the claim."""
 
 
-def _entry(
-    item: Measured, judgement: Judgement | None, level: float, *, file: str, changed: str | None
-) -> dict[str, Any]:
+def _entry(outcome: Outcome, *, file: str, changed: str | None) -> dict[str, Any]:
+    item, judgement, level = outcome.item, outcome.judgement, outcome.level
     claim = item.claim
     written = claim.model_dump(mode="json", include={"number", "name", "says", "source", "published", "needs"})
     written |= claim.model_dump(mode="json", include={"family", "expect", "because"})
     entry: dict[str, Any] = {"file": file, **written, "changed": changed, "level": level}
+    if outcome.look is not None:
+        entry["look"] = outcome.look._asdict()
     if judgement is None:
         entry |= {"verdict": "not run", "rule": "; ".join(item.missing), "as_expected": None, "deciding": None}
         entry |= dict.fromkeys((*OUTCOME, "seeds_to_decide", "n")) | {
@@ -278,8 +203,8 @@ def _entry(
         }
     else:
         entry |= _outcome(item, judgement)
-    parts = judge(item.parts, _smallest(item, item.parts), level=level).parts if item.parts else {}
-    smallest = _smallest(item, item.beside)
+    parts = judge(item.parts, smallest_effects(item, item.parts), level=level).parts if item.parts else {}
+    smallest = smallest_effects(item, item.beside)
     beside = {name: judge({name: part}, smallest, level=ALPHA).parts[name] for name, part in item.beside.items()}
     return entry | {
         "parts": [_part(name, part, item.parts[name], ways=ways_to_fail(parts)) for name, part in parts.items()],
@@ -319,10 +244,6 @@ def _part(name: str, part: Part, effects: SeedEffects, *, ways: int) -> dict[str
         "groups": list(effects.groups),
         "numbers": dict(effects.beside) | ({"groups_read": len(effects.groups)} if effects.groups else {}),
     }
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names)
 
 
 def finite(value: Any) -> Any:

@@ -5,7 +5,7 @@ A = arms, S = seeds, K = positions: layers, steps or groups.
 
 import copy
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -104,6 +104,14 @@ class SeedTable:
             }
             self._without[block] = other
         return self._without[block]
+
+    def of_seeds(self, seeds: Collection[int]) -> "SeedTable":
+        """Return the table as it would be with some of the seeds alone."""
+        other = copy.copy(self)
+        other.cells = {key: cells for key, cells in self.cells.items() if key[1] in seeds}
+        other.seeds = {arm: [seed for seed in kept if seed in seeds] for arm, kept in self.seeds.items()}
+        other._without = {}
+        return other
 
     def last(self, arm: str, seed: int, measure: str, metric: str) -> list[Cell]:
         """Return the cells of a run's last measured step."""

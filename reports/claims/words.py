@@ -7,6 +7,7 @@ from typing import Any, get_args
 import numpy as np
 
 from ablations.wording import several
+from reports.claims.outcomes import End, Outcome
 from reports.claims.verdicts import (
     ALPHA,
     DECIDED,
@@ -28,7 +29,7 @@ VERDICTS = get_args(Verdict)
 """In the order in which they are counted."""
 
 FILTERS = (
-    *("confidence", "counted", "effect", "expectation", "layers"),
+    *("confidence", "counted", "effect", "expectation", "layers", "look_words"),
     *("probability", "seeds_for_all", "seeds_wanted", "significant", "wrong_at_most"),
 )
 """Functions of this file that templates use."""
@@ -106,6 +107,49 @@ def seed_range(seeds: SeedRange) -> str:
     return count(low) if low == high else f"{count(low)} to {count(high)}"
 
 
+def look_words(entry: Mapping[str, Any]) -> str:
+    """Return at which look a claim was judged and why it stopped there; empty where the seeds are a fixed list."""
+    look = entry.get("look")
+    if not look:
+        return ""
+    return (
+        f"look {look['number']} of {look['of']}, with {look['seeds']} of up to {look['up_to']} seeds: "
+        + _END[look["end"]]
+    )
+
+
+_END: dict[End, str] = {
+    "decided": "decided, so it got no more seeds",
+    "not testable": "not testable, whatever more seeds show",
+    "futile": "given up, as the seeds that are left would hardly decide it",
+    "out of seeds": "no seeds are left",
+    "open": "it gets more seeds",
+}
+
+
+def look_sentence(
+    outcomes: Mapping[str, Outcome], size: int, *, futile: Sequence[str], next_size: int | None
+) -> str:
+    """Return what a look at the claims showed, in one sentence for the terminal.
+
+    Args:
+        outcomes: of all claims, as they were judged at the look.
+        size: seeds at the look.
+        futile: claims that are given up at it.
+        next_size: seeds at the next one; None after the last.
+    """
+    here = {name: one for name, one in outcomes.items() if one.look and one.look.seeds == size}
+    verdicts = Counter(one.judgement.verdict for one in here.values() if one.judgement)
+    counts = [f"{number_of} {verdict}" for verdict, number_of in verdicts.items()]
+    sentence = f"look with {size} seeds at {several(len(here), 'claim')}: {listed(counts) or 'none was judged'}"
+    going_on = [name for name, one in here.items() if one.look and one.look.end == "open" and name not in futile]
+    if futile:
+        sentence += f"; given up, as more seeds would hardly decide them: {listed(list(futile))}"
+    if going_on and next_size:
+        sentence += f"; next with {next_size} seeds: {listed(going_on)}"
+    return f"{sentence}."
+
+
 def wrong_at_most(entries: Iterable[Mapping[str, Any]]) -> str:
     """Return what chance there is that any verdict of these is wrong; empty where none is judged."""
     judged = [entry for entry in entries if entry["verdict"] not in ("not run", "insufficient evidence")]
@@ -114,8 +158,12 @@ def wrong_at_most(entries: Iterable[Mapping[str, Any]]) -> str:
         return ""
     return (
         f"The chance that any verdict here is wrong is at most {100 * chance:.3g}%: {100 * ALPHA:.3g}% in each "
-        "family of claims, if the number of seeds was fixed before the runs."
+        f"family of claims, {_OF_LOOKS if any(map(look_words, judged)) else _OF_FIXED_SEEDS}."
     )
+
+
+_OF_LOOKS = "over all looks at them together"
+_OF_FIXED_SEEDS = "if the number of seeds was fixed before the runs"
 
 
 def seeds_for_all(entry: Mapping[str, Any]) -> str:

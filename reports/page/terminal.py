@@ -13,7 +13,8 @@ from rich.text import Text
 from ablations.runs.terminal import console_for_tables
 from ablations.wording import several
 from reports.claims.judge import changes
-from reports.claims.words import MOST_DECIMALS, confidence, effect, seeds_for_all, significant
+from reports.claims.power import LARGE, SIZES, ClaimPower
+from reports.claims.words import MOST_DECIMALS, confidence, effect, look_words, seeds_for_all, significant
 from reports.folder import printable
 from reports.words import ABSENT, MINUS, count, interval, is_absent, listed, moment
 
@@ -51,10 +52,41 @@ def claims_table(content: Mapping[str, Any]) -> None:
     )
     _print_sentence(console, "(!): not as expected")
     for claim in content["claims"]:
-        _print_sentence(console, f"{_claim_label(claim)}: {claim['verdict']}: {claim['rule']}")
+        sentence = "; ".join(filter(None, (claim["rule"], look_words(claim))))
+        _print_sentence(console, f"{_claim_label(claim)}: {claim['verdict']}: {sentence}")
     for file in content["files"]:
         for sentence in changes(file):
             _print_sentence(console, f"{file['name']}: {sentence}")
+
+
+def power_table(powers: Sequence[ClaimPower | str]) -> None:
+    """Print the chances of claims, and below how to read them."""
+    console = console_for_tables()
+    table = _table(title="chance that a claim is supported")
+    table.add_column("claim", overflow="fold")
+    for head in ("matters", "spread", *(f"n = {size}" for size in SIZES), f"{LARGE} x, all"):
+        table.add_column(head, justify="right", no_wrap=True)
+    shown = [one for one in powers if not isinstance(one, str)]
+    for one in shown:
+        name = one.claim if one.claim == one.part or not one.part else f"{one.claim}: {one.part}"
+        chances = [f"{100 * chance:.0f}%" for chance in (*one.chances.values(), one.large_effect)]
+        table.add_row(name, significant(one.smallest_effect), significant(one.spread), *chances)
+    if shown:
+        console.print(table)
+        seeds = sorted({one.pilot_seeds for one in shown})
+        _print_sentence(
+            console,
+            "n = ...: with so many seeds, if the effect is the smallest that matters; last: with all seeds, if it "
+            f"is {LARGE} times as large; of the part that is hardest to see",
+        )
+        _print_sentence(
+            console,
+            f"spread: standard deviation between the pilot's {listed(list(map(str, seeds)))} seeds, which tell it "
+            "roughly",
+        )
+    for sentence in powers:
+        if isinstance(sentence, str):
+            _print_sentence(console, sentence)
 
 
 def _print_lines(console: Console, content: Mapping[str, Any]) -> None:

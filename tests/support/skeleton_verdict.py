@@ -5,7 +5,7 @@ import numpy as np
 from ablations import results
 from ablations.catalogue import OF_LAYERS, PARTLY_OF_LAYERS
 from ablations.metric_groups import groups_of
-from reports.claims.judge import judgements, measured
+from reports.claims.outcomes import measured, outcomes
 from reports.claims.select import SeedTable
 
 
@@ -36,5 +36,5 @@ def rows_of(claim, seeds=3):
 def verdict(claim):
     found = measured(claim, SeedTable(results.table(rows_of(claim))))
     assert found.missing == ()
-    ((judgement, _),) = judgements([found]).values()
-    return judgement.verdict
+    (outcome,) = outcomes([found]).values()
+    return outcome.judgement.verdict

@@ -9,7 +9,7 @@ import pytest
 from ablations.catalogue import LOGGED
 from ablations.spec import claims as claims_file
 from ablations.spec import grid, load
-from reports.claims.judge import measured
+from reports.claims.outcomes import measured
 from reports.claims.select import SeedTable
 from reports.claims.verdicts import ALPHA, decide
 from tests.support.claim_tables import FILES, ROOT, frame, literature, noise, shipped, whole_number

@@ -12,7 +12,8 @@ from ablations.cli import main
 from ablations.spec import claims as claims_file
 from reports import folder as experiment_folder
 from reports.claims import judge
-from reports.claims.judge import as_expected, changes, judge_claims, measured
+from reports.claims.judge import as_expected, changes, judge_claims
+from reports.claims.outcomes import measured
 from reports.claims.select import SeedTable
 from reports.page import content
 from reports.page.entries import claim_entries

@@ -1,0 +1,141 @@
+"""Looks at claims on disk: how many seeds arms have, which look is due, and what a changed spec says."""
+
+import json
+
+import pytest
+
+from ablations.errors import ResultsError, SpecError
+from ablations.runs import looks as run_looks
+from ablations.runs.records import Look, Looks
+from ablations.runs.workspace import Workspace
+from tests.support.planned_spec import SPEC
+
+SEEDS = {"first": 3, "up_to": 6, "until": "decided", "start": 10}
+CLAIM = {
+    "name": "more",
+    "says": "It is so.",
+    "source": "here",
+    "needs": {"arms": ["a", "b"], "measures": ["validation"]},
+    "effect": {"kind": "difference", "of": {"measure": "validation", "metric": "loss"}, "arm": "a", "minus": "b"},
+    "smallest_effect": 0.01,
+    "expect": "open",
+    "because": "so",
+    "family": "one",
+}
+
+
+def written(folder, *, seeds=SEEDS, **changes):
+    (folder / "claims").mkdir(exist_ok=True)
+    (folder / "claims" / "some.yaml").write_text(json.dumps({"version": 1, "claims": [CLAIM]}))
+    content = SPEC | {"seeds": seeds, "measures": ["validation"], "claims": ["some"]} | changes
+    (folder / "it.yaml").write_text(json.dumps(content), encoding="utf-8")
+    return folder / "it.yaml"
+
+
+@pytest.fixture
+def spec(tmp_path):
+    return written(tmp_path)
+
+
+def opened(spec):
+    return Workspace.open(spec, out=spec.parent / "out", data_root=spec.parent)
+
+
+def seeds_of(workspace):
+    return {arm: [item.run.seed for item in workspace.planned if item.run.arm == arm] for arm in workspace.arms}
+
+
+def some(*, seeds_of=None, taken=()):
+    seeds = {"a": 3, "b": 3} if seeds_of is None else seeds_of
+    return Looks(all_seeds=list(range(10, 16)), sizes=[3, 4, 6], seeds_of=seeds, taken=list(taken))
+
+
+def test_at_first_every_arm_has_the_seeds_of_the_first_look(spec):
+    workspace = opened(spec)
+    assert seeds_of(workspace) == {"a": [10, 11, 12], "b": [10, 11, 12]}
+    assert workspace.look_due() is None  # nothing is trained
+    assert workspace.seeds_to_come() == [
+        "seeds: 2 arms 3 of up to 6 seeds so far; the claims are looked at with 3, 4 and 6 seeds, and those that "
+        "are open get more."
+    ]
+    assert workspace.plan().looks == some()
+
+
+def test_the_seeds_are_those_of_a_list(spec, tmp_path):
+    listed = written(tmp_path, seeds=[10, 11, 12])
+    by_list = {item.run_id for item in Workspace.open(listed, out=tmp_path / "out", data_root=tmp_path).planned}
+    assert {item.run_id for item in opened(written(tmp_path)).planned} == by_list
+
+
+def test_a_look_is_due_when_all_runs_of_an_arm_have_ended_and_is_taken_once():
+    assert run_looks.due(some(), ended=[]) is None
+    look = run_looks.due(some(), ended=["a", "b"])
+    assert (look.seeds, look.arms) == (3, ["a", "b"])
+    after = run_looks.with_look(some(), look)
+    assert run_looks.due(after, ended=["a", "b"]) is None
+
+
+def test_an_arm_whose_run_failed_is_looked_at_later():
+    first = run_looks.due(some(), ended=["a"])
+    assert first.arms == ["a"]
+    later = run_looks.with_look(some(), first)
+    second = run_looks.due(later, ended=["a", "b"])
+    assert (second.seeds, second.arms) == (3, ["b"])
+    both = run_looks.with_look(later, second)
+    assert both.sizes_of(["a", "b"]) == [3]
+    assert later.sizes_of(["a", "b"]) == []
+
+
+def test_arms_of_open_claims_get_the_seeds_of_the_next_look():
+    taken = some(taken=[Look(seeds=3, arms=["a", "b"])])
+    after = run_looks.continued(taken, size=3, arms=["a"], futile=["other"])
+    assert after.seeds_of == {"a": 4, "b": 3}
+    assert after.taken[-1].futile == ["other"]
+    assert run_looks.due(after, ended=["b"]) is None
+    assert run_looks.due(after, ended=["a", "b"]).arms == ["a"]
+
+
+def test_after_the_last_look_nothing_is_added():
+    taken = some(seeds_of={"a": 6, "b": 6}, taken=[Look(seeds=6, arms=["a", "b"])])
+    assert run_looks.continued(taken, size=6, arms=["a", "b"], futile=[]).seeds_of == {"a": 6, "b": 6}
+
+
+def test_looks_json_brings_back_the_seeds_of_each_arm(spec):
+    workspace = opened(spec)
+    run_looks.write(some(seeds_of={"a": 6, "b": 4}, taken=[Look(seeds=3, arms=["a", "b"])]), workspace.folder)
+    again = opened(spec)
+    assert seeds_of(again) == {"a": [10, 11, 12, 13, 14, 15], "b": [10, 11, 12, 13]}
+    assert again.select([], [15])[0].run.seed == 15
+    with pytest.raises(SpecError) as raised:
+        again.select([], [99])
+    assert str(raised.value) == f"--seed 99: {spec} has no such thing; it has 10, 11, 12, 13, 14, 15."
+
+
+def test_an_arm_that_is_added_later_begins_with_the_first_look(spec):
+    workspace = opened(spec)
+    run_looks.write(some(seeds_of={"a": 6, "b": 4}, taken=[Look(seeds=3, arms=["a", "b"])]), workspace.folder)
+    more = written(spec.parent, arms=SPEC["arms"] | {"c": {"training": {"max_steps": 3}}})
+    assert seeds_of(opened(more))["c"] == [10, 11, 12]
+
+
+def test_other_seeds_after_a_look_are_refused(spec):
+    run_looks.write(some(taken=[Look(seeds=3, arms=["a", "b"])]), opened(spec).folder)
+    with pytest.raises(SpecError) as raised:
+        opened(written(spec.parent, seeds=SEEDS | {"up_to": 20}))
+    assert str(raised.value) == (
+        "seeds: looks at the claims were planned with 3, 4 and 6 seeds, the first of them 10, and one was taken, "
+        "so that others would change the error rate; write the seeds as they were, or give the experiment another "
+        "name."
+    )
+
+
+def test_a_damaged_looks_json_is_named(spec):
+    folder = opened(spec).folder
+    folder.mkdir(parents=True)
+    (folder / "looks.json").write_text('{"sizes": 3}')
+    with pytest.raises(ResultsError) as raised:
+        opened(spec)
+    assert str(raised.value) == (
+        f"{folder / 'looks.json'} cannot be read; delete it, and `ablate run` takes the looks again, with the "
+        "same results."
+    )

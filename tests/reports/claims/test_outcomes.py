@@ -1,0 +1,183 @@
+"""Claims that are judged at looks, while seeds are added."""
+
+import numpy as np
+import pytest
+
+from ablations import results
+from ablations.runs.records import Look, Looks
+from ablations.spec import claims as claims_file
+from reports.claims.outcomes import after_look, is_futile, measured, outcomes, outcomes_at_looks
+from reports.claims.select import SeedTable
+from reports.claims.words import look_sentence, look_words
+from reports.statistics.looks import look_levels
+
+SIZES = [3, 4, 6, 9]
+SEEDS = list(range(10, 19))
+CLAIM = """
+  - name: {name}
+    says: It is so.
+    source: here
+    needs: {{arms: [{arm}, base], measures: [validation]}}
+    provided: {provided}
+    effect: {{kind: difference, of: {{measure: validation, metric: loss}}, arm: {arm}, minus: base, unit: nats}}
+    smallest_effect: {smallest}
+    expect: open
+    because: so
+    family: {family}
+"""
+
+
+def claims_of(tmp_path, *entries):
+    """Claims that an arm has a higher loss than the base; each entry is (name, arm) and what differs."""
+    defaults = {"smallest": 0.01, "family": "one", "provided": "{}"}
+    texts = [CLAIM.format(name=name, arm=arm, **defaults | changes) for name, arm, changes in entries]
+    path = tmp_path / "claims" / "some.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("version: 1\nclaims:" + "".join(texts), encoding="utf-8")
+    return claims_file.load(path).claims
+
+
+def table(**values_by_arm):
+    """A table with a validation loss for each seed in turn, of each arm."""
+    return SeedTable(
+        results.table(
+            {"run_id": f"{arm}-{seed}", "arm": arm, "seed": seed, "experiment": "x", "step": 5}
+            | {"measure": "validation", "metric": "loss", "group": None, "value": float(value), "floor": 9.0}
+            for arm, values in values_by_arm.items()
+            for seed, value in zip(SEEDS, values, strict=False)
+        )
+    )
+
+
+def looks(*taken, futile=()):
+    """Looks with the arms of each; the claims in `futile` were given up at the last."""
+    return Looks(
+        all_seeds=SEEDS,
+        sizes=SIZES,
+        seeds_of={},
+        taken=[Look(seeds=size, arms=arms, futile=list(futile)) for size, arms in zip(SIZES, taken, strict=False)],
+    )
+
+
+def judged(claims, rows, taken):
+    return outcomes_at_looks(claims, rows, taken, arms=["a", "b", "base"], measures=["validation"])
+
+
+BASE = [0.0, 0.001, -0.001, 0.0005, -0.0005, 0.0, 0.001, -0.001, 0.0]
+CLEAR = [1.0, 1.01, 0.99, 1.02, -9.0, -9.0, -9.0, -9.0, -9.0]
+"""Decided with three seeds, and the other way with nine."""
+
+
+def test_the_first_look_that_decides_gives_the_verdict_whatever_later_seeds_show(tmp_path):
+    claims = claims_of(tmp_path, ("more", "a", {}))
+    both = ["a", "base"]
+    (outcome,) = judged(claims, table(a=CLEAR, base=BASE), looks(both, both, both)).values()
+    assert outcome.judgement.verdict == "supported"
+    assert outcome.look[:] == (1, 4, 3, 9, "decided")
+    part = outcome.judgement.parts[outcome.judgement.deciding]
+    assert part.seeds == (10, 11, 12)
+    assert part.confidence == pytest.approx(1 - look_levels(SIZES, level=0.05)[0])
+    (at_once,) = outcomes([measured(claims[0], table(a=CLEAR, base=BASE))]).values()
+    assert at_once.judgement.verdict != "supported"
+    assert at_once.look is None
+
+
+def test_seeds_beyond_the_last_look_do_not_count(tmp_path):
+    rng = np.random.default_rng(0)
+    claims = claims_of(tmp_path, ("more", "a", {}))
+    rows = table(a=rng.normal(0, 1, 9), base=BASE)
+    (outcome,) = judged(claims, rows, looks(["a", "base"])).values()
+    assert (outcome.judgement.verdict, outcome.look.end, outcome.look.seeds) == ("undecided", "open", 3)
+    assert outcome.level == pytest.approx(0.05 * 3 / 9)
+    assert outcome.family_level == 0.05
+
+
+def test_a_claim_is_judged_at_looks_that_had_all_its_arms(tmp_path):
+    claims = claims_of(tmp_path, ("of-a", "a", {}), ("of-b", "b", {}))
+    rows = table(a=CLEAR, b=CLEAR, base=BASE)
+    found = judged(claims, rows, looks(["a", "base"], ["a", "b", "base"]))
+    assert [found[name].look.seeds for name in ("of-a", "of-b")] == [3, 4]
+    assert {one.family_level for one in found.values()} == {0.025}
+
+
+def test_before_the_first_look_a_claim_is_not_judged(tmp_path):
+    claims = claims_of(tmp_path, ("more", "a", {}))
+    (outcome,) = judged(claims, table(a=CLEAR, base=BASE), looks()).values()
+    assert (outcome.judgement, outcome.look) == (None, None)
+    assert outcome.item.missing == ("no look was taken yet; the first is taken with 3 seeds",)
+    assert outcome.item.parts
+
+
+def test_a_condition_that_fails_in_a_seed_ends_it_for_good(tmp_path):
+    loss = "{measure: validation, metric: loss}"
+    low = f"{{low: {{kind: difference, of: {loss}, arm: a, at_most: 1.5, in_each_seed: true}}}}"
+    claims = claims_of(tmp_path, ("more", "a", {"provided": low}))
+    both = ["a", "base"]
+    (outcome,) = judged(claims, table(a=[1.0, 5.0, 1.0, 1.0], base=BASE), looks(both, both)).values()
+    assert (outcome.judgement.verdict, outcome.look.end) == ("not testable here", "not testable")
+    assert outcome.look.seeds == 3
+
+
+def test_after_a_look_the_arms_of_open_claims_go_on(tmp_path):
+    rng = np.random.default_rng(1)
+    claims = claims_of(tmp_path, ("of-a", "a", {}), ("of-b", "b", {"smallest": 0.8}))
+    rows = table(a=CLEAR, b=rng.normal(0.5, 1.0, 9), base=BASE)
+    taken = looks(["a", "b", "base"])
+    assert after_look(judged(claims, rows, taken), taken, size=3) == (["b", "base"], [])
+
+
+NEAR_ZERO = [0.3, -0.3, 0.31, -0.29, 0.3, -0.31, 0.29, -0.3, 0.3]
+
+
+def test_a_claim_that_the_seeds_left_would_not_decide_is_given_up(tmp_path):
+    """Differences of .3 to either side: that they are below .01 takes thousands of seeds."""
+    both = ["a", "base"]
+    for smallest, futile in ((0.01, ["more"]), (0.6, [])):
+        claims = claims_of(tmp_path, ("more", "a", {"smallest": smallest}))
+        taken = looks(both, both, both)
+        outcomes_now = judged(claims, table(a=NEAR_ZERO, base=BASE), looks(both) if futile == [] else taken)
+        size = 3 if futile == [] else 6
+        arms, given_up = after_look(outcomes_now, taken, size=size)
+        assert given_up == futile
+        assert arms == ([] if futile else ["a", "base"])
+
+
+def test_giving_up_is_rare_where_an_effect_that_matters_is_there(tmp_path):
+    """An effect of two standard deviations, undecided at the first look: a verdict is likely, so it goes on."""
+    rng, both = np.random.default_rng(2), ["a", "base"]
+    claims = claims_of(tmp_path, ("more", "a", {"smallest": 0.5}))
+    taken = looks(both)
+    still_open = given_up = 0
+    for _ in range(60):
+        (outcome,) = judged(claims, table(a=rng.normal(2, 1, 9), base=BASE), taken).values()
+        if outcome.look.end == "open":
+            still_open += 1
+            given_up += is_futile(outcome, taken)
+    assert still_open > 30
+    assert given_up <= 0.1 * still_open
+
+
+def test_a_claim_that_was_given_up_and_one_without_seeds_left_say_so(tmp_path):
+    claims = claims_of(tmp_path, ("more", "a", {}))
+    rows, both = table(a=NEAR_ZERO, base=BASE), ["a", "base"]
+    (futile,) = judged(claims, rows, looks(both, both, futile=["more"])).values()
+    assert futile.look.end == "futile"
+    (last,) = judged(claims, rows, looks(both, both, both, both)).values()
+    assert last.look.end == "out of seeds"
+    assert look_words({"look": last.look._asdict()}) == "look 4 of 4, with 9 of up to 9 seeds: no seeds are left"
+    assert look_words({"look": futile.look._asdict()}) == (
+        "look 2 of 4, with 4 of up to 9 seeds: given up, as the seeds that are left would hardly decide it"
+    )
+    assert look_words({}) == ""
+
+
+def test_a_look_is_told_in_a_sentence(tmp_path):
+    claims = claims_of(tmp_path, ("of-a", "a", {}), ("of-b", "b", {}))
+    found = judged(claims, table(a=CLEAR, b=NEAR_ZERO, base=BASE), looks(["a", "b", "base"]))
+    assert look_sentence(found, 3, futile=[], next_size=4) == (
+        "look with 3 seeds at 2 claims: 1 supported and 1 undecided; next with 4 seeds: of-b."
+    )
+    assert look_sentence(found, 3, futile=["of-b"], next_size=4) == (
+        "look with 3 seeds at 2 claims: 1 supported and 1 undecided; given up, as more seeds would hardly decide "
+        "them: of-b."
+    )

@@ -1,0 +1,92 @@
+"""Chances of claims before the first run, from the spread of a pilot."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from ablations import results
+from ablations.spec import claims as claims_file
+from reports.claims.power import claim_powers, unlikely
+from reports.statistics.looks import look_levels
+
+CLAIM = """
+  - name: {name}
+    says: It is so.
+    source: here
+    needs: {{arms: [{arm}, base], measures: [validation]}}
+    effect: {{kind: difference, of: {{measure: validation, metric: loss}}, arm: {arm}, minus: base, unit: nats}}
+    smallest_effect: {smallest}
+    expect: open
+    because: so
+    family: {family}
+"""
+SPREAD = 0.2
+
+
+@pytest.fixture
+def pilot():
+    """Differences of arm a from the base with a standard deviation of .2 over six seeds."""
+    values = np.array([1.0, -1.0, 1.0, -1.0, 1.0, -1.0]) * SPREAD * np.sqrt(5 / 6) + 3
+    return results.table(
+        {"run_id": f"{arm}-{seed}", "arm": arm, "seed": seed, "experiment": "x", "step": 5}
+        | {"measure": "validation", "metric": "loss", "group": None, "value": value, "floor": 9.0}
+        for arm, of_arm in {"a": values, "base": np.zeros(6)}.items()
+        for seed, value in enumerate(of_arm)
+    )
+
+
+def claims_of(tmp_path, *entries):
+    texts = [
+        CLAIM.format(name=name, arm=arm, smallest=smallest, family=family)
+        for name, arm, smallest, family in entries
+    ]
+    path = tmp_path / "claims" / "some.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("version: 1\nclaims:" + "".join(texts), encoding="utf-8")
+    return claims_file.load(path).claims
+
+
+def test_the_chance_is_that_of_experiments_with_such_seeds(tmp_path, pilot):
+    (one,) = claim_powers(claims_of(tmp_path, ("more", "a", 0.2, "one")), pilot, seeds=10)
+    assert (one.claim, one.part, one.unit, one.pilot_seeds) == ("more", "more", "nats", 6)
+    assert one.spread == pytest.approx(SPREAD)
+    rng, draws = np.random.default_rng(0), 20_000
+    for seeds, chance in one.chances.items():
+        test = stats.ttest_1samp(rng.normal(0.2, SPREAD, (draws, seeds)), 0, axis=1)
+        counted = ((test.pvalue < 0.05) & (test.statistic > 0)).mean()
+        assert chance == pytest.approx(counted, abs=3 * np.sqrt(0.25 / draws))
+    assert one.large_effect > one.chances[10]
+
+
+def test_a_family_of_two_makes_it_harder(tmp_path, pilot):
+    (alone,) = claim_powers(claims_of(tmp_path, ("more", "a", 0.2, "one")), pilot, seeds=10)
+    two, _ = claim_powers(
+        claims_of(tmp_path, ("more", "a", 0.2, "one"), ("again", "a", 0.2, "one")), pilot, seeds=10
+    )
+    assert two.chances[5] < alone.chances[5]
+
+
+def test_with_looks_the_level_is_that_of_the_next_look(tmp_path, pilot):
+    looks = [3, 6, 12]
+    (one,) = claim_powers(claims_of(tmp_path, ("more", "a", 0.2, "one")), pilot, seeds=12, looks=looks)
+    levels = look_levels(looks, level=0.05)
+    rng, draws = np.random.default_rng(1), 20_000
+    for seeds, level in ((5, levels[1]), (10, levels[2])):
+        test = stats.ttest_1samp(rng.normal(0.2, SPREAD, (draws, seeds)), 0, axis=1)
+        counted = ((test.pvalue < level) & (test.statistic > 0)).mean()
+        assert one.chances[seeds] == pytest.approx(counted, abs=3 * np.sqrt(0.25 / draws))
+
+
+def test_a_claim_that_so_many_seeds_would_not_decide_is_told(tmp_path, pilot):
+    claims = claims_of(tmp_path, ("fine", "a", 0.2, "one"), ("hopeless", "a", 0.01, "two"))
+    assert unlikely(claim_powers(claims, pilot, seeds=20), seeds=20) == [
+        "hopeless: with 20 seeds an effect of 3 times the smallest that matters (0.03 nats) would be found in 9 "
+        "of 100 experiments, as seeds of the pilot differ by 0.2 (standard deviation, n = 6); plan more seeds, or "
+        "say that a larger effect matters."
+    ]
+
+
+def test_an_arm_that_the_pilot_lacks_is_told(tmp_path, pilot):
+    assert claim_powers(claims_of(tmp_path, ("other", "b", 0.2, "one")), pilot, seeds=10) == [
+        "other: the pilot does not tell how much seeds differ: the experiment has no arm b."
+    ]
