@@ -5,9 +5,10 @@ level of that look (`reports.statistics.looks`). The first look that settles it 
 claims need later do not change it.
 """
 
+import itertools
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from typing import Literal, NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,45 +147,57 @@ def outcomes_at_looks(
         measures: kinds of those that it asks for.
     """
     tables = {size: rows.of_seeds(set(looks.all_seeds[:size])) for size in looks.sizes}
-    views: dict[str, dict[int, Measured]] = {}
+    context: dict[str, Any] = {"arms": arms, "measures": measures}
+    not_yet = f"no look was taken yet; the first is taken with {looks.sizes[0]} seeds"
+    claims = list(claims)
+    sizes_by_claim = {claim.name: looks.sizes_of(claim.needs.arms) for claim in claims}
+    first_items = []
     for claim in claims:
-        sizes = looks.sizes_of(claim.needs.arms)
-        views[claim.name] = {size: measured(claim, tables[size], arms=arms, measures=measures) for size in sizes}
-        if not sizes:
-            item = measured(claim, rows, arms=arms, measures=measures)
-            not_yet = f"no look was taken yet; the first is taken with {looks.sizes[0]} seeds"
-            views[claim.name] = {0: item if item.missing else item._replace(missing=(not_yet,))}
-    levels = _levels([next(iter(view.values())) for view in views.values()], alpha)
-    return {
-        name: _at_look(view, looks, level=level) for (name, view), level in zip(views.items(), levels, strict=True)
-    }
+        sizes = sizes_by_claim[claim.name]
+        item = measured(claim, tables[sizes[0]] if sizes else rows, **context)
+        first_items.append(item if sizes or item.missing else item._replace(missing=(not_yet,)))
+    outcomes = {}
+    for first, level in zip(first_items, _levels(first_items, alpha), strict=True):
+        later = sizes_by_claim[first.claim.name][1:]
+        items = itertools.chain([first], (measured(first.claim, tables[size], **context) for size in later))
+        outcomes[first.claim.name] = _at_look(items, sizes_by_claim[first.claim.name], looks, level=level)
+    return outcomes
 
 
-def _at_look(view: Mapping[int, Measured], looks: Looks, *, level: float) -> Outcome:
-    """Return a claim at the first of its looks that settles it, or at the last."""
-    outcome = None
-    for size, item in view.items():
-        judgement, at_look = None, level
-        if size and not item.missing:
-            ways = ways_to_fail(item.parts)
-            at_look = look_levels(looks.sizes, level=level, ways=ways)[looks.sizes.index(size)]
-            judgement = _judged(item, at_look)
-        if judgement is None:
-            outcome = outcome or Outcome(item, None, level, level)
+def _at_look(items: Iterable[Measured], sizes: Sequence[int], looks: Looks, *, level: float) -> Outcome:
+    """Return a claim at the first of its looks that settles it, or at the last that could judge it.
+
+    Args:
+        items: the claim as it was measured at each look, or without any look.
+        sizes: seeds at these looks.
+        looks: those that may be taken.
+        level: of the claim in its family.
+    """
+    last: tuple[Measured, int, End, float] | None = None
+    item = None
+    for number, item in enumerate(items):
+        if item.missing:
             continue
-        end = _end(item, judgement, looks, size)
-        stop = Stop(looks.sizes.index(size) + 1, len(looks.sizes), size, looks.sizes[-1], end)
-        outcome = Outcome(item, judgement, at_look, level, stop)
+        size = sizes[number]
+        ways = ways_to_fail(item.parts)
+        at_look = look_levels(looks.sizes, level=level, ways=ways)[looks.sizes.index(size)]
+        end = _end(item, looks, size, level=at_look)
+        last = item, size, end, at_look
         if end in ("decided", "not testable"):
             break
-    assert outcome is not None
-    return outcome
+    if last is None:
+        assert item is not None
+        return Outcome(item, None, level, level)
+    item, size, end, at_look = last
+    stop = Stop(looks.sizes.index(size) + 1, len(looks.sizes), size, looks.sizes[-1], end)
+    return Outcome(item, _judged(item, at_look), at_look, level, stop)
 
 
-def _end(item: Measured, judgement: Judgement, looks: Looks, size: int) -> End:
-    if judgement.verdict in DECIDED:
+def _end(item: Measured, looks: Looks, size: int, *, level: float) -> End:
+    verdict, of_parts = decide(item.parts, smallest_effects(item, item.parts), level=level)
+    if verdict in DECIDED:
         return "decided"
-    if any(part.verdict == "not testable here" and part.in_each_seed for part in judgement.parts.values()):
+    if any(of_parts[name] == "not testable here" and part.in_each_seed for name, part in item.parts.items()):
         return "not testable"  # whatever other seeds show
     if looks.next_size(size) is None:
         return "out of seeds"

@@ -119,7 +119,7 @@ def unlikely(powers: Iterable[ClaimPower | str], *, seeds: int) -> list[str]:
         sentences.append(
             f"{one.claim}: with {several(seeds, 'seed')} an effect of {LARGE} times the smallest that matters "
             f"({effect}) would be found in {100 * one.large_effect:.0f} of 100 experiments, as seeds of the pilot "
-            f"differ by {significant(one.spread)} (standard deviation, n = {one.pilot_seeds}); plan more seeds, or "
-            "say that a larger effect matters."
+            f"differ by {significant(one.spread)} (standard deviation, n = {one.pilot_seeds}); plan more seeds, "
+            "or say that a larger effect matters."
         )
     return sentences

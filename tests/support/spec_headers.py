@@ -38,7 +38,7 @@ def table(folder: Path) -> str:
         cells = (
             f"[{path.stem}]({path.name})",
             opening["Question"],
-            opening["Runs"].split(" ")[0],
+            opening["Runs"].split(" =")[0],
             cost,
             state,
             ", ".join(links),

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from ablations.catalogue import LOGGED
+from ablations.runs.records import Look, Looks
 from ablations.spec import claims as claims_file
 from ablations.spec import grid, load
-from reports.claims.outcomes import measured
+from ablations.spec.experiment import SeedsUntilDecided
+from reports.claims.outcomes import measured, outcomes_at_looks
 from reports.claims.select import SeedTable
 from reports.claims.verdicts import ALPHA, decide
 from tests.support.claim_tables import FILES, ROOT, frame, literature, noise, shipped, whole_number
@@ -108,6 +110,39 @@ def test_noise_that_runs_and_seeds_share_supports_no_claim():
 def test_noise_supports_no_claim_in_2000_tables(number, seeds, alike):
     """Around 0, where bounds that are shares or ratios say least."""
     assert supported(number, tables=2000, seeds=seeds, centre=AT_ZERO, alike=alike) <= most(2000)
+
+
+def outcomes_with_looks(claim, tables, *, alpha=ALPHA):
+    """The claim's outcome of each table, where seeds are added until it is decided, up to 20."""
+    seeds = SeedsUntilDecided(first=3, up_to=20, until="decided")
+    arms = claim.needs.arms
+    looks = Looks(
+        all_seeds=seeds.all, sizes=seeds.looks, seeds_of={}, taken=[Look(seeds=n, arms=arms) for n in seeds.looks]
+    )
+    for table in tables:
+        rows = SeedTable(table)
+        yield outcomes_at_looks([claim], rows, looks, arms=arms, measures=rows.measures, alpha=alpha)[claim.name]
+
+
+def supported_at_looks(number, *, tables, alike=0.0):
+    """How many of so many tables of noise bear out a claim at some look; it is harder without its conditions."""
+    claim = CLAIMS[number].model_copy(update={"provided": {}})
+    rows, rng = frame(claim, 20), np.random.default_rng([NUMBERS.index(number), 99])
+    noises = (noise(rows, rng=rng, centre=AT_ZERO, spread=0.3, alike=alike) for _ in range(tables))
+    return sum(one.judgement.verdict == "supported" for one in outcomes_with_looks(claim, noises))
+
+
+def test_noise_supports_no_claim_at_any_look():
+    """4 tables each, with six looks each: at most 5% of all are supported, and three standard errors."""
+    supported_by = {number: supported_at_looks(number, tables=4) for number in NUMBERS}
+    assert sum(supported_by.values()) <= most(4 * len(supported_by))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alike", [0.0, 0.5])
+@pytest.mark.parametrize("number", NUMBERS)
+def test_noise_supports_no_claim_at_any_look_in_500_tables(number, alike):
+    assert supported_at_looks(number, tables=500, alike=alike) <= most(500)
 
 
 @pytest.mark.parametrize("number", NUMBERS)

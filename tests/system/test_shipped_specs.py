@@ -13,6 +13,7 @@ from rich.console import Console
 from ablations.runs.prepare import prepare_text
 from ablations.runs.workspace import Workspace
 from ablations.spec import grid, load
+from ablations.spec.experiment import SeedsUntilDecided
 from ablations.spec.tuning import combinations, tuned_arms
 from tests.support.golden import golden_text, unfolded
 from tests.support.spec_headers import END, START, header, table
@@ -74,11 +75,16 @@ def test_opens_with_question_runs_cost_expect_start_and_state(path):
     assert list(opening)[:6] == ["Question", "Runs", "Cost", "Expect", "Start", "State"]
     assert opening["Question"] == experiment.question
     runs = grid.runs(experiment)
-    arms, seeds = len({run.arm for run in runs}), len(experiment.seeds)
+    arms, seeds = len({run.arm for run in runs}), experiment.seeds
     trials = trials_of(experiment)
     after = f", after {trials} trials" if trials else ""
-    assert opening["Runs"] == f"{arms * seeds} = {arms} arms x {seeds} seeds{after}"
-    assert len(runs) == arms * seeds
+    if isinstance(seeds, SeedsUntilDecided):
+        first, most = seeds.first, seeds.up_to
+        assert opening["Runs"] == f"{arms * first} to {arms * most} = {arms} arms x {first} to {most} seeds{after}"
+    else:
+        most = len(seeds)
+        assert opening["Runs"] == f"{arms * most} = {arms} arms x {most} seeds{after}"
+    assert len(runs) == arms * most
     command = f"ablate run {path.relative_to(ROOT).as_posix()}"
     assert (opening["Start"] + " ").startswith(command + " ")
     assert opening["State"] in {"complete", "partial", "unrun"}
