@@ -244,8 +244,8 @@ class SeedsUntilDecided(Settings):
 
     @property
     def looks(self) -> tuple[int, ...]:
-        """Return the number of seeds at each look: from the first to the last, half as many more each time."""
-        steps = math.ceil(math.log(self.up_to / self.first) / math.log(1.5))
+        """Return the number of seeds at each look: from the first to the last, about a quarter more each time."""
+        steps = math.ceil(math.log(self.up_to / self.first) / math.log(1.25))
         ratio = self.up_to / self.first
         return tuple(sorted({round(self.first * ratio ** (step / steps)) for step in range(steps + 1)}))
 
