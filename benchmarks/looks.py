@@ -79,7 +79,7 @@ def draw(path: Path, level: float) -> None:
 
     figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
     axes.plot(every, bound(level, every), color="0.6", label="one look alone, at 5%")
-    axes.plot(LOOKS, bound(levels, np.asarray(LOOKS)), "o-", color="C0", label="each of six looks")
+    axes.plot(LOOKS, bound(levels, np.asarray(LOOKS)), "o-", color="C0", label=f"each of {len(LOOKS)} looks")
     stop = next(i for i, size in enumerate(LOOKS) if means[size - 1] > bound(levels[i], size, spreads[i]))
     seen = np.arange(1, LOOKS[stop] + 1)
     axes.plot(seen, means[: LOOKS[stop]], "-", color="C1", label="mean of one experiment")

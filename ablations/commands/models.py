@@ -17,7 +17,6 @@ from ablations.given_paths import GivenPath
 @click.option("--encoder", "encoder_alone", is_flag=True, help="The encoder without heads and decoder.")
 def export(run_dir: Path, folder: Path, all_steps: bool, encoder_alone: bool) -> None:
     """Write a trained run as a Hugging Face folder that stock classes load."""
-    from ablations.runs.origin import origin_of
     from lightning_modules.export import folder as exports
 
     options: dict[str, Any] = {"encoder_alone": encoder_alone, "origin": origin_of(run_dir)}
@@ -99,3 +98,33 @@ def analyse(
     from reports.page import page
 
     show_page(page.write(results), published)
+
+
+def origin_of(run_dir: Path) -> Any:
+    """Return the experiments that have a run, with their questions, and its validation losses by step.
+
+    A plan that cannot be read is left out.
+    """
+    from pydantic import ValidationError
+
+    from ablations.runs.records import Plan
+    from ablations.runs.rows import rows
+    from lightning_modules.errors import FilesError
+    from lightning_modules.export.card import Origin
+    from lightning_modules.files import read_json
+    from lightning_modules.training.run_directory import RunDirectory
+
+    directory = RunDirectory(run_dir)
+    run_id = directory.description()["run_id"]
+    questions = {}
+    for path in sorted(run_dir.absolute().parent.parent.glob("*/plan.json")):
+        try:
+            plan = Plan.model_validate(read_json(path))
+        except (FilesError, ValidationError):
+            continue
+        if plan.question and run_id in (run.run_id for run in plan.runs):
+            questions[plan.experiment] = plan.question
+    table = rows(directory.path)
+    chosen = table[(table["measure"] == "validation") & (table["metric"] == "loss") & table["group"].isna()]
+    losses = zip(chosen["step"], chosen["value"], strict=True)
+    return Origin(questions=questions, losses={int(step): float(loss) for step, loss in losses})

@@ -47,7 +47,7 @@ def seeds_of(workspace):
 
 def some(*, seeds_of=None, taken=()):
     seeds = {"a": 3, "b": 3} if seeds_of is None else seeds_of
-    return Looks(all_seeds=list(range(10, 16)), sizes=[3, 4, 6], seeds_of=seeds, taken=list(taken))
+    return Looks(all_seeds=list(range(10, 16)), sizes=[3, 4, 5, 6], seeds_of=seeds, taken=list(taken))
 
 
 def test_at_first_every_arm_has_the_seeds_of_the_first_look(spec):
@@ -55,8 +55,8 @@ def test_at_first_every_arm_has_the_seeds_of_the_first_look(spec):
     assert seeds_of(workspace) == {"a": [10, 11, 12], "b": [10, 11, 12]}
     assert workspace.look_due() is None  # nothing is trained
     assert workspace.seeds_to_come() == [
-        "seeds: 2 arms 3 of up to 6 seeds so far; the claims are looked at with 3, 4 and 6 seeds, and those that "
-        "are open get more."
+        "seeds: 2 arms 3 of up to 6 seeds so far; the claims are looked at with 3, 4, 5 and 6 seeds, and those "
+        "that are open get more."
     ]
     assert workspace.plan().looks == some()
 
@@ -123,9 +123,9 @@ def test_other_seeds_after_a_look_are_refused(spec):
     with pytest.raises(SpecError) as raised:
         opened(written(spec.parent, seeds=SEEDS | {"up_to": 20}))
     assert str(raised.value) == (
-        "seeds: looks at the claims were planned with 3, 4 and 6 seeds, the first of them 10, and one was taken, "
-        "so that others would change the error rate; write the seeds as they were, or give the experiment another "
-        "name."
+        "seeds: looks at the claims were planned with 3, 4, 5 and 6 seeds, the first of them 10, and one was "
+        "taken, so that others would change the error rate; write the seeds as they were, or give the experiment "
+        "another name."
     )
 
 

@@ -1,10 +1,15 @@
-"""What a spec may say, without files: names, lists, and how one layer of settings is laid over another."""
+"""What a spec may say: names, seeds, lists, and how one layer of settings is laid over another."""
+
+from itertools import pairwise
 
 import pytest
 from pydantic import ValidationError
 
+from ablations.errors import SpecProblems
 from ablations.spec.experiment import Arm, Experiment, nodes
+from ablations.spec.load import load
 from ablations.wording import identity
+from tests.support.spec_files import write_spec
 
 MINIMAL = {"name": "x", "version": 1, "arms": {"a": {}}, "seeds": [0]}
 
@@ -111,3 +116,50 @@ def test_nodes_are_all_paths_below_a_value():
         ("a",), ("a", "b"), ("a", "b", 0), ("a", "b", 1), ("a", "b", 1, "c"), ("d",)
     ]  # fmt: skip
     assert list(nodes("text")) == []
+
+
+UNTIL = {"first": 3, "up_to": 20, "until": "decided"}
+
+
+def test_seeds_until_decided_follow_the_first_and_are_looked_at_ever_more_widely():
+    seeds = Experiment.model_validate({**MINIMAL, "seeds": UNTIL | {"start": 10}}).seeds
+    assert seeds.all == tuple(range(10, 30))
+    assert seeds.looks == (3, 4, 5, 6, 7, 9, 11, 13, 16, 20)
+    assert Experiment.model_validate(MINIMAL).all_seeds == (0,)
+
+
+@pytest.mark.parametrize(("first", "up_to"), [(3, 4), (3, 5), (5, 12), (3, 100), (40, 41), (7, 1000)])
+def test_looks_rise_from_the_first_to_the_last(first, up_to):
+    looks = Experiment.model_validate({**MINIMAL, "seeds": UNTIL | {"first": first, "up_to": up_to}}).seeds.looks
+    assert (looks[0], looks[-1]) == (first, up_to)
+    assert all(before < after <= max(before + 1, 1.25 * before + 1) for before, after in pairwise(looks))
+
+
+@pytest.mark.parametrize(
+    ("seeds", "sentence"),
+    [
+        (
+            {"first": 3, "up_to": 9, "until": "decided"},
+            "seeds are added until the claims are decided, but the spec names none; name a file of claims, as in "
+            "`claims: [article]`, or write the seeds as a list",
+        ),
+        (
+            {"first": 5, "up_to": 4, "until": "decided"},
+            "seeds must have an up_to above first, but has 4 and 5; for a fixed number of seeds write them as a "
+            "list, as in [0, 1, 2]",
+        ),
+        ({"first": 3, "up_to": 9, "until": "tired"}, 'seeds.until must be decided, but is "tired"'),
+        (
+            {"first": 2, "up_to": 9, "until": "decided"},
+            "seeds.first must be greater than or equal to 3, but is 2; raise it",
+        ),
+        ({"first": 3, "up_to": 9}, "seeds.until is missing (always `decided`)"),
+        ({"first": 3, "up_to": 9, "until": "decided", "lokks": 3}, "seeds.lokks is unknown"),
+        (3, "seeds must be a list, but is 3; write [3]"),
+    ],
+)
+def test_seeds_until_decided_that_mean_nothing(tmp_path, seeds, sentence):
+    with pytest.raises(SpecProblems) as raised:
+        load(write_spec(tmp_path, seeds=seeds))
+    (problem,) = raised.value.problems
+    assert problem.sentence.startswith(sentence)

@@ -4,7 +4,7 @@ import pandas as pd
 from click.testing import CliRunner
 
 from ablations.cli import main
-from ablations.runs.origin import origin_of
+from ablations.commands.models import origin_of
 from lightning_modules.export.card import Origin
 from lightning_modules.files import write_json
 from lightning_modules.training.stop import StopRequest
