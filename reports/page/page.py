@@ -102,9 +102,9 @@ def _code(value: str) -> Written:
     return Written("\n".join(f"    {line}" for line in value.splitlines()))
 
 
-COPIED = ("report.md", "results.parquet", "claims.json", "tuned.json", "spec.yaml")
+COPIED = ("report.md", "results.parquet", "claims.json", "tuned.json", "looks.json", "spec.yaml")
 """Files that are copied as they are; an experiment without claims has no claims.json, one without `tune` no
-tuned.json."""
+tuned.json, one with a fixed list of seeds no looks.json."""
 
 
 def publish(folder: Path, to: Path) -> Path:
