@@ -92,14 +92,16 @@ def powers_of(workspace: Any, pilot: Path | None = None) -> list[Any]:
         [claim for file in files for claim in file.claims],
         results.read(path),
         seeds=len(workspace.experiment.all_seeds),
+        arms=workspace.arms,
+        measures=[measure.kind for measure in workspace.experiment.measures],
         looks=None if workspace.looks is None else workspace.looks.sizes,
     )
 
 
-def notes_of(workspace: Any) -> list[str]:
+def notes_of(workspace: Any, pilot: Path | None = None) -> list[str]:
     """Return what to know about a spec before its runs start, a sentence each."""
     chances: list[str] = []
-    if powers := powers_of(workspace):
+    if powers := powers_of(workspace, pilot):
         from reports.claims.power import unlikely
 
         chances = unlikely(powers, seeds=len(workspace.experiment.all_seeds))

@@ -61,7 +61,6 @@ def run(
     dry_run: bool,
 ) -> None:
     """Train and measure what is missing, then write the table and the page."""
-    from ablations.runs.plan import checkpoint_sentences
     from ablations.runs.workspace import Workspace
 
     if on == "slurm" and (devices, slots) != (1, 1):
@@ -78,28 +77,19 @@ def run(
     interrupted, failed, is_idle = False, False, True
     if workspace.search is not None:
         workspace, interrupted, failed = tune_at(place, workspace, arms, devices=devices, slots=slots)
+    workspace.fix_looks()
     given_up: set[Path] = set()
-    while not interrupted:
+    goes_on = not interrupted
+    while goes_on:
         open_runs = workspace.todo(workspace.select(arms, seeds))
-        if todo := [item for item in open_runs if item.directory.path not in given_up]:
-            ids = {item.run_id for item in todo}
-            for sentence in (
-                *notes_of(workspace),
-                *checkpoint_sentences([run for run, _ in workspace.statuses() if run.run_id in ids]),
-            ):
-                click.echo(sentence)
-            interrupted, outcomes = carry_out_at(place, workspace, todo, devices=devices, slots=slots)
-            given_up |= {outcome.run_dir for outcome in outcomes}
-            failed |= bool(outcomes)
-        if not interrupted and workspace.pairs_to_compare():
-            from ablations.runs.progress import compare_runs
-
-            is_idle, failed = False, not compare_runs(workspace) or failed
-        is_idle &= not todo
-        look = None if interrupted or arms or seeds else workspace.look_due()
-        if look is None:
-            break
-        workspace, is_idle = take_look(workspace, look), False
+        todo = [item for item in open_runs if item.directory.path not in given_up]
+        interrupted, failures = complete(workspace, todo, place, devices=devices, slots=slots)
+        failed |= failures is None or bool(failures)
+        given_up |= set(failures or ())
+        goes_on = False
+        if workspace.looks is not None and not (interrupted or arms or seeds or failures is None):
+            workspace, goes_on = look_at_claims(workspace)
+        is_idle &= not (todo or goes_on)
     if is_idle and not interrupted and not failed:
         click.echo("nothing to do: every run is trained and measured")
     click.echo(f"page: {write_page(workspace)}")
@@ -189,21 +179,54 @@ def doctor(out: Path) -> None:
     sys.exit(FAILED if bad else GOOD)
 
 
-def take_look(workspace: Any, look: Any) -> Any:
-    """Judge the claims with the seeds so far, and return the workspace with those that open claims get."""
+def complete(workspace: Any, todo: Any, place: Any, *, devices: int, slots: int) -> tuple[bool, list[Path] | None]:
+    """Train and measure runs, and compare pairs of runs where the spec asks for it.
+
+    Returns whether somebody interrupted it, and the folders of the runs that failed; None where pairs could not be
+    compared.
+    """
+    from ablations.runs.plan import checkpoint_sentences
+    from ablations.runs.progress import compare_runs
+
+    interrupted, failures = False, []
+    if todo:
+        ids = {item.run_id for item in todo}
+        for sentence in (
+            *notes_of(workspace),
+            *checkpoint_sentences([run for run, _ in workspace.statuses() if run.run_id in ids]),
+        ):
+            click.echo(sentence)
+        interrupted, outcomes = carry_out_at(place, workspace, todo, devices=devices, slots=slots)
+        failures = [outcome.run_dir for outcome in outcomes]
+    if not interrupted and workspace.pairs_to_compare() and not compare_runs(workspace):
+        return interrupted, None
+    return interrupted, failures
+
+
+def look_at_claims(workspace: Any) -> tuple[Any, bool]:
+    """Judge the claims with the seeds so far, and give arms of open claims more.
+
+    Returns the workspace with these seeds, and whether there is more to do: a look was taken, or an arm got seeds.
+    """
     from reports import folder as experiment_folder
     from reports.claims.judge import judge_claims
     from reports.claims.outcomes import after_look
     from reports.claims.words import look_sentence
 
-    workspace = workspace.with_look(look)
+    if (look := workspace.look_due()) is not None:
+        workspace = workspace.with_look(look)
+    if not workspace.looks.taken:
+        return workspace, False
     workspace.write_plan()
     workspace.write_table()
     outcomes = judge_claims(experiment_folder.read(workspace.folder)).outcomes
-    more, futile = after_look(outcomes, workspace.looks, size=look.seeds)
-    workspace = workspace.go_on_after(look, arms=more, futile=futile)
-    click.echo(look_sentence(outcomes, look.seeds, futile=futile, next_size=workspace.looks.next_size(look.seeds)))
-    return workspace
+    seeds_of, futile = after_look(outcomes, workspace.looks)
+    before = workspace.looks.seeds_of
+    workspace = workspace.go_on(seeds_of=seeds_of, futile=futile)
+    goes_on = look is not None or workspace.looks.seeds_of != before
+    if goes_on:
+        click.echo(look_sentence(outcomes, workspace.looks, futile=futile))
+    return workspace, goes_on
 
 
 def place_of(on: str, place_file: Path | None, workspace: Any) -> Any:

@@ -204,7 +204,7 @@ def plan(
     require_possible(out)
     workspace = Workspace.open(spec, given=given, out=out, data_root=data_root)
     content = workspace.plan(slots=slots, devices=devices)
-    notes = [*notes_of(workspace), *content.notes]
+    notes = [*notes_of(workspace, pilot), *content.notes]
     content = content.model_copy(update={"notes": notes})
     powers = powers_of(workspace, pilot)
     if as_json:

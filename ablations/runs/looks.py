@@ -1,9 +1,10 @@
 """Looks at claims on disk: how many seeds each arm has so far, and which looks were taken. No torch.
 
-looks.json is written when a look has been taken. A command that ends before that takes the same look again.
+looks.json is written before the first run, and when a look has been taken. A command that ends before that takes
+the same look again.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -27,7 +28,7 @@ def looks_of(experiment: Experiment, *, arms: Sequence[str], folder: Path) -> Lo
         folder: of the experiment's results.
 
     Raises:
-        SpecError: a look was taken, and the spec now has other seeds.
+        SpecError: the runs have begun, and the spec now has other seeds.
         ResultsError: looks.json is damaged.
     """
     seeds = experiment.seeds
@@ -45,9 +46,9 @@ def looks_of(experiment: Experiment, *, arms: Sequence[str], folder: Path) -> Lo
         ) from error
     if (kept.all_seeds, kept.sizes) != (fresh.all_seeds, fresh.sizes):
         raise SpecError(
-            f"seeds: looks at the claims were planned with {listed([str(size) for size in kept.sizes], 'and')} "
-            f"seeds, the first of them {kept.all_seeds[0]}, and one was taken, so that others would change the "
-            "error rate; write the seeds as they were, or give the experiment another name."
+            f"seeds: the runs began with looks at {listed([str(size) for size in kept.sizes], 'and')} seeds, the "
+            f"first of them {kept.all_seeds[0]}, and others would change the error rate; write the seeds as they "
+            "were, or give the experiment another name and another start."
         )
     return kept.model_copy(update={"seeds_of": fresh.seeds_of | kept.seeds_of})
 
@@ -76,20 +77,18 @@ def with_look(looks: Looks, look: Look) -> Looks:
     return looks.model_copy(update={"taken": [*looks.taken, look]})
 
 
-def continued(looks: Looks, *, size: int, arms: Iterable[str], futile: Sequence[str]) -> Looks:
-    """Return the looks after the last one: arms of open claims get the seeds of the next.
+def continued(looks: Looks, *, seeds_of: Mapping[str, int], futile: Sequence[str]) -> Looks:
+    """Return the looks after the last one, with the seeds that arms get.
 
     Args:
-        size: seeds of the last look.
-        arms: arms of claims that are open.
-        futile: claims that are given up.
+        seeds_of: arms of open claims with their seeds at the next look; no arm loses seeds.
+        futile: claims that are given up at the last look.
     """
-    following = looks.next_size(size)
-    seeds_of = dict(looks.seeds_of)
-    for arm in arms if following else ():
-        seeds_of[arm] = max(seeds_of[arm], following or 0)
-    last = looks.taken[-1].model_copy(update={"futile": list(futile)})
-    return looks.model_copy(update={"taken": [*looks.taken[:-1], last], "seeds_of": seeds_of})
+    more = {arm: max(seeds, looks.seeds_of[arm]) for arm, seeds in seeds_of.items()}
+    taken = list(looks.taken)
+    if futile:
+        taken[-1] = taken[-1].model_copy(update={"futile": [*taken[-1].futile, *futile]})
+    return looks.model_copy(update={"taken": taken, "seeds_of": looks.seeds_of | more})
 
 
 def write(looks: Looks, folder: Path) -> None:
@@ -99,10 +98,11 @@ def write(looks: Looks, folder: Path) -> None:
 
 
 def in_words(looks: Looks) -> str:
-    """Return a sentence on how many seeds there are so far, and may be."""
+    """Return a sentence on how many seeds are planned, and may be."""
     arms_with = {size: sum(seeds == size for seeds in looks.seeds_of.values()) for size in looks.sizes}
-    so_far = [f"{several(arms, 'arm')} {size}" for size, arms in arms_with.items() if arms]
+    so_far = [f"{size} for {several(arms, 'arm')}" for size, arms in arms_with.items() if arms]
     return (
-        f"seeds: {listed(so_far, 'and')} of up to {looks.sizes[-1]} seeds so far; the claims are looked at with "
-        f"{listed([str(size) for size in looks.sizes], 'and')} seeds, and those that are open get more."
+        f"seeds: planned so far are {listed(so_far, 'and')}; the claims are looked at with "
+        f"{listed([str(size) for size in looks.sizes], 'and')} seeds, and arms of open claims get more, which "
+        f"makes {several(looks.sizes[-1] * len(looks.seeds_of), 'run')} at most."
     )

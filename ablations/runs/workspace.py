@@ -235,12 +235,16 @@ class Workspace:
         assert self.looks is not None
         return replace(self, looks=looks.with_look(self.looks, look))
 
-    def go_on_after(self, look: Look, *, arms: Sequence[str], futile: Sequence[str]) -> "Workspace":
-        """Keep the last look in looks.json, and return the workspace with more seeds for arms of open claims."""
+    def go_on(self, *, seeds_of: Mapping[str, int], futile: Sequence[str]) -> "Workspace":
+        """Keep the looks in looks.json, and return the workspace with more seeds for arms of open claims."""
         assert self.looks is not None
-        continued = looks.continued(self.looks, size=look.seeds, arms=arms, futile=futile)
-        looks.write(continued, self.folder)
+        looks.write(looks.continued(self.looks, seeds_of=seeds_of, futile=futile), self.folder)
         return self.opened_again()
+
+    def fix_looks(self) -> None:
+        """Keep the looks that may be taken in looks.json, before the first run, if the spec asks for looks."""
+        if self.looks is not None:
+            looks.write(self.looks, self.folder)
 
     def for_trials(self) -> "Workspace":
         """Return the workspace for the runs of trials, of which only the validation loss in their log is read."""

@@ -203,7 +203,9 @@ def _entry(outcome: Outcome, *, file: str, changed: str | None) -> dict[str, Any
         }
     else:
         entry |= _outcome(item, judgement)
-    parts = judge(item.parts, smallest_effects(item, item.parts), level=level).parts if item.parts else {}
+    parts = judgement.parts if judgement else {}
+    if judgement is None and item.parts:
+        parts = judge(item.parts, smallest_effects(item, item.parts), level=level).parts
     smallest = smallest_effects(item, item.beside)
     beside = {name: judge({name: part}, smallest, level=ALPHA).parts[name] for name, part in item.beside.items()}
     return entry | {

@@ -5,7 +5,6 @@ level of that look (`reports.statistics.looks`). The first look that settles it 
 claims need later do not change it.
 """
 
-import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -13,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ablations.catalogue import LOGGED
 from ablations.runs.records import Looks
 from ablations.spec.claim import Claim
 from reports.claims.contrasts import effects
@@ -96,6 +96,10 @@ class Stop(NamedTuple):
     up_to: int
     """Seeds at the last look that may be taken."""
     end: End
+    level: float
+    """Level of this look, of that of the claim in its family."""
+    given_up: int | None = None
+    """Seeds at the look at which the claim was given up."""
 
 
 class Outcome(NamedTuple):
@@ -105,10 +109,7 @@ class Outcome(NamedTuple):
     judgement: Judgement | None
     """None for a claim of which a part is missing."""
     level: float
-    """Level it was judged at: alpha of its family divided by the number of those of its claims that have evidence;
-    of that, the level of the look."""
-    family_level: float = ALPHA
-    """Level for all looks together; the same as `level` where there is one."""
+    """Level it was judged at, over all looks together: alpha of its family divided by the number of its claims."""
     look: Stop | None = None
     """Where seeds are added until claims are decided, the look that it was judged at."""
 
@@ -121,9 +122,10 @@ def smallest_effects(item: Measured, parts: Mapping[str, SeedEffects]) -> dict[s
 def outcomes(items: Iterable[Measured], *, alpha: float = ALPHA) -> dict[str, Outcome]:
     """Return the outcome of each claim, by name, with all seeds of the table."""
     items = list(items)
-    levels = _levels(items, alpha)
+    sizes = Counter(item.claim.family for item in items if not item.missing and is_judged(item.parts))
+    levels = [alpha / max(1, sizes[item.claim.family]) for item in items]
     return {
-        item.claim.name: Outcome(item, _judged(item, level), level, level)
+        item.claim.name: Outcome(item, None if item.missing else _judged(item, level), level)
         for item, level in zip(items, levels, strict=True)
     }
 
@@ -139,6 +141,9 @@ def outcomes_at_looks(
 ) -> dict[str, Outcome]:
     """Return the outcome of each claim, by name, at the look that settled it, or else at its last one.
 
+    A family has the same level at every look: that of all its claims which the experiment may judge, whether they
+    have evidence yet or not.
+
     Args:
         claims: what to judge.
         rows: the table.
@@ -150,25 +155,29 @@ def outcomes_at_looks(
     context: dict[str, Any] = {"arms": arms, "measures": measures}
     not_yet = f"no look was taken yet; the first is taken with {looks.sizes[0]} seeds"
     claims = list(claims)
-    sizes_by_claim = {claim.name: looks.sizes_of(claim.needs.arms) for claim in claims}
-    first_items = []
-    for claim in claims:
-        sizes = sizes_by_claim[claim.name]
-        item = measured(claim, tables[sizes[0]] if sizes else rows, **context)
-        first_items.append(item if sizes or item.missing else item._replace(missing=(not_yet,)))
+    families = Counter(claim.family for claim in claims if may_be_judged(claim, arms=arms, measures=measures))
     outcomes = {}
-    for first, level in zip(first_items, _levels(first_items, alpha), strict=True):
-        later = sizes_by_claim[first.claim.name][1:]
-        items = itertools.chain([first], (measured(first.claim, tables[size], **context) for size in later))
-        outcomes[first.claim.name] = _at_look(items, sizes_by_claim[first.claim.name], looks, level=level)
+    for claim in claims:
+        level, sizes = alpha / max(1, families[claim.family]), looks.sizes_of(claim.needs.arms)
+        if sizes:
+            items = (measured(claim, tables[size], **context) for size in sizes)
+            outcomes[claim.name] = _at_look(items, sizes, looks, level=level)
+            continue
+        item = measured(claim, rows, **context)
+        outcomes[claim.name] = Outcome(item if item.missing else item._replace(missing=(not_yet,)), None, level)
     return outcomes
+
+
+def may_be_judged(claim: Claim, *, arms: Collection[str], measures: Collection[str]) -> bool:
+    """Return whether an experiment with such arms and kinds of measures has what a claim needs."""
+    return set(claim.needs.arms) <= set(arms) and set(claim.needs.measures) <= {*measures, *LOGGED}
 
 
 def _at_look(items: Iterable[Measured], sizes: Sequence[int], looks: Looks, *, level: float) -> Outcome:
     """Return a claim at the first of its looks that settles it, or at the last that could judge it.
 
     Args:
-        items: the claim as it was measured at each look, or without any look.
+        items: the claim as it was measured at each look.
         sizes: seeds at these looks.
         looks: those that may be taken.
         level: of the claim in its family.
@@ -179,18 +188,26 @@ def _at_look(items: Iterable[Measured], sizes: Sequence[int], looks: Looks, *, l
         if item.missing:
             continue
         size = sizes[number]
-        ways = ways_to_fail(item.parts)
-        at_look = look_levels(looks.sizes, level=level, ways=ways)[looks.sizes.index(size)]
+        at_look = _levels_at_looks(item, looks, level)[looks.sizes.index(size)]
         end = _end(item, looks, size, level=at_look)
         last = item, size, end, at_look
         if end in ("decided", "not testable"):
             break
     if last is None:
         assert item is not None
-        return Outcome(item, None, level, level)
+        return Outcome(item, None, level)
     item, size, end, at_look = last
-    stop = Stop(looks.sizes.index(size) + 1, len(looks.sizes), size, looks.sizes[-1], end)
-    return Outcome(item, _judged(item, at_look), at_look, level, stop)
+    given_up = next((look.seeds for look in looks.taken if item.claim.name in look.futile), None)
+    number = looks.sizes.index(size) + 1
+    stop = Stop(number, len(looks.sizes), size, looks.sizes[-1], end, at_look, given_up)
+    return Outcome(item, _judged(item, at_look, over_all_looks=level), level, stop)
+
+
+def _levels_at_looks(item: Measured, looks: Looks, level: float) -> tuple[float, ...]:
+    """Return the level of a claim at each look, which holds for its parts, and for the layers that one may choose
+    among."""
+    chosen = [max(part.at_layers_LMS.shape[:2]) for part in item.parts.values() if part.at_layers_LMS is not None]
+    return look_levels(looks.sizes, level=level, ways=ways_to_fail(item.parts) * max(chosen, default=1))
 
 
 def _end(item: Measured, looks: Looks, size: int, *, level: float) -> End:
@@ -204,14 +221,13 @@ def _end(item: Measured, looks: Looks, size: int, *, level: float) -> End:
     return "futile" if any(item.claim.name in look.futile for look in looks.taken) else "open"
 
 
-def _levels(items: list[Measured], alpha: float) -> list[float]:
-    """Return the level of each claim: that of its family divided by the number of its claims with evidence."""
-    sizes = Counter(item.claim.family for item in items if not item.missing and is_judged(item.parts))
-    return [alpha / max(1, sizes[item.claim.family]) for item in items]
-
-
-def _judged(item: Measured, level: float) -> Judgement | None:
-    return None if item.missing else judge(item.parts, smallest_effects(item, item.parts), level=level)
+def _judged(item: Measured, level: float, *, over_all_looks: float | None = None) -> Judgement:
+    """Return the judgement at the level of a look, with intervals that state their confidence over all looks."""
+    judgement = judge(item.parts, smallest_effects(item, item.parts), level=level)
+    if over_all_looks is None:
+        return judgement
+    parts = {name: part._replace(confidence=1 - over_all_looks) for name, part in judgement.parts.items()}
+    return judgement._replace(parts=parts)
 
 
 # Futility --------------------------------------------------------------------------------------------
@@ -227,22 +243,24 @@ FUTURES = 400
 """Continuations of an experiment that this chance is counted among."""
 
 
-def after_look(outcomes: Mapping[str, Outcome], looks: Looks, *, size: int) -> tuple[list[str], list[str]]:
-    """Return the arms that get more seeds after a look, and the claims that are given up at it.
+def after_look(outcomes: Mapping[str, Outcome], looks: Looks) -> tuple[dict[str, int], list[str]]:
+    """Return the seeds that arms of open claims get, and the claims that are given up now.
 
     Args:
         outcomes: of all claims.
-        looks: those that were taken, this one included.
-        size: its number of seeds.
+        looks: those that were taken.
     """
-    open_now = {
-        name: one
-        for name, one in outcomes.items()
-        if one.look and (one.look.seeds, one.look.end) == (size, "open")
-    }
-    futile = [name for name, one in open_now.items() if is_futile(one, looks)]
-    going_on = [one.item.claim for name, one in open_now.items() if name not in futile]
-    return list(dict.fromkeys(arm for claim in going_on for arm in claim.needs.arms)), futile
+    seeds_of: dict[str, int] = {}
+    futile = []
+    for name, one in outcomes.items():
+        if one.look is None or one.look.end != "open":
+            continue
+        if is_futile(one, looks):
+            futile.append(name)
+            continue
+        for arm in one.item.claim.needs.arms:
+            seeds_of[arm] = max(seeds_of.get(arm, 0), looks.next_size(one.look.seeds) or 0)
+    return seeds_of, futile
 
 
 def is_futile(outcome: Outcome, looks: Looks) -> bool:
@@ -254,10 +272,9 @@ def is_futile(outcome: Outcome, looks: Looks) -> bool:
     to have steps that agree. To give up a claim needlessly costs a verdict, and never makes a wrong one.
     """
     item = outcome.item
-    if outcome.look is None or outcome.look.seeds < FEWEST_FOR_FUTILITY:
+    if min(len(part.values) for part in item.parts.values()) < FEWEST_FOR_FUTILITY:
         return False
-    ways = ways_to_fail(item.parts)
-    level = look_levels(looks.sizes, level=outcome.family_level, ways=ways)[-1]
+    level = _levels_at_looks(item, looks, outcome.level)[-1]
     smallest, rng = smallest_effects(item, item.parts), np.random.default_rng(0)
     decided = 0
     for _ in range(FUTURES):
@@ -273,7 +290,8 @@ def _continued(part: SeedEffects, drawn: NDArray[np.int64], size: int) -> SeedEf
     seeds = len(part.values)
     if seeds < 2 or seeds >= size:
         return part
-    stretched = np.sqrt((seeds + 1) / (seeds - 1))  # that of a new seed, about the mean of so few
+    # The spread of a new seed about the mean of so few; what each seed must show is not stretched beyond a bound.
+    stretched = 1.0 if part.in_each_seed else np.sqrt((seeds + 1) / (seeds - 1))
     chosen = drawn[drawn < seeds][: size - seeds]
 
     def extended(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,7 +1,7 @@
 """Chances of verdicts before the first run, from the spread between seeds of a pilot."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +9,7 @@ from pandas import DataFrame
 
 from ablations.spec.claim import Claim
 from ablations.wording import several
-from reports.claims.outcomes import measured, smallest_effects
+from reports.claims.outcomes import may_be_judged, measured, smallest_effects
 from reports.claims.select import SeedTable
 from reports.claims.verdicts import ALPHA, ways_to_fail
 from reports.claims.words import significant
@@ -44,23 +44,33 @@ class ClaimPower(NamedTuple):
 
 
 def claim_powers(
-    claims: Iterable[Claim], pilot: DataFrame, *, seeds: int, looks: Sequence[int] | None = None
+    claims: Iterable[Claim],
+    pilot: DataFrame,
+    *,
+    seeds: int,
+    arms: Collection[str],
+    measures: Collection[str],
+    looks: Sequence[int] | None = None,
 ) -> list[ClaimPower | str]:
     """Return the chances of each claim, or a sentence where the pilot does not tell its spread.
 
     The chance is that of a t test at the level of the claim in its family; with looks, at the level of the first
-    look with at least so many seeds. A claim with several parts holds only if all do, so its chance is at most
-    that of its hardest part, which is shown. The spread of few seeds is known roughly.
+    look with at least so many seeds, and the chance of a verdict before it is not counted. A claim with several
+    parts holds only if all do, so its chance is at most that of its hardest part, which is shown. The spread of
+    few seeds is known roughly.
 
     Args:
-        claims: those of the experiment.
+        claims: those of the experiment; what its arms and measures cannot judge is left out.
         pilot: table of results of an experiment with the same arms, or some of them.
         seeds: seeds of an arm in the experiment, at most.
+        arms: arms of the experiment.
+        measures: kinds of its measures.
         looks: numbers of seeds at the looks, where these are taken.
     """
     rows = SeedTable(pilot)
+    claims = [claim for claim in claims if may_be_judged(claim, arms=arms, measures=measures)]
     items = [measured(claim, rows) for claim in claims]
-    families = Counter(item.claim.family for item in items if not item.missing)
+    families = Counter(claim.family for claim in claims)
     powers: list[ClaimPower | str] = []
     for item in items:
         claim = item.claim
@@ -92,6 +102,8 @@ def _part_power(
 
     def chance(effect: float, seeds: int) -> float:
         level = shared_level(part, levels[min((size for size in levels if size >= seeds), default=all_seeds)])
+        if part.direction == "either":  # it must surely be beyond what matters
+            effect -= smallest
         whole = float(
             np.hypot(spread, part.text_error * np.sqrt(seeds))
         )  # of a seed, with that of the shared text

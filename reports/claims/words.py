@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 import numpy as np
 
+from ablations.runs.records import Looks
 from ablations.wording import several
 from reports.claims.outcomes import End, Outcome
 from reports.claims.verdicts import (
@@ -112,41 +113,40 @@ def look_words(entry: Mapping[str, Any]) -> str:
     look = entry.get("look")
     if not look:
         return ""
-    return (
-        f"look {look['number']} of {look['of']}, with {look['seeds']} of up to {look['up_to']} seeds: "
-        + _END[look["end"]]
-    )
+    sentence = "look {number} of {of}, with {seeds} of up to {up_to} seeds: " + _END[look["end"]]
+    return sentence.format(**look)
 
 
 _END: dict[End, str] = {
-    "decided": "decided, so it got no more seeds",
+    "decided": "decided",
     "not testable": "not testable, whatever more seeds show",
-    "futile": "given up, as the seeds that are left would hardly decide it",
+    "futile": "given up with {given_up} seeds, as those that were left would hardly decide it",
     "out of seeds": "no seeds are left",
     "open": "it gets more seeds",
 }
 
 
-def look_sentence(
-    outcomes: Mapping[str, Outcome], size: int, *, futile: Sequence[str], next_size: int | None
-) -> str:
-    """Return what a look at the claims showed, in one sentence for the terminal.
+def look_sentence(outcomes: Mapping[str, Outcome], looks: Looks, *, futile: Sequence[str]) -> str:
+    """Return what the last look at the claims showed, in one sentence for the terminal.
 
     Args:
-        outcomes: of all claims, as they were judged at the look.
-        size: seeds at the look.
-        futile: claims that are given up at it.
-        next_size: seeds at the next one; None after the last.
+        outcomes: of all claims, as they were judged at their last looks.
+        looks: those that were taken.
+        futile: claims that are given up at the last.
     """
+    size = looks.taken[-1].seeds
     here = {name: one for name, one in outcomes.items() if one.look and one.look.seeds == size}
     verdicts = Counter(one.judgement.verdict for one in here.values() if one.judgement)
     counts = [f"{number_of} {verdict}" for verdict, number_of in verdicts.items()]
     sentence = f"look with {size} seeds at {several(len(here), 'claim')}: {listed(counts) or 'none was judged'}"
-    going_on = [name for name, one in here.items() if one.look and one.look.end == "open" and name not in futile]
     if futile:
         sentence += f"; given up, as more seeds would hardly decide them: {listed(list(futile))}"
-    if going_on and next_size:
-        sentence += f"; next with {next_size} seeds: {listed(going_on)}"
+    by_size: dict[int | None, list[str]] = {}
+    for name, one in outcomes.items():
+        if one.look and one.look.end == "open" and name not in futile:
+            by_size.setdefault(looks.next_size(one.look.seeds), []).append(name)
+    for next_size, names in by_size.items():
+        sentence += f"; next with {next_size} seeds: {listed(names)}"
     return f"{sentence}."
 
 

@@ -65,10 +65,16 @@ def test_the_arms_of_an_open_claim_get_seeds_and_the_others_none(tmp_path, data_
 
     results = json.loads((tmp_path / "out/tried/claims.json").read_text())["claims"]
     looks = {entry["name"]: entry["look"] for entry in results}
-    assert looks["plain"] == {"number": 1, "of": 2, "seeds": 3, "up_to": 4, "end": "decided"}
-    assert looks["never"] == {"number": 2, "of": 2, "seeds": 4, "up_to": 4, "end": "out of seeds"}
+    facts = {"of": 2, "up_to": 4, "given_up": None}
+    assert looks["plain"] == facts | {"number": 1, "seeds": 3, "end": "decided", "level": looks["plain"]["level"]}
+    assert looks["never"] == facts | {
+        "number": 2,
+        "seeds": 4,
+        "end": "out of seeds",
+        "level": looks["never"]["level"],
+    }
     page = (tmp_path / "out/tried/report.html").read_text()
-    assert "look 1 of 2, with 3 of up to 4 seeds: decided, so it got no more seeds" in page
+    assert "look 1 of 2, with 3 of up to 4 seeds: decided" in page
     assert "look 2 of 2, with 4 of up to 4 seeds: no seeds are left" in page
 
     again = called("run", tmp_path, data_root)

@@ -55,8 +55,8 @@ def test_at_first_every_arm_has_the_seeds_of_the_first_look(spec):
     assert seeds_of(workspace) == {"a": [10, 11, 12], "b": [10, 11, 12]}
     assert workspace.look_due() is None  # nothing is trained
     assert workspace.seeds_to_come() == [
-        "seeds: 2 arms 3 of up to 6 seeds so far; the claims are looked at with 3, 4, 5 and 6 seeds, and those "
-        "that are open get more."
+        "seeds: planned so far are 3 for 2 arms; the claims are looked at with 3, 4, 5 and 6 seeds, and arms of "
+        "open claims get more, which makes 12 runs at most."
     ]
     assert workspace.plan().looks == some()
 
@@ -88,16 +88,16 @@ def test_an_arm_whose_run_failed_is_looked_at_later():
 
 def test_arms_of_open_claims_get_the_seeds_of_the_next_look():
     taken = some(taken=[Look(seeds=3, arms=["a", "b"])])
-    after = run_looks.continued(taken, size=3, arms=["a"], futile=["other"])
+    after = run_looks.continued(taken, seeds_of={"a": 4}, futile=["other"])
     assert after.seeds_of == {"a": 4, "b": 3}
     assert after.taken[-1].futile == ["other"]
     assert run_looks.due(after, ended=["b"]) is None
     assert run_looks.due(after, ended=["a", "b"]).arms == ["a"]
 
 
-def test_after_the_last_look_nothing_is_added():
-    taken = some(seeds_of={"a": 6, "b": 6}, taken=[Look(seeds=6, arms=["a", "b"])])
-    assert run_looks.continued(taken, size=6, arms=["a", "b"], futile=[]).seeds_of == {"a": 6, "b": 6}
+def test_no_arm_loses_seeds():
+    taken = some(seeds_of={"a": 6, "b": 3}, taken=[Look(seeds=3, arms=["a", "b"])])
+    assert run_looks.continued(taken, seeds_of={"a": 4, "b": 4}, futile=[]).seeds_of == {"a": 6, "b": 4}
 
 
 def test_looks_json_brings_back_the_seeds_of_each_arm(spec):
@@ -118,14 +118,13 @@ def test_an_arm_that_is_added_later_begins_with_the_first_look(spec):
     assert seeds_of(opened(more))["c"] == [10, 11, 12]
 
 
-def test_other_seeds_after_a_look_are_refused(spec):
-    run_looks.write(some(taken=[Look(seeds=3, arms=["a", "b"])]), opened(spec).folder)
+def test_other_seeds_than_those_of_the_first_run_are_refused(spec):
+    opened(spec).fix_looks()
     with pytest.raises(SpecError) as raised:
         opened(written(spec.parent, seeds=SEEDS | {"up_to": 20}))
     assert str(raised.value) == (
-        "seeds: looks at the claims were planned with 3, 4, 5 and 6 seeds, the first of them 10, and one was "
-        "taken, so that others would change the error rate; write the seeds as they were, or give the experiment "
-        "another name."
+        "seeds: the runs began with looks at 3, 4, 5 and 6 seeds, the first of them 10, and others would change "
+        "the error rate; write the seeds as they were, or give the experiment another name and another start."
     )
 
 

@@ -21,6 +21,7 @@ CLAIM = """
     family: {family}
 """
 SPREAD = 0.2
+CONTEXT = {"arms": ["a", "b", "base"], "measures": ["validation"]}
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def claims_of(tmp_path, *entries):
 
 
 def test_the_chance_is_that_of_experiments_with_such_seeds(tmp_path, pilot):
-    (one,) = claim_powers(claims_of(tmp_path, ("more", "a", 0.2, "one")), pilot, seeds=10)
+    (one,) = claim_powers(claims_of(tmp_path, ("more", "a", 0.2, "one")), pilot, seeds=10, **CONTEXT)
     assert (one.claim, one.part, one.unit, one.pilot_seeds) == ("more", "more", "nats", 6)
     assert one.spread == pytest.approx(SPREAD)
     rng, draws = np.random.default_rng(0), 20_000
@@ -59,16 +60,16 @@ def test_the_chance_is_that_of_experiments_with_such_seeds(tmp_path, pilot):
 
 
 def test_a_family_of_two_makes_it_harder(tmp_path, pilot):
-    (alone,) = claim_powers(claims_of(tmp_path, ("more", "a", 0.2, "one")), pilot, seeds=10)
+    (alone,) = claim_powers(claims_of(tmp_path, ("more", "a", 0.2, "one")), pilot, seeds=10, **CONTEXT)
     two, _ = claim_powers(
-        claims_of(tmp_path, ("more", "a", 0.2, "one"), ("again", "a", 0.2, "one")), pilot, seeds=10
+        claims_of(tmp_path, ("more", "a", 0.2, "one"), ("again", "a", 0.2, "one")), pilot, seeds=10, **CONTEXT
     )
     assert two.chances[5] < alone.chances[5]
 
 
 def test_with_looks_the_level_is_that_of_the_next_look(tmp_path, pilot):
     looks = [3, 6, 12]
-    (one,) = claim_powers(claims_of(tmp_path, ("more", "a", 0.2, "one")), pilot, seeds=12, looks=looks)
+    (one,) = claim_powers(claims_of(tmp_path, ("more", "a", 0.2, "one")), pilot, seeds=12, looks=looks, **CONTEXT)
     levels = look_levels(looks, level=0.05)
     rng, draws = np.random.default_rng(1), 20_000
     for seeds, level in ((5, levels[1]), (10, levels[2])):
@@ -79,7 +80,7 @@ def test_with_looks_the_level_is_that_of_the_next_look(tmp_path, pilot):
 
 def test_a_claim_that_so_many_seeds_would_not_decide_is_told(tmp_path, pilot):
     claims = claims_of(tmp_path, ("fine", "a", 0.2, "one"), ("hopeless", "a", 0.01, "two"))
-    assert unlikely(claim_powers(claims, pilot, seeds=20), seeds=20) == [
+    assert unlikely(claim_powers(claims, pilot, seeds=20, **CONTEXT), seeds=20) == [
         "hopeless: with 20 seeds an effect of 3 times the smallest that matters (0.03 nats) would be found in 9 "
         "of 100 experiments, as seeds of the pilot differ by 0.2 (standard deviation, n = 6); plan more seeds, or "
         "say that a larger effect matters."
@@ -87,6 +88,22 @@ def test_a_claim_that_so_many_seeds_would_not_decide_is_told(tmp_path, pilot):
 
 
 def test_an_arm_that_the_pilot_lacks_is_told(tmp_path, pilot):
-    assert claim_powers(claims_of(tmp_path, ("other", "b", 0.2, "one")), pilot, seeds=10) == [
+    assert claim_powers(claims_of(tmp_path, ("other", "b", 0.2, "one")), pilot, seeds=10, **CONTEXT) == [
         "other: the pilot does not tell how much seeds differ: the experiment has no arm b."
     ]
+
+
+def test_a_claim_that_says_only_that_arms_differ_must_be_beyond_what_matters(tmp_path, pilot):
+    (claim,) = claims_of(tmp_path, ("differ", "a", 0.1, "one"))
+    either = claim.model_copy(update={"effect": claim.effect.model_copy(update={"direction": "either"})})
+    (one,) = claim_powers([either], pilot, seeds=10, **CONTEXT)
+    rng, draws = np.random.default_rng(2), 20_000
+    values = rng.normal(0.3, SPREAD, (draws, 10))
+    counted = (stats.ttest_1samp(values, 0.1, axis=1, alternative="greater").pvalue < 0.025).mean()
+    assert one.large_effect == pytest.approx(counted, abs=3 * np.sqrt(0.25 / draws))
+    assert max(one.chances.values()) < 0.05
+
+
+def test_claims_of_arms_that_the_experiment_lacks_are_left_out(tmp_path, pilot):
+    claims = claims_of(tmp_path, ("more", "a", 0.2, "one"), ("never", "z", 0.2, "one"))
+    assert [one.claim for one in claim_powers(claims, pilot, seeds=10, **CONTEXT)] == ["more"]
