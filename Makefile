@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # pytest-xdist shares the tests out over the cores; torch must then not do the same.
 WORKERS ?= 2
 
-.PHONY: demo test check tests test-slow test-browser test-slurm bench clean
+.PHONY: demo test check tests test-slow test-browser test-slurm bench docs clean
 
 demo: $(VENV)/installed
 	$(BIN)/ablate run experiments/article-tiny.yaml --slots 2
@@ -36,6 +36,10 @@ test-slurm: $(VENV)/installed
 
 bench: $(VENV)/installed
 	$(BIN)/python -m benchmarks $(BENCH)
+
+# Writes the documentation as a site to out/docs, which fetches nothing: python3 -m http.server --directory out/docs
+docs: $(VENV)/installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -9,7 +9,7 @@ from ablations.commands.models import analyse, export
 from ablations.commands.options import INTERRUPTED, WRONG
 from ablations.commands.results import claims, diff, figure, report
 from ablations.commands.runs import doctor, measure, run, status
-from ablations.commands.specs import init, plan, text, validate
+from ablations.commands.specs import examples, init, plan, text, validate
 
 
 class Ablate(click.Group):
@@ -47,6 +47,7 @@ def main() -> None:
 
 
 for command in (
+    examples,
     init,
     validate,
     plan,

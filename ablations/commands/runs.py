@@ -68,6 +68,7 @@ def run(
             "--devices and --slots are for this machine; write devices and runs_at_once into the file of --place."
         )
     workspace = Workspace.open(spec, given=given, out=out, data_root=data_root, tokenise=not dry_run)
+    workspace.require_loggers()
     selected = workspace.select(arms, seeds)
     place = place_of(on, place_file, workspace)
     if dry_run:

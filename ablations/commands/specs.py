@@ -101,6 +101,40 @@ def init(spec: Path | None, overwrite: bool, **given: Any) -> None:
 
 
 @command
+@click.argument("name", required=False)
+def examples(name: str | None) -> None:
+    """Copy a shipped experiment to the folder experiments, here; without NAME, list all of them.
+
+    The claims and the published curves that it names are copied too, and what these refer to. A file that is there
+    already is never written over.
+    """
+    from ablations.skeletons import examples as shipped
+    from ablations.wording import listed
+
+    if name is None:
+        lines = [
+            (one.name, one.cost, "needs files" if one.needs_files else "", one.question)
+            for one in shipped.examples()
+        ]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        for line in lines:
+            click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
+        return
+    files = shipped.copy(name, Path(shipped.FOLDER))
+    for file in files:
+        click.echo(f"{file}: copied")
+    spec, data = files[0], ""
+    if needed := shipped.files_of(spec):
+        click.echo(
+            f"The package does not hold the text of this experiment ({listed(needed, 'and')}): put these files "
+            "below one folder, which --data-root names; the package's NOTICE says where they come from."
+        )
+        data = " --data-root FOLDER"
+    verbs = [f"`ablate {verb} {spec}{data}`" for verb in ("validate", "plan", "run")]
+    click.echo(f"next: {listed(verbs, 'and')}")
+
+
+@command
 @click.argument("specs", metavar="SPEC...", nargs=-1, type=FILE)
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of spec files, for editors.")
 @click.option("--claims-schema", is_flag=True, help="Print that of files of claims.")

@@ -61,8 +61,9 @@ def identity(settings: RunSettings, tokens_address: str) -> str:
     names of experiment and arm, measures and claims do not enter. Nor do the micro-batches of a step: like the
     number of devices they say how a step is computed, which a machine with more memory need not repeat. The step
     is the same up to rounding and to what dropout draws, and `compile`, which may change the kernels, does enter.
+    Loggers do not enter, as they change no number.
     """
-    decisions = settings.model_dump(mode="json", exclude={"data": True, "training": {"accumulate"}})
+    decisions = settings.model_dump(mode="json", exclude={"data": True, "training": {"accumulate", "loggers"}})
     decisions |= {"tokens": tokens_address, "version": IDENTITY_VERSION}
     for section, names in LATER_SETTINGS.items():
         for name in names & set(decisions[section]):

@@ -6,6 +6,7 @@ The files that a spec names: are they there, and do they have what is read from 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +69,21 @@ def check(
         self_contained(spec, planned, data_root=data_root, given=given)
     except SpecProblems as error:
         problems += error.problems
+    if unfit := list(_missing_loggers(planned)):
+        problems += load.unfit_files(spec, unfit, given=given).problems
     if unfit := list(_unfit_treebanks(experiment, planned[0].arm, data_root)):
         problems += load.unfit_files(spec, unfit, given=given).problems
     if problems:
         raise SpecProblems(tuple(sorted(problems)))
+
+
+def _missing_loggers(planned: Sequence[Run]) -> Iterator[tuple[str, str | None, str]]:
+    for run in planned:
+        if "wandb" in run.settings.training.loggers and find_spec("wandb") is None:
+            sentence = (
+                "training.loggers names wandb, which is not installed; install the extra [wandb], or leave it out"
+            )
+            yield run.arm, None, sentence
 
 
 def _unfit_treebanks(experiment: Experiment, arm: str, data_root: Path) -> Iterator[tuple[str, str | None, str]]:
@@ -183,6 +195,15 @@ class Workspace:
     def arms(self) -> list[str]:
         """Return the names of the arms, in the order of the spec."""
         return list(dict.fromkeys(item.run.arm for item in self.planned))
+
+    def require_loggers(self) -> None:
+        """Refuse runs whose loggers are not installed.
+
+        Raises:
+            SpecProblems: says so, at the place in the spec.
+        """
+        if unfit := list(_missing_loggers([item.run for item in self.planned])):
+            raise load.unfit_files(self.spec, unfit, given=self.given)
 
     def select(self, arms: Sequence[str], seeds: Sequence[int]) -> list[PlannedRun]:
         """Return the runs of the given arms and seeds; of all, where none is given.

@@ -24,7 +24,10 @@ Values = dict[str, Any]
 MORE_TRAINING = ("training.max_steps", "training.tokens_per_step", "training.sentences")
 """Settings of how much is trained: an arm that chose them would be compared after another amount of training."""
 
-WITHOUT_EFFECT = ("training.validate_every", "training.keep_checkpoints", "training.accumulate")
+WITHOUT_EFFECT = (
+    *("training.validate_every", "training.keep_checkpoints", "training.accumulate"),
+    "training.loggers",
+)
 """Settings that change no weight."""
 
 

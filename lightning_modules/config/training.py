@@ -120,6 +120,7 @@ Optimizer = Annotated[
 ]
 """The optimisers, each torch's own."""
 
+LoggerName = Literal["tensorboard", "wandb"]
 InputFormat = Literal["sentences", "sentence_pair", "segment_pair", "full_sentences", "doc_sentences"]
 PAIR_FORMATS = ("sentence_pair", "segment_pair")
 
@@ -179,6 +180,16 @@ class TrainingSettings(Settings):
     """Steps between two validation losses in the log; a fifth of `max_steps` unless given."""
     keep_checkpoints: int | Literal["all"] = "all"
     """Number of the `step=` files (0, powers of two, last) to keep, the newest ones."""
+    loggers: tuple[LoggerName, ...] = Field(("tensorboard",), strict=False)
+    """Tools that get the numbers of `metrics.jsonl` too, while a run is trained: `tensorboard`; `wandb`, Weights &
+    Biases, which stays offline unless WANDB_MODE says otherwise. They are no part of a run's identity."""
+
+    @field_validator("loggers")
+    @classmethod
+    def _each_logger_once(cls, loggers: tuple[LoggerName, ...]) -> tuple[LoggerName, ...]:
+        if len(set(loggers)) < len(loggers):
+            raise ValueError(f"must name each logger once, but is {list(loggers)}; take the second one away")
+        return loggers
 
     @field_validator("warmup_steps")
     @classmethod

@@ -1,22 +1,17 @@
-"""Callbacks around the steps of a run, one duty each, and the logger of its lines.
+"""Callbacks around the steps of a run, one duty each.
 
 Order matters where a step ends: the step is counted, checked, logged, validated, then saved, then the run
 may stop.
 """
 
-import json
 import math
 import time
-from argparse import Namespace
-from pathlib import Path
 from typing import Any
 
 import lightning as L
 import torch
 import torch.distributed as dist
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.loggers.logger import Logger
-from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from lightning_modules.data.token_store import Split
 from lightning_modules.objectives.objective import Objective
@@ -135,33 +130,3 @@ class Saver(Callback):
             self.save(trainer, last=True)
         if trainer.is_global_zero:
             write_safetensors(module.state_dict(), self.directory.last_weights)
-
-
-class JsonLinesLogger(Logger):
-    """Log of one JSON object a line, `{"step": ..., "time": ..., metrics}`, readable while the run goes on.
-
-    Numbers that are not finite become null.
-    """
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.path = path
-
-    @property
-    def name(self) -> str:
-        return "metrics"
-
-    @property
-    def version(self) -> str:
-        return ""
-
-    @rank_zero_only
-    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        finite = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-        line = json.dumps({"step": step, "time": round(time.time(), 3), **finite})
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
-
-    @rank_zero_only
-    def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
-        """Ignore hyperparameters: run.json holds the settings."""

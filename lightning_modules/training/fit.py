@@ -11,7 +11,6 @@ import lightning as L
 import torch
 from lightning.fabric.utilities.warnings import PossibleUserWarning
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.plugins.environments import LightningEnvironment, SLURMEnvironment
 from lightning.pytorch.strategies import DDPStrategy
 
@@ -21,9 +20,10 @@ from lightning_modules.files import write_json
 from lightning_modules.model.numerics import bf16_products
 from lightning_modules.objectives import build
 from lightning_modules.provenance import now
-from lightning_modules.training.callbacks import JsonLinesLogger, Saver, StepSeed, ValidationLog
-from lightning_modules.training.checkpoint import AtomicCheckpoints, read_checkpoint
+from lightning_modules.training.callbacks import Saver, StepSeed, ValidationLog
+from lightning_modules.training.checkpoint import AtomicCheckpoints
 from lightning_modules.training.data_module import GPU_WORKERS, RunData
+from lightning_modules.training.loggers import loggers_of, started
 from lightning_modules.training.meter import Meter, OnLine
 from lightning_modules.training.run_directory import RunDirectory
 from lightning_modules.training.speed import compile_blocks
@@ -56,6 +56,7 @@ def train(
         Interrupted: somebody asked to stop; the state is saved.
         NonFiniteLossError: the last checkpoint is from before.
         DataError: too little text for one step.
+        LoggerError: Weights & Biases is asked for and cannot start.
     """
     run = directory.settings()
     log_every = max(1, min(50, run.training.max_steps // 100))
@@ -79,7 +80,7 @@ def train(
                 write_json(directory.path / "word_order.json", data.word_order)
         device = trainer.strategy.root_device.type
         compile_blocks(objective, device)
-        with bf16_products(device, enabled=run.training.precision == "bf16-mixed"):
+        with started(trainer), bf16_products(device, enabled=run.training.precision == "bf16-mixed"):
             trainer.fit(objective, data, ckpt_path=resume, weights_only=True)
         saver.finish(trainer, objective)
     if trainer.is_global_zero:
@@ -131,7 +132,7 @@ def _trainer(
             SLURMEnvironment(auto_requeue=False) if nodes > 1 else LightningEnvironment(),
         ],
         callbacks=callbacks,
-        logger=[JsonLinesLogger(directory.metrics), _tensorboard(directory, resume)],
+        logger=loggers_of(run, directory, resume=resume),
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -149,12 +150,6 @@ def _strategy(ranks: int, backend: str) -> DDPStrategy | str:
     """Return the strategy of one process; or of several, whose gradients are summed where they lie, without a
     copy."""
     return DDPStrategy(process_group_backend=backend, gradient_as_bucket_view=True) if ranks > 1 else "auto"
-
-
-def _tensorboard(directory: RunDirectory, resume: Path | None) -> TensorBoardLogger:
-    """Return TensorBoard's log; what it has after the step that the run goes on from is not shown again."""
-    step = read_checkpoint(resume)["global_step"] + 1 if resume else None
-    return TensorBoardLogger(directory.path, name=None, version="tensorboard", purge_step=step)
 
 
 def threads_of(directory: RunDirectory, threads: int | None) -> int:

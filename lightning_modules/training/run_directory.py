@@ -4,7 +4,8 @@ run.json          settings, written before the first start and never changed
 state.json        running, done, failed or interrupted; how far; why
 provenance.json   commit, versions, machine, devices, threads
 metrics.jsonl     one line a logged step
-tensorboard/      the same for TensorBoard
+tensorboard/      the same for TensorBoard, unless the settings leave it out
+wandb/            the same for Weights & Biases, if the settings ask for it
 checkpoints/      last.ckpt, step=0000512.ckpt ..., last.safetensors
 """
 
@@ -25,7 +26,7 @@ from lightning_modules.errors import AblationsError, ExitCode
 from lightning_modules.files import atomic, explained, write_json
 
 OF_A_TRAINING = (
-    *("measures.parquet", "refused.json", "metrics.jsonl", "tensorboard", "checkpoints"),
+    *("measures.parquet", "refused.json", "metrics.jsonl", "tensorboard", "wandb", "checkpoints"),
     *("word_order.json", "provenance.json", "state.json"),
 )
 """Files of one training in a run's folder, in the order in which they are removed: first what a table is made

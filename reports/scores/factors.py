@@ -21,7 +21,7 @@ from reports.words import SPLIT, name_of, words
 COMPARED = ("encoder", "objective", "training")
 """Sections whose settings may differ in a figure."""
 
-WITHOUT_EFFECT = ("training.validate_every", "training.keep_checkpoints")
+WITHOUT_EFFECT = ("training.validate_every", "training.keep_checkpoints", "training.loggers")
 """Settings of what is logged and kept of a run, not of what it computes."""
 
 Decisions = dict[str, Any]

@@ -12,11 +12,12 @@ from rich.console import Console
 
 from ablations.runs.prepare import prepare_text
 from ablations.runs.workspace import Workspace
+from ablations.skeletons.examples import header
 from ablations.spec import grid, load
 from ablations.spec.experiment import SeedsUntilDecided
 from ablations.spec.tuning import combinations, tuned_arms
 from tests.support.golden import golden_text, unfolded
-from tests.support.spec_headers import END, START, header, table
+from tests.support.spec_headers import END, START, table
 from tests.support.verdict_table import TABLE, with_verdicts
 
 ROOT = Path(__file__).parents[2]

@@ -78,6 +78,11 @@ def test_settings_that_are_new_change_an_identity_only_where_they_are_not_their_
     assert len({identity(run, "0123456789") for run in (settings(), *later)}) == 1 + len(later)
 
 
+def test_loggers_are_no_part_of_an_identity():
+    runs = [settings(training={"loggers": names}) for names in ([], ["wandb"], ["tensorboard", "wandb"])]
+    assert {identity(run, "0123456789") for run in runs} == {identity(settings(), "0123456789")}
+
+
 def test_micro_batches_are_no_part_of_an_identity_and_a_run_that_goes_on_takes_those_of_today(data_root, tmp_path):
     def planned(parts):
         run = Run("mlm", 0, settings(training={"accumulate": parts}))

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from ablations.errors import SpecError
-from ablations.runs.workspace import Workspace
+from ablations.runs.workspace import Workspace, check
+from ablations.spec import grid
 from tests.support.planned_spec import SPEC
 
 ARMS = {
@@ -27,6 +28,25 @@ def opened(spec, **more):
 
 def steps(workspace):
     return {item.run.arm: item.run.settings.training.max_steps for item in workspace.planned}
+
+
+def test_a_logger_that_is_not_installed_is_refused_before_a_run_and_not_when_results_are_read(spec, monkeypatch):
+    arms = {"mlm": {"training": {"loggers": ["tensorboard", "wandb"]}}}
+    spec.write_text(json.dumps(SPEC | {"arms": arms}, indent=1), encoding="utf-8")
+    monkeypatch.setattr("ablations.runs.workspace.find_spec", lambda name: None)
+    workspace = opened(spec)
+    sentence = (
+        f"{spec}:26:16: arm mlm: training.loggers names wandb, which is not installed; install the extra [wandb], "
+        "or leave it out"
+    )
+    with pytest.raises(SpecError) as error:
+        workspace.require_loggers()
+    assert str(error.value) == sentence
+    with pytest.raises(SpecError) as error:
+        check(spec, workspace.experiment, grid.runs(workspace.experiment), data_root=spec.parent)
+    assert str(error.value) == sentence
+    monkeypatch.setattr("ablations.runs.workspace.find_spec", lambda name: object())
+    workspace.require_loggers()
 
 
 def test_looking_tokenises_nothing_and_says_that_steps_are_not_matched(spec):

@@ -258,7 +258,7 @@ def test_resolved_writes_out_every_default():
                     "optimizer": {"kind": "adamw"}, "learning_rate": 5e-4, "schedule": "linear",
                     "warmup_steps": 100, "adam_beta1": 0.9, "adam_beta2": 0.98, "adam_epsilon": 1e-6,
                     "weight_decay": 0.01, "gradient_clip_val": 1.0, "precision": "32-true", "compile": False,
-                    "validate_every": 200, "keep_checkpoints": "all",
+                    "validate_every": 200, "keep_checkpoints": "all", "loggers": ["tensorboard"],
                 },
             }
         },

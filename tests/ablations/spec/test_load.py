@@ -206,6 +206,16 @@ VALUES = [
     ),
     (
         "max_steps: 20",
+        "loggers: [tensorboard, wandv]",
+        '7:35: an entry of training.loggers must be tensorboard or wandb, but is "wandv"; did you mean wandb?',
+    ),
+    (
+        "max_steps: 20",
+        "loggers: [wandb, wandb]",
+        "7:21: training.loggers must name each logger once, but is ['wandb', 'wandb']; take the second one away",
+    ),
+    (
+        "max_steps: 20",
         "max_steps: 20, warmup_steps: 30",
         "7:41: training.warmup_steps must not exceed max_steps, but 30 > 20; lower it",
     ),

@@ -1,0 +1,141 @@
+"""Examples: the specs that the package ships, with the claims and the published curves that they name. No torch.
+
+A wheel has them inside the package. In a checkout they lie beside the packages, in `experiments`.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ablations.errors import SpecError
+from ablations.spec import claims, grid, load, published, yamlfile
+from ablations.wording import nearest
+from lightning_modules.config import FilesData, RunSettings
+from lightning_modules.errors import FilesError
+from lightning_modules.files import atomic, make_folder, require_writable
+
+FOLDER = "experiments"
+"""Folder of the examples, in a checkout and where they are copied to."""
+
+_PACKAGE = Path(__file__).parents[1]
+SHIPPED = _PACKAGE / FOLDER if (_PACKAGE / FOLDER).is_dir() else _PACKAGE.parent / FOLDER
+
+
+class Example(NamedTuple):
+    """Example as a list shows it."""
+
+    name: str
+    cost: str
+    """Time that its runs took, or may take, on two CPU cores unless it says otherwise."""
+    needs_files: bool
+    """Whether it reads text that the package does not hold."""
+    question: str
+
+
+def examples() -> list[Example]:
+    """Return all examples, by name."""
+    return [_example(path) for path in sorted(SHIPPED.glob("*.yaml"))]
+
+
+def _example(path: Path) -> Example:
+    data = yamlfile.read(path).content["data"]
+    opening = header(path)
+    return Example(path.stem, short_cost(opening["Cost"]), data["kind"] != "language", opening["Question"])
+
+
+def header(path: Path) -> dict[str, str]:
+    """Return the opening lines of a shipped spec by their keys; a line without a key continues the one before.
+
+    Raises:
+        ValueError: a line before the name is no comment of that form.
+    """
+    opening: dict[str, str] = {}
+    for line in path.read_text(encoding="utf-8").split("name:", 1)[0].splitlines():
+        match = re.fullmatch(r"# ([A-Z]\w+(?: \w+)*)?  +(.+)", line)
+        if match is None or not (match[1] or opening):
+            raise ValueError(f"{path}: {line!r} is no opening line, as '# Runs      12 = 4 arms x 3 seeds'.")
+        key = match[1] or list(opening)[-1]
+        opening[key] = f"{opening[key]} {match[2]}" if key in opening else match[2]
+    return opening
+
+
+def short_cost(cost: str) -> str:
+    """Return the time of an opening line without how it was measured, as in `16 min`."""
+    return re.sub(r" on 2( quiet)? CPU cores$", "", re.split(r" \(|;|,| with ", cost)[0])
+
+
+def copy(name: str, folder: Path) -> list[Path]:
+    """Copy a spec to a folder, with the files that it needs to be valid; return the paths of all of them.
+
+    These are the claims and the published curves that it names, the specs that these claims refer to, and what
+    those need in turn. A file that is there already with the same content stays.
+
+    Raises:
+        SpecError: there is no such example.
+        FilesError: a file of another content is in the way, or the folder cannot be written to; nothing is copied.
+    """
+    files = {folder / path.relative_to(SHIPPED): path.read_bytes() for path in _with_needed(_path_of(name))}
+    for path, content in files.items():
+        if path.exists() and (not path.is_file() or path.read_bytes() != content):
+            raise FilesError(
+                f"{path} is there already and differs from the example; move it away, or start in another folder."
+            )
+    require_writable(folder)
+    for path, content in files.items():
+        if not path.exists():
+            make_folder(path.parent)
+            with atomic(path) as temporary:
+                temporary.write_bytes(content)
+    return list(files)
+
+
+def _path_of(name: str) -> Path:
+    path, names = SHIPPED / f"{name}.yaml", [one.stem for one in sorted(SHIPPED.glob("*.yaml"))]
+    if name not in names:
+        meant = nearest(name, names)
+        hint = f"did you mean {meant}?" if meant else "`ablate examples` lists all."
+        raise SpecError(f"there is no example {name}; {hint}")
+    return path
+
+
+def _with_needed(spec: Path) -> list[Path]:
+    """Return a spec and every file that it needs, directly or through others, in the order of need."""
+    paths = [spec]
+    for path in paths:  # which grows
+        paths += [needed for needed in dict.fromkeys(_needed(path)) if needed not in paths]
+    return paths
+
+
+def _needed(path: Path) -> Iterator[Path]:
+    """Yield the files that a spec or a file of claims names."""
+    if path.suffix != ".yaml":
+        return
+    content: dict[str, Any] = yamlfile.read(path).content
+    if path.parent.name == claims.FOLDER:
+        needs = (claim["needs"] for claim in content["claims"])
+        yield from (SHIPPED / need["spec"] for need in needs if "spec" in need)
+        return
+    yield from (claims.path_of(name, spec=path) for name in content.get("claims", ()))
+    yield from (published.path_of(name, spec=path) for name in content.get("published", ()))
+
+
+def files_of(spec: Path) -> list[str]:
+    """Return the files of text, lexica and treebanks without which a spec does not start, as it names them.
+
+    Files of tasks are not among them: tasks without files are left out.
+    """
+    experiment = load.load(spec)
+    files = [file for run in grid.runs(experiment) for file in _files_of_run(run.settings)]
+    treebanks = (getattr(measure, "treebank", None) for measure in experiment.measures)
+    return list(dict.fromkeys([*files, *filter(None, treebanks)]))
+
+
+def _files_of_run(settings: RunSettings) -> Iterator[str]:
+    if isinstance(settings.data, FilesData):
+        yield from (*settings.data.train, *settings.data.validation, *settings.data.test)
+    masking = getattr(settings.objective, "masking", None)
+    if masking is not None:
+        yield from (
+            file for key in ("file", "treebank") if (file := getattr(masking.select, key, None)) is not None
+        )
