@@ -16,6 +16,7 @@ from ablations.measures.settings import RANK_BOUNDS
 from ablations.tasks.datasets import TASKS
 from ablations.tasks.settings import BaselinesSettings, ProbingSettings, TaskSettings, TransferSettings
 from ablations.wording import FEW, guess, listed, shown
+from lightning_modules import plugins
 from lightning_modules.config import InputFormat
 from lightning_modules.config.masking import Tag
 
@@ -184,4 +185,6 @@ def groups_of(measure: str, metric: str) -> Groups:
     """Return the groups that rows of a metric can have."""
     if metric.endswith("_of_text"):
         return Groups()
+    if plugins.is_name(measure):
+        return Groups(families=(_ANY,))
     return OF_METRICS.get((measure, metric)) or GROUPS.get(measure, Groups())

@@ -393,8 +393,16 @@ METRICS = {
 
 
 def named(measure: str, metric: str) -> MetricWords:
-    """Return the metric's names; its own for one that has no others."""
-    return METRICS.get((measure, metric)) or MetricWords(metric, metric, "chance")
+    """Return the metric's names; its own for one that has no others, after the name of its part for one of a
+    plugin."""
+    words = metric.replace("_", " ") if is_of_plugin(measure) else metric
+    title = f"{measure.partition(':')[2]}: {words}" if is_of_plugin(measure) else metric
+    return METRICS.get((measure, metric)) or MetricWords(title, words, "chance")
+
+
+def is_of_plugin(measure: str) -> bool:
+    """Return whether a measure is one of a plugin, whose names have a colon: ``my_measures.py:Rank``."""
+    return ":" in measure
 
 
 def axis_label(measure: str, metric: str, about: str | None = None) -> str:

@@ -8,7 +8,7 @@ from pkgutil import resolve_name
 
 from rich.console import Console
 
-from ablations.catalogue import CARDS, Measure, suits
+from ablations.catalogue import Measure, card, suits
 from ablations.errors import MeasureError
 from ablations.measures.reading.texts import Texts
 from ablations.measures.settings import LabelledSettings
@@ -108,8 +108,8 @@ def _require_for_measuring(run: RunSettings, texts: Texts, settings: Measure) ->
         read_treebank(texts.data_root / settings.treebank)
     if isinstance(settings, TaskSettings):
         _require_other_half(run, settings)
-    if require := CARDS[settings.kind].require:
-        resolve_name(require)(settings, texts, run)
+    if require := card(settings.kind).require:
+        (resolve_name(require) if isinstance(require, str) else require)(settings, texts, run)
     if isinstance(settings, LabelledSettings) and settings.treebank is not None:
         texts.treebank(settings.treebank, settings)
 
