@@ -41,6 +41,7 @@ from ablations.tasks.settings import (
     TaskSettings,
     TreesSettings,
 )
+from ablations.tasks.task_file import task_called
 from ablations.wording import listed
 from lightning_modules import plugins
 from lightning_modules.config import Data, RunSettings
@@ -52,10 +53,17 @@ from lightning_modules.plugins import Plugin
 
 
 def files_read(settings: MeasureSettings) -> tuple[str, ...]:
-    """The files of the tasks that it names and its treebank; relative paths start at the data root."""
-    tasks = [TASKS[name] for name in getattr(settings, "tasks", None) or () if name in TASKS]
+    """The files of the tasks that it names, those that declare them, and its treebank; relative paths start at the
+    data root."""
+    names = getattr(settings, "tasks", None) or ()
+    declared = [str(plugins.load(name).path) for name in names if plugins.is_text(name)]
+    tasks = [task_called(name) for name in names if name in TASKS or plugins.is_text(name)]
     treebank = getattr(settings, "treebank", None)
-    return (*(path for task in tasks for path in task.files.values()), *((treebank,) if treebank else ()))
+    return (
+        *(path for task in tasks for path in task.files.values()),
+        *((treebank,) if treebank else ()),
+        *declared,
+    )
 
 
 def files_now(settings: MeasureSettings, data_root: Path) -> str | None:

@@ -26,6 +26,9 @@ GROUP = "pretraining_ablations"
 NAME = r"[^:\s]+:[A-Za-z_]\w*"
 """Pattern of the name of a part: its file or package, and its name there."""
 
+TEXT = r"[\w.-]+\.yaml"
+"""Pattern of the name of a file that is read and not executed, as that of a task."""
+
 
 @dataclass(frozen=True)
 class Plugin:
@@ -34,10 +37,11 @@ class Plugin:
     name: str
     """As the spec has it."""
     path: Path
-    """File that was executed."""
+    """File that was executed, or read."""
     sha256: str
     """Hash of its source: of the file alone, or of all Python files of an installed package."""
     part: Any = field(compare=False)
+    """Object that the name stands for; of a file that is only read, its content."""
 
     @property
     def record(self) -> dict[str, str]:
@@ -64,6 +68,11 @@ def is_name(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch(NAME, value) is not None
 
 
+def is_text(value: Any) -> bool:
+    """Return whether a value is the name of a file that is read and not executed."""
+    return isinstance(value, str) and re.fullmatch(TEXT, value) is not None
+
+
 def look_beside(spec: Path) -> None:
     """Look for files in the folder of a spec from now on, and forget what was loaded for another spec."""
     _search.folder = spec.absolute().parent
@@ -83,8 +92,8 @@ def load(name: str) -> Plugin:
         PluginError: there is no such file or entry point, it cannot be executed, or it has no such part.
     """
     if name not in _search.loaded:
-        where = name.partition(":")[0]
-        _search.loaded[name] = _of_file(name, located(where)) if where.endswith(".py") else _of_package(name)
+        is_of_file = _is_file_name(name)
+        _search.loaded[name] = _of_file(name, _place(name)) if is_of_file else _of_package(name)
     return _search.loaded[name]
 
 
@@ -110,14 +119,15 @@ def recall(records: Mapping[str, Mapping[str, str]]) -> None:
         _search.loaded[name] = plugin
 
 
-def located(name: str) -> Path:
-    """Return the place of a file that a spec names: that of `--plugin`, or one beside the spec."""
-    given = next((path for path in _search.files if path.name == Path(name).name), None)
-    return given or _search.folder / name
+def _place(name: str) -> Path:
+    """Return the place of the file in a name: that of `--plugin`, or one beside the spec."""
+    file = name.partition(":")[0]
+    given = next((path for path in _search.files if path.name == Path(file).name), None)
+    return given or _search.folder / file
 
 
 def _is_file_name(name: str) -> bool:
-    return name.partition(":")[0].endswith(".py")
+    return name.partition(":")[0].endswith((".py", ".yaml"))
 
 
 def _changed(name: str, path: Path) -> PluginError:
@@ -143,6 +153,8 @@ def _of_file(name: str, path: Path, sha256: str | None = None) -> Plugin:
     digest = hashlib.sha256(source).hexdigest()
     if sha256 not in (None, digest):
         raise _changed(name, path)
+    if is_text(name):
+        return Plugin(name, path, digest, source)
     if (path, digest) not in _search.modules:
         _search.modules[path, digest] = _executed(name, path, source, digest)
     return _part(name, path, digest, _search.modules[path, digest])

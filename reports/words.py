@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from pandas import Series
 
 from ablations.tasks.datasets import TASKS, Metric, Task
+from ablations.tasks.task_file import loaded_task
 
 ABSENT = "\N{EN DASH}"
 MINUS = "\N{MINUS SIGN}"
@@ -239,9 +240,11 @@ _PLACES = {name: place for place, name in enumerate(TASKS)}
 
 
 def known_task(name: str | None) -> Task | None:
-    """Return the catalogue's task of that name; minimal pairs of the built-in language are `language` in
-    tables."""
-    return None if name is None else TASKS.get(name) or TASKS.get(f"{name}_minimal_pairs")
+    """Return the task of that name, as far as it is known here: of the catalogue, where minimal pairs of the
+    built-in language are `language` in tables, or of a file that the spec at hand names."""
+    if name is None or name in TASKS:
+        return TASKS.get(name or "")
+    return loaded_task(name) or TASKS.get(f"{name}_minimal_pairs")
 
 
 def metric_words(name: str | None) -> str:

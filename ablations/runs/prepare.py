@@ -15,8 +15,8 @@ from ablations.measures.settings import LabelledSettings
 from ablations.runs.identity import PlannedRun
 from ablations.runs.workspace import Workspace
 from ablations.spec import load
-from ablations.tasks.datasets import TASKS
 from ablations.tasks.settings import TaskSettings, TreesSettings
+from ablations.tasks.task_file import task_called
 from lightning_modules.config import RunSettings
 from lightning_modules.data import token_store
 from lightning_modules.data.sequences import require_documents
@@ -116,7 +116,7 @@ def _require_for_measuring(run: RunSettings, texts: Texts, settings: Measure) ->
 
 def _require_other_half(run: RunSettings, settings: TaskSettings) -> None:
     """Refuse a task that learns from the rows that the text has."""
-    for task in (TASKS[name] for name in settings.tasks or ()):
+    for task in map(task_called, settings.tasks or ()):
         if task.half is not None and task.half == getattr(run.data, "half", None):
             raise MeasureError(
                 f"{task.name} learns from the {task.half} half of its file, which is the text's; set data.half to "

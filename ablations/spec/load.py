@@ -197,6 +197,8 @@ def _tasks_of_other_text(experiment: Experiment, resolved: Iterable[Run]) -> Ite
         if not isinstance(settings, TaskSettings):
             continue
         for place, name in enumerate(settings.tasks or ()):
+            if plugins.is_text(name):
+                continue  # who wrote it knows for which text
             built_in = TASKS[name].built_in
             if arms[not built_in]:
                 of, text = ("the built-in language", "files") if built_in else ("files", "the built-in language")

@@ -87,13 +87,15 @@ def or_plugin(settings_of: Callable[[Plugin], type[Settings]]) -> WrapValidator:
 
 
 def plugins_of(settings: Iterable[Settings]) -> dict[str, dict[str, str]]:
-    """Return the records of the plugins that settings come from, by name; those inside them count too."""
+    """Return the records of the plugins that settings come from, by name, those inside them and the tasks of files
+    too."""
     return {plugin.name: plugin.record for one in settings for plugin in _plugins_in(one)}
 
 
 def _plugins_in(settings: Settings) -> Iterator[Plugin]:
     if settings.plugin is not None:
         yield settings.plugin
+    yield from (plugins.load(name) for name in getattr(settings, "tasks", None) or () if plugins.is_text(name))
     for _, value in settings:
         if isinstance(value, Settings):
             yield from _plugins_in(value)
