@@ -46,7 +46,7 @@ from ablations.wording import listed
 from lightning_modules import plugins
 from lightning_modules.config import Data, RunSettings
 from lightning_modules.config.objectives import ObjectiveSettings
-from lightning_modules.config.settings import from_name, or_plugin
+from lightning_modules.config.settings import from_name, kind_of_part, or_plugin
 from lightning_modules.errors import PluginError
 from lightning_modules.files import sha256
 from lightning_modules.plugins import Plugin
@@ -306,7 +306,7 @@ def _card_of(plugin: Plugin) -> Card:
     """
     card = plugin.part
     if not isinstance(card, Card):
-        raise PluginError(f"{plugin.name} must be a Card of ablations.catalogue, but is {_kind_of(card)}.")
+        raise PluginError(f"{plugin.name} must be a Card of ablations.catalogue, but is {kind_of_part(card)}.")
     if card.settings is None or not issubclass(card.settings, MeasureSettings):
         lack = "settings, a subclass of MeasureSettings of ablations.measures.settings"
     elif not callable(card.rows):
@@ -316,11 +316,6 @@ def _card_of(plugin: Plugin) -> Card:
     else:
         return card
     raise PluginError(f"{plugin.name} must have {lack}; write it into the card.")
-
-
-def _kind_of(part: Any) -> str:
-    """Return what a part is, in a word or two."""
-    return f"the class {part.__name__}" if isinstance(part, type) else f"of the type {type(part).__name__}"
 
 
 def _settings_of(plugin: Plugin) -> type[MeasureSettings]:

@@ -33,6 +33,11 @@ def from_name(value: Any) -> Any:
     return {"kind": value} if isinstance(value, str) else value
 
 
+def kind_of_part(part: Any) -> str:
+    """Return what a part of a plugin is, for a sentence about one that does not fit its place."""
+    return f"the class {part.__name__}" if isinstance(part, type) else f"of the type {type(part).__name__}"
+
+
 class _NoSettings(Settings):
     """Second member of a union that would have one."""
 

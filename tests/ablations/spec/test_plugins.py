@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from ablations.errors import SpecError
+from ablations.runs.identity import identity
 from ablations.runs.rows import key
-from ablations.spec import load
+from ablations.spec import grid, load
 from ablations.spec.schema import schema
 from lightning_modules.config.settings import plugins_of
 from tests.support.spec_files import write_spec
@@ -154,3 +155,89 @@ def test_a_claim_may_read_a_measure_of_ones_own(folder):
 def test_the_schema_for_editors_takes_names_of_parts():
     named = schema()["properties"]["measures"]["items"]["anyOf"]
     assert any(one.get("pattern") for one in named)
+
+
+# Objectives and selections ---------------------------------------------------------------------------
+
+OBJECTIVE = """
+from lightning_modules.config.masking import OwnSelection
+from lightning_modules.config.objectives import ObjectiveSettings
+
+class Bare(ObjectiveSettings):
+    pass
+
+class Nothing(OwnSelection):
+    pass
+
+class Words(OwnSelection):
+    def joined(self, tokens, split):
+        return split.ids > 4
+"""
+
+
+def objectives(folder, **objective):
+    return {"arms": {"mine": {"objective": objective}}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        (
+            "Bare",
+            "mine.py:Bare lacks module, predictions, weights_per_token; define it in the class, as "
+            "ObjectiveSettings describes it",
+        ),
+        (
+            "Words",
+            "mine.py:Words must be a subclass of ObjectiveSettings of lightning_modules.config.objectives, but is "
+            "the class Words",
+        ),
+    ],
+)
+def test_what_an_objective_lacks_is_one_sentence(folder, kind, sentence):
+    (folder / "mine.py").write_text(OBJECTIVE)
+    assert problems(folder, **objectives(folder, kind=f"mine.py:{kind}")) == [sentence]
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        ("Nothing", "mine.py:Nothing lacks allowed or joined; define one of them, as OwnSelection describes it"),
+        (
+            "Bare",
+            "mine.py:Bare must be a subclass of OwnSelection of lightning_modules.config.masking, but is the "
+            "class Bare",
+        ),
+    ],
+)
+def test_what_a_selection_lacks_is_one_sentence(folder, kind, sentence):
+    (folder / "mine.py").write_text(OBJECTIVE)
+    changes = objectives(folder, kind="masked_lm", masking={"select": f"mine.py:{kind}"})
+    assert problems(folder, **changes) == [sentence]
+
+
+def test_the_source_of_an_objective_and_of_a_selection_enters_the_identity_of_a_run(folder):
+    (folder / "mine.py").write_text(OBJECTIVE)
+    select = objectives(folder, kind="masked_lm", masking={"select": "mine.py:Words"})
+
+    def identities():
+        specs = (objectives(folder, kind="my_objective.py:Ahead"), select, objectives(folder, kind="masked_lm"))
+        settings = [grid.runs(load.load(write_spec(folder, **spec)))[0].settings for spec in specs]
+        return [identity(one, "0123456789") for one in settings]
+
+    before = identities()
+    assert identities() == before
+    for name in ("my_objective.py", "mine.py"):
+        with (folder / name).open("a") as source:
+            source.write("# changed\n")
+    changed = [old != new for old, new in zip(before, identities(), strict=True)]
+    assert changed == [True, True, False]
+
+
+def test_settings_of_an_objective_are_checked_at_their_place(folder):
+    assert problems(folder, **objectives(folder, kind="my_objective.py:Ahead", label_smoothing=2)) == [
+        "objective.label_smoothing must be less than 1, but is 2; lower it (2% is written 0.02)"
+    ]
+    assert problems(folder, **objectives(folder, kind="my_objective.py:Ahead", sees="window")) == [
+        'objective.sees must be left_only, but is "window"'
+    ]
