@@ -187,10 +187,10 @@ def _of_package(name: str) -> Plugin:
     points = entry_points(group=GROUP)
     point = next((one for one in points if one.name == thing and one.module.partition(".")[0] == package), None)
     if point is None:
-        there = ", ".join(sorted(f"{one.module.partition('.')[0]}:{one.name}" for one in points))
+        names = ", ".join(sorted(f"{one.module.partition('.')[0]}:{one.name}" for one in points))
         raise PluginError(
             f"{name}: no installed package has the entry point {thing} of {package} in its group {GROUP} "
-            f"({there or 'there are none'}); install the package, or name a file, as in my_measures.py:{thing}."
+            f"({names or 'there are none'}); install the package, or name a file, as in my_measures.py:{thing}."
         )
     try:
         part = point.load()
@@ -210,6 +210,6 @@ def _of_package(name: str) -> Plugin:
 def _part(name: str, path: Path, digest: str, module: ModuleType) -> Plugin:
     thing = name.partition(":")[2]
     if not hasattr(module, thing):
-        there = [one for one in vars(module) if not one.startswith("_")]
-        raise PluginError(f"{name}: {path} has no {thing}; its names are {', '.join(there)}.")
+        names = [one for one in vars(module) if not one.startswith("_")]
+        raise PluginError(f"{name}: {path} has no {thing}; its names are {', '.join(names)}.")
     return Plugin(name, path, digest, getattr(module, thing))
