@@ -5,12 +5,14 @@ rows. A test compares the metrics with those that a page names.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, SerializeAsAny
 
 from ablations.measures.settings import (
     GeometrySettings,
@@ -39,18 +41,29 @@ from ablations.tasks.settings import (
     TaskSettings,
     TreesSettings,
 )
+from ablations.tasks.task_file import task_called
 from ablations.wording import listed
+from lightning_modules import plugins
 from lightning_modules.config import Data, RunSettings
 from lightning_modules.config.objectives import ObjectiveSettings
-from lightning_modules.config.settings import from_name
+from lightning_modules.config.settings import from_name, kind_of_part, or_plugin
+from lightning_modules.errors import PluginError
 from lightning_modules.files import sha256
+from lightning_modules.plugins import Plugin
 
 
 def files_read(settings: MeasureSettings) -> tuple[str, ...]:
-    """The files of the tasks that it names and its treebank; relative paths start at the data root."""
-    tasks = [TASKS[name] for name in getattr(settings, "tasks", None) or () if name in TASKS]
+    """The files of the tasks that it names, those that declare them, and its treebank; relative paths start at the
+    data root."""
+    names = getattr(settings, "tasks", None) or ()
+    declared = [str(plugins.load(name).path) for name in names if plugins.is_text(name)]
+    tasks = [task_called(name) for name in names if name in TASKS or plugins.is_text(name)]
     treebank = getattr(settings, "treebank", None)
-    return (*(path for task in tasks for path in task.files.values()), *((treebank,) if treebank else ()))
+    return (
+        *(path for task in tasks for path in task.files.values()),
+        *((treebank,) if treebank else ()),
+        *declared,
+    )
 
 
 def files_now(settings: MeasureSettings, data_root: Path) -> str | None:
@@ -84,11 +97,6 @@ RunMeasure = (
 )
 """Computed from one run."""
 
-Measure = Annotated[
-    Annotated[RunMeasure | RunDistanceSettings, Field(discriminator="kind")],
-    BeforeValidator(from_name),
-]
-
 
 class Need(NamedTuple):
     """A property of an objective that a measure needs."""
@@ -112,9 +120,9 @@ PREDICTS_HIDDEN = Need(lambda objective: objective.output == "hidden", "does not
 class Card(NamedTuple):
     """All facts of a measure besides its settings, which are named by its kind."""
 
-    rows: str
-    """``module:function`` that computes the rows of a run: ``rows(readings, settings, say)``. Of `run_distance`
-    none, as its rows are of two runs (`runs.measure_pairs`)."""
+    rows: str | Callable[..., Iterable[dict[str, Any]]]
+    """Function that computes the rows of a run, or its ``module:function``: ``rows(readings, settings, say)``. Of
+    `run_distance` none, as its rows are of two runs (`runs.measure_pairs`)."""
     metrics: tuple[str, ...]
     layers: Literal["all", "some", "none"] = "none"
     """Which of its numbers are of a layer, or of two."""
@@ -122,12 +130,15 @@ class Card(NamedTuple):
     """Whether each of its numbers is of a task of the catalogue (or of a part of one) or of a treebank."""
     need: Need | None = None
     """Property of an objective that it needs; without one it suits all objectives."""
-    require: str = ""
-    """``module:function`` that refuses before training what measuring would refuse after it:
+    require: str | Callable[..., None] = ""
+    """Function, or its ``module:function``, that refuses before training what measuring would refuse after it:
     ``require(settings, texts, run)`` raises a `MeasureError`. Empty where nothing can be known by then."""
     version: int = 3
     """Raised when the rows come out otherwise from the same settings: rows of this kind, and no others, are then
-    computed again."""
+    computed again. A measure of one's own needs no other version: its rows are computed again when its source
+    changes."""
+    settings: type[MeasureSettings] | None = None
+    """Settings of a measure of one's own; those of the others are the members of `RunMeasure`."""
 
 
 _RANKED = ("recall_at_1", "recall_at_20", "reciprocal_rank", "spearman")
@@ -277,6 +288,50 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
 )
 """Cards by kind."""
 
+
+def card(kind: str) -> Card:
+    """Return the card of a measure that a spec may ask for.
+
+    Raises:
+        PluginError: the kind is the name of a plugin, and there is none or it is no card of a measure.
+    """
+    return CARDS[kind] if kind in CARDS else _card_of(plugins.load(kind))
+
+
+def _card_of(plugin: Plugin) -> Card:
+    """Return the card that a plugin is.
+
+    Raises:
+        PluginError: it is no card, or lacks what a card of one's own needs.
+    """
+    card = plugin.part
+    if not isinstance(card, Card):
+        raise PluginError(f"{plugin.name} must be a Card of ablations.catalogue, but is {kind_of_part(card)}.")
+    if card.settings is None or not issubclass(card.settings, MeasureSettings):
+        lack = "settings, a subclass of MeasureSettings of ablations.measures.settings"
+    elif not callable(card.rows):
+        lack = "rows, a function of readings, settings and say"
+    elif not card.metrics or not all(re.fullmatch(r"[a-z][a-z0-9_]*", str(metric)) for metric in card.metrics):
+        lack = 'metrics, names in lower-case letters, as in ("rank",)'
+    else:
+        return card
+    raise PluginError(f"{plugin.name} must have {lack}; write it into the card.")
+
+
+def _settings_of(plugin: Plugin) -> type[MeasureSettings]:
+    settings = _card_of(plugin).settings
+    assert settings is not None
+    return settings
+
+
+Measure = Annotated[
+    Annotated[RunMeasure | RunDistanceSettings, Field(discriminator="kind")],
+    SerializeAsAny(),
+    or_plugin(_settings_of),
+    BeforeValidator(from_name),
+]
+"""A measure of this project, or one of a plugin."""
+
 LOGGED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {"learning": ("gain", "loss"), "corruption": ("collision_rate", "hidden", "masked", "kept", "random")}
 )
@@ -288,12 +343,28 @@ METRICS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 """Metrics that a table of results can hold, by measure."""
 
 
+def metrics_of(measure: str) -> tuple[str, ...]:
+    """Return the metrics that a table of results can hold of a measure; none of one that is unknown."""
+    if plugins.is_name(measure):
+        with suppress(PluginError):
+            return card(measure).metrics
+    return METRICS.get(measure, ())
+
+
+def measures_of_tables() -> list[str]:
+    """Return the measures that a table of results can hold, with the plugins that are loaded."""
+    return [*METRICS, *(plugin.name for plugin in plugins.loaded() if isinstance(plugin.part, Card))]
+
+
+def layers_of(measure: str) -> Literal["all", "some", "none"]:
+    """Return which of the numbers of a measure that has metrics are of a layer, or of two."""
+    return "none" if measure in LOGGED else card(measure).layers
+
+
 def _kinds(fits: Callable[[Card], bool]) -> frozenset[str]:
     return frozenset(kind for kind, card in CARDS.items() if fits(card))
 
 
-OF_LAYERS: Final = _kinds(lambda card: card.layers == "all")
-PARTLY_OF_LAYERS: Final = _kinds(lambda card: card.layers == "some")
 OF_TASKS: Final = _kinds(lambda card: card.groups == "tasks")
 OF_TREEBANKS: Final = _kinds(lambda card: card.groups == "treebanks")
 
@@ -423,5 +494,5 @@ def suits(settings: RunMeasure | RunDistanceSettings, run: RunSettings) -> bool:
 
 def _need(settings: RunMeasure | RunDistanceSettings) -> Need | None:
     """Return what a measure needs of an objective; None if it suits all."""
-    need = CARDS[settings.kind].need
+    need = card(settings.kind).need
     return need if need is not None and need.applies(settings) else None

@@ -11,11 +11,13 @@ from functools import cache
 from types import MappingProxyType
 from typing import Final, NamedTuple, get_args
 
-from ablations.catalogue import METRICS
+from ablations.catalogue import METRICS, OF_TASKS
 from ablations.measures.settings import RANK_BOUNDS
 from ablations.tasks.datasets import TASKS
 from ablations.tasks.settings import BaselinesSettings, ProbingSettings, TaskSettings, TransferSettings
+from ablations.tasks.task_file import task_called
 from ablations.wording import FEW, guess, listed, shown
+from lightning_modules import plugins
 from lightning_modules.config import InputFormat
 from lightning_modules.config.masking import Tag
 
@@ -170,9 +172,10 @@ def metrics_of_task(measure: str, group: str) -> tuple[str, ...] | None:
     if measure == "retrieval" and name in GROUPS[measure].names:
         of_order = [metric for metric in METRICS[measure] if not metric.startswith("spearman")]
         return tuple(of_order) if name == "next_sentence" else ("spearman", "spearman_centred", "spearman_tfidf")
-    if measure not in ("frozen_features", "fine_tuning") or name not in TASKS:
+    is_known = name in TASKS or name in _task_files()
+    if measure not in ("frozen_features", "fine_tuning") or not is_known:
         return None
-    task = TASKS[name]
+    task = task_called(name)
     if examples:
         return ("score",)
     beside = {"classification": "accuracy", "regression": "spearman", "span": "exact_match"}.get(task.kind)
@@ -184,4 +187,15 @@ def groups_of(measure: str, metric: str) -> Groups:
     """Return the groups that rows of a metric can have."""
     if metric.endswith("_of_text"):
         return Groups()
-    return OF_METRICS.get((measure, metric)) or GROUPS.get(measure, Groups())
+    if plugins.is_name(measure):
+        return Groups(families=(_ANY,))
+    groups = OF_METRICS.get((measure, metric)) or GROUPS.get(measure, Groups())
+    if measure not in {*OF_TASKS, "retrieval"} or not (files := _task_files()):
+        return groups
+    parts = Family(tuple(name + sign for name in files for sign in "@/"), _form(r".+[@/].+"))
+    return groups._replace(names=(*groups.names, *files), families=(*groups.families, parts))
+
+
+def _task_files() -> list[str]:
+    """Return the names of the tasks of one's own that are loaded."""
+    return [plugin.name for plugin in plugins.loaded() if plugins.is_text(plugin.name)]

@@ -47,6 +47,12 @@ class OutOfMemoryError(AblationsError, MemoryError):
     exit_code = ExitCode.OUT_OF_MEMORY
 
 
+class PluginError(AblationsError, ValueError):
+    """A part of one's own is missing, cannot be executed, or is not what its place asks for."""
+
+    exit_code = ExitCode.WRONG_SETTINGS
+
+
 class CheckpointError(AblationsError, RuntimeError):
     """A checkpoint cannot be written or read."""
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from pandas import Series
 
 from ablations.tasks.datasets import TASKS, Metric, Task
+from ablations.tasks.task_file import loaded_task
 
 ABSENT = "\N{EN DASH}"
 MINUS = "\N{MINUS SIGN}"
@@ -239,9 +240,11 @@ _PLACES = {name: place for place, name in enumerate(TASKS)}
 
 
 def known_task(name: str | None) -> Task | None:
-    """Return the catalogue's task of that name; minimal pairs of the built-in language are `language` in
-    tables."""
-    return None if name is None else TASKS.get(name) or TASKS.get(f"{name}_minimal_pairs")
+    """Return the task of that name, as far as it is known here: of the catalogue, where minimal pairs of the
+    built-in language are `language` in tables, or of a file that the spec at hand names."""
+    if name is None or name in TASKS:
+        return TASKS.get(name or "")
+    return loaded_task(name) or TASKS.get(f"{name}_minimal_pairs")
 
 
 def metric_words(name: str | None) -> str:
@@ -393,8 +396,16 @@ METRICS = {
 
 
 def named(measure: str, metric: str) -> MetricWords:
-    """Return the metric's names; its own for one that has no others."""
-    return METRICS.get((measure, metric)) or MetricWords(metric, metric, "chance")
+    """Return the metric's names; its own for one that has no others, after the name of its part for one of a
+    plugin."""
+    words = metric.replace("_", " ") if is_of_plugin(measure) else metric
+    title = f"{measure.partition(':')[2]}: {words}" if is_of_plugin(measure) else metric
+    return METRICS.get((measure, metric)) or MetricWords(title, words, "chance")
+
+
+def is_of_plugin(measure: str) -> bool:
+    """Return whether a measure is one of a plugin, whose names have a colon: ``my_measures.py:Rank``."""
+    return ":" in measure
 
 
 def axis_label(measure: str, metric: str, about: str | None = None) -> str:

@@ -19,7 +19,6 @@ from tokenizers import Tokenizer
 from ablations.analyse.model import LOCAL, OPTIONS, HuggingFaceModel, checked_config, library, reason
 from ablations.catalogue import files_now
 from ablations.errors import MeasureError
-from ablations.tasks.datasets import TASKS
 from ablations.tasks.examples import Source, examples_of
 from ablations.tasks.language_models.minimal_pairs import (
     guesses,
@@ -70,7 +69,7 @@ def require_tasks(settings: MinimalPairsSettings, *, data_root: Path) -> None:
     Raises:
         MeasureError: a task of the built-in language, or one whose file is missing.
     """
-    tasks = [TASKS[part.task_name] for part in settings.parts(built_in=False)]
+    tasks = [part.task for part in settings.parts(built_in=False)]
     for task in tasks:
         if task.built_in:
             raise MeasureError(

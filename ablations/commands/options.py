@@ -20,6 +20,24 @@ set_option = click.option(
     help="Lay a setting over the spec, as training.max_steps=200; may be given several times. The results have a "
     "folder of their own, OUT/NAME-KEY-VALUE; --set name=... gives it another name.",
 )
+
+
+def _give_files(ctx: click.Context, param: click.Parameter, value: tuple[Path, ...]) -> None:
+    from lightning_modules import plugins
+
+    plugins.give_files(value)
+
+
+plugin_option = click.option(
+    "--plugin",
+    metavar="FILE.py",
+    type=GivenPath(exists=True, dir_okay=False),
+    multiple=True,
+    expose_value=False,
+    callback=_give_files,
+    help="A Python file whose parts the spec names as FILE.py:Thing, if it lies elsewhere; may be given several "
+    "times. It is executed if the spec names it.",
+)
 out_option = click.option("--out", type=FOLDER, default="out", show_default=True, help="Output root.")
 data_root_option = click.option(
     "--data-root",
@@ -107,9 +125,17 @@ def notes_of(workspace: Any, pilot: Path | None = None) -> list[str]:
         chances = unlikely(powers, seeds=len(workspace.experiment.all_seeds))
     return [
         *workspace.changed(),
+        *plugin_sentences(),
         *workspace.earlier_runs(),
         *workspace.equal_arms(),
         *workspace.seeds_to_come(),
         *chances,
         *workspace.warnings(),
     ]
+
+
+def plugin_sentences() -> list[str]:
+    """Return which file each part of one's own was loaded from, a sentence each."""
+    from lightning_modules import plugins
+
+    return [f"{plugin.name} was loaded from {plugin.path}." for plugin in plugins.loaded()]

@@ -15,6 +15,7 @@ from ablations.commands.options import (
     data_root_option,
     json_option,
     out_option,
+    plugin_option,
     publish_option,
     set_option,
     spec_argument,
@@ -24,6 +25,7 @@ from ablations.commands.options import (
 @command
 @spec_argument
 @set_option
+@plugin_option
 @out_option
 @data_root_option
 @json_option
@@ -70,6 +72,7 @@ def claims(
 @command
 @spec_argument
 @set_option
+@plugin_option
 @out_option
 @data_root_option
 @publish_option

@@ -18,6 +18,7 @@ from ablations.commands.options import (
     json_option,
     notes_of,
     out_option,
+    plugin_option,
     require_possible,
     set_option,
     slots_option,
@@ -29,6 +30,7 @@ from ablations.commands.results import write_page
 @command
 @spec_argument
 @set_option
+@plugin_option
 @out_option
 @data_root_option
 @click.option("--arm", "arms", multiple=True, help="Only this arm; may be given several times.")
@@ -100,6 +102,7 @@ def run(
 @command
 @click.argument("spec", required=False, type=FILE)
 @set_option
+@plugin_option
 @out_option
 @data_root_option
 @json_option
@@ -134,6 +137,7 @@ def status(spec: Path | None, given: tuple[str, ...], out: Path, data_root: Path
 @command
 @spec_argument
 @set_option
+@plugin_option
 @out_option
 @data_root_option
 @slots_option

@@ -19,6 +19,8 @@ from ablations.commands.options import (
     json_option,
     notes_of,
     out_option,
+    plugin_option,
+    plugin_sentences,
     powers_of,
     require_possible,
     set_option,
@@ -139,6 +141,7 @@ def examples(name: str | None) -> None:
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of spec files, for editors.")
 @click.option("--claims-schema", is_flag=True, help="Print that of files of claims.")
 @set_option
+@plugin_option
 @data_root_option
 @click.option("--no-files", is_flag=True, help="Do not look for the text and the other files that specs name.")
 def validate(
@@ -161,6 +164,7 @@ def validate(
     from ablations.spec import claims as claims_file
     from ablations.spec import grid, load
     from ablations.wording import several
+    from lightning_modules import plugins
 
     if schema or claims_schema:
         from ablations.spec import schema as schemas
@@ -174,6 +178,7 @@ def validate(
             if path.parent.name == claims_file.FOLDER:
                 if given:
                     raise click.UsageError(f"{path} is a file of claims, and --set is for specs; leave one out.")
+                plugins.look_beside(path.parent)
                 claimed = len(claims_file.load(path).claims)
                 click.echo(f"{path}: good, {several(claimed, 'claim')}")
                 continue
@@ -194,7 +199,7 @@ def validate(
             claim_files = claims_file.load_named(experiment.claims, spec=path)
             kinds = [settings.kind for settings in experiment.measures]
             not_run = claims_file.not_run(claim_files, arms={run.arm for run in planned}, measures=kinds)
-            for notice in [*not_run, *notices]:
+            for notice in [*plugin_sentences(), *not_run, *notices]:
                 click.echo(f"  {notice}")
         except SpecError as error:
             wrong = True
@@ -205,6 +210,7 @@ def validate(
 @command
 @spec_argument
 @set_option
+@plugin_option
 @out_option
 @data_root_option
 @devices_option
@@ -257,6 +263,7 @@ def plan(
 @command
 @spec_argument
 @set_option
+@plugin_option
 @out_option
 @data_root_option
 @json_option

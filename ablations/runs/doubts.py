@@ -181,6 +181,10 @@ def _settings(directory: RunDirectory, now: dict[str, Any]) -> str:
         for path, old, new in differing(before["settings"], now["settings"])
     ]
     if not changes:
+        sources = [{name: one["sha256"] for name, one in run.get("plugins", {}).items()} for run in (before, now)]
+        changed = [name for name, sha256 in sources[1].items() if sources[0].get(name, sha256) != sha256]
+        if changed:
+            return f"with another source of {listed(changed, 'and')} now"
         other = "text" if before["tokens"] != now["tokens"] else "version of this project"
         return f"with another {other} now"
     more = len(changes) - MOST_SETTINGS

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ablations.spec.experiment import Run
 from lightning_modules.config import Data, RunSettings
 from lightning_modules.config.masking import Cloze, Generic
-from lightning_modules.config.settings import Settings
+from lightning_modules.config.settings import Settings, plugins_of
 from lightning_modules.data import token_store
 from lightning_modules.files import file_version, make_folder, write_json
 from lightning_modules.training.run_directory import RunDirectory
@@ -57,7 +57,8 @@ class PlannedRun(NamedTuple):
 def identity(settings: RunSettings, tokens_address: str) -> str:
     """Ten hex digits of a hash over everything that decides what a run computes.
 
-    The text enters by its content (and how it is cut into tokens), not by its path. Machine, devices, the
+    The text enters by its content (and how it is cut into tokens), not by its path; so does the source of an
+    objective or a selection of one's own. Machine, devices, the
     names of experiment and arm, measures and claims do not enter. Nor do the micro-batches of a step: like the
     number of devices they say how a step is computed, which a machine with more memory need not repeat. The step
     is the same up to rounding and to what dropout draws, and `compile`, which may change the kernels, does enter.
@@ -65,6 +66,8 @@ def identity(settings: RunSettings, tokens_address: str) -> str:
     """
     decisions = settings.model_dump(mode="json", exclude={"data": True, "training": {"accumulate", "loggers"}})
     decisions |= {"tokens": tokens_address, "version": IDENTITY_VERSION}
+    if sources := {name: record["sha256"] for name, record in plugins_of([settings]).items()}:
+        decisions["sources"] = sources
     for section, names in LATER_SETTINGS.items():
         for name in names & set(decisions[section]):
             if getattr(getattr(settings, section), name) == default(getattr(settings, section), name):
@@ -158,4 +161,5 @@ def description(planned: PlannedRun) -> dict[str, Any]:
         "seed": planned.run.seed,
         "tokens": planned.tokens,
         "settings": planned.run.settings.model_dump(mode="json"),
+        **({"plugins": plugins} if (plugins := plugins_of([planned.run.settings])) else {}),
     }

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from ablations.catalogue import Measure
 from ablations.errors import ResultsError
+from lightning_modules.config.settings import plugins_of
 from lightning_modules.errors import ExitCode, FilesError
 from lightning_modules.provenance import available_cores
 from lightning_modules.training.run_directory import RunDirectory
@@ -181,6 +182,7 @@ class Pool:
             "recompute": self.recompute,
             "threads": threads_per_process(self.slots * self.devices),
             "measures": [settings.model_dump(mode="json") for settings in self.measures],
+            "plugins": plugins_of(self.measures),
         }
         try:
             worker.stdin.write(json.dumps(order) + "\n")

@@ -8,15 +8,15 @@ from pkgutil import resolve_name
 
 from rich.console import Console
 
-from ablations.catalogue import CARDS, Measure, suits
+from ablations.catalogue import Measure, card, suits
 from ablations.errors import MeasureError
 from ablations.measures.reading.texts import Texts
 from ablations.measures.settings import LabelledSettings
 from ablations.runs.identity import PlannedRun
 from ablations.runs.workspace import Workspace
 from ablations.spec import load
-from ablations.tasks.datasets import TASKS
 from ablations.tasks.settings import TaskSettings, TreesSettings
+from ablations.tasks.task_file import task_called
 from lightning_modules.config import RunSettings
 from lightning_modules.data import token_store
 from lightning_modules.data.sequences import require_documents
@@ -108,15 +108,15 @@ def _require_for_measuring(run: RunSettings, texts: Texts, settings: Measure) ->
         read_treebank(texts.data_root / settings.treebank)
     if isinstance(settings, TaskSettings):
         _require_other_half(run, settings)
-    if require := CARDS[settings.kind].require:
-        resolve_name(require)(settings, texts, run)
+    if require := card(settings.kind).require:
+        (resolve_name(require) if isinstance(require, str) else require)(settings, texts, run)
     if isinstance(settings, LabelledSettings) and settings.treebank is not None:
         texts.treebank(settings.treebank, settings)
 
 
 def _require_other_half(run: RunSettings, settings: TaskSettings) -> None:
     """Refuse a task that learns from the rows that the text has."""
-    for task in (TASKS[name] for name in settings.tasks or ()):
+    for task in map(task_called, settings.tasks or ()):
         if task.half is not None and task.half == getattr(run.data, "half", None):
             raise MeasureError(
                 f"{task.name} learns from the {task.half} half of its file, which is the text's; set data.half to "

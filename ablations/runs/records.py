@@ -232,6 +232,8 @@ class Plan(Record):
     claim_files: list[PlannedClaims] = []
     published: list[PublishedPoint] = []
     """Points of published curves, for figures."""
+    described: dict[str, str] = {}
+    """Descriptions of the measures of one's own, by name."""
     arms: list[str]
     data: DataRecord = DataRecord()
     runs: list[RunRecord]

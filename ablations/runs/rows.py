@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ablations.catalogue import CARDS, Measure, RunMeasure, files_now
+from ablations.catalogue import Measure, RunMeasure, card, files_now
 from ablations.measures.settings import MeasureSettings
 from ablations.results import COLUMNS
 from lightning_modules.files import atomic, read_json, write_json
@@ -33,8 +33,10 @@ NO_ROWS = pd.DataFrame(columns=list(ROW_COLUMNS)).astype(ROW_COLUMNS)
 
 
 def key(settings: Measure) -> str:
-    """Ten hex digits of a measure's settings and of the version of its kind."""
-    text = json.dumps([CARDS[settings.kind].version, settings.model_dump(mode="json")], sort_keys=True)
+    """Ten hex digits of a measure's settings and of the version of its kind, or of the source of a plugin."""
+    source = [] if settings.plugin is None else [settings.plugin.sha256]
+    decisions = [card(settings.kind).version, settings.model_dump(mode="json"), *source]
+    text = json.dumps(decisions, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 

@@ -22,11 +22,13 @@ import pandas as pd
 import torch
 from pydantic import TypeAdapter
 
-from ablations.catalogue import CARDS, Measure, RunMeasure, files_now, for_run
+from ablations import results
+from ablations.catalogue import Measure, RunMeasure, card, files_now, for_run
 from ablations.errors import DataError, MeasureError
 from ablations.measures.reading.texts import Readings, Say
 from ablations.measures.settings import StateSettings
 from ablations.runs.rows import called, key, missing, note_refusals, open_checkpoints, put
+from lightning_modules import plugins
 from lightning_modules.data.token_store import Tokens
 from lightning_modules.errors import AblationsError, ExitCode
 from lightning_modules.files import refusal
@@ -118,13 +120,35 @@ def rows_of(
         DataError: a file that the measure reads is missing or damaged.
         MeasureError: the run or its text does not allow the measure.
     """
-    rows = list(resolve_name(CARDS[settings.kind].rows)(readings, settings, say))
+    function = card(settings.kind).rows
+    rows = list((resolve_name(function) if isinstance(function, str) else function)(readings, settings, say))
+    if settings.plugin is not None:
+        _require_rows(rows, settings)
     if not isinstance(settings, StateSettings):
         return rows, None
     digest = readings.texts.validation(settings).sample.digest
     if (path := getattr(settings, "treebank", None)) is not None:
         digest += readings.texts.treebank(path, settings).sample.digest
     return rows, digest
+
+
+def _require_rows(rows: Sequence[Row], settings: RunMeasure) -> None:
+    """Refuse rows of a measure of one's own that no table could hold.
+
+    Raises:
+        MeasureError: there are none, or they have a metric that the card does not name.
+        ResultsError: a column is unknown, or a value is not of its type.
+    """
+    metrics = card(settings.kind).metrics
+    if not rows:
+        raise MeasureError(f"{settings.kind} has yielded no rows; let rows yield one at least.")
+    if (other := next((row.get("metric") for row in rows if row.get("metric") not in metrics), None)) is not None:
+        raise MeasureError(
+            f"{settings.kind} has yielded the metric {other}, which is not among the metrics of its card "
+            f"({', '.join(metrics)}); add it there."
+        )
+    about = {"experiment": "", "run_id": "", "arm": "", "seed": 0, "measure": settings.kind}
+    results.table({**row, **about} for row in rows)
 
 
 MEASURES: TypeAdapter[list[Measure]] = TypeAdapter(list[Measure])
@@ -203,6 +227,7 @@ def _train_and_measure(
     )
     if code != ExitCode.DONE:
         return code, directory.state().message
+    plugins.recall(order["plugins"])
     measures_asked = MEASURES.validate_python(order["measures"])
     measures = list(for_run(measures_asked, directory.settings(), data_root=data_root))
 

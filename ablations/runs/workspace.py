@@ -4,6 +4,7 @@ The files that a spec names: are they there, and do they have what is read from 
 """
 
 import functools
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -21,6 +22,7 @@ from ablations.spec import claims as claims_file
 from ablations.spec import given_settings, grid, load, matching, published
 from ablations.spec.experiment import Experiment, Run
 from ablations.wording import listed
+from lightning_modules import plugins
 from lightning_modules.config import Data, RunSettings
 from lightning_modules.data import corpus, token_store
 from lightning_modules.data.token_store import Tokens
@@ -335,7 +337,12 @@ class Workspace:
         content = self.plan().model_copy(
             update={
                 "published": published.load_named(self.experiment.published, spec=self.spec),
-                "notices": [*notices, *self.equal_arms()],
+                "described": {
+                    settings.kind: inspect.cleandoc(settings.__doc__ or "").partition("\n\n")[0]
+                    for settings in self.experiment.measures
+                    if settings.plugin is not None
+                },
+                "notices": [*notices, *self.equal_arms(), *_of_plugins()],
                 "warnings": self.warnings(),
             }
         )
@@ -423,6 +430,14 @@ class Workspace:
     def earlier_runs(self) -> list[str]:
         """Return a sentence about runs of an earlier version of the spec, if there are any."""
         return doubts.earlier_runs(self.folder, self.planned, out=self.out)
+
+
+def _of_plugins() -> list[str]:
+    """Return a sentence on each part of one's own, with the hash of its source."""
+    return [
+        f"{plugin.name} is no part of this project, but of {plugin.path.name} (SHA-256 {plugin.sha256[:16]})."
+        for plugin in plugins.loaded()
+    ]
 
 
 def _token_report(out: Path, address: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ablations.catalogue import METRICS, Measure, suits
+from ablations.catalogue import Measure, metrics_of, suits
 from ablations.errors import SpecError
 from ablations.measures.settings import RunDistanceSettings
 from ablations.spec import claims as claims_file
@@ -133,7 +133,7 @@ claims:
 def _comments(experiment: Experiment) -> Iterator[str]:
     """Yield a line for each measure with the metrics that a claim can read."""
     for settings in experiment.measures:
-        metrics = listed(METRICS[settings.kind])
+        metrics = listed(metrics_of(settings.kind))
         if isinstance(settings, RunDistanceSettings):
             yield f"#   {APART} of run_distance: {metrics}\n"
         elif settings.kind == "validation":

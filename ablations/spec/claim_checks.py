@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
-from ablations.catalogue import METRICS, OF_LAYERS, OF_TASKS, OF_TREEBANKS, PARTLY_OF_LAYERS
+from ablations.catalogue import OF_TASKS, OF_TREEBANKS, layers_of, measures_of_tables, metrics_of
 from ablations.errors import Fault, KeyPath
 from ablations.metric_groups import groups_of, metrics_of_task
 from ablations.spec.claim import Claim, Needs
@@ -85,11 +85,11 @@ def _quantity(content: Any) -> Quantity | None:
 
 
 def _of_quantity(of: Quantity, effect: Contrast | None, at: KeyPath, *, name: str) -> Iterator[Fault]:
-    if of.measure not in METRICS:
-        sentence = must_be(of.measure, METRICS, one="a measure of the table of results")
+    if not metrics_of(of.measure):
+        sentence = must_be(of.measure, measures_of_tables(), one="a measure of the table of results")
         yield Fault((*at, "measure"), f"{name}.measure {sentence}")
         return
-    if of.metric not in METRICS[of.measure]:
+    if of.metric not in metrics_of(of.measure):
         yield from _unknown_metric(of.metric, (*at, "metric"), f"{name}.metric", of.measure)
     else:
         yield from _unknown_groups(of, at, name=name)
@@ -100,9 +100,9 @@ def _of_quantity(of: Quantity, effect: Contrast | None, at: KeyPath, *, name: st
     one_number = of.layers != "none" or of.layer is not None
     if over_layers and one_number:
         yield Fault(at, f"{name} must have neither layers nor layer, as its effect goes over the layers")
-    elif of.measure in OF_LAYERS and not over_layers and not one_number:
+    elif layers_of(of.measure) == "all" and not over_layers and not one_number:
         yield Fault(at, f"{name} must have layers or layer, as {of.measure} has a number of each layer")
-    elif of.measure not in OF_LAYERS | PARTLY_OF_LAYERS and (over_layers or one_number):
+    elif layers_of(of.measure) == "none" and (over_layers or one_number):
         yield Fault(at, f"{name} must read a measure of layers, but {of.measure} has none")
 
 
@@ -138,8 +138,8 @@ def _metrics_of_other_tasks(of: Quantity, at: KeyPath, *, name: str) -> Iterator
 
 
 def _unknown_metric(metric: str, at: KeyPath, name: str, measure: str) -> Iterator[Fault]:
-    if metric not in METRICS[measure]:
-        yield Fault(at, f"{name} {must_be(metric, METRICS[measure], one=f'a metric of {measure}')}")
+    if metric not in metrics_of(measure):
+        yield Fault(at, f"{name} {must_be(metric, metrics_of(measure), one=f'a metric of {measure}')}")
 
 
 def _repeated(effect: Contrast, at: KeyPath, *, name: str) -> Iterator[Fault]:
@@ -295,8 +295,8 @@ def _of_needs(
     """Yield a fault for each difference between the needs and the arms and measures of the deciding effects and
     their conditions."""
     for index, name in enumerate(needs.measures):
-        if name not in METRICS:
-            sentence = must_be(name, METRICS, one="a measure of the table of results")
+        if not metrics_of(name):
+            sentence = must_be(name, measures_of_tables(), one="a measure of the table of results")
             yield Fault((*at, "measures", index), f"an entry of claims.needs.measures {sentence}")
     yield from twice(needs.arms, (*at, "arms"), "claims.needs.arms must differ")
     yield from twice(needs.measures, (*at, "measures"), "claims.needs.measures must differ")
@@ -351,4 +351,4 @@ def _measures(effects: Sequence[Written]) -> dict[str, Use]:
 
 def _meant(measure: str) -> str | None:
     """Return the measure that a misspelt one is taken for, so that a slip is reported once: where it was made."""
-    return measure if measure in METRICS else nearest(measure, METRICS)
+    return measure if metrics_of(measure) else nearest(measure, measures_of_tables())

@@ -23,6 +23,7 @@ from ablations.spec.tuning import tune_faults
 from ablations.tasks.datasets import TASKS
 from ablations.tasks.settings import TaskSettings
 from ablations.wording import guess, listed, shown
+from lightning_modules import plugins
 
 NO_CLAIMS = (
     "seeds are added until the claims are decided, but the spec names none; name a file of claims, as in "
@@ -41,6 +42,7 @@ def load(path: Path, *, given: Sequence[str] = (), claims: Literal["checked", "u
         SpecProblems: anything is wrong with the file or with a file of claims that it names. Its `problems` are
             all of them, in the order of the files.
     """
+    plugins.look_beside(path)
     document = given_settings.read(path, given)
     spec_faults = list(_arm_faults(document.content))
     try:
@@ -195,6 +197,8 @@ def _tasks_of_other_text(experiment: Experiment, resolved: Iterable[Run]) -> Ite
         if not isinstance(settings, TaskSettings):
             continue
         for place, name in enumerate(settings.tasks or ()):
+            if plugins.is_text(name):
+                continue  # who wrote it knows for which text
             built_in = TASKS[name].built_in
             if arms[not built_in]:
                 of, text = ("the built-in language", "files") if built_in else ("files", "the built-in language")

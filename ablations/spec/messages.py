@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 from ablations.errors import Fault, KeyPath
 from ablations.wording import guess, listed, must_be, nearest, number, share, shown
 from lightning_modules.config import RunSettings
+from lightning_modules.config.settings import of_plugin
 
 
 class Spot(NamedTuple):
@@ -64,6 +65,7 @@ def spot_of(model: type[BaseModel], location: KeyPath, *, about: Literal["value"
             annotation = field.annotation if field else Any
         elif models:  # the tag of a member; a kind names an entry of a list better than its position does
             member = next((one for one in models if step in (kind_of(one), one.__name__.lower())), None)
+            member = member or of_plugin(str(step))
             words += [str(step)] * (member is not None and kind_of(member) == step and isinstance(path[-1], int))
             annotation = member or next(one for one in _members(annotation) if get_origin(_bare(one)) is tuple)
             continue

@@ -9,6 +9,10 @@ from pydantic_core import core_schema
 from ablations.spec.claim import ClaimFile
 from ablations.spec.experiment import SECTIONS, Experiment, Overrides
 from lightning_modules.config import RunSettings
+from lightning_modules.plugins import NAME, TEXT
+
+_OF_PLUGIN: JsonSchemaValue = {"type": "string", "pattern": f"^{NAME}$"}
+_PLUGIN: JsonSchemaValue = {"type": "object", "properties": {"kind": _OF_PLUGIN}, "required": ["kind"]}
 
 
 def schema() -> dict[str, Any]:
@@ -51,4 +55,12 @@ class _AsWritten(GenerateJsonSchema):
             return {"anyOf": [full["items"], full]}
         if "discriminator" not in full:  # a validator that only words what is refused
             return full
-        return {"anyOf": [{"enum": list(full["discriminator"]["mapping"])}, full]}
+        named = [_OF_PLUGIN] if _PLUGIN in full["oneOf"] else []
+        return {"anyOf": [{"enum": list(full["discriminator"]["mapping"])}, *named, full]}
+
+    def function_wrap_schema(self, schema: core_schema.WrapValidatorFunctionSchema) -> JsonSchemaValue:
+        """Allow a kind of a plugin, whose settings are not known here, and the file of a task of one's own."""
+        full = super().function_wrap_schema(schema)
+        if "oneOf" not in full:
+            return {"anyOf": [full, {"type": "string", "pattern": f"^{TEXT}$"}]}
+        return {**full, "oneOf": [*full["oneOf"], _PLUGIN]}

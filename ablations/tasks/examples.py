@@ -8,7 +8,7 @@ of it; IO, BIO, BIOES and BILOU have some of these. Without types there are the 
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from ablations.catalogue import files_now
 from ablations.measures.reading.texts import Readings
 from ablations.measures.settings import MeasureSettings
 from ablations.tasks import built_in
-from ablations.tasks.datasets import SPLITS, TASKS, Split, Task
+from ablations.tasks.datasets import SPLITS, Split, Task
 from ablations.tasks.settings import ParsingSettings, PartSettings, StructuralProbeSettings
+from ablations.tasks.task_file import task_called
 from ablations.wording import shown
 from lightning_modules.data.corpus import half_of
-from lightning_modules.data.tables import parquet_table
+from lightning_modules.data.tables import format_of, parquet_table, whole_rows
 from lightning_modules.data.treebank import LabelledSentence, language_sentences, read_treebank
 from lightning_modules.errors import DataError
 from lightning_modules.randomness import derive, uniforms
@@ -157,15 +157,22 @@ def _rows(task: Task, split: Split, data_root: Path) -> Iterator[dict[str, Any]]
 
 
 def _table(task: Task, place: Path, columns: list[str]) -> list[dict[str, Any]]:
-    def check(schema: pa.Schema) -> None:
-        if missing := [name for name in columns if name not in schema.names]:
+    def check(names: Collection[str]) -> None:
+        if missing := [name for name in columns if name not in names]:
             raise DataError(
                 f"task {task.name}: {place} has no column {missing[0]!r}, only "
-                f"{', '.join(map(repr, schema.names))}; copy the file again, or leave the task out."
+                f"{', '.join(map(repr, names))}; copy the file again, or leave the task out."
             )
 
-    damaged = f"task {task.name}: {place} cannot be read as parquet"
-    rows = parquet_table(place, columns, check, damaged=damaged, remedy="copy it again")
+    if format_of(place) in (".jsonl", ".csv", ".tsv"):
+        rows = list(whole_rows(place))
+        for row in rows:
+            check(row)
+    else:
+        damaged = f"task {task.name}: {place} cannot be read as parquet"
+        rows = parquet_table(
+            place, columns, lambda schema: check(schema.names), damaged=damaged, remedy="copy it again"
+        )
     holds = _held(task)
     for number, row in enumerate(rows, start=1):
         if (empty := next((name for name in columns if row[name] is None), None)) is not None:
@@ -197,7 +204,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_place(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return (is_number and value >= 0) or (isinstance(value, str) and value.isdecimal())  # text in csv and tsv
 
 
 def _held(task: Task) -> dict[str, tuple[str, Callable[[Any], bool]]]:
@@ -317,7 +325,7 @@ def examples_of(name: str, split: Split, source: Source) -> Examples:
 @lru_cache(maxsize=len(SPLITS))
 def _kept_examples(name: str, split: Split, source: Source) -> Examples:
     """Read the examples, which are kept until another task comes, as several measures ask for the same."""
-    return read_examples(TASKS[name], split, data_root=source.data_root, language_seed=source.language_seed)
+    return read_examples(task_called(name), split, data_root=source.data_root, language_seed=source.language_seed)
 
 
 def all_examples(name: str, source: Source, splits: Sequence[Split] = SPLITS) -> dict[Split, Examples]:

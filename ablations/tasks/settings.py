@@ -1,17 +1,21 @@
 """Settings of the measures of tasks. No torch, no mathematics."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field, WrapValidator, field_validator
 from pydantic_core import PydanticCustomError
 
+from ablations.errors import SpecProblems
 from ablations.measures.settings import MeasureSettings
 from ablations.tasks.datasets import TASKS, Split, Task, chosen, no_documents
+from ablations.tasks.task_file import task_called
 from ablations.wording import listed, must_be
+from lightning_modules import plugins
 from lightning_modules.config import Data
+from lightning_modules.errors import PluginError
 
 Effort = Literal["quick", "full"]
 
@@ -19,13 +23,33 @@ EXAMPLES: Mapping[Effort, int] = MappingProxyType({"quick": 1_000, "full": 10_00
 """Training examples of every measure that trains, at most, unless a spec says otherwise."""
 
 
+def _schema(names: Iterable[str]) -> dict[str, Any]:
+    """Return the form of the name of a task for editors: one of these, or that of a file."""
+    return {"anyOf": [{"enum": list(names)}, {"pattern": f"^{plugins.TEXT}$"}]}
+
+
 def _known_task(name: str) -> str:
-    if name not in TASKS:
+    if plugins.is_text(name):
+        _read_task(name)
+    elif name not in TASKS:
         raise ValueError(must_be(name, TASKS, one="a task"))
     return name
 
 
-TaskName = Annotated[str, AfterValidator(_known_task), Field(json_schema_extra={"enum": list(TASKS)})]
+def _read_task(name: str) -> Task:
+    """Return the task of a file of one's own, for a validator.
+
+    Raises:
+        PydanticCustomError: there is no such file, or something is wrong with it.
+    """
+    try:
+        return task_called(name)
+    except (PluginError, SpecProblems) as error:
+        sentence = str(error).partition("\n")[0].removesuffix(".")
+        raise PydanticCustomError("sentence", "{sentence}", {"sentence": sentence, "at": ()}) from error
+
+
+TaskName = Annotated[str, AfterValidator(_known_task), Field(json_schema_extra=_schema(TASKS))]
 
 
 class TaskSettings(MeasureSettings):
@@ -43,7 +67,7 @@ class TaskSettings(MeasureSettings):
     @field_validator("tasks")
     @classmethod
     def _all_taken(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        if unfit := {name: place for place, name in enumerate(names or ()) if not cls.takes(TASKS[name])}:
+        if unfit := {name: place for place, name in enumerate(names or ()) if not cls.takes(task_called(name))}:
             taken = [name for name, task in TASKS.items() if cls.takes(task)]
             out = listed(list(unfit), "and")
             sentence = f"has {out}, but the measure takes {listed(taken, 'and')}; leave {out} out"
@@ -78,7 +102,7 @@ class TaskSettings(MeasureSettings):
     @property
     def task(self) -> Task:
         """Task of settings for one task."""
-        return TASKS[self.task_name]
+        return task_called(self.task_name)
 
 
 class TreesSettings(MeasureSettings):
@@ -340,17 +364,30 @@ class ConditionalIndependenceSettings(MeasureSettings):
 
 NEXT_SENTENCE = "next_sentence"
 
+RetrievalTask = Literal["stsb", "sick_relatedness", "next_sentence"]
+
+
+def _or_related(name: Any, built_in: Callable[[Any], Any]) -> Any:
+    """Also take the file of a task that is regression of two texts."""
+    if not plugins.is_text(name):
+        return built_in(name)
+    task = _read_task(name)
+    if task.kind != "regression" or len(task.text) != 2:
+        sentence = f"must be regression of two texts for retrieval, but {name} is {task.kind}; leave it out"
+        raise PydanticCustomError("sentence", "{sentence}", {"sentence": sentence, "at": ()})
+    return name
+
 
 class RetrievalSettings(MeasureSettings):
     """Retrieval of texts that belong together: by the cosine of their mean states (bi-encoder), and by a head on
     the states of both in one (cross-encoder)."""
 
     kind: Literal["retrieval"]
-    tasks: tuple[Literal["stsb", "sick_relatedness", "next_sentence"], ...] | None = Field(
+    tasks: tuple[Annotated[RetrievalTask, WrapValidator(_or_related)], ...] | None = Field(
         None, min_length=1, strict=False
     )
-    """Tasks: how related people judge two sentences, in two data sets, and which sentence of the text follows
-    another. Unless given, all; where the text is the built-in language, the last alone."""
+    """Tasks: how related people judge two sentences, in two data sets or one's own, and which sentence of the text
+    follows another. Unless given, all; where the text is the built-in language, the last alone."""
     effort: Effort = "full"
     """Sizes unless given below: 500 pairs, 200 candidates, 500 training pairs; or all, 1,000 and 5,000."""
     pairs: int | None = Field(None, ge=10)
@@ -380,7 +417,7 @@ class RetrievalSettings(MeasureSettings):
         """Return why the task of settings for one cannot be run with a text; None if it can."""
         if self.task_name == NEXT_SENTENCE:
             return no_documents(data, data_root)
-        return TASKS[self.task_name].problem(data_root)
+        return task_called(self.task_name).problem(data_root)
 
     @property
     def pairs_wanted(self) -> int | None:

@@ -1,5 +1,4 @@
-"""Settings of a run: typed, frozen and complete; the package imports no torch and reads no files. Knows neither
-torch nor files.
+"""Settings of a run: typed, frozen and complete; the package imports no torch and reads no files but plugins.
 
 Every default lives here and only here. Names are Lightning's and Hugging Face's where those have one.
 """

@@ -2,11 +2,13 @@
 
 import bisect
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationInfo, field_validator
 
-from lightning_modules.config.settings import Settings, from_name
+from lightning_modules.config.settings import Settings, from_name, kind_of_part, or_plugin
+from lightning_modules.errors import PluginError
+from lightning_modules.plugins import Plugin
 
 Ratio = Annotated[float, Field(gt=0, le=1)]
 
@@ -102,8 +104,49 @@ class LabelWord(Settings):
     """Probability that the label word is hidden; drawn for each sentence, anew in every epoch."""
 
 
+class OwnSelection(Settings):
+    """Base of the selections of one's own: masks over the tokens of the training text, made before training."""
+
+    kind: str
+
+    def allowed(self, tokens: Any, split: Any) -> Any:
+        """Return which tokens may be hidden, a bool for each of `split.ids`; None for all that are not special.
+
+        Args:
+            tokens: the text of the run (`Tokens`), with its tokenizer.
+            split: its training part (`Split`): `ids` of all sentences, one behind the other, and their `offsets`.
+        """
+        return None
+
+    def joined(self, tokens: Any, split: Any) -> Any:
+        """Return which tokens are hidden together with the token before them, a bool for each of `split.ids`; None
+        where each is hidden by itself."""
+        return None
+
+
+def _of_plugin(plugin: Plugin) -> type[OwnSelection]:
+    """Return the settings of a selection of one's own.
+
+    Raises:
+        PluginError: the plugin is none, or selects nothing.
+    """
+    settings = plugin.part
+    if not isinstance(settings, type) or not issubclass(settings, OwnSelection):
+        raise PluginError(
+            f"{plugin.name} must be a subclass of OwnSelection of lightning_modules.config.masking, but is "
+            f"{kind_of_part(settings)}."
+        )
+    if settings.allowed is OwnSelection.allowed and settings.joined is OwnSelection.joined:
+        raise PluginError(
+            f"{plugin.name} lacks allowed or joined; define one of them, as OwnSelection describes it."
+        )
+    return settings
+
+
 Selection = Annotated[
     Annotated[Uniform | WholeWord | Span | PMI | Cloze | Generic | LabelWord, Field(discriminator="kind")],
+    SerializeAsAny(),
+    or_plugin(_of_plugin),
     BeforeValidator(from_name),
 ]
 

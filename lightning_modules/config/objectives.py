@@ -1,9 +1,9 @@
 """Settings of every objective, and the facts about it that other parts need. No torch."""
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import Field
+from pydantic import Field, SerializeAsAny
 
 from lightning_modules.config.encoder import (
     DecoderSettings,
@@ -22,7 +22,9 @@ from lightning_modules.config.encoder import (
     vocabulary_weights,
 )
 from lightning_modules.config.masking import MaskingSettings
-from lightning_modules.config.settings import Settings
+from lightning_modules.config.settings import Settings, kind_of_part, or_plugin
+from lightning_modules.errors import PluginError
+from lightning_modules.plugins import Plugin
 
 Output = Literal["next", "hidden"] | None
 """Token that the output at a position predicts: the next one, or the hidden one at that position. None if no
@@ -41,6 +43,8 @@ token and of a pair; whether a token was replaced; scores of the tokens of a tra
 class ObjectiveSettings(Settings):
     """Base of all objectives: their common settings, and facts with the defaults that most share."""
 
+    module: ClassVar[Any] = None
+    """Subclass of `Objective` that is trained, or its ``module:class``."""
     output: ClassVar[Output] = None
     """Token that the output at a position predicts; an objective that has one gives sentences a probability."""
     has_layers: ClassVar[bool] = True
@@ -104,6 +108,7 @@ class MaskedLMSettings(ObjectiveSettings):
     2019), are the two in order or swapped (Lan et al. 2020). Needs a pair format of `training.input_format`."""
 
     output: ClassVar[Output] = "hidden"
+    module: ClassVar[Any] = "lightning_modules.objectives.masked_lm:MaskedLM"
 
     @property
     def predictions(self) -> Mapping[Predicted, float]:
@@ -140,6 +145,7 @@ class CausalLMSettings(ObjectiveSettings):
     validation losses are without."""
 
     output: ClassVar[Output] = "next"
+    module: ClassVar[Any] = "lightning_modules.objectives.causal_lm:CausalLM"
 
     @property
     def predictions(self) -> Mapping[Predicted, float]:
@@ -173,6 +179,7 @@ class TranslationSettings(ObjectiveSettings):
     validation losses are without."""
 
     reads_sentences_alone: ClassVar[bool] = True
+    module: ClassVar[Any] = "lightning_modules.objectives.translation:Translation"
 
     @property
     def predictions(self) -> Mapping[Predicted, float]:
@@ -212,6 +219,7 @@ class MixtureSettings(ObjectiveSettings):
     """Tokens that the tokens of masked sentences, and of text that is only read, may attend to."""
 
     output: ClassVar[Output] = "hidden"
+    module: ClassVar[Any] = "lightning_modules.objectives.mixture:Mixture"
 
     @property
     def predictions(self) -> Mapping[Predicted, float]:
@@ -266,6 +274,8 @@ class ReplacedTokenSettings(ObjectiveSettings):
     """Weight of the encoder's loss relative to the generator's. Unless given, it is 50 for `replaced`, whose loss
     is small, else 1."""
 
+    module: ClassVar[Any] = "lightning_modules.objectives.replaced_token:ReplacedToken"
+
     @property
     def predictions(self) -> Mapping[Predicted, float]:
         return {"text": 1.0} if self.loss_on == "all" else {"selected": 1.0}
@@ -310,6 +320,8 @@ class PermutationLMSettings(ObjectiveSettings):
     sees: Literal["both_sides"] = "both_sides"
     """Tokens that a token of text that is only read may attend to."""
 
+    module: ClassVar[Any] = "lightning_modules.objectives.permutation_lm:PermutationLM"
+
     @property
     def predictions(self) -> Mapping[Predicted, float]:
         return {"text": self.predict}
@@ -334,6 +346,7 @@ class NaiveBidirectionalLMSettings(ObjectiveSettings):
     sees: Literal["both_sides"] = "both_sides"
 
     has_one_attention: ClassVar[bool] = False
+    module: ClassVar[Any] = "lightning_modules.objectives.naive_bidirectional_lm:NaiveBidirectionalLM"
 
     @property
     def predictions(self) -> Mapping[Predicted, float]:
@@ -362,6 +375,7 @@ class SkipGramSettings(ObjectiveSettings):
     has_layers: ClassVar[bool] = False
     has_one_attention: ClassVar[bool] = False
     reads_sentences_alone: ClassVar[bool] = True
+    module: ClassVar[Any] = "lightning_modules.objectives.skip_gram:SkipGram"
 
     @property
     def predictions(self) -> Mapping[Predicted, float]:
@@ -380,6 +394,30 @@ class SkipGramSettings(ObjectiveSettings):
         return 2 * vocab_size * encoder.hidden_size
 
 
+NEEDED = ("module", "predictions", "weights_per_token")
+"""Facts that every objective has to give."""
+
+
+def _of_plugin(plugin: Plugin) -> type[ObjectiveSettings]:
+    """Return the settings of an objective of one's own.
+
+    Raises:
+        PluginError: the plugin is none, or lacks a fact.
+    """
+    settings = plugin.part
+    if not isinstance(settings, type) or not issubclass(settings, ObjectiveSettings):
+        raise PluginError(
+            f"{plugin.name} must be a subclass of ObjectiveSettings of lightning_modules.config.objectives, but "
+            f"is {kind_of_part(settings)}."
+        )
+    lacks = [name for name in NEEDED if getattr(settings, name) is getattr(ObjectiveSettings, name)]
+    if lacks:
+        raise PluginError(
+            f"{plugin.name} lacks {', '.join(lacks)}; define it in the class, as ObjectiveSettings describes it."
+        )
+    return settings
+
+
 Objective = Annotated[
     MaskedLMSettings
     | CausalLMSettings
@@ -390,7 +428,10 @@ Objective = Annotated[
     | NaiveBidirectionalLMSettings
     | SkipGramSettings,
     Field(discriminator="kind"),
+    SerializeAsAny(),
+    or_plugin(_of_plugin),
 ]
+"""An objective of this project, or one of a plugin."""
 
 OBJECTIVES: tuple[type[ObjectiveSettings], ...] = get_args(get_args(Objective)[0])
 """The settings class of each objective."""

@@ -195,6 +195,12 @@ def _txt(path: Path, columns: Columns) -> Iterator[Cells]:
 
 def _jsonl(path: Path, columns: Columns) -> Iterator[Cells]:
     settings = list(columns._asdict().items())
+    for number, row in _objects(path):
+        where = f"{path}, line {number}"
+        yield Cells(number, *(cell(row, setting, name, where) for setting, name in settings))
+
+
+def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in numbered_lines(path):
         if not line.strip():
             continue
@@ -208,13 +214,17 @@ def _jsonl(path: Path, columns: Columns) -> Iterator[Cells]:
             raise DataError(f"{where}: no valid JSON ({reason}); write one object a line.") from error
         if not isinstance(row, dict):
             raise DataError(f"{where}: expected an object with columns, found {line.strip()[:40]}.")
-        yield Cells(number, *(cell(row, setting, name, where) for setting, name in settings))
+        yield number, row
 
 
-def _csv(path: Path, columns: Columns, delimiter: str = ",") -> Iterator[Cells]:
+def _csv(path: Path, columns: Columns) -> Iterator[Cells]:
+    return _table(path, columns, _csv_fields(path))
+
+
+def _csv_fields(path: Path, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
     rows = csv.reader((line for _, line in numbered_lines(path)), delimiter=delimiter, strict=True)
     try:
-        yield from _table(path, columns, ((rows.line_num, row) for row in rows if row))
+        yield from ((rows.line_num, row) for row in rows if row)
     except csv.Error as error:
         raise DataError(
             f"{path}, line {rows.line_num}: {error}; write a field with a separator, a quote or a line break in "
@@ -223,13 +233,16 @@ def _csv(path: Path, columns: Columns, delimiter: str = ",") -> Iterator[Cells]:
 
 
 def _tsv(path: Path, columns: Columns) -> Iterator[Cells]:
+    return _table(path, columns, _tsv_fields(path))
+
+
+def _tsv_fields(path: Path) -> Iterator[tuple[int, list[str]]]:
     _, first = next(numbered_lines(path), (0, ""))
     if first.startswith('"'):
-        yield from _csv(path, columns, "\t")
+        yield from _csv_fields(path, "\t")
         return
     lines = ((number, line.rstrip("\r\n")) for number, line in numbered_lines(path))
-    rows = ((number, [_unquoted(field) for field in line.split("\t")]) for number, line in lines if line)
-    yield from _table(path, columns, rows)
+    yield from ((number, [_unquoted(field) for field in line.split("\t")]) for number, line in lines if line)
 
 
 def _unquoted(field: str) -> str:
@@ -249,14 +262,35 @@ def _table(path: Path, columns: Columns, rows: Iterator[tuple[int, list[str]]]) 
         if name is not None:
             check_column(str(path), setting, name, header)
         places.append(None if name is None else header.index(name))
-    for number, row in rows:
-        if len(row) != len(header):
-            raise DataError(
-                f"{path}, line {number}: expected as many fields as the first line names columns, {len(header)}, "
-                f"but found {len(row)}; correct the line."
-            )
+    for number, row in _of_width(path, rows, len(header)):
         text, target, document, label = (None if place is None else row[place] for place in places)
         yield Cells(number, text, target or None, document, label)
+
+
+def _of_width(path: Path, rows: Iterator[tuple[int, list[str]]], width: int) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows, each of which has so many fields."""
+    for number, row in rows:
+        if len(row) != width:
+            raise DataError(
+                f"{path}, line {number}: expected as many fields as the first line names columns, {width}, but "
+                f"found {len(row)}; correct the line."
+            )
+        yield number, row
+
+
+def whole_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a jsonl, csv or tsv file with all their columns; an empty field is a missing value.
+
+    Raises:
+        DataError: the file cannot be read, or a line of it.
+    """
+    if format_of(path) == ".jsonl":
+        yield from (row for _, row in _objects(path))
+        return
+    rows = _csv_fields(path) if format_of(path) == ".csv" else _tsv_fields(path)
+    _, header = next(rows, (0, []))
+    for _, row in _of_width(path, rows, len(header)):
+        yield {name: field or None for name, field in zip(header, row, strict=True)}
 
 
 # Parquet ---------------------------------------------------------------------------------------------

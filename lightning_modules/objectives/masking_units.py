@@ -3,10 +3,12 @@
 Letters: N tokens of a batch, W their words, V vocabulary.
 """
 
+from typing import Literal
+
 import numpy as np
 from numpy.typing import NDArray
 
-from lightning_modules.config.masking import PMI, Cloze, Generic, LabelWord, Selection, Span, Uniform
+from lightning_modules.config.masking import PMI, Cloze, Generic, LabelWord, OwnSelection, Selection, Span, Uniform
 from lightning_modules.data.lexica import collocated, in_lexicon
 from lightning_modules.data.packing import PackedRows
 from lightning_modules.data.token_store import Split, Tokens, find_words, require_boundaries, word_types
@@ -18,7 +20,7 @@ from lightning_modules.randomness import derive, uniforms
 class Units:
     """A selection of masked LM on the training text of a run."""
 
-    def __init__(self, select: Selection, tokens: Tokens, split: Split) -> None:
+    def __init__(self, select: Selection | OwnSelection, tokens: Tokens, split: Split) -> None:
         """Prepare the selection from the text, where it depends on it.
 
         Raises:
@@ -28,7 +30,10 @@ class Units:
         self._select = select
         self._candidate: NDArray[np.bool_] | None = None  # of every token of the split
         self._joined: NDArray[np.bool_] | None = None
-        if not isinstance(select, Uniform):
+        if isinstance(select, OwnSelection):
+            self._candidate = _mask(select, "allowed", tokens, split)
+            self._joined = _mask(select, "joined", tokens, split)
+        elif not isinstance(select, Uniform):
             self._starts_V = starts_word(tokens.tokenizer)
             setting = f"objective.masking.select: {select.kind}"
             require_boundaries(split, self._starts_V, setting=setting, instead="use uniform")
@@ -60,12 +65,33 @@ class Units:
         where each is hidden by itself. Shape N. Spans depend on (seed, epoch, sentence) and the sentence alone."""
         if self._joined is not None:
             return self._joined[source.index_N]
-        if isinstance(self._select, Uniform | Cloze | Generic | LabelWord):
+        if isinstance(self._select, Uniform | Cloze | Generic | LabelWord | OwnSelection):
             return None
         starts_N = self._starts_V[source.ids_N]
         if isinstance(self._select, Span):
             starts_N[starts_N] = _span_starts(source, np.flatnonzero(starts_N), self._select, epoch_N, seed)
         return ~starts_N
+
+
+def _mask(
+    select: OwnSelection, name: Literal["allowed", "joined"], tokens: Tokens, split: Split
+) -> NDArray[np.bool_] | None:
+    """Return a mask over the tokens of a split that a selection of one's own makes; None where it makes none."""
+    mask_N = getattr(select, name)(tokens, split)
+    if mask_N is None:
+        return None
+    mask_N = np.asarray(mask_N)
+    if mask_N.dtype != np.bool_ or mask_N.shape != split.ids.shape:
+        raise DataError(
+            f"objective.masking.select: {name} of {select.kind} must return {len(split.ids):,} truth values, one "
+            f"for each token of data.train, but has returned {mask_N.dtype} of shape {mask_N.shape}; correct it."
+        )
+    if name == "allowed" and not mask_N.any():
+        raise DataError(
+            f"objective.masking.select: {select.kind} allows no token of data.train to be hidden; let it allow "
+            f"one."
+        )
+    return mask_N
 
 
 def _allowed(

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import lightning as L
 import numpy as np
@@ -69,6 +69,11 @@ class Objective(L.LightningModule, ABC):
         self.run = run
         self.vocab_size = vocab_size
         self.encoder: Encoder = self.build_encoder()
+
+    @classmethod
+    def of_text(cls, run: RunSettings, tokens: Tokens) -> Self:
+        """Return the module for a text."""
+        return cls(run, vocab_size=tokens.vocab_size)
 
     @property
     def parts(self) -> Mapping[str, float]:

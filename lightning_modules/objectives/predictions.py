@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightning_modules.config import MaskingSettings, RunSettings, SkipGramSettings
-from lightning_modules.config.masking import Cloze, Generic
+from lightning_modules.config.masking import Cloze, Generic, OwnSelection
 from lightning_modules.config.objectives import Predicted
 from lightning_modules.data.sequences import epochs
 from lightning_modules.data.token_store import Tokens
@@ -51,10 +51,9 @@ def counted(run: RunSettings, tokens: Tokens) -> Epoch:
     is_text_N = split.ids >= FIRST_WORD_ID
     text_S = allowed_S = of_each(is_text_N)
     masking = getattr(run.objective, "masking", None)
-    if masking is not None and isinstance(masking.select, Cloze | Generic):
+    if masking is not None and isinstance(masking.select, Cloze | Generic | OwnSelection):
         allowed_N = Units(masking.select, tokens, split).allowed_N
-        assert allowed_N is not None
-        allowed_S = of_each(is_text_N & allowed_N)
+        allowed_S = text_S if allowed_N is None else of_each(is_text_N & allowed_N)
     return Epoch(int(epoch.lengths_Q.sum()), len(sequences), text_S, allowed_S)
 
 
@@ -124,8 +123,9 @@ def require_predictions(run: RunSettings, tokens: Tokens) -> None:
         DataError: as the sentence says.
     """
     masking = getattr(run.objective, "masking", None)
-    if masking is None or not isinstance(masking.select, Cloze | Generic):
+    if masking is None or not isinstance(masking.select, Cloze | Generic | OwnSelection):
         return
+    what = "" if isinstance(masking.select, OwnSelection) else "the lexicon of "
     epoch, max_steps, tokens_per_step = counted(run, tokens), run.training.max_steps, run.training.tokens_per_step
     schedule = masking.schedule
     steps = {0, *schedule.at} if schedule is not None and schedule.kind == "steps" else {0, max_steps - 1}
@@ -134,7 +134,7 @@ def require_predictions(run: RunSettings, tokens: Tokens) -> None:
     )
     if least < 1:
         raise DataError(
-            f"objective.masking.select: the lexicon of {masking.select.kind} leaves {least:.2g} tokens to predict "
+            f"objective.masking.select: {what}{masking.select.kind} leaves {least:.2g} tokens to predict "
             f"in a step of training.tokens_per_step = {tokens_per_step:,}, expected at least 1; give words that "
             f"data.train has more of, or raise objective.masking.ratio."
         )

@@ -8,7 +8,7 @@ Letters: S sentences, N tokens, P pairs of a token and a neighbour, K negatives,
 
 import math
 from collections.abc import Mapping
-from typing import cast
+from typing import Self, cast
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from lightning_modules.config import RunSettings, SkipGramSettings
 from lightning_modules.data.packing import PackedRows, PackedStep
-from lightning_modules.data.token_store import Split
+from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.model.encoder import Encoder
 from lightning_modules.model.heads import LossSum
 from lightning_modules.objectives.objective import PREDICTION_ROUNDING, Batch, Objective, shared_inputs
@@ -81,6 +81,10 @@ class SkipGram(Objective):
         self.neighbours = nn.Embedding(vocab_size, run.encoder.hidden_size)
         self._kept_V = kept_share(self.settings.subsample, counts_V)
         self._cumulated_V = np.cumsum(words_only(counts_V) ** FREQUENCY_POWER)
+
+    @classmethod
+    def of_text(cls, run: RunSettings, tokens: Tokens) -> Self:
+        return cls(run, vocab_size=tokens.vocab_size, counts_V=tokens.source_counts_V)
 
     def build_encoder(self) -> Encoder:
         # No encoder, but all of one that is used here and by measures: tokens, and a call that returns the layers.

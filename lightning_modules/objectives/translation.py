@@ -1,5 +1,7 @@
 """Machine translation: encode a sentence, decode its translation (Vaswani et al. 2017)."""
 
+from typing import Self
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -8,6 +10,7 @@ from torch import Tensor, nn
 
 from lightning_modules.config import RunSettings, TranslationSettings
 from lightning_modules.data.packing import PackedStep
+from lightning_modules.data.token_store import Tokens
 from lightning_modules.model.decoder import Decoder
 from lightning_modules.model.heads import LossSum, vocabulary_loss
 from lightning_modules.objectives.masking import replace_tokens
@@ -34,6 +37,11 @@ class Translation(Objective):
 
         linear = run.objective.head == "linear"
         self.output = nn.Linear(run.encoder.hidden_size, target_vocab_size, bias=False) if linear else None
+
+    @classmethod
+    def of_text(cls, run: RunSettings, tokens: Tokens) -> Self:
+        assert tokens.target_vocab_size is not None
+        return cls(run, vocab_size=tokens.vocab_size, target_vocab_size=tokens.target_vocab_size)
 
     @property
     def output_VD(self) -> Tensor:

@@ -21,8 +21,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from lightning_modules import plugins
 from lightning_modules.config import RunSettings
-from lightning_modules.errors import AblationsError, ExitCode
+from lightning_modules.errors import AblationsError, ExitCode, PluginError
 from lightning_modules.files import atomic, explained, write_json
 
 OF_A_TRAINING = (
@@ -100,9 +101,17 @@ class RunDirectory:
             ) from error
 
     def settings(self) -> RunSettings:
-        """Return the settings of the run."""
+        """Return the settings of the run; parts of one's own are loaded from where the plan found them.
+
+        Raises:
+            RunDirectoryError: run.json cannot be read, or the source of such a part has changed since.
+        """
+        description = self.description()
         try:
-            return RunSettings.model_validate_json(json.dumps(self.description().get("settings")))
+            plugins.recall(description.get("plugins", {}))
+            return RunSettings.model_validate_json(json.dumps(description.get("settings")))
+        except PluginError as error:
+            raise RunDirectoryError(f"{self.path / 'run.json'}: {error}") from error
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(str(part) for part in first["loc"])

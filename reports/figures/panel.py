@@ -314,7 +314,8 @@ def facts_of(
 def _name(text: FigureText, shown: Shown, arm: str | None, place: int, prefix: str, *, metric: str) -> str:
     """Return the name of a panel's files."""
     about = None if shown.each else shown.about
-    parts = [shown.measure, metric, about, text.family, prefix, shown.axis]
+    measure = re.sub(r"\W+", "_", shown.measure)
+    parts = [measure, metric, about, text.family, prefix, shown.axis]
     name = "-".join(part.replace(" ", "_") for part in parts if part)
     subject = shown.about if shown.each else arm
     if subject is not None:  # by its place too, since two names may have the same letters and digits

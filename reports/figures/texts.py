@@ -1,6 +1,9 @@
 """Texts of the figures: of those that compare arms in one panel, of those about tasks, and of those with a panel
 for each arm. Each says what a figure shows and how to read it."""
 
+import re
+from collections.abc import Sequence
+
 from reports.figures.by_arm import ARM_LINES
 from reports.figures.groups import GROUP_LINES
 from reports.figures.maps import STEP_MAPS
@@ -505,6 +508,34 @@ PICTURES = FigureText(
         "neighbours share is measured above.",
     ),
 )
+
+
+def of_plugin(measure: str, metrics: Sequence[str], described: str) -> FigureText:
+    """Return the figure of the layers of a measure of one's own: a panel a metric, a line an arm.
+
+    Args:
+        measure: its name, as in ``my_measures.py:Rank``.
+        metrics: metrics that have numbers of layers.
+        described: description of the measure, from its source.
+    """
+    file, _, thing = measure.partition(":")
+    first = described or f"Each point is the number that {measure} gives to a layer."
+    return FigureText(
+        name=re.sub(r"\W+", "_", measure),
+        title=f"{thing} of each layer ({file})",
+        kind=ARM_LINES,
+        shown=(
+            *(Shown(measure, metric) for metric in metrics),
+            *(Shown(measure, metric, part="By group", folded=True, each=True, axis="layer") for metric in metrics),
+        ),
+        n="observations",
+        how_to_read=(
+            first,
+            "The authors of this experiment wrote this measure: its source says what the number is, and what its "
+            "floor is computed from.",
+        ),
+    )
+
 
 FIGURES = (
     LEARNING,

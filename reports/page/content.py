@@ -100,6 +100,7 @@ def page_figures(judged: Judged) -> list[PageFigure]:
         quick=experiment.quick,
         read=readings(judged),
         published=experiment.plan.published,
+        described=experiment.plan.described,
         objectives={
             run.plan.arm: run.settings["objective"]["kind"]
             for run in experiment.runs

@@ -18,11 +18,11 @@ from reports.figures import svg
 from reports.figures.by_arm import beside_published
 from reports.figures.curves import ALONG_STEPS, Axis
 from reports.figures.panel import CEILING, FigureText, Panel, letters
-from reports.figures.texts import FIGURES, OVER_TRAINING
+from reports.figures.texts import FIGURES, OVER_TRAINING, of_plugin
 from reports.folder import QUICK
 from reports.scores.by_setting import setting_figures, setting_rows
 from reports.scores.factors import Factor
-from reports.words import listed
+from reports.words import is_of_plugin, listed
 
 
 class Reading(NamedTuple):
@@ -158,6 +158,7 @@ def figures(
     read: Sequence[Reading] = (),
     published: Sequence[PublishedPoint] = (),
     objectives: Mapping[str, str] = MappingProxyType({}),
+    described: Mapping[str, str] = MappingProxyType({}),
 ) -> list[PageFigure]:
     """Return every figure that has rows, with its panels. The figure that shows most of what claims read comes
     first, and the panel of it that does; scores by what the arms vary stand before the maps.
@@ -170,9 +171,11 @@ def figures(
         read: what claims read.
         published: points of published curves, drawn beside those of arms.
         objectives: kind of the objective of each trained arm, which says whose curve a published one is beside.
+        described: descriptions of the measures of one's own, by name.
     """
     candidates: list[tuple[FigureText, list[Panel], Factor | None]]
-    candidates = [(text, _panels(table, text, arms=list(arms)), None) for text in FIGURES]
+    texts = (*FIGURES, *_of_plugins(table, described))
+    candidates = [(text, _panels(table, text, arms=list(arms)), None) for text in texts]
     place = FIGURES.index(OVER_TRAINING)
     by_setting = setting_figures(table, factors, arms=arms)
     candidates[place:place] = [(figure.text, figure.panels, figure.factor) for figure in by_setting]
@@ -189,6 +192,15 @@ def figures(
     return [
         _figure(text, panels, factor, number=number, quick=quick)
         for number, (text, panels, factor) in enumerate(shown, start=1)
+    ]
+
+
+def _of_plugins(table: DataFrame, described: Mapping[str, str]) -> list[FigureText]:
+    """Return the text of a figure for each measure of one's own that has numbers of layers."""
+    rows = table[table["measure"].map(is_of_plugin).astype(bool) & table["layer"].notna()]
+    return [
+        of_plugin(str(measure), part["metric"].unique().tolist(), described.get(str(measure), ""))
+        for measure, part in rows.groupby("measure", sort=False)
     ]
 
 

@@ -5,7 +5,7 @@ No column is chosen by looking at the scores it stands for: of probes the learne
 layer where there is no mix.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from pandas import DataFrame, Series, concat
 
 from reports.figures.curves import with_columns
 from reports.statistics.summaries import NO_MEAN, last_step, means_of_arms
-from reports.words import MINUS, are_whole, in_order, is_absent, listed
+from reports.words import MINUS, are_whole, in_order, is_absent, is_of_plugin, listed, named
 
 ARM_AND_SEED = ["arm", "seed"]
 
@@ -66,9 +66,11 @@ def joined(table: DataFrame, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
     numbers_by_column: dict[str, Numbers] = {name: dict(numbers) for name, numbers in means.items()}
     numbers_by_column |= {name: of(table) for name, of in _OF_LAYERS.items()}
+    of_plugins = dict(_of_plugins(table))
+    numbers_by_column |= {column.name: numbers for column, numbers in of_plugins.items()}
     columns = [
         column
-        for column in (*MEASURED, *LAYERS, *SCORES)
+        for column in (*MEASURED, *LAYERS, *SCORES, *of_plugins)
         if (column in MEASURED and any(not is_absent(run[column.name]) for run in runs))
         or numbers_by_column.get(column.name)
     ]
@@ -77,7 +79,7 @@ def joined(table: DataFrame, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
         | {column.name: _number(run, column, numbers_by_column) for column in columns}
         for run in runs
     ]
-    scored = any(means.values())
+    scored = any(means.values()) or bool(of_plugins)
     return {
         "name": "joined",
         "csv": "figures/joined.csv",
@@ -86,6 +88,17 @@ def joined(table: DataFrame, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "notes": _notes(table, tasks) if scored else [],
         "rows": rows if scored else [],
     }
+
+
+def _of_plugins(table: DataFrame) -> Iterator[tuple[Column, Numbers]]:
+    """Yield a column for each metric of a measure of one's own that has a number of a whole run."""
+    rows = with_columns(table)
+    whole = rows["layer"].isna() & rows["group"].isna() & rows["other_run_id"].isna()
+    rows = last_step(rows[rows["measure"].map(is_of_plugin).astype(bool) & whole & rows["value"].notna()])
+    for (measure, metric), part in rows.groupby(["measure", "metric"], sort=False):
+        unit = "" if part["unit"].isna().all() else str(part["unit"].dropna().iloc[0])
+        column = Column(f"{measure} {metric}", named(str(measure), str(metric)).title, unit or "1", 3)
+        yield column, _numbers_by_run(part.groupby(ARM_AND_SEED)["value"].mean())
 
 
 def _number(run: dict[str, Any], column: Column, numbers_by_column: dict[str, Numbers]) -> float | None:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ablations import results
-from ablations.catalogue import OF_LAYERS, PARTLY_OF_LAYERS
+from ablations.catalogue import layers_of
 from ablations.metric_groups import groups_of
 from reports.claims.outcomes import measured, outcomes
 from reports.claims.select import SeedTable
@@ -14,7 +14,7 @@ def rows_of(claim, seeds=3):
     rng = np.random.default_rng(0)
     arms = claim.needs.arms
     for of in [of for effect in claim.parts.values() for of in effect.quantities()]:
-        has_layers = of.measure in OF_LAYERS or (of.measure in PARTLY_OF_LAYERS and of.layers != "none")
+        has_layers = layers_of(of.measure) == "all" or (layers_of(of.measure) == "some" and of.layers != "none")
         there = groups_of(of.measure, of.metric)
         group = next(iter((*there.names, *there.examples, "any"))) if of.groups else None
         for arm in arms:

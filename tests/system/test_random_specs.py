@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from ablations.catalogue import CARDS, METRICS, OF_LAYERS, for_run
+from ablations.catalogue import CARDS, METRICS, for_run, layers_of
 from ablations.cli import main
 from ablations.runs import identity
 from ablations.runs import rows as run_rows
@@ -60,7 +60,7 @@ def fabricated(settings, layers, rng):
         if settings.kind == "pictures":
             points = [row | {"value": rng.random(), "group": f"ko|{place}|-|-|{place}"} for place in range(3)]
             rows += [point | {"layer": layer} for point in points for layer in range(layers)]
-        elif settings.kind in OF_LAYERS:
+        elif layers_of(settings.kind) == "all":
             rows += [row | {"layer": layer, "floor": 0.0, "standard_error": 0.1} for layer in range(layers)]
         elif getattr(settings, "tasks", None):
             rows.append(row | {"group": settings.tasks[0], "floor": 0.5})

@@ -11,18 +11,24 @@ OUT/<experiment>/slurm/<8 hex>/   one folder an array, written before it is subm
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from ablations.catalogue import Measure, for_run
 from ablations.runs.places.place import Resources
 from lightning_modules.config import Settings
 from lightning_modules.files import atomic, make_folder, write_json
+from lightning_modules.plugins import recall
 from lightning_modules.training.run_directory import RunDirectory
 
 SCRIPT = Path(__file__).with_name("job.sh")
 """Script of all jobs of all arrays."""
+
+
+def _recalled(records: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+    recall(records)
+    return records
 
 
 class Array(Settings):
@@ -33,6 +39,8 @@ class Array(Settings):
     """Folder of the runs' folders."""
     jobs: list[list[str]]
     """Names of the folders of the runs of each job."""
+    plugins: Annotated[dict[str, dict[str, str]], AfterValidator(_recalled)] = Field(default_factory=dict)
+    """Records of the plugins that the measures come from; they are loaded before these are read."""
     measures: list[Measure]
     resources: Resources
     tries: int

@@ -26,6 +26,7 @@ from ablations.runs.places.queue import QueuedJob, QueueError
 from ablations.runs.progress import display, say_failed
 from ablations.runs.workspace import Workspace
 from ablations.wording import listed, several
+from lightning_modules.config.settings import plugins_of
 from lightning_modules.errors import ExitCode
 from lightning_modules.files import locked, make_folder, require_writable
 
@@ -158,6 +159,7 @@ def _submission(workspace: Workspace, jobs: list[list[str]], resources: Resource
         data_root=str(workspace.data_root),
         runs=str(workspace.out / "runs"),
         jobs=jobs,
+        plugins=plugins_of(workspace.experiment.measures),
         measures=list(workspace.experiment.measures),
         resources=resources,
         tries=place.tries,

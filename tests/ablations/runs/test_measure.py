@@ -12,7 +12,7 @@ import torch
 from pydantic import TypeAdapter
 
 from ablations.catalogue import CARDS, RunMeasure, files_now
-from ablations.errors import MeasureError
+from ablations.errors import AblationsError, MeasureError
 from ablations.measures import layer_change
 from ablations.measures.reading.sample import first_tokens
 from ablations.measures.reading.texts import layer_states
@@ -24,8 +24,9 @@ from ablations.measures.settings import (
 )
 from ablations.measures.validation import bleu, chrf, translations, unigram_loss, validation
 from ablations.runs import rows as run_rows
-from ablations.runs.worker import measure
+from ablations.runs.worker import MEASURES, measure, rows_of
 from ablations.tasks.settings import BaselinesSettings, MinimalPairsSettings, ProbingSettings
+from lightning_modules import plugins
 from lightning_modules.data.tokenizer import decode
 from lightning_modules.objectives import build
 from lightning_modules.training.data_module import evaluation_batches
@@ -409,3 +410,39 @@ def test_measuring_ends_in_the_middle_of_a_measure_when_somebody_asks_and_a_trai
     training = StopRequest()
     training.ask()
     assert training.received  # and nothing was raised
+
+
+OWN = """
+from ablations.catalogue import Card
+from ablations.measures.settings import MeasureSettings
+
+class Settings(MeasureSettings):
+    pass
+
+def rows(readings, settings, say):
+    yield from ROWS
+
+Mine = Card(settings=Settings, rows=rows, metrics=("rank",))
+"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        ([], "mine.py:Mine has yielded no rows; let rows yield one at least."),
+        (
+            [{"metric": "rnk", "value": 1.0}],
+            "mine.py:Mine has yielded the metric rnk, which is not among the metrics of its card (rank); add it "
+            "there.",
+        ),
+        ([{"metric": "rank"}], "results, row 0: 'value' is missing; write NaN where there is no number."),
+        ([{"metric": "rank", "value": "high"}], "results, row 0: value is 'high', expected a number."),
+    ],
+)
+def test_rows_of_a_measure_of_ones_own_that_no_table_could_hold_are_refused(tmp_path, rows, sentence):
+    (tmp_path / "mine.py").write_text(OWN.replace("ROWS", repr(rows)))
+    plugins.look_beside(tmp_path / "spec.yaml")
+    (settings,) = MEASURES.validate_python(["mine.py:Mine"])
+    with pytest.raises(AblationsError) as error:
+        rows_of(None, settings)
+    assert str(error.value) == sentence

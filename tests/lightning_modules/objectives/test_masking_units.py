@@ -1,12 +1,13 @@
 """What is hidden together, on real sub-words: whole words, spans, n-grams; and what a lexicon never hides."""
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
 
 from lightning_modules.config import FilesData, MaskingSettings
-from lightning_modules.config.masking import Generic
+from lightning_modules.config.masking import Generic, OwnSelection
 from lightning_modules.data.packing import BatchPlan, pack
 from lightning_modules.data.sequences import single_sentences
 from lightning_modules.data.token_store import prepare
@@ -237,3 +238,28 @@ def test_a_text_without_spaces_has_no_words(select, tmp_path):
         f"objective.masking.select: {settings.kind} needs words, but no sentence of data.train has two of them "
         f"with a space between; put spaces between words, or use uniform."
     )
+
+
+class _Own(OwnSelection):
+    """A selection of one's own that allows or joins what a test says."""
+
+    mask: Any = None
+
+    def allowed(self, tokens, split):
+        return self.mask
+
+
+@pytest.mark.parametrize(
+    ("mask", "sentence"),
+    [
+        (np.ones(3, bool), r"allowed of own must return [\d,]+ truth values, one for each token of data.train, "
+         r"but has returned bool of shape \(3,\); correct it\."),
+        (0, "own allows no token of data.train to be hidden; let it allow one\\."),
+    ],
+)  # fmt: skip
+def test_a_selection_of_ones_own_gives_a_truth_value_for_each_token(tokens, mask, sentence):
+    mask_N = np.zeros(len(tokens.train.ids), bool) if isinstance(mask, int) else mask
+    with pytest.raises(DataError, match=sentence):
+        Units(_Own(kind="own", mask=mask_N), tokens, tokens.train)
+    mask_N = tokens.train.ids % 2 == 0
+    assert np.array_equal(Units(_Own(kind="own", mask=mask_N), tokens, tokens.train).allowed_N, mask_N)

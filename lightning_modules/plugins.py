@@ -1,0 +1,215 @@
+"""Plugins: parts of one's own, which a spec names as ``my_measures.py:Rank`` or ``my_package:Rank``.
+
+A part is an object of a Python file or of an installed package: the card of a measure, the settings of an
+objective or of a selection, the text of a figure. To load it executes the file. So a file is loaded only where
+somebody names it: a spec, the option `--plugin`, or the record of a run that was planned with it. Of installed
+packages only the entry points of the group `pretraining_ablations` can be named.
+"""
+
+import hashlib
+import linecache
+import re
+import sys
+import traceback
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from lightning_modules.errors import PluginError
+
+GROUP = "pretraining_ablations"
+"""Group of the entry points of installed packages."""
+
+NAME = r"[^:\s]+:[A-Za-z_]\w*"
+"""Pattern of the name of a part: its file or package, and its name there."""
+
+TEXT = r"[\w.-]+\.yaml"
+"""Pattern of the name of a file that is read and not executed, as that of a task."""
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """Part of one's own, loaded."""
+
+    name: str
+    """As the spec has it."""
+    path: Path
+    """File that was executed, or read."""
+    sha256: str
+    """Hash of its source: of the file alone, or of all Python files of an installed package."""
+    part: Any = field(compare=False)
+    """Object that the name stands for; of a file that is only read, its content."""
+
+    @property
+    def record(self) -> dict[str, str]:
+        """Return what another process needs to load the same part."""
+        return {"path": str(self.path), "sha256": self.sha256}
+
+
+@dataclass
+class _Search:
+    """Places where files are looked for, and the parts that were loaded from there."""
+
+    folder: Path = Path()
+    files: tuple[Path, ...] = ()
+    loaded: dict[str, Plugin] = field(default_factory=dict)
+    modules: dict[tuple[Path, str], ModuleType] = field(default_factory=dict)
+    """Executed files, by path and hash; they stay, so that a class is the same however often it is loaded."""
+
+
+_search = _Search()
+
+
+def is_name(value: Any) -> bool:
+    """Return whether a value is written as the name of a part."""
+    return isinstance(value, str) and re.fullmatch(NAME, value) is not None
+
+
+def is_text(value: Any) -> bool:
+    """Return whether a value is the name of a file that is read and not executed."""
+    return isinstance(value, str) and re.fullmatch(TEXT, value) is not None
+
+
+def look_beside(spec: Path) -> None:
+    """Look for files in the folder of a spec from now on, and forget what was loaded for another spec."""
+    _search.folder = spec.absolute().parent
+    _search.loaded.clear()
+
+
+def give_files(paths: Iterable[Path]) -> None:
+    """Take each of these files for its file name, wherever the spec lies."""
+    _search.files = tuple(path.absolute() for path in paths)
+    _search.loaded.clear()
+
+
+def load(name: str) -> Plugin:
+    """Return the part of that name, as it was when it was first loaded for the present spec.
+
+    Raises:
+        PluginError: there is no such file or entry point, it cannot be executed, or it has no such part.
+    """
+    if name not in _search.loaded:
+        is_of_file = _is_file_name(name)
+        _search.loaded[name] = _of_file(name, _place(name)) if is_of_file else _of_package(name)
+    return _search.loaded[name]
+
+
+def loaded() -> list[Plugin]:
+    """Return the parts that were loaded for the present spec, in the order of their names."""
+    return [_search.loaded[name] for name in sorted(_search.loaded)]
+
+
+def recall(records: Mapping[str, Mapping[str, str]]) -> None:
+    """Load parts from where another process has loaded them.
+
+    Args:
+        records: `Plugin.record` of each, by name.
+
+    Raises:
+        PluginError: a file is gone, or its content has changed.
+    """
+    for name, record in records.items():
+        path = Path(record["path"])
+        plugin = _of_file(name, path, record["sha256"]) if _is_file_name(name) else _of_package(name)
+        if plugin.sha256 != record["sha256"]:
+            raise _changed(name, path)
+        _search.loaded[name] = plugin
+
+
+def _place(name: str) -> Path:
+    """Return the place of the file in a name: that of `--plugin`, or one beside the spec."""
+    file = name.partition(":")[0]
+    given = next((path for path in _search.files if path.name == Path(file).name), None)
+    return given or _search.folder / file
+
+
+def _is_file_name(name: str) -> bool:
+    return name.partition(":")[0].endswith((".py", ".yaml"))
+
+
+def _changed(name: str, path: Path) -> PluginError:
+    return PluginError(
+        f"{name}: {path} has changed since the run was planned with it; put it back, or start `ablate run` on the "
+        f"spec, which plans a run with the new source."
+    )
+
+
+def _of_file(name: str, path: Path, sha256: str | None = None) -> Plugin:
+    """Load a part of a file.
+
+    Args:
+        sha256: hash that its content must have; a file with another one is not executed.
+    """
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise PluginError(
+            f"{name}: {path} cannot be read ({error.strerror}); put the file beside the spec, or name its place "
+            f"with --plugin."
+        ) from error
+    digest = hashlib.sha256(source).hexdigest()
+    if sha256 not in (None, digest):
+        raise _changed(name, path)
+    if is_text(name):
+        return Plugin(name, path, digest, source)
+    if (path, digest) not in _search.modules:
+        _search.modules[path, digest] = _executed(name, path, source, digest)
+    return _part(name, path, digest, _search.modules[path, digest])
+
+
+def _executed(name: str, path: Path, source: bytes, digest: str) -> ModuleType:
+    """Execute a file as a module that no import statement finds."""
+    module = ModuleType(f"plugin_{path.stem}_{digest[:10]}")
+    module.__file__ = str(path)
+    linecache.checkcache(str(path))  # docstrings of settings are read from the source
+    sys.modules[module.__name__] = module  # where annotations are looked up
+    try:
+        exec(compile(source, path, "exec"), module.__dict__)
+    except Exception as error:
+        del sys.modules[module.__name__]
+        lines = [
+            frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)
+        ]
+        line, reason = lines[-1] if lines else None, str(error).partition("\n")[0]
+        if isinstance(error, SyntaxError):
+            line, reason = error.lineno, error.msg
+        place = str(path) if line is None else f"{path}, line {line}"
+        raise PluginError(f"{name}: {place}: {type(error).__name__}: {reason}; correct the file.") from error
+    return module
+
+
+def _of_package(name: str) -> Plugin:
+    """Load the part that an entry point of an installed package names."""
+    package, _, thing = name.partition(":")
+    points = entry_points(group=GROUP)
+    point = next((one for one in points if one.name == thing and one.module.partition(".")[0] == package), None)
+    if point is None:
+        names = ", ".join(sorted(f"{one.module.partition('.')[0]}:{one.name}" for one in points))
+        raise PluginError(
+            f"{name}: no installed package has the entry point {thing} of {package} in its group {GROUP} "
+            f"({names or 'there are none'}); install the package, or name a file, as in my_measures.py:{thing}."
+        )
+    try:
+        part = point.load()
+    except Exception as error:
+        first = str(error).partition("\n")[0]
+        reason = f"{type(error).__name__}: {first}"
+        raise PluginError(f"{name}: {point.value} cannot be loaded: {reason}; correct the package.") from error
+    path = Path(str(sys.modules[point.module].__file__))
+    root = Path(str(sys.modules[package].__file__))
+    files = sorted(root.parent.rglob("*.py")) if root.name == "__init__.py" else [path]
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return Plugin(name, path, digest.hexdigest(), part)
+
+
+def _part(name: str, path: Path, digest: str, module: ModuleType) -> Plugin:
+    thing = name.partition(":")[2]
+    if not hasattr(module, thing):
+        names = [one for one in vars(module) if not one.startswith("_")]
+        raise PluginError(f"{name}: {path} has no {thing}; its names are {', '.join(names)}.")
+    return Plugin(name, path, digest, getattr(module, thing))

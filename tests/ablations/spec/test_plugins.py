@@ -1,0 +1,243 @@
+"""Parts of one's own in a spec: they are checked as those of the project, and their source enters identities."""
+
+from pathlib import Path
+
+import pytest
+
+from ablations.errors import SpecError
+from ablations.runs.identity import identity
+from ablations.runs.rows import key
+from ablations.spec import grid, load
+from ablations.spec.schema import schema
+from lightning_modules.config.settings import plugins_of
+from tests.support.spec_files import write_spec
+
+TEMPLATES = Path(__file__).parents[3] / "docs" / "plugins"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Folder with a copy of every template."""
+    for template in TEMPLATES.iterdir():
+        if template.is_file():
+            (tmp_path / template.name).write_bytes(template.read_bytes())
+    return tmp_path
+
+
+def problems(folder, **changes):
+    """What is wrong with a spec, without the names of its folder."""
+    with pytest.raises(SpecError) as error:
+        load.load(write_spec(folder, **changes))
+    return [problem.sentence.replace(f"{folder}/", "") for problem in error.value.problems]
+
+
+# Measures --------------------------------------------------------------------------------------------
+
+
+def measure(folder, written="my_measures.py:Rank"):
+    (settings,) = load.load(write_spec(folder, measures=[written])).measures
+    return settings
+
+
+def test_a_measure_has_its_own_settings_with_their_defaults_and_bounds(folder):
+    assert (measure(folder).share, measure(folder).tokens, measure(folder).checkpoints) == (0.9, 50_000, "last")
+    assert measure(folder, {"kind": "my_measures.py:Rank", "share": 0.5}).share == 0.5
+    assert problems(folder, measures=[{"kind": "my_measures.py:Rank", "share": 0}]) == [
+        "measures.my_measures.py:Rank.share must be greater than 0, but is 0; raise it"
+    ]
+    assert problems(folder, measures=[{"kind": "my_measures.py:Rank", "shere": 0.5}]) == [
+        "measures.my_measures.py:Rank.shere is unknown; did you mean share?"
+    ]
+
+
+def test_a_changed_source_or_setting_is_another_key(folder):
+    before = key(measure(folder))
+    assert key(measure(folder)) == before
+    assert key(measure(folder, {"kind": "my_measures.py:Rank", "share": 0.5})) != before
+    with (folder / "my_measures.py").open("a") as source:
+        source.write("# changed\n")
+    assert key(measure(folder)) != before
+
+
+def test_a_measure_is_written_for_workers_with_its_place_and_hash(folder):
+    settings = measure(folder)
+    assert settings.model_dump(mode="json")["kind"] == "my_measures.py:Rank"
+    records = plugins_of([settings])
+    assert {name: Path(record["path"]).name for name, record in records.items()} == {
+        "my_measures.py:Rank": "my_measures.py"
+    }
+
+
+CARD = """
+from ablations.catalogue import Card
+from ablations.measures.settings import MeasureSettings
+
+class Settings(MeasureSettings):
+    pass
+
+def rows(readings, settings, say):
+    yield {}
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("Rank = 7", "mine.py:Rank must be a Card of ablations.catalogue, but is of the type int"),
+        ("Rank = Settings", "mine.py:Rank must be a Card of ablations.catalogue, but is the class Settings"),
+        (
+            'Rank = Card(rows=rows, metrics=("rank",))',
+            "mine.py:Rank must have settings, a subclass of MeasureSettings of ablations.measures.settings; write "
+            "it into the card",
+        ),
+        (
+            'Rank = Card(settings=Settings, rows="", metrics=("rank",))',
+            "mine.py:Rank must have rows, a function of readings, settings and say; write it into the card",
+        ),
+        (
+            'Rank = Card(settings=Settings, rows=rows, metrics=("Rank!",))',
+            'mine.py:Rank must have metrics, names in lower-case letters, as in ("rank",); write it into the card',
+        ),
+        (
+            "Other = 7",
+            "mine.py:Rank: mine.py has no Rank; its names are Card, MeasureSettings, Settings, rows, Other",
+        ),
+    ],
+)
+def test_what_a_card_lacks_is_one_sentence(folder, text, sentence):
+    (folder / "mine.py").write_text(CARD + text)
+    assert problems(folder, measures=["mine.py:Rank"]) == [sentence]
+
+
+def test_a_missing_file_is_one_sentence_at_the_measure(folder):
+    assert problems(folder, measures=["validation", "nowhere.py:Rank"]) == [
+        "nowhere.py:Rank: nowhere.py cannot be read (No such file or directory); put the file beside the spec, or "
+        "name its place with --plugin"
+    ]
+
+
+CLAIM = """
+version: 1
+claims:
+  - name: less
+    says: Translation has the lower rank.
+    source: ours
+    family: ranks
+    because: it is a test
+    needs: {arms: [mlm, mt], measures: ["my_measures.py:Rank"]}
+    effect:
+      kind: difference
+      of: {measure: "my_measures.py:Rank", metric: METRIC, LAYER}
+      arm: mlm
+      minus: mt
+    smallest_effect: 1
+    expect: supported
+"""
+
+
+def test_a_claim_may_read_a_measure_of_ones_own(folder):
+    (folder / "claims").mkdir()
+    file = folder / "claims" / "ranks.yaml"
+    changes = {"measures": ["my_measures.py:Rank"], "claims": ["ranks"]}
+    file.write_text(CLAIM.replace("METRIC", "rank").replace("LAYER", "layer: 1"))
+    assert load.load(write_spec(folder, **changes)).claims == ("ranks",)
+    file.write_text(CLAIM.replace("METRIC", "rnk").replace("LAYER", "layer: 1"))
+    assert problems(folder, **changes) == [
+        'claims.effect.of.metric must be rank, but is "rnk"; did you mean rank?'
+    ]
+    file.write_text(CLAIM.replace("METRIC", "rank").replace(", LAYER", ""))
+    assert problems(folder, **changes) == [
+        "claims.effect.of must have layers or layer, as my_measures.py:Rank has a number of each layer"
+    ]
+
+
+def test_the_schema_for_editors_takes_names_of_parts():
+    named = schema()["properties"]["measures"]["items"]["anyOf"]
+    assert any(one.get("pattern") for one in named)
+
+
+# Objectives and selections ---------------------------------------------------------------------------
+
+OBJECTIVE = """
+from lightning_modules.config.masking import OwnSelection
+from lightning_modules.config.objectives import ObjectiveSettings
+
+class Bare(ObjectiveSettings):
+    pass
+
+class Nothing(OwnSelection):
+    pass
+
+class Words(OwnSelection):
+    def joined(self, tokens, split):
+        return split.ids > 4
+"""
+
+
+def objectives(folder, **objective):
+    return {"arms": {"mine": {"objective": objective}}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        (
+            "Bare",
+            "mine.py:Bare lacks module, predictions, weights_per_token; define it in the class, as "
+            "ObjectiveSettings describes it",
+        ),
+        (
+            "Words",
+            "mine.py:Words must be a subclass of ObjectiveSettings of lightning_modules.config.objectives, but is "
+            "the class Words",
+        ),
+    ],
+)
+def test_what_an_objective_lacks_is_one_sentence(folder, kind, sentence):
+    (folder / "mine.py").write_text(OBJECTIVE)
+    assert problems(folder, **objectives(folder, kind=f"mine.py:{kind}")) == [sentence]
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        ("Nothing", "mine.py:Nothing lacks allowed or joined; define one of them, as OwnSelection describes it"),
+        (
+            "Bare",
+            "mine.py:Bare must be a subclass of OwnSelection of lightning_modules.config.masking, but is the "
+            "class Bare",
+        ),
+    ],
+)
+def test_what_a_selection_lacks_is_one_sentence(folder, kind, sentence):
+    (folder / "mine.py").write_text(OBJECTIVE)
+    changes = objectives(folder, kind="masked_lm", masking={"select": f"mine.py:{kind}"})
+    assert problems(folder, **changes) == [sentence]
+
+
+def test_the_source_of_an_objective_and_of_a_selection_enters_the_identity_of_a_run(folder):
+    (folder / "mine.py").write_text(OBJECTIVE)
+    select = objectives(folder, kind="masked_lm", masking={"select": "mine.py:Words"})
+
+    def identities():
+        specs = (objectives(folder, kind="my_objective.py:Ahead"), select, objectives(folder, kind="masked_lm"))
+        settings = [grid.runs(load.load(write_spec(folder, **spec)))[0].settings for spec in specs]
+        return [identity(one, "0123456789") for one in settings]
+
+    before = identities()
+    assert identities() == before
+    for name in ("my_objective.py", "mine.py"):
+        with (folder / name).open("a") as source:
+            source.write("# changed\n")
+    changed = [old != new for old, new in zip(before, identities(), strict=True)]
+    assert changed == [True, True, False]
+
+
+def test_settings_of_an_objective_are_checked_at_their_place(folder):
+    assert problems(folder, **objectives(folder, kind="my_objective.py:Ahead", label_smoothing=2)) == [
+        "objective.label_smoothing must be less than 1, but is 2; lower it (2% is written 0.02)"
+    ]
+    assert problems(folder, **objectives(folder, kind="my_objective.py:Ahead", sees="window")) == [
+        'objective.sees must be left_only, but is "window"'
+    ]

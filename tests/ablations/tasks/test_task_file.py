@@ -1,0 +1,141 @@
+"""A task from a YAML file alone: it is checked, read in every format, and taken by every measure of its kind."""
+
+import json
+
+import pytest
+
+from ablations.catalogue import files_now
+from ablations.errors import SpecError
+from ablations.metric_groups import groups_of
+from ablations.spec import load
+from ablations.tasks.examples import read_examples
+from ablations.tasks.settings import FrozenFeaturesSettings, ProbingSettings, RetrievalSettings
+from ablations.tasks.task_file import task_called
+from lightning_modules import plugins
+from tests.support.spec_files import write_spec
+
+CLASSES = """\
+kind: classification
+metric: accuracy
+text: [sentence]
+label: animal
+files: {train: train.tsv, validation: validation.csv, test: test.jsonl}
+"""
+PAIRS = """\
+kind: regression
+metric: spearman
+text: [first, second]
+files: {test: pairs.tsv}
+divided_by: first
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Folder of a spec with two tasks and the files of one."""
+    (tmp_path / "animals.yaml").write_text(CLASSES)
+    (tmp_path / "pairs.yaml").write_text(PAIRS)
+    (tmp_path / "train.tsv").write_text('animal\tsentence\nyes\ta dog\nno\ta "door"\n')
+    (tmp_path / "validation.csv").write_text('sentence,animal\n"a cat, here",yes\n')
+    (tmp_path / "test.jsonl").write_text(json.dumps({"sentence": "a cow", "animal": True, "more": 1}) + "\n")
+    plugins.look_beside(tmp_path / "spec.yaml")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("split", "texts", "answers"),
+    [
+        ("train", ["a dog", 'a "door"'], ["yes", "no"]),
+        ("validation", ["a cat, here"], ["yes"]),
+        ("test", ["a cow"], ["True"]),
+    ],
+)
+def test_the_columns_of_every_format_are_read(folder, split, texts, answers):
+    examples = read_examples(task_called("animals.yaml"), split, data_root=folder)
+    assert (examples.first, examples.answers) == (texts, answers)
+
+
+def test_a_row_of_text_without_a_value_is_refused(folder):
+    (folder / "train.tsv").write_text("animal\tsentence\n\ta dog\n")
+    with pytest.raises(ValueError, match=r"train.tsv, row 1: animal is empty, expected a value; remove the row\."):
+        read_examples(task_called("animals.yaml"), "train", data_root=folder)
+
+
+def test_a_missing_file_of_data_leaves_the_task_out(folder):
+    assert task_called("animals.yaml").problem(folder) is None
+    assert task_called("pairs.yaml").problem(folder) == f"pairs.tsv is not in {folder}"
+
+
+def test_every_measure_of_its_kind_takes_it(folder):
+    for kind, measure in (("frozen_features", FrozenFeaturesSettings), ("probing", ProbingSettings)):
+        settings = measure.model_validate({"kind": kind, "tasks": ["animals.yaml"]})
+        (part,) = settings.parts(built_in=False)
+        assert part.task == task_called("animals.yaml")
+    retrieval = RetrievalSettings.model_validate({"kind": "retrieval", "tasks": ["pairs.yaml", "stsb"]})
+    assert retrieval.tasks == ("pairs.yaml", "stsb")
+
+
+def test_another_declaration_is_other_content(folder):
+    settings = ProbingSettings.model_validate({"kind": "probing", "tasks": ["animals.yaml"]})
+    before = files_now(settings, folder)
+    (folder / "animals.yaml").write_text(CLASSES + "probe: true\n")
+    assert files_now(settings, folder) != before
+
+
+def test_a_claim_may_name_its_group(folder):
+    task_called("animals.yaml")
+    groups = groups_of("frozen_features", "score")
+    assert groups.has("animals.yaml")
+    assert groups.has("animals.yaml@100")
+    assert not groups.has("animls.yaml")
+
+
+def problems(folder, measure, task):
+    with pytest.raises(SpecError) as error:
+        load.load(write_spec(folder, measures=[{"kind": measure, "tasks": [task]}]))
+    return [problem.sentence.replace(f"{folder}/", "") for problem in error.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("change", "place", "sentence"),
+    [
+        (
+            ("accuracy", "pearson"),
+            "1:1",
+            "metric must be accuracy, matthews or f1 for classification, but is pearson",
+        ),
+        (("accuracy", "f1"), "1:1", "positive must be there for f1 and for nothing else, but the metric is f1"),
+        (("[sentence]", "[a, b, c]"), "1:1", "text must name 1 or 2 columns for classification, but names 3"),
+        (("label:", "lable:"), "4:1", "lable is unknown; did you mean label?"),
+        (
+            ("train: train.tsv, ", ""),
+            "1:1",
+            "files must be test, train and validation, but are validation and test; with divided_by one file, "
+            "test, serves all splits",
+        ),
+        (
+            ("classification", "clasification"),
+            "1:7",
+            'kind must be classification, regression, tagging, span or minimal_pairs, but is "clasification"; did '
+            "you mean classification?",
+        ),
+    ],
+)
+def test_what_is_wrong_with_its_file_is_one_sentence_with_its_line(folder, change, place, sentence):
+    (folder / "mine.yaml").write_text(CLASSES.replace(*change))
+    assert problems(folder, "probing", "mine.yaml") == [f"mine.yaml:{place}: {sentence}"]
+
+
+def test_a_task_of_another_kind_or_without_a_file_is_one_sentence(folder):
+    assert problems(folder, "minimal_pairs", "animals.yaml") == [
+        "measures.minimal_pairs.tasks has animals.yaml, but the measure takes blimp, lm_syneval and "
+        "language_minimal_pairs; leave animals.yaml out"
+    ]
+    assert problems(folder, "retrieval", "animals.yaml") == [
+        "an entry of measures.retrieval.tasks must be regression of two texts for retrieval, but animals.yaml is "
+        "classification; leave it out"
+    ]
+    assert problems(folder, "probing", "nowhere.yaml") == [
+        "nowhere.yaml: nowhere.yaml cannot be read (No such file or directory); put the file beside the spec, or "
+        "name its place with --plugin"
+    ]

@@ -1,0 +1,116 @@
+"""The templates of docs/plugins in one tiny experiment: trained, measured in worker processes and on the page."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ablations.cli import main
+from lightning_modules import plugins
+from lightning_modules.training.run_directory import RunDirectory, RunDirectoryError
+from tests.support.spec_files import write_spec
+
+TEMPLATES = Path(__file__).parents[2] / "docs" / "plugins"
+ARMS = {
+    "ahead": {"objective": {"kind": "my_objective.py:Ahead", "label_smoothing": 0.1}},
+    "rare": {
+        "objective": {
+            "kind": "masked_lm",
+            "masking": {"ratio": 0.3, "select": {"kind": "my_corruption.py:Rare", "frequent": 5}},
+        }
+    },
+}
+MEASURES = [
+    {"kind": "my_measures.py:Rank", "share": 0.8, "tokens": 200},
+    {"kind": "frozen_features", "tasks": ["my_task.yaml"], "effort": "quick", "seeds": 1, "epochs": 1},
+    "validation",
+]
+
+
+def ablate(*arguments):
+    return CliRunner().invoke(main, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, data_root):
+    """Folder of a spec that names every template, with the text and the examples of the task."""
+    folder = tmp_path_factory.mktemp("plugins")
+    for path in [path for path in TEMPLATES.iterdir() if path.is_file()]:
+        (folder / path.name).write_bytes(path.read_bytes())
+    for path in data_root.glob("*.tsv"):
+        (folder / path.name).write_bytes(path.read_bytes())
+    for split in ("train", "validation", "test"):
+        rows = [f"{word} {number}\t{word}\n" for number in range(10) for word in ("yes", "no")]
+        (folder / f"animals.{split}.tsv").write_text("sentence\tanimal\n" + "".join(rows))
+    write_spec(folder, arms=ARMS, measures=MEASURES, seeds=[0])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def out(folder):
+    """Output root of that experiment after its runs."""
+    result = ablate("run", folder / "spec.yaml", "--out", folder / "out", "--data-root", folder)
+    assert result.exit_code == 0, result.output
+    return folder / "out"
+
+
+def test_validate_says_which_files_were_loaded(folder):
+    result = ablate("validate", folder / "spec.yaml", "--data-root", folder)
+    assert result.exit_code == 0, result.output
+    names = ("my_corruption.py:Rare", "my_measures.py:Rank", "my_objective.py:Ahead", "my_task.yaml")
+    for name in names:
+        assert f"  {name} was loaded from {folder / name.partition(':')[0]}.\n" in result.output
+
+
+def test_a_measure_and_a_task_stand_on_the_page(out):
+    report = json.loads((out / "tried" / "report.json").read_text())
+    (figure,) = [figure for figure in report["figures"] if figure["name"] == "my_measures_py_Rank"]
+    (panel,) = figure["panels"]
+    assert (panel["title"], panel["svg"]) == ("Rank: rank", "figures/my_measures_py_Rank-rank.svg")
+    assert {point["arm"] for point in panel["points"]} == {"ahead", "rare"}
+    assert figure["how_to_read"][0].startswith("Number of directions that hold most of the variance")
+    assert any("my_task.yaml" in json.dumps(table["rows"]) for table in report["tasks"])
+    assert any(
+        "my_objective.py:Ahead is no part of this project" in notice["text"] for notice in report["notices"]
+    )
+
+
+def test_what_is_done_is_done(folder, out):
+    result = ablate("run", folder / "spec.yaml", "--out", out, "--data-root", folder)
+    assert "nothing to do: every run is trained and measured" in result.output
+
+
+def test_a_run_names_its_source_and_goes_on_with_no_other(folder, out):
+    (path,) = (out / "runs").glob("ahead-*")
+    directory = RunDirectory(path)
+    assert list(directory.description()["plugins"]) == ["my_objective.py:Ahead"]
+    assert directory.settings().objective.label_smoothing == 0.1
+    source = folder / "my_objective.py"
+    before = source.read_bytes()
+    try:
+        source.write_bytes(before + b"# changed\n")
+        with pytest.raises(RunDirectoryError) as error:
+            directory.settings()
+        assert str(error.value) == (
+            f"{path}/run.json: my_objective.py:Ahead: {source} has changed since the run was planned with it; put "
+            f"it back, or start `ablate run` on the spec, which plans a run with the new source."
+        )
+        result = ablate("plan", folder / "spec.yaml", "--out", out, "--data-root", folder)
+        assert "arm ahead with another source of my_objective.py:Ahead now." in " ".join(result.output.split())
+    finally:
+        source.write_bytes(before)
+        plugins.look_beside(folder / "spec.yaml")
+
+
+def test_a_changed_measure_is_measured_again_and_trains_nothing(folder, out):
+    source = folder / "my_measures.py"
+    before = source.read_bytes()
+    try:
+        source.write_bytes(before + b"# changed\n")
+        result = ablate("plan", folder / "spec.yaml", "--out", out, "--data-root", folder)
+        words = " ".join(result.output.split())
+        assert "To measure: my_measures.py:Rank of ahead (seed 0) and rare (seed 0)." in words
+        assert "earlier version" not in words
+    finally:
+        source.write_bytes(before)
