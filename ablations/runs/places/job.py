@@ -1,4 +1,5 @@
-"""Work of one job of an array: `python -m ablations.runs.places.job VERB INDEX`, started by job.sh in its folder.
+"""Work of one job of an array: `python -m ablations.runs.places.job VERB INDEX`, started in its folder by job.sh
+or by a task of Ray.
 
 begin   counts the attempt; exit code 0 says that there is something to do
 train   becomes one process of the training of a run on several nodes
@@ -9,6 +10,7 @@ What is done is what the folders of the runs say; job-N.json only counts attempt
 """
 
 import os
+import platform
 import signal
 import sys
 from collections.abc import Sequence
@@ -119,10 +121,11 @@ def work(job: JobFiles, trained_with: int) -> None:
         return
     gpus = visible_gpus() if resources.gpus else []
     if len(gpus) < resources.gpus:
+        node = os.environ.get("SLURMD_NODENAME", platform.node())
         for name in names:
             message = (
-                f"the job asked for {several(resources.gpus, 'GPU')}, but torch finds {len(gpus)} on "
-                f"{os.environ.get('SLURMD_NODENAME', 'its node')}; install a torch with CUDA, or set gpus to 0."
+                f"the job asked for {several(resources.gpus, 'GPU')}, but torch finds {len(gpus)} on {node}; "
+                "install a torch with CUDA, or set gpus to 0."
             )
             note(job, name, message, is_final=False)
         return
@@ -140,9 +143,11 @@ def work(job: JobFiles, trained_with: int) -> None:
             note(job, name, message, is_final=refused or outcome.code in NEVER_AGAIN)
 
     devices = 1 if resources.nodes > 1 else resources.devices
+    slots = max(1, min(resources.runs_at_once, len(names)))
     pool = Pool(
-        slots=max(1, min(resources.runs_at_once, len(names))),
+        slots=slots,
         devices=devices,
+        threads=max(1, resources.cpus // (slots * devices)),
         data_root=Path(job.array.data_root),
         measures=job.array.measures,
         gpus=gpus,

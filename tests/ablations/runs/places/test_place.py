@@ -6,11 +6,11 @@ from ablations.errors import SpecError
 from ablations.runs.places.place import Place, Resources, load
 
 
-def problems(tmp_path, text):
+def problems(tmp_path, text, kind=Place):
     path = tmp_path / "cluster.yaml"
     path.write_text(text)
     with pytest.raises(SpecError) as raised:
-        load(path, arms=["mlm", "clm"])
+        load(path, kind, arms=["mlm", "clm"])
     return str(raised.value).replace(f"{path}:", "").splitlines()
 
 
@@ -72,11 +72,11 @@ def test_a_file_that_is_to_be_read_before_must_be_there(tmp_path):
     )
     (tmp_path / "cluster.sh").write_text("module load cuda\n")
     (tmp_path / "cluster.yaml").write_text("before: cluster.sh")
-    assert load(tmp_path / "cluster.yaml", arms=[]).before == tmp_path / "cluster.sh"
+    assert load(tmp_path / "cluster.yaml", Place, arms=[]).before == tmp_path / "cluster.sh"
 
 
 def test_without_a_file_the_cluster_decides():
-    assert load(None, arms=["mlm"]).content == Place()
+    assert load(None, Place, arms=["mlm"]).content == Place()
     assert Resources().options() == ["--nodes=1", "--ntasks-per-node=1", "--cpus-per-task=1"]
 
 
