@@ -4,6 +4,7 @@ or by a task of Ray.
 begin   counts the attempt; exit code 0 says that there is something to do
 train   becomes one process of the training of a run on several nodes
 work    trains the runs of the job, or those of several nodes no more, and measures them
+tied    does the same, and saves and ends when its standard input closes, as where its parent dies
 left    exit code 0 says that something is left that is worth another attempt
 
 What is done is what the folders of the runs say; job-N.json only counts attempts and keeps reasons.
@@ -13,13 +14,18 @@ import os
 import platform
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ablations.runs.places import arrays
 from ablations.runs.places.arrays import Ending, JobFiles
 from ablations.wording import several
 from lightning_modules.errors import ExitCode
+
+if TYPE_CHECKING:
+    from ablations.runs.launch import Pool
 
 NEVER_AGAIN = (ExitCode.WRONG_SETTINGS, ExitCode.WRONG_DATA, ExitCode.NOT_FINITE)
 """Exit codes of a training that fails in the same way the next time."""
@@ -101,12 +107,13 @@ def train(job: JobFiles) -> None:
     os.execv(sys.executable, [sys.executable, "-m", "lightning_modules.training.train", run_dir, *words])
 
 
-def work(job: JobFiles, trained_with: int) -> None:
+def work(job: JobFiles, trained_with: int, *, tied: bool = False) -> None:
     """Train and measure the open runs of the job; the first one is another in each attempt without progress, so
     that a run that ends the whole job holds up no other.
 
     Args:
         trained_with: exit code of a training on several nodes.
+        tied: save and end when standard input closes.
     """
     from ablations.runs.launch import Outcome, Pool, visible_gpus  # torch
     from ablations.runs.progress import stopped_by_signals
@@ -153,7 +160,16 @@ def work(job: JobFiles, trained_with: int) -> None:
         gpus=gpus,
     )
     with stopped_by_signals(pool, (signal.SIGINT, *STOP_SIGNALS)):
+        if tied:
+            threading.Thread(target=stop_with_parent, args=(pool,), daemon=True).start()
         pool.run([job.directory(name).path for name in names], ended=ended)
+
+
+def stop_with_parent(pool: "Pool") -> None:
+    """Wait until standard input closes, then stop a pool."""
+    while os.read(sys.stdin.fileno(), 1024):
+        pass
+    pool.stop()
 
 
 def rotated(names: Sequence[str], number: int) -> list[str]:
@@ -174,6 +190,8 @@ def main(verb: str, index: str, code: str = "0") -> int:
             train(job)
         case "work":
             work(job, int(code))
+        case "tied":
+            work(job, ExitCode.DONE, tied=True)
     return 0
 
 

@@ -33,8 +33,8 @@ from lightning_modules.errors import FilesError
 from lightning_modules.files import require_writable
 
 SECONDS_TO_CONNECT = 10.0
-SECONDS_TO_SAVE = 300.0
-"""Longest wait for the runs of a command that was interrupted, and of one that was killed before."""
+SECONDS_TO_SAVE = 120.0
+"""Longest wait for the runs of a command that was interrupted, and for those of one that was killed before."""
 SECONDS_BETWEEN_LOOKS = 0.5
 
 
@@ -72,7 +72,10 @@ def carry_out(
         workspace.write_plan()
         for item in todo:
             create(item)
-        require_free(todo, "was not started here", patience=SECONDS_TO_SAVE if _has_started(workspace) else 0.0)
+        if _has_started(workspace) and any(item.directory.is_locked() for item in todo):
+            console.print("runs of an earlier command are still at work; waiting until they are saved")
+            require_free(todo, "was not started here", patience=SECONDS_TO_SAVE)
+        require_free(todo, "was not started here")
         tasks = _submit(ray, workspace, todo, place.content)
         console.print(f"submitted: {several(len(tasks), 'run')}", highlight=False)
         reasons: dict[str, str] = {}
@@ -174,9 +177,9 @@ def require_resources(
         resources = place.content.of_arm(arm)
         where = f"{place.path or '--on ray'}: arm {arm}"
         if resources.gpu_type is not None and resources.gpu_type not in types:
-            there = listed(types) if types else "left out, as no node has a GPU whose type is known,"
+            choice = listed(types) if types else "left out, as Ray knows the type of no GPU here,"
             guessed = guess(resources.gpu_type, types) or "."
-            raise SpecError(f"{where}: gpu_type must be {there}, but is {shown(resources.gpu_type)}{guessed}")
+            raise SpecError(f"{where}: gpu_type must be {choice}, but is {shown(resources.gpu_type)}{guessed}")
         needs = resources.needs()
         if not any(all(node.get(name, 0) >= amount for name, amount in needs.items()) for node in nodes):
             largest = "; ".join(sorted({in_words({name: node.get(name, 0) for name in needs}) for node in nodes}))
@@ -248,7 +251,7 @@ def _options(resources: RayResources) -> dict[str, Any]:
 def attempt(folder: str, number: int) -> None:
     """Do one attempt of a job, as a task of Ray: train and measure its run in a process of its own.
 
-    However this process ends, the run is saved: the other one is asked to, or sees that nobody waits for it.
+    However this process ends, the other one sees that its standard input closes, and saves the run.
 
     Raises:
         FilesError: this node does not see the folder.
@@ -265,10 +268,10 @@ def attempt(folder: str, number: int) -> None:
         hidden = {} if one.array.resources.gpus else {"CUDA_VISIBLE_DEVICES": ""}
         with (path / f"job-{number}.log").open("ab") as log:
             work = subprocess.Popen(
-                [sys.executable, "-m", "ablations.runs.places.job", "work", str(number)],
+                [sys.executable, "-m", "ablations.runs.places.job", "tied", str(number)],
                 cwd=path,
                 env=os.environ | hidden,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
             )
@@ -276,9 +279,7 @@ def attempt(folder: str, number: int) -> None:
                 while work.poll() is None:  # in short sleeps: Ray cancels a task between two of them
                     time.sleep(SECONDS_BETWEEN_LOOKS)
             finally:
-                if work.poll() is None:
-                    work.send_signal(signal.SIGINT)
-                    work.wait()
+                work.communicate()  # closes its standard input, and waits
     if job.is_left(one):
         raise UnfinishedError(" ".join(job.worth_trying(one)))
 
