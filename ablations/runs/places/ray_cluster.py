@@ -121,11 +121,16 @@ def connected(address: str) -> Iterator[Any]:
 
     try:
         ray.init(address=address, log_to_driver=False, configure_logging=False)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split()).rstrip(".")
+    except ray.exceptions.AuthenticationError:
         raise RayError(
-            f"no cluster of Ray can be used at {address}: {reason}; start one with `ray start --head`, or write "
-            "its address into the file of --place."
+            f"this machine has no token for the cluster of Ray at {address}; copy the cluster's to "
+            "~/.ray/auth_token with mode 0600, then start again."
+        ) from None
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split()).partition(". ")[0].rstrip(".")
+        raise RayError(
+            f"no cluster of Ray can be used at {address} ({reason}); start one with `ray start --head`, or write "
+            "the address of one into the file of --place, whose token and version of Ray this machine has."
         ) from error
     handler = signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ray's own one ends at once
     try:
