@@ -25,7 +25,7 @@ SPEC = {
     "version": 1,
     "data": {"kind": "language", "train": 600, "validation": 200, "test": 10, "vocab_size": 300},
     "encoder": {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "dropout": 0},
-    "training": {"max_steps": 1000, "tokens_per_step": 128, "validate_every": 1000},
+    "training": {"max_steps": 500, "tokens_per_step": 128, "validate_every": 500},
     "arms": {"mlm": {"objective": {"kind": "masked_lm"}}, "clm": {"objective": {"kind": "causal_lm"}}},
     "seeds": [0],
     "measures": ["validation"],
