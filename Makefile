@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # pytest-xdist shares the tests out over the cores; torch must then not do the same.
 WORKERS ?= 2
 
-.PHONY: demo test check tests test-slow test-browser test-slurm bench docs clean
+.PHONY: demo test check tests test-slow test-browser test-slurm test-ray bench docs clean
 
 demo: $(VENV)/installed
 	$(BIN)/ablate run experiments/article-tiny.yaml --slots 2
@@ -21,7 +21,7 @@ check: $(VENV)/installed
 	$(BIN)/mypy
 
 tests: $(VENV)/installed
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) -m "not slow and not gpu and not browser"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) -m "not slow and not gpu and not browser and not ray"
 
 test-slow: $(VENV)/installed
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m "slow and not gpu"
@@ -33,6 +33,11 @@ test-browser: $(VENV)/installed
 # Wants Debian's slurm-wlm and munge, and root: it starts a SLURM of two nodes. Skipped where they are not.
 test-slurm: $(VENV)/installed
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/system/test_slurm.py
+
+# Wants the extra [ray], which it installs: it starts a cluster of one node.
+test-ray: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[ray]"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m ray tests/system/test_ray.py
 
 bench: $(VENV)/installed
 	$(BIN)/python -m benchmarks $(BENCH)

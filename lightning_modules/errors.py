@@ -18,6 +18,8 @@ class ExitCode(IntEnum):
     """The loss became no number."""
     OUT_OF_MEMORY = 67
     """There is less memory than a step takes."""
+    RANK_DIED = 70
+    """One of the processes of a training on several devices was killed; the same command goes on."""
     INTERRUPTED = 75
     """The state is saved; the same command goes on from it."""
 

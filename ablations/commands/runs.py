@@ -40,13 +40,13 @@ from ablations.commands.results import write_page
 @click.option(
     "--on",
     "on",
-    type=click.Choice(["local", "slurm"]),
+    type=click.Choice(["local", "slurm", "ray"]),
     default="local",
     show_default=True,
-    help="Where: on this machine, or in jobs of SLURM, which go on when the command ends.",
+    help="Where: on this machine, in jobs of SLURM, which go on when the command ends, or as tasks of Ray.",
 )
 @click.option(
-    "--place", "place_file", type=FILE, help="A YAML file with what jobs ask for, as in docs/clusters.md."
+    "--place", "place_file", type=FILE, help="A YAML file with what runs ask for, as in docs/clusters.md."
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
 def run(
@@ -65,9 +65,10 @@ def run(
     """Train and measure what is missing, then write the table and the page."""
     from ablations.runs.workspace import Workspace
 
-    if on == "slurm" and (devices, slots) != (1, 1):
+    if on != "local" and (devices, slots) != (1, 1):
+        instead = "devices and runs_at_once" if on == "slurm" else "devices, cpus and gpus"
         raise click.UsageError(
-            "--devices and --slots are for this machine; write devices and runs_at_once into the file of --place."
+            f"--devices and --slots are for this machine; write {instead} into the file of --place."
         )
     workspace = Workspace.open(spec, given=given, out=out, data_root=data_root, tokenise=not dry_run)
     workspace.require_loggers()
@@ -125,9 +126,10 @@ def status(spec: Path | None, given: tuple[str, ...], out: Path, data_root: Path
         if not statuses and not as_json:
             click.echo(f"{out} has no runs; `ablate run` makes them in the folder that --out names.")
             return
-    from ablations.runs.places.slurm import status_notes
+    from ablations.runs.places import arrays, slurm
 
-    notes += status_notes(out.absolute())
+    notes += slurm.status_notes(out.absolute())
+    notes += [f"{name}: {ending.message}" for name, ending in arrays.endings(out.absolute()).items()]
     if as_json:
         click.echo(json.dumps({"runs": [status.fields() for status in statuses], "notes": notes}, indent=2))
     else:
@@ -238,18 +240,24 @@ def place_of(on: str, place_file: Path | None, workspace: Any) -> Any:
     """Return what the file of --place says, or what the cluster does by itself; None on this machine."""
     from ablations.runs.places import place
 
-    content = place.load(place_file, arms=workspace.arms)
     if on == "local" and place_file is not None:
-        raise click.UsageError("--place is for jobs of a cluster; add --on slurm, or leave it out.")
-    return content if on == "slurm" else None
+        raise click.UsageError("--place is for jobs of a cluster; add --on slurm or --on ray, or leave it out.")
+    kinds = {"slurm": place.Place, "ray": place.RayPlace}
+    return place.load(place_file, kinds[on], arms=workspace.arms) if on in kinds else None
+
+
+def engine_of(place: Any) -> Any:
+    """Return the module that carries out runs at a place."""
+    from ablations.runs.places import ray_cluster, slurm
+    from ablations.runs.places.place import RayPlace
+
+    return ray_cluster if isinstance(place.content, RayPlace) else slurm
 
 
 def show_dry_run(workspace: Any, selected: Any, place: Any, *, devices: int, slots: int) -> None:
     """Show the plan of some runs, or the jobs in which a place would do them."""
     if place is not None:
-        from ablations.runs.places import slurm
-
-        for line in slurm.dry_run(workspace, workspace.todo(selected), place=place):
+        for line in engine_of(place).dry_run(workspace, workspace.todo(selected), place=place):
             click.echo(line)
         return
     from ablations.runs.terminal import plan_table
@@ -260,14 +268,15 @@ def show_dry_run(workspace: Any, selected: Any, place: Any, *, devices: int, slo
 
 
 def carry_out_at(place: Any, workspace: Any, todo: Any, *, devices: int, slots: int) -> Any:
-    """Train and measure runs in jobs of a place, or on this machine where there is none."""
-    from ablations.runs.places import slurm
+    """Train and measure runs at a place, or on this machine where there is none."""
+    from ablations.runs.places import ray_cluster, slurm
 
+    if place is None or engine_of(place) is ray_cluster:
+        slurm.require_not_queued(workspace.out, todo)
     if place is not None:
-        return slurm.carry_out(workspace, todo, place=place)
+        return engine_of(place).carry_out(workspace, todo, place=place)
     from ablations.runs.progress import carry_out
 
-    slurm.require_not_queued(workspace.out, todo)
     return carry_out(workspace, todo, devices=devices, slots=slots)
 
 

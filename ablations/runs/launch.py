@@ -58,6 +58,8 @@ class Pool:
     """Names of the GPUs as CUDA_VISIBLE_DEVICES has them; none means CPU."""
     recompute: bool = False
     """Measure also what is measured already."""
+    threads: int | None = None
+    """Threads of each process; None is an equal share of the cores that this process may use."""
     _stopped: threading.Event = field(default_factory=threading.Event)
     _deaths: dict[Path, tuple[int, int]] = field(default_factory=dict)
     """Of each run whose worker died: how often without progress, and its progress then."""
@@ -132,7 +134,7 @@ class Pool:
                 if outcome.code == ExitCode.BUSY:
                     todo.put(run_dir)
                     time.sleep(SECONDS_BETWEEN_TRIES)
-                elif outcome.died and (deaths := self._count_death(run_dir)) < MOST_DEATHS:
+                elif is_death(outcome) and (deaths := self._count_death(run_dir)) < MOST_DEATHS:
                     todo.put(run_dir)
                     self._stopped.wait(SECONDS_AFTER_DEATH * 2 ** (deaths - 1))
                 else:
@@ -169,6 +171,7 @@ class Pool:
             self._stopped.set()
             for worker in self._workers:
                 _close_orders(worker)
+                worker.send_signal(signal.SIGCONT)  # one that somebody froze could not save
 
     def _order(self, worker: subprocess.Popen[str], run_dir: Path) -> Outcome:
         """Have one run done, and wait for the answer."""
@@ -180,7 +183,7 @@ class Pool:
             "devices": self.devices,
             "accelerator": "gpu" if self.gpus else "cpu",
             "recompute": self.recompute,
-            "threads": threads_per_process(self.slots * self.devices),
+            "threads": self.threads or threads_per_process(self.slots * self.devices),
             "measures": [settings.model_dump(mode="json") for settings in self.measures],
             "plugins": plugins_of(self.measures),
         }
@@ -198,6 +201,11 @@ class Pool:
             return Outcome(run_dir, ExitCode.FAILED, how, 0.0, died=True)
         outcome = json.loads(answer)
         return Outcome(run_dir, outcome["code"], outcome["message"], outcome["seconds"])
+
+
+def is_death(outcome: Outcome) -> bool:
+    """Return whether a process of a run was killed, its worker or one of those that train it."""
+    return outcome.died or outcome.code == ExitCode.RANK_DIED
 
 
 def given_up(outcome: Outcome) -> Outcome:

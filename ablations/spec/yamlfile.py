@@ -222,7 +222,8 @@ def composed(file: str, text: str, example: str = "name: my-experiment") -> Node
         _stop(file, "this escape names no character; the last one is \\U0010FFFF", place)
     if root is None:
         what = example.partition(":")[0]
-        _stop(file, f"this file is empty; it starts with a {what}, as in `{example}`")
+        article = "an" if what[0] in "aeiou" else "a"
+        _stop(file, f"this file is empty; it starts with {article} {what}, as in `{example}`")
     return root
 
 

@@ -19,6 +19,7 @@ from lightning_modules.randomness import derive
 from lightning_modules.training.checkpoint import write_safetensors
 from lightning_modules.training.evaluation import evaluate_parts
 from lightning_modules.training.meter import Meter, write_line
+from lightning_modules.training.ranks import TIME_TO_ANSWER
 from lightning_modules.training.run_directory import RunDirectory
 from lightning_modules.training.speed import as_written
 from lightning_modules.training.stop import Interrupted, StopRequest
@@ -77,7 +78,7 @@ class Saver(Callback):
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         if trainer.world_size > 1:
-            self._control = dist.new_group(backend="gloo")
+            self._control = dist.new_group(backend="gloo", timeout=TIME_TO_ANSWER)
         self._last_save = time.monotonic()
         if trainer.global_step == 0:
             self.save(trainer, last=False)

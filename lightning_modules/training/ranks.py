@@ -10,24 +10,26 @@ saves as if it had been asked to.
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from lightning.pytorch.plugins.environments import SLURMEnvironment
 
-from lightning_modules.errors import ExitCode
+from lightning_modules.errors import AblationsError, ExitCode
 from lightning_modules.training.run_directory import RunDirectoryError
 from lightning_modules.training.stop import StopRequest
 
 SECONDS_TO_END = 20.0  # between asking the other ranks to end and killing them
+TIME_TO_ANSWER = timedelta(minutes=10)
+"""How long ranks wait for one of them before they fail."""
 POLL_SECONDS = 0.1
 RANK_VARIABLE = "PRETRAINING_ABLATIONS_RANK"
 """Set in the processes started here; LOCAL_RANK alone may come from any launcher."""
@@ -35,15 +37,26 @@ STOPPED = (ExitCode.INTERRUPTED, -signal.SIGTERM, -signal.SIGINT)
 """Exit code of a rank that was stopped: it saved, or had not yet begun."""
 
 
+class RankDiedError(AblationsError, RuntimeError):
+    """A process of a training on several devices was killed; the training goes on from its last checkpoint."""
+
+    exit_code = ExitCode.RANK_DIED
+
+
 def run_ranks(run_dir: Path, *, devices: int, accelerator: str, lock: int, stop: StopRequest) -> ExitCode:
     """Train a run folder on `devices` processes and return the exit code of the run.
 
-    The code is 0 when all ranks end with 0; otherwise that of the first rank that ended with another one
-    (a rank killed by a signal counts as 1, unless a later one knows better, such as NOT_FINITE).
+    The code is 0 when all ranks end with 0; otherwise that of the first rank that ended with another one, unless a
+    later one knows better, such as NOT_FINITE.
+
+    Raises:
+        RankDiedError: somebody else than this process killed a rank, as a machine does that is short of memory.
     """
+    # This process listens, on a port that the kernel has chosen: no other can take it before the ranks start.
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     environment = os.environ | {
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
+        "MASTER_PORT": str(store.port),
         "WORLD_SIZE": str(devices),
         "NODE_RANK": "0",
     }
@@ -65,37 +78,44 @@ def run_ranks(run_dir: Path, *, devices: int, accelerator: str, lock: int, stop:
     finally:
         for rank in ranks:
             rank.kill()
-            rank.wait()
+            rank.communicate()  # waits, and closes its standard input
 
 
 def _wait(ranks: list[subprocess.Popen[bytes]], stop: StopRequest) -> ExitCode:
     """Wait for all ranks; pass a request to stop on; end the others when one is lost."""
     stopping, deadline = False, float("inf")
-    while any(rank.poll() is None for rank in ranks):
+    killed_here: set[int] = set()
+    while None in [rank.poll() for rank in ranks]:  # all are asked: any() would not hear of the second's death
         lost = any(rank.returncode not in (None, 0) for rank in ranks)
         if (stop.received or lost) and not stopping:
             stopping = True
-            deadline = time.monotonic() + SECONDS_TO_END if lost else float("inf")
             for rank in ranks:
                 rank.send_signal(signal.SIGTERM)
+                rank.send_signal(signal.SIGCONT)  # the others wait for one that somebody froze
         if lost and deadline == float("inf"):
             deadline = time.monotonic() + SECONDS_TO_END
         if time.monotonic() > deadline:
+            killed_here |= {number for number, rank in enumerate(ranks) if rank.poll() is None}
             for rank in ranks:
                 rank.kill()
         time.sleep(POLL_SECONDS)
+    died = {
+        number: signal.Signals(-rank.returncode).name
+        for number, rank in enumerate(ranks)
+        if rank.returncode < 0 and rank.returncode not in STOPPED and number not in killed_here
+    }
     codes = [rank.returncode for rank in ranks if rank.returncode != 0]
-    if stop.received and all(code in STOPPED for code in codes):
+    failures = [code for code in codes if code not in STOPPED]
+    if not failures or (died and stop.received):
         return ExitCode.INTERRUPTED if codes else ExitCode.DONE
-    meaningful = [ExitCode(code) for code in codes if code in set(ExitCode) and code > ExitCode.FAILED]
-    return (meaningful or [ExitCode.FAILED])[0] if codes else ExitCode.DONE
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on; each run has its own."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    meaningful = [ExitCode(code) for code in failures if code in set(ExitCode) and code > ExitCode.FAILED]
+    if died and not meaningful:
+        number, name = next(iter(died.items()))
+        raise RankDiedError(
+            f"process {number + 1} of the {len(ranks)} that train the run was killed ({name}), most often because "
+            "memory is short; lower --slots, then start again: the run goes on from its last checkpoint."
+        )
+    return (meaningful or [ExitCode.FAILED])[0]
 
 
 def stop_when_orphaned(stop: StopRequest) -> None:
@@ -127,27 +147,37 @@ def slurm_rank(*, devices: int, nodes: int) -> int:
 
 @contextmanager
 def joined_ranks(*, accelerator: str) -> Iterator[None]:
-    """Wait until every process that SLURM started for this run is here, and again where the block ends well.
+    """Wait until every process of the run is here, and again where the block ends well.
 
     What the first of them wrote before is then there for all. Lightning takes over the process group.
     """
-    environment = SLURMEnvironment(auto_requeue=False)
     on_gpu = accelerator != "cpu" and torch.cuda.is_available()
+    store, rank, local_rank, count = _of_parent() if RANK_VARIABLE in os.environ else _of_slurm()
     if on_gpu:
-        torch.cuda.set_device(environment.local_rank())
+        torch.cuda.set_device(local_rank)
     dist.init_process_group(
-        "nccl" if on_gpu else "gloo",
-        init_method=f"tcp://{environment.main_address}:{environment.main_port}",
-        rank=environment.global_rank(),
-        world_size=environment.world_size(),
+        "nccl" if on_gpu else "gloo", store=store, rank=rank, world_size=count, timeout=TIME_TO_ANSWER
     )
     dist.barrier()
     yield
-    part_ranks()
-
-
-def part_ranks() -> None:
-    """Wait for all ranks at the end of a training that ended well, and leave the process group."""
     # Without this the gloo threads abort about one clean exit in five.
     dist.barrier()
     dist.destroy_process_group()
+
+
+def _of_parent() -> tuple[dist.Store, int, int, int]:
+    """Return the store of the process that started this one, its rank, the same on this node, and how many there
+    are."""
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), timeout=TIME_TO_ANSWER)
+    rank = int(os.environ["LOCAL_RANK"])
+    return store, rank, rank, int(os.environ["WORLD_SIZE"])
+
+
+def _of_slurm() -> tuple[dist.Store, int, int, int]:
+    """Return the same of a process that SLURM started, the first of which listens."""
+    environment = SLURMEnvironment(auto_requeue=False)
+    rank, count = environment.global_rank(), environment.world_size()
+    store = dist.TCPStore(
+        environment.main_address, environment.main_port, count, is_master=rank == 0, timeout=TIME_TO_ANSWER
+    )
+    return store, rank, environment.local_rank(), count

@@ -1,7 +1,7 @@
 """Training of one run, start to done: `python -m lightning_modules.training.train RUN_DIR`.
 
 Exit codes: 0 done, 2 wrong settings or folder, 65 wrong data, 66 the loss became no number, 67 out of memory,
-75 interrupted (the same command resumes), 1 anything else.
+70 one of several processes was killed and 75 interrupted (the same command resumes), 1 anything else.
 """
 
 import math
@@ -29,7 +29,6 @@ from lightning_modules.training.meter import OnLine
 from lightning_modules.training.ranks import (
     RANK_VARIABLE,
     joined_ranks,
-    part_ranks,
     run_ranks,
     slurm_rank,
     stop_when_orphaned,
@@ -142,14 +141,9 @@ def _rank(
     """Train as one of the processes that `run_ranks` starts; its parent holds the lock and writes how it ended."""
     stop_when_orphaned(stop)
     try:
-        train(
-            directory,
-            load_tokens(directory, data_root=data_root),
-            devices=devices,
-            accelerator=accelerator,
-            stop=stop,
-        )
-        part_ranks()
+        tokens = load_tokens(directory, data_root=data_root)
+        with joined_ranks(accelerator=accelerator):
+            train(directory, tokens, devices=devices, accelerator=accelerator, stop=stop)
         return ExitCode.DONE
     except BaseException as error:
         code, sentence = _outcome(error)
@@ -213,7 +207,7 @@ def main(run_dir: Path, devices: int, nodes: int, accelerator: str, threads: int
     """Train the run in RUN_DIR from where it stands to its last step.
 
     Exit codes: 0 done, 2 wrong settings or folder, 65 wrong data, 66 the loss became no number, 67 out of memory,
-    75 interrupted (the same command resumes), 1 anything else.
+    70 one of several processes was killed and 75 interrupted (the same command resumes), 1 anything else.
     """
     keep_freed_memory()
     directory, stop = RunDirectory(run_dir.absolute()), StopRequest()

@@ -42,6 +42,10 @@ class ForkedWorker:
 
     returncode = property(poll)
 
+    def send_signal(self, number):
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
     def wait(self, timeout=None):
         self._process.join(timeout)
         return self._process.exitcode

@@ -40,9 +40,9 @@ def weights_in_float64(
 
 
 def save_weights(runs: Path, store: Path, target: Path, rank: int, port: int) -> None:
-    """Be one of two ranks; the first one saves the weights."""
+    """Be one of two ranks, which meet at the store behind a port; the first one saves the weights."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    dist.init_process_group("gloo", store=dist.TCPStore("127.0.0.1", port), rank=rank, world_size=2)
     cuts = {cut: weights_in_float64(runs, store, accumulate=cut, rank=rank, ranks=2) for cut in (1, 3)}
     if rank == 0:
         torch.save(cuts, target)

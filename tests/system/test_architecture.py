@@ -100,7 +100,7 @@ def test_looking_does_not_load_torch(command, tmp_path):
         f"    main({command + (['--out', str(tmp_path)] if command[0] == 'plan' else [])!r})\n"
         "except SystemExit as done:\n"
         "    assert not done.code\n"
-        "heavy = {'torch', 'lightning', 'matplotlib', 'jinja2'} & set(sys.modules)\n"
+        "heavy = {'torch', 'lightning', 'matplotlib', 'jinja2', 'ray'} & set(sys.modules)\n"
         "sys.exit(str(heavy) if heavy else 0)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=ROOT)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from lightning_modules.training.checkpoint import read_checkpoint
-from lightning_modules.training.ranks import free_port
 from tests.support.forked_worker import FORK_SERVER, forked_training
 from tests.support.ranks_in_float64 import save_weights, weights_in_float64
 from tests.support.tiny_text import settings
@@ -52,9 +52,9 @@ def test_two_devices_and_micro_batches_give_the_weights_of_one_step_in_float64(m
     for number, (kind, objective, training) in enumerate(LEARNING):
         run = settings(kind, encoder={"dropout": 0.0}, objective=objective, training=training)
         runs = make_run(run, f"{kind}-s0-{number:010}").path.parent
-    port, target = free_port(), tmp_path / "two.pt"
+    store, target = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False), tmp_path / "two.pt"
     ranks = [
-        FORK_SERVER.Process(target=save_weights, args=(runs, tokens.folder, target, rank, port), daemon=True)
+        FORK_SERVER.Process(target=save_weights, args=(runs, tokens.folder, target, rank, store.port), daemon=True)
         for rank in range(2)
     ]
     for rank in ranks:

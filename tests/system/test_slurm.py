@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from ablations.cli import main
 from ablations.runs.identity import create
-from ablations.runs.places import arrays, queue, slurm
+from ablations.runs.places import arrays, queue, watch
 from ablations.runs.workspace import Workspace
 from tests.support import slurm_nodes
 from tests.support.slurm_nodes import said, two_nodes, wait_for
@@ -156,7 +156,7 @@ def test_a_job_that_never_starts_is_explained_left_and_taken_up_again(nodes, tmp
         if len(pauses) % 3 == 0:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(slurm, "time", SimpleNamespace(monotonic=time.monotonic, sleep=interrupted))
+    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=time.monotonic, sleep=interrupted))
     waits = (
         "in SLURM's queue: 0 at work, 1 waiting (PartitionDown: the partition is down; wait, or choose another)"
     )

@@ -1,17 +1,17 @@
 """Arrays of jobs on disk: which runs each job trains, and how its attempts went. No torch.
 
-OUT/<experiment>/slurm/<8 hex>/   one folder an array, written before it is submitted
+OUT/<experiment>/slurm/<8 hex>/   one folder an array, written before it is submitted; of Ray: .../ray/<8 hex>/
     array.json       the runs of each job, and how they are trained
-    job.sh           the script of all its jobs
+    job.sh           the script of all its jobs, for SLURM
     before.sh        what each job reads first, if there is something
     job-3.json       attempts of job 3, and runs that it could not end
-    12_3.log         what job 3 of the array 12 printed
+    12_3.log         what job 3 of the array 12 printed; on Ray job-3.log
 """
 
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 
@@ -22,8 +22,10 @@ from lightning_modules.files import atomic, make_folder, write_json
 from lightning_modules.plugins import recall
 from lightning_modules.training.run_directory import RunDirectory
 
+Engine = Literal["slurm", "ray"]
+
 SCRIPT = Path(__file__).with_name("job.sh")
-"""Script of all jobs of all arrays."""
+"""Script of all jobs of SLURM."""
 
 
 def _recalled(records: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
@@ -117,9 +119,9 @@ def read(folder: Path) -> list[JobFiles]:
     return [JobFiles(folder, index, array) for index in range(len(array.jobs))]
 
 
-def new_folder(experiment: Path) -> Path:
+def new_folder(experiment: Path, engine: Engine = "slurm") -> Path:
     """Return a folder for an array that no other one has; it is not made."""
-    return experiment / "slurm" / secrets.token_hex(4)
+    return experiment / engine / secrets.token_hex(4)
 
 
 def job_name(folder: Path) -> str:
@@ -127,12 +129,12 @@ def job_name(folder: Path) -> str:
     return f"{folder.parent.parent.name}-{folder.name}"
 
 
-def written(out: Path) -> dict[str, Path]:
+def written(out: Path, engine: Engine = "slurm") -> dict[str, Path]:
     """Return the folders of all arrays of an output root, by the name of their jobs."""
-    return {job_name(path.parent): path.parent for path in out.glob("*/slurm/*/array.json")}
+    return {job_name(path.parent): path.parent for path in out.glob(f"*/{engine}/*/array.json")}
 
 
-def write(folder: Path, array: Array, *, before: Path | None) -> None:
+def write(folder: Path, array: Array, *, before: Path | None = None) -> None:
     """Make the folder of an array, with all that its jobs read.
 
     Args:
@@ -150,7 +152,8 @@ def endings(out: Path) -> dict[str, Ending]:
     """Return why runs of an output root did not end well, by the name of their folder; what their latest job says
     holds."""
     latest: dict[str, Ending] = {}
-    for folder in sorted(written(out).values(), key=lambda folder: (folder / "array.json").stat().st_mtime):
+    folders = [*written(out).values(), *written(out, "ray").values()]
+    for folder in sorted(folders, key=lambda folder: (folder / "array.json").stat().st_mtime):
         for job in read(folder):
             latest = {name: why for name, why in latest.items() if name not in job.run_names}
             latest |= job.attempts().endings

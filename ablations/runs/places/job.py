@@ -1,23 +1,31 @@
-"""Work of one job of an array: `python -m ablations.runs.places.job VERB INDEX`, started by job.sh in its folder.
+"""Work of one job of an array: `python -m ablations.runs.places.job VERB INDEX`, started in its folder by job.sh
+or by a task of Ray.
 
 begin   counts the attempt; exit code 0 says that there is something to do
 train   becomes one process of the training of a run on several nodes
 work    trains the runs of the job, or those of several nodes no more, and measures them
+tied    does the same, and saves and ends when its standard input closes, as where its parent dies
 left    exit code 0 says that something is left that is worth another attempt
 
 What is done is what the folders of the runs say; job-N.json only counts attempts and keeps reasons.
 """
 
 import os
+import platform
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ablations.runs.places import arrays
 from ablations.runs.places.arrays import Ending, JobFiles
 from ablations.wording import several
 from lightning_modules.errors import ExitCode
+
+if TYPE_CHECKING:
+    from ablations.runs.launch import Pool
 
 NEVER_AGAIN = (ExitCode.WRONG_SETTINGS, ExitCode.WRONG_DATA, ExitCode.NOT_FINITE)
 """Exit codes of a training that fails in the same way the next time."""
@@ -99,12 +107,13 @@ def train(job: JobFiles) -> None:
     os.execv(sys.executable, [sys.executable, "-m", "lightning_modules.training.train", run_dir, *words])
 
 
-def work(job: JobFiles, trained_with: int) -> None:
+def work(job: JobFiles, trained_with: int, *, tied: bool = False) -> None:
     """Train and measure the open runs of the job; the first one is another in each attempt without progress, so
     that a run that ends the whole job holds up no other.
 
     Args:
         trained_with: exit code of a training on several nodes.
+        tied: save and end when standard input closes.
     """
     from ablations.runs.launch import Outcome, Pool, visible_gpus  # torch
     from ablations.runs.progress import stopped_by_signals
@@ -119,10 +128,11 @@ def work(job: JobFiles, trained_with: int) -> None:
         return
     gpus = visible_gpus() if resources.gpus else []
     if len(gpus) < resources.gpus:
+        node = os.environ.get("SLURMD_NODENAME", platform.node())
         for name in names:
             message = (
-                f"the job asked for {several(resources.gpus, 'GPU')}, but torch finds {len(gpus)} on "
-                f"{os.environ.get('SLURMD_NODENAME', 'its node')}; install a torch with CUDA, or set gpus to 0."
+                f"the job asked for {several(resources.gpus, 'GPU')}, but torch finds {len(gpus)} on {node}; "
+                "install a torch with CUDA, or set gpus to 0."
             )
             note(job, name, message, is_final=False)
         return
@@ -140,15 +150,26 @@ def work(job: JobFiles, trained_with: int) -> None:
             note(job, name, message, is_final=refused or outcome.code in NEVER_AGAIN)
 
     devices = 1 if resources.nodes > 1 else resources.devices
+    slots = max(1, min(resources.runs_at_once, len(names)))
     pool = Pool(
-        slots=max(1, min(resources.runs_at_once, len(names))),
+        slots=slots,
         devices=devices,
+        threads=max(1, resources.cpus // (slots * devices)),
         data_root=Path(job.array.data_root),
         measures=job.array.measures,
         gpus=gpus,
     )
     with stopped_by_signals(pool, (signal.SIGINT, *STOP_SIGNALS)):
+        if tied:
+            threading.Thread(target=stop_with_parent, args=(pool,), daemon=True).start()
         pool.run([job.directory(name).path for name in names], ended=ended)
+
+
+def stop_with_parent(pool: "Pool") -> None:
+    """Wait until standard input closes, then stop a pool."""
+    while os.read(sys.stdin.fileno(), 1024):
+        pass
+    pool.stop()
 
 
 def rotated(names: Sequence[str], number: int) -> list[str]:
@@ -169,6 +190,8 @@ def main(verb: str, index: str, code: str = "0") -> int:
             train(job)
         case "work":
             work(job, int(code))
+        case "tied":
+            work(job, ExitCode.DONE, tied=True)
     return 0
 
 

@@ -1,9 +1,10 @@
-"""The file of `--place`: what a job of the cluster asks for, and how runs are put into jobs. No torch."""
+"""The file of `--place`: resources of the jobs of SLURM or of the runs on Ray, and runs of a job. No torch."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import ceil
 from pathlib import Path
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, Any, Generic, NamedTuple, Self, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
@@ -125,34 +126,96 @@ class Place(Resources):
 
     def of_arm(self, arm: str) -> Resources:
         """Return the resources of the runs of an arm."""
-        named = [name for name in self.arms if f"{arm},".startswith(f"{name},")]
-        return _merged(self, self.arms[max(named, key=len)] if named else Resources())
+        return Resources(**_of_arm(self, Resources, self.arms, arm))
 
 
-def _merged(place: Place, changes: Resources) -> Resources:
-    shared = {name: getattr(place, name) for name in Resources.model_fields}
-    return Resources(**shared | {name: getattr(changes, name) for name in changes.model_fields_set})
+class RayResources(Settings):
+    """Resources of a run on Ray, all of them on one node."""
+
+    cpus: int = Field(1, ge=1)
+    """Cores of a run; its processes share them."""
+    gpus: float = Field(0, ge=0)
+    """GPUs of a run. Runs with a part of one, as 0.25, share it."""
+    gpu_type: Word | None = None
+    """Type of these GPUs, as Ray names it: `A100`."""
+    memory: Annotated[str, AfterValidator(_memory)] | None = None
+    """Memory of a run, as in `16G`; Ray counts what runs ask for, and does not hold them to it."""
+    devices: int = Field(1, ge=1)
+    """Processes that train a run (DDP); each has a GPU where the run has some."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.gpus > 1 and self.gpus != int(self.gpus):
+            raise ValueError(f"gpus above 1 must be a whole number, but is {self.gpus:g}")
+        if self.gpus and self.devices > 1 and self.gpus < self.devices:
+            raise ValueError(
+                f"gpus must be at least devices = {self.devices}, but is {self.gpus:g}; runs of several devices "
+                "share no GPU"
+            )
+        return self
+
+    def of_job(self) -> Resources:
+        """Return the resources of a job of one run, as its worker sees them."""
+        return Resources(cpus=self.cpus, gpus=ceil(self.gpus), devices=self.devices)
+
+    def needs(self) -> dict[str, float]:
+        """Return how much a node must have of what, by Ray's names; memory in bytes."""
+        size = {"M": 2**20, "G": 2**30, "T": 2**40}
+        needs = {"CPU": float(self.cpus), "GPU": float(self.gpus)}
+        if self.memory is not None:
+            needs["memory"] = float(int(self.memory[:-1]) * size[self.memory[-1]])
+        if self.gpu_type is not None:
+            needs[f"accelerator_type:{self.gpu_type}"] = 0.001  # what Ray asks for itself
+        return {name: amount for name, amount in needs.items() if amount}
 
 
-class PlaceFile(NamedTuple):
+class RayPlace(RayResources):
+    """Content of the file of `--place` for Ray."""
+
+    arms: dict[str, RayResources] = Field(default_factory=dict)
+    """Other resources for runs of some arms, as for SLURM."""
+    address: str = "auto"
+    """Address of the cluster, as in `10.0.0.1:6379`; auto is the one that this machine is a node of."""
+    tries: int = Field(3, ge=1)
+    """Attempts without progress after which a run is given up; attempts that get further do not count."""
+
+    def of_arm(self, arm: str) -> RayResources:
+        """Return the resources of the runs of an arm."""
+        return RayResources(**_of_arm(self, RayResources, self.arms, arm))
+
+
+def _of_arm(place: Settings, kind: type[Settings], arms: Mapping[str, Settings], arm: str) -> dict[str, Any]:
+    """Return the resources of an arm by their names: those of the place, with the changes of the longest name in
+    `arms` that the arm begins with."""
+    names = [name for name in arms if f"{arm},".startswith(f"{name},")]
+    changes = arms[max(names, key=len)] if names else kind()
+    shared = {name: getattr(place, name) for name in kind.model_fields}
+    return shared | {name: getattr(changes, name) for name in changes.model_fields_set}
+
+
+AnyPlace = TypeVar("AnyPlace", Place, RayPlace)
+
+
+class PlaceFile(NamedTuple, Generic[AnyPlace]):
     """A file of `--place` with its content."""
 
     path: Path | None
     """None where there is no file, but the defaults of the cluster."""
-    content: Place
+    content: AnyPlace
 
     @property
     def before(self) -> Path | None:
-        """Return the shell file that each job reads first."""
-        if self.path is None or self.content.before is None:
+        """Return the shell file that each job of SLURM reads first."""
+        if self.path is None or not isinstance(self.content, Place) or self.content.before is None:
             return None
         return self.path.parent / self.content.before
 
 
-def load(path: Path | None, *, arms: Sequence[str]) -> PlaceFile:
+def load(path: Path | None, kind: type[AnyPlace], *, arms: Sequence[str]) -> PlaceFile[AnyPlace]:
     """Return the place that a file describes; without a file, that of the cluster's defaults.
 
     Args:
+        kind: of the content.
         arms: of the experiment; the file may name these.
 
     Raises:
@@ -160,15 +223,15 @@ def load(path: Path | None, *, arms: Sequence[str]) -> PlaceFile:
         SpecError: the file of `before` is not there.
     """
     if path is None:
-        return PlaceFile(None, Place())
-    document = yamlfile.read(path, example="partition: gpu")
+        return PlaceFile(None, kind())
+    document = yamlfile.read(path, example="partition: gpu" if kind is Place else "address: auto")
     problems = set(document.problems)
     found_faults: list[Fault] = []
     place = None
     try:
-        place = Place.model_validate(document.content)
+        place = kind.model_validate(document.content)
     except ValidationError as error:
-        found_faults = faults(error, Place)
+        found_faults = faults(error, kind)
     for name in place.arms if place else ():
         if name not in arms:
             sentence = f"a name in arms must be the name of an arm, but is {shown(name)}{guess(name, arms)}"
@@ -177,7 +240,7 @@ def load(path: Path | None, *, arms: Sequence[str]) -> PlaceFile:
         try:
             place.of_arm(name)  # type: ignore[union-attr]
         except ValidationError as error:
-            found_faults += [Fault(("arms", name), fault.sentence) for fault in faults(error, Resources)]
+            found_faults += [Fault(("arms", name), fault.sentence) for fault in faults(error, kind)]
     for fault in found_faults:
         if not document.refused(fault.path):
             at_key = fault.about in ("key", "missing")

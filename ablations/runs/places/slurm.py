@@ -7,7 +7,6 @@ depends on the command that submitted them: it may end, and the same command wat
 import shlex
 import shutil
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,24 +15,18 @@ from typing import NamedTuple
 from rich.console import Console
 
 from ablations.errors import SpecError
-from ablations.runs.calibration import flops
 from ablations.runs.identity import PlannedRun, create
 from ablations.runs.launch import Outcome
 from ablations.runs.places import arrays, queue
 from ablations.runs.places.arrays import Array, JobFiles
 from ablations.runs.places.place import Place, PlaceFile, Resources, unknown_partition
 from ablations.runs.places.queue import QueuedJob, QueueError
-from ablations.runs.progress import display, say_failed
+from ablations.runs.places.watch import longest_first, require_free, watch
+from ablations.runs.progress import say_failed
 from ablations.runs.workspace import Workspace
-from ablations.wording import listed, several
+from ablations.wording import several
 from lightning_modules.config.settings import plugins_of
-from lightning_modules.errors import ExitCode
 from lightning_modules.files import locked, make_folder, require_writable
-
-SECONDS_BETWEEN_LOOKS = 2.0
-"""At the folders of the runs, and at the queue after something changed there."""
-LONGEST_PAUSE = 20.0
-"""Seconds between two looks at the queue while nothing changes."""
 
 
 class Submission(NamedTuple):
@@ -53,7 +46,7 @@ class Watched(NamedTuple):
 
 
 def carry_out(
-    workspace: Workspace, items: Sequence[PlannedRun], *, place: PlaceFile
+    workspace: Workspace, items: Sequence[PlannedRun], *, place: PlaceFile[Place]
 ) -> tuple[bool, list[Outcome]]:
     """Train and measure runs in jobs of SLURM, those of one identity once, and wait until they have ended.
 
@@ -71,7 +64,7 @@ def carry_out(
     in_queue(workspace.out)  # before anything long is begun, as SLURM may not be there
     require_partitions(place)
     console = Console()
-    todo = _longest_first(items)
+    todo = longest_first(items)
     from ablations.runs.prepare import prepare_text  # torch
 
     prepare_text(workspace, items, console)
@@ -83,11 +76,14 @@ def carry_out(
         watched = in_queue(workspace.out)
         covered = {name for job in watched for name in job.files.run_names}
         missing = [item for item in todo if item.directory.path.name not in covered]
-        _require_free(missing)
+        require_free(missing, "is no job in the queue")
         _submit_all(submissions(workspace, missing, place=place.content), before=place.before)
     if missing:
         console.print(f"submitted: {several(len(missing), 'run')}", highlight=False)
-    interrupted, outcomes = _watch(workspace, todo, console)
+    lost = f"its job has left the queue without it; the logs in {workspace.folder / 'slurm'} may say why"
+    interrupted, outcomes = watch(
+        workspace, todo, console, look=lambda: _look(workspace), why_lost=lambda name: lost
+    )
     failed = say_failed(outcomes, console)
     if interrupted:
         names = sorted({job.queued.name for job in in_queue(workspace.out)})
@@ -101,11 +97,7 @@ def carry_out(
     return interrupted, failed
 
 
-def _longest_first(items: Sequence[PlannedRun]) -> list[PlannedRun]:
-    return list({item.run_id: item for item in sorted(items, key=lambda item: -flops(item.run.settings))}.values())
-
-
-def require_partitions(place: PlaceFile) -> None:
+def require_partitions(place: PlaceFile[Place]) -> None:
     """Refuse partitions that the cluster does not have.
 
     Raises:
@@ -119,21 +111,12 @@ def require_partitions(place: PlaceFile) -> None:
             raise SpecError(f"{place.path}: {above}{sentence}")
 
 
-def _require_free(items: Sequence[PlannedRun]) -> None:
-    busy = [item.directory.path.name for item in items if item.directory.is_locked()]
-    if busy:
-        raise SpecError(
-            f"{listed(busy, 'and')}: a process that is no job in the queue is at work here; wait for it or end "
-            "it, then start again; nothing was submitted."
-        )
-
-
 def submissions(workspace: Workspace, items: Sequence[PlannedRun], *, place: Place) -> list[Submission]:
     """Return the arrays for some runs, the longest of them first: one for each shape of resources, or several
     where the cluster has shorter arrays."""
     shapes: dict[str, list[PlannedRun]] = {}
     resources: dict[str, Resources] = {}
-    for item in _longest_first(items):
+    for item in longest_first(items):
         of_arm = place.of_arm(item.run.arm)
         shapes.setdefault(of_arm.model_dump_json(), []).append(item)
         resources[of_arm.model_dump_json()] = of_arm
@@ -195,7 +178,7 @@ def _submit_all(planned: Sequence[Submission], *, before: Path | None) -> None:
             raise
 
 
-def dry_run(workspace: Workspace, items: Sequence[PlannedRun], *, place: PlaceFile) -> Iterator[str]:
+def dry_run(workspace: Workspace, items: Sequence[PlannedRun], *, place: PlaceFile[Place]) -> Iterator[str]:
     """Yield what would be submitted: each command, the runs of each job, and once the script of all jobs."""
     for submission in submissions(workspace, items, place=place.content):
         script = submission.folder / "job.sh"
@@ -218,33 +201,6 @@ def in_queue(out: Path) -> list[Watched]:
     return [Watched(job, files[job.name][job.element]) for job in queued]
 
 
-def _watch(workspace: Workspace, items: Sequence[PlannedRun], console: Console) -> tuple[bool, list[Outcome]]:
-    """Show how the runs go until each is done or no job has it any more.
-
-    Returns whether Ctrl-C or SIGTERM came, and how the runs ended.
-    """
-    open_items = {item.directory.path.name: item for item in items}
-    outcomes: list[Outcome] = []
-    covered, printed, pause, due = None, "", SECONDS_BETWEEN_LOOKS, 0.0
-    with display(items, console) as show_end:
-        try:
-            while True:
-                if time.monotonic() >= due:
-                    covered, words = _look(workspace)
-                    if words != printed:
-                        console.print(words, highlight=False, soft_wrap=True)
-                    pause = SECONDS_BETWEEN_LOOKS if words != printed else min(LONGEST_PAUSE, pause * 1.5)
-                    printed, due = words, time.monotonic() + pause
-                for outcome in list(_ended(workspace, open_items, covered)):
-                    outcomes.append(outcome)
-                    show_end(open_items.pop(outcome.run_dir.name), outcome)
-                if not open_items:
-                    return False, outcomes
-                time.sleep(SECONDS_BETWEEN_LOOKS)
-        except KeyboardInterrupt:
-            return True, outcomes
-
-
 def _look(workspace: Workspace) -> tuple[set[str] | None, str]:
     """Return the names of the runs that are in the queue, None where it does not answer; and a sentence."""
     try:
@@ -252,22 +208,6 @@ def _look(workspace: Workspace) -> tuple[set[str] | None, str]:
     except QueueError as error:
         return None, f"the queue does not answer, the jobs go on: {error}"
     return {name for job in watched for name in job.files.run_names}, in_words([job.queued for job in watched])
-
-
-def _ended(workspace: Workspace, open_items: dict[str, PlannedRun], covered: set[str] | None) -> Iterator[Outcome]:
-    """Yield the open runs that are done, given up, or in no job any more."""
-    endings = arrays.endings(workspace.out)
-    for name, item in open_items.items():
-        path = item.directory.path
-        missing = arrays.missing(item.directory, workspace.experiment.measures, data_root=workspace.data_root)
-        if missing == 0:
-            yield Outcome(path, ExitCode.DONE, None, 0.0)
-        elif name in endings and endings[name].is_final:
-            yield Outcome(path, ExitCode.FAILED, endings[name].message, 0.0)
-        elif covered is not None and name not in covered:
-            why = endings[name].message if name in endings else item.directory.state().message
-            lost = f"its job has left the queue without it; the logs in {workspace.folder / 'slurm'} may say why"
-            yield Outcome(path, ExitCode.FAILED, why or lost, 0.0)
 
 
 def in_words(jobs: Sequence[QueuedJob]) -> str:
@@ -282,24 +222,19 @@ def in_words(jobs: Sequence[QueuedJob]) -> str:
 
 
 def status_notes(out: Path) -> list[str]:
-    """Return sentences about the jobs of an output root: how many are in the queue, and which runs were given up.
-
-    Where SLURM cannot be asked, the first of them says so.
-    """
+    """Return a sentence about the jobs of an output root that are in the queue, where there are some; where SLURM
+    cannot be asked, it says so."""
     if not arrays.written(out):
         return []
-    notes = []
     try:
         watched = in_queue(out)
-        if watched:
-            numbers = [job.queued.job for job in watched]
-            few = f" ({' '.join(numbers)})" if len(numbers) <= 20 else ""
-            notes.append(f"{in_words([job.queued for job in watched])}{few}.")
     except QueueError as error:
-        notes.append(f"What is in the queue is not known: {error}")
-    for name, ending in arrays.endings(out).items():
-        notes.append(f"{name}: {ending.message}")
-    return notes
+        return [f"What is in the queue is not known: {error}"]
+    if not watched:
+        return []
+    numbers = [job.queued.job for job in watched]
+    few = f" ({' '.join(numbers)})" if len(numbers) <= 20 else ""
+    return [f"{in_words([job.queued for job in watched])}{few}."]
 
 
 def require_not_queued(out: Path, items: Sequence[PlannedRun]) -> None:

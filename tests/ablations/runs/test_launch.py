@@ -107,6 +107,17 @@ def test_a_run_whose_workers_die_goes_on_as_long_as_it_is_saved_further(pool, tm
     assert (outcome.code, outcome.message) == (0, None)
 
 
+def test_a_run_is_tried_again_when_one_of_its_processes_was_killed_and_keeps_that_reason(pool, tmp_path):
+    """The worker lives on; a run on several devices has processes of its own."""
+    recovers = fake_run(tmp_path / "recovers", answers=[ExitCode.RANK_DIED, ExitCode.RANK_DIED, 0])
+    fails = fake_run(tmp_path / "fails", answers=[ExitCode.RANK_DIED], message="process 2 was killed.")
+    outcomes = {one.run_dir: one for one in pool(devices=2).run([recovers, fails], ended=lambda _: None)}
+    assert (outcomes[recovers].code, len(orders_of(recovers))) == (0, 3)
+    assert (outcomes[fails].code, outcomes[fails].message) == (ExitCode.RANK_DIED, "process 2 was killed.")
+    assert len(orders_of(fails)) == 3
+    assert len({order["pid"] for run in (recovers, fails) for order in orders_of(run)}) == 1
+
+
 def test_a_trained_run_whose_workers_die_stays_trained(pool, tmp_path):
     run = fake_run(tmp_path / "run", signal=signal.SIGKILL)
     RunDirectory(run).write_state("done")

@@ -1,6 +1,8 @@
 """Attempts of a job: which count, when it gives up, and what it does first."""
 
 import json
+import os
+import threading
 
 import pytest
 
@@ -82,6 +84,31 @@ def test_a_run_that_fails_for_good_leaves_the_others(make_job):
     (directory.path / "run.json").write_text(json.dumps({"settings": settings().model_dump(mode="json")}))
     directory.write_state("done", step=1)
     assert not job.is_left(one)
+
+
+def test_a_job_that_is_tied_to_its_parent_ends_when_that_dies(make_job, monkeypatch):
+    """Its pool is stopped, which saves what is at work."""
+    reader, writer = os.pipe()
+    stopped = threading.Event()
+
+    class Waits:
+        def __init__(self, **settings):
+            assert settings["threads"] == 2  # of four cores, as a run has two processes
+
+        def stop(self):
+            stopped.set()
+
+        def run(self, run_dirs, *, ended):
+            os.close(writer)
+            assert stopped.wait(60)
+
+    one = make_job(cpus=4, devices=2)
+    job.begin(one)
+    monkeypatch.setattr("ablations.runs.launch.Pool", Waits)
+    with os.fdopen(reader) as pipe:
+        monkeypatch.setattr("sys.stdin", pipe)
+        job.work(one, 0, tied=True)
+    assert stopped.is_set()
 
 
 def test_each_attempt_without_progress_begins_with_another_run():

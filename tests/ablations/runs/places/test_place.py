@@ -3,14 +3,14 @@
 import pytest
 
 from ablations.errors import SpecError
-from ablations.runs.places.place import Place, Resources, load
+from ablations.runs.places.place import Place, RayPlace, Resources, load
 
 
-def problems(tmp_path, text):
+def problems(tmp_path, text, kind=Place):
     path = tmp_path / "cluster.yaml"
     path.write_text(text)
     with pytest.raises(SpecError) as raised:
-        load(path, arms=["mlm", "clm"])
+        load(path, kind, arms=["mlm", "clm"])
     return str(raised.value).replace(f"{path}:", "").splitlines()
 
 
@@ -65,6 +65,28 @@ def test_what_is_no_name_never_reaches_sbatch(tmp_path, name, text):
     assert f"{name} must be a name as SLURM has them, but is " in problem
 
 
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("adress: auto", "1:1: adress is unknown; did you mean address?"),
+        ("partition: gpu", "1:1: partition is unknown; this file takes cpus, gpus, gpu_type, "),
+        ("gpus: 1.5", "1:1: gpus above 1 must be a whole number, but is 1.5"),
+        (
+            "gpus: 0.5\ndevices: 2",
+            "1:1: gpus must be at least devices = 2, but is 0.5; runs of several devices share no GPU",
+        ),
+        (
+            "devices: 2\narms: {mlm: {gpus: 1}}",
+            "2:13: gpus must be at least devices = 2, but is 1; runs of several devices share no GPU",
+        ),
+        ("", "1:1: this file is empty; it starts with an address, as in `address: auto`"),
+    ],
+)
+def test_a_problem_of_a_file_for_ray_is_a_line_with_its_place(tmp_path, text, sentence):
+    (problem,) = problems(tmp_path, text, RayPlace)
+    assert problem.startswith(sentence)
+
+
 def test_a_file_that_is_to_be_read_before_must_be_there(tmp_path):
     (problem,) = problems(tmp_path, "before: nothing.sh")
     assert problem == (
@@ -72,11 +94,11 @@ def test_a_file_that_is_to_be_read_before_must_be_there(tmp_path):
     )
     (tmp_path / "cluster.sh").write_text("module load cuda\n")
     (tmp_path / "cluster.yaml").write_text("before: cluster.sh")
-    assert load(tmp_path / "cluster.yaml", arms=[]).before == tmp_path / "cluster.sh"
+    assert load(tmp_path / "cluster.yaml", Place, arms=[]).before == tmp_path / "cluster.sh"
 
 
 def test_without_a_file_the_cluster_decides():
-    assert load(None, arms=["mlm"]).content == Place()
+    assert load(None, Place, arms=["mlm"]).content == Place()
     assert Resources().options() == ["--nodes=1", "--ntasks-per-node=1", "--cpus-per-task=1"]
 
 

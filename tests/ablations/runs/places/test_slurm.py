@@ -79,7 +79,7 @@ def test_the_script_has_no_text_of_a_user(workspace, tmp_path):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--place", "c.yaml"], "--place is for jobs of a cluster; add --on slurm, or leave it out."),
+        (["--place", "c.yaml"], "--place is for jobs of a cluster; add --on slurm or --on ray, or leave it out."),
         (
             ["--on", "slurm", "--slots", "2"],
             "--devices and --slots are for this machine; write devices and runs_at_once into the file of --place.",

@@ -1,0 +1,309 @@
+"""Runs of an experiment as tasks of Ray: Ray decides when and on which node each of them runs.
+
+The tasks live as long as the command that submitted them. Where it ends or is killed, Ray ends them and their runs
+are saved; the same command then submits what is missing. Ray is imported only when it is asked for.
+"""
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from ablations.errors import AblationsError, SpecError
+from ablations.runs.identity import PlannedRun, create
+from ablations.runs.launch import Outcome
+from ablations.runs.places import arrays, job
+from ablations.runs.places.arrays import Array
+from ablations.runs.places.place import PlaceFile, RayPlace, RayResources
+from ablations.runs.places.watch import longest_first, require_free, watch
+from ablations.runs.progress import say_failed
+from ablations.runs.workspace import Workspace
+from ablations.wording import guess, listed, several, shown
+from lightning_modules.errors import FilesError
+from lightning_modules.files import require_writable
+
+SECONDS_TO_CONNECT = 10.0
+SECONDS_TO_SAVE = 120.0
+"""Longest wait for the runs of a command that was interrupted, and for those of one that was killed before."""
+SECONDS_BETWEEN_LOOKS = 0.5
+
+
+class RayError(AblationsError, RuntimeError):
+    """Ray is not installed, does not answer, or refuses."""
+
+
+class UnfinishedError(Exception):
+    """An attempt of a task that left something worth another one, which Ray then makes."""
+
+
+def carry_out(
+    workspace: Workspace, items: Sequence[PlannedRun], *, place: PlaceFile[RayPlace]
+) -> tuple[bool, list[Outcome]]:
+    """Train and measure runs as tasks of Ray, those of one identity once, and wait until they have ended.
+
+    Ctrl-C lets the runs save before it returns.
+
+    Returns whether somebody interrupted it, and the runs that failed.
+
+    Raises:
+        DataError: the text is unfit; found before the first task is submitted.
+        FilesError: the output root cannot be written to.
+        RayError: Ray is not installed, or no cluster is at the address; nothing is submitted then.
+        SpecError: no node has what runs ask for, or a run is at work elsewhere; nothing is submitted then.
+    """
+    require_writable(workspace.out)
+    console = Console()
+    todo = longest_first(items)
+    with connected(place.content.address) as ray:  # before anything long is begun
+        require_resources([node["Resources"] for node in ray.nodes() if node["Alive"]], todo, place)
+        from ablations.runs.prepare import prepare_text  # torch
+
+        prepare_text(workspace, todo, console)
+        workspace.write_plan()
+        for item in todo:
+            create(item)
+        if _has_started(workspace) and any(item.directory.is_locked() for item in todo):
+            console.print("runs of an earlier command are still at work; waiting until they are saved")
+            require_free(todo, "was not started here", patience=SECONDS_TO_SAVE)
+        require_free(todo, "was not started here")
+        tasks = _submit(ray, workspace, todo, place.content)
+        console.print(f"submitted: {several(len(tasks), 'run')}", highlight=False)
+        reasons: dict[str, str] = {}
+
+        def look() -> tuple[set[str], str]:
+            open_names = {name for name, task in tasks.items() if not ray.wait([task], timeout=0)[0]}
+            for name in tasks.keys() - open_names - reasons.keys():
+                reasons[name] = _why_ended(ray, tasks[name])
+            at_work = sum(item.directory.is_locked() for item in todo if item.directory.path.name in open_names)
+            return open_names, f"on Ray: {at_work} at work, {len(open_names) - at_work} waiting"
+
+        interrupted, outcomes = watch(workspace, todo, console, look=look, why_lost=reasons.__getitem__)
+        if interrupted:
+            _let_save(ray, list(tasks.values()), console)
+    failed = say_failed(outcomes, console)
+    if interrupted:
+        console.print("interrupted; the same command goes on from here", style="yellow", highlight=False)
+    return interrupted, failed
+
+
+def dry_run(workspace: Workspace, items: Sequence[PlannedRun], *, place: PlaceFile[RayPlace]) -> Iterator[str]:
+    """Yield what would be submitted: each run with what it asks for."""
+    for item in longest_first(items):
+        resources = place.content.of_arm(item.run.arm)
+        yield f"{item.directory.path.name}: {in_words(resources.needs())}"
+
+
+@contextmanager
+def connected(address: str) -> Iterator[Any]:
+    """Connect to a cluster while the block runs; yields the module `ray`.
+
+    Raises:
+        RayError: Ray is not installed, no cluster is at the address, or others can read its token.
+    """
+    if find_spec("ray") is None:
+        raise RayError(
+            "--on ray needs Ray, which is not installed; install the extra [ray], or leave `--on ray` out."
+        )
+    require_secret_token()
+    _require_listening(address)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    import ray
+
+    try:
+        ray.init(address=address, log_to_driver=False, configure_logging=False)
+    except ray.exceptions.AuthenticationError:
+        raise RayError(
+            f"this machine has no token for the cluster of Ray at {address}; copy the cluster's to "
+            "~/.ray/auth_token with mode 0600, then start again."
+        ) from None
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split()).partition(". ")[0].rstrip(".")
+        raise RayError(
+            f"no cluster of Ray can be used at {address} ({reason}); start one with `ray start --head`, or write "
+            "the address of one into the file of --place, whose token and version of Ray this machine has."
+        ) from error
+    handler = signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ray's own one ends at once
+    try:
+        yield ray
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+        ray.shutdown()
+
+
+def require_secret_token() -> None:
+    """Refuse a token of the cluster that other users of this machine can read: it lets them run programs as you.
+
+    Raises:
+        RayError: names the file and the command that mends it.
+    """
+    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    if path.is_file() and stat.S_IMODE(path.stat().st_mode) & 0o077:
+        raise RayError(f"{path}: others can read this token of Ray; start again after `chmod 600 {path}`.")
+
+
+def _require_listening(address: str) -> None:
+    """Refuse an address at which nobody listens, for which Ray itself would wait a minute."""
+    host, _, port = address.rpartition(":")
+    if not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.removeprefix("ray://"), int(port)), timeout=SECONDS_TO_CONNECT).close()
+    except OSError as error:
+        raise RayError(
+            f"no cluster of Ray is at {address} ({error.strerror or error}); start one with `ray start --head`, "
+            "or write its address into the file of --place."
+        ) from None
+
+
+def require_resources(
+    nodes: Sequence[Mapping[str, float]], items: Sequence[PlannedRun], place: PlaceFile[RayPlace]
+) -> None:
+    """Refuse runs that no node of the cluster could ever take.
+
+    Args:
+        nodes: resources of each node, by Ray's names.
+
+    Raises:
+        SpecError: names an arm, and what its runs ask for.
+    """
+    prefix = "accelerator_type:"
+    types = sorted({name.removeprefix(prefix) for node in nodes for name in node if name.startswith(prefix)})
+    for arm in dict.fromkeys(item.run.arm for item in items):
+        resources = place.content.of_arm(arm)
+        where = f"{place.path or '--on ray'}: arm {arm}"
+        if resources.gpu_type is not None and resources.gpu_type not in types:
+            choice = listed(types) if types else "left out, as Ray knows the type of no GPU here,"
+            guessed = guess(resources.gpu_type, types) or "."
+            raise SpecError(f"{where}: gpu_type must be {choice}, but is {shown(resources.gpu_type)}{guessed}")
+        needs = resources.needs()
+        if not any(all(node.get(name, 0) >= amount for name, amount in needs.items()) for node in nodes):
+            largest = "; ".join(sorted({in_words({name: node.get(name, 0) for name in needs}) for node in nodes}))
+            raise SpecError(
+                f"{where}: a run asks for {in_words(needs)}, which no node has ({largest}); ask for less in the "
+                "file of --place, or add a node to the cluster."
+            )
+
+
+def in_words(needs: Mapping[str, float]) -> str:
+    """Write resources by Ray's names as a user reads them: ``2 cores, 0.25 GPU, 16G of memory``."""
+    words = []
+    for name, amount in needs.items():
+        if name == "CPU":
+            words.append(several(int(amount), "core"))
+        elif name == "GPU":
+            words.append(several(int(amount), "GPU") if amount == int(amount) else f"{amount:g} GPU")
+        elif name == "memory":
+            words.append(f"{amount / 2**30:.3g}G of memory")
+        elif amount:
+            words.append(f"of type {name.partition(':')[2]}")
+    return ", ".join(words)
+
+
+def _has_started(workspace: Workspace) -> bool:
+    """Return whether a command has put runs of this experiment on Ray before, which may be about to save."""
+    return any((workspace.folder / "ray").glob("*/array.json"))
+
+
+def _submit(ray: Any, workspace: Workspace, items: Sequence[PlannedRun], place: RayPlace) -> dict[str, Any]:
+    """Submit a task for each run, the longest first; returns the tasks by the names of the runs' folders."""
+    shapes: dict[str, tuple[RayResources, list[str]]] = {}
+    for item in items:
+        resources = place.of_arm(item.run.arm)
+        shapes.setdefault(resources.model_dump_json(), (resources, []))[1].append(item.directory.path.name)
+    jobs: dict[str, tuple[RayResources, Path, int]] = {}
+    for resources, names in shapes.values():
+        folder = arrays.new_folder(workspace.folder, "ray")
+        array = Array(
+            data_root=str(workspace.data_root),
+            runs=str(workspace.out / "runs"),
+            jobs=[[name] for name in names],
+            measures=list(workspace.experiment.measures),
+            resources=resources.of_job(),
+            tries=place.tries,
+        )
+        arrays.write(folder, array)
+        jobs |= {name: (resources, folder, number) for number, name in enumerate(names)}
+    # Attempts are counted by `job.begin`, which knows progress; Ray repeats whatever is lost or left.
+    task = ray.remote(max_retries=-1, retry_exceptions=[UnfinishedError], max_calls=1)(attempt)
+    return {
+        name: task.options(name=name, **_options(resources)).remote(str(folder), number)
+        for item in items
+        for name in [item.directory.path.name]
+        for resources, folder, number in [jobs[name]]
+    }
+
+
+def _options(resources: RayResources) -> dict[str, Any]:
+    needs = resources.needs()
+    options: dict[str, Any] = {"num_cpus": resources.cpus, "num_gpus": resources.gpus}
+    if "memory" in needs:
+        options["memory"] = int(needs["memory"])
+    if resources.gpu_type is not None:
+        options["accelerator_type"] = resources.gpu_type
+    return options
+
+
+def attempt(folder: str, number: int) -> None:
+    """Do one attempt of a job, as a task of Ray: train and measure its run in a process of its own.
+
+    However this process ends, the other one sees that its standard input closes, and saves the run.
+
+    Raises:
+        FilesError: this node does not see the folder.
+        UnfinishedError: something is left that is worth another attempt.
+    """
+    path = Path(folder)
+    if not (path / "array.json").is_file():
+        raise FilesError(
+            f"{path} is not there on {socket.gethostname()}; choose an output root (--out) that all nodes of the "
+            "cluster see."
+        )
+    one = arrays.read(path)[number]
+    if job.begin(one):
+        hidden = {} if one.array.resources.gpus else {"CUDA_VISIBLE_DEVICES": ""}
+        with (path / f"job-{number}.log").open("ab") as log:
+            work = subprocess.Popen(
+                [sys.executable, "-m", "ablations.runs.places.job", "tied", str(number)],
+                cwd=path,
+                env=os.environ | hidden,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+            )
+            try:
+                while work.poll() is None:  # in short sleeps: Ray cancels a task between two of them
+                    time.sleep(SECONDS_BETWEEN_LOOKS)
+            finally:
+                work.communicate()  # closes its standard input, and waits
+    if job.is_left(one):
+        raise UnfinishedError(" ".join(job.worth_trying(one)))
+
+
+def _why_ended(ray: Any, task: Any) -> str:
+    """Return why a task ended that left its run undone."""
+    try:
+        ray.get(task, timeout=SECONDS_TO_CONNECT)
+    except ray.exceptions.RayTaskError as error:
+        cause = error.cause
+        return str(cause) if isinstance(cause, AblationsError) else f"Ray: {type(cause).__name__}: {cause}"
+    except ray.exceptions.RayError as error:
+        return f"Ray: {' '.join(str(error).split())}"
+    return "its task has ended without it; the logs in its folder may say why"
+
+
+def _let_save(ray: Any, tasks: Sequence[Any], console: Console) -> None:
+    """Stop the tasks, and wait until their runs are saved."""
+    console.print("stopping; the runs at work are saved first", style="yellow", highlight=False)
+    for task in tasks:
+        ray.cancel(task)
+    ray.wait(list(tasks), num_returns=len(tasks), timeout=SECONDS_TO_SAVE)

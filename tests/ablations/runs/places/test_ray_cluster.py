@@ -1,0 +1,140 @@
+"""What is refused before anything is put on Ray, and what its tasks ask for. Ray itself is in test_ray.py."""
+
+import json
+import socket
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from ablations.cli import main
+from ablations.errors import SpecError
+from ablations.runs.identity import create
+from ablations.runs.places import arrays, ray_cluster
+from ablations.runs.places.place import PlaceFile, RayPlace, RayResources
+from ablations.runs.places.ray_cluster import RayError, attempt, connected, require_resources
+from ablations.runs.places.watch import require_free
+from ablations.runs.workspace import Workspace
+from lightning_modules.errors import FilesError
+from tests.support.planned_spec import SPEC
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    (tmp_path / "it.yaml").write_text(json.dumps(SPEC))
+    return Workspace.open(tmp_path / "it.yaml", out=tmp_path / "out", data_root=tmp_path)
+
+
+NODES = [
+    {"CPU": 8.0, "memory": 2.0**34, "node:10.0.0.1": 1.0},
+    {"CPU": 2.0, "memory": 2.0**33, "GPU": 4.0, "accelerator_type:A100": 1.0},
+]
+
+
+def refusal(workspace, **place):
+    with pytest.raises(SpecError) as error:
+        require_resources(NODES, workspace.planned, PlaceFile(None, RayPlace(**place)))
+    return str(error.value)
+
+
+def test_what_no_node_has_is_refused_with_what_the_nodes_have(workspace):
+    assert refusal(workspace, gpus=1, cpus=4) == (
+        "--on ray: arm a: a run asks for 4 cores, 1 GPU, which no node has (2 cores, 4 GPUs; 8 cores, 0 GPUs); "
+        "ask for less in the file of --place, or add a node to the cluster."
+    )
+    assert refusal(workspace, memory="32G", arms={"a": {"memory": "1G"}}) == (
+        "--on ray: arm b: a run asks for 1 core, 32G of memory, which no node has (2 cores, 8G of memory; "
+        "8 cores, 16G of memory); ask for less in the file of --place, or add a node to the cluster."
+    )
+    assert refusal(workspace, gpus=1, gpu_type="A10") == (
+        '--on ray: arm a: gpu_type must be A100, but is "A10"; did you mean A100?'
+    )
+    for place in ({"gpus": 0.25, "gpu_type": "A100"}, {"gpus": 4, "devices": 4}, {"cpus": 8, "memory": "16G"}):
+        require_resources(NODES, workspace.planned, PlaceFile(None, RayPlace(**place)))
+
+
+def test_a_cluster_that_is_not_there_is_one_sentence(monkeypatch):
+    with socket.socket() as taken:  # bound, and nobody listens
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        monkeypatch.setattr(ray_cluster, "find_spec", lambda name: "there")
+        monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "/nowhere")
+        with pytest.raises(RayError) as error, connected(address):
+            pass
+    assert str(error.value) == (
+        f"no cluster of Ray is at {address} (Connection refused); start one with `ray start --head`, or write its "
+        "address into the file of --place."
+    )
+
+
+def test_without_ray_the_extra_is_named_and_nothing_is_done(workspace, monkeypatch):
+    monkeypatch.setattr(ray_cluster, "find_spec", lambda name: None)
+    done = CliRunner().invoke(main, ["run", str(workspace.spec), "--out", str(workspace.out), "--on", "ray"])
+    assert (done.exit_code, done.stderr) == (
+        2,
+        "--on ray needs Ray, which is not installed; install the extra [ray], or leave `--on ray` out.\n",
+    )
+    assert not workspace.out.exists()
+
+
+def test_a_token_that_others_can_read_is_refused(tmp_path, monkeypatch):
+    token = tmp_path / "token"
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
+    ray_cluster.require_secret_token()  # none is there: the cluster has none, or Ray says what is missing
+    token.touch(mode=0o600)
+    ray_cluster.require_secret_token()
+    token.chmod(0o640)
+    with pytest.raises(RayError) as error:
+        ray_cluster.require_secret_token()
+    assert str(error.value) == (
+        f"{token}: others can read this token of Ray; start again after `chmod 600 {token}`."
+    )
+
+
+def test_a_dry_run_shows_what_each_run_asks_for_and_needs_no_ray(workspace, tmp_path):
+    (tmp_path / "ray.yaml").write_text("{gpus: 0.5, memory: 3G, arms: {b: {gpus: 2, cpus: 4, gpu_type: A100}}}")
+    options = ["--out", str(workspace.out), "--on", "ray", "--place", str(tmp_path / "ray.yaml"), "--dry-run"]
+    done = CliRunner().invoke(main, ["run", str(workspace.spec), *options])
+    assert done.exit_code == 0, done.output
+    asks = {line.partition("-")[0]: line.partition(": ")[2] for line in done.output.splitlines()}
+    assert asks == {"a": "1 core, 0.5 GPU, 3G of memory", "b": "4 cores, 2 GPUs, 3G of memory, of type A100"}
+    assert not workspace.out.exists()
+    assert "ray" not in sys.modules
+
+
+def test_the_worker_of_a_run_with_a_part_of_a_gpu_sees_one():
+    job = RayResources(gpus=0.25, cpus=3).of_job()
+    assert (job.gpus, job.cpus, job.devices) == (1, 3, 1)
+
+
+def test_a_node_that_does_not_see_the_output_root_says_so(tmp_path):
+    with pytest.raises(FilesError) as error:
+        attempt(str(tmp_path / "gone"), 0)
+    assert str(error.value) == (
+        f"{tmp_path / 'gone'} is not there on {socket.gethostname()}; choose an output root (--out) that all "
+        "nodes of the cluster see."
+    )
+
+
+def test_a_run_that_is_at_work_elsewhere_is_refused(workspace):
+    item = workspace.planned[0]
+    create(item)
+    with item.directory.lock(), pytest.raises(SpecError) as error:
+        require_free([item], "was not started here")
+    assert str(error.value) == (
+        f"{item.directory.path.name}: a process that was not started here is at work here; wait for it or end it, "
+        "then start again; nothing was submitted."
+    )
+
+
+def test_endings_of_both_engines_are_read(tmp_path):
+    for engine in ("slurm", "ray"):
+        folder = arrays.new_folder(tmp_path / "it", engine)
+        array = arrays.Array(
+            data_root=".", runs="runs", jobs=[[engine]], measures=[], resources=RayResources().of_job(), tries=1
+        )
+        arrays.write(folder, array)
+        (one,) = arrays.read(folder)
+        one.write(arrays.Attempts(endings={engine: arrays.Ending(message="why", is_final=True)}))
+    assert sorted(arrays.endings(tmp_path)) == ["ray", "slurm"]
+    assert len(arrays.written(tmp_path)) == 1  # what SLURM's queue is compared with

@@ -1,0 +1,119 @@
+"""Processes of one run on several devices: one fate, and an exit code that tells what became of them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from lightning_modules.errors import ExitCode
+from lightning_modules.training import ranks
+from lightning_modules.training.ranks import RankDiedError, run_ranks
+from lightning_modules.training.stop import StopRequest
+
+LIMIT = 30  # seconds; a hang is a failure
+
+SAVES = "import os, signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: os._exit(75))\n"
+"""A rank that saves within no time when it is asked to."""
+WAITS = "import time\nwhile True: time.sleep(0.01)"
+"""What a rank does that has not ended: it waits, as for the others."""
+
+
+def fails(code, *, after=None, before=None):
+    """A rank that ends with an exit code, when a file is there; or leaves a file behind."""
+    wait = f"import time\nwhile not os.path.exists({str(after)!r}): time.sleep(0.01)\n" if after else ""
+    return wait + (f"open({str(before)!r}, 'w')\n" if before else "") + f"os._exit({code})"
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    """Start ranks that do what their scripts say, and return the exit code of the run."""
+    lock = os.open(tmp_path / "lock", os.O_CREAT | os.O_RDWR)
+    monkeypatch.setattr(ranks, "POLL_SECONDS", 0.01)
+    popen, started = subprocess.Popen, []
+
+    def call(*scripts, after=None):
+        stop = StopRequest()
+        started.clear()
+
+        def start(command, *, env, **options):
+            script = SAVES + scripts[int(env["LOCAL_RANK"])]
+            started.append(popen([sys.executable, "-S", "-c", script], env=env, **options))
+            if after is not None and len(started) == len(scripts):
+                after(started, stop)
+            return started[-1]
+
+        monkeypatch.setattr(ranks.subprocess, "Popen", start)
+        begin = time.monotonic()
+        try:
+            return run_ranks(tmp_path, devices=len(scripts), accelerator="cpu", lock=lock, stop=stop)
+        finally:
+            assert time.monotonic() - begin < LIMIT
+            assert all(rank.returncode is not None for rank in started)
+
+    yield call
+    os.close(lock)
+
+
+def test_the_code_of_a_run_is_that_of_the_rank_that_knows_best(trained, tmp_path):
+    assert trained("", "") == ExitCode.DONE
+    assert trained(fails(1), WAITS) == ExitCode.FAILED
+    assert trained(WAITS, fails(1)) == ExitCode.FAILED
+    over = tmp_path / "over"
+    assert trained(fails(1, after=over), fails(66, before=over)) == ExitCode.NOT_FINITE
+    assert trained(fails(75), WAITS) == ExitCode.INTERRUPTED  # somebody asked one rank to stop
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("waits", [True, False])  # the other one misses it: it waits for it, or fails
+def test_a_killed_rank_is_named_and_takes_the_others_along(rank, waits, trained, tmp_path):
+    over = tmp_path / "over"
+    scripts = [WAITS if waits else fails(1, after=over)] * 2
+    scripts[rank] = f"open({str(over)!r}, 'w')\nos.kill(os.getpid(), signal.SIGKILL)"
+    with pytest.raises(RankDiedError) as error:
+        trained(*scripts)
+    assert str(error.value) == (
+        f"process {rank + 1} of the 2 that train the run was killed (SIGKILL), most often because memory is "
+        "short; lower --slots, then start again: the run goes on from its last checkpoint."
+    )
+    assert error.value.exit_code == ExitCode.RANK_DIED
+
+
+def test_a_rank_that_does_not_end_with_the_others_is_killed_and_does_not_count_as_killed(trained, monkeypatch):
+    """The first rank has failed with an error of its own; that it waited too long says nothing of the second."""
+    monkeypatch.setattr(ranks, "SECONDS_TO_END", 0.5)
+    deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + WAITS
+    assert trained("import time; time.sleep(1); os._exit(1)", deaf) == ExitCode.FAILED
+
+
+def test_a_frozen_rank_saves_with_the_others_when_the_run_is_to_stop(trained):
+    def freeze(started, stop):
+        time.sleep(0.5)  # it listens to SIGTERM by then
+        started[1].send_signal(signal.SIGSTOP)
+        stop.received = True
+
+    assert trained(WAITS, WAITS, after=freeze) == ExitCode.INTERRUPTED
+
+
+def test_a_rank_that_is_killed_while_the_run_stops_leaves_it_interrupted(trained):
+    def kill(started, stop):
+        stop.received = True
+        started[0].kill()
+
+    assert trained(WAITS, WAITS, after=kill) == ExitCode.INTERRUPTED
+
+
+def test_nobody_can_take_the_port_of_a_run_before_its_ranks_bind_it(trained):
+    """The process that starts the ranks listens on it already."""
+    connects = (
+        "import socket; socket.create_connection((os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])))"
+    )
+    taken = (
+        "import socket\n"
+        "try: socket.create_server(('0.0.0.0', int(os.environ['MASTER_PORT'])))\n"
+        "except OSError: sys.exit(0)\n"
+        "sys.exit(1)"
+    )
+    assert trained(connects, taken) == ExitCode.DONE

@@ -1,0 +1,169 @@
+"""Grids on a real Ray cluster of this machine; run with `make test-ray`, skipped where Ray is not installed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from ablations.cli import main
+
+ROOT = Path(__file__).parents[2]
+LIMIT = 600  # seconds; a hang is a failure
+pytestmark = [pytest.mark.ray, pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra [ray]")]
+
+SPEC = {
+    "name": "grid",
+    "version": 1,
+    "data": {"kind": "language", "train": 600, "validation": 200, "test": 10, "vocab_size": 300},
+    "encoder": {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "dropout": 0},
+    "training": {"max_steps": 500, "tokens_per_step": 128, "validate_every": 500},
+    "arms": {"mlm": {"objective": {"kind": "masked_lm"}}, "clm": {"objective": {"kind": "causal_lm"}}},
+    "seeds": [0],
+    "measures": ["validation"],
+}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Environment of commands for a cluster of one node with two cores and a declared GPU, and its address."""
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:  # sockets need short paths
+        token = Path(folder) / "token"
+        token.touch(mode=0o600)
+        token.write_text("0123456789abcdef" * 4)
+        environment = os.environ | {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(token),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+        }
+        options = ["--num-cpus=2", "--num-gpus=1", "--include-dashboard=false", "--object-store-memory=80000000"]
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--port=0"]
+        with (Path(folder) / "start.log").open("wb") as log:
+            head = subprocess.Popen(
+                [*command, *options, f"--temp-dir={folder}"],
+                env=environment, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        address = Path(folder) / "ray_current_cluster"
+        try:
+            wait_for(lambda: head.poll() is not None or (address.exists() and address.read_text()))
+            assert head.poll() is None, (Path(folder) / "start.log").read_text()
+            yield environment, address.read_text().strip()
+        finally:
+            os.killpg(head.pid, signal.SIGTERM)
+            head.wait(60)
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+class Grid:
+    """A spec and its output root."""
+
+    def __init__(self, folder, cluster, **place):
+        self.environment, address = cluster
+        folder.mkdir(exist_ok=True)
+        self.out, self.spec, self.place = folder / "out", folder / "spec.yaml", folder / "ray.yaml"
+        self.spec.write_text(json.dumps(SPEC))
+        self.place.write_text(json.dumps({"address": address} | place))
+        self.log = folder / "printed.txt"
+
+    def start(self):
+        """Start `ablate run --on ray` as a user does."""
+        where = [str(self.spec), "--out", str(self.out), "--on", "ray", "--place", str(self.place)]
+        with self.log.open("wb") as log:
+            command = [sys.executable, "-m", "ablations.cli", "run", *where]
+            return subprocess.Popen(command, env=self.environment, stdout=log, stderr=log)
+
+    def printed(self):
+        return self.log.read_text()
+
+    def at_work(self, arm):
+        """Process that trains the run of an arm now and has logged some steps; None before."""
+        for path in self.out.glob(f"runs/{arm}-*/state.json"):
+            state = json.loads(path.read_text())
+            log = path.with_name("metrics.jsonl")
+            if state["state"] == "running" and Path(f"/proc/{state['pid']}").exists() and log.exists():
+                return state["pid"]
+        return None
+
+
+def parent(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+def table(out):
+    """The table of an experiment, its rows in one order."""
+    rows = pd.read_parquet(out / "grid" / "results.parquet")
+    keys = ["arm", "seed", "measure", "metric", "group", "step"]
+    return rows.drop(columns="left_out", errors="ignore").sort_values(keys, ignore_index=True)
+
+
+def test_a_grid_that_is_killed_in_several_ways_ends_with_the_table_of_a_local_run(cluster, tmp_path):
+    """Ray's process of a run is killed, with all below it; then the command is interrupted; then it is killed."""
+    grid = Grid(tmp_path / "ray", cluster)
+    first = grid.start()
+    wait_for(lambda: grid.at_work("mlm") or first.poll() is not None)
+    worker = grid.at_work("mlm")
+    for process in (
+        parent(parent(worker)),
+        parent(worker),
+        worker,
+    ):  # Ray's, that of the job, and that which trains
+        os.kill(process, signal.SIGKILL)
+    wait_for(lambda: grid.at_work("mlm") not in (None, worker) or first.poll() is not None)  # Ray began it again
+    first.send_signal(signal.SIGINT)
+    assert first.wait(LIMIT) == 130, grid.printed()
+    assert "submitted: 2 runs\n" in grid.printed()
+    assert grid.printed().rpartition("page: ")[0].endswith("interrupted; the same command goes on from here\n")
+    states = {path.parent.name[:3]: json.loads(path.read_text()) for path in grid.out.glob("runs/*/state.json")}
+    assert states["mlm"]["state"] == "interrupted"
+    assert states["mlm"]["saved_step"] > 0  # a minute is not over, so it was saved on request
+
+    second = grid.start()
+    wait_for(lambda: grid.at_work("mlm") or second.poll() is not None)
+    trains = grid.at_work("mlm")
+    second.kill()
+    second.wait()
+    wait_for(lambda: not Path(f"/proc/{trains}").exists())  # Ray has ended what the command had submitted
+    (mlm,) = grid.out.glob("runs/mlm-*/state.json")
+    assert json.loads(mlm.read_text())["state"] == "interrupted"  # and it was saved
+
+    third = grid.start()
+    assert third.wait(LIMIT) == 0, grid.printed()
+    local = CliRunner().invoke(main, ["run", str(grid.spec), "--out", str(tmp_path / "local"), "--slots", "2"])
+    assert local.exit_code == 0, local.output
+    pd.testing.assert_frame_equal(table(grid.out), table(tmp_path / "local"), check_exact=True)
+
+
+def test_a_part_of_a_gpu_is_asked_for_and_a_run_that_has_none_says_so(cluster, tmp_path):
+    """The cluster declares a GPU that is not there; the runs have half of it each, and are tried once."""
+    grid = Grid(tmp_path, cluster, gpus=0.5, tries=1)
+    assert grid.start().wait(LIMIT) == 1, grid.printed()
+    lost = "given up after 1 attempt without progress: the job asked for 1 GPU, but torch finds 0 on "
+    assert grid.printed().count(lost) == 2
+    status = CliRunner().invoke(main, ["status", str(grid.spec), "--out", str(grid.out)])
+    assert status.output.count(lost) == 2
+
+
+def test_what_no_node_has_is_refused_before_anything_is_done(cluster, tmp_path):
+    grid = Grid(tmp_path, cluster, gpus=4)
+    assert grid.start().wait(LIMIT) == 2
+    assert grid.printed() == (
+        f"{grid.place}: arm clm: a run asks for 1 core, 4 GPUs, which no node has (2 cores, 1 GPU); ask for less "
+        "in the file of --place, or add a node to the cluster.\n"
+    )
+    assert not grid.out.exists()
