@@ -94,7 +94,8 @@ def test_a_training_that_starts_again_leaves_nothing_of_the_one_before(gone, add
     run_rows.note_refusals(directory.path, {"k": "too little text"}, tried=["k"])
     started = directory.provenance()["started"]
     assert {name for name in OF_A_TRAINING if (directory.path / name).exists()} == set(OF_A_TRAINING) - {
-        "word_order.json"
+        "word_order.json",
+        "wandb",
     }
     if gone == "all":
         shutil.rmtree(directory.checkpoints)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from pydantic import TypeAdapter
 
+from ablations import catalogue
 from ablations.catalogue import CARDS, RunMeasure, files_now
 from ablations.errors import AblationsError, MeasureError
 from ablations.measures import layer_change
@@ -275,7 +276,8 @@ def test_a_new_version_of_one_kind_leaves_the_rows_of_the_others(monkeypatch):
     # As in all files written since version 3.
     assert run_rows.key(GeometrySettings(kind="geometry", checkpoints="all", tokens=50_000)) == "4ed1c1d5d0"
     card = CARDS["token_information"]
-    monkeypatch.setattr(run_rows, "CARDS", {**CARDS, "token_information": card._replace(version=card.version + 1)})
+    newer = {**CARDS, "token_information": card._replace(version=card.version + 1)}
+    monkeypatch.setattr(catalogue, "CARDS", newer)
     assert run_rows.key(shape) == before[0]
     assert run_rows.key(information) != before[1]
 
