@@ -57,14 +57,15 @@ class PlannedRun(NamedTuple):
 def identity(settings: RunSettings, tokens_address: str) -> str:
     """Ten hex digits of a hash over everything that decides what a run computes.
 
-    The text enters by its content (and how it is cut into tokens), not by its path; so does the source of an
-    objective or a selection of one's own. Machine, devices, the
+    The text enters by its content (and how it is cut into tokens), not by its path; so do the folder that the
+    weights start from, and the source of an objective or a selection of one's own. Machine, devices, the
     names of experiment and arm, measures and claims do not enter. Nor do the micro-batches of a step: like the
     number of devices they say how a step is computed, which a machine with more memory need not repeat. The step
     is the same up to rounding and to what dropout draws, and `compile`, which may change the kernels, does enter.
     Loggers do not enter, as they change no number.
     """
-    decisions = settings.model_dump(mode="json", exclude={"data": True, "training": {"accumulate", "loggers"}})
+    left_out: Any = {"data": True, "training": {"accumulate", "loggers"}, "init": {"path"}}
+    decisions = settings.model_dump(mode="json", exclude=left_out)
     decisions |= {"tokens": tokens_address, "version": IDENTITY_VERSION}
     if sources := {name: record["sha256"] for name, record in plugins_of([settings]).items()}:
         decisions["sources"] = sources
@@ -114,11 +115,16 @@ def place(
 
 
 def self_contained(run: Run, data_root: Path) -> Run:
-    """The run with the words of a lexicon in the place of the files that they come from.
+    """The run with the words of a lexicon in the place of the files that they come from, and with the settings
+    that follow from the folder of a model.
 
     Raises:
-        DataError: a file is missing or unfit, or has no word of a part of speech.
+        DataError: a file is missing or unfit, or has no word of a part of speech, or contradicts a setting.
     """
+    if run.settings.init is not None or run.settings.data.tokenizer is not None:
+        from lightning_modules.pretrained.folder import with_folder  # which most specs need not wait for
+
+        run = replace(run, settings=with_folder(run.settings, data_root))
     settings = run.settings
     masking = getattr(settings.objective, "masking", None)
     if masking is None or masking.select.kind not in ("cloze", "generic"):
