@@ -28,6 +28,16 @@ class Run(NamedTuple):
     tokens: str | None = None
     """Address of the token store that it reads; None where that is not known."""
 
+    @property
+    def is_untrained(self) -> bool:
+        """Return whether the run keeps the random weights that it starts from."""
+        return self.plan.max_steps == 0 and not self.starts_trained
+
+    @property
+    def starts_trained(self) -> bool:
+        """Return whether the run starts from the weights of a model that was trained elsewhere."""
+        return (self.settings.get("init") or {}).get("weights") == "folder"
+
 
 QUICK = "Measured with effort quick, on a part of everything: no evidence."
 """Sentence wherever numbers of such a measure stand."""

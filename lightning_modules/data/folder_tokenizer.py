@@ -6,7 +6,7 @@ cut into pieces like any word, as with sub-words of our own. Letters: V our voca
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -173,9 +173,3 @@ def _content(folder: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     content = json.loads(made.to_str())
     return content
-
-
-def unpredicted(special: Sequence[int | None]) -> tuple[int, ...]:
-    """Return our special ids that a head of the folder does not score: those that it does not have, and those that
-    are another name of its end of a sentence."""
-    return tuple(i for i, row in enumerate(special) if row is None or (i != END and row == special[END]))

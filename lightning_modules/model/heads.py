@@ -187,6 +187,11 @@ class LinearHead(nn.Module):
         return vocabulary_loss(hidden_ND, self.weight, None, label_N, label_smoothing=label_smoothing)
 
 
+UNSCORED = -1e9
+"""Logit of an id that a head does not score: its share of a softmax is 0, and times 0, as where a label is IGNORED,
+it is still a number."""
+
+
 class TiedHead(nn.Module):
     """Prediction head without weights of its own: the token embeddings, as in GPT-2.
 
@@ -196,7 +201,7 @@ class TiedHead(nn.Module):
     def __init__(self, *, vocab_size: int, unscored: Sequence[int] = ()) -> None:
         super().__init__()
         bias_V = torch.zeros(vocab_size)
-        bias_V[list(unscored)] = -torch.inf
+        bias_V[list(unscored)] = UNSCORED
         self.bias_V: Tensor | None
         self.register_buffer("bias_V", bias_V if unscored else None, persistent=False)
 

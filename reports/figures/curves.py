@@ -242,7 +242,8 @@ def curve(rows: DataFrame, gains: Mapping[str, float], *, band: str = "") -> Cur
         measure=measure,
         seeds=int(rows.loc[rows["value"].notna(), "seed"].nunique()),
         gain=gains.get(arm),
-        untrained=bool(rows["step"].notna().all() and (rows["step"] == 0).all()),
+        # What predicts well at step 0 started from the weights of another training.
+        untrained=bool((rows["step"] == 0).fillna(False).all() and gains.get(arm, 0.0) < TRAINED_GAIN),
         n=None if rows["n"].isna().all() else int(rows["n"].min()),
         d=None if rows["d"].isna().all() else int(rows["d"].max()),
         band=band,
