@@ -70,10 +70,10 @@ class FolderTokenizer(NamedTuple):
         named = {i for i in self.special if i is not None}
         order = self.order(vocab_size - FIRST_WORD_ID + len(named))
         pieces = {i: piece for piece, i in self.content["model"]["vocab"].items()}
-        own = [token for token in self.content["added_tokens"] if not token["special"]]
+        words = [token for token in self.content["added_tokens"] if not token["special"]]
         ids = {row: i for i, row in enumerate(order) if i >= FIRST_WORD_ID and row is not None}
-        added = [token | {"id": ids[token["id"]]} for token in own if token["id"] in ids]
-        pieces |= {token["id"]: token["content"] for token in own}
+        added = [token | {"id": ids[token["id"]]} for token in words if token["id"] in ids]
+        pieces |= {token["id"]: token["content"] for token in words}
         vocabulary = {name: i for i, name in enumerate(SPECIAL_TOKENS)}
         vocabulary |= {pieces.get(row, f"[row {row}]"): i for row, i in ids.items()}
         model = dict(self.content["model"]) | {"vocab": vocabulary}
@@ -157,19 +157,19 @@ def _content(folder: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
         return content
     if (folder / "vocab.txt").is_file():
         pieces = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
-        made = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]"))
-        made.normalizer = normalizers.BertNormalizer(
+        tokenizer = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]"))
+        tokenizer.normalizer = normalizers.BertNormalizer(
             lowercase=config.get("do_lower_case", True),
             strip_accents=config.get("strip_accents"),
             handle_chinese_chars=config.get("tokenize_chinese_chars", True),
         )
-        made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        made.decoder = decoders.WordPiece()
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        tokenizer.decoder = decoders.WordPiece()
     elif (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
-        made = Tokenizer(models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt")))
-        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=config.get("add_prefix_space", False))
-        made.decoder = decoders.ByteLevel()
+        tokenizer = Tokenizer(models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt")))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=config.get("add_prefix_space", False))
+        tokenizer.decoder = decoders.ByteLevel()
     else:
         return None
-    content = json.loads(made.to_str())
+    content = json.loads(tokenizer.to_str())
     return content

@@ -188,8 +188,8 @@ class LinearHead(nn.Module):
 
 
 UNSCORED = -1e9
-"""Logit of an id that a head does not score: its share of a softmax is 0, and times 0, as where a label is IGNORED,
-it is still a number."""
+"""Logit of an id that a head does not score: its share of a softmax is 0, and unlike infinity it is still a number
+times 0, as where a label is IGNORED."""
 
 
 class TiedHead(nn.Module):

@@ -86,14 +86,14 @@ def parts_of(pretrained: Pretrained) -> Parts:
     parts: Parts = {}
     for name, new in {**architecture.body, **architecture.head_names}.items():
         for number in range(architecture.encoder(pretrained.config)["num_hidden_layers"] if "{}" in new else 1):
-            own, theirs = name.format(number), new.format(number)
+            plain, theirs = name.format(number), new.format(number)
             if name == "output.bias":
-                parts |= {own: weights[theirs]} if theirs in weights else {}
+                parts |= {plain: weights[theirs]} if theirs in weights else {}
                 continue
             for kind in ("weight", "bias"):
                 if (part := weights.get(f"{theirs}.{kind}")) is not None:
-                    is_map = own.startswith("blocks.") and part.ndim == 2
-                    parts[f"{own}.{kind}"] = part.T if is_transposed and is_map else part
+                    is_map = plain.startswith("blocks.") and part.ndim == 2
+                    parts[f"{plain}.{kind}"] = part.T if is_transposed and is_map else part
     return parts
 
 

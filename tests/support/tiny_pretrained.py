@@ -8,6 +8,9 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from lightning_modules.config import RunSettings
+from lightning_modules.pretrained.folder import with_folder
+
 BERT_PIECES = [
     *("[unused0]", "[UNK]", *ascii_lowercase, "[CLS]", ".", "[MASK]", *digits, "[SEP]"),
     *(f"##{letter}" for letter in ascii_lowercase + digits),
@@ -61,3 +64,24 @@ def bytes_tokenizer() -> Tokenizer:
     made.decoder = decoders.ByteLevel()
     made.add_special_tokens([END_OF_TEXT])
     return made
+
+
+OBJECTIVES = {"bert": "masked_lm", "gpt2": "causal_lm"}
+
+
+def resolved(root: Path, family: str, *, path: str | None = None, **sections: Any) -> RunSettings:
+    """Return the settings of a run that starts from ROOT/<family>, or from another path under ROOT.
+
+    Args:
+        sections: laid over data, encoder, objective, training and init.
+    """
+    text = {"kind": "files", "train": "train.tsv", "validation": "validation.tsv", "max_length": 24}
+    written = {
+        "data": text,
+        "encoder": {},
+        "objective": {"kind": OBJECTIVES[family]},
+        "training": {"max_steps": 4, "tokens_per_step": 128},
+        "init": {"kind": "hugging_face", "path": path or family},
+    }
+    laid_over = {name: content | sections.get(name, {}) for name, content in written.items()}
+    return with_folder(RunSettings.model_validate(laid_over | {"seed": 0}), root)

@@ -9,8 +9,8 @@ from ablations.runs.identity import identity
 from lightning_modules.config import FilesData
 from lightning_modules.errors import DataError
 from lightning_modules.pretrained.folder import with_folder
-from tests.lightning_modules.pretrained.test_weights import resolved
 from tests.support import tiny_pretrained
+from tests.support.tiny_pretrained import resolved
 
 pytest.importorskip("transformers", reason="the extra [hf] is not installed")
 
@@ -57,15 +57,15 @@ def test_a_run_is_known_by_the_content_of_its_folder_and_not_by_its_place(root):
     (root / "bert").rename(root / "moved")
     moved = resolved(root, "bert", path="moved")
     assert identity(moved, "t") == first
-    random = identity(resolved(root, "bert", path="moved", weights="random"), "t")
+    random = identity(resolved(root, "bert", path="moved", init={"weights": "random"}), "t")
     assert random != first
     weights = load_file(root / "moved/model.safetensors")
     weights["bert.encoder.layer.0.output.dense.bias"][0] += 1
     save_file(weights, root / "moved/model.safetensors", metadata={"format": "pt"})
     changed = resolved(root, "bert", path="moved")
     assert identity(changed, "t") != first
-    assert identity(resolved(root, "bert", path="moved", weights="random"), "t") == random
-    stated = refusal(root, path="moved", content=run.init.content)
+    assert identity(resolved(root, "bert", path="moved", init={"weights": "random"}), "t") == random
+    stated = refusal(root, path="moved", init={"content": run.init.content})
     assert stated == (
         f"init.content is {run.init.content}, but {root / 'moved'} has {changed.init.content}; give the folder "
         f"that is meant."
@@ -139,7 +139,7 @@ def test_folders_that_the_encoder_cannot_hold_are_one_sentence(root):
         f"init.path: {folder} has no model.safetensors; save the model there in this format, with "
         f"`save_pretrained` of transformers."
     )
-    assert resolved(root, "bert", weights="random").init.weights == "random"
+    assert resolved(root, "bert", init={"weights": "random"}).init.weights == "random"
 
 
 def test_text_may_be_cut_by_the_tokenizer_of_a_folder_alone(root):

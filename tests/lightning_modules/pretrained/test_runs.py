@@ -1,4 +1,4 @@
-"""Whole runs that start from a folder: they end as its model, or go on from it, and resume from their checkpoint."""
+"""Whole runs that start from a folder: they end as its model, or go on from it, and resume from a checkpoint."""
 
 import shutil
 
@@ -12,24 +12,19 @@ from lightning_modules.pretrained.folder import read_folder
 from lightning_modules.training.checkpoint import read_checkpoint
 from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import start
-from tests.lightning_modules.pretrained.test_weights import resolved
 from tests.support import tiny_pretrained
 from tests.support.stop_after import StopAfter
+from tests.support.tiny_pretrained import resolved
 from tests.support.tiny_text import run_folder
 
 transformers = pytest.importorskip("transformers", reason="the extra [hf] is not installed")
 
 
 def go(directory, stop=None):
-    stop = stop or StopRequest()
-    return start(
-        directory,
-        data_root=directory.path,
-        accelerator="cpu",
-        threads=1,
-        stop=stop,
-        on_line=getattr(stop, "on_line", None),
-    )
+    """Train the run of a folder to its end, or until it is stopped."""
+    options = {} if stop is None else {"on_line": stop.on_line}
+    request = stop or StopRequest()
+    return start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=request, **options)
 
 
 @pytest.fixture
@@ -54,9 +49,7 @@ def test_without_a_step_a_run_is_the_model_of_the_folder_and_exports_as_it(famil
     theirs = tmp_path / "models" / family
     cutters = [transformers.AutoTokenizer.from_pretrained(place) for place in (theirs, exported.folder)]
     line = "the man sang 7 times"
-    before_T, after_T = (
-        cutter(line, add_special_tokens=False, return_tensors="pt")["input_ids"] for cutter in cutters
-    )
+    before_T, after_T = (cut(line, add_special_tokens=False, return_tensors="pt").input_ids for cut in cutters)
     order = read_folder(theirs).order()
     assert [order[i] for i in after_T[0].tolist()] == before_T[0].tolist()
     again = getattr(transformers, exported.class_name).from_pretrained(exported.folder).eval()

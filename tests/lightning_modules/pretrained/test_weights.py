@@ -7,33 +7,17 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from lightning_modules.config import RunSettings
 from lightning_modules.errors import DataError
 from lightning_modules.model.heads import UNSCORED
 from lightning_modules.objectives import build
 from lightning_modules.pretrained import weights
-from lightning_modules.pretrained.folder import read_folder, with_folder
+from lightning_modules.pretrained.folder import read_folder
 from lightning_modules.pretrained.weights import load_pretrained
 from lightning_modules.vocabulary import END
 from tests.support import tiny_pretrained
+from tests.support.tiny_pretrained import resolved
 
 pytest.importorskip("transformers", reason="the extra [hf] is not installed")
-
-OBJECTIVES = {"bert": "masked_lm", "gpt2": "causal_lm"}
-
-
-def resolved(root, family, *, training=None, data=None, encoder=None, objective=None, **init):
-    """Settings of a run that starts from ROOT/<family>."""
-    text = {"kind": "files", "train": "train.tsv", "validation": "validation.tsv", "max_length": 24}
-    written = {
-        "data": text | (data or {}),
-        "encoder": encoder or {},
-        "objective": {"kind": OBJECTIVES[family]} | (objective or {}),
-        "training": {"max_steps": 4, "tokens_per_step": 128} | (training or {}),
-        "init": {"kind": "hugging_face", "path": family} | init,
-        "seed": 0,
-    }
-    return with_folder(RunSettings.model_validate(written), root)
 
 
 def loaded(run):
@@ -100,7 +84,7 @@ def test_an_encoder_without_a_head_starts_with_the_head_of_the_seed(tmp_path):
         f"init.path: {tmp_path / 'bert'} has an encoder without the head of masked_lm (cls.predictions.bias); "
         f"write init.head: random to start with a random head, whose predictions mean nothing before training."
     )
-    run = resolved(tmp_path, "bert", head="random")
+    run = resolved(tmp_path, "bert", init={"head": "random"})
     assert compare(run, stock, of_head=False) < 1e-5
     fresh = build(run, SimpleNamespace(vocab_size=run.data.vocab_size))
     assert torch.equal(loaded(run).head.transform.weight, fresh.head.transform.weight)
@@ -109,7 +93,7 @@ def test_an_encoder_without_a_head_starts_with_the_head_of_the_seed(tmp_path):
 
 def test_random_weights_are_those_of_the_seed_in_the_same_shape(tmp_path):
     tiny_pretrained.bert(tmp_path / "bert")
-    run = resolved(tmp_path, "bert", weights="random")
+    run = resolved(tmp_path, "bert", init={"weights": "random"})
     fresh = build(run.model_copy(update={"init": None}), SimpleNamespace(vocab_size=run.data.vocab_size))
     for name, weight in loaded(run).state_dict().items():
         assert torch.equal(weight, fresh.state_dict()[name])
