@@ -121,11 +121,8 @@ def self_contained(run: Run, data_root: Path) -> Run:
     Raises:
         DataError: a file is missing or unfit, or has no word of a part of speech, or contradicts a setting.
     """
-    if run.settings.init is not None or run.settings.data.tokenizer is not None:
-        from lightning_modules.pretrained.folder import with_folder  # which most specs need not wait for
-
-        run = replace(run, settings=with_folder(run.settings, data_root))
-    settings = run.settings
+    settings = with_folders(run.settings, data_root)
+    run = replace(run, settings=settings)
     masking = getattr(settings.objective, "masking", None)
     if masking is None or masking.select.kind not in ("cloze", "generic"):
         return run
@@ -134,6 +131,19 @@ def self_contained(run: Run, data_root: Path) -> Run:
     masking = masking.model_copy(update={"select": _lexicon(masking.select, settings.data, data_root, versions)})
     objective = settings.objective.model_copy(update={"masking": masking})
     return replace(run, settings=settings.model_copy(update={"objective": objective}))
+
+
+def with_folders(settings: RunSettings, data_root: Path) -> RunSettings:
+    """Return the settings with what follows from the folders of a model or of a tokenizer that they name.
+
+    Raises:
+        DataError: a folder is missing or unfit, or contradicts a setting.
+    """
+    if settings.init is None and settings.data.tokenizer is None:
+        return settings
+    from lightning_modules.pretrained.folder import with_folder  # which most specs need not wait for
+
+    return with_folder(settings, data_root)
 
 
 @functools.lru_cache(maxsize=64)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from lightning_modules.config import PAIR_FORMATS, EncoderSettings, MaskedLMSettings, RunSettings
 from lightning_modules.config.encoder import EmbeddingSettings
+from lightning_modules.config.initial import HuggingFaceInit
 from lightning_modules.data.folder_tokenizer import FolderTokenizer, content_of, read_tokenizer
 from lightning_modules.errors import DataError
 from lightning_modules.export.names import BERT_BODY, BERT_HEAD, GPT2_BODY
@@ -140,8 +141,8 @@ class Pretrained(NamedTuple):
 
 
 def with_folder(run: RunSettings, data_root: Path) -> RunSettings:
-    """Return the settings of a run with all that follows from the folders that they name, whose paths are absolute
-    then; a run without folders as it is.
+    """Return the settings of a run with all that follows from the folders that they name; a run without folders
+    as it is.
 
     Raises:
         DataError: a folder is missing or incomplete, or holds what the encoder cannot; or a setting contradicts
@@ -163,8 +164,8 @@ def with_folder(run: RunSettings, data_root: Path) -> RunSettings:
         update={
             "encoder": _encoder(run, pretrained),
             "objective": objective,
-            "data": _data(run, pretrained, data_root),
-            "init": init.model_copy(update={"path": str(folder), "content": content}),
+            "data": _data(run, init, pretrained),
+            "init": init.model_copy(update={"content": content}),
         }
     )
 
@@ -176,9 +177,7 @@ def _with_tokenizer(run: RunSettings, data_root: Path) -> RunSettings:
     tokenizer = read_tokenizer(folder)
     size = tokenizer.vocab_size(tokenizer.rows)
     _require_equal(run.data, "data", "vocab_size", size, folder)
-    return run.model_copy(
-        update={"data": run.data.model_copy(update={"tokenizer": str(folder), "vocab_size": size})}
-    )
+    return run.model_copy(update={"data": run.data.model_copy(update={"vocab_size": size})})
 
 
 def read_folder(folder: Path) -> Pretrained:
@@ -354,18 +353,20 @@ def _encoder(run: RunSettings, pretrained: Pretrained) -> EncoderSettings:
     return EncoderSettings(**(derived | free))
 
 
-def _data(run: RunSettings, pretrained: Pretrained, data_root: Path) -> Any:
+def _data(run: RunSettings, init: HuggingFaceInit, pretrained: Pretrained) -> Any:
     """Return the settings of the text, cut into the pieces of the folder and no longer than the model allows."""
     data, folder = run.data, pretrained.folder
     positions, size = pretrained.config[pretrained.architecture.positions], len(pretrained.order())
     _require_equal(data, "data", "vocab_size", size, folder)
-    if data.tokenizer is not None and data_root / data.tokenizer != folder:
-        raise DataError(f"data.tokenizer is {data.tokenizer}, but init.path has its own, {folder}; leave it out.")
+    if data.tokenizer not in (None, init.path):
+        raise DataError(
+            f"data.tokenizer is {data.tokenizer}, but {folder} of init.path has its own; leave it out."
+        )
     if data.max_length > positions and "max_length" in data.model_fields_set:
         raise DataError(
             f"data.max_length is {data.max_length}, but the model of {folder} has {positions} positions; lower it."
         )
-    update = {"tokenizer": str(folder), "vocab_size": size, "max_length": min(data.max_length, positions)}
+    update = {"tokenizer": init.path, "vocab_size": size, "max_length": min(data.max_length, positions)}
     return data.model_copy(update=update)
 
 

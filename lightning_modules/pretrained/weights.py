@@ -18,7 +18,7 @@ from lightning_modules.pretrained.folder import Pretrained, content_sha256, plai
 from lightning_modules.vocabulary import END
 
 
-def load_pretrained(objective: Objective) -> None:
+def load_pretrained(objective: Objective, data_root: Path) -> None:
     """Put the weights of the folder that the run starts from into a fresh objective; without such a folder nothing
     changes.
 
@@ -31,7 +31,7 @@ def load_pretrained(objective: Objective) -> None:
     run, init = objective.run, objective.run.init
     if init is None or init.weights == "random":
         return
-    pretrained = read_folder(Path(init.path))
+    pretrained = read_folder(data_root / init.path)
     if content_sha256(pretrained.folder, head=init.head == "folder", weights=True) != init.content:
         raise DataError(
             f"init.path: {pretrained.folder} has changed since the run was planned; plan again with `ablate run`."

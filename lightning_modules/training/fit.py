@@ -35,6 +35,7 @@ def train(
     directory: RunDirectory,
     tokens: Tokens,
     *,
+    data_root: Path = Path(),
     devices: int = 1,
     nodes: int = 1,
     accelerator: str = "auto",
@@ -48,6 +49,7 @@ def train(
     was interrupted, for the same machine, versions, devices and threads. The caller holds the folder's lock.
 
     Args:
+        data_root: where a relative path to the folder of `init` starts.
         devices: of each node.
         nodes: where they are several, SLURM started this process and the others.
         threads: of torch, in this process; those of the run's first start win over it.
@@ -66,7 +68,7 @@ def train(
     objective = build(run, tokens)
     resume = directory.last_checkpoint if directory.last_checkpoint.exists() else None
     if resume is None:
-        load_pretrained(objective)
+        load_pretrained(objective, data_root)
     on_gpu = accelerator != "cpu" and torch.cuda.is_available()
     data = RunData(objective, tokens, workers=GPU_WORKERS if on_gpu else 0)
     keep = None if run.training.keep_checkpoints == "all" else run.training.keep_checkpoints

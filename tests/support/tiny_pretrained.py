@@ -81,7 +81,7 @@ def resolved(root: Path, family: str, *, path: str | None = None, **sections: An
         "encoder": {},
         "objective": {"kind": OBJECTIVES[family]},
         "training": {"max_steps": 4, "tokens_per_step": 128},
-        "init": {"kind": "hugging_face", "path": path or family},
+        "init": {"kind": "hugging_face", "path": str(root / (path or family))},
     }
     laid_over = {name: content | sections.get(name, {}) for name, content in written.items()}
     return with_folder(RunSettings.model_validate(laid_over | {"seed": 0}), root)

@@ -23,7 +23,7 @@ pytest.importorskip("transformers", reason="the extra [hf] is not installed")
 def loaded(run):
     """The objective with the weights of its folder."""
     objective = build(run, SimpleNamespace(vocab_size=run.data.vocab_size))
-    load_pretrained(objective)
+    load_pretrained(objective, Path())
     return objective.eval()
 
 
