@@ -190,7 +190,7 @@ def name_of_all(names: Iterable[str]) -> str:
 
 
 class Subject(NamedTuple):
-    """What is measured as one arm: a model, a series of checkpoints of one, or an untrained twin."""
+    """Arm that is measured: a model, a series of checkpoints of one, or an untrained twin."""
 
     name: str
     given: ModelArm

@@ -37,7 +37,7 @@ NAMES = {
 
 
 class FolderTokenizer(NamedTuple):
-    """What a folder says about its tokenizer."""
+    """Tokenizer of a folder, as its files say."""
 
     folder: Path
     content: Mapping[str, Any]
