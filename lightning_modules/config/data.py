@@ -23,8 +23,9 @@ class TextSettings(Settings):
     max_length: int = Field(128, ge=8)
     """Longest sentence in tokens, special tokens included. A longer one is cut, counted and reported."""
     tokenizer: str | None = Field(None, min_length=1)
-    """Hugging Face folder whose tokenizer cuts the text: WordPiece or BPE, as of BERT and GPT-2; relative paths
-    start at --data-root. `vocab_size` follows from it. Unless given, sub-words are trained on the text."""
+    """Hugging Face folder whose tokenizer cuts the text, and its translations: WordPiece or BPE, as of BERT and
+    GPT-2; relative paths start at --data-root. `vocab_size` follows from it. Unless given, sub-words are trained
+    on the text."""
 
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

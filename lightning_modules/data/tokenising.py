@@ -42,20 +42,24 @@ def write_tokens(
     """Train the sub-words and write every file of a token store but `tokens.json`; return what that says.
 
     Args:
-        tokenizer: of the sentences, in our numbering; unless given, it is trained on them.
+        tokenizer: of the sentences and of the translations, in our numbering; unless given, one is trained on
+            each.
 
     Raises:
         DataError: the text is unfit, or the vocabulary too large for it.
     """
     say("Reading data.train.")
     train = _KeptRows(corpus.rows("train"), folder / "train.rows")
+    is_trained_here = tokenizer is None
     if tokenizer is None:
         say(f"Training {settings.vocab_size:,} sub-words on data.train.")
         tokenizer = subwords.train(
             (row.text for row in train), settings.vocab_size, what="the sentences of data.train"
         )
     tokenizers_by_side = {"source": tokenizer}
-    if corpus.has_target:
+    if corpus.has_target and not is_trained_here:
+        tokenizers_by_side["target"] = tokenizer
+    elif corpus.has_target:
         targets = (row.target for row in train if row.target is not None)
         tokenizers_by_side["target"] = subwords.train(
             targets, settings.vocab_size, what="the translations of data.train"

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from lightning_modules.data.folder_tokenizer import read_tokenizer
+from lightning_modules.data.token_store import address, prepare
 from lightning_modules.data.tokenizer import decode, encode, starts_word
 from lightning_modules.errors import DataError
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, START, UNKNOWN
 from tests.support import tiny_pretrained
+from tests.support.tiny_text import settings
 
 transformers = pytest.importorskip("transformers", reason="the extra [hf] is not installed")
 
@@ -61,3 +63,20 @@ def test_tokenizers_that_cannot_be_read_are_one_sentence(tmp_path):
         f"{tmp_path}: its tokenizer names no token for the start of a sentence; add cls_token or bos_token to "
         f"tokenizer_config.json."
     )
+
+
+def test_a_store_is_cut_by_the_folder_and_known_by_it(tmp_path, data_root):
+    tiny_pretrained.bert(tmp_path / "bert")
+    given = read_tokenizer(tmp_path / "bert")
+    size = given.vocab_size(given.rows)
+    data = settings().data.model_copy(update={"tokenizer": str(tmp_path / "bert"), "vocab_size": size})
+    tokens = prepare(data, data_root=data_root, store=tmp_path / "store")
+    line = (data_root / "train.tsv").read_text().splitlines()[1].split("\t")
+    own = given.renumbered(size)
+    for text, sentence in zip(line, (tokens.train.sentence(0), tokens.train.target_sentence(0)), strict=True):
+        (ids,) = encode(own, [text])
+        assert sentence.tolist() == [*ids[: data.max_length - 1], END][: len(sentence)]
+    assert tokens.vocab_size == tokens.target_vocab_size == size
+    pieces = (tmp_path / "bert/vocab.txt").read_text()
+    (tmp_path / "bert/vocab.txt").write_text(pieces.replace("##z\n", "##ze\n"))
+    assert address(data, data_root) != tokens.address
