@@ -47,6 +47,9 @@ LATER = ("ceiling", "standard_error", "left_out")
 SHOWN = [name for name in COLUMNS if name != "left_out"]
 """Columns of the data behind a figure."""
 
+STARTS_TRAINED = "starts_trained"
+"""Column that a page adds where runs start from a trained model: whether the row is of such a run."""
+
 REQUIRED = ("run_id", "arm", "seed", "measure", "metric")
 """Columns that are never null."""
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from ablations import results
 from ablations.errors import ResultsError, SpecError
+from ablations.results import STARTS_TRAINED
 from ablations.runs.records import Plan, Provenance, RunRecord, RunSettingsRecord, RunState
 from ablations.spec import yamlfile
 
@@ -28,6 +29,16 @@ class Run(NamedTuple):
     tokens: str | None = None
     """Address of the token store that it reads; None where that is not known."""
 
+    @property
+    def is_untrained(self) -> bool:
+        """Return whether the run keeps the random weights that it starts from."""
+        return self.plan.max_steps == 0 and not self.starts_trained
+
+    @property
+    def starts_trained(self) -> bool:
+        """Return whether the run starts from the weights of a model that was trained elsewhere."""
+        return (self.settings.get("init") or {}).get("weights") == "folder"
+
 
 QUICK = "Measured with effort quick, on a part of everything: no evidence."
 """Sentence wherever numbers of such a measure stand."""
@@ -40,7 +51,8 @@ class Experiment(NamedTuple):
     spec: str
     runs: list[Run]
     table: pd.DataFrame
-    """Rows of the plan's arms alone; empty before anything is measured."""
+    """Rows of the plan's arms alone; empty before anything is measured. Where runs start from a trained model, the
+    column STARTS_TRAINED says which."""
     foreign_rows: int
     """Rows of results.parquet that belong to no run of the plan."""
     folder: Path | None = None
@@ -70,6 +82,9 @@ def read(folder: Path) -> Experiment:
     planned_runs = pd.MultiIndex.from_tuples([(run.run_id, run.arm) for run in plan.runs] or [("", "")])
     ours = pd.MultiIndex.from_frame(table[["run_id", "arm"]]).isin(planned_runs)
     measures = _measures(spec) if spec.is_file() else []
+    started = [run.plan.run_id for run in runs if run.starts_trained]
+    if started:
+        table[STARTS_TRAINED] = table["run_id"].isin(started)
     return Experiment(
         plan=plan,
         spec=printable(spec.read_text(encoding="utf-8", errors="replace")) if spec.is_file() else "",

@@ -1,13 +1,12 @@
-"""Analysis of one model: `ablate analyse` measures a model from a Hugging Face folder, and the same architecture
+"""Analysis of models: `ablate analyse` measures models from Hugging Face folders, and the same architectures
 untrained, on a text.
 
-The result is a table like an experiment's, of two arms with one seed.
+The result is a table like an experiment's, of arms with one seed; a series of checkpoints has rows at every step.
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,15 +18,16 @@ from ablations import results
 from ablations.analyse import folder as analyse_folder
 from ablations.analyse import measures as analyse_measures
 from ablations.analyse import minimal_pairs
+from ablations.analyse.arms import SEED, ModelArm, Say, Subject, arms_of, name_of_all, twins_of
 from ablations.analyse.measures import AnyMeasure
-from ablations.analyse.model import HuggingFaceModel, hidden_states, load, untrained
-from ablations.analyse.text import TokenisedText, sample_of, sentences, tokenise
+from ablations.analyse.model import HuggingFaceModel, hidden_states, load
+from ablations.analyse.text import Read, TokenisedText, read_by_all, sentences
 from ablations.errors import MeasureError
 from ablations.measures.geometry import geometry
 from ablations.measures.layer_change import layer_change
 from ablations.measures.neighbours import neighbours
 from ablations.measures.read_out import read_out_rows
-from ablations.measures.reading.labels import token_labels, with_texts
+from ablations.measures.reading.labels import with_texts
 from ablations.measures.reading.sample import Sample
 from ablations.measures.settings import (
     GeometrySettings,
@@ -67,13 +67,13 @@ def _named(measure: str, doubt: str) -> str:
 
 
 def _rows(
-    layers_LND: list[Any], settings: AnyMeasure, *, model: HuggingFaceModel, analysis: "Analysis"
+    layers_LND: list[Any], settings: AnyMeasure, *, model: HuggingFaceModel, read: Read, data_root: Path
 ) -> Iterator[Row]:
-    sample, text = analysis.read.sample, analysis.read.text
+    sample, text = read.sample, read.text
     match settings:
         case MinimalPairsSettings():
             counts_V = np.bincount(text.ids[text.is_text], minlength=model.ids)
-            yield from minimal_pairs.rows(model, settings, data_root=analysis.data_root, counts_V=counts_V)
+            yield from minimal_pairs.rows(model, settings, data_root=data_root, counts_V=counts_V)
         case LayerChangeSettings():
             yield from layer_change(layers_LND, sample, settings)
         case TokenInformationSettings():
@@ -86,26 +86,8 @@ def _rows(
             yield from geometry(layers_LND, sample, settings)
 
 
-Say = Callable[[str], None]
-
-UNTRAINED = "untrained"
-SEED = 0
-"""The seed of the untrained weights, and of every row."""
-
-UNFINISHED = f"The analysis has not ended, all of {UNTRAINED} still to come; run it again."
-
-
-class Read(NamedTuple):
-    """Text as a model reads it, and the tokens of it that are measured."""
-
-    text: TokenisedText
-    sample: Sample
-    cut: int
-    """Sentences of the sample that are longer than the model allows."""
-
-
 class Arm(NamedTuple):
-    """The results of a model."""
+    """The results of a subject."""
 
     plan: RunRecord
     """Its entry among the runs of plan.json."""
@@ -116,11 +98,11 @@ class Arm(NamedTuple):
 
 @dataclass(frozen=True)
 class Analysis:
-    """Analysis of both models: what is measured, and where the results go."""
+    """Analysis of all subjects: what is measured, and where the results go."""
 
     target: Path
-    read: Read
-    width: int
+    subjects: Sequence[Subject]
+    """Those that the user gave, then the untrained twins."""
     measures: Sequence[AnyMeasure]
     data_root: Path
     """Where the files of minimal pairs lie."""
@@ -133,8 +115,7 @@ class Analysis:
 
 
 def analyse(
-    folder: Path,
-    *,
+    *folders: Path,
     text: Path,
     labels: Path | None = None,
     column: str | None = None,
@@ -145,27 +126,29 @@ def analyse(
     data_root: Path = Path(),
     say: Say,
 ) -> Path:
-    """Measure the model and its untrained twin; returns OUT/<name>, with the table, ready for a page.
+    """Measure the models and their untrained twins; returns OUT/<name>, with the table, ready for a page.
 
-    Measures that the text does not allow are left out; the plan says which, and why. The results of the model are
-    written before its twin is measured; after a kill the plan says that the twin is missing, and the same command
-    starts over. The results of a whole analysis stay until the next one is whole.
+    Each folder is an arm: a model, or a series of checkpoints that is measured at every step (`arms_of`). All are
+    measured on the same sentences. Arms of equal architecture that cut the text alike share a twin. Measures that
+    the text does not allow are left out; the plan says which, and why. The results of each arm are written before
+    the next is measured; after a kill the plan says what is missing, and the same command starts over. The results
+    of a whole analysis stay until the next one is whole.
 
     Args:
         labels: a treebank of the same sentences.
         column: of a table; without it the column `text`, or the only one with text.
-        name: of the folder of results; without it, the model's.
+        name: of the folder of results; without it, the models'.
         tokens: occurrences, whole sentences from the start of the text; fewer if it has fewer. Without it as many
-            as the width needs, see `usual_tokens`.
+            as the largest width needs, see `usual_tokens`.
         measures: without them, all that read states, of as many clusters as the text allows. All read the same
             `tokens`, not the number of their own.
         data_root: where the files of minimal pairs lie.
 
     Raises:
-        MeasureError: the folder holds no model that can be read, or one that has diverged, or the text no token;
+        MeasureError: a folder holds no model that can be read, or one that has diverged, or the text no token;
             the labels are of other sentences; a measure asks for what is not known, or none is possible; minimal
-            pairs are asked for, but their files or the model's masked-LM head are missing; or the folder of
-            results is an experiment's or another model's.
+            pairs are asked for, but their files or a model's masked-LM head are missing; or the folder of results
+            is an experiment's or of other models.
         DataError: text or labels are missing or damaged.
         FilesError: the folder of results cannot be written to.
     """
@@ -174,49 +157,79 @@ def analyse(
     for settings in of_pairs:
         minimal_pairs.require_tasks(settings, data_root=data_root)
     gold = _gold(text, labels=labels, column=column)
-    target = analyse_folder.place(out, analyse_folder.name_of(folder) if name is None else name)
-    say(f"loading {folder}")
-    model = _loaded(folder, target, with_head=bool(of_pairs))
+    default_name = name_of_all(analyse_folder.name_of(folder) for folder in folders)
+    target = analyse_folder.place(out, default_name if name is None else name)
+    arms = arms_of(folders, seed=SEED)
+    analyse_folder.require_own(
+        target, {arm.run_id: arm.folder for arm in arms}, [arm.untrained_id for arm in arms]
+    )
+    require_writable(target)
+    models = [_facts(arm, with_head=bool(of_pairs), say=say) for arm in arms]
     if tokens is None:
-        tokens = analyse_measures.usual_tokens(width=model.width, layers=model.layers + 1)
-    read = _read(model, text, gold=gold, column=column, tokens=tokens, say=say)
-    arguments = {"analyse": folder, "text": text, "labels": labels, "column": column, "tokens": tokens}
+        tokens = analyse_measures.usual_tokens([(model.width, model.layers + 1) for model in models])
+    read = read_by_all(models, text, gold=gold, column=column, tokens=tokens)
+    subjects = [Subject(arm.name, arm, model, each) for arm, model, each in zip(arms, models, read, strict=True)]
+    for subject in subjects:
+        _say_cut(subject, say)
+    analysed = list(folders) if len(folders) > 1 else folders[0]
+    arguments = {"analyse": analysed, "text": text, "labels": labels, "column": column, "tokens": tokens}
     analysis = Analysis(
         target=target,
-        read=read,
-        width=model.width,
-        measures=_usual(read.sample, tokens, labelled=labels is not None) if measures is None else measures,
+        subjects=[*subjects, *twins_of(subjects)],
+        measures=_usual(read, tokens, labelled=labels is not None) if measures is None else measures,
         data_root=data_root,
         arguments=arguments | ({"data_root": data_root} if of_pairs else {}),
-        data=analyse_folder.data_record(text, sentences=read.sample.sentences, cut=read.cut, ids=model.ids),
+        data=analyse_folder.data_record(
+            text,
+            sentences=read[0].sample.sentences,
+            cut=max(each.cut for each in read),
+            vocabulary_sizes={model.ids for model in models},
+        ),
         origin=analyse_folder.origin(),
         say=say,
     )
-    trained = _measured(model, analysis, arm=analyse_folder.arm_of(folder))
-    if not trained.rows:
-        raise MeasureError(_why_nothing(trained.doubts, text, read.sample, width=model.width))
-    if not analyse_folder.is_whole(target):
-        _write(analysis, [trained])
-    model = untrained(model, seed=SEED)  # memory then holds one of the two
-    for sentence in _write(analysis, [trained, _measured(model, analysis, arm=UNTRAINED)]):
-        say(sentence)
-    return target
+    return _carry_out(analysis, text)
 
 
-def _loaded(folder: Path, target: Path, *, with_head: bool) -> HuggingFaceModel:
-    """Load the model, and refuse what could not be measured or not be kept before anything is measured."""
-    model = load(folder)
+def _carry_out(analysis: Analysis, text: Path) -> Path:
+    """Measure all subjects; results that were whole stay until all are measured."""
+    is_new = not analyse_folder.is_whole(analysis.target)
+    given = [subject for subject in analysis.subjects if not subject.is_twin]
+    arms: list[Arm] = []
+    for subject in analysis.subjects:
+        arms.append(_measured(subject, analysis))
+        if len(arms) == len(given) and not any(arm.rows for arm in arms):
+            raise MeasureError(_why_nothing(arms[0].doubts, text, given[0]))
+        if is_new and len(arms) < len(analysis.subjects) and any(arm.rows for arm in arms):
+            _write(analysis, arms)
+    for sentence in _write(analysis, arms):
+        analysis.say(sentence)
+    return analysis.target
+
+
+def _facts(arm: ModelArm, *, with_head: bool, say: Say) -> HuggingFaceModel:
+    """Return the facts about a model, or about the first checkpoint of a series. It is loaded for this, so that
+    what could not be measured is refused before anything is."""
+    say(f"loading {arm.folder}")
+    model = load(arm.checkpoints[0].folder, tokenizer_folder=arm.tokenizer_folder)
     if with_head:
         minimal_pairs.with_head(model)
-    analyse_folder.require_own(target, model)
-    require_writable(target)
-    return model
+    return replace(model, model=None)
 
 
-def _usual(sample: Sample, tokens: int, *, labelled: bool) -> list[AnyMeasure]:
-    """Return all measures that read states, of as many clusters as the text allows."""
+def _usual(read: Sequence[Read], tokens: int, *, labelled: bool) -> list[AnyMeasure]:
+    """Return all measures that read states, of as many clusters as the text allows for every model."""
     usual = analyse_measures.usual_measures(tokens, labelled=labelled)
-    return [analyse_measures.fitted(settings, sample) for settings in usual]
+    for each in read:
+        usual = [analyse_measures.fitted(settings, each.sample) for settings in usual]
+    return usual
+
+
+def _say_cut(subject: Subject, say: Say) -> None:
+    """Say how many sentences are too long for the model."""
+    if cut := subject.read.cut:
+        of_all = several(subject.read.sample.sentences, "sentence")
+        say(f"{subject.name}: {cut:,} of {of_all} cut at {subject.model.max_length} tokens, the model's longest")
 
 
 def _gold(text: Path, *, labels: Path | None, column: str | None) -> list[LabelledSentence]:
@@ -229,57 +242,41 @@ def _gold(text: Path, *, labels: Path | None, column: str | None) -> list[Labell
     return with_texts(read_treebank(labels), texts, labels_from=str(labels), texts_from=str(text))
 
 
-def _read(
-    model: HuggingFaceModel,
-    text: Path,
-    *,
-    gold: Sequence[LabelledSentence],
-    column: str | None,
-    tokens: int,
-    say: Say,
-) -> Read:
-    read = islice(sentences(text, column=column), tokens + 1)
-    tokenised = tokenise(model, list(read), tokens=tokens)
-    sample = sample_of(tokenised, tokens=tokens, source=text)
-    if gold:
-        sample = labelled(sample, tokenised, gold)
-    if cut := int(tokenised.cut_S[: sample.sentences].sum()):
-        of_all = several(sample.sentences, "sentence")
-        say(f"{cut:,} of {of_all} cut at {model.max_length} tokens, the model's longest")
-    return Read(tokenised, sample, cut)
-
-
-def _measured(model: HuggingFaceModel, analysis: Analysis, *, arm: str) -> Arm:
-    """Measure one of the two models; its states, the largest thing in memory, are gone afterwards."""
-    sample, say = analysis.read.sample, analysis.say
-    say(f"{arm}: reading {several(len(sample), 'token')}")
-    layers_LND = states(model, analysis.read.text, sample)
-    require_finite(layers_LND, folder=model.folder)
-    about: Row = {"experiment": analysis.target.name, "run_id": model.run_id}
-    about |= {"arm": arm, "seed": SEED, "step": model.step}
+def _measured(subject: Subject, analysis: Analysis) -> Arm:
+    """Measure one subject; the states of a model, the largest thing in memory, are gone before the next is
+    loaded."""
+    sample, say = subject.read.sample, analysis.say
     measured_rows: list[Row] = []
-    all_doubts: list[str] = []
-    for settings in analysis.measures:
-        say(f"{arm}: measuring {settings.kind}")
-        rows, doubts = kept_rows(_rows(layers_LND, settings, model=model, analysis=analysis), settings)
-        measured_rows.extend(about | {"measure": settings.kind} | row for row in rows)
-        all_doubts.extend(dict.fromkeys(doubts))
-    plan = analyse_folder.run(model, arm=arm, seed=SEED, origin=analysis.origin)
-    return Arm(plan, measured_rows, all_doubts)
+    all_doubts: dict[str, None] = {}
+    for called, model in subject.models(say):
+        say(f"{called}: reading {several(len(sample), 'token')}")
+        layers_LND = states(model, subject.read.text, sample)
+        require_finite(layers_LND, folder=model.folder)
+        about: Row = {"experiment": analysis.target.name, "run_id": model.run_id}
+        about |= {"arm": subject.name, "seed": SEED, "step": model.step}
+        for settings in analysis.measures:
+            say(f"{called}: measuring {settings.kind}")
+            rows = _rows(layers_LND, settings, model=model, read=subject.read, data_root=analysis.data_root)
+            whole, doubts = kept_rows(rows, settings)
+            measured_rows.extend(about | {"measure": settings.kind} | row for row in whole)
+            all_doubts |= dict.fromkeys(doubts)
+        plan = analyse_folder.run(model, arm=subject.name, seed=SEED, origin=analysis.origin)
+        del layers_LND, model
+    return Arm(plan, measured_rows, list(all_doubts))
 
 
 def _write(analysis: Analysis, arms: Sequence[Arm]) -> list[str]:
     """Put the results of the arms into the folder; returns what a reader must know of them."""
-    sample, measured = analysis.read.sample, {row["measure"] for row in arms[0].rows}
-    with_rows = [settings for settings in analysis.measures if settings.kind in measured]
-    remedy = "raise --tokens" if len(analysis.read.text) > sample.sentences else "give more text"
-    caveats = analyse_measures.caveats(with_rows, sample, width=analysis.width, remedy=remedy)
-    notices = [*[UNFINISHED] * (len(arms) < 2), *caveats, *_doubts(arms)]
+    to_come = [subject.name for subject in analysis.subjects[len(arms) :]]
+    unfinished = [analyse_folder.UNFINISHED.format(listed(to_come, "and"))] if to_come else []
+    doubts = _by_arm([(arm.plan.arm, arm.doubts) for arm in arms])
+    notices = [*unfinished, *_caveats(analysis, arms), *doubts]
     analyse_folder.write(
         analysis.target,
         table=results.table([row for arm in arms for row in arm.rows]),
         arguments=analysis.arguments,
         measures=analysis.measures,
+        of=listed([subject.name for subject in analysis.subjects if not subject.is_twin], "and"),
         runs=[arm.plan for arm in arms],
         notices=notices,
         data=analysis.data,
@@ -287,8 +284,23 @@ def _write(analysis: Analysis, arms: Sequence[Arm]) -> list[str]:
     return notices
 
 
-def _why_nothing(doubts: list[str], text: Path, sample: Sample, *, width: int) -> str:
+def _caveats(analysis: Analysis, arms: Sequence[Arm]) -> list[str]:
+    """Return the caveats of the measures on the tokens of each model; they name it where there are several."""
+    caveats = []
+    for subject, arm in zip(analysis.subjects, arms, strict=False):
+        sample, measured = subject.read.sample, {row["measure"] for row in arm.rows}
+        with_rows = [settings for settings in analysis.measures if settings.kind in measured]
+        remedy = "raise --tokens" if len(subject.read.text) > sample.sentences else "give more text"
+        of_arm = analyse_measures.caveats(with_rows, sample, width=subject.model.width, remedy=remedy)
+        caveats.append((subject.name, [] if subject.is_twin else list(of_arm)))
+    if sum(not subject.is_twin for subject in analysis.subjects) == 1:
+        return caveats[0][1]
+    return _by_arm(caveats)
+
+
+def _why_nothing(doubts: list[str], text: Path, subject: Subject) -> str:
     """Return one sentence on why there is no row."""
+    sample, width = subject.read.sample, subject.model.width
     if len(doubts) == 1 or len(sample) >= REFUSED_BELOW * width:
         return doubts[0]
     counted = f"{len(sample):,} token{'s' * (len(sample) != 1)} in {sample.sentences:,} sentence"
@@ -298,28 +310,13 @@ def _why_nothing(doubts: list[str], text: Path, sample: Sample, *, width: int) -
     )
 
 
-def _doubts(arms: Sequence[Arm]) -> list[str]:
-    """Return the refusals and doubts of all arms, each once, with the arms that it is about."""
-    sentences = dict.fromkeys(sentence for arm in arms for sentence in arm.doubts)
+def _by_arm(sentences: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+    """Return the sentences of all arms, each once, with the arms that it is about."""
+    once = dict.fromkeys(sentence for _, of_arm in sentences for sentence in of_arm)
     return [
-        f"{listed([arm.plan.arm for arm in arms if sentence in arm.doubts], 'and')}: {sentence}"
-        for sentence in sentences
+        f"{listed([arm for arm, of_arm in sentences if sentence in of_arm], 'and')}: {sentence}"
+        for sentence in once
     ]
-
-
-def labelled(sample: Sample, tokenised: TokenisedText, gold: Sequence[LabelledSentence]) -> Sample:
-    """Return the sample with the labels of the words of its sentences, which `gold` has first.
-
-    Raises:
-        MeasureError: a sentence does not have the words of its text, or the tokenizer is not a fast one.
-    """
-    if tokenised.spans is None:
-        raise MeasureError(
-            "the model's tokenizer does not say where its tokens stand in the text; give a model with a "
-            "tokenizer.json, or leave --labels out."
-        )
-    token_facts = token_labels(gold[: sample.sentences], tokenised.text_spans()[: sample.sentences])
-    return replace(sample, labels=token_facts.codes, names=token_facts.names)
 
 
 TOKENS_AT_ONCE = 8192

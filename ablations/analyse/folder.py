@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from lightning_modules.files import atomic, make_folder, read_json, sha256, writ
 from lightning_modules.provenance import now, provenance
 
 LONGEST_NAME = 200
+
+UNFINISHED = "The analysis has not ended, all of {} still to come; run it again."
 
 
 def arm_of(folder: Path) -> str:
@@ -52,8 +54,12 @@ def place(out: Path, name: str) -> Path:
     return out / name
 
 
-def require_own(target: Path, model: HuggingFaceModel) -> None:
+def require_own(target: Path, folders: Mapping[str, Path], twins: Sequence[str]) -> None:
     """Refuse to write over the analysis of other weights, as of another folder of that name.
+
+    Args:
+        folders: of the models, by their ids.
+        twins: ids of the untrained twins.
 
     Raises:
         MeasureError: it holds one.
@@ -61,19 +67,21 @@ def require_own(target: Path, model: HuggingFaceModel) -> None:
     plan = target / "plan.json"
     if not plan.exists():
         return
-    run_ids = [run["run_id"] for run in read_json(plan).get("runs", [])]
-    if run_ids and model.run_id not in run_ids:
-        raise MeasureError(
-            f"{target} holds the analysis of another model: {run_ids[0]}, and {model.folder} is {model.run_id}; "
-            f"choose another --name for the results, or remove that folder."
-        )
+    for run in read_json(plan).get("runs", []):
+        if run["run_id"] not in folders and run["run_id"] not in twins:
+            new_id, folder = next(iter(folders.items()))
+            raise MeasureError(
+                f"{target} holds the analysis of another model: {run['run_id']}, and {folder} is {new_id}; choose "
+                f"another --name for the results, or remove that folder."
+            )
 
 
 def is_whole(target: Path) -> bool:
-    """Return whether the folder holds an analysis of both models that has ended."""
+    """Return whether the folder holds an analysis that has ended: an untrained twin is measured last."""
     plan = target / "plan.json"
-    states = [run.get("state") for run in read_json(plan).get("runs", [])] if plan.exists() else []
-    return states == ["done", "done"]
+    content = read_json(plan) if plan.exists() else {}
+    runs, notices = content.get("runs", []), content.get("notices", [])
+    return bool(runs) and not any(notice.startswith(UNFINISHED.partition("{}")[0]) for notice in notices)
 
 
 def origin() -> dict[str, Any]:
@@ -105,12 +113,12 @@ def run(model: HuggingFaceModel, *, arm: str, seed: int, origin: Mapping[str, An
     )
 
 
-def data_record(text: Path, *, sentences: int, cut: int, ids: int) -> DataRecord:
-    """Describe the text for the plan."""
+def data_record(text: Path, *, sentences: int, cut: int, vocabulary_sizes: Collection[int]) -> DataRecord:
+    """Describe the text for the plan; models of different vocabularies leave their size out."""
     return DataRecord(
         content_sha256=sha256(text),
         description=f"the first {several(sentences, 'sentence')} of {text.name}",
-        vocab_size=ids,
+        vocab_size=next(iter(vocabulary_sizes)) if len(vocabulary_sizes) == 1 else None,
         cut={"sentence": cut} if cut else {},
     )
 
@@ -121,11 +129,15 @@ def write(
     table: pd.DataFrame,
     arguments: Mapping[str, Any],
     measures: Sequence[MeasureSettings],
+    of: str,
     runs: Sequence[RunRecord],
     notices: list[str],
     data: DataRecord,
 ) -> None:
     """Put spec.yaml, plan.json and results.parquet into the folder.
+
+    Args:
+        of: the models, for the question.
 
     Raises:
         FilesError: it cannot be written to.
@@ -137,7 +149,7 @@ def write(
     results.write(table, target / "results.parquet")
     plan = Plan(
         experiment=target.name,
-        question=f"What does each layer of {runs[0].arm} change, keep and lose?",
+        question=f"What does each layer of {of} change, keep and lose?",
         spec_sha256=hashlib.sha256(spec).hexdigest(),
         created=None if runs[0].analysed is None else runs[0].analysed.provenance.started,
         claims=[],

@@ -1,6 +1,6 @@
 """Choice of the measures of `ablate analyse`: those of a file, or all that read states, fitted to the text."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -47,7 +47,7 @@ STATES_BYTES = 6 * 2**30
 """Limit of the bytes of the states of all layers; for more, the number of tokens must be given."""
 
 SAID_ELSEWHERE = {
-    "checkpoints": "the folder holds one state of its model",
+    "checkpoints": "every checkpoint of a series is measured",
     "tokens": "--tokens says how many are read, the same for all measures",
     "treebank": "--labels gives the treebank of the text",
 }
@@ -112,13 +112,15 @@ def require_known(measures: Iterable[AnyMeasure], *, labelled: bool) -> None:
                 )
 
 
-def usual_tokens(*, width: int, layers: int) -> int:
-    """Return the number of tokens that a distance needs, as far as their states fit into memory.
+def usual_tokens(sizes: Sequence[tuple[int, int]]) -> int:
+    """Return the number of tokens that a distance needs at the largest width, as far as the states of each model
+    fit into memory.
 
     Args:
-        layers: states of a token.
+        sizes: of each model its width and the number of states of a token.
     """
-    return min(max(FEWEST_TOKENS, ENOUGH_TOKENS * width), STATES_BYTES // (4 * width * layers))
+    enough = max(FEWEST_TOKENS, *(ENOUGH_TOKENS * width for width, _ in sizes))
+    return min(enough, *(STATES_BYTES // (4 * width * layers) for width, layers in sizes))
 
 
 def usual_measures(tokens: int, *, labelled: bool) -> list[AnyMeasure]:

@@ -191,6 +191,11 @@ def identity(config: dict[str, Any], weights: list[Path]) -> str:
     return sha256.hexdigest()[:10]
 
 
+def untrained_identity(config: dict[str, Any], *, seed: int) -> str:
+    """Return ten hex digits of the architecture with the random weights of a seed."""
+    return identity(config | {"untrained": seed}, [])
+
+
 def saved_step(folder: Path, config: dict[str, Any]) -> int | None:
     """Return the step that `ablate export` has written into config.json, or transformers' Trainer beside it; None
     where there is none."""
@@ -246,6 +251,9 @@ class HuggingFaceModel:
     step: int | None
     """The training step at which it was saved; None where that is not known."""
     model: Any
+    """None where only the facts about it are kept and not the weights."""
+    accepts: frozenset[str]
+    """Names of the inputs that the model takes."""
     tokenizer: Any
     max_length: int | None
     """Longest input in tokens, special tokens included; None where there is no longest."""
@@ -267,18 +275,16 @@ class HuggingFaceModel:
         return next(self.model.parameters()).device
 
     @property
-    def accepts(self) -> set[str]:
-        """Return the names of the inputs that the model takes."""
-        return set(inspect.signature(self.model.forward).parameters)
-
-    @property
     def parameters(self) -> int:
         """Return the number of weights of the encoder."""
         return sum(parameter.numel() for parameter in self.model.parameters())
 
 
-def load(folder: Path) -> HuggingFaceModel:
+def load(folder: Path, *, tokenizer_folder: Path | None = None) -> HuggingFaceModel:
     """Load the model in the folder; heads, decoders and poolers are left out.
+
+    Args:
+        tokenizer_folder: the folder with its tokenizer; the same folder unless given.
 
     Raises:
         MeasureError: the extra [hf] is not installed; or the folder is missing, incomplete or damaged, or holds a
@@ -299,7 +305,7 @@ def load(folder: Path) -> HuggingFaceModel:
             raise MeasureError(
                 f"{folder}: the model cannot be loaded ({reason(error)}); make or copy the folder again."
             ) from error
-    model, tokenizer = _ready(whole), tokenizer_of(folder)
+    model, tokenizer = _ready(whole), tokenizer_of(tokenizer_folder or folder)
     final_norm = FINAL_NORMS.get(model.config.model_type)
     whole.requires_grad_(True)
     probe_BT = torch.zeros(1, 2, dtype=torch.long, device=next(model.parameters()).device)
@@ -310,6 +316,7 @@ def load(folder: Path) -> HuggingFaceModel:
         run_id=identity(config, weight_files(folder)),
         step=saved_step(folder, config),
         model=model,
+        accepts=frozenset(inspect.signature(model.forward).parameters),
         tokenizer=tokenizer,
         max_length=_max_length(model.config, tokenizer),
         ids=whole.get_input_embeddings().num_embeddings,
@@ -328,7 +335,7 @@ def untrained(trained: HuggingFaceModel, *, seed: int) -> HuggingFaceModel:
         settings = transformers.AutoConfig.from_pretrained(trained.folder, **LOCAL)
         auto_class = _auto_class(transformers, settings.model_type)
         whole = auto_class.from_config(settings, trust_remote_code=False, **OPTIONS)
-    run_id = identity(config | {"untrained": seed}, [])
+    run_id = untrained_identity(config, seed=seed)
     return replace(trained, run_id=run_id, step=0, model=_ready(whole), drawn=seed)
 
 

@@ -4,7 +4,8 @@ torch.
 The text is not an experiment's: it has any format that data of kind files has.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,10 +15,11 @@ from numpy.typing import NDArray
 
 from ablations.analyse.model import HuggingFaceModel
 from ablations.errors import DataError, MeasureError
-from ablations.measures.reading.labels import Span, spans_of
+from ablations.measures.reading.labels import Span, spans_of, token_labels
 from ablations.measures.reading.sample import Sample, whole_sentences
 from ablations.wording import shown
 from lightning_modules.data.tables import ENDINGS, Columns, file_source, format_of, text_columns
+from lightning_modules.data.treebank import LabelledSentence
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, START
 
 USUAL_COLUMN = "text"
@@ -157,6 +159,62 @@ def sample_of(text: TokenisedText, *, tokens: int, source: Path) -> Sample:
             f"be measured; raise --tokens."
         )
     return whole_sentences(text.codes, text.offsets, text.is_text, tokens)
+
+
+class Read(NamedTuple):
+    """Text as a model reads it, and the tokens of it that are measured."""
+
+    text: TokenisedText
+    sample: Sample
+    cut: int
+    """Sentences of the sample that are longer than the model allows."""
+
+
+def read_by_all(
+    models: Sequence[HuggingFaceModel],
+    source: Path,
+    *,
+    gold: Sequence[LabelledSentence] = (),
+    column: str | None = None,
+    tokens: int,
+) -> list[Read]:
+    """Return the text as each model reads it, all of the same sentences: as many whole sentences from its start as
+    hold at most `tokens` text tokens of every model.
+
+    Args:
+        gold: the labels of all sentences; without them the samples have none.
+
+    Raises:
+        MeasureError: as `tokenise`, `sample_of` and `labelled`.
+    """
+    texts = [
+        tokenise(model, list(islice(sentences(source, column=column), tokens + 1)), tokens=tokens)
+        for model in models
+    ]
+    samples = [sample_of(text, tokens=tokens, source=source) for text in texts]
+    fewest = min(sample.sentences for sample in samples)
+    read = []
+    for text, sample in zip(texts, samples, strict=True):
+        if sample.sentences > fewest:
+            sample = sample_of(text, tokens=int(text.is_text[: text.offsets[fewest]].sum()), source=source)
+        cut = int(text.cut_S[: sample.sentences].sum())
+        read.append(Read(text, labelled(sample, text, gold) if gold else sample, cut))
+    return read
+
+
+def labelled(sample: Sample, tokenised: TokenisedText, gold: Sequence[LabelledSentence]) -> Sample:
+    """Return the sample with the labels of the words of its sentences, which `gold` has first.
+
+    Raises:
+        MeasureError: a sentence does not have the words of its text, or the tokenizer is not a fast one.
+    """
+    if tokenised.spans is None:
+        raise MeasureError(
+            "the model's tokenizer does not say where its tokens stand in the text; give a model with a "
+            "tokenizer.json, or leave --labels out."
+        )
+    token_facts = token_labels(gold[: sample.sentences], tokenised.text_spans()[: sample.sentences])
+    return replace(sample, labels=token_facts.codes, names=token_facts.names)
 
 
 def _tokenise(model: HuggingFaceModel, sentences: list[str]) -> TokenisedText:

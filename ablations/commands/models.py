@@ -30,7 +30,7 @@ def export(run_dir: Path, folder: Path, all_steps: bool, encoder_alone: bool) ->
 
 
 @command
-@click.argument("folder", type=FOLDER)
+@click.argument("folders", type=FOLDER, nargs=-1, required=True, metavar="FOLDER...")
 @click.option("--text", type=FILE, required=True, help="Sentences: a table, or a line each.")
 @click.option(
     "--labels",
@@ -50,7 +50,7 @@ def export(run_dir: Path, folder: Path, all_steps: bool, encoder_alone: bool) ->
     type=FILE,
     help="A YAML file with `measures` as in a spec, and their settings; else all that read states.",
 )
-@click.option("--name", help="Of the folder of results, under the output root; else the model's.")
+@click.option("--name", help="Of the folder of results, under the output root; else the models'.")
 @click.option(
     "--data-root",
     type=GivenPath(exists=True, file_okay=False),
@@ -61,7 +61,7 @@ def export(run_dir: Path, folder: Path, all_steps: bool, encoder_alone: bool) ->
 @publish_option
 @out_option
 def analyse(
-    folder: Path,
+    folders: tuple[Path, ...],
     text: Path,
     labels: Path | None,
     column: str | None,
@@ -72,19 +72,22 @@ def analyse(
     published: Path | None,
     out: Path,
 ) -> None:
-    """Measure the layers of any local Hugging Face model on a text, beside those of its untrained twin."""
+    """Measure the layers of local Hugging Face models on a text, beside those of their untrained twins.
+
+    Each FOLDER is an arm: a model, or a series of checkpoints, which is measured at every step.
+    """
     import time
 
     from ablations.analyse import measures
-    from ablations.analyse.analyse import analyse as measure_model
+    from ablations.analyse.analyse import analyse as measure_models
     from ablations.runs.terminal import duration
     from lightning_modules.files import require_writable
 
     if published is not None:
         require_writable(published)  # before anything is measured
     started = time.monotonic()
-    results = measure_model(
-        folder,
+    results = measure_models(
+        *folders,
         text=text,
         labels=labels,
         column=column,

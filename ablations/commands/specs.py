@@ -234,12 +234,16 @@ def plan(
     as_json: bool,
 ) -> None:
     """Show the runs of a spec, which are done, and what the others cost."""
+    from functools import partial
+
+    from ablations.runs.identity import with_folders
     from ablations.runs.terminal import plan_table
     from ablations.runs.workspace import Workspace
     from ablations.spec import grid, load
 
     if resolved:
-        click.echo(json.dumps(grid.resolved(load.load(spec, given=given)), indent=2))
+        completed = partial(with_folders, data_root=data_root)
+        click.echo(json.dumps(grid.resolved(load.load(spec, given=given), completed=completed), indent=2))
         return
     require_possible(out)
     workspace = Workspace.open(spec, given=given, out=out, data_root=data_root)

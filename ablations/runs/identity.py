@@ -57,14 +57,15 @@ class PlannedRun(NamedTuple):
 def identity(settings: RunSettings, tokens_address: str) -> str:
     """Ten hex digits of a hash over everything that decides what a run computes.
 
-    The text enters by its content (and how it is cut into tokens), not by its path; so does the source of an
-    objective or a selection of one's own. Machine, devices, the
+    The text enters by its content (and how it is cut into tokens), not by its path; so do the folder that the
+    weights start from, and the source of an objective or a selection of one's own. Machine, devices, the
     names of experiment and arm, measures and claims do not enter. Nor do the micro-batches of a step: like the
     number of devices they say how a step is computed, which a machine with more memory need not repeat. The step
     is the same up to rounding and to what dropout draws, and `compile`, which may change the kernels, does enter.
     Loggers do not enter, as they change no number.
     """
-    decisions = settings.model_dump(mode="json", exclude={"data": True, "training": {"accumulate", "loggers"}})
+    left_out: Any = {"data": True, "training": {"accumulate", "loggers"}, "init": {"path"}}
+    decisions = settings.model_dump(mode="json", exclude=left_out)
     decisions |= {"tokens": tokens_address, "version": IDENTITY_VERSION}
     if sources := {name: record["sha256"] for name, record in plugins_of([settings]).items()}:
         decisions["sources"] = sources
@@ -114,12 +115,14 @@ def place(
 
 
 def self_contained(run: Run, data_root: Path) -> Run:
-    """The run with the words of a lexicon in the place of the files that they come from.
+    """The run with the words of a lexicon in the place of the files that they come from, and with the settings
+    that follow from the folder of a model.
 
     Raises:
-        DataError: a file is missing or unfit, or has no word of a part of speech.
+        DataError: a file is missing or unfit, or has no word of a part of speech, or contradicts a setting.
     """
-    settings = run.settings
+    settings = with_folders(run.settings, data_root)
+    run = replace(run, settings=settings)
     masking = getattr(settings.objective, "masking", None)
     if masking is None or masking.select.kind not in ("cloze", "generic"):
         return run
@@ -128,6 +131,19 @@ def self_contained(run: Run, data_root: Path) -> Run:
     masking = masking.model_copy(update={"select": _lexicon(masking.select, settings.data, data_root, versions)})
     objective = settings.objective.model_copy(update={"masking": masking})
     return replace(run, settings=settings.model_copy(update={"objective": objective}))
+
+
+def with_folders(settings: RunSettings, data_root: Path) -> RunSettings:
+    """Return the settings with what follows from the folders of a model or of a tokenizer that they name.
+
+    Raises:
+        DataError: a folder is missing or unfit, or contradicts a setting.
+    """
+    if settings.init is None and settings.data.tokenizer is None:
+        return settings
+    from lightning_modules.pretrained.folder import with_folder  # which most specs need not wait for
+
+    return with_folder(settings, data_root)
 
 
 @functools.lru_cache(maxsize=64)

@@ -19,7 +19,7 @@ from ablations.wording import listed, refuse_repeated, shown
 from lightning_modules.config import RunSettings, Settings
 from lightning_modules.config.presets import Preset
 
-SECTIONS = ("data", "encoder", "objective", "training")
+SECTIONS = ("data", "encoder", "objective", "training", "init")
 """The parts of a run that a spec writes. What is left, the seed, is a replicate and no setting."""
 
 WRITTEN = ("preset", *SECTIONS)
@@ -125,7 +125,7 @@ Section = dict[str, Any]
 
 
 class Sections(Settings):
-    """Base class of what writes the four parts of a run, each whole, in part or not at all."""
+    """Base class of what writes the parts of a run, each whole, in part or not at all."""
 
     preset: Preset = "bert"
     """Settings of a published model: `bert`, which are the defaults, or `voita-2019`, the public code of the
@@ -138,6 +138,8 @@ class Sections(Settings):
     """Objective that the encoder is trained with."""
     training: Section = Field(default_factory=dict)
     """Number and size of steps, and optimiser."""
+    init: Section = Field(default_factory=dict)
+    """Model that runs start from: a local Hugging Face folder."""
 
     def written(self) -> dict[str, Section]:
         """Return the preset and the sections that were written, by name."""

@@ -13,7 +13,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -230,8 +230,13 @@ def runs(
     )
 
 
-def resolved(experiment: Experiment) -> dict[str, Any]:
+def resolved(
+    experiment: Experiment, *, completed: Callable[[RunSettings], RunSettings] = lambda settings: settings
+) -> dict[str, Any]:
     """Return the experiment as JSON can hold it, every default written out and every arm's sections in full.
+
+    Args:
+        completed: returns settings with what follows from files.
 
     Raises:
         SpecError: as `runs` does.
@@ -239,7 +244,7 @@ def resolved(experiment: Experiment) -> dict[str, Any]:
     without = {*WRITTEN, "arms", "grid"} | {name for name in ("question", "tune") if not getattr(experiment, name)}
     written = experiment.model_dump(mode="json", exclude=without)
     arms = {
-        name: settings.model_dump(mode="json", exclude={"seed"})
+        name: completed(settings).model_dump(mode="json", exclude={"seed"})
         for name, settings in _settings(experiment).items()
     }
     return {**written, "arms": arms}

@@ -40,7 +40,7 @@ def claims_schema() -> dict[str, Any]:
 
 def _part(section: dict[str, Any], *, description: str) -> dict[str, Any]:
     """Return a section of which anything may be left out, its kind too; so it may fit several kinds at once."""
-    kinds = section.get("oneOf") or [{"$ref": section["$ref"]}]
+    kinds = section.get("oneOf") or section.get("anyOf") or [{"$ref": section["$ref"]}]
     return {"description": description, "anyOf": kinds}
 
 

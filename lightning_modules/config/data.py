@@ -2,7 +2,14 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+)
 
 from lightning_modules.config.settings import Settings
 
@@ -15,6 +22,16 @@ class TextSettings(Settings):
     `text` of the training split alone, the decoder's on its `target`."""
     max_length: int = Field(128, ge=8)
     """Longest sentence in tokens, special tokens included. A longer one is cut, counted and reported."""
+    tokenizer: str | None = Field(None, min_length=1)
+    """Hugging Face folder whose tokenizer cuts the text, and its translations: WordPiece or BPE, as of BERT and
+    GPT-2; relative paths start at --data-root. `vocab_size` follows from it. Unless given, sub-words are trained
+    on the text."""
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `tokenizer` out where there is none, as text from before it has no such key."""
+        written: dict[str, Any] = handler(self)
+        return {name: value for name, value in written.items() if name != "tokenizer" or value is not None}
 
 
 class LanguageData(TextSettings):

@@ -39,9 +39,11 @@ class EncoderSettings(Settings):
     """Width of every state."""
     num_attention_heads: int = Field(4, ge=1)
     """Heads of each attention; must divide `hidden_size`."""
-    activation: Literal["gelu", "relu", "swiglu"] = "gelu"
-    """Activation inside the feed-forward layers; GELU is the exact one. `swiglu` is a gate (Shazeer 2020, equation
-    6, with biases as all linear maps have them here): one linear map through x * sigmoid(x), times another."""
+    activation: Literal["gelu", "gelu_tanh", "relu", "swiglu"] = "gelu"
+    """Activation inside the feed-forward layers; GELU is the exact one, `gelu_tanh` its approximation with a
+    hyperbolic tangent, as in GPT-2 (Hendrycks and Gimpel 2016, section 2). `swiglu` is a gate (Shazeer 2020,
+    equation 6, with biases as all linear maps have them here): one linear map through x * sigmoid(x), times
+    another."""
     intermediate_size: int = Field(
         default_factory=lambda data: default_intermediate_size(data["hidden_size"], data["activation"]), ge=1
     )
@@ -114,6 +116,9 @@ Head = Literal["bert", "linear"]
 """Prediction head: BERT's, a linear map, GELU, layer norm and the token embeddings with a bias; or one linear map
 with weights of its own and no bias."""
 
+AnyHead = Head | Literal["tied"]
+"""The same, or the token embeddings alone, as in GPT-2."""
+
 Sees = Literal["both_sides", "left_only", "window", "itself"]
 """Which tokens of its own sentence a token may attend to."""
 
@@ -142,7 +147,7 @@ def encoder_weights(encoder: EncoderSettings, *, read: float = 1, predicted: flo
     return read * encoder.num_hidden_layers * block_weights(encoder) - skipped
 
 
-def vocabulary_weights(encoder: EncoderSettings, vocab_size: int, *, head: Head = "bert") -> float:
+def vocabulary_weights(encoder: EncoderSettings, vocab_size: int, *, head: AnyHead = "bert") -> float:
     """Return the weights of the prediction head that a token meets, tied embeddings included."""
     transform = encoder.hidden_size if head == "bert" else 0
     return encoder.hidden_size * (transform + vocab_size)
@@ -186,10 +191,12 @@ def norm_and_bias_parameters(encoder: EncoderSettings) -> int:
     return norms * norm_parameters(encoder) + encoder.hidden_size * encoder.embedding.bias
 
 
-def prediction_head_parameters(encoder: EncoderSettings, vocab_size: int, *, head: Head = "bert") -> int:
-    """Return the trained numbers of the head over the vocabulary; the matrix of BERT's is the token
-    embeddings'."""
+def prediction_head_parameters(encoder: EncoderSettings, vocab_size: int, *, head: AnyHead = "bert") -> int:
+    """Return the trained numbers of the head over the vocabulary; the matrix of BERT's, and all of a tied one, is
+    the token embeddings'."""
     width = encoder.hidden_size
+    if head == "tied":
+        return 0
     return vocab_size * width if head == "linear" else width * width + 3 * width + vocab_size
 
 

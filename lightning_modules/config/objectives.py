@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from pydantic import Field, SerializeAsAny
 
 from lightning_modules.config.encoder import (
+    AnyHead,
     DecoderSettings,
     EncoderSettings,
     Head,
@@ -138,7 +139,7 @@ class CausalLMSettings(ObjectiveSettings):
     """Tokens before a token that it may attend to; `window` and `itself` never look right."""
     token_dropout: float = Field(0.0, ge=0, lt=1)
     """Share of the input tokens that is shown as a random one; what is predicted stays (Voita et al. 2019)."""
-    head: Head = "bert"
+    head: AnyHead = "bert"
     """What turns the top layer into a score of each token of the vocabulary."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """Share of each label that is spread over the whole vocabulary in training (Szegedy et al. 2016, section 7);

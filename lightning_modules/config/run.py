@@ -1,9 +1,12 @@
 """The settings of one run, and the operations and parameters that follow from them."""
 
-from pydantic import Field
+from typing import Any
+
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from lightning_modules.config.data import Data
 from lightning_modules.config.encoder import EncoderSettings
+from lightning_modules.config.initial import HuggingFaceInit
 from lightning_modules.config.objectives import Objective
 from lightning_modules.config.settings import Settings
 from lightning_modules.config.training import PAIR_FORMATS, TrainingSettings
@@ -16,8 +19,16 @@ class RunSettings(Settings):
     encoder: EncoderSettings = EncoderSettings()
     objective: Objective
     training: TrainingSettings = TrainingSettings()
+    init: HuggingFaceInit | None = None
+    """Model that the run starts from; random weights unless given."""
     seed: int = Field(ge=0)
     """Initial weights, data order and corruption each get a seed of their own from this one."""
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `init` out where there is none, as runs from before it have no such key."""
+        written: dict[str, Any] = handler(self)
+        return {name: value for name, value in written.items() if name != "init" or value is not None}
 
 
 def operations_per_token(run: RunSettings, *, pairs: float | None = None) -> float:

@@ -39,6 +39,9 @@ READING_VERSION = 1
 """Counts up whenever the same bytes are read as other sentences."""
 
 
+CUTTING = {"vocab_size", "max_length", "tokenizer"}
+"""Settings of how sentences are cut into sub-words."""
+
 LATER = {"half", "label", "label_words"}
 """Settings that came after texts had addresses: they count where they are given."""
 
@@ -288,10 +291,12 @@ def content_address(settings: Data, data_root: Path) -> str:
         content |= settings.model_dump(include={"text", "target", "document"})
     elif isinstance(settings, HubData):
         folder = hub.local_folder(settings, data_root)
-        content |= settings.model_dump(exclude={"vocab_size", "max_length", "path", "revision", *LATER})
+        content |= settings.model_dump(
+            exclude={"vocab_size", "max_length", "tokenizer", "path", "revision", *LATER}
+        )
         content["data"] = [settings.path, settings.revision] if folder is None else _folder(folder)
     else:
-        content |= settings.model_dump(exclude={"vocab_size", "max_length"}) | {"language": LANGUAGE_VERSION}
+        content |= settings.model_dump(exclude=CUTTING) | {"language": LANGUAGE_VERSION}
     content |= settings.model_dump(include=LATER, exclude_defaults=True)
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 

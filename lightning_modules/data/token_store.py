@@ -29,6 +29,7 @@ from tokenizers import Tokenizer
 
 from lightning_modules.config import Data
 from lightning_modules.data.corpus import content_address, open_corpus
+from lightning_modules.data.folder_tokenizer import content_of, read_tokenizer
 from lightning_modules.data.tokenising import write_tokens
 from lightning_modules.errors import DataError, FilesError
 from lightning_modules.files import explained, locked, make_folder, read_json, synced, write_json
@@ -128,11 +129,13 @@ def address(settings: Data, data_root: Path) -> str:
     Raises:
         DataError: as `corpus.check`.
     """
-    return _address(settings, content_address(settings, data_root))
+    return _address(settings, content_address(settings, data_root), data_root)
 
 
-def _address(settings: Data, content: str) -> str:
+def _address(settings: Data, content: str, data_root: Path) -> str:
     decided = {"content": content, "format": FORMAT} | settings.model_dump(include={"vocab_size", "max_length"})
+    if settings.tokenizer is not None:
+        decided["tokenizer"] = content_of(data_root / settings.tokenizer)
     return hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()[:ADDRESS_DIGITS]
 
 
@@ -151,7 +154,7 @@ def prepare(
     """
     say = progress or (lambda sentence: None)
     content = content_address(settings, data_root)
-    name = _address(settings, content)
+    name = _address(settings, content, data_root)
     folder = store / name
     if not folder.exists():
         make_folder(store)
@@ -170,7 +173,10 @@ def _make(folder: Path, settings: Data, content: str, data_root: Path, say: Call
             if making.exists():
                 shutil.rmtree(making)
             making.mkdir()
-            report = write_tokens(making, settings, open_corpus(settings, data_root=data_root), say)
+            given = None if settings.tokenizer is None else read_tokenizer(data_root / settings.tokenizer)
+            tokenizer = None if given is None else given.renumbered(settings.vocab_size)
+            corpus = open_corpus(settings, data_root=data_root)
+            report = write_tokens(making, settings, corpus, say, tokenizer=tokenizer)
             files = {path.name: _facts(path) for path in sorted(making.iterdir())}
             manifest = {
                 "format": FORMAT,

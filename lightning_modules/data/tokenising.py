@@ -31,21 +31,35 @@ PREFIX = {"source": "", "target": "target_"}
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99, 100)
 
 
-def write_tokens(folder: Path, settings: Data, corpus: Corpus, say: Callable[[str], None]) -> dict[str, Any]:
+def write_tokens(
+    folder: Path,
+    settings: Data,
+    corpus: Corpus,
+    say: Callable[[str], None],
+    *,
+    tokenizer: Tokenizer | None = None,
+) -> dict[str, Any]:
     """Train the sub-words and write every file of a token store but `tokens.json`; return what that says.
+
+    Args:
+        tokenizer: of the sentences and of the translations, in our numbering; unless given, one is trained on
+            each.
 
     Raises:
         DataError: the text is unfit, or the vocabulary too large for it.
     """
     say("Reading data.train.")
     train = _KeptRows(corpus.rows("train"), folder / "train.rows")
-    say(f"Training {settings.vocab_size:,} sub-words on data.train.")
-    tokenizers_by_side = {
-        "source": subwords.train(
+    is_trained_here = tokenizer is None
+    if tokenizer is None:
+        say(f"Training {settings.vocab_size:,} sub-words on data.train.")
+        tokenizer = subwords.train(
             (row.text for row in train), settings.vocab_size, what="the sentences of data.train"
         )
-    }
-    if corpus.has_target:
+    tokenizers_by_side = {"source": tokenizer}
+    if corpus.has_target and not is_trained_here:
+        tokenizers_by_side["target"] = tokenizer
+    elif corpus.has_target:
         targets = (row.target for row in train if row.target is not None)
         tokenizers_by_side["target"] = subwords.train(
             targets, settings.vocab_size, what="the translations of data.train"

@@ -88,11 +88,15 @@ def starts_word(tokenizer: Tokenizer) -> NDArray[np.bool_]:
     """Return which pieces begin a word (what stands between spaces): one boolean for each id, False for special
     ones.
 
-    A sentence has exactly as many such pieces as words.
+    A sentence has exactly as many such pieces as words. Two tokenizers from elsewhere differ: to WordPiece each
+    punctuation mark is a word, as in BERT's whole-word masking; and the first word of a sentence has no such piece
+    where GPT-2's puts no space before it.
     """
+    inside = getattr(tokenizer.model, "continuing_subword_prefix", None) or None
     starts_V = np.zeros(tokenizer.get_vocab_size(), dtype=np.bool_)
     for piece, i in tokenizer.get_vocab().items():
-        starts_V[i] = i >= FIRST_WORD_ID and piece.startswith(_SPACE)
+        begins = piece.startswith(_SPACE) if inside is None else not piece.startswith(inside)
+        starts_V[i] = i >= FIRST_WORD_ID and begins
     return starts_V
 
 

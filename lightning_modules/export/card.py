@@ -4,6 +4,7 @@ import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from lightning_modules.config import RunSettings
@@ -153,6 +154,9 @@ def _making(facts: Facts) -> str:
         "Versions": ", ".join(f"{name} {version}" for name, version in versions.items() if version) or "unknown",
         "Trained": provenance.get("finished") or provenance.get("started") or "unknown",
     }
+    if run.init is not None and run.init.weights == "folder":
+        start = f"the weights of {Path(run.init.path).name} (SHA-256 of what was read: {run.init.content})"
+        rows["Started from"] = f"{start}; look up its licence too"
     table = [f"| {name} | {value} |" for name, value in rows.items()]
     return "\n".join(
         [

@@ -97,13 +97,13 @@ def is_tied(run: RunSettings) -> bool:
 
 def head_parts(state: Mapping[str, Tensor], *, stem: str = "") -> Parts:
     """Return the parts of the head over the vocabulary: `output` and, for BERT's head, `head.transform` and
-    `head.norm`. A linear head has a bias of zeros: some stock classes want one.
+    `head.norm`. A linear or tied head has a bias of zeros: some stock classes want one.
 
     Args:
         stem: beginning of the names of the head in the checkpoint, as in `generator.`.
     """
-    if f"{stem}head.weight" in state:
-        output_VD = state[f"{stem}head.weight"]
+    if f"{stem}head.transform.weight" not in state:
+        output_VD = state.get(f"{stem}head.weight", state["encoder.tokens.weight"])
         return {"output.weight": output_VD, "output.bias": output_VD.new_zeros(len(output_VD))}
     return {
         f"head.{part}.{kind}": state[f"{stem}head.{part}.{kind}"]

@@ -11,30 +11,11 @@ from torch import Tensor
 
 from lightning_modules.config import ReplacedTokenSettings, RunSettings
 from lightning_modules.config.objectives import StockOutput, generator_shape
+from lightning_modules.export.names import BERT_BODY, BERT_HEAD
 from lightning_modules.export.parts import Parts, block_parts, embedding_parts, head_parts
 from lightning_modules.export.stock import TWO_OR_MORE, WIDE, State, Stock, sees_left, window_of
 from lightning_modules.model.sight import turn
 
-BERT_BODY = {
-    "tokens": "embeddings.word_embeddings",
-    "positions": "embeddings.position_embeddings",
-    "segments": "embeddings.token_type_embeddings",
-    "embedding_norm": "embeddings.LayerNorm",
-    "blocks.{}.query": "encoder.layer.{}.attention.self.query",
-    "blocks.{}.key": "encoder.layer.{}.attention.self.key",
-    "blocks.{}.value": "encoder.layer.{}.attention.self.value",
-    "blocks.{}.attention_output": "encoder.layer.{}.attention.output.dense",
-    "blocks.{}.attention_norm": "encoder.layer.{}.attention.output.LayerNorm",
-    "blocks.{}.expand": "encoder.layer.{}.intermediate.dense",
-    "blocks.{}.contract": "encoder.layer.{}.output.dense",
-    "blocks.{}.feed_forward_norm": "encoder.layer.{}.output.LayerNorm",
-}
-BERT_HEAD = {
-    "head.transform": "cls.predictions.transform.dense",
-    "head.norm": "cls.predictions.transform.LayerNorm",
-    "output": "cls.predictions.decoder",
-    "output.bias": "cls.predictions.bias",
-}
 ROBERTA_HEAD = {
     "head.transform": "lm_head.dense",
     "head.norm": "lm_head.layer_norm",

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from lightning_modules.config import RunSettings
+from lightning_modules.export.names import BERT_BODY, GPT2_BODY
 from lightning_modules.export.parts import Parts
 from lightning_modules.export.post_norm import (
-    BERT_BODY,
     ROBERTA_HEAD,
     bert_config,
     roberta_config,
@@ -124,7 +124,7 @@ def gpt2_config(run: RunSettings) -> dict[str, Any]:
         "n_layer": encoder.num_hidden_layers,
         "n_head": encoder.num_attention_heads,
         "n_inner": encoder.intermediate_size,
-        "activation_function": encoder.activation,
+        "activation_function": "gelu_new" if encoder.activation == "gelu_tanh" else encoder.activation,
         "n_positions": run.data.max_length,
         "layer_norm_epsilon": encoder.layer_norm_epsilon,
         "embd_pdrop": encoder.dropout,
@@ -151,23 +151,14 @@ def gpt2_parts(parts: Parts, run: RunSettings) -> Parts:
     }
 
 
-GPT2_BODY = {
-    "tokens": "wte",
-    "positions": "wpe",
-    "blocks.{}.attention_norm": "h.{}.ln_1",
-    "blocks.{}.query_key_value": "h.{}.attn.c_attn",
-    "blocks.{}.attention_output": "h.{}.attn.c_proj",
-    "blocks.{}.feed_forward_norm": "h.{}.ln_2",
-    "blocks.{}.expand": "h.{}.mlp.c_fc",
-    "blocks.{}.contract": "h.{}.mlp.c_proj",
-    "final_norm": "ln_f",
-    "output.weight": "lm_head.weight",
-}
-
 GPT2 = Stock(
     model_type="gpt2",
     classes={"token": "GPT2LMHeadModel", "next_token": "GPT2LMHeadModel"},
-    holds=LINEAR_HEAD,
+    holds={
+        **LINEAR_HEAD,
+        "encoder.activation": ("gelu", "gelu_tanh", "relu"),
+        "objective.head": ("linear", "tied"),
+    },
     config=gpt2_config,
     names=GPT2_BODY,
     prefix="transformer.",

@@ -24,9 +24,10 @@ def write_tokenizer(source: Path, folder: Path, *, max_length: int, segments: bo
     """
     tokenizer = Tokenizer.from_file(str(source))
     # ByteLevel would put a space before all that follows a special token; Metaspace puts one before the text.
-    tokenizer.pre_tokenizer = Sequence(
-        [Metaspace(replacement=" ", prepend_scheme="first", split=False), ByteLevel(add_prefix_space=False)]
-    )
+    if getattr(tokenizer.pre_tokenizer, "add_prefix_space", False):
+        tokenizer.pre_tokenizer = Sequence(
+            [Metaspace(replacement=" ", prepend_scheme="first", split=False), ByteLevel(add_prefix_space=False)]
+        )
     special = [
         AddedToken(name, lstrip=i == MASK, normalized=False, special=True) for i, name in enumerate(SPECIAL_TOKENS)
     ]

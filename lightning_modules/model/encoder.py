@@ -7,6 +7,7 @@ numbers them from 1, 0 is padding, and no token ever sees another sequence.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -209,7 +210,12 @@ class EncoderBlock(nn.Module):
         return self.feed_forward_norm(self.dropout(self.feed_forward(hidden), residual=hidden))
 
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu, "swiglu": F.silu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "relu": F.relu,
+    "swiglu": F.silu,
+}
 
 
 class FeedForward(nn.Module):

@@ -7,6 +7,7 @@ once. Slices of rows that fit a cache are turned into losses and gradients at on
 Letters: N predictions, D width, V vocabulary.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -184,6 +185,35 @@ class LinearHead(nn.Module):
     ) -> LossSum:
         """Return the cross-entropy over the vocabulary; IGNORED labels are left out."""
         return vocabulary_loss(hidden_ND, self.weight, None, label_N, label_smoothing=label_smoothing)
+
+
+UNSCORED = -1e9
+"""Logit of an id that a head does not score: its share of a softmax is 0, and unlike infinity it is still a number
+times 0, as where a label is IGNORED."""
+
+
+class TiedHead(nn.Module):
+    """Prediction head without weights of its own: the token embeddings, as in GPT-2.
+
+    It is called as `PredictionHead` is. Ids that it does not score have a probability of 0.
+    """
+
+    def __init__(self, *, vocab_size: int, unscored: Sequence[int] = ()) -> None:
+        super().__init__()
+        bias_V = torch.zeros(vocab_size)
+        bias_V[list(unscored)] = UNSCORED
+        self.bias_V: Tensor | None
+        self.register_buffer("bias_V", bias_V if unscored else None, persistent=False)
+
+    def forward(self, hidden_ND: Tensor, embeddings_VD: Tensor) -> Tensor:
+        """Return the logits, shape NV."""
+        return F.linear(hidden_ND, embeddings_VD, self.bias_V)
+
+    def loss(
+        self, hidden_ND: Tensor, embeddings_VD: Tensor, label_N: Tensor, *, label_smoothing: float = 0.0
+    ) -> LossSum:
+        """Return the cross-entropy over the vocabulary; IGNORED labels are left out."""
+        return vocabulary_loss(hidden_ND, embeddings_VD, self.bias_V, label_N, label_smoothing=label_smoothing)
 
 
 def vocabulary_loss(

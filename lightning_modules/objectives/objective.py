@@ -17,12 +17,12 @@ from lightning_modules.data.packing import PackedStep
 from lightning_modules.data.sequences import PairLoss
 from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.model.encoder import Encoder
-from lightning_modules.model.heads import IGNORED, LinearHead, LossSum, PredictionHead, count_predictions
+from lightning_modules.model.heads import IGNORED, LinearHead, LossSum, PredictionHead, TiedHead, count_predictions
 from lightning_modules.model.numerics import without_autocast
 from lightning_modules.objectives.learning_rate import learning_rate_factor
 from lightning_modules.objectives.optimizer import build_optimizer
 from lightning_modules.randomness import derive
-from lightning_modules.vocabulary import END, UNKNOWN
+from lightning_modules.vocabulary import END, MASK, PAD, START, UNKNOWN
 
 EVALUATION_SEED = 0  # one corruption of the evaluation text for all arms and seeds
 
@@ -166,10 +166,14 @@ class Objective(L.LightningModule, ABC):
         place_N = places_N[0] if len(places_N) == 1 else torch.cat(places_N)
         return self.encoder.head_input(self.encode(batch, top_place_N=place_N)[-1])
 
-    def build_head(self) -> PredictionHead | LinearHead:
+    def build_head(self) -> PredictionHead | LinearHead | TiedHead:
         """Return the head over the vocabulary that the settings of the objective ask for."""
-        linear = getattr(self.run.objective, "head", "bert") == "linear"
-        return (LinearHead if linear else PredictionHead)(self.run.encoder, vocab_size=self.vocab_size)
+        head = getattr(self.run.objective, "head", "bert")
+        if head == "tied":
+            # The special ids that GPT-2 does not have: no text holds them, and its softmax does not either.
+            unscored = () if self.run.init is None else (PAD, UNKNOWN, START, MASK)
+            return TiedHead(vocab_size=self.vocab_size, unscored=unscored)
+        return (LinearHead if head == "linear" else PredictionHead)(self.run.encoder, vocab_size=self.vocab_size)
 
     @property
     def label_smoothing(self) -> float:

@@ -19,6 +19,7 @@ from lightning_modules.data.token_store import Tokens
 from lightning_modules.files import write_json
 from lightning_modules.model.numerics import bf16_products
 from lightning_modules.objectives import build
+from lightning_modules.pretrained.weights import load_pretrained
 from lightning_modules.provenance import now
 from lightning_modules.training.callbacks import Saver, StepSeed, ValidationLog
 from lightning_modules.training.checkpoint import AtomicCheckpoints
@@ -34,6 +35,7 @@ def train(
     directory: RunDirectory,
     tokens: Tokens,
     *,
+    data_root: Path = Path(),
     devices: int = 1,
     nodes: int = 1,
     accelerator: str = "auto",
@@ -47,6 +49,7 @@ def train(
     was interrupted, for the same machine, versions, devices and threads. The caller holds the folder's lock.
 
     Args:
+        data_root: where a relative path to the folder of `init` starts.
         devices: of each node.
         nodes: where they are several, SLURM started this process and the others.
         threads: of torch, in this process; those of the run's first start win over it.
@@ -63,12 +66,14 @@ def train(
     meter = Meter(directory, log_every=log_every, on_line=on_line)  # whose clock to the first step starts here
     torch.set_num_threads(threads_of(directory, threads))
     objective = build(run, tokens)
+    resume = directory.last_checkpoint if directory.last_checkpoint.exists() else None
+    if resume is None:
+        load_pretrained(objective, data_root)
     on_gpu = accelerator != "cpu" and torch.cuda.is_available()
     data = RunData(objective, tokens, workers=GPU_WORKERS if on_gpu else 0)
     keep = None if run.training.keep_checkpoints == "all" else run.training.keep_checkpoints
     saver = Saver(directory, keep=keep, meter=meter, stop=stop or StopRequest())
     validation = ValidationLog(tokens.validation, every=run.training.validate_every, meter=meter)
-    resume = directory.last_checkpoint if directory.last_checkpoint.exists() else None
     with without_lightning_chatter():
         callbacks = [StepSeed(), meter, validation, saver]
         trainer = _trainer(

@@ -43,7 +43,9 @@ class RankDiedError(AblationsError, RuntimeError):
     exit_code = ExitCode.RANK_DIED
 
 
-def run_ranks(run_dir: Path, *, devices: int, accelerator: str, lock: int, stop: StopRequest) -> ExitCode:
+def run_ranks(
+    run_dir: Path, *, data_root: Path = Path(), devices: int, accelerator: str, lock: int, stop: StopRequest
+) -> ExitCode:
     """Train a run folder on `devices` processes and return the exit code of the run.
 
     The code is 0 when all ranks end with 0; otherwise that of the first rank that ended with another one, unless a
@@ -61,6 +63,7 @@ def run_ranks(run_dir: Path, *, devices: int, accelerator: str, lock: int, stop:
         "NODE_RANK": "0",
     }
     command = [sys.executable, "-m", "lightning_modules.training.train", str(run_dir)]
+    command += ["--data-root", str(data_root.absolute())]
     command += ["--devices", str(devices), "--accelerator", accelerator]
     ranks = [
         subprocess.Popen(

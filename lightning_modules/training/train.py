@@ -88,9 +88,20 @@ def start(
             record_provenance(directory, devices=devices * nodes, threads=threads, tokens=tokens)
             options: dict[str, Any] = {"devices": devices, "accelerator": accelerator}
             if nodes == 1 and devices > 1:
-                return _settle(directory, run_ranks(directory.path, lock=lock, stop=stop, **options))
+                return _settle(
+                    directory, run_ranks(directory.path, data_root=data_root, lock=lock, stop=stop, **options)
+                )
             with joined_ranks(accelerator=accelerator) if nodes > 1 else nullcontext():
-                train(directory, tokens, nodes=nodes, threads=threads, stop=stop, on_line=on_line, **options)
+                train(
+                    directory,
+                    tokens,
+                    data_root=data_root,
+                    nodes=nodes,
+                    threads=threads,
+                    stop=stop,
+                    on_line=on_line,
+                    **options,
+                )
         except BaseException as error:
             code, sentence = _outcome(error)
             if sentence is not None:
@@ -142,8 +153,9 @@ def _rank(
     stop_when_orphaned(stop)
     try:
         tokens = load_tokens(directory, data_root=data_root)
+        options: dict[str, Any] = {"devices": devices, "accelerator": accelerator}
         with joined_ranks(accelerator=accelerator):
-            train(directory, tokens, devices=devices, accelerator=accelerator, stop=stop)
+            train(directory, tokens, data_root=data_root, stop=stop, **options)
         return ExitCode.DONE
     except BaseException as error:
         code, sentence = _outcome(error)
@@ -181,7 +193,9 @@ def _rank_of_slurm(
         if directory.is_done():
             return ExitCode.DONE
         with joined_ranks(accelerator=accelerator):
-            train(directory, load_tokens(directory, data_root=data_root), stop=stop, **options)
+            train(
+                directory, load_tokens(directory, data_root=data_root), data_root=data_root, stop=stop, **options
+            )
         return ExitCode.DONE
     except RunDirectoryError:
         raise

@@ -11,6 +11,7 @@ import pandas as pd
 from pandas import DataFrame, Series
 
 from ablations.errors import ResultsError
+from ablations.results import STARTS_TRAINED
 from reports.statistics.summaries import gain, last_step
 from reports.words import CCA_MEASURES, TASK_MEASURES
 
@@ -237,12 +238,13 @@ def learned(table: DataFrame) -> dict[str, float]:
 def curve(rows: DataFrame, gains: Mapping[str, float], *, band: str = "") -> Curve:
     """Return the facts about the one arm of these rows of one metric; `gains` are those of `learned`."""
     arm, measure = rows[["arm", "measure"]].iloc[0]
+    starts_trained = STARTS_TRAINED in rows and bool(rows[STARTS_TRAINED].all())
     return Curve(
         arm=arm,
         measure=measure,
         seeds=int(rows.loc[rows["value"].notna(), "seed"].nunique()),
         gain=gains.get(arm),
-        untrained=bool(rows["step"].notna().all() and (rows["step"] == 0).all()),
+        untrained=bool(rows["step"].notna().all() and (rows["step"] == 0).all()) and not starts_trained,
         n=None if rows["n"].isna().all() else int(rows["n"].min()),
         d=None if rows["d"].isna().all() else int(rows["d"].max()),
         band=band,

@@ -104,7 +104,7 @@ def page_figures(judged: Judged) -> list[PageFigure]:
         objectives={
             run.plan.arm: run.settings["objective"]["kind"]
             for run in experiment.runs
-            if "objective" in run.settings and run.plan.max_steps != 0  # an untrained arm has learned no objective
+            if "objective" in run.settings and not run.is_untrained  # an untrained arm has learned no objective
         },
     )
 
@@ -164,7 +164,7 @@ def _arms(experiment: Experiment, runs: list[dict[str, Any]]) -> list[dict[str, 
 
 def _training(runs: list[Run], gained: dict[str, Any]) -> str:
     """Return whether an arm is trained enough to interpret: `yes`, `no`, `untrained` on purpose, or `unknown`."""
-    if runs and all(run.plan.max_steps == 0 for run in runs):
+    if runs and all(run.is_untrained for run in runs):
         return "untrained"
     if is_absent(gained["mean"]):
         return "unknown"

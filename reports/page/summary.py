@@ -285,12 +285,15 @@ def _steps(experiment: Experiment) -> str:
     runs = experiment.runs
     steps = _different(run.plan.max_steps for run in runs if run.plan.max_steps)
     tokens = _different(run.settings.get("training", {}).get("tokens_per_step") for run in runs)
-    trained = {run.plan.arm for run in runs if run.plan.max_steps != 0}
+    trained = {run.plan.arm for run in runs if not run.is_untrained}
     untrained = [arm for arm in experiment.plan.arms if arm not in trained]
+    started = list(dict.fromkeys(run.plan.arm for run in runs if run.starts_trained))
     parts = []
     if steps:
         of_tokens = f" of at most {_either(tokens, 'source token')}" if tokens else ""
         parts.append(f"training takes {_either(steps, 'step')}{of_tokens}")
+    if started:
+        parts.append(f"{listed(started)} {'starts' if len(started) == 1 else 'start'} from a trained model")
     if untrained:
         parts.append(f"{listed(untrained)} {'keeps its' if len(untrained) == 1 else 'keep their'} initial weights")
     text = "; ".join(parts)

@@ -77,7 +77,7 @@ def factors(experiment: Experiment) -> list[Factor]:
         if run.plan.arm not in decided and run.settings and run.plan.analysed is None:
             decided[run.plan.arm] = decisions(run.settings, matched=matched)
     decided = {arm: decided[arm] for arm in experiment.plan.arms if arm in decided}
-    untrained = {run.plan.arm for run in experiment.runs if run.plan.max_steps == 0}
+    untrained = {run.plan.arm for run in experiment.runs if run.is_untrained}
     trained = {arm: settings for arm, settings in decided.items() if arm not in untrained}
     at_the_start = {arm: settings for arm, settings in decided.items() if arm in untrained}
     candidates = [_factor(setting, trained, at_the_start) for setting in _settings(trained)]

@@ -138,8 +138,8 @@ def test_a_file_of_measures_may_not_say_what_the_command_says(place):
     done = ablate(*told)
     assert (done.exit_code, done.stderr) == (
         2,
-        f"{asked}:2:22: measures.geometry.checkpoints is not asked for here: the folder holds one state of its "
-        f"model; leave it out\n"
+        f"{asked}:2:22: measures.geometry.checkpoints is not asked for here: every checkpoint of a series is "
+        f"measured; leave it out\n"
         f"{asked}:4:5: measures.layer_change.tokens is not asked for here: --tokens says how many are read, the "
         f"same for all measures; leave it out\n"
         f"{asked}:5:5: measures.layer_change.treebank is not asked for here: --labels gives the treebank of the "
@@ -163,9 +163,9 @@ def test_a_file_of_measures_may_not_say_what_the_command_says(place):
 
 
 def test_usual_tokens_follow_the_width_as_far_as_memory_goes():
-    assert usual_tokens(width=128, layers=5) == 50_000
-    assert usual_tokens(width=768, layers=13) == 150 * 768
-    large = usual_tokens(width=1600, layers=49)
+    assert usual_tokens([(128, 5)]) == 50_000
+    assert usual_tokens([(768, 13)]) == 150 * 768
+    large = usual_tokens([(1600, 49)])
     assert large * 1600 * 49 * 4 <= STATES_BYTES < (large + 1) * 1600 * 49 * 4
 
 

@@ -124,7 +124,7 @@ KEYS = [
     (
         "mlm: {}",
         "mlm: {seed: 3}",
-        "9:9: arms.mlm.seed is unknown; arms.mlm takes preset, data, encoder, objective and training",
+        "9:9: arms.mlm.seed is unknown; arms.mlm takes preset, data, encoder, objective, training and init",
     ),
     (
         "kind: causal_lm}",

@@ -1,0 +1,230 @@
+"""Arms of an analysis: the folders that a user gives, each a model or a series of checkpoints of one."""
+
+import hashlib
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ablations.analyse.folder import arm_of
+from ablations.analyse.model import (
+    SAYS_NOTHING,
+    HuggingFaceModel,
+    checked_config,
+    identity,
+    load,
+    untrained,
+    untrained_identity,
+    weight_files,
+)
+from ablations.analyse.text import Read
+from ablations.errors import MeasureError
+from ablations.wording import listed, shown
+from lightning_modules.errors import FilesError
+from lightning_modules.files import read_json
+
+STEP_FOLDER = re.compile(r"(?:step|checkpoint)[-_=]?(\d+)")
+"""Names of the folders of a series without an index: `step1000`, `step-00001000`, `checkpoint-1000`."""
+
+TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "*.spm")
+"""Names of files of which a folder with a tokenizer has one."""
+
+INDEX = "index.json"
+"""File in which `ablate export --all-steps` lists the folders of a series."""
+
+
+UNTRAINED = "untrained"
+SEED = 0
+"""The seed of the untrained weights, and of every row."""
+
+Say = Callable[[str], None]
+
+
+class Checkpoint(NamedTuple):
+    """A folder with weights, and the step at which they were saved."""
+
+    folder: Path
+    step: int | None
+    """Step that the series says; None for a single model, whose folder says it or nothing does."""
+
+
+class ModelArm(NamedTuple):
+    """A model, or a series of checkpoints of one, as an arm of an analysis."""
+
+    name: str
+    folder: Path
+    """Folder that the user gave."""
+    checkpoints: tuple[Checkpoint, ...]
+    """By rising steps; one for a single model."""
+    run_id: str
+    """Ten hex digits: of a single model those of `model.identity`, of a series a hash over those of all its
+    checkpoints."""
+    untrained_id: str
+    """The same of the untrained twin at one seed: equal for equal architectures."""
+
+    @property
+    def is_series(self) -> bool:
+        """Return whether the checkpoints have their steps from the series."""
+        return self.checkpoints[0].step is not None
+
+    @property
+    def tokenizer_folder(self) -> Path:
+        """Return the folder of the tokenizer, of a series the same for all checkpoints: that of the first, or of
+        the series where the first has none."""
+        first = self.checkpoints[0].folder
+        has_own = any(path for pattern in TOKENIZER_FILES for path in first.glob(pattern))
+        return self.folder if self.is_series and not has_own else first
+
+
+def arms_of(folders: Sequence[Path], *, seed: int) -> list[ModelArm]:
+    """Return an arm for each folder, in their order; reads config.json and the bytes of all weights.
+
+    A folder with a config.json is a model. One without is a series if it has an index of checkpoints, or folders
+    that are named after their step.
+
+    Args:
+        seed: of the untrained twins.
+
+    Raises:
+        MeasureError: a folder is neither, or holds a model of an unknown architecture or no weights; checkpoints
+            of a series differ in their architecture or share a step; or two folders hold the same model.
+    """
+    arms = [_arm(name, folder, seed=seed) for name, folder in zip(_names(folders), folders, strict=True)]
+    for i, arm in enumerate(arms):
+        for earlier in arms[:i]:
+            if earlier.run_id == arm.run_id:
+                raise MeasureError(
+                    f"{earlier.folder} and {arm.folder} hold the same weights and config.json; leave one of them "
+                    f"out."
+                )
+    return arms
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    """Return a name for each folder, as an arm's; folders of the same name also have that of the folder above."""
+    names = [arm_of(folder) for folder in folders]
+    counts = Counter(names)
+    names = [
+        f"{arm_of(folder.resolve().parent)}-{name}" if counts[name] > 1 else name
+        for name, folder in zip(names, folders, strict=True)
+    ]
+    return [f"{name}-{names[:i].count(name) + 1}" if name in names[:i] else name for i, name in enumerate(names)]
+
+
+def _arm(name: str, folder: Path, *, seed: int) -> ModelArm:
+    checkpoints = _series(folder) or (Checkpoint(folder, None),)
+    configs = [checked_config(checkpoint.folder) for checkpoint in checkpoints]
+    _require_one_architecture(checkpoints, configs)
+    ids = [
+        identity(config, weight_files(checkpoint.folder))
+        for config, checkpoint in zip(configs, checkpoints, strict=True)
+    ]
+    is_single = checkpoints[0].step is None
+    run_id = ids[0] if is_single else hashlib.sha256("".join(ids).encode()).hexdigest()[:10]
+    return ModelArm(name, folder, checkpoints, run_id, untrained_identity(configs[0], seed=seed))
+
+
+def _series(folder: Path) -> tuple[Checkpoint, ...]:
+    """Return the checkpoints of a series by rising steps; none for what is no series."""
+    if (folder / "config.json").exists() or not folder.is_dir():
+        return ()
+    index = folder / INDEX
+    unordered = _indexed(index) if index.is_file() else _by_name(folder)
+    checkpoints = sorted(unordered, key=lambda each: each.step or 0)
+    for before, after in itertools.pairwise(checkpoints):
+        if before.step == after.step:
+            raise MeasureError(
+                f"{before.folder} and {after.folder} are both of step {after.step}; remove one of them, as a "
+                f"series has one checkpoint a step."
+            )
+    return tuple(checkpoints)
+
+
+def _indexed(index: Path) -> Iterator[Checkpoint]:
+    try:
+        for entry in read_json(index)["checkpoints"]:
+            yield Checkpoint(index.parent / str(entry["folder"]), int(entry["step"]))
+    except (FilesError, ValueError, KeyError, TypeError) as error:
+        raise MeasureError(
+            f"{index} is no index of checkpoints, expected one of `ablate export --all-steps`; export the series "
+            f"again, or remove the file where the folders are named after their steps."
+        ) from error
+
+
+def _by_name(folder: Path) -> Iterator[Checkpoint]:
+    for path in folder.iterdir():
+        if path.is_dir() and (named := STEP_FOLDER.fullmatch(path.name)):
+            yield Checkpoint(path, int(named[1]))
+
+
+def _require_one_architecture(checkpoints: Sequence[Checkpoint], configs: Sequence[dict[str, Any]]) -> None:
+    for checkpoint, config in zip(checkpoints[1:], configs[1:], strict=True):
+        names = sorted(
+            name
+            for name in (configs[0].keys() | config.keys()) - set(SAYS_NOTHING)
+            if configs[0].get(name) != config.get(name)
+        )
+        if names:
+            differences = [
+                f"{name} is {shown(configs[0].get(name))} and {shown(config.get(name))}" for name in names
+            ]
+            raise MeasureError(
+                f"{checkpoints[0].folder} and {checkpoint.folder} are no checkpoints of one model: in config.json "
+                f"{listed(differences[:3], 'and')}; give the models as folders of their own."
+            )
+
+
+def label(arm: ModelArm, checkpoint: Checkpoint) -> str:
+    """Return the arm's name for a line of progress, of a series with the step."""
+    return arm.name if checkpoint.step is None else f"{arm.name}, step {checkpoint.step:,}"
+
+
+def name_of_all(names: Iterable[str]) -> str:
+    """Return the name of an analysis of several models: theirs, joined."""
+    return "-and-".join(names)
+
+
+class Subject(NamedTuple):
+    """Arm that is measured: a model, a series of checkpoints of one, or an untrained twin."""
+
+    name: str
+    given: ModelArm
+    """The arm that the user gave; of a twin, the first of those whose twin it is."""
+    model: HuggingFaceModel
+    """Facts about the model, without its weights."""
+    read: Read
+    is_twin: bool = False
+
+    def models(self, say: Say) -> Iterator[tuple[str, HuggingFaceModel]]:
+        """Yield each model of the arm with its label, loaded when it is asked for: memory holds one at a time."""
+        if self.is_twin:
+            yield self.name, untrained(self.model, seed=SEED)
+            return
+        for checkpoint in self.given.checkpoints:
+            called = label(self.given, checkpoint)
+            if self.given.is_series:
+                say(f"loading {checkpoint.folder}")
+            model = load(checkpoint.folder, tokenizer_folder=self.given.tokenizer_folder)
+            step = model.step if checkpoint.step is None else checkpoint.step
+            yield called, replace(model, run_id=self.given.run_id, step=step)
+
+
+def twins_of(subjects: Sequence[Subject]) -> list[Subject]:
+    """Return the untrained twins: one for all arms of the same architecture that cut the text into the same
+    tokens."""
+    twins: list[Subject] = []
+    for subject in subjects:
+        if not any(
+            twin.given.untrained_id == subject.given.untrained_id
+            and np.array_equal(twin.read.text.ids, subject.read.text.ids)
+            for twin in twins
+        ):
+            twins.append(subject._replace(is_twin=True))
+    if len(twins) == 1:
+        return [twins[0]._replace(name=UNTRAINED)]
+    return [twin._replace(name=f"{UNTRAINED}-{twin.name}") for twin in twins]

@@ -1,0 +1,1 @@
+"""Pre-trained models from elsewhere, as the start of a run."""

@@ -1,0 +1,393 @@
+"""A local Hugging Face folder as the start of a run: settings that follow from it, and what it lacks. No torch.
+
+Of the weights only names, shapes and a hash over their bytes are read here.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lightning_modules.config import PAIR_FORMATS, EncoderSettings, MaskedLMSettings, RunSettings
+from lightning_modules.config.encoder import EmbeddingSettings
+from lightning_modules.config.initial import HuggingFaceInit
+from lightning_modules.data.folder_tokenizer import FolderTokenizer, content_of, read_tokenizer
+from lightning_modules.errors import DataError
+from lightning_modules.export.names import BERT_BODY, BERT_HEAD, GPT2_BODY
+from lightning_modules.files import sha256
+from lightning_modules.vocabulary import MASK
+
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+
+FREE = frozenset({"dropout", "attention_dropout", "feed_forward_dropout", "initialisation"})
+"""Settings of the encoder that a spec may give beside a folder: they change no weight's shape and no state in
+evaluation."""
+
+
+class Architecture(NamedTuple):
+    """A model type that the encoder can hold."""
+
+    name: str
+    objective: str
+    """Kind of the objective that its head was trained with."""
+    head: str
+    """Setting `objective.head` of that head."""
+    sees: str
+    """Setting `objective.sees` of that objective."""
+    needs: Mapping[str, tuple[Any, ...]]
+    """Values of entries of config.json with which our encoder computes the same; the first is meant where the
+    entry is missing."""
+    encoder: Callable[[Mapping[str, Any]], dict[str, Any]]
+    """Settings of the encoder, from config.json."""
+    positions: str
+    """Entry of config.json with the number of positions."""
+    body: Mapping[str, str]
+    """Names of the weights of the encoder, by plain names."""
+    head_names: Mapping[str, str]
+    """Names of the weights of the head that are no part of the encoder."""
+    prefix: str
+    """Beginning of the encoder's names in a class with a head."""
+
+
+def _bert_encoder(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "num_hidden_layers": config["num_hidden_layers"],
+        "hidden_size": config["hidden_size"],
+        "num_attention_heads": config["num_attention_heads"],
+        "intermediate_size": config["intermediate_size"],
+        "activation": "gelu",
+        "norm": "post",
+        "embedding": EmbeddingSettings(),
+        "layer_norm_epsilon": config.get("layer_norm_eps", 1e-12),
+        "dropout": config.get("hidden_dropout_prob", 0.1),
+        "attention_dropout": config.get("attention_probs_dropout_prob", 0.1),
+    }
+
+
+def _gpt2_encoder(config: Mapping[str, Any]) -> dict[str, Any]:
+    width = config["n_embd"]
+    return {
+        "num_hidden_layers": config["n_layer"],
+        "hidden_size": width,
+        "num_attention_heads": config["n_head"],
+        "intermediate_size": config.get("n_inner") or 4 * width,
+        "activation": GPT2_ACTIVATIONS[config.get("activation_function", "gelu_new")],
+        "norm": "pre",
+        "embedding": EmbeddingSettings(norm=False),
+        "layer_norm_epsilon": config.get("layer_norm_epsilon", 1e-5),
+        "dropout": config.get("resid_pdrop", 0.1),
+        "attention_dropout": config.get("attn_pdrop", 0.1),
+    }
+
+
+GPT2_ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "relu": "relu"}
+"""Our names of the activations of GPT-2."""
+
+ARCHITECTURES = {
+    "bert": Architecture(
+        name="BERT",
+        objective="masked_lm",
+        head="bert",
+        sees="both_sides",
+        needs={
+            "hidden_act": ("gelu",),
+            "position_embedding_type": ("absolute", None),
+            "is_decoder": (False, None),
+            "add_cross_attention": (False, None),
+            "tie_word_embeddings": (True, None),
+        },
+        encoder=_bert_encoder,
+        positions="max_position_embeddings",
+        body=BERT_BODY,
+        head_names={name: new for name, new in BERT_HEAD.items() if name != "output"},
+        prefix="bert.",
+    ),
+    "gpt2": Architecture(
+        name="GPT-2",
+        objective="causal_lm",
+        head="tied",
+        sees="left_only",
+        needs={
+            "activation_function": tuple(GPT2_ACTIVATIONS),
+            "scale_attn_weights": (True,),
+            "scale_attn_by_inverse_layer_idx": (False,),
+            "add_cross_attention": (False, None),
+            "is_causal": (True,),
+            "tie_word_embeddings": (True, None),
+        },
+        encoder=_gpt2_encoder,
+        positions="n_positions",
+        body={name: new for name, new in GPT2_BODY.items() if name != "output.weight"},
+        head_names={},
+        prefix="transformer.",
+    ),
+}
+"""Model types that a run can start from, by their name in config.json."""
+
+
+class Pretrained(NamedTuple):
+    """A folder whose model the encoder can hold."""
+
+    folder: Path
+    architecture: Architecture
+    config: Mapping[str, Any]
+    tokenizer: FolderTokenizer
+
+    def order(self) -> list[int | None]:
+        """Return the folder's row of each of our ids."""
+        return self.tokenizer.order(self.config["vocab_size"])
+
+
+def with_folder(run: RunSettings, data_root: Path) -> RunSettings:
+    """Return the settings of a run with all that follows from the folders that they name; a run without folders
+    as it is.
+
+    Raises:
+        DataError: a folder is missing or incomplete, or holds what the encoder cannot; or a setting contradicts
+            it.
+    """
+    init = run.init
+    if init is None:
+        return _with_tokenizer(run, data_root)
+    folder = data_root / init.path
+    pretrained = read_folder(folder)
+    _require_fit(run, pretrained)
+    content = content_sha256(folder, weights=init.weights == "folder", head=init.head == "folder")
+    if init.content not in (None, content):
+        raise DataError(
+            f"init.content is {init.content}, but {folder} has {content}; give the folder that is meant."
+        )
+    objective = run.objective.model_copy(update={"head": pretrained.architecture.head})
+    return run.model_copy(
+        update={
+            "encoder": _encoder(run, pretrained),
+            "objective": objective,
+            "data": _data(run, init, pretrained),
+            "init": init.model_copy(update={"content": content}),
+        }
+    )
+
+
+def _with_tokenizer(run: RunSettings, data_root: Path) -> RunSettings:
+    if run.data.tokenizer is None:
+        return run
+    folder = data_root / run.data.tokenizer
+    tokenizer = read_tokenizer(folder)
+    size = tokenizer.vocab_size(tokenizer.rows)
+    _require_equal(run.data, "data", "vocab_size", size, folder)
+    return run.model_copy(update={"data": run.data.model_copy(update={"vocab_size": size})})
+
+
+def read_folder(folder: Path) -> Pretrained:
+    """Return the facts about a folder.
+
+    Raises:
+        DataError: it is missing or incomplete, or its architecture is one that the encoder cannot hold.
+    """
+    if not folder.is_dir():
+        raise DataError(f"init.path: {folder} is no folder; give one with config.json, tokenizer and {WEIGHTS}.")
+    try:
+        config = json.loads((folder / "config.json").read_bytes())
+        kind = config.get("model_type")
+    except FileNotFoundError:
+        raise DataError(
+            f"init.path: {folder} has no config.json; give the folder of a Hugging Face model."
+        ) from None
+    except (OSError, ValueError, AttributeError) as error:
+        raise DataError(f"{folder / 'config.json'} cannot be read ({error}); copy the folder again.") from error
+    architecture = ARCHITECTURES.get(kind)
+    if architecture is None:
+        raise DataError(
+            f"init.path: {folder} holds a model of model_type {json.dumps(kind)}, expected "
+            f"{' or '.join(ARCHITECTURES)}; `ablate analyse` measures the layers of others."
+        )
+    for name, values in architecture.needs.items():
+        if config.get(name, values[0]) not in values:
+            raise DataError(
+                f"init.path: {folder} holds a {architecture.name} with {name}: {json.dumps(config[name])}, which "
+                f"our encoder does not compute, expected {json.dumps(values[0])}; use another model."
+            )
+    try:
+        config = {"vocab_size": {"bert": 30522, "gpt2": 50257}[kind]} | config
+        architecture.encoder(config), config[architecture.positions]
+    except KeyError as error:
+        raise DataError(f"{folder / 'config.json'} has no {error.args[0]}; copy the model's own there.") from error
+    return Pretrained(folder, architecture, config, read_tokenizer(folder))
+
+
+def _require_fit(run: RunSettings, pretrained: Pretrained) -> None:
+    """Refuse a run that the model of a folder does not suit, and a folder that lacks what the run reads."""
+    init, (folder, architecture, config, tokenizer) = run.init, pretrained
+    assert init is not None
+    objective = run.objective
+    if objective.kind != architecture.objective:
+        raise DataError(
+            f"objective.kind is {objective.kind}, but init.path {folder} holds a {architecture.name}, which only "
+            f"{architecture.objective} goes on with; change one of the two."
+        )
+    if objective.sees != architecture.sees:
+        raise DataError(
+            f"objective.sees is {objective.sees}, but the model of init.path {folder} was trained with "
+            f"{architecture.sees}; leave sees out."
+        )
+    if objective.kind == "masked_lm" and tokenizer.special[MASK] is None:
+        raise DataError(
+            f"init.path: the tokenizer of {folder} has no mask, which masked_lm shows; add mask_token to its "
+            f"tokenizer_config.json."
+        )
+    if isinstance(objective, MaskedLMSettings) and objective.pair_loss != "none":
+        raise DataError(
+            f"objective.pair_loss is {objective.pair_loss}, but the head for pairs of {folder} is not read; leave "
+            f"pair_loss out."
+        )
+    if getattr(objective, "label_smoothing", 0) and architecture.head == "tied":
+        raise DataError(
+            f"objective.label_smoothing must be 0 with init.path {folder}, whose head does not score special ids; "
+            f"leave it out."
+        )
+    _require_equal(objective, "objective", "head", architecture.head, folder)
+    if tokenizer.rows > config["vocab_size"]:
+        raise DataError(
+            f"init.path: the tokenizer of {folder} has {tokenizer.rows:,} ids, but the model has "
+            f"{config['vocab_size']:,} by its config.json; put the model's own tokenizer there."
+        )
+    if run.training.input_format in PAIR_FORMATS and config.get("type_vocab_size", 2) < 2:
+        raise DataError(
+            f"training.input_format is {run.training.input_format}, but the model of {folder} knows one segment "
+            f"only; use sentences or full_sentences."
+        )
+    if init.weights == "folder":
+        _require_weights(pretrained, head=init.head == "folder")
+
+
+def _require_weights(pretrained: Pretrained, *, head: bool) -> None:
+    """Refuse weights that are incomplete, or of another vocabulary than config.json says."""
+    folder, architecture = pretrained.folder, pretrained.architecture
+    shapes = {plain_name(name, architecture): shape for name, shape in shapes_of(folder).items()}
+    if missing := sorted(set(_needed(pretrained)) - set(shapes)):
+        raise DataError(
+            f"init.path: {folder} lacks {len(missing):,} of the weights that a {architecture.name} has, such as "
+            f"{missing[0]}; copy the whole folder."
+        )
+    if head and (missing := sorted(set(_head_needed(architecture)) - set(shapes))):
+        raise DataError(
+            f"init.path: {folder} has an encoder without the head of {architecture.objective} ({missing[0]}); "
+            f"write init.head: random to start with a random head, whose predictions mean nothing before training."
+        )
+    expected = [pretrained.config["vocab_size"], pretrained.architecture.encoder(pretrained.config)["hidden_size"]]
+    if (actual := shapes[f"{architecture.body['tokens']}.weight"]) != expected:
+        raise DataError(
+            f"init.path: the weights of {folder} have a vocabulary of {actual[0]:,} ids of width {actual[1]:,}, "
+            f"and its config.json says {expected[0]:,} of width {expected[1]:,}; they are not of one model."
+        )
+
+
+def _needed(pretrained: Pretrained) -> Iterator[str]:
+    """Yield the names of the weights of the encoder, without prefix."""
+    architecture = pretrained.architecture
+    blocks = architecture.encoder(pretrained.config)["num_hidden_layers"]
+    for name, new in architecture.body.items():
+        kinds = ("weight",) if name in ("tokens", "positions", "segments") else ("weight", "bias")
+        for number in range(blocks if "{}" in new else 1):
+            yield from (f"{new.format(number)}.{kind}" for kind in kinds)
+
+
+def _head_needed(architecture: Architecture) -> Iterator[str]:
+    for name, new in architecture.head_names.items():
+        yield from [new] if name == "output.bias" else [f"{new}.weight", f"{new}.bias"]
+
+
+def plain_name(name: str, architecture: Architecture) -> str:
+    """Return the name of a weight without the prefix of a class with a head, and with the present words where an
+    older file has others."""
+    renamed = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+    return renamed.removeprefix(architecture.prefix)
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Return the files with the weights: one, or those that an index names.
+
+    Raises:
+        DataError: there is none.
+    """
+    if (folder / WEIGHTS).is_file():
+        return [folder / WEIGHTS]
+    try:
+        parts = json.loads((folder / INDEX).read_bytes())["weight_map"].values()
+        return [folder / part for part in sorted(set(parts))]
+    except FileNotFoundError:
+        raise DataError(
+            f"init.path: {folder} has no {WEIGHTS}; save the model there in this format, with "
+            f"`save_pretrained` of transformers."
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{folder / INDEX} is no index of weights; copy the folder again.") from error
+
+
+def shapes_of(folder: Path) -> dict[str, list[int]]:
+    """Return the shape of every weight by its name, from the headers of the files.
+
+    Raises:
+        DataError: a file is missing or damaged.
+    """
+    shapes: dict[str, list[int]] = {}
+    for path in weight_files(folder):
+        try:
+            with path.open("rb") as stream:
+                header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
+            shapes |= {name: about["shape"] for name, about in header.items() if name != "__metadata__"}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, MemoryError) as error:
+            raise DataError(f"{path} cannot be read as safetensors; copy the folder again.") from error
+    return shapes
+
+
+def _encoder(run: RunSettings, pretrained: Pretrained) -> EncoderSettings:
+    """Return the settings of the encoder; those that the spec gives must be the model's or free."""
+    derived = pretrained.architecture.encoder(pretrained.config)
+    for name in run.encoder.model_fields_set - FREE:
+        default = EncoderSettings.model_fields[name].get_default()
+        _require_equal(run.encoder, "encoder", name, derived.get(name, default), pretrained.folder)
+    free = {name: getattr(run.encoder, name) for name in run.encoder.model_fields_set & FREE}
+    return EncoderSettings(**(derived | free))
+
+
+def _data(run: RunSettings, init: HuggingFaceInit, pretrained: Pretrained) -> Any:
+    """Return the settings of the text, cut into the pieces of the folder and no longer than the model allows."""
+    data, folder = run.data, pretrained.folder
+    positions, size = pretrained.config[pretrained.architecture.positions], len(pretrained.order())
+    _require_equal(data, "data", "vocab_size", size, folder)
+    if data.tokenizer not in (None, init.path):
+        raise DataError(
+            f"data.tokenizer is {data.tokenizer}, but {folder} of init.path has its own; leave it out."
+        )
+    if data.max_length > positions and "max_length" in data.model_fields_set:
+        raise DataError(
+            f"data.max_length is {data.max_length}, but the model of {folder} has {positions} positions; lower it."
+        )
+    update = {"tokenizer": init.path, "vocab_size": size, "max_length": min(data.max_length, positions)}
+    return data.model_copy(update=update)
+
+
+def _require_equal(section: Any, name: str, key: str, value: Any, folder: Path) -> None:
+    """Refuse a setting that the spec gives and that is another in a folder."""
+    given = getattr(section, key)
+    if key in section.model_fields_set and given != value:
+        shown = [one.model_dump() if isinstance(one, EmbeddingSettings) else one for one in (given, value)]
+        raise DataError(
+            f"{name}.{key} is {json.dumps(shown[0])}, but it is {json.dumps(shown[1])} in the model of {folder}; "
+            f"leave it out."
+        )
+
+
+def content_sha256(folder: Path, *, weights: bool, head: bool) -> str:
+    """Return the SHA-256 over what a run reads of a folder: config.json, the tokenizer, and the weights.
+
+    Args:
+        weights: whether the weights are read.
+        head: whether those of the head are.
+    """
+    files = [folder / "config.json", *(weight_files(folder) if weights else ())]
+    content = {"files": [sha256(path) for path in files], "tokenizer": content_of(folder), "head": head}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

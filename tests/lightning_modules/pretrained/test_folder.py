@@ -1,0 +1,155 @@
+"""Settings that follow from a folder, and what is refused before anything runs."""
+
+import json
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from ablations.runs.identity import identity
+from lightning_modules.config import FilesData
+from lightning_modules.errors import DataError
+from lightning_modules.pretrained.folder import with_folder
+from tests.support import tiny_pretrained
+from tests.support.tiny_pretrained import resolved
+
+pytest.importorskip("transformers", reason="the extra [hf] is not installed")
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A folder with a tiny BERT and a tiny GPT-2."""
+    tiny_pretrained.bert(tmp_path / "bert")
+    tiny_pretrained.gpt2(tmp_path / "gpt2")
+    return tmp_path
+
+
+def edit(folder, **changes):
+    """Change entries of config.json; None removes one."""
+    config = json.loads((folder / "config.json").read_text()) | changes
+    kept = {name: value for name, value in config.items() if value is not None}
+    (folder / "config.json").write_text(json.dumps(kept))
+
+
+def refusal(root, family="bert", **sections):
+    with pytest.raises(DataError) as error:
+        resolved(root, family, **sections)
+    return str(error.value)
+
+
+def test_all_of_the_shape_follows_from_the_folder_and_stays(root):
+    bert, gpt2 = resolved(root, "bert"), resolved(root, "gpt2")
+    assert bert.encoder.hidden_size == gpt2.encoder.hidden_size == 16
+    assert (bert.encoder.norm, gpt2.encoder.norm) == ("post", "pre")
+    assert (bert.encoder.activation, gpt2.encoder.activation) == ("gelu", "gelu_tanh")
+    assert (bert.encoder.intermediate_size, gpt2.encoder.intermediate_size) == (24, 64)
+    assert (bert.objective.head, gpt2.objective.head) == ("bert", "tied")
+    assert bert.data.vocab_size == len(tiny_pretrained.BERT_PIECES) + 3
+    assert gpt2.data.vocab_size == 258 + 4  # its mark of an end is ours; the other special ids are new
+    for run in (bert, gpt2):
+        assert with_folder(run, root / "elsewhere") == run
+        assert type(run).model_validate_json(run.model_dump_json()) == run
+    assert resolved(root, "bert", data={"max_length": 40}).data.max_length == 40
+
+
+def test_a_run_is_known_by_the_content_of_its_folder_and_not_by_its_place(root):
+    run = resolved(root, "bert")
+    first = identity(run, "t")
+    (root / "bert").rename(root / "moved")
+    moved = resolved(root, "bert", path="moved")
+    assert identity(moved, "t") == first
+    random = identity(resolved(root, "bert", path="moved", init={"weights": "random"}), "t")
+    assert random != first
+    weights = load_file(root / "moved/model.safetensors")
+    weights["bert.encoder.layer.0.output.dense.bias"][0] += 1
+    save_file(weights, root / "moved/model.safetensors", metadata={"format": "pt"})
+    changed = resolved(root, "bert", path="moved")
+    assert identity(changed, "t") != first
+    assert identity(resolved(root, "bert", path="moved", init={"weights": "random"}), "t") == random
+    stated = refusal(root, path="moved", init={"content": run.init.content})
+    assert stated == (
+        f"init.content is {run.init.content}, but {root / 'moved'} has {changed.init.content}; give the folder "
+        f"that is meant."
+    )
+
+
+def test_settings_that_contradict_the_folder_are_one_sentence(root):
+    folder = root / "bert"
+    assert refusal(root, encoder={"hidden_size": 64}) == (
+        f"encoder.hidden_size is 64, but it is 16 in the model of {folder}; leave it out."
+    )
+    assert resolved(root, "bert", encoder={"hidden_size": 16, "dropout": 0.0}).encoder.dropout == 0
+    assert refusal(root, data={"vocab_size": 99}) == (
+        f"data.vocab_size is 99, but it is 84 in the model of {folder}; leave it out."
+    )
+    assert refusal(root, data={"max_length": 41}) == (
+        f"data.max_length is 41, but the model of {folder} has 40 positions; lower it."
+    )
+    assert refusal(root, objective={"kind": "causal_lm"}) == (
+        f"objective.kind is causal_lm, but init.path {folder} holds a BERT, which only masked_lm goes on with; "
+        f"change one of the two."
+    )
+    assert refusal(root, objective={"head": "linear"}) == (
+        f'objective.head is "linear", but it is "bert" in the model of {folder}; leave it out.'
+    )
+    assert refusal(root, objective={"sees": "left_only"}) == (
+        f"objective.sees is left_only, but the model of init.path {folder} was trained with both_sides; leave "
+        f"sees out."
+    )
+
+
+def test_folders_that_the_encoder_cannot_hold_are_one_sentence(root):
+    folder = root / "bert"
+    assert refusal(root, path="none") == (
+        f"init.path: {root / 'none'} is no folder; give one with config.json, tokenizer and model.safetensors."
+    )
+    edit(folder, hidden_act="relu")
+    assert refusal(root) == (
+        f'init.path: {folder} holds a BERT with hidden_act: "relu", which our encoder does not compute, expected '
+        f'"gelu"; use another model.'
+    )
+    edit(folder, hidden_act="gelu", model_type="roberta")
+    assert refusal(root) == (
+        f'init.path: {folder} holds a model of model_type "roberta", expected bert or gpt2; `ablate analyse` '
+        f"measures the layers of others."
+    )
+    edit(folder, model_type="bert", num_hidden_layers=3)
+    assert refusal(root) == (
+        f"init.path: {folder} lacks 16 of the weights that a BERT has, such as "
+        f"encoder.layer.2.attention.output.LayerNorm.bias; copy the whole folder."
+    )
+    edit(folder, num_hidden_layers=2, vocab_size=90)
+    assert refusal(root) == (
+        f"init.path: the weights of {folder} have a vocabulary of 84 ids of width 16, and its config.json says 90 "
+        f"of width 16; they are not of one model."
+    )
+    edit(folder, vocab_size=60)
+    assert refusal(root) == (
+        f"init.path: the tokenizer of {folder} has 81 ids, but the model has 60 by its config.json; put the "
+        f"model's own tokenizer there."
+    )
+    edit(folder, vocab_size=84)
+    (folder / "vocab.txt").rename(root / "vocab.txt")
+    assert refusal(root) == (
+        f"{folder} has no tokenizer, expected tokenizer.json, vocab.txt, or vocab.json with merges.txt; save the "
+        f"model's own there."
+    )
+    (root / "vocab.txt").rename(folder / "vocab.txt")
+    (folder / "model.safetensors").unlink()
+    assert refusal(root) == (
+        f"init.path: {folder} has no model.safetensors; save the model there in this format, with "
+        f"`save_pretrained` of transformers."
+    )
+    assert resolved(root, "bert", init={"weights": "random"}).init.weights == "random"
+
+
+def test_text_may_be_cut_by_the_tokenizer_of_a_folder_alone(root):
+    run = resolved(root, "bert")
+    data = FilesData(kind="files", train=("a",), validation=("a",), tokenizer="bert")
+    bare = run.model_copy(update={"init": None, "data": data})
+    assert with_folder(bare, root).data.vocab_size == len(tiny_pretrained.BERT_PIECES)
+    wrong = bare.model_copy(update={"data": FilesData.model_validate(data.model_dump() | {"vocab_size": 99})})
+    with pytest.raises(DataError) as error:
+        with_folder(wrong, root)
+    assert str(error.value) == (
+        f"data.vocab_size is 99, but it is 81 in the model of {root / 'bert'}; leave it out."
+    )
