@@ -163,7 +163,7 @@ def test_slots_work_at_once_each_with_its_own_devices_and_its_share_of_the_cores
             "recompute": True,
             "threads": 4,
             "measures": [],
-                "plugins": {},
+            "plugins": {},
         }
         for run in (left, right)
     ]
