@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from stat import S_ISDIR
+from stat import S_ISDIR, S_ISREG
 from typing import Any
 
 import click
@@ -28,8 +28,11 @@ class GivenPath(click.Path):
         if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
             self.fail(f"{text!a} has a byte that is no text; rename it in UTF-8.", param, ctx)
         try:
-            if self.readable and S_ISDIR(os.stat(text).st_mode):
+            mode = os.stat(text).st_mode if self.readable else 0
+            if S_ISDIR(mode):
                 os.scandir(text).close()
+            elif S_ISREG(mode):
+                open(text, "rb").close()
         except (FileNotFoundError, NotADirectoryError):
             pass  # it may be made, or be asked for below
         except OSError as error:

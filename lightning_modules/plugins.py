@@ -1,7 +1,7 @@
 """Plugins: parts of one's own, which a spec names as ``my_measures.py:Rank`` or ``my_package:Rank``.
 
 A part is an object of a Python file or of an installed package: the card of a measure, the settings of an
-objective or of a selection, the text of a figure. To load it executes the file. So a file is loaded only where
+objective or of a selection, the content of a task. To load it executes the file. So a file is loaded only where
 somebody names it: a spec, the option `--plugin`, or the record of a run that was planned with it. Of installed
 packages only the entry points of the group `pretraining_ablations` can be named.
 """

@@ -240,10 +240,11 @@ def place_of(on: str, place_file: Path | None, workspace: Any) -> Any:
     """Return what the file of --place says, or what the cluster does by itself; None on this machine."""
     from ablations.runs.places import place
 
+    kind: Any = place.RayPlace if on == "ray" else place.Place
+    content = place.load(place_file, kind, arms=workspace.arms)
     if on == "local" and place_file is not None:
         raise click.UsageError("--place is for jobs of a cluster; add --on slurm or --on ray, or leave it out.")
-    kinds = {"slurm": place.Place, "ray": place.RayPlace}
-    return place.load(place_file, kinds[on], arms=workspace.arms) if on in kinds else None
+    return None if on == "local" else content
 
 
 def engine_of(place: Any) -> Any:

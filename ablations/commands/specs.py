@@ -254,8 +254,10 @@ def plan(
     if as_json:
         written = content.model_dump(mode="json", exclude_unset=True)
         keys = ("experiment", "runs", "pairs_to_compare", "left_out", "seconds", "notes")
-        chances = [one if isinstance(one, str) else one._asdict() for one in powers]
-        click.echo(json.dumps({key: written[key] for key in keys} | {"chances": chances}, indent=2))
+        shown = {key: written[key] for key in keys}
+        if powers:
+            shown["chances"] = [one if isinstance(one, str) else one._asdict() for one in powers]
+        click.echo(json.dumps(shown, indent=2))
         return
     plan_table(content)
     if powers:

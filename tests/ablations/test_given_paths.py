@@ -48,7 +48,7 @@ GOOD = {
     ("diff", "after"): "results/article-tiny",
     ("export", "run_dir"): "out/runs/run-s0-0000000000",
     ("export", "folder"): "exported",
-    ("analyse", "folder"): "model",
+    ("analyse", "folders"): "model",
     ("analyse", "text"): "text.txt",
     "spec": "spec.yaml",
     "specs": "spec.yaml",
@@ -61,7 +61,7 @@ WRITE = ("run", "claims", "report", "export", "analyse", "doctor")
 FIRST = {"init": ["--text", "data/train.tsv"]}
 """What a command needs besides paths."""
 
-READ_FOLDERS = {("export", "run_dir"): NOT_THERE, ("analyse", "folder"): NOT_THERE}
+READ_FOLDERS = {("export", "run_dir"): NOT_THERE, ("analyse", "folders"): NOT_THERE}
 
 
 def path_parameters():

@@ -24,8 +24,8 @@ GUIDE = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
 
 def blocks():
     for block in re.findall(r"```yaml\n(.*?)```", GUIDE, re.DOTALL):
-        kind, name = re.match(r"# (spec|claims): (\S+)\n", block).groups()
-        yield kind, name, block
+        if named := re.match(r"# (spec|claims): (\S+)\n", block):  # a whole file
+            yield *named.groups(), block
 
 
 def example(folder):
