@@ -1,9 +1,10 @@
 """`python -m benchmarks.looks`: ways to look at a claim again and again, compared by simulation.
 
 Differences of an arm from another are normal with a standard deviation of 1 between seeds. A claim stops at the
-first look at which it is supported, contradicted or equivalent, by the rules of `reports.claims.verdicts`. Ways
-that spend an error are compared with a confidence sequence: the Bayes factor of the t test with a normal prior of
-the standardised effect (Gonen et al. 2005), which bounds the error over all looks (Perez-Ortiz et al. 2024).
+first look at which it is supported, contradicted or equivalent, by the rules of `reports.claims.verdicts`, and is
+never given up. Ways that spend an error are compared with a confidence sequence: the Bayes factor of the t test
+with a normal prior of the standardised effect (Gonen et al. 2005), which bounds the error over all looks
+(Perez-Ortiz et al. 2024).
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +24,17 @@ from reports.statistics.looks import look_levels
 
 LOOKS = SeedsUntilDecided(first=3, up_to=20, until="decided").looks
 EVERY = tuple(range(3, 21))
-CASES = ((0.0, 1.0), (0.0, 2.0), (1.0, 0.5), (1.5, 0.5), (2.0, 1.0), (3.0, 1.0), (5.0, 1.0), (10.0, 1.0))
+CASES = (
+    (0.0, 1.0),
+    (0.0, 2.0),
+    (0.5, 0.5),
+    (1.0, 0.5),
+    (1.5, 0.5),
+    (2.0, 1.0),
+    (3.0, 1.0),
+    (5.0, 1.0),
+    (10.0, 1.0),
+)
 """Effects, and the smallest effect that matters, in standard deviations."""
 MOST_FIXED = 60
 
