@@ -1,6 +1,7 @@
 """Summary of an experiment in sentences: what was run and what is incomplete."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -251,7 +252,11 @@ def _extent(experiment: Experiment) -> str:
         return f"Models measured as they are, none trained here: {listed(arms)}."
     seeds = sorted({run.plan.seed for run in runs})
     named = f" ({listed(arms)})" if len(arms) <= 8 else ""
+    least, most = (which(Counter(run.plan.arm for run in runs).values(), default=0) for which in (min, max))
     times = TIMES if len(runs) == len(arms) * len(seeds) else "and"
+    of_each = several(len(seeds), "seed")
+    if experiment.plan.looks is not None and least < most:  # arms of open claims have more
+        times, of_each = "with", f"{least} to {several(most, 'seed')} each"
     trained = sum(run.state.state == "done" for run in runs)
     measured = sum(run.state.state == "done" and not run.plan.not_measured for run in runs)
     finished = "all done" if trained == len(runs) else f"{trained} of them done"
@@ -259,7 +264,7 @@ def _extent(experiment: Experiment) -> str:
         finished = f"{finished.replace('done', 'trained')} and {measured or 'none'} measured to the end"
     return (
         f"{several(len(runs), 'run')}: {several(len(arms), 'arm')}{named} {times} "
-        f"{several(len(seeds), 'seed')} ({', '.join(map(str, seeds))}), {finished}."
+        f"{of_each} ({', '.join(map(str, seeds))}), {finished}."
     )
 
 
