@@ -25,7 +25,9 @@ MORE_TRAINING = ("training.max_steps", "training.tokens_per_step", "training.sen
 """Settings of how much is trained: an arm that chose them would be compared after another amount of training."""
 
 WITHOUT_EFFECT = (
-    *("training.validate_every", "training.keep_checkpoints", "training.accumulate"),
+    "training.validate_every",
+    "training.keep_checkpoints",
+    "training.accumulate",
     "training.loggers",
 )
 """Settings that change no weight."""

@@ -14,15 +14,13 @@ from typing import Any, NamedTuple
 from ablations.errors import SpecProblems
 from ablations.spec import yamlfile
 from ablations.spec.changes import following
+from ablations.spec.tuning import WITHOUT_EFFECT
 from reports.figures.axes import is_logarithmic, is_number
 from reports.folder import Experiment
 from reports.words import SPLIT, name_of, words
 
 COMPARED = ("encoder", "objective", "training")
 """Sections whose settings may differ in a figure."""
-
-WITHOUT_EFFECT = ("training.validate_every", "training.keep_checkpoints", "training.loggers")
-"""Settings of what is logged and kept of a run, not of what it computes."""
 
 Decisions = dict[str, Any]
 """Settings that decide what a run computes, by path; a setting that is not given is missing."""
