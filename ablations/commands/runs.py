@@ -87,7 +87,8 @@ def run(
     while goes_on:
         open_runs = workspace.todo(workspace.select(arms, seeds))
         todo = [item for item in open_runs if item.directory.path not in given_up]
-        interrupted, failures = complete(workspace, todo, place, devices=devices, slots=slots)
+        notes = notes_of(workspace) if todo and is_idle else []  # once, and not again after each look
+        interrupted, failures = complete(workspace, todo, place, notes=notes, devices=devices, slots=slots)
         failed |= failures is None or bool(failures)
         given_up |= set(failures or ())
         goes_on = False
@@ -186,7 +187,9 @@ def doctor(out: Path) -> None:
     sys.exit(FAILED if bad else GOOD)
 
 
-def complete(workspace: Any, todo: Any, place: Any, *, devices: int, slots: int) -> tuple[bool, list[Path] | None]:
+def complete(
+    workspace: Any, todo: Any, place: Any, *, notes: list[str], devices: int, slots: int
+) -> tuple[bool, list[Path] | None]:
     """Train and measure runs, and compare pairs of runs where the spec asks for it.
 
     Returns whether somebody interrupted it, and the folders of the runs that failed; None where pairs could not be
@@ -199,7 +202,7 @@ def complete(workspace: Any, todo: Any, place: Any, *, devices: int, slots: int)
     if todo:
         ids = {item.run_id for item in todo}
         for sentence in (
-            *notes_of(workspace),
+            *notes,
             *checkpoint_sentences([run for run, _ in workspace.statuses() if run.run_id in ids]),
         ):
             click.echo(sentence)

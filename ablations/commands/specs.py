@@ -218,7 +218,7 @@ def validate(
 @click.option(
     "--pilot",
     type=FOLDER,
-    help="Folder of results, as out/NAME: show the chances of the claims, with seeds that differ as there.",
+    help="Folder of earlier results, as out/NAME: show the chances of the claims if seeds differ as there.",
 )
 @click.option("--resolved", is_flag=True, help="Print the spec with every default written out.")
 @json_option
