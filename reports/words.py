@@ -90,6 +90,21 @@ def tuning_remark(tuned: Mapping[str, Any]) -> str:
     return ""
 
 
+def spread_sd(row: Mapping[str, Any], column: Mapping[str, Any]) -> str:
+    """Return the standard deviation of a row of `spread_tables` with its interval: ``0.012 [0.008, 0.021]``."""
+    digits, scale = column["digits"] + 1, column["scale"]
+    return _with_interval(*(number(row[name], digits, scale) for name in ("sd", "sd_low", "sd_high")))
+
+
+def spread_share(row: Mapping[str, Any]) -> str:
+    """Return the share of the variance of a row of `spread_tables` with its interval, in hundredths."""
+    return _with_interval(*(percent(row[name]) for name in ("share", "share_low", "share_high")))
+
+
+def _with_interval(value: str, low: str, high: str) -> str:
+    return value if low == ABSENT else f"{value} [{low}, {high}]"
+
+
 def moment(text: str | None) -> str:
     """Return an ISO 8601 time to the minute, with its zone; text that is no such time stays as it is."""
     if not text:

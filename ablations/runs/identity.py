@@ -38,7 +38,7 @@ LATER_SETTINGS = {
         "attention_window",
     },
     "objective": {"head", "label_smoothing"},
-    "training": {"compile", "schedule", "adam_beta1", "adam_beta2", "adam_epsilon", "optimizer"},
+    "training": {"compile", "schedule", "adam_beta1", "adam_beta2", "adam_epsilon", "optimizer", "seeds"},
 }
 """Settings that did not always exist: their defaults are left out, so that older runs keep their identity."""
 

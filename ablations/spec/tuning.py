@@ -92,6 +92,9 @@ def _path_faults(tune: Tune, path: str, settings: Sequence[str]) -> Iterator[Fau
     elif path in MORE_TRAINING:
         sentence = f"tune.settings has {path}, with which arms would differ in how much they train; take it out"
         yield Fault(place, sentence, "key")
+    elif path.startswith("training.seeds"):
+        sentence = f"tune.settings has {path}, but a seed is no setting to choose the best of; take it out"
+        yield Fault(place, sentence, "key")
     elif path in WITHOUT_EFFECT:
         yield Fault(place, f"tune.settings has {path}, which changes no loss; take it out", "key")
     elif isinstance(tune.settings[path], Range) and tune.budget is None:

@@ -9,7 +9,7 @@ from lightning_modules.config.encoder import EncoderSettings
 from lightning_modules.config.initial import HuggingFaceInit
 from lightning_modules.config.objectives import Objective
 from lightning_modules.config.settings import Settings
-from lightning_modules.config.training import PAIR_FORMATS, TrainingSettings
+from lightning_modules.config.training import PAIR_FORMATS, Source, TrainingSettings
 
 
 class RunSettings(Settings):
@@ -22,7 +22,13 @@ class RunSettings(Settings):
     init: HuggingFaceInit | None = None
     """Model that the run starts from; random weights unless given."""
     seed: int = Field(ge=0)
-    """Initial weights, data order and corruption each get a seed of their own from this one."""
+    """Initial weights, data order and corruption each get a seed of their own from this one, unless
+    `training.seeds` names another."""
+
+    def seed_of(self, source: Source) -> int:
+        """Return the seed of a source of chance in training: its own in `training.seeds`, else the run's."""
+        own: int | None = getattr(self.training.seeds, source)
+        return self.seed if own is None else own
 
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

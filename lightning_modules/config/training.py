@@ -125,6 +125,27 @@ InputFormat = Literal["sentences", "sentence_pair", "segment_pair", "full_senten
 PAIR_FORMATS = ("sentence_pair", "segment_pair")
 
 
+Source = Literal["init", "order", "corruption", "dropout"]
+"""Sources of chance in a training; see `SourceSeeds`."""
+
+
+class SourceSeeds(Settings):
+    """Seeds of single sources of chance; a source without one takes the run's seed.
+
+    A source that has one is the same in all seeds of an arm, so that their spread comes from the others.
+    """
+
+    init: int | None = Field(None, ge=0, lt=2**63)
+    """Initial weights."""
+    order: int | None = Field(None, ge=0, lt=2**63)
+    """Order of the sentences or documents, and of the words where `word_order` moves or draws them."""
+    corruption: int | None = Field(None, ge=0, lt=2**63)
+    """Which tokens are hidden or replaced and by what, which sentences are paired, and whatever else an objective
+    draws when it makes a batch."""
+    dropout: int | None = Field(None, ge=0, lt=2**63)
+    """Dropout of each step."""
+
+
 class TrainingSettings(Settings):
     """Settings of training: number and size of steps, and optimiser."""
 
@@ -183,6 +204,10 @@ class TrainingSettings(Settings):
     loggers: tuple[LoggerName, ...] = Field(("tensorboard",), strict=False)
     """Tools that get the numbers of `metrics.jsonl` too, while a run is trained: `tensorboard`; `wandb`, Weights &
     Biases, which stays offline unless WANDB_MODE says otherwise. They are no part of a run's identity."""
+    seeds: SourceSeeds = SourceSeeds()
+    """Seeds of single sources of chance, as in `{init: 0}`: `init`, `order`, `corruption` and `dropout`. A source
+    without one takes the run's seed. Arms with other sources fixed show how much of the spread over seeds comes
+    from each."""
 
     @field_validator("loggers")
     @classmethod

@@ -364,7 +364,7 @@ def training_text(run: RunSettings, tokens: Tokens) -> tuple[Split, dict[str, An
         training.word_order,
         starts_V=starts_word(tokens.tokenizer),
         max_length=run.data.max_length,
-        seed=run.seed,
+        seed=run.seed_of("order"),
     )
 
 

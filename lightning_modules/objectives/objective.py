@@ -186,12 +186,12 @@ class Objective(L.LightningModule, ABC):
         return self.run.objective.window, self.run.objective.window
 
     def initialise(self) -> None:
-        """Set the initial weights from the run's seed, as `encoder.initialisation` says; biases are 0.
+        """Set the initial weights from their seed, as `encoder.initialisation` says; biases are 0.
 
         Each parameter has a generator of its own, keyed by its name, so the encoder's weights are the same
         bits whatever else the module holds.
         """
-        seed = derive(self.run.seed, "weights")
+        seed = derive(self.run.seed_of("init"), "weights")
         width, tables = self.run.encoder.hidden_size, self._tables()
         for name, parameter in self.named_parameters():
             if parameter.ndim >= 2:

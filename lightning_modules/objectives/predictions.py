@@ -39,7 +39,7 @@ def counted(run: RunSettings, tokens: Tokens) -> Epoch:
     """Return the counts of an epoch of a run."""
     split, _ = training_text(run, tokens)
     training, max_length = run.training, run.data.max_length
-    epoch = epochs(split, training.input_format, max_length=max_length, seed=run.seed)(0)
+    epoch = epochs(split, training.input_format, max_length=max_length, seed=run.seed_of("order"))(0)
     sequences = epoch.part(0, len(epoch.lengths_Q))
     first_S = split.offsets[sequences.sentence_S] + 1  # after START
     stop_S = first_S + sequences.pieces_S

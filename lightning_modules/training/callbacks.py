@@ -28,13 +28,14 @@ SECONDS_BETWEEN_SAVES = 45.0  # so that `last.ckpt` is never older than a minute
 
 
 class StepSeed(Callback):
-    """Dropout of step i depends on (seed, i, device) and not on what was drawn before."""
+    """Dropout of step i depends on (its seed, i, device) and not on what was drawn before."""
 
     def on_train_batch_start(
         self, trainer: L.Trainer, module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         assert isinstance(module, Objective)
-        torch.manual_seed(derive(module.run.seed, "step", trainer.global_step, trainer.global_rank))
+        seed = module.run.seed_of("dropout")
+        torch.manual_seed(derive(seed, "step", trainer.global_step, trainer.global_rank))
 
 
 class ValidationLog(Callback):

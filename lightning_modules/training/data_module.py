@@ -30,19 +30,18 @@ class RunData(L.LightningDataModule):
         CPU."""
         super().__init__()
         self.objective, self.workers = objective, workers
-        training, seed = objective.run.training, objective.run.seed
-        max_length = objective.run.data.max_length
+        training, max_length = objective.run.training, objective.run.data.max_length
         self.split, self.word_order = training_text(objective.run, tokens)
         self.plan = BatchPlan(
             self.split,
             tokens_per_step=training.tokens_per_step,
             steps=training.max_steps,
-            seed=seed,
+            seed=objective.run.seed_of("order"),
             input_format=training.input_format,
             max_length=max_length,
         )
         self.row_length = row_length(self.split, None if training.input_format == "sentences" else max_length)
-        self.seed = derive(seed, "data")
+        self.seed = derive(objective.run.seed_of("corruption"), "data")
         if training.max_steps:
             require_documents(self.split, objective.pair_loss, training.input_format)
             objective.fit_to_text(tokens, self.split)

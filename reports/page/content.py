@@ -11,11 +11,13 @@ from ablations.wording import several
 from reports.claims.judge import Judged, claim_notices
 from reports.figures.curves import TRAINED_GAIN
 from reports.figures.panel import Panel
+from reports.figures.spread import spread_panels
 from reports.folder import Experiment, Run
 from reports.page.figures import PageFigure, figures, readings
 from reports.page.summary import grouped, notices, summary
 from reports.scores.factors import factors
 from reports.scores.runs import corruptions, joined
+from reports.scores.spread import HOW_TO_READ, spread_tables
 from reports.scores.tables import score_tables
 from reports.statistics.summaries import NO_MEAN, gain, last_step, means_of_arms
 from reports.words import is_absent
@@ -68,6 +70,7 @@ def content(judged: Judged, shown: Sequence[PageFigure], *, of_trials: Sequence[
         "corruptions": corruptions(table, arms=plan.arms),
         "figures": [figure.entry() for figure in shown],
         "tuning": None if plan.tuning is None else tuning_entry(plan.tuning, of_trials),
+        "spread": spread_entry(spread_tables(experiment, runs)),
         "tasks": score_tables(table, arms=plan.arms, quick=experiment.quick),
         "joined": joined(table, runs),
         "claims": judged.entries,
@@ -88,6 +91,14 @@ def tuning_entry(tuning: Tuning, panels: Sequence[Panel]) -> dict[str, Any]:
         )
     facts = tuning.model_dump(mode="json", include={"settings", "seeds", "part_of_steps", "budget"})
     return facts | {"arms": arms, "panels": [panel.entry() for panel in panels]}
+
+
+def spread_entry(tables: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return where the spread over seeds comes from as plain data; None without tables."""
+    if not tables:
+        return None
+    panels = [panel.entry() for panel in spread_panels(tables)]
+    return {"how_to_read": list(HOW_TO_READ), "tables": list(tables), "panels": panels}
 
 
 def page_figures(judged: Judged) -> list[PageFigure]:

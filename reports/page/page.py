@@ -24,6 +24,7 @@ from reports.claims import words as claim_words
 from reports.claims.judge import Judged, finite, judge_claims
 from reports.figures import svg
 from reports.figures.panel import axis_head, place
+from reports.figures.spread import spread_panels
 from reports.figures.trials import tuning_panels
 from reports.folder import digest
 from reports.page import latex
@@ -74,7 +75,8 @@ def _environment(**options: Any) -> Environment:
     written = ("anywhere", "count", "duration", "interval", "moment", "number", "percent", "share")
     environment.filters |= {name: getattr(words, name) for name in written}
     environment.filters |= {name: getattr(claim_words, name) for name in claim_words.FILTERS}
-    environment.filters |= {"tuning_remark": words.tuning_remark}
+    filters = (words.tuning_remark, words.spread_sd, words.spread_share)
+    environment.filters |= {each.__name__: each for each in filters}
     environment.filters |= {"known": lambda values: values or words.ABSENT, "mark": mark}
     return environment
 
@@ -203,7 +205,8 @@ def write(folder: Path, judged: Judged | None = None) -> Path:
     page["claims"] = claim_entries(judged.claims, page)
     drawn: dict[str, Drawing] = {}
     files: dict[str, str] = {}
-    for panel in (*(panel for figure in figures for panel in figure.panels), *of_trials):
+    of_spread = [] if page["spread"] is None else spread_panels(page["spread"]["tables"])
+    for panel in (*(panel for figure in figures for panel in figure.panels), *of_trials, *of_spread):
         drawn[panel.name] = drawing = draw(panel)
         files |= {panel.svg: drawing.svg, panel.csv: drawing.csv}
     for entry in page["claims"]:

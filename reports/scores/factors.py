@@ -83,7 +83,7 @@ def factors(experiment: Experiment) -> list[Factor]:
 
 
 def decisions(settings: Mapping[str, Any], *, matched: bool = False) -> Decisions:
-    """Return the settings that decide what a run computes, without its seed and what follows from the rest.
+    """Return the settings that decide what a run computes, without its seeds and what follows from the rest.
 
     Args:
         matched: whether the steps follow from the rest, too.
@@ -106,7 +106,11 @@ def decisions(settings: Mapping[str, Any], *, matched: bool = False) -> Decision
     shares = [f"objective.masking.{name}" for name in ("mask", "keep", "random")]
     if all(is_number(decided.get(path)) for path in shares):
         decided[SPLIT] = tuple(decided.pop(path) for path in shares)
-    return {path: value for path, value in decided.items() if path not in WITHOUT_EFFECT}
+    return {
+        path: value
+        for path, value in decided.items()
+        if path not in WITHOUT_EFFECT and not path.startswith("training.seeds.")
+    }
 
 
 def _leaves(value: Any, path: str, *, section: bool = False) -> Iterator[tuple[str, Any]]:

@@ -5,7 +5,7 @@ No column is chosen by looking at the scores it stands for: of probes the learne
 layer where there is no mix.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,11 +60,33 @@ def joined(table: DataFrame, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
         runs: the rows of the page's table of runs, in order.
     """
     tasks = {column.name: on_common_tasks(task_scores(table, column.name)) for column in SCORES}
-    means = {
-        name: _numbers_by_run(numbers_by_column.groupby(ARM_AND_SEED)["value"].mean())
-        for name, numbers_by_column in tasks.items()
+    columns, rows = run_numbers(table, runs, tasks=tasks)
+    of_pre_training = {column.name for column in (*MEASURED, *LAYERS)}
+    scored = any(column.name not in of_pre_training for column in columns)
+    return {
+        "name": "joined",
+        "csv": "figures/joined.csv",
+        "columns": [column._asdict() for column in columns] if scored else [],
+        "tasks": {name: in_order(part["group"].unique().tolist()) for name, part in tasks.items() if len(part)},
+        "notes": _notes(table, tasks) if scored else [],
+        "rows": rows if scored else [],
     }
-    numbers_by_column: dict[str, Numbers] = {name: dict(numbers) for name, numbers in means.items()}
+
+
+def run_numbers(
+    table: DataFrame, runs: Sequence[dict[str, Any]], *, tasks: Mapping[str, DataFrame] | None = None
+) -> tuple[list[Column], list[dict[str, Any]]]:
+    """Return the numbers of whole runs: the columns that any run has, and a row a run, None where it has none.
+
+    Args:
+        runs: the rows of the page's table of runs, in order.
+        tasks: scores on the tasks that count, by measure; those on the tasks that all runs have unless given.
+    """
+    if tasks is None:
+        tasks = {column.name: on_common_tasks(task_scores(table, column.name)) for column in SCORES}
+    numbers_by_column: dict[str, Numbers] = {
+        name: _numbers_by_run(scores.groupby(ARM_AND_SEED)["value"].mean()) for name, scores in tasks.items()
+    }
     numbers_by_column |= {name: of(table) for name, of in _OF_LAYERS.items()}
     of_plugins = dict(_of_plugins(table))
     numbers_by_column |= {column.name: numbers for column, numbers in of_plugins.items()}
@@ -79,15 +101,7 @@ def joined(table: DataFrame, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
         | {column.name: _number(run, column, numbers_by_column) for column in columns}
         for run in runs
     ]
-    scored = any(means.values()) or bool(of_plugins)
-    return {
-        "name": "joined",
-        "csv": "figures/joined.csv",
-        "columns": [column._asdict() for column in columns] if scored else [],
-        "tasks": {name: in_order(part["group"].unique().tolist()) for name, part in tasks.items() if len(part)},
-        "notes": _notes(table, tasks) if scored else [],
-        "rows": rows if scored else [],
-    }
+    return columns, rows
 
 
 def _of_plugins(table: DataFrame) -> Iterator[tuple[Column, Numbers]]:

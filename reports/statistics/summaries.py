@@ -5,7 +5,7 @@ Pseudo-values are one number a seed for what is no mean over seeds, so that the 
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -176,3 +176,49 @@ def distances_between_seeds(distance_SS: Array) -> Array:
     off = ~np.eye(size, dtype=bool)
     to_others_S = np.where(off, distance_SS, 0.0).sum(1) / (size - 1)
     return (2 * (size - 1) * to_others_S - size * to_others_S.mean()) / (size - 2)
+
+
+class Spread(NamedTuple):
+    """Standard deviation between runs, with its interval."""
+
+    sd: float
+    degrees: int
+    """Degrees of freedom."""
+    low: float
+    high: float
+
+
+class Share(NamedTuple):
+    """Share of a variance, with its interval; None where there is none."""
+
+    share: float | None
+    low: float | None
+    high: float | None
+
+
+def pooled_spread(groups: Sequence[Sequence[float]], *, confidence: float = 0.95) -> Spread | None:
+    """Return the standard deviation inside groups of runs, pooled over them; None where no group has two runs.
+
+    The interval is that of normal numbers, from the chi-square distribution. Groups of one run do not count.
+    """
+    counted = [np.asarray(values, float) for values in groups if len(values) > 1]
+    degrees = sum(len(values) - 1 for values in counted)
+    if not degrees:
+        return None
+    variance = sum(float(np.square(values - values.mean()).sum()) for values in counted) / degrees
+    low, high = variance * degrees / stats.chi2.ppf([(1 + confidence) / 2, (1 - confidence) / 2], degrees)
+    return Spread(math.sqrt(variance), degrees, math.sqrt(low), math.sqrt(high))
+
+
+def share_of_variance(part: Spread, whole: Spread, *, confidence: float = 0.95) -> Share | None:
+    """Return one variance over another, with the interval of normal numbers, from the F distribution; None where
+    the other is 0.
+
+    The interval is that of independent runs. Runs of one seed share what follows the seed in both arms. That makes
+    the two variances vary together, so that the interval is too wide rather than too narrow.
+    """
+    if whole.sd == 0:
+        return None
+    share = (part.sd / whole.sd) ** 2
+    low, high = stats.f.ppf([(1 + confidence) / 2, (1 - confidence) / 2], part.degrees, whole.degrees)
+    return Share(share, float(share / low), float(share / high))

@@ -67,6 +67,10 @@ def test_arms_are_named_as_the_spec_names_them_and_are_trained(tmp_path):
             "tune.settings has training.validate_every, which changes no loss; take it out",
         ),
         (
+            "training.seeds.init",
+            "tune.settings has training.seeds.init, but a seed is no setting to choose the best of; take it out",
+        ),
+        (
             "training.learning_rte",
             "training.learning_rte is no setting of arm mlm; did you mean training.learning_rate?",
         ),

@@ -169,6 +169,7 @@ def test_the_twin_says_what_the_page_says(twin, whole):
             "corruptions",
             "figures",
             "tuning",
+            "spread",
             "tasks",
             "joined",
             "claims",

@@ -1,0 +1,153 @@
+"""Where the spread over seeds comes from: the variance of runs in which some sources of chance are the same.
+
+Arms that differ in `training.seeds` alone are compared: one in which every source follows the seed of the run,
+and others in which some sources have one seed in all runs. An arm in which one source alone follows the seed shows
+the variance from that source (Bouthillier et al. 2021, *Accounting for Variance in Machine Learning Benchmarks*).
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, get_args
+
+import numpy as np
+from pandas import DataFrame
+
+from ablations.measures import jackknife
+from lightning_modules.config.training import Source
+from reports.folder import Experiment
+from reports.scores.factors import decisions
+from reports.scores.runs import Column, run_numbers, task_scores
+from reports.statistics.summaries import Share, Spread, pooled_spread, share_of_variance
+from reports.words import is_absent, listed
+
+SOURCES: tuple[str, ...] = get_args(Source)
+
+IN_WORDS = {"init": "initial weights", "order": "order", "corruption": "corruption", "dropout": "dropout"}
+EVERYTHING = "every source"
+HEADS = ("fine_tuning", "frozen_features")
+"""Scores with heads that are trained after pre-training, on seeds of their own."""
+
+
+HOW_TO_READ = (
+    "The arms differ in training.seeds alone. Where every source varies, each run draws its own initial weights, "
+    "order, corruption and dropout. In the other rows the sources that are not named are the same draw in all "
+    "runs of an arm. So a row shows the variance from its sources at that draw of the others, and the shares need "
+    "not add up to 100%, as sources act together. Arms with the same sources are pooled.",
+    "The intervals take the numbers for normal. A standard deviation of few runs is rough: with 5 runs the "
+    "interval reaches from 0.6 to 2.9 times the number. The noise of a measure is in every row.",
+    "The heads of a task are trained several times on each run, on the same seeds for all runs. Their row is the "
+    "part of this draw in a run's mean over tasks.",
+)
+"""Sentences for the page."""
+
+NO_SHARE = Share(None, None, None)
+
+
+class Family(NamedTuple):
+    """Arms with equal settings, by the sources of chance that follow the seed of the run."""
+
+    name: str
+    """Name of the first arm in which every source does."""
+    arms_by_varying: Mapping[tuple[str, ...], list[str]]
+    """The first entry has every source; of the others those with fewer sources come first."""
+
+
+def spread_tables(experiment: Experiment, runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a table for each number of whole runs and each family of arms; none where no arm has
+    `training.seeds`.
+
+    Args:
+        runs: the rows of the page's table of runs.
+    """
+    of_arms = families(experiment)
+    if not of_arms:
+        return []
+    columns, rows = run_numbers(experiment.table, runs)
+    numbers = DataFrame(rows)
+    return [
+        {"arm": family.name, "number": column._asdict(), "rows": table_rows}
+        for family in of_arms
+        for column in columns
+        if column.name != "gain"  # which has the spread of the loss
+        and (table_rows := list(_rows(family, column, numbers, experiment.table)))
+    ]
+
+
+def families(experiment: Experiment) -> list[Family]:
+    """Return the arms whose settings differ in `training.seeds` alone, if all sources vary in one of them."""
+    varying: dict[str, tuple[str, ...]] = {}
+    settings: dict[str, str] = {}
+    for run in experiment.runs:
+        arm = run.plan.arm
+        if arm in settings or not run.settings or run.is_untrained:
+            continue
+        fixed = run.settings.get("training", {}).get("seeds") or {}
+        varying[arm] = tuple(source for source in SOURCES if fixed.get(source) is None)
+        decided = decisions(run.settings)
+        settings[arm] = json.dumps(decided, sort_keys=True, default=str)
+    by_settings: dict[str, list[str]] = {}
+    for arm in experiment.plan.arms:
+        if arm in settings:
+            by_settings.setdefault(settings[arm], []).append(arm)
+    of_arms = []
+    for arms in by_settings.values():
+        together: dict[tuple[str, ...], list[str]] = {}
+        for arm in arms:
+            together.setdefault(varying[arm], []).append(arm)
+        if SOURCES in together and len(together) > 1:
+            others = sorted((key for key in together if key != SOURCES), key=len)
+            of_arms.append(Family(together[SOURCES][0], {key: together[key] for key in (SOURCES, *others)}))
+    return of_arms
+
+
+def _rows(family: Family, column: Column, numbers: DataFrame, table: DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield what varies, the number of runs, the standard deviation with its interval, and the share of the
+    variance with every source, with its interval."""
+    whole: Spread | None = None
+    for varying, arms in family.arms_by_varying.items():
+        values = [_values(numbers, arm, column.name) for arm in arms]
+        spread = pooled_spread(values)
+        if spread is None:
+            continue
+        row: dict[str, Any] = {"varying": list(varying), "says": in_words(varying), "arms": arms}
+        row |= {"runs": sum(map(len, values)), "sd": spread.sd, "sd_low": spread.low, "sd_high": spread.high}
+        share = NO_SHARE
+        if varying == SOURCES:
+            whole = spread
+        elif whole is not None:
+            share = share_of_variance(spread, whole) or NO_SHARE
+        yield row | {"share": share.share, "share_low": share.low, "share_high": share.high}
+    if column.name in HEADS and whole is not None:
+        yield from _of_heads(family, column, whole, table)
+
+
+def _of_heads(family: Family, column: Column, whole: Spread, table: DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield the row of the heads that are trained on a task, if each run had several.
+
+    A score is a mean over repetitions with other heads. Its error is that over examples, of which the values
+    without each block tell, and that over heads. A run's number is a mean over tasks.
+    """
+    arms = family.arms_by_varying[SOURCES]
+    scores = task_scores(table, column.name)
+    scores = scores[scores["arm"].isin(arms) & scores["left_out"].notna()]
+    of_examples = np.array([jackknife.standard_error(left_out) for left_out in scores["left_out"]])
+    of_heads = np.clip(scores["standard_error"].to_numpy(float) ** 2 - of_examples**2, 0, None)
+    if not of_heads.any() or not np.isfinite(of_heads).all():
+        return
+    variance = float(of_heads.mean()) / scores["group"].nunique()
+    row: dict[str, Any] = {"varying": ["heads"], "says": "heads of the tasks, inside a run", "arms": arms}
+    row |= {"runs": int(scores["run_id"].nunique()), "sd": variance**0.5, "sd_low": None, "sd_high": None}
+    share = variance / whole.sd**2 if whole.sd else None
+    yield row | {"share": share, "share_low": None, "share_high": None}
+
+
+def in_words(varying: Sequence[str]) -> str:
+    """Return the sources of chance that differ between the runs of an arm, in words."""
+    if tuple(varying) == SOURCES:
+        return EVERYTHING
+    return listed([IN_WORDS[source] for source in varying]) if varying else "no source"
+
+
+def _values(numbers: DataFrame, arm: str, name: str) -> list[float]:
+    values = numbers[numbers["arm"] == arm][name]
+    return [float(value) for value in values if not is_absent(value) and np.isfinite(value)]
