@@ -41,10 +41,11 @@ class SpreadMarks(NamedTuple):
 
 def spread_panels(tables: Sequence[Mapping[str, Any]]) -> list[Panel]:
     """Return a panel for each table of `spread_tables`."""
-    return [_panel(table, place) for place, table in enumerate(tables)]
+    several = len({table["arm"] for table in tables}) > 1
+    return [_panel(table, place, of_several=several) for place, table in enumerate(tables)]
 
 
-def _panel(table: Mapping[str, Any], place: int) -> Panel:
+def _panel(table: Mapping[str, Any], place: int, *, of_several: bool) -> Panel:
     column = table["number"]
     scale, digits = column["scale"], column["digits"] + 1
     points = [
@@ -63,7 +64,7 @@ def _panel(table: Mapping[str, Any], place: int) -> Panel:
         family=None,
         arm=table["arm"],
         axis=None,
-        title=f"{column['label']}, {table['arm']}",
+        title=f"{column['label']}, {table['arm']}" if of_several else column["label"],
         unit=column["unit"],
         digits=digits,
         part="",

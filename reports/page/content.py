@@ -17,7 +17,7 @@ from reports.page.figures import PageFigure, figures, readings
 from reports.page.summary import grouped, notices, summary
 from reports.scores.factors import factors
 from reports.scores.runs import corruptions, joined
-from reports.scores.spread import HOW_TO_READ, spread_tables
+from reports.scores.spread import HOW_TO_READ, OF_HEADS, spread_tables
 from reports.scores.tables import score_tables
 from reports.statistics.summaries import NO_MEAN, gain, last_step, means_of_arms
 from reports.words import is_absent
@@ -98,7 +98,8 @@ def spread_entry(tables: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     if not tables:
         return None
     panels = [panel.entry() for panel in spread_panels(tables)]
-    return {"how_to_read": list(HOW_TO_READ), "tables": list(tables), "panels": panels}
+    has_heads = any(row["varying"] == ["heads"] for table in tables for row in table["rows"])
+    return {"how_to_read": [*HOW_TO_READ, *[OF_HEADS] * has_heads], "tables": list(tables), "panels": panels}
 
 
 def page_figures(judged: Judged) -> list[PageFigure]:

@@ -40,8 +40,8 @@ MEASURED = (
 LAYERS = (
     Column("change", "Change of layers, sum", "from 1→2", 3),
     Column("information_first", "Information at layer 0", "nats", 2),
-    Column("information_least", "Its minimum", "nats", 2),
-    Column("information_top", "At the top", "nats", 2),
+    Column("information_least", "Information, minimum over layers", "nats", 2),
+    Column("information_top", "Information at the top", "nats", 2),
 )
 
 SCORES = (

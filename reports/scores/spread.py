@@ -35,10 +35,14 @@ HOW_TO_READ = (
     "not add up to 100%, as sources act together. Arms with the same sources are pooled.",
     "The intervals take the numbers for normal. A standard deviation of few runs is rough: with 5 runs the "
     "interval reaches from 0.6 to 2.9 times the number. The noise of a measure is in every row.",
-    "The heads of a task are trained several times on each run, on the same seeds for all runs. Their row is the "
-    "part of this draw in a run's mean over tasks.",
 )
 """Sentences for the page."""
+
+OF_HEADS = (
+    "The heads of a task are trained several times on each run, on the same seeds for all runs. Their row is the "
+    "part of this draw in a run's mean over tasks."
+)
+"""The same, where there is such a row."""
 
 NO_SHARE = Share(None, None, None)
 

@@ -318,7 +318,12 @@ def test_the_joined_table_as_it_is_read(shown, twin):
     assert header == [
         *("Arm", "Seed", "Validation loss (nats)", "Gain over no context (nats)"),
         *("Change of layers, sum (from 1→2)",),
-        *("Information at layer 0 (nats)", "Its minimum (nats)", "At the top (nats)", "Fine-tuning (mean)"),
+        *(
+            "Information at layer 0 (nats)",
+            "Information, minimum over layers (nats)",
+            "Information at the top (nats)",
+            "Fine-tuning (mean)",
+        ),
         "Minimal pairs (mean)",
     ]
     first = twin["joined"]["rows"][0]
