@@ -84,6 +84,8 @@ def identity(settings: RunSettings, tokens_address: str) -> str:
 def default(section: Settings, name: str) -> Any:
     """Return the default of a setting beside the other settings of its section."""
     field = type(section).model_fields[name]
+    if field.default_factory is None:
+        return field.default
     return field.get_default(call_default_factory=True, validated_data=dict(section))
 
 

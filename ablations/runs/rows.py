@@ -11,8 +11,10 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
+import pyarrow.parquet as pq
 
 from ablations.catalogue import Measure, RunMeasure, card, files_now
 from ablations.measures.settings import MeasureSettings
@@ -80,19 +82,43 @@ def missing(
 ) -> list[RunMeasure]:
     """Return the measures of one run, as `catalogue.for_run` gives them, that have no rows yet for these settings
     and files at some checkpoint that they read; all with `recompute`."""
-    table = rows(run_dir)
-    return [settings for settings in measures if recompute or _open(run_dir, settings, table, data_root)]
+    measured = () if recompute else _measured(run_dir)
+    return [settings for settings in measures if recompute or _open(run_dir, settings, measured, data_root)]
 
 
 def open_checkpoints(
     run_dir: Path, settings: RunMeasure, *, data_root: Path, recompute: bool = False
 ) -> dict[int | None, Path]:
     """Return the checkpoints that have no rows yet for these settings and files; all with `recompute`."""
-    return checkpoints(run_dir, settings) if recompute else _open(run_dir, settings, rows(run_dir), data_root)
+    return checkpoints(run_dir, settings) if recompute else _open(run_dir, settings, _measured(run_dir), data_root)
 
 
-def _open(run_dir: Path, settings: RunMeasure, table: pd.DataFrame, data_root: Path) -> dict[int | None, Path]:
-    steps = set(of_these(table, {key(settings): files_now(settings, data_root)})["step"])
+class _Measured(NamedTuple):
+    """Measure at a step that has rows."""
+
+    key: str
+    step: int | None
+    files: str | None = None
+
+
+def _measured(run_dir: Path) -> list[_Measured]:
+    """Return what has rows, each once, in a fraction of the time that `rows` takes."""
+    path = run_dir / "measures.parquet"
+    if not path.exists():
+        return []
+    with pq.ParquetFile(path) as file:
+        names = [name for name in _Measured._fields if name in file.schema_arrow.names]
+        kinds = file.read(columns=names).group_by(names).aggregate([])
+    return [_Measured(**kind) for kind in kinds.to_pylist()]
+
+
+def _open(
+    run_dir: Path, settings: RunMeasure, measured: Iterable[_Measured], data_root: Path
+) -> dict[int | None, Path]:
+    this, now = key(settings), files_now(settings, data_root)
+    steps = {
+        kind.step for kind in measured if kind.key == this and (None in (now, kind.files) or kind.files == now)
+    }
     if steps and (settings.checkpoints == "last" or RunDirectory(run_dir).state().step in steps):
         steps.add(None)
     return {step: path for step, path in checkpoints(run_dir, settings).items() if step not in steps}
