@@ -47,8 +47,11 @@ def map_table(table: DataFrame, *, measure: str, metric: str, arms: Sequence[str
     return pairs, order(pairs, None)
 
 
-def choose_steps(table: DataFrame, *, measure: str, metric: str, arm: str, group: str | None = None) -> DataFrame:
-    """Return the arm's rows of all tokens (or a group) at every step that each of its seeds was measured at.
+def choose_steps(
+    table: DataFrame, *, measure: str, metric: str, arm: str | None = None, group: str | None = None
+) -> DataFrame:
+    """Return the rows of all tokens (or a group), of an arm or of all, at every step that each of the arm's seeds
+    was measured at.
 
     A mean over other seeds at every step would jump from step to step. Without rows, none.
 
@@ -57,9 +60,10 @@ def choose_steps(table: DataFrame, *, measure: str, metric: str, arm: str, group
     """
     rows = rows_of(table, measure=measure, metric=metric)
     of_group = rows["group"].isna() if group is None else (rows["group"] == group).fillna(False)
-    rows = rows[of_group & rows["other_run_id"].isna() & rows["step"].notna() & (rows["arm"] == arm)]
-    seeds = rows.groupby("step")["seed"].nunique()
-    return rows[rows["step"].isin(seeds.index[seeds == rows["seed"].nunique()])].sort_values(
+    rows = rows[of_group & rows["other_run_id"].isna() & rows["step"].notna()]
+    rows = rows if arm is None else rows[rows["arm"] == arm]
+    seeds_at = rows.groupby(["arm", "step"])["seed"].transform("nunique")
+    return rows[seeds_at == rows.groupby("arm")["seed"].transform("nunique")].sort_values(
         ["step", "x"], kind="stable"
     )
 
@@ -102,10 +106,8 @@ def step_maps(
     Raises:
         ResultsError: the table lacks a column, or a seed has several values for one cell.
     """
-    every = {
-        arm: choose_steps(table, measure=measure, metric=metric, arm=arm, group=group)
-        for arm in order(table, arms)
-    }
+    rows_by_arm = dict(iter(choose_steps(table, measure=measure, metric=metric, group=group).groupby("arm")))
+    every = {arm: rows_by_arm[arm] for arm in order(table, arms) if arm in rows_by_arm}
     chosen = {arm: rows for arm, rows in every.items() if rows["step"].nunique() >= FEWEST_STEPS}
     grids = {arm: grid(rows) for arm, rows in chosen.items()}
     values = np.concatenate([np.empty(0), *(cells.to_numpy(float).ravel() for cells in grids.values())])
