@@ -238,7 +238,8 @@ def _panels(
     more: str = "",
     note: str = "",
 ) -> Iterator[Panel]:
-    """Yield a panel of all arms; or one for each depth of encoders, and of many arms one for each family.
+    """Yield a panel of all arms; or one for each depth of encoders, and of many arms one for each family, or for
+    `MOST_FAMILIES` of them.
 
     Arms of another depth than the first one's have panels of their own: their layers are others, and where they
     differ much, neither could be read beside the other. Panels of families have the same y axis, and the first arm
@@ -254,6 +255,8 @@ def _panels(
         groups = [family for family in groups if (places.reindex(list(family.arms)) >= FEWEST_PLACES).any()]
         if not groups:  # a single point is no curve
             continue
+        notes = " ".join(filter(None, (note, families_note(groups))))
+        groups = some_families(groups)
         drawn = arm_lines(
             kept, measure=shown.measure, metric=shown.metric, arms=arms, group=shown.about, axis=shown.axis
         )
@@ -274,8 +277,31 @@ def _panels(
                 shown,
                 compared=list(family.arms) if split or len(depths) > 1 else None,
                 without_rows=[arm for arm in of_depth if arm not in present] if i == 0 else [],
-                note=note,
+                note=notes,
             )
+
+
+MOST_FAMILIES = 8
+"""Families of arms that have a panel."""
+
+
+def some_families(groups: Sequence[Family]) -> list[Family]:
+    """Return the families that have a panel: all, or `MOST_FAMILIES` of them at equal distances, the first and the
+    last among them."""
+    if len(groups) <= MOST_FAMILIES:
+        return list(groups)
+    return [groups[round(place * (len(groups) - 1) / (MOST_FAMILIES - 1))] for place in range(MOST_FAMILIES)]
+
+
+def families_note(groups: Sequence[Family]) -> str:
+    """Return a note on the arms that no panel shows because there are too many."""
+    if len(groups) <= MOST_FAMILIES:
+        return ""
+    shown, every = (sum(len(family.arms) for family in some) for some in (some_families(groups), groups))
+    return (
+        f"Panels show {shown} of {every} arms, in {MOST_FAMILIES} groups at equal distances in the order of the "
+        "experiment; the numbers of all are in results.parquet."
+    )
 
 
 def _depths(rows: DataFrame, shown: Shown, arms: list[str]) -> list[list[str]]:

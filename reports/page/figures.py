@@ -18,6 +18,7 @@ from reports.figures import svg
 from reports.figures.by_arm import beside_published
 from reports.figures.curves import ALONG_STEPS, Axis
 from reports.figures.panel import CEILING, FigureText, Panel, letters
+from reports.figures.style import MOST_LINES
 from reports.figures.texts import FIGURES, OVER_TRAINING, of_plugin
 from reports.folder import QUICK
 from reports.scores.by_setting import setting_figures, setting_rows
@@ -161,7 +162,8 @@ def figures(
     described: Mapping[str, str] = MappingProxyType({}),
 ) -> list[PageFigure]:
     """Return every figure that has rows, with its panels. The figure that shows most of what claims read comes
-    first, and the panel of it that does; scores by what the arms vary stand before the maps.
+    first, and the panel of it that does; without claims and with many arms, the scores by what the arms vary,
+    which stand before the maps otherwise.
 
     Args:
         table: the results.
@@ -185,6 +187,8 @@ def figures(
         if panels
     ]
     answer = answering({text.name: panels for text, panels, _ in shown}, read)
+    if answer is None and len(arms) > MOST_LINES:  # too many for curves to answer anything
+        answer = next((text.name for text, _, factor in shown if factor is not None), None)
     for text, panels, _ in shown:
         if text.name == answer:
             panels.sort(key=lambda panel: -times_read(panel, read))

@@ -527,6 +527,23 @@ def test_up_to_eight_arms_share_a_panel_and_more_have_one_a_family_with_the_firs
     assert not any(together.notes)
 
 
+def test_of_very_many_arms_eight_families_at_equal_distances_have_panels_and_a_note_counts_them():
+    arms = [f"mlm,ratio=0.{i:03}" for i in range(100)]
+    table = results.concat([information([[5.0, 4.0 + 0.01 * i]], arm=arm) for i, arm in enumerate(arms)])
+    panels = panels_of(table, arms)
+    assert len(panels) == 8
+    shown = [arm for panel in panels for arm in panel.arms]
+    assert shown == [arm for arm in arms if arm in shown]  # in order, each once
+    assert shown[0] == arms[0]
+    assert shown[-1] == arms[-1]
+    assert (
+        f"Panels show {len(shown)} of 100 arms, in 8 groups at equal distances in the order of the experiment; "
+        "the numbers of all are in results.parquet."
+    ) in panels[0].notes[0]
+    assert len(panels_of(table, arms[:48])) == 7  # as many as there are
+    assert not panels_of(table, arms[:48])[0].notes[0]
+
+
 def test_a_single_point_has_no_panel():
     one = information([[5.0]])
     assert panels_of(one, ["mlm"]) == []
