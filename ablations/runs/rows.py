@@ -71,7 +71,8 @@ def checkpoints(run_dir: Path, settings: MeasureSettings) -> dict[int | None, Pa
     """Return the checkpoints that a measure reads, by step; the step of the last one is None until it is read."""
     directory = RunDirectory(run_dir)
     last: dict[int | None, Path] = {None: directory.last_checkpoint}
-    return last if settings.checkpoints == "last" else {**directory.kept_checkpoints()} or last
+    kept: list[tuple[int | None, Path]] = [*directory.kept_checkpoints().items()]
+    return last if settings.checkpoints == "last" else dict(kept) or last
 
 
 def missing(
