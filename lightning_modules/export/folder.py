@@ -71,7 +71,7 @@ def export_series(
     validation loss in nats for each predicted token (null where it is not known), and the SHA-256 of the weights.
 
     Raises:
-        as `export`; CheckpointError also if the run has kept no checkpoint of a step.
+        CheckpointError: the run has kept no checkpoint of a step; all others as `export`.
     """
     source = _source(run_dir, encoder_alone=encoder_alone, origin=origin)
     checkpoints = source.directory.kept_checkpoints()
