@@ -8,7 +8,10 @@ BIN := $(VENV)/bin
 # pytest-xdist shares the tests out over the cores; torch must then not do the same.
 WORKERS ?= 2
 
-.PHONY: demo test check tests test-slow test-browser test-slurm test-ray bench docs clean
+TUTORIALS := $(patsubst docs/%.md,out/%.ipynb,$(wildcard docs/tutorials/*.md))
+CODE := $(shell find ablations lightning_modules reports -name '*.py')
+
+.PHONY: demo test check tests test-slow test-browser test-slurm test-ray test-docs bench docs clean
 
 demo: $(VENV)/installed
 	$(BIN)/ablate run experiments/article-tiny.yaml --slots 2
@@ -21,7 +24,7 @@ check: $(VENV)/installed
 	$(BIN)/mypy
 
 tests: $(VENV)/installed
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) -m "not slow and not gpu and not browser and not ray"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) -m "not slow and not gpu and not browser and not ray and not docs"
 
 test-slow: $(VENV)/installed
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m "slow and not gpu"
@@ -42,9 +45,20 @@ test-ray: $(VENV)/installed
 bench: $(VENV)/installed
 	$(BIN)/python -m benchmarks $(BENCH)
 
-# Writes the documentation as a site to out/docs, which fetches nothing: python3 -m http.server --directory out/docs
-docs: $(VENV)/installed
+# Executes the tutorials and writes the documentation as a site to out/docs, which fetches nothing: python3 -m http.server --directory out/docs
+docs: $(TUTORIALS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Executes a tutorial in a folder of its own, if it or the code has changed; an error in a cell is one of make.
+out/tutorials/%.ipynb: docs/tutorials/%.md $(CODE) $(VENV)/installed
+	rm -rf out/tutorials/$*
+	mkdir -p out/tutorials/$*
+	COLUMNS=100 PYTHONWARNINGS="ignore:IProgress not found" PATH="$(abspath $(BIN)):$$PATH" $(BIN)/jupytext --quiet --to ipynb --set-kernel python3 --execute \
+		--run-path out/tutorials/$* --output $(abspath $@) $<
+
+# Wants Debian's Chromium, as test-browser does.
+test-docs: docs
+	$(BIN)/pytest -m docs
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

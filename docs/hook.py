@@ -1,5 +1,7 @@
-"""Hook of mkdocs: the pages outside docs/, and the page of all keys of a spec, written from their docstrings."""
+"""Hook of mkdocs: the pages outside docs/, the page of all keys of a spec, written from their docstrings, the
+tutorials with their outputs, and the pages of results that these wrote."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,14 +14,27 @@ ROOT = Path(__file__).parents[1]
 OUTSIDE = ("*.md", "LICENSE", "NOTICE", "experiments/**/*", "benchmarks/**/*.md")
 """Files outside docs/ that pages link to; they have the same place in the site."""
 KEYS = "keys.md"
+TUTORIALS = ROOT / "out" / "tutorials"
+"""Folder of the notebooks that `make docs` has executed, each with the folder in which it ran beside it."""
+GALLERY = "gallery.md"
 WORDS = {"integer": "a whole number", "number": "a number", "string": "text", "boolean": "`true` or `false`"}
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages and files outside docs/, and the page of keys."""
+    """Add the pages and files outside docs/, the page of keys, the tutorials and the pages of results."""
     from mkdocs.structure.files import File
 
     files.append(File.generated(config, KEYS, content=keys()))
+    for path in sorted((ROOT / "docs" / "tutorials").glob("*.md")):
+        notebook = TUTORIALS / f"{path.stem}.ipynb"
+        markdown, pictures = tutorial(notebook)
+        files.remove(files.src_uris[f"tutorials/{path.name}"])  # the same without outputs
+        files.append(File.generated(config, f"tutorials/{path.name}", content=markdown))
+        files.append(File.generated(config, f"tutorials/{notebook.name}", abs_src_path=str(notebook)))
+        for name, content in pictures.items():
+            files.append(File.generated(config, f"tutorials/{name}", content=content))
+        for page in pages_of(notebook):
+            files.append(File.generated(config, f"gallery/{page.parent.name}.html", abs_src_path=str(page)))
     for path in sorted({path for pattern in OUTSIDE for path in ROOT.glob(pattern) if path.is_file()}):
         name = path.relative_to(ROOT).as_posix()
         if path.suffix != ".xz":  # archives of runs, which nobody reads here
@@ -28,7 +43,10 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Return a page with links that fit the site, where docs/ is the root."""
+    """Return a page with links that fit the site, where docs/ is the root; the gallery with the pages of the
+    tutorials."""
+    if page.file.src_uri == GALLERY:
+        markdown += "".join(map(exhibit, sorted(TUTORIALS.glob("*.ipynb"))))
     return with_links_of_the_site(
         markdown, name=page.file.src_uri, in_docs=(ROOT / "docs" / page.file.src_uri).exists()
     )
@@ -37,8 +55,59 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 def with_links_of_the_site(markdown: str, *, name: str, in_docs: bool) -> str:
     """Return a page whose links lead from its place in the site; links to folders become plain words."""
     up = "../" * name.count("/")
-    markdown = markdown.replace("](../", "](") if in_docs else markdown.replace(f"]({up}docs/", f"]({up}")
+    outside, inside = (f"]({up}../", f"]({up}") if in_docs else (f"]({up}docs/", f"]({up}")
+    markdown = markdown.replace(outside, inside)
     return re.sub(r"\[([^]]+)\]\((?!https://)(?:[^)#]*/)?[a-z]*\)", r"\1", markdown)
+
+
+def tutorial(notebook: Path) -> tuple[str, dict[str, bytes]]:
+    """Return an executed notebook in Markdown, with links to it and to the pages that it wrote; and its pictures.
+
+    Raises:
+        FileNotFoundError: nobody has executed it.
+    """
+    import nbformat
+    from nbconvert import MarkdownExporter
+    from nbconvert.preprocessors import CoalesceStreamsPreprocessor
+
+    if not notebook.is_file():
+        raise FileNotFoundError(f"{notebook}: the tutorial was not executed yet; `make docs` does it.")
+    names = {"unique_key": notebook.stem, "output_files_dir": "pictures"}
+    exporter = MarkdownExporter()
+    exporter.register_preprocessor(CoalesceStreamsPreprocessor(), enabled=True)  # a command prints in many pieces
+    body, resources = exporter.from_notebook_node(nbformat.read(notebook, 4), resources=names)
+    end = f"This page is a [notebook]({notebook.name}), executed when the site was built."
+    if pages := [f"[{page.parent.name}](../gallery/{page.parent.name}.html)" for page in pages_of(notebook)]:
+        end += f" Pages of results that it wrote: {listed(pages, 'and')}."
+    return f"{as_of_the_site(body)}\n\n---\n\n{end}\n", resources["outputs"]
+
+
+def as_of_the_site(markdown: str) -> str:
+    """Return the Markdown of a notebook with the magics of cells as languages and titles, and plain tables."""
+    markdown = re.sub(r"```\w*\n(?:%%sh\n|!)", "```sh\n", markdown)
+    for suffix, language in (("py", "python"), ("yaml", "yaml")):
+        written = rf"```\w*\n%%writefile (\S+\.{suffix})\n"
+        markdown = re.sub(written, rf'```{language} title="\1"\n', markdown)
+    markdown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", markdown)  # colours, which a kernel asks all commands for
+    markdown = re.sub(r"(?m)^    (Writing|Overwriting) \S+\n", "", markdown)
+    markdown = re.sub(r"<style scoped>.*?</style>\n", "", markdown, flags=re.DOTALL)
+    return markdown.replace('<table border="1" class="dataframe">', "<table>")
+
+
+def pages_of(notebook: Path) -> list[Path]:
+    """Return the pages of results that a notebook wrote."""
+    return sorted((notebook.parent / notebook.stem).glob("out/*/report.html"))
+
+
+def exhibit(notebook: Path) -> str:
+    """Return the entries of the gallery for the pages of a notebook."""
+    entries = []
+    for page in pages_of(notebook):
+        report = json.loads((page.parent / "report.json").read_bytes())
+        name = report["experiment"]
+        made = f"([how it was made](tutorials/{notebook.stem}.md))"
+        entries.append(f"* [{report['question'] or name}](gallery/{name}.html) {made}\n")
+    return "".join(entries)
 
 
 def keys() -> str:

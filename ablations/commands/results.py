@@ -46,7 +46,7 @@ def claims(
         from ablations.skeletons import claims as claim_skeleton
 
         path = claim_skeleton.write(spec)
-        click.echo(f"{path}: written, with a first claim to change; docs/claims.md says what its keys mean")
+        click.echo(f"{path}: written, with a first claim to change; `ablate validate --claims-schema` explains it")
         click.echo(f"next: set `claims: [{path.stem}]` in {spec}, then `ablate validate {spec}`")
         return
     from ablations.errors import SpecError

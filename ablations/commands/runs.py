@@ -46,7 +46,10 @@ from ablations.commands.results import write_page
     help="Where: on this machine, in jobs of SLURM, which go on when the command ends, or as tasks of Ray.",
 )
 @click.option(
-    "--place", "place_file", type=FILE, help="A YAML file with what runs ask for, as in docs/clusters.md."
+    "--place",
+    "place_file",
+    type=FILE,
+    help="A YAML file with what runs ask for, such as partition, time_limit, cpus, gpus and memory.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
 def run(

@@ -164,9 +164,9 @@ def stopped_by_signals(
 def display(items: Sequence[PlannedRun], console: Console) -> Iterator[Any]:
     """Show the runs at work while the block runs; yields what to call when one has ended.
 
-    A bar for each run at work on a terminal, plain lines elsewhere.
+    A bar for each run at work on a terminal, plain lines elsewhere, also where something asks for colours alone.
     """
-    watch = _Bars(items, console) if console.is_terminal else _Lines(items, console)
+    watch = _Bars(items, console) if console.file.isatty() else _Lines(items, console)
     over = threading.Event()
 
     def look() -> None:

@@ -69,12 +69,10 @@ def of_these(table: pd.DataFrame, measures: Mapping[str, str | None]) -> pd.Data
 
 def checkpoints(run_dir: Path, settings: MeasureSettings) -> dict[int | None, Path]:
     """Return the checkpoints that a measure reads, by step; the step of the last one is None until it is read."""
-    folder = run_dir / "checkpoints"
-    last: dict[int | None, Path] = {None: folder / "last.ckpt"}
-    if settings.checkpoints == "last":
-        return last
-    kept = {int(path.stem.removeprefix("step=")): path for path in folder.glob("step=*.ckpt")}
-    return dict(sorted(kept.items())) or last
+    directory = RunDirectory(run_dir)
+    last: dict[int | None, Path] = {None: directory.last_checkpoint}
+    kept: list[tuple[int | None, Path]] = [*directory.kept_checkpoints().items()]
+    return last if settings.checkpoints == "last" else dict(kept) or last
 
 
 def missing(

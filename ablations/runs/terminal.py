@@ -1,5 +1,6 @@
 """Tables of runs in the terminal."""
 
+import os
 from collections.abc import Sequence
 
 from rich.cells import cell_len
@@ -105,9 +106,13 @@ def status_table(statuses: Sequence[RunStatus], notes: Sequence[str] = ()) -> No
 
 
 def console_for_tables() -> Console:
-    """The terminal; where the output is none, lines are as long as a table that is searched should have."""
+    """Return the terminal; where the output is none, lines are as long as a table that is searched should have,
+    unless COLUMNS says otherwise.
+
+    A notebook is none: its kernel asks for colours (FORCE_COLOR), which rich takes for a terminal.
+    """
     console = Console()
-    return console if console.is_terminal else Console(width=WIDTH)
+    return console if console.file.isatty() or os.environ.get("COLUMNS") else Console(width=WIDTH)
 
 
 def compact(number: float) -> str:

@@ -34,8 +34,7 @@ from lightning_modules.errors import AblationsError, ExitCode
 from lightning_modules.files import refusal
 from lightning_modules.model.numerics import keep_freed_memory, out_of_memory
 from lightning_modules.objectives import build
-from lightning_modules.objectives.objective import Objective
-from lightning_modules.training.checkpoint import read_checkpoint
+from lightning_modules.training.checkpoint import load_weights
 from lightning_modules.training.data_module import load_tokens
 from lightning_modules.training.run_directory import RunBusyError, RunDirectory
 from lightning_modules.training.stop import Interrupted, StopRequest
@@ -96,14 +95,6 @@ def measure(
     note_refusals(directory.path, {failed: " ".join(why) for failed, why in refused.items()}, tried=tried)
     if refused:
         raise MeasureError(" ".join(f"{tried[failed]}: {why}" for failed in refused for why in refused[failed]))
-
-
-def load_weights(objective: Objective, checkpoint: Path) -> int:
-    """Put a checkpoint's weights into a module, which is made ready for evaluation; returns their step."""
-    read = read_checkpoint(checkpoint)
-    objective.load_state_dict(read["state_dict"])
-    objective.to("cuda" if torch.cuda.is_available() else "cpu").eval()
-    return int(read["global_step"])
 
 
 def rows_of(

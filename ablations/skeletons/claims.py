@@ -118,7 +118,7 @@ def skeleton(experiment: Experiment, *, spec: Path) -> str:
     runs = {run.arm: run for run in grid.runs(experiment)}
     return f"""\
 # Claims about {experiment.name}. Write them before the runs: the page says how many runs came before a claim.
-# What each key means, and all metrics: docs/claims.md. To check this file: ablate validate {spec}
+# What each key means: ablate validate --claims-schema. To check this file: ablate validate {spec}
 #
 # Arms: {", ".join(runs)}
 # What a claim may read of them (`of`), and the metrics that may stand there:

@@ -342,5 +342,5 @@ def _measures(tokens: int, size: Size) -> str:
     if types is not None:
         lines.append(f"  - {{kind: token_information, types: {types}, clusters: {types}}}\n")
     if len(lines) < 3:
-        lines.append(f"  # more measures need more validation text than {tokens:,} tokens: docs/measures.md\n")
+        lines.append(f"  # more measures need more validation text than {tokens:,} tokens\n")
     return "".join(lines)

@@ -95,12 +95,13 @@ def laid_over(path: Path, options: Sequence[str]) -> ChangedSpec:
     """
     text = yamlfile.text_of(path)
     before = yamlfile.parsed(str(path), text)
-    given = tuple(one for one in _parsed(before.content, options, path) if not one.is_there)
+    settings = _parsed(before.content, options, path)
+    given = tuple(one for one in settings if not one.is_there)
     name = before.content.get("name")
     name = name if isinstance(name, str) else None
     for setting in given:
         text = _written_into(text, setting.path, setting.value)
-    if given and name is not None and all(setting.path != ("name",) for setting in given):
+    if given and name is not None and all(one.path != ("name",) for one in settings):
         text = _written_into(text, ("name",), f"{name}-{_in_name(given)}")
     text = "".join(f"# Changed by {OPTION}: {setting.sentence}\n" for setting in given) + text
     after = yamlfile.parsed(str(path), text)

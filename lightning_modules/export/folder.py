@@ -71,10 +71,10 @@ def export_series(
     validation loss in nats for each predicted token (null where it is not known), and the SHA-256 of the weights.
 
     Raises:
-        as `export`; CheckpointError also if the run has kept no checkpoint of a step.
+        CheckpointError: the run has kept no checkpoint of a step; all others as `export`.
     """
     source = _source(run_dir, encoder_alone=encoder_alone, origin=origin)
-    checkpoints = sorted(source.directory.checkpoints.glob("step=*.ckpt"))
+    checkpoints = source.directory.kept_checkpoints()
     if not checkpoints:
         raise CheckpointError(
             f"{run_dir}: there is no checkpoint of a step (checkpoints/step=*.ckpt); train the run "
@@ -82,8 +82,7 @@ def export_series(
         )
     entries = []
     with whole_folder(folder) as temporary:
-        for path in checkpoints:
-            step = int(path.stem.removeprefix("step="))
+        for step, path in checkpoints.items():
             place = temporary / f"step-{step:08d}"
             make_folder(place)
             _write(source, path, place)

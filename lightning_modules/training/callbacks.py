@@ -109,8 +109,7 @@ class Saver(Callback):
         """Write the checkpoints of this moment; all devices call it together."""
         start = time.perf_counter()
         if step:
-            path = self.directory.checkpoints / f"step={trainer.global_step:07d}.ckpt"
-            trainer.save_checkpoint(path, weights_only=True)
+            trainer.save_checkpoint(self.directory.checkpoint_at(trainer.global_step), weights_only=True)
             if trainer.is_global_zero:
                 self._drop_old()
         if last:
@@ -123,7 +122,7 @@ class Saver(Callback):
 
     def _drop_old(self) -> None:
         if self.keep is not None:
-            for path in sorted(self.directory.checkpoints.glob("step=*.ckpt"))[: -self.keep]:
+            for path in list(self.directory.kept_checkpoints().values())[: -self.keep]:
                 path.unlink(missing_ok=True)
 
     def finish(self, trainer: L.Trainer, module: L.LightningModule) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from lightning.fabric.plugins import CheckpointIO
 from safetensors.torch import save
-from torch import Tensor
+from torch import Tensor, nn
 
 from lightning_modules.errors import CheckpointError
 from lightning_modules.files import atomic
@@ -60,6 +60,19 @@ def read_checkpoint(path: Path, *, map_location: Any = "cpu") -> dict[str, Any]:
             f"{path}: the checkpoint is damaged or was cut short; delete it, and the run starts again "
             f"from the beginning."
         ) from error
+
+
+def load_weights(module: nn.Module, path: Path) -> int:
+    """Put a checkpoint's weights into a module, on the GPU if there is one and ready for evaluation; return their
+    step.
+
+    Raises:
+        CheckpointError: as `read_checkpoint`.
+    """
+    content = read_checkpoint(path)
+    module.load_state_dict(content["state_dict"])
+    module.to("cuda" if torch.cuda.is_available() else "cpu").eval()
+    return int(content["global_step"])
 
 
 def write_safetensors(state: dict[str, Tensor], path: Path) -> None:

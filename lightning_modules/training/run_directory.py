@@ -90,6 +90,15 @@ class RunDirectory:
         self.last_weights = self.checkpoints / "last.safetensors"
         self.metrics = path / "metrics.jsonl"
 
+    def checkpoint_at(self, step: int) -> Path:
+        """Return where the checkpoint of a step lies, if it was kept."""
+        return self.checkpoints / f"step={step:07d}.ckpt"
+
+    def kept_checkpoints(self) -> dict[int, Path]:
+        """Return the checkpoints that were kept for analysis, by step, the first one first."""
+        paths = sorted(self.checkpoints.glob("step=*.ckpt"))
+        return {int(path.stem.removeprefix("step=")): path for path in paths}
+
     def description(self) -> dict[str, Any]:
         """Return run.json as it is: run_id, arm, seed, tokens (the address of its token store), settings."""
         try:

@@ -72,7 +72,15 @@ def by_arm(
     group: str | None = None,
     axis: Axis | None = None,
 ) -> Axes:
-    """Draw any metric of one run, a line an arm, by layer unless the measure or `axis` says otherwise."""
+    """Draw any metric of single runs, a line an arm with a band over its seeds; return the axes.
+
+    Args:
+        table: of `ablations.results.read`, or some of its rows.
+        ax: on which the lines are drawn; its labels are set, a title is not.
+        arms: those to draw, in this order; all unless given.
+        group: of the rows; those of no group unless given.
+        axis: what is on the x axis; layers unless the measure says otherwise.
+    """
     return draw_arms(arm_lines(table, measure=measure, metric=metric, arms=arms, group=group, axis=axis), ax=ax)
 
 

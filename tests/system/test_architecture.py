@@ -148,6 +148,34 @@ def test_links_lead_somewhere(page):
         assert link.startswith("https://") or (page.parent / link).exists(), link
 
 
+def texts_of_a_user(tree, *, docstrings):
+    """Texts that a user may read: all but docstrings, which are texts of commands alone."""
+    silent = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and (docstrings or id(node) not in silent):
+            yield str(node.value)
+
+
+@pytest.mark.parametrize("folder", OURS)
+def test_no_text_of_a_user_names_a_page_that_a_wheel_lacks(folder):
+    texts = [
+        (str(path), text)
+        for path in FILES
+        if path.parts[0] == folder
+        for text in texts_of_a_user(
+            ast.parse((ROOT / path).read_text(encoding="utf-8")), docstrings=path.parent == COMPOSES_EVERYTHING
+        )
+    ]
+    assert texts
+    assert [(path, text) for path, text in texts if re.search(r"\b(docs|benchmarks)/\w|LOG\.md", text)] == []
+
+
+def test_a_text_of_a_user_is_told_from_a_docstring():
+    tree = ast.parse('"""a"""\ndef run():\n    """b"""\n    say(f"c {d}", "e")\nf = x\n"""g"""\n')
+    assert set(texts_of_a_user(tree, docstrings=False)) == {"c ", "e"}
+    assert set(texts_of_a_user(tree, docstrings=True)) == {"a", "b", "c ", "e", "g"}
+
+
 def test_the_readme_is_read_in_three_minutes():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 1400
 

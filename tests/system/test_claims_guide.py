@@ -1,5 +1,6 @@
 """docs/claims.md: its example is valid, and its tables name what there is and nothing else."""
 
+import os
 import re
 from pathlib import Path
 from typing import get_args
@@ -17,6 +18,7 @@ from ablations.spec.contrasts import Contrast, Effect, Quantity
 from ablations.spec.messages import kind_of
 from reports.claims.words import VERDICTS
 from tests.support.skeleton_verdict import verdict
+from tests.support.verdict_picture import picture
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
@@ -52,6 +54,14 @@ def test_the_readme_leads_to_it_and_its_own_links_lead_somewhere():
     headings = {re.sub(r"[^a-z -]", "", line.lower()).strip() for line in re.findall(r"(?m)^## (.*)$", GUIDE)}
     anchors = {heading.replace(" ", "-") for heading in headings}
     assert set(re.findall(r"\(#([^)]+)\)", GUIDE)) <= anchors
+
+
+def test_the_picture_shows_the_verdicts_of_the_rule():
+    """After a change of it: ``REWRITE_PICTURE=1 pytest tests -k picture``."""
+    path = ROOT / "docs" / "verdicts.svg"
+    if os.environ.get("REWRITE_PICTURE"):
+        path.write_text(picture(), encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == picture()
 
 
 def test_every_yaml_block_is_valid(tmp_path):

@@ -1,11 +1,13 @@
 """The site of the documentation: every key of a spec has an entry, and a reader's browser fetches nothing."""
 
+import base64
 import importlib.util
-import os
+import inspect
+import json
 import re
-import subprocess
-import sys
+import shutil
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
@@ -75,21 +77,149 @@ def test_links_lead_from_the_place_of_a_page_in_the_site(markdown, name, in_docs
     assert hook.with_links_of_the_site(markdown, name=name, in_docs=in_docs) == expected
 
 
-@pytest.mark.slow
-def test_the_site_is_built_without_a_warning_and_fetches_nothing(tmp_path):
-    pytest.importorskip("material", reason="needs mkdocs-material, the extra [docs]")
-    subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"},
-        check=True,
+def test_links_of_a_page_in_a_folder_of_docs_lead_outside_by_one_step_less(hook):
+    links = hook.with_links_of_the_site(
+        "[a](../guide.md) [b](../../experiments/README.md)", name="tutorials/own-text.md", in_docs=True
     )
-    pages = list(tmp_path.rglob("*.html"))
-    assert {"index.html", "guide.html", "keys.html"} <= {page.name for page in pages}
-    elsewhere = r"""["']?(?:https?:)?//"""
-    links = r"<link[^>]+rel=[\"']?(?:stylesheet|preconnect|preload|icon)[^>]+href="
-    fetched = re.compile(rf"<(?:script|img|iframe|source)[^>]+src={elsewhere}|{links}{elsewhere}")
-    assert [page for page in pages if fetched.search(page.read_text(encoding="utf-8"))] == []
-    styles = [path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.css")]
+    assert links == "[a](../guide.md) [b](../experiments/README.md)"
+
+
+def executed(folder):
+    """A notebook of two cells with their outputs, and the page of an experiment that it wrote."""
+    nbformat = pytest.importorskip("nbformat", reason="needs the extra [docs]")
+    new = nbformat.v4
+    outputs = [
+        new.new_output("stream", text="Writing a.yaml\n\x1b[32msupported\x1b[0m\n"),
+        new.new_output(
+            "execute_result",
+            data={
+                "text/html": "<div>\n<style scoped>\n  th {}\n</style>\n"
+                '<table border="1" class="dataframe"></table></div>'
+            },
+        ),
+        new.new_output("display_data", data={"image/png": base64.b64encode(b"png").decode()}),
+    ]
+    cells = [
+        new.new_markdown_cell("# Title"),
+        new.new_code_cell("%%writefile a.yaml\nname: a", outputs=outputs),
+        new.new_code_cell("%%sh\nablate run a.yaml"),
+    ]
+    nbformat.write(new.new_notebook(cells=cells), folder / "one.ipynb")
+    page = folder / "one" / "out" / "mine"
+    page.mkdir(parents=True)
+    (page / "report.html").write_text("<p>page</p>")
+    (page / "report.json").write_text(json.dumps({"experiment": "mine", "question": "Why?"}))
+    return folder / "one.ipynb"
+
+
+def test_a_notebook_becomes_a_page_with_its_outputs_and_what_it_wrote(hook, tmp_path):
+    markdown, pictures = hook.tutorial(executed(tmp_path))
+    assert '```yaml title="a.yaml"\nname: a\n```' in markdown
+    assert "```sh\nablate run a.yaml\n```" in markdown
+    assert "    supported\n" in markdown
+    assert "<table></table>" in markdown
+    for dropped in ("Writing", "\x1b", "%%", "<style"):
+        assert dropped not in markdown
+    assert pictures == {"pictures/one_1_2.png": b"png"}
+    assert "![png](pictures/one_1_2.png)" in markdown
+    assert "[notebook](one.ipynb)" in markdown
+    assert "[mine](../gallery/mine.html)" in markdown
+
+
+def test_the_gallery_names_the_question_of_each_page(hook, tmp_path):
+    entry = hook.exhibit(executed(tmp_path))
+    assert entry == "* [Why?](gallery/mine.html) ([how it was made](tutorials/one.md))\n"
+
+
+def test_a_tutorial_that_nobody_executed_is_refused(hook, tmp_path):
+    pytest.importorskip("nbformat", reason="needs the extra [docs]")
+    with pytest.raises(FileNotFoundError) as error:
+        hook.tutorial(tmp_path / "own.ipynb")
+    assert str(error.value) == f"{tmp_path}/own.ipynb: the tutorial was not executed yet; `make docs` does it."
+
+
+def test_the_python_interface_has_a_promise_for_each_name():
+    names = re.findall(r"(?m)^::: ([\w.]+)$", (ROOT / "docs" / "python.md").read_text(encoding="utf-8"))
+    assert len(names) > 25
+    for name in names:
+        item = resolve_name(name)
+        assert isinstance(item, dict) or inspect.getdoc(item), name
+
+
+# The site that `make docs` has built ------------------------------------------------------------------
+
+SITE = ROOT / "out" / "docs"
+TUTORIALS = sorted(path.stem for path in (ROOT / "docs" / "tutorials").glob("*.md"))
+ELSEWHERE = r"""["']?(?:https?:)?//"""
+FETCHED = re.compile(
+    rf"<(?:script|img|iframe|source)[^>]+src={ELSEWHERE}"
+    rf"|<link[^>]+rel=[\"']?(?:stylesheet|preconnect|preload|icon)[^>]+href={ELSEWHERE}"
+)
+
+
+@pytest.fixture(scope="module")
+def pages():
+    pages = sorted(SITE.rglob("*.html"))
+    assert pages, "run `make docs` first, as `make test-docs` does"
+    return {page.relative_to(SITE).as_posix(): page.read_text(encoding="utf-8") for page in pages}
+
+
+@pytest.mark.docs
+def test_no_page_names_a_thing_to_fetch(pages):
+    assert {"index.html", "start.html", "guide.html", "keys.html", "python.html", "gallery.html"} <= pages.keys()
+    assert [name for name, text in pages.items() if FETCHED.search(text)] == []
+    styles = [path.read_text(encoding="utf-8") for path in SITE.rglob("*.css")]
     assert styles
     assert not [style for style in styles if re.search(r"url\(['\"]?(?:https?:)?//", style)]
+
+
+@pytest.mark.docs
+@pytest.mark.parametrize("name", TUTORIALS)
+def test_a_tutorial_is_shown_with_what_its_cells_printed(name, pages):
+    text = pages[f"tutorials/{name}.html"]
+    assert "Traceback" not in text
+    written = re.findall(r'href="\.\./gallery/([a-z-]+\.html)"', text)
+    assert written
+    for page in written:
+        assert f"<title>{page.removesuffix('.html')}: " in pages[f"gallery/{page}"]
+    notebook = json.loads((SITE / "tutorials" / f"{name}.ipynb").read_bytes())
+    assert all(cell["execution_count"] for cell in notebook["cells"] if cell["cell_type"] == "code")
+
+
+@pytest.mark.docs
+def test_the_claim_of_the_tutorial_ends_in_a_verdict():
+    content = json.loads((ROOT / "out/tutorials/own-claim/out/masking/claims.json").read_bytes())
+    assert [claim["verdict"] for claim in content["claims"]] != ["not run"]
+
+
+@pytest.mark.docs
+def test_the_example_of_the_python_interface_runs(monkeypatch):
+    """In the folder of the tutorial whose names it has."""
+    monkeypatch.chdir(ROOT / "out" / "tutorials" / "own-claim")
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    names: dict = {}
+    exec(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1], names)
+    assert names["verdicts"].keys() == {"more-masks-teach-more"}
+    assert set(names["arms"]) == {"mlm-15", "mlm-40"}
+    assert len(names["layers"]) == 3
+
+
+@pytest.mark.docs
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_browser_asks_for_files_alone_and_nothing_is_wider_than_the_window(width):
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("Chromium is not installed")
+    from playwright.sync_api import sync_playwright
+
+    requests = []
+    own = {"executable_path": chromium, "args": ["--no-sandbox"]}
+    with sync_playwright() as playwright, playwright.chromium.launch(**own) as browser:
+        context = browser.new_context(offline=True, viewport={"width": width, "height": 900})
+        tab = context.new_page()
+        tab.on("request", lambda request: requests.append(request.url))
+        for name in ("start", "howto", "gallery", "python", *(f"tutorials/{name}" for name in TUTORIALS)):
+            tab.goto((SITE / f"{name}.html").as_uri())
+            assert tab.evaluate("document.documentElement.scrollWidth") <= width, name
+    assert requests
+    assert {url.split(":")[0] for url in requests} <= {"file", "data", "blob"}

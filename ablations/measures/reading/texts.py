@@ -17,15 +17,20 @@ from numpy.typing import NDArray
 from ablations.measures.reading.labels import labelled_split, labels_of_split
 from ablations.measures.reading.sample import Sample, first_tokens, is_text_token
 from ablations.measures.settings import StateSettings
+from ablations.wording import listed
 from lightning_modules.config import Data, LanguageData
 from lightning_modules.data.packing import consecutive, pack
 from lightning_modules.data.sequences import single_sentences
 from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.data.treebank import language_sentences, read_treebank
+from lightning_modules.errors import CheckpointError
 from lightning_modules.model.encoder import Encoder
+from lightning_modules.objectives import build
 from lightning_modules.objectives.objective import Objective, shared_inputs
-from lightning_modules.training.data_module import as_tensors, row_length
+from lightning_modules.training.checkpoint import load_weights
+from lightning_modules.training.data_module import as_tensors, load_tokens, row_length
 from lightning_modules.training.evaluation import TOKENS_AT_ONCE
+from lightning_modules.training.run_directory import RunDirectory
 
 
 def layer_states(objective: Objective, split: Split, sample: Sample) -> list[NDArray[np.float32]]:
@@ -153,6 +158,30 @@ class Readings:
         self.texts = Texts(tokens, objective.run.data, data_root=data_root)
         self._states: dict[str, list[NDArray[np.float32]]] = {}
         self._shared: dict[str, Any] = {}
+
+    @classmethod
+    def of_run(cls, run_dir: Path, *, data_root: Path = Path(), step: int | None = None) -> "Readings":
+        """Return the readings of a trained run, as its measures have them.
+
+        Args:
+            run_dir: the folder of the run, as OUT/runs/mlm-s0-82d8f17d1a.
+            data_root: where relative paths of the run's text start.
+            step: of a checkpoint that was kept; without it, the last.
+
+        Raises:
+            RunDirectoryError: the folder is none of a run.
+            CheckpointError: there is no such checkpoint, or it is damaged.
+            DataError: the text is not there as tokens, and has changed since the run was planned.
+        """
+        directory = RunDirectory(run_dir.absolute())
+        tokens = load_tokens(directory, data_root=data_root)
+        objective = build(directory.settings(), tokens)
+        kept = directory.kept_checkpoints()
+        if step is not None and step not in kept:
+            steps = listed([f"{one:,}" for one in kept] or ["none"], "and")
+            raise CheckpointError(f"{run_dir}: no checkpoint of step {step:,} was kept; those kept are {steps}.")
+        load_weights(objective, directory.last_checkpoint if step is None else kept[step])
+        return cls(objective, tokens, data_root=data_root)
 
     def states(self, reading: Reading) -> list[NDArray[np.float32]]:
         """Return the states of the tokens in every layer."""

@@ -15,9 +15,9 @@ from ablations.runs import measure_pairs
 from ablations.runs.gather import gather
 from ablations.runs.identity import PlannedRun
 from ablations.runs.rows import key
-from ablations.runs.worker import load_weights
 from ablations.spec.experiment import Run
 from lightning_modules.objectives import build
+from lightning_modules.training.checkpoint import load_weights
 from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import start
 from tests.support.tiny_text import settings

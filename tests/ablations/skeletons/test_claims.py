@@ -90,7 +90,7 @@ def test_it_says_where_it_wrote_and_what_is_next(tmp_path):
     done, path = ablate("claims", spec, "--new"), tmp_path / "claims" / "mine.yaml"
     assert (done.exit_code, done.output) == (
         0,
-        f"{path}: written, with a first claim to change; docs/claims.md says what its keys mean\n"
+        f"{path}: written, with a first claim to change; `ablate validate --claims-schema` explains it\n"
         f"next: set `claims: [mine]` in {spec}, then `ablate validate {spec}`\n",
     )
     spec.write_text(SPEC + "claims: [mine]\n", encoding="utf-8")

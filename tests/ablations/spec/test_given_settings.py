@@ -145,6 +145,7 @@ def test_the_name_says_the_settings_in_whatever_order_they_came(spec):
     assert one == content(spec, "encoder.norm=pre", "training.max_steps=200")["name"]
     assert one == "it-encoder.norm-pre-training.max_steps-200"
     assert content(spec, "training.max_steps=200", "name=mine")["name"] == "mine"
+    assert content(spec, "training.max_steps=200", "name=it")["name"] == "it"
 
 
 def test_values_that_look_alike_in_a_folder_have_different_names(spec):

@@ -1,0 +1,43 @@
+"""The readings of a run, opened from its folder as a notebook opens them."""
+
+import numpy as np
+import pytest
+import torch
+
+from ablations.measures.reading.texts import Readings, layer_states
+from ablations.measures.settings import StateSettings
+from lightning_modules.errors import CheckpointError
+from lightning_modules.objectives import build
+from lightning_modules.training.stop import StopRequest
+from lightning_modules.training.train import start
+from tests.support.tiny_text import settings
+
+
+@pytest.fixture
+def trained(make_run, data_root):
+    """A run of four steps."""
+    directory = make_run(settings(training={"max_steps": 4}))
+    start(directory, data_root=data_root, accelerator="cpu", threads=1, stop=StopRequest())
+    return directory
+
+
+def test_the_states_are_those_of_the_checkpoint(trained, data_root, tokens):
+    readings = Readings.of_run(trained.path, data_root=data_root)
+    split, sample = reading = readings.texts.validation(StateSettings(tokens=100))
+    states_LND = readings.states(reading)
+    objective = build(trained.settings(), tokens)
+    initial_LND = layer_states(objective, split, sample)
+    objective.load_state_dict(torch.load(trained.last_checkpoint, weights_only=True)["state_dict"])
+    expected_LND = layer_states(objective, split, sample)
+    assert len(states_LND) == trained.settings().encoder.num_hidden_layers + 1
+    assert all(np.array_equal(*pair) for pair in zip(states_LND, expected_LND, strict=True))
+    assert not np.array_equal(states_LND[-1], initial_LND[-1])
+
+    fresh = Readings.of_run(trained.path, data_root=data_root, step=0)
+    assert np.array_equal(fresh.states(reading)[-1], initial_LND[-1])
+
+
+def test_a_step_that_was_not_kept_is_refused(trained, data_root):
+    with pytest.raises(CheckpointError) as error:
+        Readings.of_run(trained.path, data_root=data_root, step=3)
+    assert str(error.value) == f"{trained.path}: no checkpoint of step 3 was kept; those kept are 0, 1, 2 and 4."
