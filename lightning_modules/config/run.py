@@ -27,8 +27,8 @@ class RunSettings(Settings):
 
     def seed_of(self, source: Source) -> int:
         """Return the seed of a source of chance in training: its own in `training.seeds`, else the run's."""
-        own: int | None = getattr(self.training.seeds, source)
-        return self.seed if own is None else own
+        fixed: int | None = getattr(self.training.seeds, source)
+        return self.seed if fixed is None else fixed
 
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

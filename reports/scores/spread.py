@@ -1,4 +1,4 @@
-"""Where the spread over seeds comes from: the variance of runs in which some sources of chance are the same.
+"""Spread over seeds by the sources of chance: the variance of runs in which some sources are the same.
 
 Arms that differ in `training.seeds` alone are compared: one in which every source follows the seed of the run,
 and others in which some sources have one seed in all runs. An arm in which one source alone follows the seed shows
@@ -7,22 +7,22 @@ the variance from that source (Bouthillier et al. 2021, *Accounting for Variance
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 from pandas import DataFrame
 
 from ablations.measures import jackknife
-from lightning_modules.config.training import Source
 from reports.folder import Experiment
 from reports.scores.factors import decisions
 from reports.scores.runs import Column, run_numbers, task_scores
 from reports.statistics.summaries import Share, Spread, pooled_spread, share_of_variance
 from reports.words import is_absent, listed
 
-SOURCES: tuple[str, ...] = get_args(Source)
-
 IN_WORDS = {"init": "initial weights", "order": "order", "corruption": "corruption", "dropout": "dropout"}
+"""Sources of chance in a training, the keys of `training.seeds`, in words."""
+
+SOURCES = tuple(IN_WORDS)
 EVERYTHING = "every source"
 HEADS = ("fine_tuning", "frozen_features")
 """Scores with heads that are trained after pre-training, on seeds of their own."""

@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from ablations import results
+from lightning_modules.config.training import SourceSeeds
 from reports.scores.spread import SOURCES, families, spread_tables
 from reports.statistics.summaries import pooled_spread, share_of_variance
 from tests.support.seed_sources import ONE_BY_ONE, experiment, runs_of
@@ -60,6 +61,10 @@ def test_each_arm_shows_the_variance_of_its_source_without_bias():
     expected = dict(zip(ONE_BY_ONE, [variances.sum(), *variances], strict=True))
     for arm, seen in of_arms.items():
         assert abs(np.mean(seen) - expected[arm]) < 4 * np.std(seen) / len(seen) ** 0.5, arm
+
+
+def test_the_sources_are_those_of_a_spec():
+    assert tuple(SourceSeeds.model_fields) == SOURCES
 
 
 def test_arms_with_equal_settings_but_for_seeds_are_a_family(tmp_path):
