@@ -165,16 +165,16 @@ def _predictions(
     """Return the predictions of a probe; of words, those of a sentence together."""
     weight_S = np.bincount(test.sentence_N, minlength=len(examples))
     right_S = np.bincount(test.sentence_N, weights=np.equal(answer_N, test.label_N), minlength=len(examples))
-    said: list[list[str]] = [[] for _ in range(len(examples))]
+    answers: list[list[str]] = [[] for _ in range(len(examples))]
     for sentence, answer in zip(test.sentence_N.tolist(), answer_N.tolist(), strict=True):
-        said[sentence].append(answer)
+        answers[sentence].append(answer)
     return predictions(
         examples,
         task=task.name,
         metric="accuracy",
         points_N=right_S / np.maximum(weight_S, 1),
         weight_N=weight_S,
-        answers_RN=[said],
+        answers_RN=[answers],
         tokenizer=tokenizer,
         counts_V=counts_V,
     )
