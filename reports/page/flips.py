@@ -4,7 +4,7 @@ It reads the predictions that runs keep with `predictions: true`, at the last st
 paired by their ids. Seeds are paired where both arms have them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -93,12 +93,13 @@ def compare_examples(before: Side, after: Side, *, by: By | None = None, example
                 f"{side.name}: no predictions are kept; set `predictions: true` in a measure of its spec, as in "
                 "{kind: minimal_pairs, predictions: true}, and start `ablate run` again."
             )
-    tasks = [
-        task
-        for question in tables[0]
-        if question in tables[1]
-        for task in _compared(question, before, after, tables, by=by, examples=examples)
-    ]
+    if before.is_run and after.is_run:  # the two are compared, whatever their seeds
+        (first,), (second,) = before.runs, after.runs
+        tables[1] = {question: {first: frames[second]} for question, frames in tables[1].items()}
+    tasks = list(compare_questions(tables[0], tables[1], by=by, examples=examples))
+    if before.is_run and after.is_run:
+        for task in tasks:
+            task["seeds"][0]["after"] = second
     if not tasks:
         raise ResultsError(
             f"{before.name} and {after.name} have no predictions of the same measure, task and settings; measure "
@@ -129,18 +130,38 @@ def answers_of(side: Side, columns: Sequence[str] | None = None) -> Answers:
     return answers
 
 
+def compare_questions(
+    before: Answers,
+    after: Answers,
+    *,
+    by: By | None = None,
+    examples: int = 0,
+    seeds: Collection[int] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Yield the comparison of each measure and task that both sides have, as `compare_examples` says; nothing of
+    one without an example that all runs have.
+
+    Args:
+        seeds: only these; all unless given.
+    """
+    for question in before:
+        if question in after:
+            sides = [
+                {seed: frame for seed, frame in answers[question].items() if seeds is None or seed in seeds}
+                for answers in (before, after)
+            ]
+            if all(sides):
+                yield from _compared(question, sides[0], sides[1], by=by, examples=examples)
+
+
 def _compared(
-    question: Question, before: Side, after: Side, tables: list[Answers], *, by: By | None, examples: int
+    question: Question, old: dict[int, pd.DataFrame], new: dict[int, pd.DataFrame], *, by: By | None, examples: int
 ) -> Iterator[dict[str, Any]]:
     """Yield the comparison of one task; nothing where no example is common to all runs."""
-    old, new = (table[question] for table in tables)
-    if before.is_run and after.is_run:
-        pairs = list(zip(old, new, strict=True))
-    else:
-        pairs = [(seed, seed) for seed in old if seed in new]
+    pairs = [seed for seed in old if seed in new]
     paired = bool(pairs)
     if paired:
-        old, new = {a: old[a] for a, _ in pairs}, {b: new[b] for _, b in pairs}
+        old, new = {seed: old[seed] for seed in pairs}, {seed: new[seed] for seed in pairs}
     frames = [*old.values(), *new.values()]
     ids = frames[0].index[np.all([frames[0].index.isin(frame.index) for frame in frames], axis=0)]
     if ids.empty:
@@ -155,8 +176,8 @@ def _compared(
         "only_on_one_side": max(map(len, frames)) - len(ids),
         **whole,
         "seeds": [
-            {"before": a, "after": b, **_seed(old_N, new_N, weight_N)}
-            for (a, b), old_N, new_N in zip(pairs, *points, strict=False)
+            {"before": seed, "after": seed, **_seed(old_N, new_N, weight_N)}
+            for seed, old_N, new_N in zip(pairs, *points, strict=False)
         ],
         "slices": [
             {"slice": name, "examples": int(is_in.sum())}
