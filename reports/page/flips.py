@@ -39,7 +39,7 @@ class Side(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What the predictions of a table answer."""
+    """Measure, metric, task and settings that predictions belong to."""
 
     measure: str
     metric: str

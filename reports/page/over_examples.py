@@ -1,5 +1,4 @@
-"""What the predictions of runs add to a page: intervals over seeds and examples beside those over seeds, and for a
-claim of which one seed is there a test over its examples.
+"""Intervals over seeds and examples on a page, beside those over seeds; for a claim with one seed a test in it.
 
 Nothing here decides a claim: its t interval over seeds was planned beforehand.
 """

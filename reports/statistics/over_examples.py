@@ -9,7 +9,7 @@ The source has 25 seeds, and here there are three or five, so two things differ.
 fewer is drawn than there are: drawing all makes the variance too small by 1/n. And the ends of the interval are
 moved away from the mean by the ratio of Student's quantile to the normal one, with the degrees of freedom of
 Welch and Satterthwaite from the parts of seeds and of examples. Without both, 3 seeds that differ cover the truth
-in 7 of 10 experiments, and not in 95 of 100. With 25 seeds both together make the interval wider by 8% at most.
+in 7 of 10 experiments; with both, in 93 of 100. With 25 seeds both together make the interval wider by 8% at most.
 
 Where neither seeds nor examples differ, and each answer is chance, the draws count this noise three times (Owen
 2007, https://doi.org/10.1214/07-AOAS122): the interval is then too wide, and never too narrow.
