@@ -167,7 +167,9 @@ def put(run_dir: Path, new: pd.DataFrame) -> None:
 def put_predictions(run_dir: Path, new: pd.DataFrame) -> None:
     """Write the predictions of one measure at one step into a run's file, instead of those it has; all or
     nothing."""
-    _write(_instead(predictions(run_dir), new), run_dir / PREDICTIONS, compression="zstd")
+    # Texts come again with each metric and step: a dictionary that may be large holds each once.
+    table = _instead(predictions(run_dir), new)
+    _write(table, run_dir / PREDICTIONS, compression="zstd", dictionary_pagesize_limit=2**26)
 
 
 def predictions(run_dir: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
