@@ -280,12 +280,13 @@ def _task(console: Console, task: Mapping[str, Any], *, by: str | None) -> None:
 
 
 def _both(numbers: Mapping[str, Any]) -> str:
-    """Return the difference with its interval over seeds, and with that over seeds and examples."""
-    over_seeds = numbers["over_seeds"]
-    if over_seeds["low"] is None:
-        return f"{_bootstrapped(numbers)}; no interval over seeds"
-    ends = [f"{over_seeds[end]:.{POINTS_DIGITS}f}" for end in ("low", "high")]
-    return f"{_bootstrapped(numbers)} by multi-bootstrap; [{', '.join(ends)}] by the t interval; both at 95%"
+    """Return the difference with its interval over seeds and examples, and with that over seeds."""
+    shown = _bootstrapped(numbers)
+    ways = [" by multi-bootstrap"] * ("[" in shown)
+    if numbers["over_seeds"]["low"] is not None:
+        ends = [f"{numbers['over_seeds'][end]:.{POINTS_DIGITS}f}" for end in ("low", "high")]
+        ways.append(f"{';' if ways else ''} [{', '.join(ends)}] by the t interval")
+    return f"{shown}{''.join(ways)}; at 95%" if ways else f"{shown}; too few seeds for an interval"
 
 
 def _bootstrapped(numbers: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from reports.page.flips import Answers, Side, answers_of, compare_questions
 from reports.scores.tables import OverExamples
 from reports.statistics.over_examples import multi_bootstrap
 from reports.statistics.summaries import last_step
-from reports.words import count
+from reports.words import count, is_absent
 
 COLUMNS = ("measure", "step", "key", "task", "metric", "example", "points", "weight")
 """Columns of predictions that are read."""
@@ -47,7 +47,7 @@ def answers_by_arm(experiment: Experiment) -> dict[str, Answers]:
 def scores_over_examples(experiment: Experiment, by_arm: Mapping[str, Answers]) -> OverExamples:
     """Return the interval of each score over seeds and examples together, by measure, task, metric and arm.
 
-    Only of scores that are the mean over examples of the predictions, in every seed, and of two seeds or more.
+    Only of scores that are the mean over examples of the predictions, in every seed, and of three seeds or more.
     """
     rows = last_step(experiment.table)
     rows = rows[rows["layer"].isna() & rows["group"].notna()]
@@ -61,12 +61,12 @@ def scores_over_examples(experiment: Experiment, by_arm: Mapping[str, Answers]) 
             in_table = {seed: values.get((*place, seed), np.nan) for seed in means}
             ids = next(iter(frames.values())).index
             whole = all(len(frame) == len(ids) and frame.index.isin(ids).all() for frame in frames.values())
-            if len(means) > 1 and whole and np.allclose(list(means.values()), list(in_table.values()), atol=SAME):
+            if whole and np.allclose(list(means.values()), list(in_table.values()), atol=SAME):
                 first = next(iter(frames.values()))
                 points_SN = np.array([frame.loc[ids, "points"] for frame in frames.values()], float)
                 rng = np.random.default_rng(derive(0, "multi-bootstrap"))
-                weight_N = first["weight"].to_numpy(float)
-                intervals[place] = multi_bootstrap(points_SN, rng=rng, weight_N=weight_N)._asdict()
+                interval = multi_bootstrap(points_SN, rng=rng, weight_N=first["weight"].to_numpy(float))
+                intervals |= {} if np.isnan(interval.low) else {place: interval._asdict()}
     return intervals
 
 
@@ -108,8 +108,11 @@ def _sentence(task: Mapping[str, Any], arm: str, minus: str) -> str:
     if len(task["seeds"]) > 1:
         mean, low, high = (significant(task["over_seeds_and_examples"][name]) for name in ("mean", "low", "high"))
         better, worse = (count(task[f"{which}_in_every_seed"]) for which in ("better", "worse"))
+        ends = (
+            "" if is_absent(task["over_seeds_and_examples"]["low"]) else f" [{low}, {high}] (multi-bootstrap, 95%)"
+        )
         return (
-            f"over seeds and examples the difference is {mean} [{low}, {high}] (multi-bootstrap, 95%); of "
+            f"over seeds and examples the difference is {mean}{ends}; of "
             f"{examples} {arm} answers {better} better than {minus} in every seed, and {worse} worse"
         )
     (seed,) = task["seeds"]

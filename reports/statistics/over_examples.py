@@ -31,6 +31,9 @@ DRAWS = 1000
 MOST_UNITS = 1000
 """Most units that are drawn. More examples are put into as many groups at random, which have the same variance."""
 
+FEWEST_SEEDS = 3
+"""Seeds below which there is no interval: of two one is drawn, which has no percentiles."""
+
 Vector = NDArray[np.float64]
 
 
@@ -45,7 +48,7 @@ def multi_bootstrap(
     """Return the mean over seeds and examples, less that of the other side, and its interval over both together.
 
     Where both sides have the same seeds, give their differences as `values_SN`, so that they are paired. Seeds of
-    two sides are drawn apart, and examples always at the same time for both. NaN at the ends for fewer than two
+    two sides are drawn apart, and examples always at the same time for both. NaN at the ends for fewer than three
     seeds on a side or fewer than two examples; no width where nothing differs.
 
     Args:
@@ -58,7 +61,7 @@ def multi_bootstrap(
     sides = [(sign, side_SN) for sign, side_SN in zip((1.0, -1.0), given, strict=False)]
     mean_N = sum((sign * side_SN.mean(0) for sign, side_SN in sides), np.zeros(len(weight)))
     mean = float(mean_N @ weight / weight.sum())
-    if len(weight) < 2 or any(len(side_SN) < 2 for _, side_SN in sides):
+    if len(weight) < 2 or any(len(side_SN) < FEWEST_SEEDS for _, side_SN in sides):
         return Interval(mean, np.nan, np.nan)
     group_N = rng.permutation(len(weight)) % min(len(weight), MOST_UNITS)
     weight_U = np.bincount(group_N, weights=weight)

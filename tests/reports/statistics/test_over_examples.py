@@ -130,9 +130,9 @@ def test_groups_of_many_examples_have_the_variance_of_single_ones(monkeypatch):
     assert grouped.high - grouped.low == pytest.approx(single.high - single.low, rel=0.25)  # of 200 groups
 
 
-def test_one_seed_or_one_example_has_no_interval_and_no_difference_has_no_width():
+def test_two_seeds_or_one_example_have_no_interval_and_no_difference_has_no_width():
     rng = np.random.default_rng(0)
-    for value_SN in (np.ones((1, 9)), np.ones((3, 1))):
+    for value_SN in (np.ones((1, 9)), np.ones((2, 9)), np.ones((3, 1))):
         interval = multi_bootstrap(value_SN, rng=rng)
         assert interval.mean == 1
         assert math.isnan(interval.low)
