@@ -56,6 +56,27 @@ REQUIRED = ("run_id", "arm", "seed", "measure", "metric")
 KEY = [name for name in COLUMNS if name not in ("value", "floor", "unit", "n", "d", *LATER)]
 """Columns that tell one observation from another."""
 
+PREDICTION_COLUMNS: dict[str, str] = {
+    "measure": "string",
+    "step": "int64",  # of the checkpoint
+    "key": "string",  # of the settings of the measure, as in the rows of the run
+    "task": "string",
+    "metric": "string",  # the value of this metric is the mean of the points by their weight; but for `right_tags`
+    # and `minus_error` of tasks that have no such metric
+    "example": "string",  # twelve hex digits of its content, and "-2", ... where a task has the same content again
+    "text": "string",
+    "second": "string",  # the other text of a pair; the context of a span; the ungrammatical half
+    "part": "string",  # part of the task that it belongs to, as the paradigm of a minimal pair
+    "label": "string",
+    "prediction": "object",  # list of the answers, one a head
+    "points": "float64",  # higher is better
+    "weight": "int64",  # items that the points are the mean of: words of tagging, else 1
+    "margin": "float64",  # nats by which the grammatical half is the more probable one
+    "length": "int64",  # tokens, of both texts; of a minimal pair those of the grammatical half
+    "rarest": "int64",  # frequency rank, from 1, of its rarest token in the training text
+}
+"""Columns of the predictions of a run for single examples, and their pandas types; what a task lacks is null."""
+
 _EXPECTED = {
     "string": "text",
     "int64": "a whole number from 0",

@@ -174,6 +174,10 @@ def printable(text: str) -> str:
 HERE = Path(__file__).parent
 
 
+RUN_FILES = ("state.json", "provenance.json", "run.json", "predictions.parquet")
+"""Files of a run that a page is made from."""
+
+
 def digest(folder: Path) -> str:
     """Return the hash of everything a page is made from: the experiment's files, those of its runs, and this
     package.
@@ -183,7 +187,7 @@ def digest(folder: Path) -> str:
     """
     runs = [folder.parent / "runs" / run.folder for run in read_plan(folder).runs]
     paths = [folder / name for name in ("plan.json", "spec.yaml", "results.parquet")]
-    paths += [run / name for run in runs for name in ("state.json", "provenance.json", "run.json")]
+    paths += [run / name for run in runs for name in RUN_FILES]
     paths += sorted(folder.glob("claims/*.yaml"))
     paths += sorted([*HERE.rglob("*.py"), *HERE.rglob("templates/*")])
     sha256 = hashlib.sha256()

@@ -49,6 +49,7 @@ STATES_BYTES = 6 * 2**30
 SAID_ELSEWHERE = {
     "checkpoints": "every checkpoint of a series is measured",
     "tokens": "--tokens says how many are read, the same for all measures",
+    "predictions": "they are kept in the folder of a run, which a model from elsewhere does not have",
     "treebank": "--labels gives the treebank of the text",
 }
 """Settings of a spec's measures that have no meaning here, and why."""

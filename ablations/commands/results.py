@@ -126,23 +126,42 @@ def figure(place: Path, name: str | None, medium: str, wide: bool, out: Path) ->
 @command
 @click.argument("before", metavar="A", type=FILE)
 @click.argument("after", metavar="B", type=FILE)
+@click.option(
+    "--examples", metavar="N", type=click.IntRange(min=0), default=0, help="List N examples of either kind."
+)
+@click.option(
+    "--by", type=click.Choice(["length", "frequency", "part"]), help="Also compare slices of the examples."
+)
 @out_option
 @json_option
-def diff(before: Path, after: Path, out: Path, as_json: bool) -> None:
-    """Show two experiments, or one before and after a change, claim by claim.
+def diff(before: Path, after: Path, examples: int, by: Any, out: Path, as_json: bool) -> None:
+    """Show two experiments, arms or runs side by side; nothing is written.
 
-    A and B are folders of results, as out/NAME, or specs whose results lie in the output root. Claims, validation
-    losses and settings stand side by side with their differences; nothing is written.
+    A and B are folders of results, as out/NAME, or specs whose results lie in the output root: claims, validation
+    losses and settings stand side by side with their differences. Or they are arms, as out/NAME:ARM, or folders of
+    runs, as out/runs/RUN: then the command shows how many examples B answers better or worse than A, in each seed
+    and over seeds. For that their measures need `predictions: true`; --examples and --by are for these.
     """
     from reports.page.diff import compare, folder_of
+    from reports.page.flips import compare_examples, side_of
 
-    content = compare(folder_of(before, out=out), folder_of(after, out=out))
+    sides = [side_of(place, out=out) for place in (before, after)]
+    if sides[0] is not None and sides[1] is not None:
+        content = compare_examples(sides[0], sides[1], by=by, examples=examples)
+    elif any(sides):
+        raise click.UsageError("A and B must both be experiments, or both arms or runs.")
+    elif by or examples:
+        raise click.UsageError(
+            "--examples and --by are for two arms, as out/NAME:ARM, or two runs; leave them out."
+        )
+    else:
+        content = compare(folder_of(before, out=out), folder_of(after, out=out))
     if as_json:
         click.echo(json.dumps(content, indent=2, allow_nan=False))
     else:
-        from reports.page.terminal import diff_tables
+        from reports.page.diff_tables import diff_tables, example_tables
 
-        diff_tables(content)
+        (example_tables if any(sides) else diff_tables)(content)
 
 
 def show_page(page: Path, published: Path | None) -> None:

@@ -3,7 +3,7 @@
 A run is shared by experiments, which may ask for the same measure with other settings. `measures.parquet`
 in the run's folder therefore keeps, beside the columns of the table, the key of the settings that each row
 was computed with and the digests of the sample and of the files it read; an experiment takes the rows that match
-its own.
+its own. `predictions.parquet` has those for single examples, where they are asked for.
 `refused.json` beside it says why others could not be computed: {key: sentence}.
 """
 
@@ -11,14 +11,17 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ablations.catalogue import Measure, RunMeasure, card, files_now
+from ablations.errors import ResultsError
 from ablations.measures.settings import MeasureSettings
-from ablations.results import COLUMNS
+from ablations.results import COLUMNS, PREDICTION_COLUMNS
+from ablations.tasks.settings import PredictingSettings
 from lightning_modules.files import atomic, read_json, write_json
 from lightning_modules.training.run_directory import RunDirectory
 
@@ -31,13 +34,20 @@ ROW_COLUMNS = {
 }
 """The columns of a run's rows, and their pandas types. What a measure says nothing about is null."""
 
+PREDICTIONS = "predictions.parquet"
+
+ANSWERED = ("accuracy", "score")
+"""Metrics of which a measure has one where its examples have answers."""
+
 NO_ROWS = pd.DataFrame(columns=list(ROW_COLUMNS)).astype(ROW_COLUMNS)
 
 
 def key(settings: Measure) -> str:
-    """Ten hex digits of a measure's settings and of the version of its kind, or of the source of a plugin."""
+    """Ten hex digits of a measure's settings and of the version of its kind, or of the source of a plugin. Whether
+    predictions are kept changes no number, and is left out."""
     source = [] if settings.plugin is None else [settings.plugin.sha256]
-    decisions = [card(settings.kind).version, settings.model_dump(mode="json"), *source]
+    left_out = {"predictions"} if isinstance(settings, PredictingSettings) else None
+    decisions = [card(settings.kind).version, settings.model_dump(mode="json", exclude=left_out), *source]
     text = json.dumps(decisions, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
@@ -99,15 +109,28 @@ class _Measured(NamedTuple):
     files: str | None = None
 
 
-def _measured(run_dir: Path) -> list[_Measured]:
-    """Return what has rows, each once, in a fraction of the time that `rows` takes."""
-    path = run_dir / "measures.parquet"
+def _measured(run_dir: Path, name: str = "measures.parquet") -> list[_Measured]:
+    """Return what has rows in a file of the run, each once, in a fraction of the time that `rows` takes.
+
+    Raises:
+        ResultsError: the file is damaged.
+    """
+    path = run_dir / name
     if not path.exists():
         return []
-    with pq.ParquetFile(path) as file:
-        names = [name for name in _Measured._fields if name in file.schema_arrow.names]
-        kinds = file.read(columns=names).group_by(names).aggregate([])
+    try:
+        with pq.ParquetFile(path) as file:
+            names = [name for name in _Measured._fields if name in file.schema_arrow.names]
+            kinds = file.read(columns=names).group_by(names).aggregate([])
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(path) from error
     return [_Measured(**kind) for kind in kinds.to_pylist()]
+
+
+def _damaged(path: Path) -> ResultsError:
+    return ResultsError(
+        f"{path}: this is no whole parquet file; delete it and start `ablate run` again, which makes it anew."
+    )
 
 
 def _open(
@@ -117,6 +140,12 @@ def _open(
     steps = {
         kind.step for kind in measured if kind.key == this and (None in (now, kind.files) or kind.files == now)
     }
+    if steps and isinstance(settings, PredictingSettings) and settings.predictions:
+        predicted = {kind.step for kind in _measured(run_dir, PREDICTIONS) if kind.key == this}
+        if unpredicted := steps - predicted:
+            table = rows(run_dir)
+            answered = table[(table["key"] == this) & table["metric"].isin(ANSWERED)]
+            steps -= unpredicted & set(answered["step"])
     if steps and (settings.checkpoints == "last" or RunDirectory(run_dir).state().step in steps):
         steps.add(None)
     return {step: path for step, path in checkpoints(run_dir, settings).items() if step not in steps}
@@ -130,14 +159,46 @@ def progress(directory: RunDirectory) -> int:
 
 def put(run_dir: Path, new: pd.DataFrame) -> None:
     """Write the rows of one measure at one step into a run's file, instead of those it has; all or nothing."""
-    before = rows(run_dir)
-    if len(before):
-        again = pd.MultiIndex.from_frame(before[["key", "step"]]).isin(
-            pd.MultiIndex.from_frame(new[["key", "step"]])
-        )
-        new = pd.concat([before[~again], new], ignore_index=True)
-    with atomic(run_dir / "measures.parquet") as temporary:
-        new.to_parquet(temporary, index=False)
+    _write(_instead(rows(run_dir), new), run_dir / "measures.parquet")
+
+
+def put_predictions(run_dir: Path, new: pd.DataFrame) -> None:
+    """Write the predictions of one measure at one step into a run's file, instead of those it has; all or
+    nothing."""
+    # Texts come again with each metric and step: a dictionary that may be large holds each once.
+    table = _instead(predictions(run_dir), new)
+    _write(table, run_dir / PREDICTIONS, compression="zstd", dictionary_pagesize_limit=2**26)
+
+
+def predictions(run_dir: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """Return the predictions of a run, with the columns PREDICTION_COLUMNS or some of them; empty where none are
+    kept.
+
+    Raises:
+        ResultsError: the file is damaged.
+    """
+    names = list(PREDICTION_COLUMNS if columns is None else columns)
+    path = run_dir / PREDICTIONS
+    types = {name: PREDICTION_COLUMNS[name] for name in names}
+    if not path.exists():
+        return pd.DataFrame(columns=names).astype(types)
+    try:
+        return pd.read_parquet(path, columns=names).astype(types)
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(path) from error
+
+
+def _instead(before: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
+    """Return new rows behind the earlier ones of other measures and steps."""
+    if before.empty:
+        return new
+    again = pd.MultiIndex.from_frame(before[["key", "step"]]).isin(pd.MultiIndex.from_frame(new[["key", "step"]]))
+    return pd.concat([before[~again], new], ignore_index=True)
+
+
+def _write(table: pd.DataFrame, path: Path, **options: Any) -> None:
+    with atomic(path) as temporary:
+        table.to_parquet(temporary, index=False, **options)
 
 
 def refusals(run_dir: Path) -> dict[str, str]:

@@ -27,7 +27,7 @@ from ablations.catalogue import Measure, RunMeasure, card, files_now, for_run
 from ablations.errors import DataError, MeasureError
 from ablations.measures.reading.texts import Readings, Say
 from ablations.measures.settings import StateSettings
-from ablations.runs.rows import called, key, missing, note_refusals, open_checkpoints, put
+from ablations.runs.rows import called, key, missing, note_refusals, open_checkpoints, put, put_predictions
 from lightning_modules import plugins
 from lightning_modules.data.token_store import Tokens
 from lightning_modules.errors import AblationsError, ExitCode
@@ -89,8 +89,11 @@ def measure(
                 refused.setdefault(key(settings), {})[_why(error, directory)] = None
                 continue
             about = {"measure": settings.kind, "step": step, "key": key(settings)}
+            if predicted := [row["predictions"] for row in rows if "predictions" in row]:
+                # First, so that a measure that has its rows has its predictions too.
+                put_predictions(directory.path, pd.concat(predicted, ignore_index=True).assign(**about))
             columns = about | {"sample": sample, "files": files}
-            put(directory.path, pd.DataFrame(rows).assign(**columns))
+            put(directory.path, pd.DataFrame([row for row in rows if "predictions" not in row]).assign(**columns))
     tried = {key(settings): called(settings) for open_measures in todo.values() for settings in open_measures}
     note_refusals(directory.path, {failed: " ".join(why) for failed, why in refused.items()}, tried=tried)
     if refused:
@@ -102,7 +105,8 @@ def rows_of(
 ) -> tuple[list[Row], str | None]:
     """Compute the rows of one measure; of `TaskSettings` and `RetrievalSettings`, those for one task.
 
-    Returns the rows, and the digest of the sample of tokens that they were read from, if there is one.
+    Returns the rows, and the digest of the sample of tokens that they were read from, if there is one. A row with
+    the key `predictions` alone is a table of predictions for single examples.
 
     Args:
         say: tells how far long work is; it may raise, to stop the work.

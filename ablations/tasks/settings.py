@@ -124,7 +124,15 @@ class TreesSettings(MeasureSettings):
         return path.parent.name or path.name.split(".")[0]
 
 
-class MinimalPairsSettings(TaskSettings):
+class PredictingSettings(TaskSettings):
+    """Base of the measures that can keep the prediction for each example."""
+
+    predictions: bool = False
+    """Whether the predictions for single examples are kept in predictions.parquet of the run, which `ablate diff`
+    compares. It changes no number: a measure that is there is computed again only to have its predictions."""
+
+
+class MinimalPairsSettings(PredictingSettings):
     """Minimal pairs: the share in which an objective gives the grammatical half the higher probability."""
 
     kind: Literal["minimal_pairs"]
@@ -156,7 +164,7 @@ class PartSettings(TaskSettings):
         return same_units and all(self.most(split) == other.most(split) for split in ("train", "test"))
 
 
-class ProbingSettings(PartSettings):
+class ProbingSettings(PartSettings, PredictingSettings):
     """Probes: linear classifiers of frozen states, layer by layer, and of a learned mix of all layers."""
 
     kind: Literal["probing"]
@@ -178,7 +186,7 @@ class ProbingSettings(PartSettings):
         return task.kind in ("classification", "tagging")
 
 
-class TransferSettings(PartSettings):
+class TransferSettings(PartSettings, PredictingSettings):
     """Base of frozen features and fine-tuning: the same head, both ways."""
 
     quick_tasks: ClassVar = (

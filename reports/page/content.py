@@ -14,6 +14,7 @@ from reports.figures.panel import Panel
 from reports.figures.spread import spread_panels
 from reports.folder import Experiment, Run
 from reports.page.figures import PageFigure, figures, readings
+from reports.page.over_examples import answers_by_arm, claims_over_examples, scores_over_examples
 from reports.page.summary import grouped, notices, summary
 from reports.scores.factors import factors
 from reports.scores.runs import corruptions, joined
@@ -57,6 +58,7 @@ def content(judged: Judged, shown: Sequence[PageFigure], *, of_trials: Sequence[
     plan, table = experiment.plan, experiment.table
     runs = _runs(experiment)
     arms = _arms(experiment, runs)
+    predicted = answers_by_arm(experiment)
     return {
         "format": FORMAT,
         "experiment": plan.experiment,
@@ -71,9 +73,15 @@ def content(judged: Judged, shown: Sequence[PageFigure], *, of_trials: Sequence[
         "figures": [figure.entry() for figure in shown],
         "tuning": None if plan.tuning is None else tuning_entry(plan.tuning, of_trials),
         "spread": spread_entry(spread_tables(experiment, runs)),
-        "tasks": score_tables(table, arms=plan.arms, quick=experiment.quick),
+        "tasks": score_tables(
+            table,
+            arms=plan.arms,
+            quick=experiment.quick,
+            over_examples=scores_over_examples(experiment, predicted),
+        ),
         "joined": joined(table, runs),
         "claims": judged.entries,
+        "over_examples": claims_over_examples(judged, predicted),
         "spec": experiment.spec,
     }
 

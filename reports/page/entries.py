@@ -37,7 +37,7 @@ def claim_entries(claims: Mapping[str, Claim], page: Mapping[str, Any]) -> list[
     """Return the entries of the claims, each with further facts.
 
     `id` is its place on the page; `plot` the files of its plot, None where it is not judged; `shown_in` the
-    figures and tables of what it reads.
+    figures and tables of what it reads; `over_examples` sentences from the predictions for examples.
 
     Args:
         claims: as their files have them, by name.
@@ -51,6 +51,7 @@ def claim_entries(claims: Mapping[str, Claim], page: Mapping[str, Any]) -> list[
             name += "_"
         names.add(name)
         with_facts = NO_CLAIM | entry | {"id": name, "plot": None, "shown_in": []}
+        with_facts["over_examples"] = page.get("over_examples", {}).get(entry["name"], [])
         if "says" in entry:
             with_facts |= {"shown_in": _shown_in(entry, claims.get(entry["name"]), page)}
         if entry["verdict"] != "not run":

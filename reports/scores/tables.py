@@ -184,6 +184,20 @@ class Part(NamedTuple):
     """The different ones."""
 
 
+OverExamples = Mapping[tuple[str, str, str, str], Mapping[str, float]]
+"""Mean, low and high over seeds and examples together, by measure, task, metric and arm."""
+
+OVER_EXAMPLES = "over seeds and examples"
+"""Words of the row below a score that has such intervals."""
+
+HOW_OVER_EXAMPLES = (
+    "Rows over seeds and examples have the same mean with the 95% interval of the multi-bootstrap (Sellam et al. "
+    "2022), ± its upper half. The t interval says how far the mean would move with other seeds on these examples; "
+    "this one, how far it would move with other seeds and other examples of the kind. It is too wide where "
+    "answers are mostly chance. Claims are judged by the t interval alone."
+)
+
+
 class ScoreRows(NamedTuple):
     """Rows that a table is made from."""
 
@@ -191,14 +205,23 @@ class ScoreRows(NamedTuple):
     baselines: dict[Key, Part]
     arms: list[str]
     """Arms with a score, in order."""
+    over_examples: OverExamples
+    """Of all measures; empty where no predictions are kept."""
 
 
-def score_tables(table: DataFrame, *, arms: Sequence[str], quick: Collection[str] = ()) -> list[Table]:
+def score_tables(
+    table: DataFrame,
+    *,
+    arms: Sequence[str],
+    quick: Collection[str] = (),
+    over_examples: OverExamples | None = None,
+) -> list[Table]:
     """Return every table that has rows, in the order of the page.
 
     Args:
         arms: the experiment's, in its order.
         quick: measures of which the table says that they are no evidence.
+        over_examples: intervals that have a row below their score.
 
     Raises:
         ResultsError: the table lacks a column, or has several values for one seed.
@@ -210,7 +233,8 @@ def score_tables(table: DataFrame, *, arms: Sequence[str], quick: Collection[str
         metrics = {score.metric for score in text.scores if score.judged} or {s.metric for s in text.scores}
         scored = measure_rows[measure_rows["metric"].isin(metrics) & measure_rows["value"].notna()]
         if not scored.empty:
-            tables.append(_table(ScoreRows(split(measure_rows), baselines, order(scored, arms)), text, arms=arms))
+            rows = ScoreRows(split(measure_rows), baselines, order(scored, arms), over_examples or {})
+            tables.append(_table(rows, text, arms=arms))
     for built in tables:
         built["says"][:0] = [QUICK] * (built["measure"] in quick)
     return [built for built in tables if built["rows"]]
@@ -262,7 +286,10 @@ def _table(rows: ScoreRows, text: TableText, *, arms: Sequence[str]) -> Table:
         "csv": f"figures/{text.name}.csv",
         "n": text.n,
         "error": text.error,
-        "how_to_read": list(text.how_to_read),
+        "how_to_read": [
+            *text.how_to_read,
+            *[HOW_OVER_EXAMPLES] * any(row["scored"] == OVER_EXAMPLES for row in body),
+        ],
         "says": chance_sentences(body, arms=rows.arms, without=without, text=text),
         "arms": rows.arms,
         "beside": _heads(body, text),
@@ -306,7 +333,7 @@ def _body(rows: ScoreRows, text: TableText, listing: Listing) -> Iterator[dict[s
             if not part or not cells or _said_already(score, entry, text):
                 continue
             judged = score.judged and not is_absent(part.floor)
-            yield {
+            row = {
                 "task": entry.group,
                 "label": entry.label,
                 "indented": entry.indented,
@@ -322,7 +349,20 @@ def _body(rows: ScoreRows, text: TableText, listing: Listing) -> Iterator[dict[s
                 "beside": _beside(rows, text, part, entry, score),
                 "arms": {arm: _cell(cell, score, judged=judged) for arm, cell in cells.items()},
             }
+            yield row
+            if both := _over_examples(rows, text, row):
+                yield row | {"first": False, "scored": OVER_EXAMPLES, "judged": False, "decides": False} | both
             first, decided = False, decided or judged
+
+
+def _over_examples(rows: ScoreRows, text: TableText, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the cells of the row over seeds and examples below a row of scores; empty where there are none."""
+    cells = {}
+    for arm, cell in row["arms"].items():
+        interval = rows.over_examples.get((text.measure, row["task"], row["metric"], arm))
+        if interval is not None and row["layer"] is None:
+            cells[arm] = cell | interval | {"band": "", "verdict": ""}
+    return {"beside": {}, "arms": cells} if cells else {}
 
 
 def _said_already(score: Score, entry: Entry, text: TableText) -> bool:

@@ -24,6 +24,7 @@ from ablations.measures.reading.texts import Readings, Say
 from ablations.tasks.examples import Examples, examples_of, source_of
 from ablations.tasks.language_models.sentence_scores import Pieces, Scores, pieces_of, sentence_scores
 from ablations.tasks.metrics import share_error
+from ablations.tasks.predictions import predictions
 from ablations.tasks.settings import MinimalPairsSettings
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive, uniforms
@@ -93,9 +94,23 @@ def minimal_pairs_rows(
     known_V = (counts_V > 0) & (np.arange(len(counts_V)) >= FIRST_WORD_ID)
     each = zip(pairs.good, pairs.bad, strict=True)
     covered_N = np.array([known_V[np.r_[good.ids_P, bad.ids_P]].all() for good, bad in each])
-    right = outcomes(sentence_scores(objective, [*pairs.good, *pairs.bad]))
+    scores = sentence_scores(objective, [*pairs.good, *pairs.bad])
+    right = outcomes(scores)
     guessed = guesses(pairs, log_frequencies(counts_V, first_word=FIRST_WORD_ID))
     yield from rows_of_pairs(pairs, settings, right=right, guessed=guessed, shares={"covered": covered_N})
+    if settings.predictions and scores is not None:
+        for metric, (good_N, bad_N) in halves_by_metric(scores).items():
+            yield {
+                "predictions": predictions(
+                    pairs.examples,
+                    task=_task_group(settings),
+                    metric=metric,
+                    points_N=right[metric],
+                    margin_N=good_N - bad_N,
+                    tokenizer=tokenizer,
+                    counts_V=counts_V,
+                )
+            }
 
 
 class Pairs(NamedTuple):
@@ -168,15 +183,19 @@ def sampled(examples: Examples, settings: MinimalPairsSettings) -> Examples:
 def outcomes(scores: Scores | None) -> dict[str, Floats]:
     """Return by metric the points of each pair (see `compared`) from the scores of all good sentences and then all
     bad ones; empty for an objective without a probability of a sentence."""
-    if scores is None:
-        return {}
+    return {} if scores is None else {name: compared(*pair) for name, pair in halves_by_metric(scores).items()}
+
+
+def halves_by_metric(scores: Scores) -> dict[str, tuple[Floats, Floats]]:
+    """Return by metric the scores of the good sentences and of the bad ones, from those of all good and then all
+    bad sentences."""
     named = {
         "accuracy": scores.main,
         "accuracy_within_word": scores.within_word,
         "accuracy_left_to_right": scores.left_to_right,
     }
     N = len(scores.main) // 2
-    return {metric: compared(score[:N], score[N:]) for metric, score in named.items() if score is not None}
+    return {metric: (score[:N], score[N:]) for metric, score in named.items() if score is not None}
 
 
 def log_frequencies(counts_V: Integers, *, first_word: int) -> Floats:
@@ -227,12 +246,17 @@ def _words(pieces: Pieces) -> list[Word]:
 def _groups(settings: MinimalPairsSettings, examples: Examples) -> dict[str, Integers]:
     """Return the pairs of each group: of the task itself, then of the values of its columns, column by column."""
     assert examples.groups is not None, "minimal pairs have groups"
-    name = settings.task_name.removesuffix("_minimal_pairs")
+    name = _task_group(settings)
     index_by_group: dict[str, list[int]] = {name: list(range(len(examples)))}
     for value_N in zip(*examples.groups, strict=True):
         for i, value in enumerate(value_N):
             index_by_group.setdefault(f"{name}/{value}", []).append(i)
     return {group: np.array(index) for group, index in index_by_group.items()}
+
+
+def _task_group(settings: MinimalPairsSettings) -> str:
+    """Return the group of the task as a whole: its name, but `language` of the built-in language."""
+    return settings.task_name.removesuffix("_minimal_pairs")
 
 
 def _accuracy(right_N: Floats) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pandas import DataFrame
 from sklearn.preprocessing import StandardScaler
 from tokenizers import Tokenizer
 
@@ -44,6 +45,7 @@ from ablations.tasks.linear import (
     online_code,
 )
 from ablations.tasks.metrics import standard_error
+from ablations.tasks.predictions import predictions
 from ablations.tasks.settings import ProbingSettings
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive, uniforms
@@ -53,6 +55,9 @@ FEWEST = 10
 
 NO_WORD = ""
 """The kind of sentences without such a word."""
+
+ANSWERS = "answers"
+"""Key beside the columns of the row of `accuracy` of the mix: the answers of its probe."""
 
 _WORD = re.compile(r"\w+")
 
@@ -104,8 +109,14 @@ class Probed:
 def rows(readings: Readings, settings: ProbingSettings, say: Say) -> Iterator[dict[str, Any]]:
     """Compute the rows of `probing` of one task for a run."""
     splits = all_examples(settings.task_name, source_of(readings, settings))
-    length = readings.objective.run.data.max_length
-    return probing_rows(readings.objective, readings.tokens.tokenizer, splits, settings, max_length=length)
+    return probing_rows(
+        readings.objective,
+        readings.tokens.tokenizer,
+        splits,
+        settings,
+        max_length=readings.objective.run.data.max_length,
+        counts_V=readings.tokens.source_counts_V,
+    )
 
 
 def probing_rows(
@@ -115,6 +126,7 @@ def probing_rows(
     settings: ProbingSettings,
     *,
     max_length: int,
+    counts_V: NDArray[np.int64] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield rows of `accuracy`, `selectivity`, `code_length` and `compression` by layer, and with layer null of
     the mix; of `mix_weight` by layer.
@@ -124,12 +136,48 @@ def probing_rows(
     training answer scores in the control task. n counts test examples, of the code training examples; d is the
     number of features.
 
+    Args:
+        counts_V: how often each id occurs in the training text; the predictions of the mix are kept only with it.
+
     Raises:
         MeasureError: the training part has but one class.
     """
     task = settings.task
     limited = {split: part(splits[split], settings, split) for split in SPLITS}
-    yield from rows_of(probed(objective, tokenizer, task, limited, max_length=max_length), group=task.name)
+    parts = probed(objective, tokenizer, task, limited, max_length=max_length)
+    for row in rows_of(parts, group=task.name):
+        answer_N = row.pop(ANSWERS, None)
+        yield row
+        if answer_N is not None and settings.predictions and counts_V is not None:
+            yield {
+                "predictions": _predictions(answer_N, parts["test"], limited["test"], task, tokenizer, counts_V)
+            }
+
+
+def _predictions(
+    answer_N: NDArray[np.str_],
+    test: Probed,
+    examples: Examples,
+    task: Task,
+    tokenizer: Tokenizer,
+    counts_V: NDArray[np.int64],
+) -> DataFrame:
+    """Return the predictions of a probe; of words, those of a sentence together."""
+    weight_S = np.bincount(test.sentence_N, minlength=len(examples))
+    right_S = np.bincount(test.sentence_N, weights=np.equal(answer_N, test.label_N), minlength=len(examples))
+    answers: list[list[str]] = [[] for _ in range(len(examples))]
+    for sentence, answer in zip(test.sentence_N.tolist(), answer_N.tolist(), strict=True):
+        answers[sentence].append(answer)
+    return predictions(
+        examples,
+        task=task.name,
+        metric="accuracy",
+        points_N=right_S / np.maximum(weight_S, 1),
+        weight_N=weight_S,
+        answers_RN=[answers],
+        tokenizer=tokenizer,
+        counts_V=counts_V,
+    )
 
 
 def probed(
@@ -225,10 +273,12 @@ def _layer_rows(
     train, validation, test = (parts[split] for split in SPLITS)
     common = {"d": states["train"].shape[1]}
     probe = best_classifier(Part(states["train"], train.label_N), Part(states["validation"], validation.label_N))
-    right_N = np.equal(probe.says(states["test"]), test.label_N)
+    answer_N = probe.says(states["test"])
+    right_N = np.equal(answer_N, test.label_N)
     # Of constant answers the best, and in the control task the one that a probe without any knowledge learns.
     guessed_N = np.equal(_most_frequent(test.label_N), test.label_N)
-    yield common | _mean_row("accuracy", right_N, guessed_N, test.sentence_N)
+    accuracy = common | _mean_row("accuracy", right_N, guessed_N, test.sentence_N)
+    yield accuracy | ({ANSWERS: answer_N} if mixes else {})
     memory = _control_probe(Part(control["train"], train.control_N), probe.strength)
     better_N = right_N.astype(float) - np.equal(memory(control["test"]), test.control_N)
     guessed_better_N = guessed_N.astype(float) - np.equal(_most_frequent(train.control_N), test.control_N)

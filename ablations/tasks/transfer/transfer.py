@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pandas import DataFrame
 from tokenizers import Tokenizer
 
 from ablations.errors import MeasureError
@@ -24,6 +25,7 @@ from ablations.measures.reading.texts import Readings
 from ablations.tasks.datasets import SPLITS, Split, Task
 from ablations.tasks.examples import Examples, all_examples, source_of, subset
 from ablations.tasks.metrics import chance, exact_match, score
+from ablations.tasks.predictions import points_metric, points_of, predictions
 from ablations.tasks.settings import FineTuningSettings, TransferSettings
 from ablations.tasks.transfer.heads import Head, answers_of, right_answers, scale_of
 from ablations.tasks.transfer.states import FrozenStates, States, Texts, TunedStates, texts_of
@@ -91,6 +93,7 @@ def rows(readings: Readings, settings: TransferSettings, say: Say) -> Iterator[R
         max_length=readings.objective.run.data.max_length,
         say=say,
         frozen=readings.shared(name, lambda: FrozenStates(readings.objective)),
+        counts_V=readings.tokens.source_counts_V,
     )
 
 
@@ -103,6 +106,7 @@ def transfer_rows(
     max_length: int,
     say: Say,
     frozen: FrozenStates | None = None,
+    counts_V: NDArray[np.int64] | None = None,
 ) -> Iterator[Row]:
     """Yield the scores of one task, by frozen features or by fine-tuning, as the settings say; the objective stays
     as it is.
@@ -119,6 +123,7 @@ def transfer_rows(
     Args:
         say: told of every epoch; may raise, to stop.
         frozen: states of the encoder that other measures of the task read as well; what is missing is added.
+        counts_V: how often each id occurs in the training text; predictions are kept only with it.
 
     Raises:
         MeasureError: a part of the task has no examples; the loss became no number.
@@ -132,6 +137,8 @@ def transfer_rows(
     answers = [transfer.tested(trained) for trained in (first[rate], *others)]
     for metric in transfer.metrics:
         yield transfer.row(metric, task.name, answers)
+    if settings.predictions and counts_V is not None:
+        yield {"predictions": transfer.predictions(answers, counts_V)}
     if settings.learning_curve:  # its last point
         yield transfer.row("score", f"{task.name}@{transfer.whole}", answers)
     for count in sorted({count for count in settings.learning_curve if count < transfer.whole}):
@@ -153,7 +160,7 @@ class _Transfer:
         say: Say,
         frozen: FrozenStates,
     ) -> None:
-        self.settings, self.task, self.say = settings, settings.task, say
+        self.settings, self.task, self.say, self.tokenizer = settings, settings.task, say, tokenizer
         examples = {split: _part(splits[split], settings.most(split)) for split in SPLITS}
         if empty := [split for split in SPLITS if not len(examples[split])]:
             raise MeasureError(f"the {empty[0]} part has no examples; leave the task out.")
@@ -226,6 +233,20 @@ class _Transfer:
         if metric == "exact_match":
             task = replace(task, metric="exact_match")
         return chance(task, self.texts["test"].examples)
+
+    def predictions(self, repetitions: Sequence[Said], counts_V: NDArray[np.int64]) -> DataFrame:
+        """Return the predictions for the test examples, from the answers in each repetition."""
+        examples, said_SN = self.texts["test"].examples, [answers["natural"] for answers in repetitions]
+        return predictions(
+            examples,
+            task=self.task.name,
+            metric=points_metric(self.task),
+            points_N=np.mean([points_of(self.task, said_N, self.right["test"]) for said_N in said_SN], axis=0),
+            weight_N=None if examples.words is None else [len(words) for words in examples.words],
+            answers_RN=said_SN,
+            tokenizer=self.tokenizer,
+            counts_V=counts_V,
+        )
 
     def row(self, metric: str, group: str, repetitions: Sequence[Said]) -> Row:
         """Return the row of one metric, from the answers in each repetition."""

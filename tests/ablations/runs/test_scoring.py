@@ -1,11 +1,15 @@
 """From the settings of a spec to rows of scores: every measure of tasks, on one run of the built-in language."""
 
+import shutil
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from pydantic import TypeAdapter
 
 from ablations.catalogue import Measure, caveats, for_run
+from ablations.errors import ResultsError
 from ablations.measures.reading.texts import Readings
 from ablations.results import table
 from ablations.runs import rows as run_rows
@@ -19,6 +23,7 @@ from lightning_modules.errors import DataError
 from lightning_modules.objectives import build
 from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import start
+from tests.support.tiny_text import run_folder
 
 MEASURES = TypeAdapter(list[Measure]).validate_python(
     [
@@ -178,3 +183,88 @@ def test_fine_tuning_finds_what_frozen_features_read_in_the_readings_of_a_run(to
     assert len(kept) == 4  # the splits, and the test texts in another order
     apart = [rows_of(Readings(build(settings(), tokens), tokens, data_root=tmp_path), part) for part in parts]
     assert found == apart
+
+
+def predicting(**switch):
+    """Measures that can keep predictions, one of each kind that scores in another way."""
+    quick = {"effort": "quick", "examples": 40} | switch
+    heads = {"epochs": 1, "seeds": 2} | quick
+    return TypeAdapter(list[Measure]).validate_python(
+        [
+            {"kind": "minimal_pairs", "pairs": 4, **switch},
+            {"kind": "probing", "tasks": ["language_parts_of_speech"], **quick},
+            {"kind": "frozen_features", "tasks": ["language_topic", "language_noun_phrases"], **heads},
+        ]
+    )
+
+
+@pytest.fixture(scope="module")
+def predicted(tmp_path_factory, tokens):
+    """A run that was measured without predictions, and then with them: its rows before and after, and what it was
+    told."""
+    directory = run_folder(settings(), tokens, out=tmp_path_factory.mktemp("out"), name="mlm-s0-0000000000")
+    start(directory, data_root=directory.path, accelerator="cpu", threads=1, stop=StopRequest())
+    told = []
+
+    def measured(measures):
+        parts = list(for_run(measures, settings(), data_root=directory.path))
+        measure(directory, tokens, parts, data_root=directory.path, say=told.append)
+        return parts, run_rows.rows(directory.path)
+
+    _, before = measured(predicting())
+    assert not (directory.path / run_rows.PREDICTIONS).exists()
+    told.clear()
+    parts, after = measured(predicting(predictions=True))
+    return directory.path, parts, before, after, told
+
+
+def test_predictions_change_no_key_and_no_number_and_are_made_where_they_are_missing(predicted):
+    path, parts, before, after, told = predicted
+    assert sum("measuring" in line for line in told) == len(parts)
+    plain = list(for_run(predicting(), settings(), data_root=path))
+    assert [run_rows.key(one) for one in parts] == [run_rows.key(one) for one in plain]
+    order = ["key", "metric", "group", "layer"]
+    again, first = (rows.sort_values(order).reset_index(drop=True) for rows in (after, before))
+    pd.testing.assert_frame_equal(again, first)
+    assert run_rows.missing(path, parts, data_root=path) == []
+    assert run_rows.missing(path, plain, data_root=path) == []
+
+
+def test_the_mean_of_the_points_is_the_number_in_the_table(predicted):
+    path, _, _, rows, _ = predicted
+    table = run_rows.predictions(path)
+    means = {
+        (measure, metric, task): np.average(some["points"], weights=some["weight"])
+        for (measure, metric, task), some in table.groupby(["measure", "metric", "task"])
+    }
+    assert set(means) == {
+        ("minimal_pairs", "accuracy", "language"),
+        ("minimal_pairs", "accuracy_within_word", "language"),
+        ("probing", "accuracy", "language_parts_of_speech"),
+        ("frozen_features", "score", "language_topic"),
+        ("frozen_features", "right_tags", "language_noun_phrases"),
+    }
+    whole = rows[rows["layer"].isna()].set_index(["measure", "metric", "group"])["value"]
+    for place, mean in means.items():
+        if place[1] != "right_tags":  # F1 of entities is no mean over sentences
+            assert mean == pytest.approx(whole[place], abs=1e-12)  # float64: sums in another order
+    heads = table[table["measure"] == "frozen_features"]
+    assert heads["prediction"].map(len).eq(2).all()
+    pairs = table[table["measure"] == "minimal_pairs"]
+    assert (np.sign(pairs["margin"]) == np.sign(pairs["points"] - 0.5)).all()
+    assert not table.duplicated(["key", "metric", "step", "example"]).any()
+
+
+def test_a_lost_file_of_predictions_is_made_again_and_a_damaged_one_is_refused(predicted, tmp_path):
+    path, parts, *_ = predicted
+    other = tmp_path / path.name
+    shutil.copytree(path, other)
+    (other / run_rows.PREDICTIONS).unlink()
+    assert run_rows.missing(other, parts, data_root=path) == parts
+    (other / run_rows.PREDICTIONS).write_bytes(b"PAR1 cut off")
+    with pytest.raises(ResultsError) as error:
+        run_rows.predictions(other)
+    assert str(error.value) == (
+        f"{other / 'predictions.parquet'}: this is no whole parquet file; delete it and start `ablate run` again, "
+        f"which makes it anew."
+    )

@@ -15,7 +15,7 @@ from ablations.cli import main
 from ablations.spec import load as spec_load
 from ablations.spec.changes import changes
 from reports.page.diff import compare, difference
-from reports.page.terminal import _mean_and_interval
+from reports.page.diff_tables import _mean_and_interval
 from tests.support.fake_experiment import SPEC, write
 from tests.support.judged import by_name, made
 

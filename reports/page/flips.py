@@ -1,0 +1,292 @@
+"""Comparison of two arms or two runs example by example: which each answers better, and on which kinds of them.
+
+It reads the predictions that runs keep with `predictions: true`, at the last step that was measured. Examples are
+paired by their ids. Seeds are paired where both arms have them.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ablations.errors import ResultsError
+from ablations.measures.settings import RANK_BOUNDS
+from ablations.runs import rows as run_rows
+from reports import folder as experiment_folder
+from reports.claims.judge import finite
+from reports.page.diff import difference, folder_of
+from reports.statistics.over_examples import multi_bootstrap, sign_test
+
+By = Literal["length", "frequency", "part"]
+"""Property of examples by which they are put into slices."""
+
+LENGTH_SLICES = 4
+"""Slices by length, of about as many examples each."""
+
+
+class Side(NamedTuple):
+    """Side of the comparison: an arm of an experiment, or a single run."""
+
+    name: str
+    runs: Mapping[int, Path]
+    """Folders of its runs, by seed."""
+    is_run: bool = False
+
+
+class Question(NamedTuple):
+    """Measure, metric, task and settings that predictions belong to."""
+
+    measure: str
+    metric: str
+    task: str
+    key: str
+    """Of the settings of the measure: numbers of other settings are not compared."""
+
+
+def side_of(place: Path, *, out: Path) -> Side | None:
+    """Return the arm or the run that a place names, as out/NAME:ARM or out/runs/RUN; None of an experiment.
+
+    Raises:
+        SpecError, ResultsError: it is none of these, as `folder_of` says, or the experiment has no such arm.
+    """
+    if (place / "run.json").is_file():
+        return Side(place.name, {int(json.loads((place / "run.json").read_bytes())["seed"]): place}, is_run=True)
+    named, colon, arm = str(place).rpartition(":")
+    if place.exists() or not colon or not named:
+        return None
+    folder = folder_of(Path(named), out=out)
+    plan = experiment_folder.read_plan(folder)
+    if arm not in plan.arms:
+        raise ResultsError(f"{place}: {named} has no arm {arm}; name one of {', '.join(plan.arms)}.")
+    return side_of_arm(folder, arm)
+
+
+def side_of_arm(folder: Path, arm: str) -> Side:
+    """Return an arm of an experiment with the folders of its runs."""
+    plan = experiment_folder.read_plan(folder)
+    runs = {run.seed: folder.parent / "runs" / run.folder for run in plan.runs if run.arm == arm}
+    return Side(f"{folder}:{arm}", runs)
+
+
+def compare_examples(before: Side, after: Side, *, by: By | None = None, examples: int = 0) -> dict[str, Any]:
+    """Compare the predictions of two sides, task by task, as plain data.
+
+    Numbers that are not finite are None. `better` counts the examples that the second side answers better, `worse`
+    those that it answers worse, with `p` of the sign test in each seed.
+
+    Args:
+        by: also compares slices of the examples.
+        examples: so many examples are listed of either kind, first those with the largest difference.
+
+    Raises:
+        ResultsError: a side keeps no predictions, or both have none in common; or a file is damaged.
+    """
+    tables = [answers_of(side) for side in (before, after)]
+    for side, table in zip((before, after), tables, strict=True):
+        if not table:
+            raise ResultsError(
+                f"{side.name}: no predictions are kept; set `predictions: true` in a measure of its spec, as in "
+                "{kind: minimal_pairs, predictions: true}, and start `ablate run` again."
+            )
+    if before.is_run and after.is_run:  # the two are compared, whatever their seeds
+        (first,), (second,) = before.runs, after.runs
+        tables[1] = {question: {first: frames[second]} for question, frames in tables[1].items()}
+    tasks = list(compare_questions(tables[0], tables[1], by=by, examples=examples))
+    if before.is_run and after.is_run:
+        for task in tasks:
+            task["seeds"][0]["after"] = second
+    if not tasks:
+        raise ResultsError(
+            f"{before.name} and {after.name} have no predictions of the same measure, task and settings; measure "
+            "both with the same settings."
+        )
+    content = {"before": before.name, "after": after.name, "by": by, "tasks": tasks}
+    plain = finite(content)
+    assert isinstance(plain, dict)
+    return plain
+
+
+Answers = dict[Question, dict[int, pd.DataFrame]]
+"""Predictions by what they answer and by seed, with the ids of the examples as index."""
+
+
+def answers_of(side: Side, columns: Sequence[str] | None = None) -> Answers:
+    """Return the predictions of an arm or a run at the last step of each measure.
+
+    Raises:
+        ResultsError: a file is damaged.
+    """
+    answers: Answers = {}
+    for seed, path in side.runs.items():
+        table = run_rows.predictions(path, columns)
+        table = table[table["step"] == table.groupby("key")["step"].transform("max")]
+        for names, part in table.groupby([*Question._fields], sort=False):
+            answers.setdefault(Question(*map(str, names)), {})[seed] = part.set_index("example")
+    return answers
+
+
+def compare_questions(
+    before: Answers,
+    after: Answers,
+    *,
+    by: By | None = None,
+    examples: int = 0,
+    seeds: Collection[int] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Yield the comparison of each measure and task that both sides have, as `compare_examples` says; nothing of
+    one without an example that all runs have.
+
+    Args:
+        seeds: only these; all unless given.
+    """
+    for question in before:
+        if question in after:
+            sides = [
+                {seed: frame for seed, frame in answers[question].items() if seeds is None or seed in seeds}
+                for answers in (before, after)
+            ]
+            if all(sides):
+                yield from _compared(question, sides[0], sides[1], by=by, examples=examples)
+
+
+def _compared(
+    question: Question, old: dict[int, pd.DataFrame], new: dict[int, pd.DataFrame], *, by: By | None, examples: int
+) -> Iterator[dict[str, Any]]:
+    """Yield the comparison of one task; nothing where no example is common to all runs."""
+    pairs = [seed for seed in old if seed in new]
+    paired = bool(pairs)
+    if paired:
+        old, new = {seed: old[seed] for seed in pairs}, {seed: new[seed] for seed in pairs}
+    frames = [*old.values(), *new.values()]
+    ids = frames[0].index[np.all([frames[0].index.isin(frame.index) for frame in frames], axis=0)]
+    if ids.empty:
+        return
+    one = frames[0].loc[ids]
+    points = [np.array([frame.loc[ids, "points"] for frame in side.values()], float) for side in (old, new)]
+    weight_N = one["weight"].to_numpy(float)
+    whole = _numbers(points, weight_N, paired=paired, seeds=(list(old), list(new)))
+    yield {
+        **question._asdict(),
+        "examples": len(ids),
+        "only_on_one_side": max(map(len, frames)) - len(ids),
+        **whole,
+        "seeds": [
+            {"before": seed, "after": seed, **_seed(old_N, new_N, weight_N)}
+            for seed, old_N, new_N in zip(pairs, *points, strict=False)
+        ],
+        "slices": [
+            {"slice": name, "examples": int(is_in.sum())}
+            | _numbers(
+                [side[:, is_in] for side in points], weight_N[is_in], paired=paired, seeds=(list(old), list(new))
+            )
+            for name, is_in in (_slices(one, by) if by else ())
+        ],
+        "listed": list(_listed(one, [*old.values()], [*new.values()], points, examples)),
+    }
+
+
+def _numbers(
+    points: Sequence[NDArray[np.float64]],
+    weight_N: NDArray[np.float64],
+    *,
+    paired: bool,
+    seeds: tuple[Sequence[int], Sequence[int]],
+) -> dict[str, Any]:
+    """Return the means of both sides, their difference over seeds, and the same over seeds and examples."""
+    old_SN, new_SN = points
+    means = [(side @ weight_N / weight_N.sum()).tolist() for side in points]
+    by_seed = [
+        dict(zip(seeds[0] if paired else names, some, strict=True))
+        for names, some in zip(seeds, means, strict=True)
+    ]
+    rng = np.random.default_rng(0)
+    sides = (new_SN - old_SN,) if paired else (new_SN, old_SN)
+    both = multi_bootstrap(*sides, rng=rng, weight_N=weight_N)
+    numbers: dict[str, Any] = {
+        "mean_before": float(np.mean(means[0])),
+        "mean_after": float(np.mean(means[1])),
+        "over_seeds": difference(*by_seed),
+        "over_seeds_and_examples": both._asdict(),
+    }
+    if paired:
+        change_SN = new_SN - old_SN
+        numbers["better_in_every_seed"] = int((change_SN > 0).all(0).sum())
+        numbers["worse_in_every_seed"] = int((change_SN < 0).all(0).sum())
+    return numbers
+
+
+def _seed(old_N: NDArray[np.float64], new_N: NDArray[np.float64], weight_N: NDArray[np.float64]) -> dict[str, Any]:
+    """Return the numbers of one seed, or of two runs."""
+    better, worse = int((new_N > old_N).sum()), int((new_N < old_N).sum())
+    means = [float(side @ weight_N / weight_N.sum()) for side in (old_N, new_N)]
+    return {
+        "mean_before": means[0],
+        "mean_after": means[1],
+        "better": better,
+        "worse": worse,
+        "p": sign_test(better, worse),
+    }
+
+
+def _slices(one: pd.DataFrame, by: By) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+    """Yield the slices that have examples, each with its name; of tasks without parts the whole."""
+    if by == "part":
+        names = one["part"].fillna("all")
+        for name in sorted(set(names)):
+            yield str(name), (names == name).to_numpy(bool)
+        return
+    number_N = one["length" if by == "length" else "rarest"].to_numpy()
+    if by == "length":
+        shares = np.arange(1, LENGTH_SLICES + 1) / LENGTH_SLICES
+        lasts = np.unique(np.quantile(number_N, shares, method="lower")).tolist()
+    else:
+        lasts = [*RANK_BOUNDS, max(RANK_BOUNDS[-1] + 1, int(number_N.max()))]
+    first = int(number_N.min()) if by == "length" else 1
+    for last in lasts:
+        is_in = (number_N >= first) & (number_N <= last)
+        span = f"{first}" if first == last else f"{first} to {last}"
+        if is_in.any():
+            yield f"{span} tokens" if by == "length" else f"rank {first}-{last}", is_in
+        first = int(last) + 1
+
+
+def _listed(
+    one: pd.DataFrame,
+    old: Sequence[pd.DataFrame],
+    new: Sequence[pd.DataFrame],
+    points: Sequence[NDArray[np.float64]],
+    count: int,
+) -> Iterator[dict[str, Any]]:
+    """Yield the examples with the largest differences, those that became better first; of equal ones the first."""
+    change_N = points[1].mean(0) - points[0].mean(0)
+    for sign in (1, -1):
+        for place in np.argsort(-sign * change_N, kind="stable")[:count]:
+            if sign * change_N[place] <= 0:
+                break
+            example = one.index[place]
+            row = one.loc[example]
+            texts = {
+                name: None if pd.isna(row[name]) else str(row[name])
+                for name in ("text", "second", "part", "label")
+            }
+            yield {
+                "example": example,
+                **texts,
+                "mean_before": float(points[0][:, place].mean()),
+                "mean_after": float(points[1][:, place].mean()),
+                "before": _answers(old, example),
+                "after": _answers(new, example),
+            }
+
+
+def _answers(frames: Sequence[pd.DataFrame], example: str) -> list[str]:
+    """Return the different answers to an example, the most frequent first; the margin of minimal pairs."""
+    given = [frame.loc[example] for frame in frames]
+    if given[0]["prediction"] is None:
+        return [f"{np.mean([row['margin'] for row in given]):+.3g} nats"]
+    answers = pd.Series([answer for row in given for answer in row["prediction"]])
+    return [f"{answer} ({times})" for answer, times in answers.value_counts().items()]

@@ -1,0 +1,180 @@
+"""Two arms or runs example by example: flips, tests in a seed, intervals over seeds, slices and the examples."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from scipy import stats
+
+from ablations.cli import main
+from ablations.errors import ResultsError
+from reports.page.diff import difference
+from reports.page.flips import Side, compare_examples
+from reports.statistics.over_examples import multi_bootstrap
+from tests.support.fake_experiment import folder_name, write
+from tests.support.fake_predictions import frame, write_run
+
+SEEDS, N = (0, 1, 2), 60
+
+
+def points(seed, share):
+    return (np.random.default_rng(seed).random(N) < share).astype(float)
+
+
+A = {seed: points(seed, 0.6) for seed in SEEDS}
+B = {seed: points(seed + 10, 0.8) for seed in SEEDS}
+
+
+@pytest.fixture
+def sides(tmp_path):
+    return [
+        Side(name, {seed: write_run(tmp_path / f"{name}-{seed}", some[seed], seed=seed) for seed in SEEDS})
+        for name, some in (("a", A), ("b", B))
+    ]
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    """An experiment with predictions of two arms of the same seeds."""
+    folder = write(tmp_path / "out")
+    for arm, some in (("mlm", A), ("clm", B)):
+        for seed in SEEDS:
+            write_run(tmp_path / "out" / "runs" / folder_name(arm, seed), some[seed], seed=seed)
+    return folder
+
+
+def ablate(*arguments):
+    return CliRunner().invoke(main, ["diff", *map(str, arguments)], env={"COLUMNS": "80"})
+
+
+def test_flips_of_each_seed_are_counted_and_tested_by_mcnemar(sides):
+    (task,) = compare_examples(*sides)["tasks"]
+    for row in task["seeds"]:
+        old, new = A[row["before"]] == 1, B[row["after"]] == 1
+        better, worse = int((new & ~old).sum()), int((old & ~new).sum())
+        assert (row["better"], row["worse"]) == (better, worse)
+        assert row["p"] == pytest.approx(stats.binomtest(better, better + worse).pvalue)
+        assert (row["mean_before"], row["mean_after"]) == pytest.approx((old.mean(), new.mean()))
+    always = [
+        np.all([(B[s] > A[s]) if up else (B[s] < A[s]) for s in SEEDS], axis=0).sum() for up in (True, False)
+    ]
+    assert [task["better_in_every_seed"], task["worse_in_every_seed"]] == always
+
+
+def test_over_seeds_stand_the_t_interval_and_the_one_over_examples_too(sides):
+    (task,) = compare_examples(*sides)["tasks"]
+    by_seed = [{seed: some[seed].mean() for seed in SEEDS} for some in (A, B)]
+    assert task["over_seeds"] == pytest.approx(difference(*by_seed))
+    change_SN = np.array([B[seed] - A[seed] for seed in SEEDS])
+    both = task["over_seeds_and_examples"]
+    assert both["mean"] == pytest.approx(change_SN.mean()) == task["over_seeds"]["mean"]
+    again = multi_bootstrap(change_SN, rng=np.random.default_rng(0))
+    assert both["high"] - both["low"] == pytest.approx(again.high - again.low, rel=0.2)  # of 1,000 draws
+    assert compare_examples(*sides) == compare_examples(*sides)
+
+
+def test_examples_are_paired_by_their_ids_in_any_order(sides, tmp_path):
+    """And examples that one side lacks are left out."""
+    order = np.random.default_rng(0).permutation(N)[: N - 5]
+    moved = {}
+    for seed in SEEDS:
+        table = frame(B[seed]).iloc[order]
+        names = {
+            name: table[name].tolist() for name in ("example", "text", "second", "length", "rarest", "margin")
+        }
+        moved[seed] = write_run(tmp_path / f"moved-{seed}", B[seed][order], seed=seed, **names)
+    (task,) = compare_examples(sides[0], Side("moved", moved))["tasks"]
+    assert (task["examples"], task["only_on_one_side"]) == (N - 5, 5)
+    kept = np.sort(order)
+    assert task["seeds"][0]["better"] == int((B[0][kept] > A[0][kept]).sum())
+
+
+def test_slices_are_by_length_frequency_or_part(sides):
+    (task,) = compare_examples(*sides, by="length")["tasks"]
+    assert [part["examples"] for part in task["slices"]] == [15] * 4
+    assert [part["slice"] for part in task["slices"]][:2] == ["3 to 17 tokens", "18 to 32 tokens"]
+    first = np.mean([B[seed][:15].mean() - A[seed][:15].mean() for seed in SEEDS])
+    assert task["slices"][0]["over_seeds"]["mean"] == pytest.approx(first)
+    (task,) = compare_examples(*sides, by="frequency")["tasks"]
+    assert [part["slice"] for part in task["slices"]][:3] == ["rank 1-10", "rank 11-25", "rank 26-50"]
+    assert sum(part["examples"] for part in task["slices"]) == N
+    (task,) = compare_examples(*sides, by="part")["tasks"]
+    assert [part["slice"] for part in task["slices"]] == ["all"]
+
+
+def test_listed_examples_are_those_that_differ_most_and_really_differ(sides):
+    (task,) = compare_examples(*sides, examples=3)["tasks"]
+    change = {f"e{i}": np.mean([B[s][i] - A[s][i] for s in SEEDS]) for i in range(N)}
+    better, worse = task["listed"][:3], task["listed"][3:]
+    assert [change[row["example"]] for row in better] == sorted(change.values())[: -len(better) - 1 : -1]
+    assert all(change[row["example"]] < 0 for row in worse)
+    assert better[0]["text"].startswith("good ")
+    assert better[0]["before"][0].endswith(" nats")
+
+
+def test_words_of_a_sentence_count_by_their_number_and_answers_are_listed(tmp_path):
+    words = {"measure": "probing", "task": "ud_pos", "label": "N V", "weight": [1, 3]}
+    runs = [
+        write_run(tmp_path / "a", [1.0, 0.0], prediction=[["N"], ["V V V"]], **words),
+        write_run(tmp_path / "b", [0.0, 2 / 3], prediction=[["V"], ["N V V"]], **words),
+    ]
+    sides = [Side(path.name, {0: path}, is_run=True) for path in runs]
+    (task,) = compare_examples(*sides, examples=1)["tasks"]
+    assert (task["mean_before"], task["mean_after"]) == pytest.approx((1 / 4, 2 / 4))
+    assert task["over_seeds"]["low"] is None  # one seed
+    assert task["over_seeds_and_examples"]["low"] is None
+    assert [row["after"] for row in task["listed"]] == [["N V V (1)"], ["V (1)"]]
+
+
+def test_arms_without_a_common_seed_are_not_paired(sides):
+    other = Side("b", {seed + 7: path for seed, path in sides[1].runs.items()})
+    (task,) = compare_examples(sides[0], other)["tasks"]
+    assert task["seeds"] == []
+    assert not task["over_seeds"]["paired"]
+    assert "better_in_every_seed" not in task
+    assert task["over_seeds_and_examples"]["low"] is not None
+
+
+def test_only_numbers_of_the_same_settings_and_the_last_step_are_compared(sides, tmp_path):
+    write_run(sides[0].runs[0], 1 - A[0], step=100)
+    (task,) = compare_examples(*sides)["tasks"]
+    assert task["seeds"][0]["mean_before"] == pytest.approx(A[0].mean())
+    other = Side("other", {0: write_run(tmp_path / "other", A[0], key="1" * 10)})
+    with pytest.raises(ResultsError) as error:
+        compare_examples(sides[0], other)
+    assert str(error.value) == (
+        "a and other have no predictions of the same measure, task and settings; measure both with the same "
+        "settings."
+    )
+
+
+def test_the_command_shows_arms_and_runs(experiment):
+    shown = ablate(f"{experiment}:mlm", f"{experiment}:clm", "--by", "length", "--examples", "1")
+    assert shown.exit_code == 0, shown.output
+    assert f"before: {experiment}:mlm" in shown.output.replace("\n", "")
+    assert "\nminimal_pairs language, accuracy: 60 examples\n" in shown.output
+    assert "In every seed: better on" in shown.output
+    assert "3 to 17 tokens" in shown.output
+    assert "better e" in shown.output
+    runs = experiment.parent / "runs"
+    content = json.loads(ablate(runs / folder_name("mlm", 0), runs / folder_name("clm", 2), "--json").stdout)
+    (row,) = content["tasks"][0]["seeds"]  # of two runs, whatever their seeds
+    assert (row["before"], row["after"]) == (0, 2)
+    assert row["better"] == int((B[2] > A[0]).sum())
+
+
+def test_what_cannot_be_compared_is_refused_in_a_sentence(experiment):
+    def refusal(*arguments):
+        shown = ablate(*arguments)
+        assert shown.exit_code != 0
+        return shown.output.replace("\n", " ")
+
+    assert f"{experiment} has no arm mln; name one of mlm, clm, mt, untrained." in refusal(
+        f"{experiment}:mln", f"{experiment}:clm"
+    )
+    assert "mt: no predictions are kept; set `predictions: true` in a measure of its spec" in refusal(
+        f"{experiment}:mlm", f"{experiment}:mt"
+    )
+    assert "A and B must both be experiments, or both arms or runs." in refusal(experiment, f"{experiment}:mlm")
+    assert "--examples and --by are for two arms" in refusal(experiment, experiment, "--examples", "2")
