@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # pytest-xdist shares the tests out over the cores; torch must then not do the same.
 WORKERS ?= 2
 
-.PHONY: demo test check tests test-slow test-browser test-slurm test-ray bench docs clean
+.PHONY: demo test check tests test-slow test-browser test-slurm test-ray test-ecosystem bench docs clean
 
 demo: $(VENV)/installed
 	$(BIN)/ablate run experiments/article-tiny.yaml --slots 2
@@ -21,7 +21,7 @@ check: $(VENV)/installed
 	$(BIN)/mypy
 
 tests: $(VENV)/installed
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) -m "not slow and not gpu and not browser and not ray"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) -m "not slow and not gpu and not browser and not ray and not ecosystem"
 
 test-slow: $(VENV)/installed
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m "slow and not gpu"
@@ -38,6 +38,11 @@ test-slurm: $(VENV)/installed
 test-ray: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[ray]"
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m ray tests/system/test_ray.py
+
+# Wants the extra [lm-eval] and TransformerLens, which it installs: they score and load runs of this package.
+test-ecosystem: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[hf,lm-eval]" transformer-lens
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m ecosystem tests/ablations tests/lightning_modules
 
 bench: $(VENV)/installed
 	$(BIN)/python -m benchmarks $(BENCH)

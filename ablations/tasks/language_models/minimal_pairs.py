@@ -175,8 +175,12 @@ def outcomes(scores: Scores | None) -> dict[str, Floats]:
         "accuracy_within_word": scores.within_word,
         "accuracy_left_to_right": scores.left_to_right,
     }
-    N = len(scores.main) // 2
-    return {metric: compared(score[:N], score[N:]) for metric, score in named.items() if score is not None}
+    N = len(scores.main.nats_S) // 2
+    return {
+        metric: compared(score.nats_S[:N], score.nats_S[N:])
+        for metric, score in named.items()
+        if score is not None
+    }
 
 
 def log_frequencies(counts_V: Integers, *, first_word: int) -> Floats:
