@@ -118,7 +118,7 @@ def page_figures(judged: Judged) -> list[PageFigure]:
         read=readings(judged),
         published=experiment.plan.published,
         described=experiment.plan.described,
-        own=planned_figures(experiment.plan.figures),
+        own_figures=planned_figures(experiment.plan.figures),
         objectives={
             run.plan.arm: run.settings["objective"]["kind"]
             for run in experiment.runs

@@ -161,7 +161,7 @@ def figures(
     published: Sequence[PublishedPoint] = (),
     objectives: Mapping[str, str] = MappingProxyType({}),
     described: Mapping[str, str] = MappingProxyType({}),
-    own: Sequence[NamedFigure] = (),
+    own_figures: Sequence[NamedFigure] = (),
 ) -> list[PageFigure]:
     """Return every figure that has rows, with its panels. The figure that shows most of what claims read comes
     first, and the panel of it that does; scores by what the arms vary stand before the maps.
@@ -175,7 +175,7 @@ def figures(
         published: points of published curves, drawn beside those of arms.
         objectives: kind of the objective of each trained arm, which says whose curve a published one is beside.
         described: descriptions of the measures of one's own, by name.
-        own: figures of one's own, which come last.
+        own_figures: figures of one's own, which come last.
     """
     candidates: list[tuple[FigureText, list[Panel], Factor | None]]
     texts = (*FIGURES, *_of_plugins(table, described))
@@ -183,7 +183,7 @@ def figures(
     place = FIGURES.index(OVER_TRAINING)
     by_setting = setting_figures(table, factors, arms=arms)
     candidates[place:place] = [(figure.text, figure.panels, figure.factor) for figure in by_setting]
-    candidates += [(*own_figure(table, figure), None) for figure in own]
+    candidates += [(*own_figure(table, figure), None) for figure in own_figures]
     shown = [
         (text, [beside_published(panel, published, objectives=objectives) for panel in panels], factor)
         for text, panels, factor in candidates
