@@ -11,7 +11,7 @@ WORKERS ?= 2
 TUTORIALS := $(patsubst docs/%.md,out/%.ipynb,$(wildcard docs/tutorials/*.md))
 CODE := $(shell find ablations lightning_modules reports -name '*.py')
 
-.PHONY: demo test check tests test-slow test-browser test-slurm test-ray test-docs bench docs clean
+.PHONY: demo test check tests test-slow test-browser test-slurm test-ray test-ecosystem test-docs bench docs clean
 
 demo: $(VENV)/installed
 	$(BIN)/ablate run experiments/article-tiny.yaml --slots 2
@@ -24,7 +24,7 @@ check: $(VENV)/installed
 	$(BIN)/mypy
 
 tests: $(VENV)/installed
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) -m "not slow and not gpu and not browser and not ray and not docs"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) -m "not slow and not gpu and not browser and not ray and not ecosystem and not docs"
 
 test-slow: $(VENV)/installed
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m "slow and not gpu"
@@ -41,6 +41,11 @@ test-slurm: $(VENV)/installed
 test-ray: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[ray]"
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m ray tests/system/test_ray.py
+
+# Wants the extra [lm-eval] and TransformerLens, which it installs: they score and load runs of this package.
+test-ecosystem: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[hf,lm-eval]" transformer-lens
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m ecosystem tests/ablations tests/lightning_modules
 
 bench: $(VENV)/installed
 	$(BIN)/python -m benchmarks $(BENCH)

@@ -170,15 +170,18 @@ def _executed(name: str, path: Path, source: bytes, digest: str) -> ModuleType:
         exec(compile(source, path, "exec"), module.__dict__)
     except Exception as error:
         del sys.modules[module.__name__]
-        lines = [
-            frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)
-        ]
-        line, reason = lines[-1] if lines else None, str(error).partition("\n")[0]
-        if isinstance(error, SyntaxError):
-            line, reason = error.lineno, error.msg
-        place = str(path) if line is None else f"{path}, line {line}"
-        raise PluginError(f"{name}: {place}: {type(error).__name__}: {reason}; correct the file.") from error
+        raise failure(name, path, error) from error
     return module
+
+
+def failure(name: str, path: Path, error: Exception) -> PluginError:
+    """Return what the code of a part has raised as an error with its place in the file."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    line, reason = lines[-1] if lines else None, str(error).partition("\n")[0]
+    if isinstance(error, SyntaxError):
+        line, reason = error.lineno, error.msg
+    place = str(path) if line is None else f"{path}, line {line}"
+    return PluginError(f"{name}: {place}: {type(error).__name__}: {reason}; correct the file.")
 
 
 def _of_package(name: str) -> Plugin:

@@ -29,10 +29,13 @@ from ablations.tasks.language_models.minimal_pairs import (
 )
 from ablations.tasks.language_models.sentence_scores import (
     TOKENS_AT_ONCE,
+    Answer,
     Query,
     Scores,
     SpecialTokens,
+    fill,
     pseudo_log_likelihoods_by,
+    unanswered,
 )
 from ablations.tasks.settings import MinimalPairsSettings
 from ablations.wording import listed
@@ -176,22 +179,18 @@ def rows(
 
 
 @torch.no_grad()
-def _answers(masked: MaskedModel, rows_RT: NDArray[np.integer], query: Query) -> NDArray[np.float64]:
+def _answers(masked: MaskedModel, rows_RT: NDArray[np.integer], query: Query) -> Answer:
     """Return the log probabilities of labels; only the states that are asked for go through the head."""
     device = next(masked.model.parameters()).device
     T = rows_RT.shape[1]
     (V, _), place_R = masked.model.get_input_embeddings().weight.shape, query.place_RK[:, 0]
     B = max(1, min(TOKENS_AT_ONCE[device.type] // T, LOGITS_AT_ONCE[device.type] // V))
-    found_N = np.empty(len(query.label_N))
+    answer = unanswered(query)
     for start in range(0, len(rows_RT), B):
         tokens_BT = torch.from_numpy(rows_RT[start : start + B].astype(np.int64)).to(device)
         place_B = torch.from_numpy(place_R[start : start + B]).to(device)
-        logits_BV = _logits(masked, tokens_BT, place_B)
-        now = slice(*np.searchsorted(query.state_N, [start, start + B]))
-        state = torch.from_numpy(query.state_N[now] - start).to(device)
-        label = torch.from_numpy(query.label_N[now]).to(device)
-        found_N[now] = (logits_BV[state, label] - logits_BV.logsumexp(-1)[state]).double().cpu().numpy()
-    return found_N
+        fill(answer, query, _logits(masked, tokens_BT, place_B), first=start)
+    return answer
 
 
 def _logits(masked: MaskedModel, tokens_BT: torch.Tensor, place_B: torch.Tensor) -> torch.Tensor:

@@ -234,6 +234,8 @@ class Plan(Record):
     """Points of published curves, for figures."""
     described: dict[str, str] = {}
     """Descriptions of the measures of one's own, by name."""
+    figures: dict[str, dict[str, str]] = {}
+    """Figures of one's own by name, each with the path and the hash of its file."""
     arms: list[str]
     data: DataRecord = DataRecord()
     runs: list[RunRecord]

@@ -342,6 +342,7 @@ class Workspace:
                     for settings in self.experiment.measures
                     if settings.plugin is not None
                 },
+                "figures": {name: plugins.load(name).record for name in self.experiment.figures},
                 "notices": [*notices, *self.equal_arms(), *_of_plugins()],
                 "warnings": self.warnings(),
             }

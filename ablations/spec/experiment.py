@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from ablations.catalogue import Measure
 from ablations.errors import KeyPath
+from ablations.spec.figures import FigureName
 from ablations.tasks.settings import beside_others
 from ablations.wording import listed, refuse_repeated, shown
 from lightning_modules.config import RunSettings, Settings
@@ -294,6 +295,8 @@ class Experiment(Sections):
     published: Annotated[tuple[SmallName, ...], _DISTINCT, AfterValidator(_each_once)] = ()
     """Files in `published/` beside the specs, without their ending: published curves, which figures draw beside
     those of the arms with the same objective."""
+    figures: Annotated[tuple[FigureName, ...], _DISTINCT, AfterValidator(_each_once)] = ()
+    """Figures of one's own, as in `my_figure.py:LossByChange`, which the page draws behind its own."""
 
     @property
     def all_seeds(self) -> tuple[int, ...]:

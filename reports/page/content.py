@@ -6,6 +6,7 @@ from typing import Any
 from pandas import DataFrame
 
 from ablations.runs.records import Tuning
+from ablations.spec.figures import planned_figures
 from ablations.spec.tuning import in_words
 from ablations.wording import several
 from reports.claims.judge import Judged, claim_notices
@@ -111,7 +112,11 @@ def spread_entry(tables: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def page_figures(judged: Judged) -> list[PageFigure]:
-    """Return the figures of an experiment's page, first the one that shows what its claims read."""
+    """Return the figures of an experiment's page, first the one that shows what its claims read.
+
+    Raises:
+        PluginError: a figure of one's own cannot be loaded, has another source than in the plan, or fails.
+    """
     experiment = judged.experiment
     return figures(
         experiment.table,
@@ -121,6 +126,7 @@ def page_figures(judged: Judged) -> list[PageFigure]:
         read=readings(judged),
         published=experiment.plan.published,
         described=experiment.plan.described,
+        own_figures=planned_figures(experiment.plan.figures),
         objectives={
             run.plan.arm: run.settings["objective"]["kind"]
             for run in experiment.runs

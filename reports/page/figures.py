@@ -11,12 +11,14 @@ from pandas import DataFrame
 
 from ablations.spec.claim import Claim
 from ablations.spec.contrasts import Ahead, Difference
+from ablations.spec.figures import NamedFigure
 from ablations.spec.published import PublishedPoint
 from reports.claims.judge import NOT_JUDGED, Judged
 from reports.claims.verdicts import DECIDED
 from reports.figures import svg
 from reports.figures.by_arm import beside_published
 from reports.figures.curves import ALONG_STEPS, Axis
+from reports.figures.own import own_figure
 from reports.figures.panel import CEILING, FigureText, Panel, letters
 from reports.figures.style import MOST_LINES
 from reports.figures.texts import FIGURES, OVER_TRAINING, of_plugin
@@ -160,6 +162,7 @@ def figures(
     published: Sequence[PublishedPoint] = (),
     objectives: Mapping[str, str] = MappingProxyType({}),
     described: Mapping[str, str] = MappingProxyType({}),
+    own_figures: Sequence[NamedFigure] = (),
 ) -> list[PageFigure]:
     """Return every figure that has rows, with its panels. The figure that shows most of what claims read comes
     first, and the panel of it that does; without claims and with many arms, the scores by what the arms vary,
@@ -174,6 +177,7 @@ def figures(
         published: points of published curves, drawn beside those of arms.
         objectives: kind of the objective of each trained arm, which says whose curve a published one is beside.
         described: descriptions of the measures of one's own, by name.
+        own_figures: figures of one's own, which come last.
     """
     candidates: list[tuple[FigureText, list[Panel], Factor | None]]
     texts = (*FIGURES, *_of_plugins(table, described))
@@ -181,6 +185,7 @@ def figures(
     place = FIGURES.index(OVER_TRAINING)
     by_setting = setting_figures(table, factors, arms=arms)
     candidates[place:place] = [(figure.text, figure.panels, figure.factor) for figure in by_setting]
+    candidates += [(*own_figure(table, figure), None) for figure in own_figures]
     shown = [
         (text, [beside_published(panel, published, objectives=objectives) for panel in panels], factor)
         for text, panels, factor in candidates

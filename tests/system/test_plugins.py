@@ -43,7 +43,7 @@ def folder(tmp_path_factory, data_root):
     for split in ("train", "validation", "test"):
         rows = [f"{word} {number}\t{word}\n" for number in range(10) for word in ("yes", "no")]
         (folder / f"animals.{split}.tsv").write_text("sentence\tanimal\n" + "".join(rows))
-    write_spec(folder, arms=ARMS, measures=MEASURES, seeds=[0])
+    write_spec(folder, arms=ARMS, measures=MEASURES, seeds=[0], figures=["my_figure.py:LossByChange"])
     return folder
 
 
@@ -58,7 +58,13 @@ def out(folder):
 def test_validate_says_which_files_were_loaded(folder):
     result = ablate("validate", folder / "spec.yaml", "--data-root", folder)
     assert result.exit_code == 0, result.output
-    names = ("my_corruption.py:Rare", "my_measures.py:Rank", "my_objective.py:Ahead", "my_task.yaml")
+    names = (
+        "my_corruption.py:Rare",
+        "my_figure.py:LossByChange",
+        "my_measures.py:Rank",
+        "my_objective.py:Ahead",
+        "my_task.yaml",
+    )
     for name in names:
         assert f"  {name} was loaded from {folder / name.partition(':')[0]}.\n" in result.output
 
@@ -74,6 +80,16 @@ def test_a_measure_and_a_task_stand_on_the_page(out):
     assert any(
         "my_objective.py:Ahead is no part of this project" in notice["text"] for notice in report["notices"]
     )
+
+
+def test_the_plan_names_a_figure_and_the_page_leaves_it_out_without_rows(folder, out):
+    """No measure of the layers' change is in the spec."""
+    plan = json.loads((out / "tried" / "plan.json").read_text())
+    assert {name: record["path"] for name, record in plan["figures"].items()} == {
+        "my_figure.py:LossByChange": str(folder / "my_figure.py")
+    }
+    report = json.loads((out / "tried" / "report.json").read_text())
+    assert "my_figure_py_LossByChange" not in [figure["name"] for figure in report["figures"]]
 
 
 def test_what_is_done_is_done(folder, out):

@@ -194,8 +194,9 @@ def halves_by_metric(scores: Scores) -> dict[str, tuple[Floats, Floats]]:
         "accuracy_within_word": scores.within_word,
         "accuracy_left_to_right": scores.left_to_right,
     }
-    N = len(scores.main) // 2
-    return {metric: (score[:N], score[N:]) for metric, score in named.items() if score is not None}
+    N = len(scores.main.nats_S) // 2
+    nats = {metric: score.nats_S for metric, score in named.items() if score is not None}
+    return {metric: (nats_S[:N], nats_S[N:]) for metric, nats_S in nats.items()}
 
 
 def log_frequencies(counts_V: Integers, *, first_word: int) -> Floats:

@@ -11,15 +11,18 @@ Every other objective has none: translation predicts another sentence, skip-gram
 or no; the naive bidirectional LM reads the tokens that it predicts; permutation LM has as many probabilities as
 there are orders, and may have learned the ends of orders alone.
 
+The first pieces of a sentence may be given: they are read and not scored, and are hidden nowhere.
+
 No sum is divided by its length. Nothing is computed twice: rows that are the same in both variants, in both halves
 of a minimal pair (where the difference is hidden) or in several sentences go through the encoder once.
 
-Letters: S sentences of one length, P pieces, R rows of the encoder and B of them at once, T positions, K states or
-places that are needed of each row, M of all at once, N answers (or places of all rows), V vocabulary, D width.
+Letters: S sentences of one group, P pieces and K of them that are scored, R rows of the encoder and B of them at
+once, T positions, K states or places that are needed of each row, M of all at once, N answers (or places of all
+rows), V vocabulary, D width.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -76,6 +79,7 @@ def masked_log_probabilities(objective: Objective, *, asks: str) -> LogProbabili
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Truths = NDArray[np.bool_]
 Reading = Literal["causal", "masked"]
 
 TOKENS_AT_ONCE = {"cpu": 2**11, "cuda": 2**17}
@@ -89,6 +93,10 @@ class Pieces(NamedTuple):
     word_P: Integers
     """The word of each piece, ascending. Words are what the tokenizer never joins: what stands between spaces, and
     of that letters, digits and punctuation apart."""
+    given: int = 0
+    """Number of the first pieces that are read and not scored."""
+    ends: bool = True
+    """Whether a causal LM also scores END after the last piece."""
 
 
 class SpecialTokens(NamedTuple):
@@ -115,25 +123,55 @@ class Query(NamedTuple):
     """Piece whose log probability is needed there."""
 
 
-Answers = Callable[[NDArray[np.integer], Query], Floats]
-"""Function from rows, RT, and a query to the N log probabilities of its labels."""
+class Answer(NamedTuple):
+    """Answer to a query."""
+
+    nats_N: Floats
+    """Log probabilities of the labels."""
+    is_best_N: Truths
+    """Whether no other label is more probable there."""
+
+
+Answers = Callable[[NDArray[np.integer], Query], Answer]
+"""Function from rows, RT, and a query to the answer."""
+
+
+class Score(NamedTuple):
+    """One score of each sentence."""
+
+    nats_S: Floats
+    is_best_S: Truths
+    """Whether each piece that is scored is the most probable one at its place."""
 
 
 class Scores(NamedTuple):
-    """Scores of each sentence, in nats; None where an objective does not have the score."""
+    """Scores of each sentence; None where an objective does not have the score."""
 
-    main: Floats
+    main: Score
     """Log probability of causal LM; pseudo-log-likelihood of masked LM and of a mixture."""
-    within_word: Floats | None = None
+    within_word: Score | None = None
     """Pseudo-log-likelihood where the rest of a split word is hidden, too."""
-    left_to_right: Floats | None = None
+    left_to_right: Score | None = None
     """Log probability of a mixture, reading as causal LM does."""
 
 
-def pieces_of(texts: Sequence[str], tokenizer: Tokenizer) -> list[Pieces]:
-    """Return each text as pieces, whole."""
+def pieces_of(texts: Sequence[str], tokenizer: Tokenizer, *, given: Sequence[int] | None = None) -> list[Pieces]:
+    """Return each text as pieces, whole.
+
+    Args:
+        given: number of the first characters of each text that are read and not scored. A piece that reaches over
+            this border is scored. Where it is not 0 END is not scored, as the text need not be a whole sentence.
+    """
     encodings = tokenizer.encode_batch(list(texts), add_special_tokens=False)
-    return [Pieces(np.array(e.ids, dtype=np.int64), np.array(e.word_ids, dtype=np.int64)) for e in encodings]
+    return [
+        Pieces(
+            np.array(e.ids, dtype=np.int64),
+            np.array(e.word_ids, dtype=np.int64),
+            given=sum(stop <= border for _, stop in e.offsets) if border else 0,
+            ends=not border,
+        )
+        for e, border in zip(encodings, given or [0] * len(encodings), strict=True)
+    ]
 
 
 def sentence_scores(objective: Objective, sentences: Sequence[Pieces]) -> Scores | None:
@@ -149,60 +187,79 @@ def sentence_scores(objective: Objective, sentences: Sequence[Pieces]) -> Scores
     return None
 
 
-def log_probabilities(objective: CausalLM | Mixture, sentences: Sequence[Pieces]) -> Floats:
+def log_probabilities(objective: CausalLM | Mixture, sentences: Sequence[Pieces]) -> Score:
     """Return the sum over each sentence's pieces and END of the log probability given what stands before."""
-    score = np.zeros(len(sentences))
-    for index_S, ids_SP, _ in _by_length(sentences):
-        first_R, row_S = _distinct(ids_SP)
+    score = _unscored(len(sentences))
+    for index_S in alike(sentences):
+        of_group = [sentences[i] for i in index_S.tolist()]
+        first_R, row_S = _distinct(ids_SP := np.stack([x.ids_P for x in of_group]))
+        place_K = np.arange(of_group[0].given, ids_SP.shape[1] + of_group[0].ends)
+        if not place_K.size:  # nothing is scored
+            continue
         rows_RT = np.pad(ids_SP[first_R], ((0, 0), (1, 0)), constant_values=START)
         label_RT = np.pad(ids_SP[first_R], ((0, 0), (0, 1)), constant_values=END)
-        R, T = rows_RT.shape
-        query = Query(np.tile(np.arange(T), (R, 1)), np.arange(R * T), label_RT.ravel())
-        score[index_S] = _answers(objective, rows_RT, query, reading="causal").reshape(R, T).sum(1)[row_S]
+        R, K = len(rows_RT), len(place_K)
+        query = Query(np.tile(place_K, (R, 1)), np.arange(R * K), label_RT[:, place_K].ravel())
+        answer = _answers(objective, rows_RT, query, reading="causal")
+        score.nats_S[index_S] = answer.nats_N.reshape(R, K).sum(1)[row_S]
+        score.is_best_S[index_S] = answer.is_best_N.reshape(R, K)[row_S].all(1)
     return score
 
 
-def pseudo_log_likelihoods(objective: MaskedLM | Mixture, sentences: Sequence[Pieces]) -> tuple[Floats, Floats]:
+def pseudo_log_likelihoods(objective: MaskedLM | Mixture, sentences: Sequence[Pieces]) -> tuple[Score, Score]:
     """Return the original pseudo-log-likelihoods of sentences under an objective, and the variant within words."""
     return pseudo_log_likelihoods_by(partial(_answers, objective, reading="masked"), sentences, special=OURS)
 
 
 def pseudo_log_likelihoods_by(
     answers: Answers, sentences: Sequence[Pieces], *, special: SpecialTokens
-) -> tuple[Floats, Floats]:
+) -> tuple[Score, Score]:
     """Return the pseudo-log-likelihoods and the variant within words, from any function that answers for hidden
     tokens. Its rows have the special tokens; each hides at least one piece, and asks for the first of these."""
-    scores = np.zeros((2, len(sentences)))
-    for index_S, ids_SP, word_SP in _by_length(sentences):
-        S, P = ids_SP.shape
-        alone_PP, later_PP = np.eye(P, dtype=np.bool_), np.triu(np.ones((P, P), np.bool_))
-        rest_SPP = (word_SP[:, :, None] == word_SP[:, None, :]) & later_PP
-        hidden_2SPP = np.stack([np.broadcast_to(alone_PP, rest_SPP.shape), rest_SPP])
-        shown_2SPP = np.where(hidden_2SPP, np.int32(special.mask), ids_SP[:, None].astype(np.int32))
-        shown_NP = shown_2SPP.reshape(2 * S * P, P)
-        label_N = np.broadcast_to(ids_SP, (2, S, P)).ravel()
+    scores = _unscored(len(sentences)), _unscored(len(sentences))
+    for index_S in alike(sentences):
+        of_group = [sentences[i] for i in index_S.tolist()]
+        ids_SP, word_SP = np.stack([x.ids_P for x in of_group]), np.stack([x.word_P for x in of_group])
+        (S, P), given = ids_SP.shape, of_group[0].given
+        K = P - given
+        alone_KP, later_KP = np.eye(P, dtype=np.bool_)[given:], np.triu(np.ones((P, P), np.bool_))[given:]
+        rest_SKP = (word_SP[:, given:, None] == word_SP[:, None, :]) & later_KP
+        hidden_2SKP = np.stack([np.broadcast_to(alone_KP, rest_SKP.shape), rest_SKP])
+        shown_2SKP = np.where(hidden_2SKP, np.int32(special.mask), ids_SP[:, None].astype(np.int32))
+        shown_NP = shown_2SKP.reshape(2 * S * K, P)
+        label_N = np.broadcast_to(ids_SP[:, given:], (2, S, K)).ravel()
         first_R, row_N = _distinct(shown_NP)
         ends = (special.start, special.end)
         rows_RT = np.pad(shown_NP[first_R], ((0, 0), (1, 1)), constant_values=((0, 0), ends))
         # Nothing is hidden before the piece that is asked for.
         place_R1 = (rows_RT == special.mask).argmax(1)[:, None]
-        order_N, found_N = np.argsort(row_N, kind="stable"), np.empty(len(row_N))
-        query = Query(place_R1, row_N[order_N], label_N[order_N])
-        found_N[order_N] = answers(rows_RT, query)
-        scores[:, index_S] = found_N.reshape(2, S, P).sum(-1)
-    return scores[0], scores[1]
+        order_N = np.argsort(row_N, kind="stable")
+        answer = answers(rows_RT, Query(place_R1, row_N[order_N], label_N[order_N]))
+        nats_N, is_best_N = np.empty(len(row_N)), np.empty(len(row_N), np.bool_)
+        nats_N[order_N], is_best_N[order_N] = answer
+        for score, nats_SK, is_best_SK in zip(
+            scores, nats_N.reshape(2, S, K), is_best_N.reshape(2, S, K), strict=True
+        ):
+            score.nats_S[index_S], score.is_best_S[index_S] = nats_SK.sum(-1), is_best_SK.all(-1)
+    return scores
+
+
+def _unscored(count: int) -> Score:
+    return Score(np.zeros(count), np.ones(count, np.bool_))
 
 
 # Rows ------------------------------------------------------------------------------------------------
 
 
-def _by_length(sentences: Sequence[Pieces]) -> Iterator[tuple[Integers, Integers, Integers]]:
-    """Yield numbers, ids and words of the sentences of each length: no row is padded, and few shapes differ."""
-    lengths = np.array([len(sentence.ids_P) for sentence in sentences])
-    for P in np.unique(lengths).tolist():
-        index_S = np.flatnonzero(lengths == P)
-        of_length = [sentences[i] for i in index_S.tolist()]
-        yield index_S, np.stack([x.ids_P for x in of_length]), np.stack([x.word_P for x in of_length])
+def alike(sentences: Sequence[Pieces]) -> list[Integers]:
+    """Return the numbers of the sentences that go through the encoder together, group by group: no row is padded.
+
+    They have as many pieces, as many of them given, and all or none END. Groups do not depend on each other.
+    """
+    groups: dict[tuple[int, int, bool], list[int]] = {}
+    for i, sentence in enumerate(sentences):
+        groups.setdefault((len(sentence.ids_P), sentence.given, sentence.ends), []).append(i)
+    return [np.array(numbers) for _, numbers in sorted(groups.items())]
 
 
 def _distinct(rows: NDArray[np.integer]) -> tuple[Integers, Integers]:
@@ -220,25 +277,37 @@ def _distinct(rows: NDArray[np.integer]) -> tuple[Integers, Integers]:
 @torch.no_grad()
 def _answers(
     objective: CausalLM | MaskedLM | Mixture, rows_RT: NDArray[np.integer], query: Query, *, reading: Reading
-) -> Floats:
+) -> Answer:
     """Return the log probabilities of labels, over the whole vocabulary as in the loss."""
     objective.eval()
     (R, T), K, device = rows_RT.shape, query.place_RK.shape[1], objective.device
     embeddings_VD = objective.encoder.tokens.weight
     logits_of_row = K * len(embeddings_VD)
     B = max(1, min(TOKENS_AT_ONCE[device.type] // T, LOGITS_AT_ONCE[device.type] // logits_of_row))
-    found_N = np.empty(len(query.label_N))
+    answer = unanswered(query)
     for start in range(0, R, B):
         tokens_BT = torch.from_numpy(rows_RT[start : start + B].astype(np.int64)).to(device)
         place_BK = torch.from_numpy(query.place_RK[start : start + B]).to(device)
         place_M = (torch.arange(len(tokens_BT), device=device)[:, None] * T + place_BK).flatten()
         top_MD = objective.encode(_batch(objective, tokens_BT, reading), top_place_N=place_M)[-1]
         logits_MV = objective.head(objective.encoder.head_input(top_MD), embeddings_VD)
-        now = slice(*np.searchsorted(query.state_N, [start * K, (start + B) * K]))
-        state = torch.from_numpy(query.state_N[now] - start * K).to(device)
-        label = torch.from_numpy(query.label_N[now]).to(device)
-        found_N[now] = (logits_MV[state, label] - logits_MV.logsumexp(-1)[state]).double().cpu().numpy()
-    return found_N
+        fill(answer, query, logits_MV, first=start * K)
+    return answer
+
+
+def unanswered(query: Query) -> Answer:
+    """Return an answer to be filled."""
+    return Answer(np.empty(len(query.label_N)), np.empty(len(query.label_N), np.bool_))
+
+
+def fill(answer: Answer, query: Query, logits_MV: Tensor, *, first: int) -> None:
+    """Write into an answer what the logits of the states from number `first` on say."""
+    now = slice(*np.searchsorted(query.state_N, [first, first + len(logits_MV)]))
+    state_N = torch.from_numpy(query.state_N[now] - first).to(logits_MV.device)
+    label_N = torch.from_numpy(query.label_N[now]).to(logits_MV.device)
+    logit_N = logits_MV[state_N, label_N]
+    answer.nats_N[now] = (logit_N - logits_MV.logsumexp(-1)[state_N]).double().cpu().numpy()
+    answer.is_best_N[now] = (logit_N == logits_MV.amax(-1)[state_N]).cpu().numpy()
 
 
 def _batch(objective: Objective, tokens_BT: Tensor, reading: Reading) -> Batch:

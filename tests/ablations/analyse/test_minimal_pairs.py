@@ -89,7 +89,7 @@ def scores_of(model, lines):
     masked = with_head(model)
     pieces = pieces_of(lines, masked.tokenizer)
     answers = lambda rows_RT, query: module._answers(masked, rows_RT, query)  # noqa: E731
-    return pseudo_log_likelihoods_by(answers, pieces, special=masked.special)
+    return [score.nats_S for score in pseudo_log_likelihoods_by(answers, pieces, special=masked.special)]
 
 
 @pytest.mark.parametrize("family", HEADS)
@@ -199,7 +199,7 @@ def test_an_exported_run_has_the_scores_and_accuracies_of_the_run(make_run, data
     expected = sentence_scores(objective, pieces_of(lines, tokens.tokenizer))
     found = scores_of(model, lines)
     for ours, theirs in zip((expected.main, expected.within_word), found, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-5)  # float32
+        np.testing.assert_allclose(ours.nats_S, theirs, rtol=1e-5)  # float32
     examples = examples_of("lm_syneval", "test", Source(root, None, None))
     counts_V = tokens.source_counts_V
     of_run = minimal_pairs_rows(objective, examples, tokens.tokenizer, SYNEVAL, max_length=40, counts_V=counts_V)

@@ -117,6 +117,37 @@ def test_a_missing_file_is_one_sentence_at_the_measure(folder):
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        (
+            "my_figure",
+            "an entry of figures must be a file and a name in it, as in my_figure.py:LossByChange, but is "
+            '"my_figure"',
+        ),
+        (
+            "my_measures.py:Rank",
+            "my_measures.py:Rank must be an OwnFigure of ablations.spec.figures, but is of the type Card",
+        ),
+        (
+            "nowhere.py:Rank",
+            "nowhere.py:Rank: nowhere.py cannot be read (No such file or directory); put the file beside the "
+            "spec, or name its place with --plugin",
+        ),
+    ],
+)
+def test_what_is_no_figure_is_one_sentence(folder, name, sentence):
+    assert problems(folder, figures=[name]) == [sentence]
+
+
+def test_a_figure_is_no_part_of_an_identity(folder):
+    plain, drawn = (
+        [identity(run.settings, "text") for run in grid.runs(load.load(write_spec(folder, **more)))]
+        for more in ({}, {"figures": ["my_figure.py:LossByChange"]})
+    )
+    assert plain == drawn
+
+
 CLAIM = """
 version: 1
 claims:

@@ -13,7 +13,7 @@ from ablations.tasks.language_models.minimal_pairs import (
     minimal_pairs_rows,
     sampled,
 )
-from ablations.tasks.language_models.sentence_scores import Pieces, Scores, pieces_of
+from ablations.tasks.language_models.sentence_scores import Pieces, Score, Scores, pieces_of
 from ablations.tasks.settings import MinimalPairsSettings
 from lightning_modules.objectives import build
 from lightning_modules.vocabulary import FIRST_WORD_ID, UNKNOWN
@@ -112,7 +112,8 @@ def test_equal_scores_count_half(tokens):
 def test_groups_are_the_task_its_fields_and_its_paradigms(tokens, monkeypatch):
     """Of planted scores."""
     right = np.array([1, 1, 0, 1, 0, 0.5])
-    monkeypatch.setattr(module, "sentence_scores", lambda *_: Scores(np.r_[right - 0.5, np.zeros(6)] - 9))
+    score = Score(np.r_[right - 0.5, np.zeros(6)] - 9, np.zeros(12, bool))
+    monkeypatch.setattr(module, "sentence_scores", lambda *_: Scores(score))
     names = [("syntax", "island"), ("syntax", "island"), ("syntax", "gap"), ("semantics", "npi")]
     given = examples(random_pairs(6), [*names, names[0], names[3]])
     rows = table(build(settings("causal_lm"), tokens), given, tokens)

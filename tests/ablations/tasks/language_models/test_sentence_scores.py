@@ -7,7 +7,13 @@ import pytest
 import torch
 
 from ablations.tasks.language_models import sentence_scores as module
-from ablations.tasks.language_models.sentence_scores import Pieces, log_probabilities, pieces_of, sentence_scores
+from ablations.tasks.language_models.sentence_scores import (
+    Pieces,
+    log_probabilities,
+    pieces_of,
+    pseudo_log_likelihoods,
+    sentence_scores,
+)
 from lightning_modules.model.sight import EVERYTHING
 from lightning_modules.objectives import build
 from lightning_modules.objectives.causal_lm import CausalLM
@@ -30,6 +36,11 @@ def objective_of(kind, *, vocab_size=320, **sections):
         for parameter in made.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=rng, dtype=torch.float64), alpha=0.3)
     return made.eval()
+
+
+def nats_of(objective, pieces):
+    """Every score of every sentence that the objective has."""
+    return np.stack([score.nats_S for score in sentence_scores(objective, pieces) if score is not None])
 
 
 @torch.no_grad()
@@ -80,7 +91,7 @@ def words_by_spans(tokenizer, text):
 def test_log_probability_is_the_sum_over_prefixes_and_the_end(kind, tokens):
     objective, pieces = objective_of(kind), pieces_of(TEXTS, tokens.tokenizer)
     expected = [causal_naive(objective, sentence.ids_P.tolist()) for sentence in pieces]
-    np.testing.assert_allclose(log_probabilities(objective, pieces), expected, rtol=1e-12)  # float64
+    np.testing.assert_allclose(log_probabilities(objective, pieces).nats_S, expected, rtol=1e-12)  # float64
 
 
 @pytest.mark.parametrize("kind", ["masked_lm", "mixture"])
@@ -92,7 +103,7 @@ def test_pseudo_log_likelihood_hides_a_piece_or_also_the_rest_of_its_word(kind, 
         assert sorted(itertools.chain(*words)) == list(range(len(ids)))
         for found, within in ((scores.main, False), (scores.within_word, True)):
             expected = masked_naive(objective, ids, words, within_word=within)
-            assert found[i] == pytest.approx(expected, rel=1e-12)  # float64
+            assert found.nats_S[i] == pytest.approx(expected, rel=1e-12)  # float64
 
 
 @pytest.mark.parametrize("sees", ["left_only", "window", "itself"])
@@ -102,9 +113,9 @@ def test_masked_lm_reads_with_its_own_sight(sees, tokens):
         masked_naive(objective, x.ids_P.tolist(), words_by_spans(tokens.tokenizer, text), within_word=False)
         for x, text in zip(pieces, TEXTS, strict=False)
     ]
-    found = sentence_scores(objective, pieces).main
+    found = sentence_scores(objective, pieces).main.nats_S
     np.testing.assert_allclose(found, expected, rtol=1e-12)  # float64
-    both_sides = sentence_scores(objective_of("masked_lm"), pieces).main
+    both_sides = sentence_scores(objective_of("masked_lm"), pieces).main.nats_S
     assert np.abs(found - both_sides).min() > 1e-3
 
 
@@ -113,9 +124,12 @@ def test_what_a_mixture_has_is_what_its_parts_have(tokens):
     pieces = pieces_of(TEXTS, tokens.tokenizer)
     mixed = sentence_scores(objective_of("mixture"), pieces)
     masked, causal = (sentence_scores(objective_of(kind), pieces) for kind in ("masked_lm", "causal_lm"))
-    np.testing.assert_allclose(mixed.main, masked.main, rtol=1e-12)
-    np.testing.assert_allclose(mixed.within_word, masked.within_word, rtol=1e-12)
-    np.testing.assert_allclose(mixed.left_to_right, causal.main, rtol=1e-12)
+    for one, other in (
+        (mixed.main, masked.main),
+        (mixed.within_word, masked.within_word),
+        (mixed.left_to_right, causal.main),
+    ):
+        np.testing.assert_allclose(one.nats_S, other.nats_S, rtol=1e-12)
     assert (causal.within_word, causal.left_to_right, masked.left_to_right) == (None, None, None)
 
 
@@ -123,10 +137,10 @@ def test_the_two_variants_agree_on_whole_words_and_on_no_split_one(tokens):
     pieces = pieces_of(TEXTS[:12], tokens.tokenizer)
     objective = objective_of("masked_lm")
     assert all(np.diff(sentence.word_P).min() == 0 for sentence in pieces), "each has a word that is split"
-    plain, within, _ = sentence_scores(objective, pieces)
+    plain, within = nats_of(objective, pieces)
     assert np.abs(plain - within).min() > 1e-6
     apart = [sentence._replace(word_P=np.arange(len(sentence.ids_P))) for sentence in pieces]
-    whole_plain, whole_within, _ = sentence_scores(objective, apart)
+    whole_plain, whole_within = nats_of(objective, apart)
     np.testing.assert_array_equal(whole_plain, whole_within)
     np.testing.assert_allclose(whole_plain, plain, rtol=1e-12)
 
@@ -140,7 +154,7 @@ def test_the_probabilities_of_all_sentences_sum_to_one():
     alphabet = [i for i in range(V) if i != END]
     short = [ids for P in range(3) for ids in itertools.product(alphabet, repeat=P)]
     pieces = [Pieces(np.array(ids, dtype=np.int64), np.arange(len(ids))) for ids in short]
-    score = log_probabilities(objective, pieces)
+    score = log_probabilities(objective, pieces).nats_S
     rows = torch.tensor([[START, *ids] for ids in itertools.product(alphabet, repeat=3)])
     with torch.no_grad():
         top = objective.encoder(rows, sees="left_only", sequence_BT=torch.ones_like(rows))[-1]
@@ -157,19 +171,19 @@ def test_log_probabilities_add_up_to_the_loss(tokens):
     pieces = [Pieces(ids_P, np.arange(len(ids_P))) for ids_P in inside]
     total, predictions = evaluate(objective, split)
     assert predictions == sum(len(sentence.ids_P) + 1 for sentence in pieces)
-    assert -log_probabilities(objective, pieces).sum() == pytest.approx(total.item(), rel=1e-12)
+    assert -log_probabilities(objective, pieces).nats_S.sum() == pytest.approx(total.item(), rel=1e-12)
 
 
 @pytest.mark.parametrize("kind", SCORED)
 def test_neither_batches_nor_the_other_sentences_matter(kind, tokens, monkeypatch):
     objective, pieces = objective_of(kind), pieces_of(TEXTS, tokens.tokenizer)
-    whole = np.stack([x for x in sentence_scores(objective, pieces) if x is not None])
+    whole = nats_of(objective, pieces)
     monkeypatch.setattr(module, "TOKENS_AT_ONCE", {"cpu": 30})
-    small = np.stack([x for x in sentence_scores(objective, pieces) if x is not None])
+    small = nats_of(objective, pieces)
     np.testing.assert_allclose(small, whole, rtol=1e-12)
     monkeypatch.setattr(module, "LOGITS_AT_ONCE", {"cpu": 1})
     order = np.random.default_rng(0).permutation(len(pieces))[:7]
-    some = np.stack([x for x in sentence_scores(objective, [pieces[i] for i in order]) if x is not None])
+    some = nats_of(objective, [pieces[i] for i in order])
     np.testing.assert_allclose(some, whole[:, order], rtol=1e-12)
 
 
@@ -210,3 +224,52 @@ def test_punctuation_is_a_word_of_its_own(tokens):
     assert len(np.unique(words)) == 3
     stopped = pieces_of(["the dog's cat."], tokens.tokenizer)[0].word_P
     assert len(np.unique(stopped)) == 5
+
+
+# A given beginning ------------------------------------------------------------------------------------
+
+
+def test_a_given_beginning_is_read_and_not_scored(tokens):
+    """Causal LM: probabilities multiply. Masked LM: the sum of the terms of the other pieces alone."""
+    causal, masked = objective_of("causal_lm"), objective_of("masked_lm")
+    for sentence in pieces_of(TEXTS[:4], tokens.tokenizer):
+        P = len(sentence.ids_P)
+        rest = [sentence._replace(given=given) for given in range(P + 1)]
+        begun = [
+            sentence._replace(ids_P=sentence.ids_P[:n], word_P=sentence.word_P[:n], ends=False)
+            for n in range(P + 1)
+        ]
+        whole = log_probabilities(causal, [sentence]).nats_S
+        both = log_probabilities(causal, rest).nats_S + log_probabilities(causal, begun).nats_S
+        np.testing.assert_allclose(both, np.full(P + 1, whole), rtol=1e-12)
+        for score in pseudo_log_likelihoods(masked, rest):
+            assert score.nats_S[P] == 0
+        plain = pseudo_log_likelihoods(masked, rest)[0].nats_S
+        hidden_alone = [masked_naive(masked, sentence.ids_P.tolist(), [[i]], within_word=False) for i in range(P)]
+        np.testing.assert_allclose(plain[:-1] - plain[1:], hidden_alone, rtol=1e-9)  # differences of sums
+
+
+def test_a_piece_over_the_border_is_scored(tokens):
+    """The characters that are given end before, inside and behind the last word."""
+    text, tokenizer = "the dog sees", tokens.tokenizer
+    assert len(pieces_of([text], tokenizer)[0].ids_P) == 3
+    borders = {0: 0, 3: 1, 7: 2, 8: 2, 9: 2, 12: 3}
+    sentences_ = pieces_of([text] * len(borders), tokenizer, given=list(borders))
+    assert [sentence.given for sentence in sentences_] == list(borders.values())
+    assert [sentence.ends for sentence in sentences_] == [border == 0 for border in borders]
+
+
+@pytest.mark.parametrize("kind", SCORED)
+def test_a_sentence_is_best_if_each_of_its_pieces_is(kind, tokens):
+    """Where one piece has a large bias, sentences of this piece alone are best, and END is not."""
+    objective = objective_of(kind)
+    the, dog = pieces_of(["the dog"], tokens.tokenizer)[0].ids_P.tolist()
+    with torch.no_grad():
+        objective.head.bias[the] += 1000
+    rows = [[the] * 3, [the, dog, the], [dog, the, the]]
+    pieces = [Pieces(np.array(ids), np.arange(3)) for ids in rows]
+    pieces += [pieces[2]._replace(given=1), pieces[2]._replace(given=1, ends=False)]
+    masked, causal = [True, False, False, True, True], [False, False, False, False, True]
+    expected = {"causal_lm": [causal], "masked_lm": [masked] * 2, "mixture": [masked, masked, causal]}[kind]
+    scores = sentence_scores(objective, pieces)
+    assert [score.is_best_S.tolist() for score in scores if score is not None] == expected

@@ -1,0 +1,111 @@
+"""A figure of one's own on a page: its picture, its CSV, its numbers in report.json, and what fails in it."""
+
+import hashlib
+import io
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from ablations.cli import main
+from lightning_modules.errors import PluginError
+from reports.page import page
+from tests.support.fake_experiment import ARMS, CHANGE, write
+
+TEMPLATE = Path(__file__).parents[3] / "docs" / "plugins" / "my_figure.py"
+NAME = "my_figure_py_LossByChange"
+CARD = """
+from ablations.spec.figures import OwnFigure
+
+def rows(table):
+    return {rows}
+
+def draw(rows, figure):
+    {draw}
+
+LossByChange = OwnFigure(title="mine", how_to_read=("read it",), rows=rows, draw=draw)
+"""
+
+
+def planned(folder, source):
+    """Name a figure of this source in the plan of an experiment; returns its file."""
+    path = folder.parent / "my_figure.py"
+    path.write_text(source)
+    plan = json.loads((folder / "plan.json").read_text())
+    record = {"path": str(path), "sha256": hashlib.sha256(source.encode()).hexdigest()}
+    (folder / "plan.json").write_text(json.dumps(plan | {"figures": {"my_figure.py:LossByChange": record}}))
+    return path
+
+
+def test_the_template_is_the_last_figure_with_picture_csv_and_json(tmp_path):
+    folder = write(tmp_path)
+    planned(folder, TEMPLATE.read_text())
+    html = page.write(folder).read_text()
+    figure = json.loads((folder / "report.json").read_text())["figures"][-1]
+    assert (figure["name"], figure["title"]) == (NAME, "validation loss and change of tokens")
+    assert (
+        figure["caption"] == "The authors of this experiment wrote this figure: its source says how it is drawn."
+    )
+    (panel,) = figure["panels"]
+    csv = pd.read_csv(io.StringIO((folder / panel["csv"]).read_text()))
+    pd.testing.assert_frame_equal(csv, pd.DataFrame(panel["rows"]), rtol=1e-14)  # report.json has 15 digits
+    assert csv.columns.tolist() == ["arm", "seed", "step", "change", "loss"]
+    assert csv.groupby("arm").size().to_dict() == dict.fromkeys(ARMS, 3)
+    change = csv.groupby("arm")["change"].mean()
+    for arm in ARMS:  # numbers that were invented with 4% of noise each
+        assert change[arm] == pytest.approx(sum(CHANGE[arm]), rel=0.1)
+    svg = (folder / panel["svg"]).read_text()
+    assert "change over all layers (PWCCA distance)" in svg
+    assert f'<section aria-labelledby="{NAME}">' in html
+    assert f"{NAME}-curves" not in html, "there are no curves"
+    assert "Each point is a run at its last step" in (folder / "report.md").read_text()
+    listed = CliRunner().invoke(main, ["figure", str(folder)], catch_exceptions=False).output
+    assert listed.splitlines()[-1].split()[0] == NAME
+    drawn = CliRunner().invoke(main, ["figure", str(folder), NAME], catch_exceptions=False)
+    assert drawn.exit_code == 0
+    assert (folder / "print" / f"{NAME}-paper.pdf").is_file()
+
+
+def test_what_fails_in_a_figure_is_one_sentence_with_its_line(tmp_path):
+    folder = write(tmp_path)
+    whole = (folder / "report.html").exists()
+    for rows, draw, sentence in (
+        ("table['loss']", "pass", ", line 5: KeyError: 'loss'; correct the file."),
+        (
+            "table",
+            "figure.plot()",
+            ", line 8: AttributeError: 'Figure' object has no attribute 'plot'; correct the file.",
+        ),
+    ):
+        path = planned(folder, CARD.format(rows=rows, draw=draw))
+        with pytest.raises(PluginError) as error:
+            page.write(folder)
+        assert str(error.value) == f"my_figure.py:LossByChange: {path}{sentence}"
+    planned(folder, CARD.format(rows="7", draw="pass"))
+    with pytest.raises(PluginError) as error:
+        page.write(folder)
+    assert str(error.value) == (
+        "my_figure.py:LossByChange: rows must return a DataFrame, but what it returns is of the type int; correct "
+        "the file."
+    )
+    assert (folder / "report.html").exists() is whole, "no page is left half-written"
+
+
+def test_a_source_that_is_not_that_of_the_plan_is_not_executed(tmp_path):
+    folder = write(tmp_path)
+    path = planned(folder, CARD.format(rows="table", draw="pass"))
+    path.write_text("raise SystemExit")
+    with pytest.raises(PluginError, match="has changed since the run was planned with it"):
+        page.write(folder)
+
+
+def test_a_figure_cannot_change_the_table_of_others(tmp_path):
+    """The rows that it gets are its own."""
+    folder = write(tmp_path)
+    page.write(folder)
+    before = (folder / "report.md").read_text()
+    planned(folder, CARD.format(rows="table.__setitem__('value', 0.0) or table[:0]", draw="pass"))
+    page.write(folder)
+    assert (folder / "report.md").read_text() == before
