@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 from ablations.catalogue import Measure, RunMeasure, card, files_now
 from ablations.measures.settings import MeasureSettings
-from ablations.results import COLUMNS
-from lightning_modules.files import atomic, read_json, write_json
+from ablations.results import COLUMNS, read_sealed, sealed, write_whole
+from lightning_modules.files import read_json, write_json
 from lightning_modules.training.run_directory import RunDirectory
 
 OWN_COLUMNS = ["key", "sample", "files"]
@@ -48,11 +48,16 @@ def called(settings: Measure) -> str:
 
 
 def rows(run_dir: Path) -> pd.DataFrame:
-    """Return a run's rows with `ROW_COLUMNS`, whichever measures wrote them; empty before the first measure."""
+    """Return a run's rows with `ROW_COLUMNS`, whichever measures wrote them; empty before the first measure.
+
+    Raises:
+        ResultsError: their file is damaged.
+    """
     path = run_dir / "measures.parquet"
     if not path.exists():
         return NO_ROWS
-    table = pd.read_parquet(path).reindex(columns=list(ROW_COLUMNS))
+    arrow = read_sealed(path, remedy="`ablate run` measures the run again")
+    table = arrow.to_pandas().reindex(columns=list(ROW_COLUMNS))
     return table.astype({name: kind for name, kind in ROW_COLUMNS.items() if table[name].dtype != kind})
 
 
@@ -138,8 +143,7 @@ def put(run_dir: Path, new: pd.DataFrame) -> None:
             pd.MultiIndex.from_frame(new[["key", "step"]])
         )
         new = pd.concat([before[~again], new], ignore_index=True)
-    with atomic(run_dir / "measures.parquet") as temporary:
-        new.to_parquet(temporary, index=False)
+    write_whole(run_dir / "measures.parquet", sealed(new))
 
 
 def refusals(run_dir: Path) -> dict[str, str]:

@@ -91,6 +91,7 @@ def measure(
                 continue
             about = {"measure": settings.kind, "step": step, "key": key(settings)}
             columns = about | {"sample": sample, "files": files}
+            directory.require_lock()
             put(directory.path, pd.DataFrame(rows).assign(**columns))
     tried = {key(settings): called(settings) for open_measures in todo.values() for settings in open_measures}
     note_refusals(directory.path, {failed: " ".join(why) for failed, why in refused.items()}, tried=tried)
