@@ -31,7 +31,6 @@ import reports
 from ablations import results
 from ablations.runs import launch, rows
 from benchmarks.traps import (
-    DAMAGED,
     DAMAGES,
     IN_COMMAND,
     IN_PLACE,
@@ -39,6 +38,7 @@ from benchmarks.traps import (
     MOMENTS,
     Fault,
     Trap,
+    damage,
     forked,
     start_command,
 )
@@ -140,26 +140,9 @@ def kill_children() -> None:
             os.waitpid(-1, 0)
 
 
-def damage(out: Path, fault: Fault) -> dict[Path, bytes]:
-    """Cut a file of a run, or flip a bit of it; return it with what it holds now, or nothing if there is none."""
-    name = next(name for name in DAMAGED if fault.kind.endswith(name.rpartition("/")[2]))
-    files = sorted(path for path in out.glob(f"runs/*/{name}") if path.stat().st_size)
-    if not files:
-        return {}
-    place = fault.chance * len(files)
-    content = bytearray(files[int(place)].read_bytes())
-    at = int(place % 1 * len(content))
-    if fault.kind.startswith("cut"):
-        del content[at:]
-    else:
-        content[at] ^= 1 << (at % 8)
-    files[int(place)].write_bytes(content)
-    return {files[int(place)]: bytes(content)}
-
-
 def obey(output: str) -> bool:
     """Delete what the last sentence of the command says is to be deleted; return whether it says so."""
-    sentences = re.findall(r"(/\S+?):? [^\n]*?delete (it|the file|/\S+?)[,;. ]", output)
+    sentences = re.findall(r"(/\S+?):? [^\n]*?delete (it|the file|/[^\s,;]+)", output)
     for path, what in sentences:
         target = Path(what if what.startswith("/") else path)
         shutil.rmtree(target) if target.is_dir() else target.unlink(missing_ok=True)

@@ -120,6 +120,23 @@ class Trap:
                     os.kill(command if fault.kind in IN_COMMAND else mine, _signal(fault.kind))
 
 
+def damage(out: Path, fault: Fault) -> dict[Path, bytes]:
+    """Cut a file of a run, or flip a bit of it; return it with what it holds now, or nothing if there is none."""
+    name = next(name for name in DAMAGED if fault.kind.endswith(name.rpartition("/")[2]))
+    files = sorted(path for path in out.glob(f"runs/*/{name}") if path.stat().st_size)
+    if not files:
+        return {}
+    place = fault.chance * len(files)
+    content = bytearray(files[int(place)].read_bytes())
+    at = int(place % 1 * len(content))
+    if fault.kind.startswith("cut"):
+        del content[at:]
+    else:
+        content[at] ^= 1 << (at % 8)
+    files[int(place)].write_bytes(content)
+    return {files[int(place)]: bytes(content)}
+
+
 def _signal(kind: str) -> int:
     """Return the signal that the process of a fault gets at its moment."""
     first = {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP, "stop": signal.SIGTERM, "interrupt": signal.SIGINT}
