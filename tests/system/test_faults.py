@@ -93,7 +93,8 @@ def test_the_summary_counts_by_kind_and_names_what_is_wrong(tmp_path):
     assert told["kinds"][fault["kind"]]["injected"] == 3
     assert [fault["grid"] for fault in told["wrong"]] == [2]
     assert sentence(told) == (
-        "3 faults in 3 grids: 1 lost, 0 corrupt, 0 hang, 0 different, 0 unexplained; 6.0 s and 3.0 s of CPU a fault"
+        "3 faults in 3 grids: 1 lost, 0 corrupt, 0 hang, 0 different, 0 unexplained; "
+        "6.0 s and 3.0 s of CPU a fault"
     )
 
 
