@@ -16,8 +16,8 @@ import signal
 import sys
 import time
 from collections import Counter
-from contextlib import suppress
 from collections.abc import Mapping
+from contextlib import suppress
 from ctypes import CDLL
 from pathlib import Path
 from types import MappingProxyType

@@ -118,7 +118,7 @@ def test_the_state_and_the_log_of_a_run_take_the_place_of_links(tmp_path):
     run.metrics.symlink_to(victim)
     run.write_state("running", step=1)
     run.cut_metrics(0, sha256=None)
-    run.metrics.open("a").write("new")
+    run.metrics.write_text("new")
     assert not (tmp_path / "missing").exists()
     assert victim.read_text() == '{"step": 1}\n'
 
