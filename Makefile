@@ -11,7 +11,7 @@ WORKERS ?= 2
 TUTORIALS := $(patsubst docs/%.md,out/%.ipynb,$(wildcard docs/tutorials/*.md))
 CODE := $(shell find ablations lightning_modules reports -name '*.py')
 
-.PHONY: demo test check tests test-slow test-browser test-slurm test-ray test-ecosystem test-docs bench docs clean
+.PHONY: demo test check tests test-slow test-browser test-slurm test-ray test-ecosystem test-docs bench faults lock audit docs clean
 
 demo: $(VENV)/installed
 	$(BIN)/ablate run experiments/article-tiny.yaml --slots 2
@@ -49,6 +49,23 @@ test-ecosystem: $(VENV)/installed
 
 bench: $(VENV)/installed
 	$(BIN)/python -m benchmarks $(BENCH)
+
+# Injects 2,000 faults into tiny grids and compares each with an undisturbed one; stopped, it goes on. Wants out/faults to be of this commit.
+faults: $(VENV)/installed
+	$(BIN)/python -m benchmarks faults
+
+# Writes requirements.lock: the versions of constraints.txt with the hashes of their files. Asks PyPI.
+lock: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet uv
+	head -n 2 requirements.lock > requirements.lock.new
+	$(BIN)/uv pip compile pyproject.toml --extra test --extra ray --constraint constraints.txt --python-version 3.11.5 \
+		--python-platform x86_64-manylinux_2_28 --generate-hashes --no-header --no-annotate --quiet >> requirements.lock.new
+	mv requirements.lock.new requirements.lock
+
+# Asks PyPI which advisories there are about the packages of requirements.lock; no part of CI, which is offline.
+audit: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet pip-audit
+	$(BIN)/pip-audit --requirement requirements.lock --require-hashes --disable-pip
 
 # Executes the tutorials and writes the documentation as a site to out/docs, which fetches nothing: python3 -m http.server --directory out/docs
 docs: $(TUTORIALS)

@@ -4,6 +4,7 @@ Layer 0 is the embeddings. What does not apply to an observation is absent, that
 stand-in such as 0 or an empty string.
 """
 
+import hashlib
 import math
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
@@ -129,10 +130,7 @@ def write(table: pd.DataFrame, path: Path) -> None:
         FilesError: the file cannot be written.
     """
     checked = _checked(_columns(table, source=str(path)), source=str(path))
-    sink = pa.BufferOutputStream()
-    # Checksums turn a flipped bit into an error where it would be a wrong number.
-    pq.write_table(pa.Table.from_pandas(checked, preserve_index=False), sink, write_page_checksum=True)
-    write_whole(path, sink.getvalue().to_pybytes())
+    write_whole(path, sealed(checked))
 
 
 def append(table: pd.DataFrame, path: Path) -> None:
@@ -152,17 +150,53 @@ def read(path: Path) -> pd.DataFrame:
     """
     if not path.is_file():
         raise ResultsError(f"{path}: there are no results here; `ablate run` writes them once a run is measured.")
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            columns = {name: values.to_pylist() for name, values in _arrow_columns(file.read())}
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
-        raise ResultsError(
-            f"{path}: this is no whole parquet file ({reason}); delete it and start `ablate measure` again."
-        ) from error
+    arrow = read_sealed(path, remedy="start `ablate measure` again")
+    columns = {name: values.to_pylist() for name, values in _arrow_columns(arrow)}
     columns = dict.fromkeys(LATER, [None] * len(next(iter(columns.values()), []))) | columns
     _require_all(columns, source=str(path))
     return _checked(columns, source=str(path))
+
+
+SEAL, UNSEALED = b"sha256", b"0" * 64
+"""Key in a parquet file's metadata of the SHA-256 (hex) of the whole file, and what stands there while it is
+computed."""
+
+
+def sealed(table: pd.DataFrame, **options: Any) -> bytes:
+    """Return a table as a parquet file in which `read_sealed` notices every byte that changes.
+
+    Args:
+        options: of pyarrow's ParquetWriter.
+    """
+    arrow = pa.Table.from_pandas(table, preserve_index=False)
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, arrow.schema, **options) as writer:
+        writer.write_table(arrow)
+        writer.add_key_value_metadata({SEAL: UNSEALED})
+    written = sink.getvalue().to_pybytes()
+    return written.replace(UNSEALED, hashlib.sha256(written).hexdigest().encode())
+
+
+def read_sealed(path: Path, *, remedy: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return the table of a parquet file that `sealed` made; files of earlier versions have no seal.
+
+    Args:
+        columns: those to read of the ones that are there; all unless given.
+        remedy: what to do once the file is deleted.
+
+    Raises:
+        ResultsError: the file cannot be read, was cut short or has another byte than was written.
+    """
+    try:
+        written = path.read_bytes()
+        file = pq.ParquetFile(pa.BufferReader(written))
+        seal = (file.metadata.metadata or {}).get(SEAL)
+        if seal and hashlib.sha256(written.replace(seal, UNSEALED)).hexdigest().encode() != seal:
+            raise ValueError("it has changed since it was written")
+        return file.read(columns=columns, use_threads=False)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+        raise ResultsError(f"{path}: this is no whole parquet file ({reason}); delete it and {remedy}.") from error
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import commands, corruption, equal_time, gpu, information, similarity, text, training
+from benchmarks import commands, corruption, equal_time, faults, gpu, information, similarity, text, training
 from benchmarks.precision import FASTER
 from lightning_modules.data.token_store import Tokens
 from lightning_modules.files import write_json
@@ -63,6 +63,8 @@ def main(
     similarity (20 minutes) and information are measured once; equal-time trains both sides for 5 minutes with each
     of three seeds, 40 minutes in all. gpu (half an hour, estimated) wants a GPU, and is
     left out of all groups where there is none.
+
+    `python -m benchmarks faults --help` says how faults are injected.
     """
     asked = groups or (("training",) if only else GROUPS)
     if not torch.cuda.is_available():
@@ -199,4 +201,6 @@ def table(found: list[dict[str, Any]]) -> Table:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["faults"]:
+        faults.main(sys.argv[2:], prog_name="python -m benchmarks faults")
     main()

@@ -18,6 +18,9 @@ from ablations.results import STARTS_TRAINED
 from ablations.runs.records import Plan, Provenance, RunRecord, RunSettingsRecord, RunState
 from ablations.spec import yamlfile
 
+LONGEST_NAME = 255
+"""Bytes of a folder's name, beyond which file systems refuse it."""
+
 
 class Run(NamedTuple):
     """Run that was planned, and its results."""
@@ -108,8 +111,11 @@ def read_plan(folder: Path) -> Plan:
         raise ResultsError(f"{path}: there is no plan here; `ablate run` on the spec writes one.")
     plan = _record(path, Plan)
     for run in plan.runs:
-        if Path(run.folder).name != run.folder or run.folder in ("", ".."):
-            raise ResultsError(f"{path}: {run.folder!r} is no name of a run's folder; plan the experiment again.")
+        is_name = Path(run.folder).name == run.folder and run.folder not in ("", "..") and "\0" not in run.folder
+        if not is_name or len(run.folder.encode(errors="replace")) > LONGEST_NAME:
+            raise ResultsError(
+                f"{path}: {run.folder[:60]!r} is no name of a run's folder; plan the experiment again."
+            )
     return plan
 
 

@@ -65,9 +65,13 @@ def corruption(log: Path, *, vocab_size: int, random_differs: bool) -> Iterator[
 
 
 def _lines(log: Path) -> Iterator[dict[str, Any]]:
-    if log.exists():
-        for text in log.read_text(encoding="utf-8").splitlines():
-            yield json.loads(text)
+    try:
+        lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+        yield from [json.loads(line) for line in lines]
+    except ValueError as error:
+        raise ResultsError(
+            f"{log} is damaged; copy it back, or delete {log.parent}, and `ablate run` trains the run again."
+        ) from error
 
 
 MUST_AGREE = {
@@ -97,7 +101,8 @@ def gather(
         compared: the rows of `measure_pairs.rows`; those of other runs, settings or trainings are left out.
 
     Raises:
-        ResultsError: two runs on the same text were measured on different tokens or files.
+        ResultsError: two runs on the same text were measured on different tokens or files, or a log is damaged.
+        RunDirectoryError: a log has changed since the training ended.
     """
     tables = []
     read: dict[tuple[str, str, str], str] = {}
@@ -135,6 +140,7 @@ def _logged(rows: pd.DataFrame, item: PlannedRun) -> Iterator[dict[str, Any]]:
     losses = rows[(rows["measure"] == "validation") & (rows["metric"] == "loss") & rows["group"].isna()]
     if losses.empty:
         return
+    item.directory.require_log()
     # The floor is of the same predictions: the corruption of evaluation is frozen.
     yield from learning(item.directory.metrics, floor=float(losses["floor"].iloc[0]))
     settings = item.run.settings

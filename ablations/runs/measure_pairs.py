@@ -13,10 +13,10 @@ import pandas as pd
 
 from ablations.catalogue import Measure
 from ablations.measures.settings import RunDistanceSettings
+from ablations.results import read_sealed, sealed, write_whole
 from ablations.runs.identity import PlannedRun
 from ablations.runs.rows import checkpoints, key
 from ablations.wording import several
-from lightning_modules.files import atomic, make_folder
 
 Say = Callable[[str], None]
 
@@ -74,9 +74,13 @@ def _replicates(first: PlannedRun, second: PlannedRun) -> bool:
 
 
 def rows(folder: Path) -> pd.DataFrame:
-    """Return the rows so far; empty before the first."""
-    path = folder / "comparisons.parquet"
-    table = pd.read_parquet(path) if path.exists() else pd.DataFrame()
+    """Return the rows so far; empty before the first.
+
+    Raises:
+        ResultsError: their file is damaged.
+    """
+    path, remedy = folder / "comparisons.parquet", "`ablate run` compares the runs again"
+    table = read_sealed(path, remedy=remedy).to_pandas() if path.exists() else pd.DataFrame()
     columns = ["key", "sample", "run_id", "other_run_id", "step", *STARTED]
     return table.reindex(columns=list(dict.fromkeys([*table.columns, *columns])))
 
@@ -200,6 +204,4 @@ def _put(folder: Path, new: pd.DataFrame) -> None:
     if len(before):
         again = pd.MultiIndex.from_frame(before[same]).isin(pd.MultiIndex.from_frame(new[same]))
         new = pd.concat([before[~again], new], ignore_index=True)
-    make_folder(folder)
-    with atomic(folder / "comparisons.parquet") as temporary:
-        new.to_parquet(temporary, index=False)
+    write_whole(folder / "comparisons.parquet", sealed(new))

@@ -11,18 +11,15 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ablations.catalogue import Measure, RunMeasure, card, files_now
-from ablations.errors import ResultsError
 from ablations.measures.settings import MeasureSettings
-from ablations.results import COLUMNS, PREDICTION_COLUMNS
+from ablations.results import COLUMNS, PREDICTION_COLUMNS, read_sealed, sealed, write_whole
 from ablations.tasks.settings import PredictingSettings
-from lightning_modules.files import atomic, read_json, write_json
+from lightning_modules.files import read_json, write_json
 from lightning_modules.training.run_directory import RunDirectory
 
 OWN_COLUMNS = ["key", "sample", "files"]
@@ -57,12 +54,21 @@ def called(settings: Measure) -> str:
     return " ".join([settings.kind, *(getattr(settings, "tasks", None) or ())])
 
 
+MEASURES_AGAIN = "`ablate run` measures the run again"
+"""What to do once a damaged file of rows is deleted."""
+
+
 def rows(run_dir: Path) -> pd.DataFrame:
-    """Return a run's rows with `ROW_COLUMNS`, whichever measures wrote them; empty before the first measure."""
+    """Return a run's rows with `ROW_COLUMNS`, whichever measures wrote them; empty before the first measure.
+
+    Raises:
+        ResultsError: their file is damaged.
+    """
     path = run_dir / "measures.parquet"
     if not path.exists():
         return NO_ROWS
-    table = pd.read_parquet(path).reindex(columns=list(ROW_COLUMNS))
+    arrow = read_sealed(path, remedy=MEASURES_AGAIN)
+    table = arrow.to_pandas().reindex(columns=list(ROW_COLUMNS))
     return table.astype({name: kind for name, kind in ROW_COLUMNS.items() if table[name].dtype != kind})
 
 
@@ -118,19 +124,8 @@ def _measured(run_dir: Path, name: str = "measures.parquet") -> list[_Measured]:
     path = run_dir / name
     if not path.exists():
         return []
-    try:
-        with pq.ParquetFile(path) as file:
-            names = [name for name in _Measured._fields if name in file.schema_arrow.names]
-            kinds = file.read(columns=names).group_by(names).aggregate([])
-    except (pa.ArrowException, OSError) as error:
-        raise _damaged(path) from error
-    return [_Measured(**kind) for kind in kinds.to_pylist()]
-
-
-def _damaged(path: Path) -> ResultsError:
-    return ResultsError(
-        f"{path}: this is no whole parquet file; delete it and start `ablate run` again, which makes it anew."
-    )
+    table = read_sealed(path, remedy=MEASURES_AGAIN, columns=_Measured._fields)
+    return [_Measured(**kind) for kind in table.group_by(table.column_names).aggregate([]).to_pylist()]
 
 
 def _open(
@@ -159,15 +154,15 @@ def progress(directory: RunDirectory) -> int:
 
 def put(run_dir: Path, new: pd.DataFrame) -> None:
     """Write the rows of one measure at one step into a run's file, instead of those it has; all or nothing."""
-    _write(_instead(rows(run_dir), new), run_dir / "measures.parquet")
+    write_whole(run_dir / "measures.parquet", sealed(_instead(rows(run_dir), new)))
 
 
 def put_predictions(run_dir: Path, new: pd.DataFrame) -> None:
     """Write the predictions of one measure at one step into a run's file, instead of those it has; all or
     nothing."""
     # Texts come again with each metric and step: a dictionary that may be large holds each once.
-    table = _instead(predictions(run_dir), new)
-    _write(table, run_dir / PREDICTIONS, compression="zstd", dictionary_pagesize_limit=2**26)
+    written = sealed(_instead(predictions(run_dir), new), compression="zstd", dictionary_pagesize_limit=2**26)
+    write_whole(run_dir / PREDICTIONS, written)
 
 
 def predictions(run_dir: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
@@ -182,10 +177,7 @@ def predictions(run_dir: Path, columns: Sequence[str] | None = None) -> pd.DataF
     types = {name: PREDICTION_COLUMNS[name] for name in names}
     if not path.exists():
         return pd.DataFrame(columns=names).astype(types)
-    try:
-        return pd.read_parquet(path, columns=names).astype(types)
-    except (pa.ArrowException, OSError) as error:
-        raise _damaged(path) from error
+    return read_sealed(path, remedy=MEASURES_AGAIN, columns=names).to_pandas().astype(types)
 
 
 def _instead(before: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
@@ -194,11 +186,6 @@ def _instead(before: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
         return new
     again = pd.MultiIndex.from_frame(before[["key", "step"]]).isin(pd.MultiIndex.from_frame(new[["key", "step"]]))
     return pd.concat([before[~again], new], ignore_index=True)
-
-
-def _write(table: pd.DataFrame, path: Path, **options: Any) -> None:
-    with atomic(path) as temporary:
-        table.to_parquet(temporary, index=False, **options)
 
 
 def refusals(run_dir: Path) -> dict[str, str]:

@@ -93,6 +93,7 @@ def measure(
                 # First, so that a measure that has its rows has its predictions too.
                 put_predictions(directory.path, pd.concat(predicted, ignore_index=True).assign(**about))
             columns = about | {"sample": sample, "files": files}
+            directory.require_lock()
             put(directory.path, pd.DataFrame([row for row in rows if "predictions" not in row]).assign(**columns))
     tried = {key(settings): called(settings) for open_measures in todo.values() for settings in open_measures}
     note_refusals(directory.path, {failed: " ".join(why) for failed, why in refused.items()}, tried=tried)

@@ -23,7 +23,7 @@ from lightning_modules.files import atomic, make_folder
 FOLDER = "claims"
 """Folder of claims, beside the specs and in an experiment's results."""
 
-NAME = re.compile("[a-z0-9][a-z0-9._-]*")
+NAME = re.compile("[a-z0-9][a-z0-9._-]{0,199}")
 """Pattern of the name of a file of claims, as specs write it."""
 
 

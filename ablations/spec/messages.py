@@ -269,7 +269,7 @@ def _hint(value: Any, spot: Spot, rivals: list[ErrorDetails]) -> str:
         return _as_number(value, whole="float_type" not in types)
     if "string_type" in types and isinstance(value, int | float):
         return "; put it in quotes"
-    if "tuple_type" in types and isinstance(value, str | int | float):
+    if "tuple_type" in types and isinstance(value, str | int | float) and len(str(value)) < 60:
         return f"; write [{value if isinstance(value, str) else shown(value)}]"
     if "model_attributes_type" in types and isinstance(value, str) and (meant := nearest(value, spot.kinds)):
         return f"; write {{kind: {meant}}}"

@@ -25,6 +25,8 @@ LARGEST_FILE = 256 * 1024
 """Bytes. A spec is a page of text; a file beyond this was named by mistake."""
 DEEPEST = 32
 """Levels of nesting. A spec has about seven."""
+MOST_VALUES = 5000
+"""Keys and values. A spec has about a hundred; reading more takes seconds."""
 LONGEST_NUMBER = 300
 """Characters; longer ones stay text. No setting comes near it, and Python refuses to read 5000 digits."""
 
@@ -187,8 +189,14 @@ class _Alias(ScalarNode):
 class _Composer(Composer):
     """Composer of nodes whose tag is None unless it was written, with a node for each alias."""
 
+    values = 0
+    """Keys and values so far."""
+
     def compose_node(self, parent: Any, index: Any) -> Node:
         event = self.parser.peek_event()
+        self.values += 1
+        if self.values > MOST_VALUES:
+            raise MarkedYAMLError(problem="too many values", problem_mark=event.start_mark)
         if isinstance(event, AliasEvent):
             self.parser.get_event()
             return _Alias(None, event.anchor, event.start_mark)
@@ -298,6 +306,10 @@ def _syntax_sentence(error: MarkedYAMLError) -> str:
             "a colon is not expected here; check the indentation, and quote text with ': ' in it",
         ),
         (r"another document", "a second document starts here; a file holds one, so drop this `---`"),
+        (
+            r"too many values",
+            f"this file has more than {MOST_VALUES:,} keys and values; a spec has about a hundred",
+        ),
         (r"maximum depth", f"this is nested more than {DEEPEST} levels deep; a spec needs about seven"),
         (r"character '\\t'", "a tab cannot indent YAML; use spaces"),
         (

@@ -36,11 +36,11 @@ class AtomicCheckpoints(CheckpointIO):
 
 
 def read_checkpoint(path: Path, *, map_location: Any = "cpu") -> dict[str, Any]:
-    """Return a checkpoint's content: tensors and plain values only.
+    """Return a checkpoint's content: tensors and plain values only, among them `state_dict` and `global_step`.
 
     Raises:
-        CheckpointError: the environment would let it execute code; or the file is missing, was cut
-            short, or holds anything but tensors and plain values.
+        CheckpointError: the environment would let it execute code; or the file is missing, was cut short, has
+            another byte than was written, or holds anything but tensors and plain values.
     """
     if os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"):
         raise CheckpointError(
@@ -49,17 +49,41 @@ def read_checkpoint(path: Path, *, map_location: Any = "cpu") -> dict[str, Any]:
     if not path.is_file():
         raise CheckpointError(f"{path}: there is no such checkpoint; train the run first.")
     try:
-        return torch.load(path, map_location=map_location, weights_only=True)
+        _require_whole(path)
+        content = torch.load(path, map_location=map_location, weights_only=True)
     except pickle.UnpicklingError as error:
-        raise CheckpointError(
-            f"{path}: holds something else than tensors and plain values and was not opened; "
-            f"use only checkpoints that this project wrote."
-        ) from error
-    except (RuntimeError, EOFError, OSError, zipfile.BadZipFile) as error:
+        raise _foreign(path) from error
+    except Exception as error:  # a file that was made for it lets the reader raise anything
         raise CheckpointError(
             f"{path}: the checkpoint is damaged or was cut short; delete it, and the run starts again "
             f"from the beginning."
         ) from error
+    if not isinstance(content, dict) or not isinstance(content.get("state_dict"), dict):
+        raise _foreign(path)
+    if not isinstance(content.get("global_step"), int):
+        raise _foreign(path)
+    return content
+
+
+def _require_whole(path: Path) -> None:
+    """Compare the parts of the file with their checksums, which torch writes and does not read.
+
+    Raises:
+        zipfile.BadZipFile: a part has another byte than was written, or is compressed, which torch's never are: a
+            small file could ask for all memory.
+    """
+    with zipfile.ZipFile(path) as archive:
+        if any(part.compress_type != zipfile.ZIP_STORED for part in archive.infolist()):
+            raise zipfile.BadZipFile("compressed")
+        if (part := archive.testzip()) is not None:
+            raise zipfile.BadZipFile(part)
+
+
+def _foreign(path: Path) -> CheckpointError:
+    return CheckpointError(
+        f"{path}: holds something else than tensors and plain values and was not opened; "
+        f"use only checkpoints that this project wrote."
+    )
 
 
 def load_weights(module: nn.Module, path: Path) -> int:

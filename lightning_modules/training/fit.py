@@ -89,8 +89,11 @@ def train(
             trainer.fit(objective, data, ckpt_path=resume, weights_only=True)
         saver.finish(trainer, objective)
     if trainer.is_global_zero:
-        size = directory.last_checkpoint.stat().st_size
-        directory.write_state("done", step=trainer.global_step, last_checkpoint_bytes=size, **meter.summary())
+        files = {
+            "last_checkpoint_bytes": directory.last_checkpoint.stat().st_size,
+            "log_sha256": directory.log_sha256(),
+        }
+        directory.write_state("done", step=trainer.global_step, **files, **meter.summary())
         write_json(directory.path / "provenance.json", directory.provenance() | {"finished": now()})
 
 

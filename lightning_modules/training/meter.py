@@ -77,12 +77,15 @@ class Meter(Callback):
         self._matrix_rate = math.nan
         self._last_state = 0.0
         self._first_line = True
+        self._log_sha256: str | None = None  # of the log that belongs to the checkpoint
 
     def state_dict(self) -> dict[str, Any]:
-        return self.progress.state_dict() | {"sums": None if self._sums is None else self._sums.tolist()}
+        sums = None if self._sums is None else self._sums.tolist()
+        return self.progress.state_dict() | {"sums": sums, "log_sha256": self.directory.log_sha256()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.progress.load_state_dict(state_dict)
+        self._log_sha256 = state_dict.get("log_sha256")  # earlier versions did not note it
         if state_dict["sums"] is not None:
             self._sums = torch.tensor(state_dict["sums"], dtype=torch.float64)
 
@@ -92,7 +95,7 @@ class Meter(Callback):
             self._seen_before, *_ = module.explain(self._sums.tolist())
             self._sums = self._sums.to(module.device)
         if trainer.is_global_zero:
-            self.directory.cut_metrics(trainer.global_step)
+            self.directory.cut_metrics(trainer.global_step, sha256=self._log_sha256)
             mixed = module.run.training.precision == "bf16-mixed"
             one_device = matrix_rate(module.device, torch.bfloat16 if mixed else torch.float32)
             self._matrix_rate = one_device * trainer.world_size
@@ -102,6 +105,7 @@ class Meter(Callback):
     def on_train_batch_end(
         self, trainer: L.Trainer, module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
+        self.directory.require_lock()
         totals = outputs["totals"]
         self._sums = totals if self._sums is None else self._sums + totals
         step = trainer.global_step

@@ -10,6 +10,7 @@ checkpoints/      last.ckpt, step=0000512.ckpt ..., last.safetensors
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -50,6 +51,8 @@ class RunState(BaseModel):
     """Step of the last checkpoint, from which an interrupted run goes on."""
     last_checkpoint_bytes: int | None = None
     """Size of the last checkpoint of a run that is done."""
+    log_sha256: str | None = None
+    """SHA-256 (hex) of metrics.jsonl of a run that is done."""
     tokens_seen: int | None = None
     tokens_predicted: int | None = None
     flops: float | None = None
@@ -68,6 +71,8 @@ class RunState(BaseModel):
     """Reason why the run failed."""
     exit_code: int | None = None
     """Exit code of the training that failed."""
+    checksum: str | None = None
+    """SHA-256 (hex) of all other fields, so that a byte that changed on the disk is noticed."""
 
 
 class RunDirectoryError(AblationsError, RuntimeError):
@@ -89,6 +94,7 @@ class RunDirectory:
         self.last_checkpoint = self.checkpoints / "last.ckpt"
         self.last_weights = self.checkpoints / "last.safetensors"
         self.metrics = path / "metrics.jsonl"
+        self._lock: int | None = None  # descriptor of the lock, while this process holds it
 
     def checkpoint_at(self, step: int) -> Path:
         """Return where the checkpoint of a step lies, if it was kept."""
@@ -146,13 +152,17 @@ class RunDirectory:
     def _written_state(self) -> RunState | None:
         path = self.path / "state.json"
         try:
-            return RunState.model_validate_json(path.read_bytes())
+            written = json.loads(path.read_bytes())
+            state = RunState.model_validate_json(json.dumps(written))
+            if state.checksum is not None and state.checksum != _checksum(written):
+                raise ValueError("checksum")
+            return state
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except (OSError, ValidationError) as error:
+        except (OSError, ValueError) as error:
             raise RunDirectoryError(
-                f"{path} cannot be read, so nobody knows how far the run is; delete the file, and `ablate run` "
-                "goes on from the last checkpoint."
+                f"{path} cannot be read or has changed since it was written, so nobody knows how far the run is; "
+                "delete the file, and `ablate run` goes on from the last checkpoint."
             ) from error
 
     def write_state(self, state: StateName, **fields: Any) -> None:
@@ -160,7 +170,8 @@ class RunDirectory:
         before = self._written_state()
         kept = {} if before is None else before.model_dump(exclude_unset=True)
         written = RunState.model_validate(kept | {"message": None, "exit_code": None} | fields | {"state": state})
-        write_json(self.path / "state.json", written.model_dump(mode="json", exclude_unset=True))
+        fields = written.model_dump(mode="json", exclude_unset=True)
+        write_json(self.path / "state.json", fields | {"checksum": _checksum(fields)})
 
     def is_trained(self) -> bool:
         """Return whether training ended, as state.json says; the checkpoints may have been deleted since."""
@@ -199,6 +210,7 @@ class RunDirectory:
         """
         if not self.metrics.exists():
             return None
+        self.require_log()
         step, loss = self.state().max_steps, None
         for line in self.metrics.read_text(encoding="utf-8").splitlines():
             with suppress(ValueError):  # a line that was cut off by a kill
@@ -207,19 +219,46 @@ class RunDirectory:
                     loss = content["val/loss"]
         return loss
 
-    def cut_metrics(self, step: int) -> None:
-        """Drop the lines of metrics.jsonl after a step, and a half-written last one."""
-        if not self.metrics.exists():
-            return
+    def log_sha256(self) -> str:
+        """Return the SHA-256 (hex) of metrics.jsonl as it is now; a log without a line is as good as none."""
+        return hashlib.sha256(self.metrics.read_bytes() if self.metrics.exists() else b"").hexdigest()
+
+    def require_log(self) -> None:
+        """Refuse a log of a run that is done which has another byte than when training ended.
+
+        Raises:
+            RunDirectoryError: it has.
+        """
+        if self.state().log_sha256 not in (None, self.log_sha256()):
+            raise RunDirectoryError(
+                f"{self.metrics} has changed since the training ended; copy it back, or delete {self.path}, and "
+                "`ablate run` trains the run again."
+            )
+
+    def cut_metrics(self, step: int, *, sha256: str | None) -> None:
+        """Drop the lines of metrics.jsonl after a step, and a half-written last one.
+
+        Args:
+            sha256: of the log when the run was saved at that step; None where nobody noted it.
+
+        Raises:
+            RunDirectoryError: the lines up to that step are not those that were saved.
+        """
         kept = []
-        for line in self.metrics.read_text(encoding="utf-8").splitlines():
+        for line in self.metrics.read_bytes().splitlines() if self.metrics.exists() else ():
             try:
                 if json.loads(line)["step"] <= step:
-                    kept.append(line + "\n")
-            except ValueError:
+                    kept.append(line + b"\n")
+            except (ValueError, KeyError, TypeError):
                 break
-        with atomic(self.metrics) as temporary:
-            temporary.write_text("".join(kept), encoding="utf-8")
+        if sha256 not in (None, hashlib.sha256(b"".join(kept)).hexdigest()):
+            raise RunDirectoryError(
+                f"{self.metrics} has changed since the run was saved at step {step}; copy it back, or delete "
+                f"{self.last_checkpoint}, and the run starts again from the beginning."
+            )
+        if self.metrics.exists():
+            with atomic(self.metrics) as temporary:
+                temporary.write_bytes(b"".join(kept))
 
     @contextmanager
     def lock(self, *, patience: float = 1.0) -> Iterator[int]:
@@ -236,9 +275,32 @@ class RunDirectory:
         try:
             with explained(self.path / "lock"):
                 self._take(descriptor, patience)
-            yield descriptor
+            before, self._lock = self._lock, descriptor
+            try:
+                yield descriptor
+            finally:
+                self._lock = before
         finally:
             os.close(descriptor)
+
+    def require_lock(self) -> None:
+        """Refuse to go on where this process locked the folder and somebody has removed the lock file since:
+        another process may have locked a new one, and the folder is its own then.
+
+        Raises:
+            RunBusyError: somebody has.
+        """
+        if self._lock is None:
+            return
+        try:
+            if os.path.samestat(os.fstat(self._lock), os.stat(self.path / "lock")):
+                return
+        except FileNotFoundError:
+            pass
+        raise RunBusyError(
+            f"{self.path}: its file lock was removed while the run was trained, so that another process may train "
+            "it now; leave this file alone, and start again."
+        )
 
     def _take(self, descriptor: int, patience: float) -> None:
         deadline = time.monotonic() + patience
@@ -261,3 +323,9 @@ class RunDirectory:
                 return False
         except RunBusyError:
             return True
+
+
+def _checksum(state: dict[str, Any]) -> str:
+    """Return the SHA-256 (hex) of the fields of a state, but for the checksum itself."""
+    others = {name: value for name, value in state.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(others, sort_keys=True).encode()).hexdigest()

@@ -103,6 +103,7 @@ def start(
                     **options,
                 )
         except BaseException as error:
+            directory.require_lock()  # else the state is that of another process
             code, sentence = _outcome(error)
             if sentence is not None:
                 click.echo(sentence, err=True)  # first, as a full disk does not take the state

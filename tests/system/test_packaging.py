@@ -1,16 +1,20 @@
 """The wheel holds everything that a command reads, and nothing else; its version is that of the tag."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from email.parser import Parser
 from pathlib import Path
 
 import pytest
 import setuptools_scm
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 OURS = ("ablations", "lightning_modules", "reports")
@@ -116,3 +120,28 @@ def test_a_copy_without_git_has_a_version_too(source, tmp_path):
     shutil.copy(source / "pyproject.toml", tmp_path)
     configuration = setuptools_scm.Configuration.from_file(str(tmp_path / "pyproject.toml"))
     assert setuptools_scm.get_version(root=tmp_path, fallback_version=configuration.fallback_version) == "0.1.dev0"
+
+
+def versions(name):
+    """Return the versions that a file of requirements pins, by package."""
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    pins = (line.partition("==") for line in lines if line[:1].isalnum())
+    return {canonicalize_name(package): version.split()[0] for package, _, version in pins}
+
+
+def test_the_lock_has_the_tested_versions_of_all_that_the_project_needs_each_with_hashes():
+    locked, tested = versions("requirements.lock"), versions("constraints.txt")
+    differing = {
+        name: (version, tested[name]) for name, version in locked.items() if tested.get(name, version) != version
+    }
+    assert differing == {}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    needed = [*project["dependencies"], *(line for extra in extras.values() for line in extra)]
+    names = {canonicalize_name(Requirement(line).name) for line in needed} - {"pretraining-ablations"}
+    assert names <= locked.keys()
+    for entry in re.split(r"\n(?=[a-z])", (ROOT / "requirements.lock").read_text(encoding="utf-8")):
+        if not entry.startswith("#"):
+            assert re.fullmatch(r"[\w.-]+(\[[\w,]+\])?==\S+( \\\n    --hash=sha256:[0-9a-f]{64})+\n?", entry), (
+                entry
+            )

@@ -9,6 +9,7 @@ import pytest
 from ablations.errors import ResultsError
 from ablations.runs.gather import corruption, gather
 from lightning_modules.config import MaskingSettings
+from lightning_modules.training.run_directory import RunDirectory
 
 ROWS = [
     {
@@ -39,8 +40,7 @@ def run(tmp_path):
         data=SimpleNamespace(vocab_size=105), objective=SimpleNamespace(masking=MaskingSettings())
     )
     planned = SimpleNamespace(arm="mlm", seed=1, settings=settings)
-    directory = SimpleNamespace(path=tmp_path, metrics=log)
-    return SimpleNamespace(directory=directory, tokens="t", run_id="r", run=planned)
+    return SimpleNamespace(directory=RunDirectory(tmp_path), tokens="t", run_id="r", run=planned)
 
 
 def test_learning_has_a_loss_and_a_gain_for_every_validation(run):
@@ -56,6 +56,23 @@ def test_learning_has_a_loss_and_a_gain_for_every_validation(run):
     assert len(table) == 6
 
 
+def test_damaged_rows_and_a_damaged_log_are_sentences(run, tmp_path):
+    """The log is of a training from before its digest was noted."""
+    log = tmp_path / "metrics.jsonl"
+    log.write_text(log.read_text()[:-3])
+    with pytest.raises(ResultsError) as error:
+        gather("x", [run], keys={"k": None})
+    assert str(error.value) == (
+        f"{log} is damaged; copy it back, or delete {tmp_path}, and `ablate run` trains the run again."
+    )
+    rows = tmp_path / "measures.parquet"
+    rows.write_bytes(rows.read_bytes()[:-9])
+    with pytest.raises(ResultsError) as error:
+        gather("x", [run], keys={"k": None})
+    assert str(error.value).startswith(f"{rows}: this is no whole parquet file (")
+    assert str(error.value).endswith("); delete it and `ablate run` measures the run again.")
+
+
 def test_without_a_floor_nothing_is_said_of_learning(run):
     rows = pd.DataFrame(ROWS[1:]).assign(step=20, key="k", sample=None, files=None)
     rows.to_parquet(run.directory.path / "measures.parquet")
@@ -66,8 +83,8 @@ def test_without_a_floor_nothing_is_said_of_learning(run):
 def test_runs_that_were_measured_on_different_files_are_not_put_into_one_table(run, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
-    of = SimpleNamespace(path=other, metrics=run.directory.metrics)
-    later = SimpleNamespace(directory=of, tokens="t", run_id="s", run=run.run)
+    (other / "metrics.jsonl").write_bytes(run.directory.metrics.read_bytes())
+    later = SimpleNamespace(directory=RunDirectory(other), tokens="t", run_id="s", run=run.run)
     for folder, digest in ((tmp_path, "a"), (other, "b")):
         pd.DataFrame(ROWS).assign(step=20, key="k", sample=None, files=digest).to_parquet(
             folder / "measures.parquet"

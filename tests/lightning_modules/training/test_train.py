@@ -354,8 +354,8 @@ def test_a_state_that_cannot_be_read_is_no_run_that_nobody_started(make_run, con
     assert directory.state() == RunState(state="planned", step=0)
     (directory.path / "state.json").write_bytes(content.encode("latin-1"))
     sentence = (
-        f"{directory.path}/state.json cannot be read, so nobody knows how far the run is; delete the file, and "
-        "`ablate run` goes on from the last checkpoint."
+        f"{directory.path}/state.json cannot be read or has changed since it was written, so nobody knows how far "
+        "the run is; delete the file, and `ablate run` goes on from the last checkpoint."
     )
     for ask in (directory.state, directory.is_trained, lambda: directory.write_state("running")):
         with pytest.raises(RunDirectoryError) as caught:

@@ -1,0 +1,411 @@
+"""Faults: tiny grids that are killed, frozen, starved and damaged, and must end as a grid that was left alone.
+
+`python -m benchmarks faults` draws faults from a seed and puts them into grids of the real command (`traps.py`),
+starts the command again after each, and compares every result with that of an undisturbed grid, bit for bit.
+"""
+
+import hashlib
+import importlib
+import json
+import os
+import pkgutil
+import random
+import re
+import shutil
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from ctypes import CDLL
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import click
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import ablations
+import reports
+from ablations import results
+from ablations.runs import launch, rows
+from benchmarks.traps import (
+    DAMAGES,
+    IN_COMMAND,
+    IN_PLACE,
+    KINDS,
+    MOMENTS,
+    Fault,
+    Trap,
+    damage,
+    forked,
+    start_command,
+)
+from lightning_modules.errors import CheckpointError
+from lightning_modules.files import make_folder, read_json, write_json
+from lightning_modules.provenance import checkout, now, provenance
+from lightning_modules.randomness import derive
+from lightning_modules.training import callbacks
+from lightning_modules.training.checkpoint import read_checkpoint
+from lightning_modules.training.speed import matrix_rate
+
+SECONDS_OF_A_HANG = 300.0
+MOST_FAULTS = 12
+"""Faults of one grid, to which those of its last start are added."""
+MOST_BY_HAND = 3
+"""Files that may have to be deleted by hand, as a sentence says, after one fault."""
+PROBLEMS = ("lost", "corrupt", "hang", "different", "unexplained")
+"""Runs lost, newest checkpoints corrupt, hangs, grids with another bit, and errors without a sentence."""
+WORDS = ("a", "the", "dog", "cat", "bird", "tree", "house", "sees", "likes", "hears", "small", "old", "green")
+SPEC = {
+    "name": "faults",
+    "version": 1,
+    "data": {"kind": "files", "train": "train.txt", "validation": "validation.txt", "vocab_size": 120}
+    | {"max_length": 32},
+    "encoder": {"num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "dropout": 0.1},
+    "training": {"max_steps": 10, "tokens_per_step": 64, "validate_every": 4, "loggers": []},
+    "arms": {kind: {"objective": {"kind": kind}} for kind in ("masked_lm", "causal_lm")},
+    "seeds": [0],
+    "measures": ["validation", "layer_change"],
+}
+
+
+def draw(rng: random.Random) -> Fault:
+    """Draw a fault; early calls are more probable, as late ones may not come before the grid ends."""
+    kind = rng.choice(KINDS)
+    where = "command" if kind in IN_COMMAND and rng.random() < 0.3 else "worker"
+    moment = rng.choice(("sync", "rename") if where == "command" else tuple(MOMENTS))
+    most = {"start": 1, "measure": 2, "step": 6, "log": 6}.get(moment, 20)
+    return Fault(kind, where, moment, rng.randint(1, most), rng.random())
+
+
+def draw_for_command(rng: random.Random, most: int) -> list[Fault]:
+    """Draw what happens to one start of the command: faults that it survives, and one that ends it."""
+    faults = [draw(rng)]
+    while faults[-1].kind in IN_PLACE and len(faults) < min(most, 3):
+        faults.append(draw(rng))
+    return faults
+
+
+class Hang(Exception):
+    """Processes of a grid that do not end."""
+
+
+def wait_for_end(command: int, trap: Trap, folder: Path) -> int:
+    """Wait until all processes of a grid have ended, do what faults leave to others, and return the exit code of
+    the command.
+
+    Raises:
+        Hang: some have not ended in time; they are killed.
+    """
+    deadline, seen, code = time.monotonic() + SECONDS_OF_A_HANG, 0, 0
+    due: list[tuple[float, int, int]] = []  # when which process gets which signal
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return code
+        if pid == command:
+            code = os.waitstatus_to_exitcode(status)
+        if pid:
+            continue
+        now = time.monotonic()
+        while seen < trap.happened:
+            kind, process = trap.faults[seen].kind, trap.shared[2 + seen]
+            seen += 1
+            if kind.startswith("second command"):
+                start_command(folder, Trap([], trap.out))
+            elif kind.startswith("freeze"):
+                number = signal.SIGCONT if kind.endswith("while") else signal.SIGKILL
+                stops_command = kind.endswith("command")
+                who = (command, signal.SIGTERM) if stops_command else (process, number)
+                due.append((now + 0.2, *who))
+        for _, process, number in [signalled for signalled in due if signalled[0] <= now]:
+            with suppress(ProcessLookupError):
+                os.kill(process, number)
+        due = [signalled for signalled in due if signalled[0] > now]
+        if now > deadline:
+            kill_children()
+            raise Hang
+        time.sleep(0.005)
+
+
+def kill_children() -> None:
+    """Kill all processes below this one, which is their reaper, until there are none."""
+    with suppress(ChildProcessError):
+        while True:
+            for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+                os.kill(int(child), signal.SIGKILL)
+            os.waitpid(-1, 0)
+
+
+def obey(output: str) -> bool:
+    """Delete what the last sentence of the command says is to be deleted; return whether it says so."""
+    sentences = re.findall(r"(/\S+?):? [^\n]*?delete (it|the file|/[^\s,;]+)", output)
+    for path, what in sentences:
+        target = Path(what if what.startswith("/") else path)
+        shutil.rmtree(target) if target.is_dir() else target.unlink(missing_ok=True)
+    return bool(sentences)
+
+
+def fingerprint(out: Path, damaged: Mapping[Path, bytes] = MappingProxyType({})) -> dict[str, str]:
+    """Return a digest of every result of a grid, without times: weights, optimiser, log, rows, and the table.
+
+    A checkpoint that is as `damage` left it, as nothing was left to read it for, is left out if it is refused.
+    """
+    made = {}
+    for run in sorted(out.glob("runs/*")):
+        path = run / "checkpoints/last.ckpt"
+        try:
+            content = read_checkpoint(path)
+            state = {name: content[name] for name in ("global_step", "state_dict", "optimizer_states")}
+            made[f"{run.name} checkpoint"] = _digest(repr(_listed(state)).encode())
+        except CheckpointError:
+            if damaged.get(path) != path.read_bytes():
+                made[f"{run.name} checkpoint"] = "corrupt"
+        made[f"{run.name} weights"] = _digest((run / "checkpoints/last.safetensors").read_bytes())
+        made[f"{run.name} rows"] = _table_digest(rows.rows(run))
+        logged = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        kept = [[item for item in line.items() if item[0][:5] not in ("time", "perf/")] for line in logged]
+        made[f"{run.name} log"] = _digest(json.dumps(kept).encode())
+    return made | {"table": _table_digest(results.read(out / "faults/results.parquet"))}
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _table_digest(table: Any) -> str:
+    return _digest("\n".join(sorted(table.to_csv(index=False).splitlines())).encode())
+
+
+def _listed(content: Any) -> Any:
+    """Return nested content with its tensors as lists of numbers."""
+    if isinstance(content, torch.Tensor):
+        return content.double().tolist()
+    if isinstance(content, dict):
+        return {name: _listed(value) for name, value in content.items()}
+    return [_listed(value) for value in content] if isinstance(content, list | tuple) else content
+
+
+def corrupt_checkpoints(out: Path, damaged: dict[Path, bytes]) -> int:
+    """Return how many newest checkpoints cannot be read, apart from those that are as `damage` left them."""
+    corrupt = 0
+    for path in out.glob("runs/*/checkpoints/last.ckpt"):
+        try:
+            read_checkpoint(path)
+        except CheckpointError:
+            corrupt += path.read_bytes() != damaged.get(path)
+    return corrupt
+
+
+def carry_out_grid(folder: Path, rng: random.Random, reference: dict[str, str]) -> list[dict[str, Any]]:
+    """Train the grid of a folder through faults to its end; return a record of each fault that happened.
+
+    What is lost or differs in the end is laid to the last fault.
+    """
+    records: list[dict[str, Any]] = []
+    out, damaged = folder / "out", dict[Path, bytes]()
+    while True:
+        room = MOST_FAULTS - len(records)
+        trap = Trap(draw_for_command(rng, room) if room > 0 else [], out)
+        code, output, hang = one_start(folder, trap)
+        happened = trap.faults[: trap.happened]
+        records += [fault._asdict() | dict.fromkeys(PROBLEMS, 0) for fault in happened]
+        if not records:  # the grid ended before the moment of its first fault
+            if code:
+                raise click.ClickException(output)
+            return []
+        last = records[-1]
+        last["hang"] += hang
+        last["corrupt"] += corrupt_checkpoints(out, damaged)
+        last["unexplained"] += "Traceback" in output
+        if happened and happened[-1].kind in DAMAGES:
+            if not (fresh := damage(out, happened[-1])):
+                last["kind"] = "kill everything"
+            damaged |= fresh
+        elif code == 0 and not hang:
+            break
+        elif not happened and not hang:
+            last["by hand"] = last.get("by hand", 0) + 1
+            if last["by hand"] > MOST_BY_HAND or not obey(output):
+                return [*records[:-1], last | {"lost": 1, "output": output[-2000:]}]
+    digests = fingerprint(out, damaged)
+    unread = {f"{path.parents[1].name} checkpoint" for path in damaged} - digests.keys()
+    if differing := [name for name in reference if digests.get(name) != reference[name] and name not in unread]:
+        last |= {"different": 1, "differing": differing}
+    return records
+
+
+def one_start(folder: Path, trap: Trap) -> tuple[int, str, bool]:
+    """Start the command once and wait until it and its processes have ended.
+
+    Returns its exit code, what it printed, and whether something did not end by itself.
+    """
+    log, code, hang = folder / "output.txt", 0, False
+    before = log.stat().st_size if log.exists() else 0
+    try:
+        code = wait_for_end(start_command(folder, trap), trap, folder)
+    except Hang:
+        hang = True
+    return code, log.read_bytes()[before:].decode(errors="replace"), hang
+
+
+def write_grid(folder: Path) -> None:
+    """Write the spec of a grid and its text."""
+    make_folder(folder)
+    rng = random.Random(0)
+    for name, count in (("train", 200), ("validation", 40)):
+        lines = (" ".join([*rng.choices(WORDS, k=rng.randint(3, 12)), _word(rng)]) for _ in range(count))
+        (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
+    write_json(folder / "faults.yaml", SPEC)  # JSON is YAML
+
+
+def _word(rng: random.Random) -> str:
+    """Return a made-up word, so that there are sub-words to learn."""
+    return "".join(rng.choices("abcdefghijklmnop", k=rng.randint(3, 8)))
+
+
+def grid(out: Path, number: int, seed: int) -> int:
+    """Carry out one grid of a seed, write its records, and keep its folder if something is wrong."""
+    folder = out / "work" / str(number)
+    shutil.rmtree(folder, ignore_errors=True)
+    write_grid(folder)
+    shutil.copytree(out / "reference/out/tokens", folder / "out/tokens")
+    reap_grandchildren()
+    begin = time.monotonic(), os.times()
+    rng = random.Random(derive(seed, "faults", number))
+    records = carry_out_grid(folder, rng, read_json(out / "reference.json"))
+    spent = [after - before for after, before in zip(os.times()[:4], begin[1][:4], strict=True)]
+    told = {"grid": number, "seconds": time.monotonic() - begin[0], "cpu_seconds": sum(spent), "faults": records}
+    write_json(out / "grids" / f"{number}.json", told)
+    if not any(record[problem] for record in records for problem in PROBLEMS):
+        shutil.rmtree(folder)
+    return 0
+
+
+def reap_grandchildren() -> None:
+    """Make this process the parent of processes below it whose own parent has died."""
+    CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+
+
+def reference(out: Path) -> int:
+    """Train the grid that is left alone."""
+    folder = out / "reference"
+    shutil.rmtree(folder, ignore_errors=True)
+    write_grid(folder)
+    reap_grandchildren()
+    code, output, _ = one_start(folder, Trap([], folder / "out"))
+    if code:
+        raise click.ClickException(output)
+    write_json(out / "reference.json", fingerprint(folder / "out"))
+    return 0
+
+
+def import_everything() -> None:
+    """Import what the command and its workers will, make tiny grids quick and have them saved each step."""
+    for package in (ablations, reports):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    torch.set_num_threads(1)
+    matrix_rate(torch.device("cpu"), torch.float32)
+    launch.threads_per_process = lambda processes: 1
+    launch.SECONDS_AFTER_DEATH, launch.SECONDS_BETWEEN_TRIES = 0.01, 0.05
+    callbacks.SECONDS_BETWEEN_SAVES = -1.0
+
+
+@click.command()
+@click.option("--n", "count", type=click.IntRange(min=1), default=2000, show_default=True, help="Faults.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--slots", type=click.IntRange(min=1), default=2, show_default=True, help="Grids at once.")
+@click.option("--out", type=click.Path(path_type=Path), default="out/faults", show_default=True)
+@click.option("--replay", type=click.IntRange(min=0), help="Carry out this grid again.")
+def main(count: int, seed: int, slots: int, out: Path, replay: int | None) -> None:
+    """Inject faults into tiny grids and write what came of them to OUT/seed-SEED/faults.json.
+
+    Which faults a grid gets follows from the seed and its number. A command that was stopped goes on with the
+    grids that are missing. The folder of a grid with a problem stays in OUT/seed-SEED/work. Exit code 1: a run was
+    lost, a checkpoint corrupt, something hung, a result differs, or an error had no sentence.
+    """
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    out = (out / f"seed-{seed}").absolute()
+    make_folder(out / "grids")
+    commit = checkout()["commit"]
+    if (out / "commit.json").exists() and read_json(out / "commit.json") != commit:
+        raise click.ClickException(f"{out} has faults of another commit; give another --out, or delete it.")
+    write_json(out / "commit.json", commit)
+    import_everything()
+    reap_grandchildren()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        if not (out / "reference.json").exists():
+            os.waitpid(forked(lambda: reference(out)), 0)
+        if replay is not None:
+            (out / "grids" / f"{replay}.json").unlink(missing_ok=True)
+            os.waitpid(forked(lambda: grid(out, replay, seed)), 0)
+            console.print_json(data=read_json(out / "grids" / f"{replay}.json"))
+            return
+        carry_out(out, count, seed, slots, console)
+    except KeyboardInterrupt:
+        console.print("interrupted; the same command goes on from here", style="yellow")
+        sys.exit(130)
+    finally:
+        kill_children()
+    told = summary(out) | {"measured": now(), "seed": seed, "slots": slots, **provenance()}
+    write_json(out / "faults.json", told)
+    console.print(table(told))
+    console.print(sentence(told), highlight=False, soft_wrap=True)
+    sys.exit(1 if any(told[problem] for problem in PROBLEMS) else 0)
+
+
+def carry_out(out: Path, count: int, seed: int, slots: int, console: Console) -> None:
+    """Carry out the grids that are missing, some at once, until so many faults have happened."""
+    at_work: dict[int, int] = {}
+    number = 0
+    while (injected := summary(out)["injected"]) < count or at_work:
+        while injected < count and len(at_work) < slots:
+            if not (out / "grids" / f"{number}.json").exists():
+                at_work[forked(lambda number=number: grid(out, number, seed))] = number
+            number += 1
+        pid, _ = os.waitpid(-1, 0)
+        ended = at_work.pop(pid, None)
+        if ended is not None and not (out / "grids" / f"{ended}.json").exists():
+            raise click.ClickException(f"grid {ended} has no records; {out}/work/{ended}/output.txt may say why.")
+        console.print(sentence(summary(out)), highlight=False, soft_wrap=True)
+
+
+def summary(out: Path) -> dict[str, Any]:
+    """Count the faults of all grids that are over, and their problems, in all and by kind."""
+    grids = [read_json(path) for path in sorted((out / "grids").glob("*.json"), key=lambda path: int(path.stem))]
+    faults = [fault | {"grid": told["grid"]} for told in grids for fault in told["faults"]]
+    kinds: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
+    for fault in faults:
+        kinds[fault["kind"]].update({"injected": 1, **{problem: fault[problem] for problem in PROBLEMS}})
+        kinds[fault["kind"]].update({"by hand": fault.get("by hand", 0)})
+    totals = {name: sum(counts[name] for counts in kinds.values()) for name in ("injected", "by hand", *PROBLEMS)}
+    moments = Counter(f"{fault['where']}: {fault['moment']}" for fault in faults)
+    wrong = [fault for fault in faults if any(fault[problem] for problem in PROBLEMS)]
+    spent = {name: sum(told[name] for told in grids) for name in ("seconds", "cpu_seconds")}
+    return totals | spent | {"grids": len(grids), "kinds": kinds, "moments": moments, "wrong": wrong}
+
+
+def sentence(told: dict[str, Any]) -> str:
+    """Write the counts as one line."""
+    problems = ", ".join(f"{told[problem]} {problem}" for problem in PROBLEMS)
+    wall, cpu = (told[name] / max(told["injected"], 1) for name in ("seconds", "cpu_seconds"))
+    counts = f"{told['injected']:,} faults in {told['grids']:,} grids: {problems}"
+    return f"{counts}; {wall:.1f} s and {cpu:.1f} s of CPU a fault"
+
+
+def table(told: dict[str, Any]) -> Table:
+    """Return the counts by kind."""
+    columns = ("injected", *PROBLEMS, "by hand")
+    made = Table("kind", *columns, box=None, header_style="bold", pad_edge=False)
+    for kind, counts in told["kinds"].items():
+        made.add_row(kind, *(f"{counts[name]:,}" for name in columns))
+    made.add_row("all", *(f"{told[name]:,}" for name in columns), style="bold")
+    return made

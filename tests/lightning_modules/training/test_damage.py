@@ -1,0 +1,153 @@
+"""Files of a run that changed on the disk, and a lock file that was removed: noticed, and said in a sentence."""
+
+import json
+import zipfile
+
+import pytest
+import torch
+
+from lightning_modules.errors import CheckpointError, ExitCode
+from lightning_modules.training.checkpoint import read_checkpoint
+from lightning_modules.training.run_directory import RunBusyError, RunDirectoryError
+from lightning_modules.training.stop import StopRequest
+from lightning_modules.training.train import start
+from tests.support.stop_after import StopAfter
+from tests.support.tiny_text import settings
+
+
+def trained(directory, stop=None):
+    """Start a run in this process and return its exit code; with a `StopAfter`, it is stopped or disturbed."""
+    on_line = None if stop is None else stop.on_line
+    return start(
+        directory,
+        data_root=directory.path,
+        accelerator="cpu",
+        threads=1,
+        stop=stop or StopRequest(),
+        on_line=on_line,
+    )
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    path = tmp_path / "last.ckpt"
+    torch.save({"state_dict": {"weight": torch.arange(64.0)}, "global_step": 3}, path)
+    return path
+
+
+def same(read, whole):
+    return read["global_step"] == whole["global_step"] and torch.equal(
+        read["state_dict"]["weight"], whole["state_dict"]["weight"]
+    )
+
+
+def test_no_flipped_bit_of_a_checkpoint_becomes_another_weight(checkpoint):
+    """torch alone reads some of these files without a word, with another number in them."""
+    whole, content = read_checkpoint(checkpoint), checkpoint.read_bytes()
+    noticed, unnoticed_by_torch = 0, 0
+    for place in range(0, len(content), 3):
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << place % 8
+        checkpoint.write_bytes(flipped)
+        try:
+            assert same(read_checkpoint(checkpoint), whole), place
+        except CheckpointError:
+            noticed += 1
+            try:
+                unnoticed_by_torch += not same(torch.load(checkpoint, weights_only=True), whole)
+            except Exception:
+                continue
+    assert noticed > 50
+    assert unnoticed_by_torch > 50
+
+
+def test_a_checkpoint_that_is_compressed_is_refused_before_it_is_read(checkpoint):
+    """A small file could ask for all memory."""
+    with zipfile.ZipFile(checkpoint) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(checkpoint, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, part in parts.items():
+            archive.writestr(name, part)
+    with pytest.raises(CheckpointError, match=r"damaged or was cut short; delete it"):
+        read_checkpoint(checkpoint)
+
+
+@pytest.mark.parametrize("content", [[1, 2], {"state_dict": 3, "global_step": 1}, {"state_dict": {}}, {}])
+def test_plain_values_that_are_no_checkpoint_are_refused(tmp_path, content):
+    torch.save(content, tmp_path / "last.ckpt")
+    with pytest.raises(CheckpointError) as error:
+        read_checkpoint(tmp_path / "last.ckpt")
+    assert str(error.value) == (
+        f"{tmp_path / 'last.ckpt'}: holds something else than tensors and plain values and was not opened; "
+        f"use only checkpoints that this project wrote."
+    )
+
+
+def test_a_digit_that_changed_in_the_state_is_noticed_and_a_state_without_checksum_is_read(make_run):
+    directory = make_run(settings())
+    directory.write_state("interrupted", step=7, saved_step=7)
+    directory.write_state("interrupted", step=8)
+    assert (directory.state().step, directory.state().saved_step) == (8, 7)
+    path = directory.path / "state.json"
+    written = path.read_text()
+    path.write_text(written.replace('"saved_step": 7', '"saved_step": 6'))
+    with pytest.raises(RunDirectoryError) as error:
+        directory.state()
+    assert str(error.value) == (
+        f"{path} cannot be read or has changed since it was written, so nobody knows how far the run is; delete "
+        "the file, and `ablate run` goes on from the last checkpoint."
+    )
+    path.write_text(json.dumps({"state": "interrupted", "saved_step": 6}))
+    assert directory.state().saved_step == 6
+
+
+def test_a_log_that_changed_while_the_run_was_stopped_is_refused_and_starts_anew_without_checkpoint(
+    make_run, capsys
+):
+    directory = make_run(settings())
+    assert trained(directory, StopAfter(5)) == ExitCode.INTERRUPTED
+    written = directory.metrics.read_bytes()
+    for changed in (written.replace(b"train/loss", b"train/lost", 1), written[:-2], b"\xff" + written, b""):
+        directory.metrics.write_bytes(changed)
+        assert trained(directory) == ExitCode.WRONG_SETTINGS
+        assert (
+            f"{directory.metrics} has changed since the run was saved at step 5; copy it back, or delete "
+            f"{directory.last_checkpoint}, and the run starts again from the beginning."
+        ) in capsys.readouterr().err
+        assert directory.metrics.read_bytes() == changed
+    directory.metrics.write_bytes(written + b'{"step": 6, "half')  # what a kill leaves is no damage
+    assert trained(directory) == ExitCode.DONE
+    directory.require_log()
+    directory.metrics.write_bytes(directory.metrics.read_bytes().replace(b"train/loss", b"train/lost", 1))
+    with pytest.raises(RunDirectoryError) as error:
+        directory.require_log()
+    assert str(error.value) == (
+        f"{directory.metrics} has changed since the training ended; copy it back, or delete {directory.path}, and "
+        "`ablate run` trains the run again."
+    )
+
+
+class Thief(StopAfter):
+    """Removes the lock file of a run at a step, as somebody who tidies up would."""
+
+    def __init__(self, step, directory):
+        super().__init__(step)
+        self.directory = directory
+
+    def on_line(self, step, line):
+        if step == self.step:
+            (self.directory.path / "lock").unlink()
+
+
+def test_a_run_whose_lock_file_was_removed_leaves_the_folder_to_others_and_can_go_on(make_run):
+    directory = make_run(settings())
+    with pytest.raises(RunBusyError) as error:
+        trained(directory, Thief(3, directory))
+    assert str(error.value) == (
+        f"{directory.path}: its file lock was removed while the run was trained, so that another process may "
+        "train it now; leave this file alone, and start again."
+    )
+    lines = directory.metrics.read_text().splitlines()
+    assert max(json.loads(line)["step"] for line in lines) == 3  # nothing was written after
+    assert directory.state().state == "interrupted"  # and no failure, as the folder is another's
+    assert trained(directory) == ExitCode.DONE
