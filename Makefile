@@ -58,7 +58,7 @@ faults: $(VENV)/installed
 lock: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet uv
 	head -n 2 requirements.lock > requirements.lock.new
-	$(BIN)/uv pip compile pyproject.toml --extra test --extra ray --constraint constraints.txt --python-version 3.11.5 \
+	$(BIN)/uv pip compile pyproject.toml --extra test --extra ray --extra lm-eval --constraint constraints.txt --python-version 3.11.5 \
 		--python-platform x86_64-manylinux_2_28 --generate-hashes --no-header --no-annotate --quiet >> requirements.lock.new
 	mv requirements.lock.new requirements.lock
 
