@@ -12,6 +12,7 @@ from tests.support.tiny_text import run_folder, settings, write_pairs
 
 SYSTEM = Path(__file__).parent / "system"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.pop("COLUMNS", None)  # pytest-xdist sets it, which makes tables as wide as its terminal
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

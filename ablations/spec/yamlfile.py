@@ -25,8 +25,8 @@ LARGEST_FILE = 256 * 1024
 """Bytes. A spec is a page of text; a file beyond this was named by mistake."""
 DEEPEST = 32
 """Levels of nesting. A spec has about seven."""
-MOST_VALUES = 10_000
-"""Keys and values. A spec has about a hundred, one of 60 arms with all defaults 7,000; reading more takes seconds."""
+MOST_VALUES = 25_000
+"""Keys and values. A spec has about a hundred; one of 60 arms with all defaults has 7,000."""
 LONGEST_NUMBER = 300
 """Characters; longer ones stay text. No setting comes near it, and Python refuses to read 5000 digits."""
 

@@ -223,6 +223,7 @@ def test_resolved_writes_out_every_default():
         "measures",
         "claims",
         "published",
+        "figures",
         "arms",
     ]
     assert found == {
@@ -259,6 +260,7 @@ def test_resolved_writes_out_every_default():
                     "warmup_steps": 100, "adam_beta1": 0.9, "adam_beta2": 0.98, "adam_epsilon": 1e-6,
                     "weight_decay": 0.01, "gradient_clip_val": 1.0, "precision": "32-true", "compile": False,
                     "validate_every": 200, "keep_checkpoints": "all", "loggers": ["tensorboard"],
+                    "seeds": {"init": None, "order": None, "corruption": None, "dropout": None},
                 },
             }
         },
@@ -270,6 +272,7 @@ def test_resolved_writes_out_every_default():
         ],
         "claims": ["article"],
         "published": [],
+        "figures": [],
     }  # fmt: skip
     assert json.loads(json.dumps(found)) == found
 

@@ -173,6 +173,7 @@ def test_the_twin_says_what_the_page_says(twin, whole):
             "tasks",
             "joined",
             "claims",
+            "over_examples",
             "spec",
             "made_from",
             "files",

@@ -13,6 +13,7 @@ from ablations.tasks.linear import learned_mix, mixed
 from ablations.tasks.metrics import standard_error
 from ablations.tasks.probing import probing
 from ablations.tasks.probing.probing import (
+    ANSWERS,
     FEWEST,
     NO_WORD,
     Probed,
@@ -51,7 +52,8 @@ def planted(*, knows=KNOWS, memorises=None, signal=4.0, per_sentence=1):
 
 
 def table(parts):
-    return {(row["metric"], row["layer"]): row for row in rows_of(parts, group="made up")}
+    rows = list(rows_of(parts, group="made up"))
+    return {(row["metric"], row["layer"]): {**row, ANSWERS: list(row.get(ANSWERS, ()))} for row in rows}
 
 
 @pytest.fixture(scope="module")
