@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import lightning as L
 import torch
@@ -22,7 +23,7 @@ from lightning_modules.objectives import build
 from lightning_modules.pretrained.weights import load_pretrained
 from lightning_modules.provenance import now
 from lightning_modules.training.callbacks import Saver, StepSeed, ValidationLog
-from lightning_modules.training.checkpoint import AtomicCheckpoints
+from lightning_modules.training.checkpoint import AtomicCheckpoints, read_checkpoint
 from lightning_modules.training.data_module import GPU_WORKERS, RunData
 from lightning_modules.training.loggers import loggers_of, started
 from lightning_modules.training.meter import Meter, OnLine
@@ -80,6 +81,8 @@ def train(
             run, directory, callbacks, devices=devices, nodes=nodes, accelerator=accelerator, resume=resume
         )
         if trainer.is_global_zero:
+            if resume is not None:
+                _cut_log(directory, read_checkpoint(resume))
             directory.write_state("running", max_steps=run.training.max_steps, pid=os.getpid())
             if data.word_order is not None:
                 write_json(directory.path / "word_order.json", data.word_order)
@@ -95,6 +98,15 @@ def train(
         }
         directory.write_state("done", step=trainer.global_step, **files, **meter.summary())
         write_json(directory.path / "provenance.json", directory.provenance() | {"finished": now()})
+
+
+def _cut_log(directory: RunDirectory, checkpoint: dict[str, Any]) -> None:
+    """Cut the log of a run to what it was when the checkpoint was saved.
+
+    This is no hook of a callback: Lightning calls none of training where the checkpoint is that of the last step.
+    """
+    sha256 = checkpoint.get("callbacks", {}).get(Meter.__qualname__, {}).get("log_sha256")  # earlier versions did not note it
+    directory.cut_metrics(checkpoint["global_step"], sha256=sha256)
 
 
 @contextmanager

@@ -77,7 +77,6 @@ class Meter(Callback):
         self._matrix_rate = math.nan
         self._last_state = 0.0
         self._first_line = True
-        self._log_sha256: str | None = None  # of the log that belongs to the checkpoint
 
     def state_dict(self) -> dict[str, Any]:
         sums = None if self._sums is None else self._sums.tolist()
@@ -85,7 +84,6 @@ class Meter(Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.progress.load_state_dict(state_dict)
-        self._log_sha256 = state_dict.get("log_sha256")  # earlier versions did not note it
         if state_dict["sums"] is not None:
             self._sums = torch.tensor(state_dict["sums"], dtype=torch.float64)
 
@@ -95,7 +93,6 @@ class Meter(Callback):
             self._seen_before, *_ = module.explain(self._sums.tolist())
             self._sums = self._sums.to(module.device)
         if trainer.is_global_zero:
-            self.directory.cut_metrics(trainer.global_step, sha256=self._log_sha256)
             mixed = module.run.training.precision == "bf16-mixed"
             one_device = matrix_rate(module.device, torch.bfloat16 if mixed else torch.float32)
             self._matrix_rate = one_device * trainer.world_size

@@ -125,6 +125,12 @@ def test_a_log_that_changed_while_the_run_was_stopped_is_refused_and_starts_anew
         f"{directory.metrics} has changed since the training ended; copy it back, or delete {directory.path}, and "
         "`ablate run` trains the run again."
     )
+    (directory.path / "state.json").unlink()  # and with it what it knew of the log: the checkpoint knows it too
+    assert trained(directory) == ExitCode.WRONG_SETTINGS
+    step = directory.settings().training.max_steps
+    assert f"{directory.metrics} has changed since the run was saved at step {step};" in capsys.readouterr().err
+    directory.metrics.write_bytes(directory.metrics.read_bytes().replace(b"train/lost", b"train/loss", 1))
+    assert trained(directory) == ExitCode.DONE
 
 
 class Thief(StopAfter):
