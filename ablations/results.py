@@ -114,12 +114,8 @@ def concat(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
     Raises:
         ResultsError: as `table`, also for one observation in two tables.
     """
-    tables = list(tables)
-    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
-    for part in tables:
-        for name, values in _columns(part, source="results").items():
-            columns[name].extend(values)
-    return _checked(columns, source="results")
+    parts = [_columns(part, source="results") for part in tables] or [table([])]
+    return _checked(pd.concat(parts, ignore_index=True), source="results")
 
 
 def write(table: pd.DataFrame, path: Path) -> None:
@@ -151,10 +147,8 @@ def read(path: Path) -> pd.DataFrame:
     if not path.is_file():
         raise ResultsError(f"{path}: there are no results here; `ablate run` writes them once a run is measured.")
     arrow = read_sealed(path, remedy="start `ablate measure` again")
-    columns = {name: values.to_pylist() for name, values in _arrow_columns(arrow)}
-    columns = dict.fromkeys(LATER, [None] * len(next(iter(columns.values()), []))) | columns
-    _require_all(columns, source=str(path))
-    return _checked(columns, source=str(path))
+    _require_all(dict.fromkeys((*arrow.column_names, *LATER)), source=str(path))
+    return _checked(_columns(arrow.to_pandas(), source=str(path)), source=str(path))
 
 
 SEAL, UNSEALED = b"sha256", b"0" * 64
@@ -212,14 +206,10 @@ def write_whole(path: Path, data: bytes) -> None:
         temporary.write_bytes(data)
 
 
-def _arrow_columns(arrow: pa.Table) -> Iterable[tuple[str, pa.ChunkedArray]]:
-    return zip(arrow.column_names, arrow.columns, strict=True)
-
-
-def _columns(frame: pd.DataFrame, *, source: str) -> dict[str, list[Any]]:
+def _columns(frame: pd.DataFrame, *, source: str) -> pd.DataFrame:
     frame = frame.assign(**dict.fromkeys(name for name in LATER if name not in frame))
     _require_all(frame.columns, source=source)
-    return {name: frame[name].tolist() for name in COLUMNS}
+    return frame[[*COLUMNS]]
 
 
 def _require_all(names: Iterable[str], *, source: str) -> None:
@@ -237,11 +227,9 @@ def _require_all(names: Iterable[str], *, source: str) -> None:
         )
 
 
-def _checked(columns: Mapping[str, Sequence[Any]], *, source: str) -> pd.DataFrame:
+def _checked(columns: Mapping[str, Sequence[Any] | pd.Series] | pd.DataFrame, *, source: str) -> pd.DataFrame:
     """The columns with their types, every rule of a table checked."""
-    frame = pd.DataFrame(
-        {name: pd.Series(_cells(name, columns[name], source=source), dtype=kind) for name, kind in COLUMNS.items()}
-    )
+    frame = pd.DataFrame({name: _column(name, columns[name], source=source) for name in COLUMNS})
     again = frame.duplicated(KEY)
     if again.any():
         number = int(again.to_numpy().argmax())
@@ -249,6 +237,19 @@ def _checked(columns: Mapping[str, Sequence[Any]], *, source: str) -> pd.DataFra
         key = ", ".join(f"{name}={row[name]}" for name in KEY if not pd.isna(row[name]))
         raise ResultsError(f"{source}, row {number}: there is already an observation for {key}.")
     return frame
+
+
+def _column(name: str, values: Sequence[Any] | pd.Series, *, source: str) -> pd.Series:
+    """Return a column with its type; cells are looked at one by one only where the type alone does not do."""
+    kind = COLUMNS[name]
+    if isinstance(values, pd.Series):
+        if values.dtype == kind and kind != "object":
+            is_missing = name in REQUIRED and values.isna().any()
+            is_negative = kind in ("int64", "Int64") and (values < 0).any()
+            if not is_missing and not is_negative:
+                return values.reset_index(drop=True).astype(pd.api.types.pandas_dtype(kind))
+        values = values.tolist()
+    return pd.Series(_cells(name, values, source=source), dtype=kind)
 
 
 def _cells(name: str, values: Sequence[Any], *, source: str) -> list[Any]:

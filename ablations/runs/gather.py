@@ -81,6 +81,10 @@ MUST_AGREE = {
 """What the rows of a measure must have read alike in all runs on a text; and what to do where they have not."""
 
 
+MEASURED = [name for name in results.COLUMNS if name not in ("experiment", "run_id", "arm", "seed")]
+"""Columns that a measure writes."""
+
+
 def gather(
     experiment: str,
     planned: Sequence[PlannedRun],
@@ -104,22 +108,45 @@ def gather(
         ResultsError: two runs on the same text were measured on different tokens or files, or a log is damaged.
         RunDirectoryError: a log has changed since the training ended.
     """
-    tables = []
-    read: dict[tuple[str, str, str], str] = {}
-    for item in planned:
-        rows = run_rows.of_these(run_rows.rows(item.directory.path), keys)
-        if rows.empty:
-            continue
-        for what, remedy in MUST_AGREE.items():
-            digests = rows[["measure", "key", what]].drop_duplicates().dropna()
-            for measure, key, digest in digests.to_numpy().tolist():
-                if read.setdefault((item.tokens, key, what), digest) != digest:
-                    raise ResultsError(f"{item.directory.path}: {measure} was measured on other {remedy}.")
-        tables.append(_as_table([*_records(rows), *_logged(rows, item)], experiment, item))
+    rows = run_rows.of_these(run_rows.rows_of_all([item.directory.path for item in planned]), keys)
+    _require_same_text(rows, planned)
+    tables = [
+        _named(rows.drop(columns=run_rows.OWN_COLUMNS), experiment, planned),
+        *_logged(rows, experiment, planned),
+    ]
+    runs = pd.concat([part["run"] for part in tables]).to_numpy()
+    table = results.concat(part.drop(columns="run") for part in tables)
+    tables = [table.iloc[runs.argsort(kind="stable")]]  # of each run what was measured, then what its log says
     if compared is not None:
         compared = measure_pairs.of_last_trainings(compared, planned)
         tables += _comparisons(compared[compared["key"].isin(keys)], experiment, planned)
     return results.concat(tables)
+
+
+def _require_same_text(rows: pd.DataFrame, planned: Sequence[PlannedRun]) -> None:
+    """Refuse rows of one measure that were computed from other tokens or files than those of an earlier run on the
+    same text."""
+    differing = []
+    for what in MUST_AGREE:
+        digests = rows[["run", "measure", "key", what]].drop_duplicates().dropna()
+        digests["tokens"] = [planned[run].tokens for run in digests["run"]]
+        first = digests.groupby(["tokens", "key"])[what].transform("first")
+        others = digests[digests[what] != first]
+        differing += [(run, what, measure) for run, measure in others[["run", "measure"]].to_numpy()]
+    if differing:
+        run, what, measure = min(differing, key=lambda one: one[0])
+        raise ResultsError(f"{planned[run].directory.path}: {measure} was measured on other {MUST_AGREE[what]}.")
+
+
+def _named(rows: pd.DataFrame, experiment: str, planned: Sequence[PlannedRun]) -> pd.DataFrame:
+    """Return rows with the experiment, and with identity, arm and seed of the run that each is of."""
+    items = [planned[run] for run in rows["run"]]
+    return rows.assign(
+        experiment=pd.Series(experiment, rows.index, dtype="string"),
+        run_id=pd.Series([item.run_id for item in items], rows.index, dtype="string"),
+        arm=pd.Series([item.run.arm for item in items], rows.index, dtype="string"),
+        seed=pd.Series([item.run.seed for item in items], rows.index, dtype="int64"),
+    )
 
 
 def _comparisons(compared: pd.DataFrame, experiment: str, planned: Sequence[PlannedRun]) -> Iterator[pd.DataFrame]:
@@ -135,21 +162,26 @@ def _comparisons(compared: pd.DataFrame, experiment: str, planned: Sequence[Plan
             yield _as_table(_records(rows.assign(group=second.run.arm)), experiment, first)
 
 
-def _logged(rows: pd.DataFrame, item: PlannedRun) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a run's log, if `validation` was measured."""
+def _logged(rows: pd.DataFrame, experiment: str, planned: Sequence[PlannedRun]) -> Iterator[pd.DataFrame]:
+    """Yield the rows of the runs' logs, of those for which `validation` was measured."""
     losses = rows[(rows["measure"] == "validation") & (rows["metric"] == "loss") & rows["group"].isna()]
-    if losses.empty:
-        return
-    item.directory.require_log()
-    # The floor is of the same predictions: the corruption of evaluation is frozen.
-    yield from learning(item.directory.metrics, floor=float(losses["floor"].iloc[0]))
-    settings = item.run.settings
-    masking = getattr(settings.objective, "masking", None)
-    yield from corruption(
-        item.directory.metrics,
-        vocab_size=settings.data.vocab_size,
-        random_differs=masking is not None and masking.random_differs,
-    )
+    records: list[Row] = []
+    for run, floor in losses.drop_duplicates("run")[["run", "floor"]].to_numpy():
+        item = planned[int(run)]
+        item.directory.require_log()
+        masking = getattr(item.run.settings.objective, "masking", None)
+        of_log = [
+            # The floor is of the same predictions: the corruption of evaluation is frozen.
+            *learning(item.directory.metrics, floor=float(floor)),
+            *corruption(
+                item.directory.metrics,
+                vocab_size=item.run.settings.data.vocab_size,
+                random_differs=masking is not None and masking.random_differs,
+            ),
+        ]
+        records += [row | {"run": int(run)} for row in of_log]
+    if records:
+        yield _named(pd.DataFrame(records).reindex(columns=[*MEASURED, "run"]), experiment, planned)
 
 
 def _records(rows: pd.DataFrame) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
+import pyarrow as pa
 
 from ablations.catalogue import Measure, RunMeasure, card, files_now
 from ablations.measures.settings import MeasureSettings
@@ -64,12 +65,28 @@ def rows(run_dir: Path) -> pd.DataFrame:
     Raises:
         ResultsError: their file is damaged.
     """
-    path = run_dir / "measures.parquet"
-    if not path.exists():
-        return NO_ROWS
-    arrow = read_sealed(path, remedy=MEASURES_AGAIN)
-    table = arrow.to_pandas().reindex(columns=list(ROW_COLUMNS))
-    return table.astype({name: kind for name, kind in ROW_COLUMNS.items() if table[name].dtype != kind})
+    return rows_of_all([run_dir]).drop(columns="run")
+
+
+def rows_of_all(run_dirs: Sequence[Path]) -> pd.DataFrame:
+    """Return the rows of runs, one run after the other, with `ROW_COLUMNS` and `run`, the index of its folder.
+
+    Raises:
+        ResultsError: the file of a run is damaged.
+    """
+    tables = []
+    for i, run_dir in enumerate(run_dirs):
+        path = run_dir / "measures.parquet"
+        if path.exists():
+            arrow = read_sealed(path, remedy=MEASURES_AGAIN)
+            tables.append(arrow.append_column("run", pa.array([i] * len(arrow), pa.int64())))
+    if not tables:
+        return NO_ROWS.assign(run=pd.Series(dtype="int64"))
+    table = (
+        pa.concat_tables(tables, promote_options="permissive").to_pandas().reindex(columns=[*ROW_COLUMNS, "run"])
+    )
+    types = {name: pd.api.types.pandas_dtype(kind) for name, kind in ROW_COLUMNS.items()}
+    return table.astype({name: kind for name, kind in types.items() if table[name].dtype != kind})
 
 
 def of_these(table: pd.DataFrame, measures: Mapping[str, str | None]) -> pd.DataFrame:
@@ -144,6 +161,15 @@ def _open(
     if steps and (settings.checkpoints == "last" or RunDirectory(run_dir).state().step in steps):
         steps.add(None)
     return {step: path for step, path in checkpoints(run_dir, settings).items() if step not in steps}
+
+
+def measured_keys(run_dirs: Iterable[Path]) -> set[str]:
+    """Return the keys of the measures that have rows in any of these runs.
+
+    Raises:
+        ResultsError: the file of a run is damaged.
+    """
+    return {measured.key for run_dir in run_dirs for measured in _measured(run_dir)}
 
 
 def progress(directory: RunDirectory) -> int:

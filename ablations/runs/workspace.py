@@ -326,7 +326,7 @@ class Workspace:
             raise SpecError(sentence)
 
         arms = {item.run.arm: item.run.settings for item in self.planned}
-        measured_keys = {row_key for item in self.planned for row_key in run_rows.rows(item.directory.path)["key"]}
+        measured_keys = run_rows.measured_keys(item.directory.path for item in self.planned)
         notices = caveats(
             self.experiment.measures,
             list(arms.items()),

@@ -122,6 +122,8 @@ def answers_of(side: Side, columns: Sequence[str] | None = None) -> Answers:
     """
     answers: Answers = {}
     for seed, path in side.runs.items():
+        if not (path / run_rows.PREDICTIONS).exists():
+            continue
         table = run_rows.predictions(path, columns)
         table = table[table["step"] == table.groupby("key")["step"].transform("max")]
         for names, part in table.groupby([*Question._fields], sort=False):

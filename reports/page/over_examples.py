@@ -4,6 +4,7 @@ Nothing here decides a claim: its t interval over seeds was planned beforehand.
 """
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,12 +36,11 @@ def answers_by_arm(experiment: Experiment) -> dict[str, Answers]:
     if experiment.folder is None:
         return {}
     runs = experiment.folder.parent / "runs"
-    by_arm = {}
-    for arm in experiment.plan.arms:
-        folders = {run.seed: runs / run.folder for run in experiment.plan.runs if run.arm == arm}
-        if answers := answers_of(Side(arm, folders), COLUMNS):
-            by_arm[arm] = answers
-    return by_arm
+    folders: dict[str, dict[int, Path]] = {arm: {} for arm in experiment.plan.arms}
+    for run in experiment.plan.runs:
+        folders[run.arm][run.seed] = runs / run.folder
+    by_arm = {arm: answers_of(Side(arm, of_arm), COLUMNS) for arm, of_arm in folders.items()}
+    return {arm: answers for arm, answers in by_arm.items() if answers}
 
 
 def scores_over_examples(experiment: Experiment, by_arm: Mapping[str, Answers]) -> OverExamples:
