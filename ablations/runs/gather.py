@@ -155,7 +155,9 @@ def _comparisons(compared: pd.DataFrame, experiment: str, planned: Sequence[Plan
     Arms with equal settings share their runs; each of them gets the rows.
     """
     pairs: dict[tuple[str, str], list[measure_pairs.Pair]] = defaultdict(list)
-    for pair in measure_pairs.planned_pairs(planned, across_seeds=True):
+    run_ids = {*compared["run_id"], *compared["other_run_id"]}  # of a large grid few runs are compared, or none
+    items = [item for item in planned if item.run_id in run_ids]
+    for pair in measure_pairs.planned_pairs(items, across_seeds=True):
         pairs[pair.first.run_id, pair.second.run_id].append(pair)
     for (run_id, other_run_id), rows in compared.groupby(["run_id", "other_run_id"], sort=False):
         for first, second in pairs.get((str(run_id), str(other_run_id)), ()):
