@@ -262,7 +262,7 @@ def _cells(name: str, values: Sequence[Any], *, source: str) -> list[Any]:
             value = None
         elif not _fits(kind, value):
             raise ResultsError(f"{source}, row {number}: {name} is {value!r}, expected {_EXPECTED[kind]}.")
-        cells.append([float(part) for part in value] if kind == "object" and value is not None else value)
+        cells.append(np.asarray(value, float).tolist() if kind == "object" and value is not None else value)
     return cells
 
 
@@ -270,6 +270,8 @@ def _fits(kind: str, value: Any) -> bool:
     if kind == "string":
         return isinstance(value, str)
     if kind == "object":
+        if isinstance(value, np.ndarray) and value.dtype == np.float64 and value.ndim == 1:
+            return True
         return isinstance(value, list | np.ndarray) and all(_fits("float64", part) for part in value)
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return False

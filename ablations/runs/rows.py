@@ -142,7 +142,10 @@ def _measured(run_dir: Path, name: str = "measures.parquet") -> list[_Measured]:
     if not path.exists():
         return []
     table = read_sealed(path, remedy=MEASURES_AGAIN, columns=_Measured._fields)
-    return [_Measured(**kind) for kind in table.group_by(table.column_names).aggregate([]).to_pylist()]
+    columns = (table[name].to_pylist() for name in table.column_names)
+    return [
+        _Measured(**dict(zip(table.column_names, kind, strict=True))) for kind in set(zip(*columns, strict=True))
+    ]
 
 
 def _open(
