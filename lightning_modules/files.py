@@ -34,7 +34,7 @@ _REMEDIES = {
     errno.ENOTDIR: ("a part of its path is no folder", "move the file in the way"),
     errno.EEXIST: ("a file of that name is in the way", "move the file away"),
     errno.ENAMETOOLONG: ("its name is too long", "choose a shorter one"),
-    errno.ELOOP: ("a link on the way leads back to itself", "remove the link"),
+    errno.ELOOP: ("it is a link, or a link on the way leads back to itself", "remove the link"),
     errno.ENOLCK: ("the file system has no locks", "choose a folder on another file system"),
     errno.ENOSYS: ("the file system has no locks", "choose a folder on another file system"),
 }
@@ -64,6 +64,16 @@ def atomic(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def open_no_link(path: str | Path, flags: int) -> int:
+    """Open a file as `os.open` does, but never through a link: the opener of files that are added to, which a link
+    that somebody planted would lead elsewhere.
+
+    Raises:
+        OSError: ELOOP, there is a link at `path`.
+    """
+    return os.open(path, flags | os.O_NOFOLLOW, 0o644)
 
 
 def make_folder(path: Path) -> None:

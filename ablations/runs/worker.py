@@ -31,7 +31,7 @@ from ablations.runs.rows import called, key, missing, note_refusals, open_checkp
 from lightning_modules import plugins
 from lightning_modules.data.token_store import Tokens
 from lightning_modules.errors import AblationsError, ExitCode
-from lightning_modules.files import refusal
+from lightning_modules.files import explained, open_no_link, refusal
 from lightning_modules.model.numerics import keep_freed_memory, out_of_memory
 from lightning_modules.objectives import build
 from lightning_modules.training.checkpoint import load_weights
@@ -247,7 +247,7 @@ def _output_to(log: Path) -> Iterator[None]:
     sys.stdout.flush()
     sys.stderr.flush()
     saved = os.dup(1), os.dup(2)
-    with log.open("ab") as file:
+    with explained(log), open(log, "ab", opener=open_no_link) as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     try:

@@ -105,8 +105,9 @@ def _cut_log(directory: RunDirectory, checkpoint: dict[str, Any]) -> None:
 
     This is no hook of a callback: Lightning calls none of training where the checkpoint is that of the last step.
     """
-    sha256 = checkpoint.get("callbacks", {}).get(Meter.__qualname__, {}).get("log_sha256")  # earlier versions did not note it
-    directory.cut_metrics(checkpoint["global_step"], sha256=sha256)
+    of_meter = checkpoint.get("callbacks", {}).get(Meter.__qualname__, {})
+    # Earlier versions did not note the digest.
+    directory.cut_metrics(checkpoint["global_step"], sha256=of_meter.get("log_sha256"))
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from lightning_modules.config import RunSettings
 from lightning_modules.errors import AblationsError, ExitCode
+from lightning_modules.files import explained, open_no_link
 from lightning_modules.training.checkpoint import read_checkpoint
 from lightning_modules.training.run_directory import RunDirectory
 
@@ -52,7 +53,7 @@ class JsonLinesLogger(Logger):
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         finite = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
         line = json.dumps({"step": step, "time": round(time.time(), 3), **finite})
-        with self.path.open("a", encoding="utf-8") as file:
+        with explained(self.path), open(self.path, "a", encoding="utf-8", opener=open_no_link) as file:
             file.write(line + "\n")
 
     @rank_zero_only

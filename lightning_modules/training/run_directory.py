@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from lightning_modules import plugins
 from lightning_modules.config import RunSettings
 from lightning_modules.errors import AblationsError, ExitCode, PluginError
-from lightning_modules.files import atomic, explained, write_json
+from lightning_modules.files import atomic, explained, open_no_link, write_json
 
 OF_A_TRAINING = (
     *("measures.parquet", "refused.json", "metrics.jsonl", "tensorboard", "wandb", "checkpoints"),
@@ -271,7 +271,8 @@ class RunDirectory:
             RunBusyError: another process is at work here.
             FilesError: the file system has no locks.
         """
-        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        with explained(self.path / "lock"):
+            descriptor = open_no_link(self.path / "lock", os.O_RDWR | os.O_CREAT)
         try:
             with explained(self.path / "lock"):
                 self._take(descriptor, patience)
@@ -315,14 +316,23 @@ class RunDirectory:
             time.sleep(0.02)
 
     def is_locked(self) -> bool:
-        """Return whether some process holds the lock."""
-        if not self.path.is_dir():
-            return False
-        try:
-            with self.lock(patience=0):
+        """Return whether some process holds the lock. Who may only read the folder can ask, too.
+
+        Raises:
+            FilesError: the lock file cannot be read, or the file system has no locks.
+        """
+        with explained(self.path / "lock"):
+            try:
+                descriptor = open_no_link(self.path / "lock", os.O_RDONLY)
+            except (FileNotFoundError, NotADirectoryError):
                 return False
-        except RunBusyError:
-            return True
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return False
+            except BlockingIOError:
+                return True
+            finally:
+                os.close(descriptor)
 
 
 def _checksum(state: dict[str, Any]) -> str:

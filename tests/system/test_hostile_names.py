@@ -2,6 +2,7 @@
 
 import ast
 import json
+import os
 import time
 from pathlib import Path
 
@@ -10,9 +11,11 @@ import torch
 
 from ablations.errors import AblationsError
 from ablations.results import write_whole
+from ablations.runs import worker
 from ablations.spec import load
 from lightning_modules.files import FilesError, whole_folder, write_json
 from lightning_modules.training.checkpoint import AtomicCheckpoints, write_safetensors
+from lightning_modules.training.loggers import JsonLinesLogger
 from lightning_modules.training.run_directory import RunDirectory
 from reports import folder as results_folder
 from tests.support.fake_experiment import write
@@ -121,6 +124,49 @@ def test_the_state_and_the_log_of_a_run_take_the_place_of_links(tmp_path):
     run.metrics.write_text("new")
     assert not (tmp_path / "missing").exists()
     assert victim.read_text() == '{"step": 1}\n'
+
+
+@pytest.mark.parametrize("name", ["lock", "metrics.jsonl", "log.txt"])
+def test_nothing_is_added_to_a_file_behind_a_link(tmp_path, name):
+    """A link to a file that is not there would make it, one to a file that is there would change it."""
+    victim = tmp_path / "victim"
+    victim.write_text("old")
+    for number, target in enumerate((victim, tmp_path / "missing")):
+        run = RunDirectory(tmp_path / f"run-{number}")
+        run.path.mkdir()
+        (run.path / name).symlink_to(target)
+        with pytest.raises(FilesError) as error:
+            _add_to(run, name)
+        assert str(error.value) == (
+            f"{run.path / name} cannot be written: it is a link, or a link on the way leads back to itself; "
+            "remove the link, then start again."
+        )
+    assert victim.read_text() == "old"
+    assert not (tmp_path / "missing").exists()
+    (run.path / name).unlink()
+    _add_to(run, name)
+    assert (run.path / name).is_file()
+
+
+def _add_to(run, name):
+    if name == "lock":
+        with run.lock():
+            assert run.is_locked()
+    elif name == "log.txt":
+        with worker._output_to(run.path / name):
+            os.write(1, b"new")
+    else:
+        JsonLinesLogger(run.path / name).log_metrics({"loss": 1.0}, step=1)
+
+
+def test_who_asks_whether_a_run_is_locked_writes_nothing(tmp_path):
+    run = RunDirectory(tmp_path)
+    assert not run.is_locked()
+    assert list(tmp_path.iterdir()) == []
+    with run.lock():
+        assert run.is_locked()
+    assert not run.is_locked()
+    assert not RunDirectory(tmp_path / "missing").is_locked()
 
 
 @pytest.mark.parametrize("target", ["folder", "missing", "link"])
