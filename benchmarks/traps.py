@@ -34,7 +34,7 @@ IN_PLACE += ("second command, lock file removed", "clock jumps")
 """Faults that the command survives by itself, so that others can follow before it is started again."""
 ENDS = ("kill command", "kill everything", "stop worker", "stop worker twice", "stop command", "interrupt command")
 ENDS += ("freeze worker, stop command", "disk full")
-DAMAGED = ("checkpoints/last.ckpt", "metrics.jsonl", "state.json", "measures.parquet")
+DAMAGED = ("checkpoints/last.ckpt", "metrics.jsonl", "state.json", "run.json", "measures.parquet")
 DAMAGES = tuple(f"{how} {name.rpartition('/')[2]}" for how in ("cut", "flip a bit of") for name in DAMAGED)
 IN_COMMAND = ("kill everything", "kill command", "stop command", "interrupt command")
 """Faults that may also happen at a moment of the command's own."""

@@ -20,7 +20,7 @@ from lightning_modules.config.masking import Cloze, Generic
 from lightning_modules.config.settings import Settings, plugins_of
 from lightning_modules.data import token_store
 from lightning_modules.files import file_version, make_folder, write_json
-from lightning_modules.training.run_directory import RunDirectory
+from lightning_modules.training.run_directory import RunDirectory, checksum
 
 IDENTITY_VERSION = 4
 """Raised when the same settings begin to mean another computation, so that old runs are not taken for new."""
@@ -168,11 +168,12 @@ def create(planned: PlannedRun) -> None:
     if (path / "run.json").exists() and (directory.is_done() or directory.is_locked()):
         return
     make_folder(path)
-    write_json(path / "run.json", description(planned))
+    content = description(planned)
+    write_json(path / "run.json", content | {"checksum": checksum(content)})
 
 
 def description(planned: PlannedRun) -> dict[str, Any]:
-    """Return the content of run.json."""
+    """Return the content of run.json, but for its checksum."""
     return {
         "run_id": planned.run_id,
         "arm": planned.run.arm,

@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -106,13 +106,26 @@ class RunDirectory:
         return {int(path.stem.removeprefix("step=")): path for path in paths}
 
     def description(self) -> dict[str, Any]:
-        """Return run.json as it is: run_id, arm, seed, tokens (the address of its token store), settings."""
+        """Return run.json as it is: run_id, arm, seed, tokens (the address of its token store), settings.
+
+        Raises:
+            RunDirectoryError: the file is not there, cannot be read, or has changed since it was written.
+        """
+        path = self.path / "run.json"
         try:
-            return json.loads((self.path / "run.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            content = json.loads(path.read_bytes())
+            if content.get("checksum") not in (None, checksum(content)):
+                raise ValueError("checksum")
+            return content
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise RunDirectoryError(
-                f"{self.path}: no run.json that can be read; `ablate run` makes run folders, "
+                f"{self.path}: there is no run.json; `ablate run` makes run folders, "
                 f"point this command at one under OUT/runs."
+            ) from error
+        except (OSError, ValueError, AttributeError, RecursionError) as error:
+            raise RunDirectoryError(
+                f"{path} cannot be read or has changed since it was written; delete the file, and `ablate run` "
+                "writes it again."
             ) from error
 
     def settings(self) -> RunSettings:
@@ -154,7 +167,7 @@ class RunDirectory:
         try:
             written = json.loads(path.read_bytes())
             state = RunState.model_validate_json(json.dumps(written))
-            if state.checksum is not None and state.checksum != _checksum(written):
+            if state.checksum is not None and state.checksum != checksum(written):
                 raise ValueError("checksum")
             return state
         except (FileNotFoundError, NotADirectoryError):
@@ -171,7 +184,7 @@ class RunDirectory:
         kept = {} if before is None else before.model_dump(exclude_unset=True)
         written = RunState.model_validate(kept | {"message": None, "exit_code": None} | fields | {"state": state})
         fields = written.model_dump(mode="json", exclude_unset=True)
-        write_json(self.path / "state.json", fields | {"checksum": _checksum(fields)})
+        write_json(self.path / "state.json", fields | {"checksum": checksum(fields)})
 
     def is_trained(self) -> bool:
         """Return whether training ended, as state.json says; the checkpoints may have been deleted since."""
@@ -335,7 +348,7 @@ class RunDirectory:
                 os.close(descriptor)
 
 
-def _checksum(state: dict[str, Any]) -> str:
-    """Return the SHA-256 (hex) of the fields of a state, but for the checksum itself."""
-    others = {name: value for name, value in state.items() if name != "checksum"}
+def checksum(fields: Mapping[str, Any]) -> str:
+    """Return the SHA-256 (hex) of the fields of run.json or state.json, but for the checksum itself."""
+    others = {name: value for name, value in fields.items() if name != "checksum"}
     return hashlib.sha256(json.dumps(others, sort_keys=True).encode()).hexdigest()

@@ -49,7 +49,7 @@ def test_one_failing_run_does_not_stop_the_others_and_is_named(make_run):
     assert outcomes[bad.path].code == 65
     assert "fewer than one step" in outcomes[bad.path].message
     assert outcomes[gone.path].code != 0
-    assert "no run.json that can be read" in outcomes[gone.path].message
+    assert "there is no run.json" in outcomes[gone.path].message
     assert (good.path / "log.txt").exists()
 
 

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from lightning_modules.errors import CheckpointError, ExitCode
+from lightning_modules.files import write_json
 from lightning_modules.training.checkpoint import read_checkpoint
-from lightning_modules.training.run_directory import RunBusyError, RunDirectoryError
+from lightning_modules.training.run_directory import RunBusyError, RunDirectoryError, checksum
 from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import start
 from tests.support.stop_after import StopAfter
@@ -99,6 +100,23 @@ def test_a_digit_that_changed_in_the_state_is_noticed_and_a_state_without_checks
     )
     path.write_text(json.dumps({"state": "interrupted", "saved_step": 6}))
     assert directory.state().saved_step == 6
+
+
+def test_settings_that_changed_on_the_disk_are_noticed_and_those_without_checksum_are_read(make_run):
+    directory = make_run(settings())
+    path = directory.path / "run.json"
+    content = directory.description()
+    write_json(path, content | {"checksum": checksum(content)})
+    written = path.read_text()
+    assert directory.settings() == settings()
+    for changed in (written.replace('"max_steps": ', '"max_steps": 1'), written[:-9], "[]", "", "[" * 100_000):
+        path.write_text(changed)
+        with pytest.raises(RunDirectoryError) as error:
+            directory.settings()
+        assert str(error.value) == (
+            f"{path} cannot be read or has changed since it was written; delete the file, and `ablate run` writes "
+            "it again."
+        )
 
 
 def test_a_log_that_changed_while_the_run_was_stopped_is_refused_and_starts_anew_without_checkpoint(
