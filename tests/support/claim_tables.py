@@ -1,5 +1,6 @@
 """Tables with every row that the shipped claims read: of nothing but noise, and as the literature has them."""
 
+import functools
 import re
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pandas as pd
 
 from ablations import results
 from ablations.spec import claims as claims_file
+from ablations.spec import grid, load
 
 ROOT = Path(__file__).parents[2]
 CLAIMS = ROOT / "experiments" / "claims"
@@ -17,12 +19,20 @@ LAST, STEPS = 500, (0, 16, 32, 64, 128, 256, 500)
 TASKS = ("sst2", "trec", "subj", "mrpc", "rte", "sick", "stsb", "sick_relatedness", "wnut17", "wikigold")
 
 
+@functools.cache
 def shipped():
     """Every claim we ship, by its number, `2b` being a part of claim 2, or by its name; the article's first."""
     claims = [claim for path in FILES for claim in claims_file.load(path).claims]
     article = sorted((claim for claim in claims if claim.number), key=lambda claim: whole_number(claim.number))
     ours = [claim for claim in claims if not claim.number]
     return {str(claim.number): claim for claim in article} | {claim.name: claim for claim in ours}
+
+
+@functools.cache
+def shipped_spec(name):
+    """The experiment of a spec that we ship, and the names of its arms in their order."""
+    experiment = load.load(CLAIMS.parent / name)
+    return experiment, list(dict.fromkeys(run.arm for run in grid.runs(experiment)))
 
 
 def whole_number(number):

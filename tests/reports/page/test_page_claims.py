@@ -15,17 +15,16 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from ablations.spec import claims as claims_file
-from ablations.spec import grid, load
 from reports.claims import words as claim_words
 from reports.claims.judge import judge_claims
 from reports.folder import Experiment, Plan
 from reports.page import page
 from reports.page.entries import claim_entries, draw_claim, effects
 from tests.support.claim_page import SEEDS, TEXT, VERDICTS, made
-from tests.support.claim_tables import CLAIMS, frame, literature, shipped, whole_number
+from tests.support.claim_tables import CLAIMS, frame, literature, shipped, shipped_spec, whole_number
 from tests.support.html_page import HOSTILE, Page, strict_json
 
-SPECS_WITH_CLAIMS = [path for path in sorted(CLAIMS.parent.glob("*.yaml")) if load.load(path).claims]
+SPECS_WITH_CLAIMS = [path for path in sorted(CLAIMS.parent.glob("*.yaml")) if shipped_spec(path.name)[0].claims]
 KEYS = ["run_id", "measure", "metric", "group", "layer", "layer_to", "step"]
 MINUS = "\N{MINUS SIGN}"
 
@@ -378,8 +377,7 @@ def test_a_claim_we_ship_of_which_a_measure_is_missing_is_shown_as_not_run(numbe
 @pytest.mark.parametrize("path", SPECS_WITH_CLAIMS, ids=lambda path: path.stem)
 def test_every_spec_we_ship_has_all_its_claims_on_its_page(path, tmp_path):
     """Judged or not run: with the arms and kinds of measures that it has, and no others."""
-    spec = load.load(path)
-    arms = list(dict.fromkeys(run.arm for run in grid.runs(spec)))
+    spec, arms = shipped_spec(path.name)
     kinds = ("validation", "learning", *(settings.kind for settings in spec.measures))
     shutil.copytree(CLAIMS, tmp_path / "claims")
     (tmp_path / "plan.json").touch()
