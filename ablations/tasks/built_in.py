@@ -6,14 +6,14 @@ come twice all the same, about one in a hundred.
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from itertools import islice
+from itertools import count, islice
 from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 
 from ablations.tasks.datasets import SPLITS, Split, Task
-from lightning_modules.data.language import Language, Sentence
+from lightning_modules.data.language import Language, Sentence, language_of
 from lightning_modules.data.language.minimal_pairs import PARADIGMS, minimal_pairs
 from lightning_modules.randomness import derive, uniforms
 
@@ -30,23 +30,21 @@ def rows(task: Task, split: Split, *, seed: int) -> Iterator[Row]:
     """Yield the examples of a split, under the names of the task's columns; they depend on the language's seed
     alone."""
     name = task.name.removeprefix("language_")
-    language = Language(seed)
+    language = language_of(seed)
     yield from islice(_TASKS[name](language, split), SIZES[split] if name != "minimal_pairs" else None)
 
 
 def _sentences(language: Language, split: Split) -> Iterator[Sentence]:
     """Yield one sentence of each document, so that they are independent."""
-    for sentence, _ in _beginnings(language, split):
-        yield sentence
+    for number in count():
+        yield next(language.document_sentences(f"task: {split}", number))
 
 
 def _beginnings(language: Language, split: Split) -> Iterator[tuple[Sentence, Sentence]]:
     """Yield two sentences that follow each other, of each document."""
-    number = 0
-    while True:
-        sentences = language.document(f"task: {split}", number)
-        yield sentences[0], sentences[1]
-        number += 1
+    for number in count():
+        sentences = language.document_sentences(f"task: {split}", number)
+        yield next(sentences), next(sentences)
 
 
 def _labelled(label: Callable[[Sentence], Any]) -> Callable[[Language, Split], Iterator[Row]]:
@@ -76,7 +74,7 @@ def _acceptability(language: Language, split: Split) -> Iterator[Row]:
 def _halves(seed: int, first: int, last: int) -> list[list[tuple[str, str]]]:
     """Return minimal pairs of each paradigm, the ungrammatical half first; kept for the next split, as rare kinds
     of sentences take long to find."""
-    language = Language(seed)
+    language = language_of(seed)
     return [
         [
             (" ".join(pair.ungrammatical), " ".join(pair.grammatical))

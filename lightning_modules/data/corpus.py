@@ -6,7 +6,6 @@ so that words are what stands between spaces, here and in the sub-words. Nothing
 `half_of` divides a table into two halves, so that a text and a task can share a file without sharing a row.
 """
 
-import functools
 import hashlib
 import json
 import stat
@@ -190,17 +189,11 @@ def _sources(settings: Data, data_root: Path, split: SplitName, columns: Columns
 
 
 def _language_cells(settings: LanguageData, split: SplitName) -> Iterator[Cells]:
-    sentences = _language(settings.seed).sentences(split, getattr(settings, split))
+    from lightning_modules.data.language import language_of  # its grammar is only imported where it is spoken
+
+    sentences = language_of(settings.seed).sentences(split, getattr(settings, split))
     for number, (document, sentence) in enumerate(sentences, start=1):
         yield Cells(number, sentence.text, sentence.translated_text, document)
-
-
-@functools.lru_cache(maxsize=1)
-def _language(seed: int) -> Any:
-    """Return the language of a seed, made once for all splits; its grammar is imported only here."""
-    from lightning_modules.data.language import Language
-
-    return Language(seed)
 
 
 # Before anything is read -----------------------------------------------------------------------------

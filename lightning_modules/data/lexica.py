@@ -311,9 +311,9 @@ def _most_frequent_tags(tagged: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def _language(seed: int) -> Iterator[tuple[str, str]]:
-    from lightning_modules.data.language import Language  # its grammar is only imported where it is spoken
+    from lightning_modules.data.language import language_of  # its grammar is only imported where it is spoken
 
-    for _, sentence in Language(seed).sentences("train", LANGUAGE_SENTENCES):
+    for _, sentence in language_of(seed).sentences("train", LANGUAGE_SENTENCES):
         yield from zip(sentence.words, sentence.tags, strict=True)
 
 

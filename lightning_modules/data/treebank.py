@@ -177,11 +177,11 @@ def read_treebank(path: Path) -> list[LabelledSentence]:
 
 def language_sentences(seed: int, split: str, count: int) -> list[LabelledSentence]:
     """Return the first sentences of a split of the built-in language; only these have senses."""
-    from lightning_modules.data.language import Language  # its grammar is only imported where it is spoken
+    from lightning_modules.data.language import language_of  # its grammar is only imported where it is spoken
 
     return [
         LabelledSentence(s.text, s.words, s.tags, s.heads, s.relations, s.senses, s.words)
-        for _, s in Language(seed).sentences(split, count)
+        for _, s in language_of(seed).sentences(split, count)
     ]
 
 

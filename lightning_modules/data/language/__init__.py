@@ -17,6 +17,7 @@ after a numeral stays singular. Words with two senses have two translations.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count as from_zero
 
 import numpy as np
@@ -103,6 +104,10 @@ class Language:
 
     def document(self, split: str, index: int) -> tuple[Sentence, ...]:
         """Return a document of 5 to 20 sentences on one topic; it does not depend on what else was generated."""
+        return tuple(self.document_sentences(split, index))
+
+    def document_sentences(self, split: str, index: int) -> Iterator[Sentence]:
+        """Yield the sentences of a document, each made only when it is reached."""
         if index < 0:
             raise DataError(f"The number of a document must be 0 or more, but is {index}.")
         uniform = _stream(derive(self.seed, "document", split, index)).__next__
@@ -110,12 +115,10 @@ class Language:
         fewest, most = SENTENCES_PER_DOCUMENT
         size = fewest + int((most - fewest + 1) * uniform() ** 2)
         antecedent: Number | None = None
-        sentences = []
         for _ in range(size):
             derivation = Derivation(self.tables, topic, uniform, antecedent)
-            sentences.append(_finished(derivation, topic))
+            yield _finished(derivation, topic)
             antecedent = derivation.antecedent
-        return tuple(sentences)
 
     def sentences(self, split: str, count: int) -> Iterator[tuple[int, Sentence]]:
         """Yield the first sentences of a split, each with the number of its document; the last document may be cut
@@ -124,11 +127,21 @@ class Language:
             raise DataError(f"The number of sentences must be 0 or more, but is {count}.")
         left = count
         for index in from_zero():
-            for sentence in self.document(split, index):
+            for sentence in self.document_sentences(split, index):
                 if not left:
                     return
                 left -= 1
                 yield index, sentence
+
+
+@lru_cache(maxsize=2)
+def language_of(seed: int) -> Language:
+    """Return the language of a seed, made once for all who read it: it never changes.
+
+    Raises:
+        DataError: the seed is below 0.
+    """
+    return Language(seed)
 
 
 def _finished(derivation: Derivation, topic: int) -> Sentence:
