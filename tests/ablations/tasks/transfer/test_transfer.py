@@ -1,6 +1,7 @@
 """Heads on frozen and on trained encoders: what each can and cannot learn, and that nothing else is changed."""
 
 import itertools
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -216,29 +217,47 @@ def test_features_are_scaled_by_what_they_are_in_the_training_texts(objective, t
         np.testing.assert_allclose(deviation_F, states_NF.std(0), atol=1e-5)
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(WAYS)), ids="-".join)
-@pytest.mark.parametrize("task", [CLASSES, TAGGING])
-def test_measures_of_a_task_share_the_states_of_its_texts(task, order, tokens, monkeypatch):
-    objective = build(settings(), tokens).eval()
-    splits = precedence(300, seed=18) if task == CLASSES else beside(300, 1, 18)
-    wanted = {way: asked(way, task, epochs=1) for way in order}
-    alone = {way: scored(objective, tokens, splits, wanted[way]) for way in order}
+@contextmanager
+def texts_encoded(objective):
+    """The texts that an objective encodes in the block, and no copy of it that is trained."""
     encoded = []
 
     def counted(who, texts, index_B, *, mixed=False):
-        if who is objective:  # and no copy that is trained
+        if who is objective:
             encoded.extend(texts.rows.rows[i].ids_T.tobytes() for i in index_B)
         return read_states(who, texts, index_B, mixed=mixed)
 
-    monkeypatch.setattr("ablations.tasks.transfer.states.read_states", counted)
-    shared = FrozenStates(objective)
-    assert {way: scored(objective, tokens, splits, wanted[way], frozen=shared) for way in order} == alone
-    together = len(encoded)
-    encoded.clear()
-    scored(objective, tokens, splits, wanted["frozen"])
-    assert together == len(encoded)  # what frozen features read by themselves
-    scored(objective, tokens, splits, wanted["tuned"])
-    assert len(encoded) == together + len(splits["train"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ablations.tasks.transfer.states.read_states", counted)
+        yield encoded
+
+
+SHARED = {CLASSES: precedence(300, seed=18), TAGGING: beside(300, 1, 18)}
+
+
+@pytest.fixture(scope="module")
+def alone(tokens):
+    """Of each task, the rows of each way that shares nothing, and how many texts it encodes."""
+    objective, ways = build(settings(), tokens).eval(), {}
+    for task, splits in SHARED.items():
+        for way in WAYS:
+            with texts_encoded(objective) as encoded:
+                ways[task, way] = scored(objective, tokens, splits, asked(way, task, epochs=1)), len(encoded)
+    return ways
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(WAYS)), ids="-".join)
+@pytest.mark.parametrize("task", [CLASSES, TAGGING])
+def test_measures_of_a_task_share_the_states_of_its_texts(task, order, tokens, alone):
+    objective = build(settings(), tokens).eval()
+    splits, shared = SHARED[task], FrozenStates(objective)
+    with texts_encoded(objective) as encoded:
+        for way in order:
+            assert (
+                scored(objective, tokens, splits, asked(way, task, epochs=1), frozen=shared) == alone[task, way][0]
+            )
+    assert len(encoded) == alone[task, "frozen"][1]
+    assert alone[task, "tuned"][1] == len(splits["train"])
 
 
 def test_texts_share_states_where_a_head_reads_the_same_of_them(objective, tokens):
