@@ -41,15 +41,26 @@ def identities(experiment, folder):
     ]
 
 
-@settings(quickly, max_examples=300)
-@given(spec=specs())
-def test_the_resolved_form_of_a_valid_spec_is_itself_and_has_the_same_runs(spec, data_root):
+def assert_resolves_to_itself(spec, data_root):
     with TemporaryDirectory() as folder:
         experiment = load.load(written(folder, spec))
         resolved = grid.resolved(experiment)
         again = load.load(written(folder, resolved))
     assert grid.resolved(again) == resolved
     assert identities(again, data_root) == identities(experiment, data_root)
+
+
+@settings(quickly, max_examples=100)
+@given(spec=specs())
+def test_the_resolved_form_of_a_valid_spec_is_itself_and_has_the_same_runs(spec, data_root):
+    assert_resolves_to_itself(spec, data_root)
+
+
+@pytest.mark.slow
+@settings(quickly, max_examples=1000)
+@given(spec=specs())
+def test_the_resolved_form_of_a_thousand_specs_is_itself_and_has_the_same_runs(spec, data_root):
+    assert_resolves_to_itself(spec, data_root)
 
 
 def fabricated(settings, layers, rng):
@@ -86,11 +97,7 @@ def fabricate(item, measures, rng, *, number=None):
     return some
 
 
-@settings(quickly, max_examples=300)
-@given(spec=specs(most_arms=2), drawn=st.integers(0, 10**6))
-def test_any_measures_of_any_runs_make_a_table_that_is_read_and_agrees_with_what_is_missing(
-    spec, drawn, data_root
-):
+def assert_table_agrees_with_what_is_missing(spec, drawn, data_root):
     rng = random.Random(drawn)
     with TemporaryDirectory() as folder:
         out = Path(folder) / "out"
@@ -112,6 +119,24 @@ def test_any_measures_of_any_runs_make_a_table_that_is_read_and_agrees_with_what
     assert set(read.table.loc[read.table["measure"] == "learning", "run_id"]) == of_validation
     for run_id, rows in read.table.groupby("run_id"):
         assert set(rows["measure"]) - {"learning"} == {one.kind for one in there[run_id]}
+
+
+RUNS = {"spec": specs(most_arms=2), "drawn": st.integers(0, 10**6)}
+
+
+@settings(quickly, max_examples=100)
+@given(**RUNS)
+def test_any_measures_of_any_runs_make_a_table_that_is_read_and_agrees_with_what_is_missing(
+    spec, drawn, data_root
+):
+    assert_table_agrees_with_what_is_missing(spec, drawn, data_root)
+
+
+@pytest.mark.slow
+@settings(quickly, max_examples=1000)
+@given(**RUNS)
+def test_any_measures_of_a_thousand_specs_make_a_table_that_is_read(spec, drawn, data_root):
+    assert_table_agrees_with_what_is_missing(spec, drawn, data_root)
 
 
 KINDS = tuple(CARDS)
