@@ -17,6 +17,7 @@ from ablations.measures.information.estimate import halves
 from ablations.measures.reading.sample import first_tokens
 from ablations.runs.calibration import Calibration, flops
 from lightning_modules.data.token_store import load
+from lightning_modules.training.train import main as train
 from tests.support.spec_files import write_spec
 from tests.support.tiny_text import settings
 
@@ -421,15 +422,12 @@ def test_doctor_finds_nothing_wrong_here_and_a_dangerous_environment(tmp_path, m
     assert "lets a checkpoint execute code; unset it" in result.output
 
 
-def test_training_refuses_an_environment_that_lets_checkpoints_execute_code(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "lightning_modules.training.train", str(tmp_path)],
-        env=os.environ | {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
+def test_training_refuses_an_environment_that_lets_checkpoints_execute_code(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    for of_the_process in ("keep_freed_memory", "StopRequest.install"):  # which is that of the tests
+        monkeypatch.setattr(f"lightning_modules.training.train.{of_the_process}", lambda *_: None)
+    done = CliRunner().invoke(train, [str(tmp_path)])
+    assert done.exit_code == 2
     assert done.stderr == (
         "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set, which lets a checkpoint execute code; unset it.\n"
     )
