@@ -219,10 +219,15 @@ SPREADS = {
 
 def literature(table, *, rng):
     """The rows of `frame` with the numbers of the literature and a realistic spread between seeds."""
+    return next(tables_of_literature(table, rng=rng))
+
+
+def tables_of_literature(table, *, rng):
+    """Tables without end as `literature` makes one."""
     expected = [_expected(row) for row in table.to_dict("records")]
     spread = table["measure"].map(SPREADS).fillna(0.01).where(table["metric"] != "bleu", 1.0)
     floors = table["metric"].map(FLOORS).fillna(table["floor"])
     ceilings = table["measure"].map(CEILINGS).fillna(table["ceiling"])
-    return table.assign(
-        value=pd.Series(rng.normal(expected, spread), index=table.index), floor=floors, ceiling=ceilings
-    )
+    while True:
+        value = pd.Series(rng.normal(expected, spread), index=table.index)
+        yield table.assign(value=value, floor=floors, ceiling=ceilings)
