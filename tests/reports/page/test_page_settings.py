@@ -141,7 +141,8 @@ def test_arms_that_differ_in_more_have_no_such_figure(tmp_path):
         by_ratio(arm, own)
         own["encoder"]["num_hidden_layers"] = ARMS.index(arm) + 1
 
-    folder = made(tmp_path, change=two)
+    three = ("mlm", "clm", "mt")
+    folder = made(tmp_path, change=two, arms=three, table_rows=rows(three))
     page.write(folder)
     assert all(figure["kind"] != "settings" for figure in strict_json(folder / "report.json")["figures"])
 
