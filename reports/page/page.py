@@ -31,6 +31,7 @@ from reports.folder import digest
 from reports.page import latex
 from reports.page.content import content, page_figures
 from reports.page.entries import claim_entries, draw_claim
+from reports.page.flips import publish_predictions
 from reports.scores.tables import mark
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -112,9 +113,10 @@ tuned.json, one with a fixed list of seeds no looks.json."""
 def publish(folder: Path, to: Path) -> Path:
     """Copy the files of a page to a folder of the experiment's name in `to`; return that folder.
 
-    It then holds report.md with its figures, tables in LaTeX, results.parquet, claims.json, spec.yaml, and
-    provenance.json with commits, versions, machines and dates. Figures and tables that only an earlier publication
-    had are removed. Files of other names stay, as the findings.md that a person writes.
+    It then holds report.md with its figures, tables in LaTeX, results.parquet, claims.json, spec.yaml,
+    provenance.json with commits, versions, machines and dates, and predictions.parquet where runs keep some.
+    Figures and tables that only an earlier publication had are removed. Files of other names stay, as the
+    findings.md that a person writes.
 
     Raises:
         ResultsError: `folder` has no page, or a file cannot be written.
@@ -132,6 +134,7 @@ def publish(folder: Path, to: Path) -> Path:
             path.unlink()
     provenance = json.dumps(report["provenance"], ensure_ascii=False, indent=1) + "\n"
     write_whole(published / "provenance.json", provenance.encode())
+    publish_predictions(folder, published)
     return published
 
 
