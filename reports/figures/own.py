@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
+from ablations.errors import PluginError
 from ablations.spec.figures import NamedFigure, planned_figure
-from lightning_modules.errors import PluginError
 from reports.figures.panel import FigureKind, FigureText, Panel
 from reports.figures.svg import draw, lacking_glyphs
 

@@ -129,7 +129,7 @@ def page_figures(judged: Judged) -> tuple[list[PageFigure], dict[str, str]]:
     """Return the figures of an experiment's page, first the one that shows what its claims read; and a sentence on
     each figure of one's own that fails, by its name."""
     experiment = judged.experiment
-    own, failures = own_figures(experiment.table, experiment.plan.figures)
+    of_authors, failures = own_figures(experiment.table, experiment.plan.figures)
     shown = figures(
         experiment.table,
         arms=experiment.plan.arms,
@@ -138,7 +138,7 @@ def page_figures(judged: Judged) -> tuple[list[PageFigure], dict[str, str]]:
         read=readings(judged),
         published=experiment.plan.published,
         described=experiment.plan.described,
-        own=own,
+        of_authors=of_authors,
         objectives={
             run.plan.arm: run.settings["objective"]["kind"]
             for run in experiment.runs

@@ -142,7 +142,7 @@ def figures(
     published: Sequence[PublishedPoint] = (),
     objectives: Mapping[str, str] = MappingProxyType({}),
     described: Mapping[str, str] = MappingProxyType({}),
-    own: Sequence[tuple[FigureText, list[Panel]]] = (),
+    of_authors: Sequence[tuple[FigureText, list[Panel]]] = (),
 ) -> list[PageFigure]:
     """Return every figure that has rows, with its panels. The figure that shows most of what claims read comes
     first, and the panel of it that does; without claims and with many arms, the scores by what the arms vary,
@@ -157,7 +157,7 @@ def figures(
         published: points of published curves, drawn beside those of arms.
         objectives: kind of the objective of each trained arm, which says whose curve a published one is beside.
         described: descriptions of the measures of one's own, by name.
-        own: figures of one's own with their panels, which come last.
+        of_authors: figures of one's own with their panels, which come last.
     """
     candidates: list[tuple[FigureText, list[Panel], Factor | None]]
     texts = (*FIGURES, *_of_plugins(table, described))
@@ -165,7 +165,7 @@ def figures(
     place = FIGURES.index(OVER_TRAINING)
     by_setting = setting_figures(table, factors, arms=arms)
     candidates[place:place] = [(figure.text, figure.panels, figure.factor) for figure in by_setting]
-    candidates += [(text, panels, None) for text, panels in own]
+    candidates += [(text, panels, None) for text, panels in of_authors]
     shown = [
         (text, [beside_published(panel, published, objectives=objectives) for panel in panels], factor)
         for text, panels, factor in candidates

@@ -11,8 +11,8 @@ An objective of one's own is read in one of these ways, or defines its score: th
 log of the softmax of its `sentence_logits`.
 
 Every other objective of this package has none: translation predicts another sentence, skip-gram neighbours,
-replaced tokens a yes or no; the naive bidirectional LM reads the tokens that it predicts; permutation LM has as many probabilities as
-there are orders, and may have learned the ends of orders alone.
+replaced tokens a yes or no; the naive bidirectional LM reads the tokens that it predicts; permutation LM has as
+many probabilities as there are orders, and may have learned the ends of orders alone.
 
 The first pieces of a sentence may be given: they are read and not scored, and are hidden nowhere.
 
@@ -325,11 +325,11 @@ def head_of(objective: Objective) -> Callable[[Tensor, Tensor], Tensor]:
     Raises:
         MeasureError: it has none, as an objective of one's own may.
     """
-    head = getattr(objective, "head", None)
+    head, settings = getattr(objective, "head", None), objective.run.objective
     if head is None:
         raise MeasureError(
-            f"{objective.run.objective.kind} has the output {objective.run.objective.output}, but no head; build it as "
-            f"self.head in the module, or give the settings the output own and the module sentence_logits."
+            f"{settings.kind} has the output {settings.output}, but no head; build it as self.head in the module, "
+            f"or give the settings the output own and the module sentence_logits."
         )
     return head
 
