@@ -109,8 +109,11 @@ class Need(NamedTuple):
 
 
 HAS_PROBABILITY = Need(lambda objective: objective.output is not None, "has no probability of a sentence")
+DRAWS_SENTENCES = Need(
+    lambda objective: objective.output in ("next", "hidden"), "predicts neither next nor hidden words"
+)
 PREDICTS_ITS_TEXT = Need(
-    lambda objective: objective.output is not None,
+    lambda objective: objective.output in ("next", "hidden"),
     "predicts no output that belongs to a token it reads",
     applies=lambda settings: set(settings.about) == {"output"},
 )
@@ -281,7 +284,7 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
         "generation": Card(
             rows="ablations.tasks.language_models.generation:rows",
             metrics=(*_OF_TEXT, *(f"{metric}_of_text" for metric in _OF_TEXT)),
-            need=HAS_PROBABILITY,
+            need=DRAWS_SENTENCES,
             version=4,
         ),
     }

@@ -5,7 +5,7 @@ The base is shared with training.
 
 from typing import Literal, NamedTuple
 
-from lightning_modules.errors import AblationsError, CheckpointError, DataError, NonFiniteLossError
+from lightning_modules.errors import AblationsError, CheckpointError, DataError, NonFiniteLossError, PluginError
 
 __all__ = [
     "AblationsError",
@@ -13,6 +13,7 @@ __all__ = [
     "DataError",
     "MeasureError",
     "NonFiniteLossError",
+    "PluginError",
     "ResultsError",
     "SpecError",
 ]

@@ -177,7 +177,8 @@ def _executed(name: str, path: Path, source: bytes, digest: str) -> ModuleType:
 def failure(name: str, path: Path, error: Exception) -> PluginError:
     """Return what the code of a part has raised as an error with its place in the file."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    line, reason = lines[-1] if lines else None, str(error).partition("\n")[0]
+    line = lines[-1] if lines else None
+    reason = str(error).strip().partition("\n")[0].rstrip(".")
     if isinstance(error, SyntaxError):
         line, reason = error.lineno, error.msg
     place = str(path) if line is None else f"{path}, line {line}"

@@ -4,8 +4,8 @@ untrained, on a text.
 The result is a table like an experiment's, of arms with one seed; a series of checkpoints has rows at every step.
 """
 
-import warnings
-from collections.abc import Iterable, Iterator, Sequence
+import hashlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,15 +13,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pandas import DataFrame
 
 from ablations import results
 from ablations.analyse import folder as analyse_folder
+from ablations.analyse import kept, minimal_pairs
 from ablations.analyse import measures as analyse_measures
-from ablations.analyse import minimal_pairs
-from ablations.analyse.arms import SEED, ModelArm, Say, Subject, arms_of, name_of_all, twins_of
+from ablations.analyse.arms import SEED, ModelArm, Part, Say, Subject, arms_of, name_of_all, twins_of
+from ablations.analyse.kept import Measured, Row, kept_rows
 from ablations.analyse.measures import AnyMeasure
 from ablations.analyse.model import HuggingFaceModel, hidden_states, load
 from ablations.analyse.text import Read, TokenisedText, read_by_all, sentences
+from ablations.catalogue import card, files_now
 from ablations.errors import MeasureError
 from ablations.measures.geometry import geometry
 from ablations.measures.layer_change import layer_change
@@ -42,28 +45,7 @@ from ablations.runs.records import DataRecord, RunRecord
 from ablations.tasks.settings import MinimalPairsSettings
 from ablations.wording import listed, several
 from lightning_modules.data.treebank import LabelledSentence, read_treebank
-from lightning_modules.files import require_writable
-
-Row = dict[str, Any]
-
-
-def kept_rows(rows: Iterable[Row], settings: AnyMeasure) -> tuple[list[Row], list[str]]:
-    """Return the rows of one measure, and in sentences why there are none or what to doubt in them."""
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
-        try:
-            whole = list(rows)
-        except MeasureError as error:
-            return [], [_named(settings.kind, str(error))]
-    doubts = [warning for warning in warned if issubclass(warning.category, UserWarning)]
-    for warning in warned:
-        if warning not in doubts:  # of a library, not of a measure
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    return whole, [_named(settings.kind, str(warning.message)) for warning in doubts]
-
-
-def _named(measure: str, doubt: str) -> str:
-    return doubt if doubt.startswith(measure) else f"{measure}: {doubt}"
+from lightning_modules.files import require_writable, sha256
 
 
 def _rows(
@@ -91,7 +73,7 @@ class Arm(NamedTuple):
 
     plan: RunRecord
     """Its entry among the runs of plan.json."""
-    rows: list[Row]
+    table: DataFrame
     doubts: list[str]
     """Sentences that say why measures have no rows, and what to doubt in those they have."""
 
@@ -131,8 +113,9 @@ def analyse(
     Each folder is an arm: a model, or a series of checkpoints that is measured at every step (`arms_of`). All are
     measured on the same sentences. Arms of equal architecture that cut the text alike share a twin. Measures that
     the text does not allow are left out; the plan says which, and why. The results of each arm are written before
-    the next is measured; after a kill the plan says what is missing, and the same command starts over. The results
-    of a whole analysis stay until the next one is whole.
+    the next is measured; after a kill the plan says what is missing, and the same command goes on: what each
+    measure says of each model is kept until the analysis is whole. The results of a whole analysis stay until the
+    next one is whole, which measures all again.
 
     Args:
         labels: a treebank of the same sentences.
@@ -198,11 +181,13 @@ def _carry_out(analysis: Analysis, text: Path) -> Path:
     arms: list[Arm] = []
     for subject in analysis.subjects:
         arms.append(_measured(subject, analysis))
-        if len(arms) == len(given) and not any(arm.rows for arm in arms):
+        if len(arms) == len(given) and not any(len(arm.table) for arm in arms):
             raise MeasureError(_why_nothing(arms[0].doubts, text, given[0]))
-        if is_new and len(arms) < len(analysis.subjects) and any(arm.rows for arm in arms):
+        if is_new and len(arms) < len(analysis.subjects) and any(len(arm.table) for arm in arms):
             _write(analysis, arms)
-    for sentence in _write(analysis, arms):
+    notices = _write(analysis, arms)
+    kept.forget(analysis.target)
+    for sentence in notices:
         analysis.say(sentence)
     return analysis.target
 
@@ -245,24 +230,64 @@ def _gold(text: Path, *, labels: Path | None, column: str | None) -> list[Labell
 def _measured(subject: Subject, analysis: Analysis) -> Arm:
     """Measure one subject; the states of a model, the largest thing in memory, are gone before the next is
     loaded."""
+    measured: list[Measured] = []
+    for part in subject.parts(analysis.say):
+        measured += _measured_model(part, subject, analysis)
+    plan = analyse_folder.run(part.facts, arm=subject.name, seed=SEED, origin=analysis.origin)
+    doubts = dict.fromkeys(doubt for each in measured for doubt in each.doubts)
+    return Arm(plan, results.concat(each.table for each in measured), list(doubts))
+
+
+def _measured_model(part: Part, subject: Subject, analysis: Analysis) -> list[Measured]:
+    """Measure one model, or take what an analysis that was killed has kept of it. It is loaded and read only if a
+    measure lacks."""
     sample, say = subject.read.sample, analysis.say
-    measured_rows: list[Row] = []
-    all_doubts: dict[str, None] = {}
-    for called, model in subject.models(say):
-        say(f"{called}: reading {several(len(sample), 'token')}")
-        layers_LND = states(model, subject.read.text, sample)
-        require_finite(layers_LND, folder=model.folder)
-        about: Row = {"experiment": analysis.target.name, "run_id": model.run_id}
-        about |= {"arm": subject.name, "seed": SEED, "step": model.step}
-        for settings in analysis.measures:
-            say(f"{called}: measuring {settings.kind}")
-            rows = _rows(layers_LND, settings, model=model, read=subject.read, data_root=analysis.data_root)
-            whole, doubts = kept_rows(rows, settings)
-            measured_rows.extend(about | {"measure": settings.kind} | row for row in whole)
-            all_doubts |= dict.fromkeys(doubts)
-        plan = analyse_folder.run(model, arm=subject.name, seed=SEED, origin=analysis.origin)
-        del layers_LND, model
-    return Arm(plan, measured_rows, list(all_doubts))
+    about: Row = {"experiment": analysis.target.name, "run_id": part.facts.run_id}
+    about |= {"arm": subject.name, "seed": SEED, "step": part.facts.step}
+    model, layers_LND, without_rows = None, list[Any](), dict[Path, Measured]()
+    measured = []
+    for settings in analysis.measures:
+        path = kept.place(analysis.target, _depends_on(part, subject, settings, analysis) | about)
+        if (before := kept.read(path)) is not None:
+            say(f"{part.label}: {settings.kind} was measured before")
+            measured.append(before)
+            continue
+        if model is None:
+            model = part.load()
+            say(f"{part.label}: reading {several(len(sample), 'token')}")
+            layers_LND = states(model, subject.read.text, sample)
+            require_finite(layers_LND, folder=model.folder)
+        say(f"{part.label}: measuring {settings.kind}")
+        rows = _rows(layers_LND, settings, model=model, read=subject.read, data_root=analysis.data_root)
+        whole, doubts = kept_rows(rows, settings)
+        table = results.table(about | {"measure": settings.kind} | row for row in whole)
+        measured.append(Measured(table, doubts))
+        if whole:
+            kept.write(path, measured[-1])
+        else:
+            without_rows[path] = measured[-1]
+    if any(len(each.table) for each in measured):  # an analysis that measures nothing leaves no files
+        for path, each in without_rows.items():
+            kept.write(path, each)
+    return measured
+
+
+def _depends_on(part: Part, subject: Subject, settings: AnyMeasure, analysis: Analysis) -> dict[str, Any]:
+    """Return everything that the rows of a measure of a model depend on: model, text, settings and code."""
+    read, origin = subject.read, analysis.origin
+    facts: dict[str, Any] = {"model": part.identity, "settings": settings.model_dump(mode="json")}
+    facts |= {
+        "version": card(settings.kind).version,
+        "sentences": read.sample.sentences,
+        "tokens": len(read.sample),
+    }
+    facts |= {name: origin.get(name) for name in ("commit", "versions", "threads")}
+    facts["ids"] = hashlib.sha256(read.text.ids.tobytes()).hexdigest()
+    facts["files"] = [sha256(path) for name in ("text", "labels") if (path := analysis.arguments[name])]
+    if isinstance(settings, MinimalPairsSettings):
+        facts["pairs"] = [files_now(each, analysis.data_root) for each in settings.parts(built_in=False)]
+        facts["tokenizer"] = subject.model.tokenizer.backend_tokenizer.to_str()
+    return facts
 
 
 def _write(analysis: Analysis, arms: Sequence[Arm]) -> list[str]:
@@ -273,7 +298,7 @@ def _write(analysis: Analysis, arms: Sequence[Arm]) -> list[str]:
     notices = [*unfinished, *_caveats(analysis, arms), *doubts]
     analyse_folder.write(
         analysis.target,
-        table=results.table([row for arm in arms for row in arm.rows]),
+        table=results.concat(arm.table for arm in arms),
         arguments=analysis.arguments,
         measures=analysis.measures,
         of=listed([subject.name for subject in analysis.subjects if not subject.is_twin], "and"),
@@ -288,7 +313,7 @@ def _caveats(analysis: Analysis, arms: Sequence[Arm]) -> list[str]:
     """Return the caveats of the measures on the tokens of each model; they name it where there are several."""
     caveats = []
     for subject, arm in zip(analysis.subjects, arms, strict=False):
-        sample, measured = subject.read.sample, {row["measure"] for row in arm.rows}
+        sample, measured = subject.read.sample, set(arm.table["measure"])
         with_rows = [settings for settings in analysis.measures if settings.kind in measured]
         remedy = "raise --tokens" if len(subject.read.text) > sample.sentences else "give more text"
         of_arm = analyse_measures.caveats(with_rows, sample, width=subject.model.width, remedy=remedy)

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,6 +65,8 @@ class ModelArm(NamedTuple):
     run_id: str
     """Ten hex digits: of a single model those of `model.identity`, of a series a hash over those of all its
     checkpoints."""
+    identities: tuple[str, ...]
+    """`model.identity` of each checkpoint."""
     untrained_id: str
     """The same of the untrained twin at one seed: equal for equal architectures."""
 
@@ -120,13 +123,13 @@ def _arm(name: str, folder: Path, *, seed: int) -> ModelArm:
     checkpoints = _series(folder) or (Checkpoint(folder, None),)
     configs = [checked_config(checkpoint.folder) for checkpoint in checkpoints]
     _require_one_architecture(checkpoints, configs)
-    ids = [
+    ids = tuple(
         identity(config, weight_files(checkpoint.folder))
         for config, checkpoint in zip(configs, checkpoints, strict=True)
-    ]
+    )
     is_single = checkpoints[0].step is None
     run_id = ids[0] if is_single else hashlib.sha256("".join(ids).encode()).hexdigest()[:10]
-    return ModelArm(name, folder, checkpoints, run_id, untrained_identity(configs[0], seed=seed))
+    return ModelArm(name, folder, checkpoints, run_id, ids, untrained_identity(configs[0], seed=seed))
 
 
 def _series(folder: Path) -> tuple[Checkpoint, ...]:
@@ -189,6 +192,18 @@ def name_of_all(names: Iterable[str]) -> str:
     return "-and-".join(names)
 
 
+class Part(NamedTuple):
+    """One model of a subject, which is loaded only if something of it is not measured yet."""
+
+    label: str
+    """Name for a line of progress."""
+    identity: str
+    """Ten hex digits of its weights and config.json, or of an untrained twin."""
+    facts: HuggingFaceModel
+    """Facts about it, without its weights."""
+    load: Callable[[], HuggingFaceModel]
+
+
 class Subject(NamedTuple):
     """Arm that is measured: a model, a series of checkpoints of one, or an untrained twin."""
 
@@ -200,18 +215,24 @@ class Subject(NamedTuple):
     read: Read
     is_twin: bool = False
 
-    def models(self, say: Say) -> Iterator[tuple[str, HuggingFaceModel]]:
-        """Yield each model of the arm with its label, loaded when it is asked for: memory holds one at a time."""
+    def parts(self, say: Say) -> Iterator[Part]:
+        """Yield each model of the arm."""
         if self.is_twin:
-            yield self.name, untrained(self.model, seed=SEED)
+            facts = replace(self.model, run_id=self.given.untrained_id, step=0)
+            yield Part(self.name, facts.run_id, facts, partial(untrained, self.model, seed=SEED))
             return
-        for checkpoint in self.given.checkpoints:
-            called = label(self.given, checkpoint)
-            if self.given.is_series:
-                say(f"loading {checkpoint.folder}")
-            model = load(checkpoint.folder, tokenizer_folder=self.given.tokenizer_folder)
-            step = model.step if checkpoint.step is None else checkpoint.step
-            yield called, replace(model, run_id=self.given.run_id, step=step)
+        for checkpoint, identity_of_it in zip(self.given.checkpoints, self.given.identities, strict=True):
+            step = self.model.step if checkpoint.step is None else checkpoint.step
+            facts = replace(self.model, run_id=self.given.run_id, step=step)
+            yield Part(
+                label(self.given, checkpoint), identity_of_it, facts, partial(self._loaded, checkpoint, step, say)
+            )
+
+    def _loaded(self, checkpoint: Checkpoint, step: int | None, say: Say) -> HuggingFaceModel:
+        if self.given.is_series:
+            say(f"loading {checkpoint.folder}")
+        model = load(checkpoint.folder, tokenizer_folder=self.given.tokenizer_folder)
+        return replace(model, run_id=self.given.run_id, step=step)
 
 
 def twins_of(subjects: Sequence[Subject]) -> list[Subject]:

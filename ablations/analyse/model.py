@@ -264,6 +264,8 @@ class HuggingFaceModel:
     layers: int
     """Number of blocks; there is one more hidden state."""
     width: int
+    parameters: int
+    """Number of weights of the encoder."""
     final_norm: str | None
     """The name of the final norm's module; None for a model without one."""
     drawn: int | None = None
@@ -273,11 +275,6 @@ class HuggingFaceModel:
     def device(self) -> torch.device:
         """Return the device of the weights."""
         return next(self.model.parameters()).device
-
-    @property
-    def parameters(self) -> int:
-        """Return the number of weights of the encoder."""
-        return sum(parameter.numel() for parameter in self.model.parameters())
 
 
 def load(folder: Path, *, tokenizer_folder: Path | None = None) -> HuggingFaceModel:
@@ -323,6 +320,7 @@ def load(folder: Path, *, tokenizer_folder: Path | None = None) -> HuggingFaceMo
         heads=model.config.num_attention_heads,
         layers=len(states) - 1,
         width=states[0].shape[-1],
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
         final_norm=final_norm,
     )
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def report(spec: Path, given: tuple[str, ...], out: Path, data_root: Path, publi
     if published is not None:
         require_writable(published)  # before anything is written
     page = write_page(Workspace.open(spec, given=given, out=out, data_root=data_root), redraw=True)
-    show_page(page, published)
+    sys.exit(GOOD if show_page(page, published) else FAILED)
 
 
 @command
@@ -99,6 +100,7 @@ def figure(place: Path, name: str | None, medium: str, wide: bool, out: Path) ->
     SPEC is a spec whose results lie in the output root, or their folder, as out/NAME. The files lie in its folder
     print. Fonts are embedded, and no title is drawn: a paper has captions.
     """
+    from lightning_modules.errors import PluginError
     from reports import folder as experiment_folder
     from reports.claims.judge import judge_claims
     from reports.figures import publication
@@ -108,7 +110,7 @@ def figure(place: Path, name: str | None, medium: str, wide: bool, out: Path) ->
     if wide and medium == "slides":
         raise click.UsageError("--wide is for papers; leave it out.")
     folder = folder_of(place, out=out)
-    figures = page_figures(judge_claims(experiment_folder.read(folder)))
+    figures, failures = page_figures(judge_claims(experiment_folder.read(folder)))
     panels = [panel for one in figures for panel in one.panels]
     if name is None:
         width = max((len(panel.name) for panel in panels), default=0)
@@ -117,7 +119,9 @@ def figure(place: Path, name: str | None, medium: str, wide: bool, out: Path) ->
                 click.echo(
                     f"{panel.name:<{width}}  Figure {one.number}{panel.letter}. {one.text.title}: {panel.title}"
                 )
-        return
+        sys.exit(GOOD if say_failed_figures(failures.values()) else FAILED)
+    if name in failures:
+        raise PluginError(failures[name])
     panel = publication.panel_called(name, panels)
     for path in publication.save(panel, folder / "print", medium=f"{medium}-wide" if wide else medium):
         click.echo(path)
@@ -164,13 +168,30 @@ def diff(before: Path, after: Path, examples: int, by: Any, out: Path, as_json: 
         (example_tables if any(sides) else diff_tables)(content)
 
 
-def show_page(page: Path, published: Path | None) -> None:
-    """Say where a page is; publish it if a folder is given."""
+def show_page(page: Path, published: Path | None = None) -> bool:
+    """Say where a page is, and which figures of one's own fail; publish it if a folder is given.
+
+    Returns whether no figure fails.
+    """
+    from lightning_modules.files import read_json
+    from reports.page.content import FAILED_FIGURE
+
+    notices = read_json(page.with_name("report.json"))["notices"]
+    is_whole = say_failed_figures(notice["text"] for notice in notices if notice["kind"] == FAILED_FIGURE)
     click.echo(f"page: {page}")
     if published is not None:
         from reports.page.page import publish
 
         click.echo(f"published: {publish(page.parent, published)}")
+    return is_whole
+
+
+def say_failed_figures(failures: Iterable[str]) -> bool:
+    """Say which figures of one's own fail; return whether none does."""
+    sentences = list(failures)
+    for sentence in sentences:
+        click.secho(f"failed: {sentence}", fg="red", err=True)
+    return not sentences
 
 
 def write_page(workspace: Any, *, redraw: bool = False) -> Path:

@@ -24,7 +24,7 @@ from ablations.commands.options import (
     slots_option,
     spec_argument,
 )
-from ablations.commands.results import write_page
+from ablations.commands.results import show_page, write_page
 
 
 @command
@@ -100,7 +100,7 @@ def run(
         is_idle &= not (todo or goes_on)
     if is_idle and not interrupted and not failed:
         click.echo("nothing to do: every run is trained and measured")
-    click.echo(f"page: {write_page(workspace)}")
+    failed |= not show_page(write_page(workspace))
     sys.exit(INTERRUPTED if interrupted else FAILED if failed else GOOD)
 
 
@@ -171,7 +171,7 @@ def measure(spec: Path, given: tuple[str, ...], out: Path, data_root: Path, slot
     failed = bool(outcomes)
     if not interrupted and workspace.pairs_to_compare(recompute=True):
         failed |= not compare_runs(workspace, recompute=True)
-    click.echo(f"page: {write_page(workspace)}")
+    failed |= not show_page(write_page(workspace))
     sys.exit(INTERRUPTED if interrupted else FAILED if failed else GOOD)
 
 

@@ -27,6 +27,10 @@ class OwnFigure:
     draw: Callable[[Any, Any], None]
     """Function of these rows and an empty figure of matplotlib, which it draws them on."""
 
+    def __post_init__(self) -> None:
+        if isinstance(self.how_to_read, str):  # as in ("one paragraph"), which is no tuple
+            raise TypeError("how_to_read must be a tuple of paragraphs, but is a text")
+
 
 @dataclass(frozen=True)
 class NamedFigure:
@@ -43,7 +47,7 @@ class NamedFigure:
         Raises:
             PluginError: its function fails, or returns no table.
         """
-        rows = self._call(self.card.rows, table.copy())
+        rows = self.attempt(self.card.rows, table.copy())
         if not isinstance(rows, type(table)):
             raise PluginError(
                 f"{self.name}: rows must return a DataFrame, but what it returns is {kind_of_part(rows)}; "
@@ -57,11 +61,16 @@ class NamedFigure:
         Raises:
             PluginError: the function of the figure fails.
         """
-        self._call(self.card.draw, rows.copy(), figure)
+        self.attempt(self.card.draw, rows.copy(), figure)
 
-    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def attempt(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Return what a function returns that works on what the author of the figure has made.
+
+        Raises:
+            PluginError: it fails.
+        """
         try:
-            return function(*arguments)
+            return function(*arguments, **options)
         except Exception as error:
             raise plugins.failure(self.name, self.path, error) from error
 
@@ -80,17 +89,18 @@ def load_figure(name: str) -> NamedFigure:
     return NamedFigure(name, plugin.path, plugin.part)
 
 
-def planned_figures(records: Mapping[str, Mapping[str, str]]) -> list[NamedFigure]:
-    """Return the figures of a plan, from where it was planned with them.
+def planned_figure(name: str, record: Mapping[str, str]) -> NamedFigure:
+    """Return a figure of a plan, from where it was planned with it.
 
     Args:
-        records: `Plugin.record` of each, by name.
+        name: of the figure in the spec.
+        record: its `Plugin.record`.
 
     Raises:
-        PluginError: a file is gone, or its content has changed.
+        PluginError: its file is gone, or the content has changed.
     """
-    plugins.recall(records)
-    return [load_figure(name) for name in records]
+    plugins.recall({name: record})
+    return load_figure(name)
 
 
 def _checked(name: str) -> str:

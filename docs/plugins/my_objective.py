@@ -39,6 +39,13 @@ class AheadLM(Objective):
         tokens_VD = self.encoder.tokens.weight
         return {"loss": self.head.loss(top_ND, tokens_VD, batch["label_N"], label_smoothing=self.label_smoothing)}
 
+    def sentence_logits(self, batch: Batch) -> Any:
+        # what is predicted at each place of a sentence, for minimal pairs: nothing predicts the first two
+        top_BTD = self.encoder.head_input(self.encode(batch)[-1])
+        logits_BTV = self.head(top_BTD, self.encoder.tokens.weight).roll(2, dims=1)
+        logits_BTV[:, :2] = 0
+        return logits_BTV
+
 
 class Ahead(ObjectiveSettings):
     """Settings of a language model that predicts the token after the next one."""
@@ -48,6 +55,8 @@ class Ahead(ObjectiveSettings):
     """Share of each label that is spread over the whole vocabulary in training."""
 
     module: ClassVar[Any] = AheadLM
+    output: ClassVar[Any] = "own"
+    """`next` and `hidden` are the outputs of causal and masked LM; `own` stands for `sentence_logits`."""
 
     @property
     def predictions(self) -> Mapping[Any, float]:

@@ -27,9 +27,9 @@ from lightning_modules.config.settings import Settings, kind_of_part, or_plugin
 from lightning_modules.errors import PluginError
 from lightning_modules.plugins import Plugin
 
-Output = Literal["next", "hidden"] | None
-"""Token that the output at a position predicts: the next one, or the hidden one at that position. None if no
-output belongs to a token that is read."""
+Output = Literal["next", "hidden", "own"] | None
+"""Token that the output at a position predicts: the next one, or the hidden one at that position. `own` if the
+module says it, in `Objective.sentence_logits`. None if no output belongs to a token that is read."""
 
 Predicted = Literal["selected", "next", "text", "target", "pairs"]
 """Sort of predictions of an objective: tokens that the masking selects, the token after each token, tokens of the

@@ -166,6 +166,20 @@ class Objective(L.LightningModule, ABC):
         place_N = places_N[0] if len(places_N) == 1 else torch.cat(places_N)
         return self.encoder.head_input(self.encode(batch, top_place_N=place_N)[-1])
 
+    def sentence_logits(self, batch: Batch) -> Tensor:
+        """Return the logits of the token at each place of sentences, BTV, by which minimal pairs and lm-eval score
+        them. Only an objective whose settings have the output `own` defines it.
+
+        What stands at a place may be predicted from whatever the objective says, and equal logits are a guess. The
+        score of a sentence is the sum over its pieces and END of the log of the softmax over the vocabulary.
+
+        Args:
+            batch: sentences of one length, each with START and END, as `tokens_BT`, `sequence_BT`, `position_BT`.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} defines no sentence_logits, which its output `own` needs"
+        )
+
     def build_head(self) -> PredictionHead | LinearHead | TiedHead:
         """Return the head over the vocabulary that the settings of the objective ask for."""
         head = getattr(self.run.objective, "head", "bert")

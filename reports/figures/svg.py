@@ -6,15 +6,17 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
+import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from reports.figures.axes import room
+from reports.figures.panel import Panel
 from reports.figures.style import arm_styles, mark_points
 
 FONTS = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
@@ -60,6 +62,21 @@ def lay_out(figure: Figure, draw: Callable[[Axes], object], *, names: Sequence[s
 def more_for_names(names: Sequence[str], height: float) -> float:
     """Return the inches that a panel of this height lacks for names at the ends of its lines."""
     return max(0.0, (room(names) - ENDS_POINTS) / 72 + PANEL_INCHES[1] - height)
+
+
+class Drawing(NamedTuple):
+    """Drawing of a panel: the text of its files and of the page."""
+
+    svg: str
+    csv: str
+
+
+def draw(panel: Panel) -> Drawing:
+    """Draw a panel as an image, its legend below it, and write its data."""
+    with sns.axes_style("ticks"), sns.plotting_context("paper", font_scale=1.1):
+        figure = Figure(figsize=PANEL_INCHES, layout="constrained")
+        panel.content.draw(figure)
+        return Drawing(svg=render(figure, name=panel.id, title=panel.title), csv=panel.csv_text())
 
 
 def render(figure: Figure, *, name: str, title: str = "") -> str:

@@ -1,16 +1,16 @@
 """Content of a page as plain data: the same for HTML and JSON."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from pandas import DataFrame
 
 from ablations.runs.records import Tuning
-from ablations.spec.figures import planned_figures
 from ablations.spec.tuning import in_words
 from ablations.wording import several
 from reports.claims.judge import Judged, claim_notices
 from reports.figures.curves import TRAINED_GAIN
+from reports.figures.own import own_figures
 from reports.figures.panel import Panel
 from reports.figures.spread import spread_panels
 from reports.folder import Experiment, Run
@@ -43,16 +43,26 @@ AVERAGED = (
 )
 """Numbers of a run that the table of arms averages over seeds."""
 
+FAILED_FIGURE = "figure"
+"""The kind of a notice on a figure of one's own that fails."""
+
 MEASURED = ("loss", "gain", "perplexity", "bleu", "chrf", "next_sentence", "sentence_order")
 """Averaged numbers that come from the table; the last two are accuracies of a head on pairs."""
 
 
-def content(judged: Judged, shown: Sequence[PageFigure], *, of_trials: Sequence[Panel] = ()) -> dict[str, Any]:
+def content(
+    judged: Judged,
+    shown: Sequence[PageFigure],
+    *,
+    failures: Collection[str] = (),
+    of_trials: Sequence[Panel] = (),
+) -> dict[str, Any]:
     """Return everything the page shows, in its order; absent numbers are None or NaN.
 
     Args:
         judged: the experiment with its claims judged.
         shown: its figures, as `page_figures` gives them.
+        failures: sentences on figures of one's own that fail.
         of_trials: panels of the search for settings.
     """
     experiment = judged.experiment
@@ -66,7 +76,11 @@ def content(judged: Judged, shown: Sequence[PageFigure], *, of_trials: Sequence[
         "question": plan.question,
         "changed": {"given": plan.given, "from": plan.changed_from} if plan.given else None,
         "summary": summary(experiment),
-        "notices": grouped(notices(experiment, arms) + claim_notices(judged.files)),
+        "notices": grouped(
+            notices(experiment, arms)
+            + claim_notices(judged.files)
+            + [{"kind": FAILED_FIGURE, "text": text} for text in failures]
+        ),
         "provenance": _provenance(experiment, judged.files),
         "runs": runs,
         "arms": arms,
@@ -111,14 +125,12 @@ def spread_entry(tables: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     return {"how_to_read": [*HOW_TO_READ, *[OF_HEADS] * has_heads], "tables": list(tables), "panels": panels}
 
 
-def page_figures(judged: Judged) -> list[PageFigure]:
-    """Return the figures of an experiment's page, first the one that shows what its claims read.
-
-    Raises:
-        PluginError: a figure of one's own cannot be loaded, has another source than in the plan, or fails.
-    """
+def page_figures(judged: Judged) -> tuple[list[PageFigure], dict[str, str]]:
+    """Return the figures of an experiment's page, first the one that shows what its claims read; and a sentence on
+    each figure of one's own that fails, by its name."""
     experiment = judged.experiment
-    return figures(
+    of_authors, failures = own_figures(experiment.table, experiment.plan.figures)
+    shown = figures(
         experiment.table,
         arms=experiment.plan.arms,
         factors=factors(experiment),
@@ -126,13 +138,14 @@ def page_figures(judged: Judged) -> list[PageFigure]:
         read=readings(judged),
         published=experiment.plan.published,
         described=experiment.plan.described,
-        own_figures=planned_figures(experiment.plan.figures),
+        of_authors=of_authors,
         objectives={
             run.plan.arm: run.settings["objective"]["kind"]
             for run in experiment.runs
             if "objective" in run.settings and not run.is_untrained  # an untrained arm has learned no objective
         },
     )
+    return shown, failures
 
 
 def _runs(experiment: Experiment) -> list[dict[str, Any]]:

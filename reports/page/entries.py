@@ -19,8 +19,9 @@ from ablations.spec.claim import Claim
 from reports.claims.words import described
 from reports.figures import svg
 from reports.figures.by_arm import shown_name
+from reports.figures.svg import Drawing
 from reports.folder import printable
-from reports.page.figures import Drawing, compares_courses, is_along, read_by
+from reports.page.figures import compares_courses, is_along, read_by
 from reports.scores.runs import SHOWN
 from reports.words import is_absent
 

@@ -5,20 +5,15 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import seaborn as sns
-from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from ablations.spec.claim import Claim
 from ablations.spec.contrasts import Ahead, Difference
-from ablations.spec.figures import NamedFigure
 from ablations.spec.published import PublishedPoint
 from reports.claims.judge import NOT_JUDGED, Judged
 from reports.claims.verdicts import DECIDED
-from reports.figures import svg
 from reports.figures.by_arm import beside_published
 from reports.figures.curves import ALONG_STEPS, Axis
-from reports.figures.own import own_figure
 from reports.figures.panel import CEILING, FigureText, Panel, letters
 from reports.figures.style import MOST_LINES
 from reports.figures.texts import FIGURES, OVER_TRAINING, of_plugin
@@ -99,21 +94,6 @@ def answering(figures: Mapping[str, Sequence[Panel]], read: Sequence[Reading]) -
     return next((name for name, times in most.items() if times == best), None) if best else None
 
 
-class Drawing(NamedTuple):
-    """Drawing of a panel: the text of its files and of the page."""
-
-    svg: str
-    csv: str
-
-
-def draw(panel: Panel) -> Drawing:
-    """Draw a panel as an image, its legend below it, and write its data."""
-    with sns.axes_style("ticks"), sns.plotting_context("paper", font_scale=1.1):
-        figure = Figure(figsize=svg.PANEL_INCHES, layout="constrained")
-        panel.content.draw(figure)
-        return Drawing(svg=svg.render(figure, name=panel.id, title=panel.title), csv=panel.csv_text())
-
-
 @dataclass(frozen=True, eq=False)
 class PageFigure:
     """Figure of the page with its panels."""
@@ -162,7 +142,7 @@ def figures(
     published: Sequence[PublishedPoint] = (),
     objectives: Mapping[str, str] = MappingProxyType({}),
     described: Mapping[str, str] = MappingProxyType({}),
-    own_figures: Sequence[NamedFigure] = (),
+    of_authors: Sequence[tuple[FigureText, list[Panel]]] = (),
 ) -> list[PageFigure]:
     """Return every figure that has rows, with its panels. The figure that shows most of what claims read comes
     first, and the panel of it that does; without claims and with many arms, the scores by what the arms vary,
@@ -177,7 +157,7 @@ def figures(
         published: points of published curves, drawn beside those of arms.
         objectives: kind of the objective of each trained arm, which says whose curve a published one is beside.
         described: descriptions of the measures of one's own, by name.
-        own_figures: figures of one's own, which come last.
+        of_authors: figures of one's own with their panels, which come last.
     """
     candidates: list[tuple[FigureText, list[Panel], Factor | None]]
     texts = (*FIGURES, *_of_plugins(table, described))
@@ -185,7 +165,7 @@ def figures(
     place = FIGURES.index(OVER_TRAINING)
     by_setting = setting_figures(table, factors, arms=arms)
     candidates[place:place] = [(figure.text, figure.panels, figure.factor) for figure in by_setting]
-    candidates += [(*own_figure(table, figure), None) for figure in own_figures]
+    candidates += [(text, panels, None) for text, panels in of_authors]
     shown = [
         (text, [beside_published(panel, published, objectives=objectives) for panel in panels], factor)
         for text, panels, factor in candidates

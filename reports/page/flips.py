@@ -1,7 +1,8 @@
 """Comparison of two arms or two runs example by example: which each answers better, and on which kinds of them.
 
 It reads the predictions that runs keep with `predictions: true`, at the last step that was measured. Examples are
-paired by their ids. Seeds are paired where both arms have them.
+paired by their ids. Seeds are paired where both arms have them. A published folder has the predictions of all its
+runs in one file, without texts and answers, so that nobody's test set is published and the file is small.
 """
 
 import json
@@ -12,9 +13,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pandas import DataFrame
 
 from ablations.errors import ResultsError
 from ablations.measures.settings import RANK_BOUNDS
+from ablations.results import PREDICTION_COLUMNS, read_sealed, sealed, write_whole
 from ablations.runs import rows as run_rows
 from reports import folder as experiment_folder
 from reports.claims.judge import finite
@@ -28,13 +31,33 @@ LENGTH_SLICES = 4
 """Slices by length, of about as many examples each."""
 
 
+PUBLISHED = "predictions.parquet"
+"""Name of the file in a published folder that has the predictions of all its runs."""
+
+PUBLISHED_COLUMNS = [
+    *("arm", "seed", "measure", "step", "key", "task", "metric", "example"),
+    *("part", "points", "weight", "length", "rarest"),
+]
+
+
 class Side(NamedTuple):
-    """Side of the comparison: an arm of an experiment, or a single run."""
+    """Side of the comparison: an arm of an experiment, also of a published one, or a single run."""
 
     name: str
     runs: Mapping[int, Path]
-    """Folders of its runs, by seed."""
+    """Folders of its runs, by seed; none of a published arm."""
     is_run: bool = False
+    published: DataFrame | None = None
+    """Predictions of a published arm, with the columns PUBLISHED_COLUMNS."""
+
+    def predictions(self, columns: Sequence[str] | None) -> Iterator[tuple[int, DataFrame]]:
+        """Yield the predictions of each run with its seed: all columns that are kept, or some of them."""
+        for seed, path in self.runs.items():
+            if (path / run_rows.PREDICTIONS).exists():
+                yield seed, run_rows.predictions(path, columns)
+        if self.published is not None:
+            for seed in self.published["seed"].unique():
+                yield int(seed), self.published[self.published["seed"] == seed]
 
 
 class Question(NamedTuple):
@@ -58,10 +81,14 @@ def side_of(place: Path, *, out: Path) -> Side | None:
     named, colon, arm = str(place).rpartition(":")
     if place.exists() or not colon or not named:
         return None
-    folder = folder_of(Path(named), out=out)
-    plan = experiment_folder.read_plan(folder)
-    if arm not in plan.arms:
-        raise ResultsError(f"{place}: {named} has no arm {arm}; name one of {', '.join(plan.arms)}.")
+    path = Path(named) / PUBLISHED
+    published = _read_published(path) if path.is_file() else None
+    folder = folder_of(Path(named), out=out) if published is None else path.parent
+    arms = experiment_folder.read_plan(folder).arms if published is None else published["arm"].unique().tolist()
+    if arm not in arms:
+        raise ResultsError(f"{place}: {named} has no arm {arm}; name one of {', '.join(arms)}.")
+    if published is not None:
+        return Side(str(place), {}, published=published[published["arm"] == arm])
     return side_of_arm(folder, arm)
 
 
@@ -70,6 +97,45 @@ def side_of_arm(folder: Path, arm: str) -> Side:
     plan = experiment_folder.read_plan(folder)
     runs = {run.seed: folder.parent / "runs" / run.folder for run in plan.runs if run.arm == arm}
     return Side(f"{folder}:{arm}", runs)
+
+
+def publish_predictions(folder: Path, to: Path) -> None:
+    """Write the predictions of all runs of an experiment into a published folder, where runs keep some: those at
+    the last step of each measure, without texts and answers.
+
+    Raises:
+        ResultsError: a file of predictions is damaged.
+        FilesError: the file cannot be written.
+    """
+    names = [name for name in PUBLISHED_COLUMNS if name in PREDICTION_COLUMNS]
+    parts = [
+        _at_last_step(run_rows.predictions(folder.parent / "runs" / run.folder, names)).assign(
+            arm=run.arm, seed=run.seed
+        )
+        for run in experiment_folder.read_plan(folder).runs
+    ]
+    if not any(map(len, parts)):
+        (to / PUBLISHED).unlink(missing_ok=True)
+        return
+    # The runs of an example stand together, which makes the file small; else all keeps its order, in which
+    # `multi_bootstrap` draws.
+    table = pd.concat([part for part in parts if len(part)])[PUBLISHED_COLUMNS].sort_values(
+        ["measure", "task", "metric", "key", "example", "arm", "seed"], key=lambda column: pd.factorize(column)[0]
+    )
+    write_whole(to / PUBLISHED, sealed(table, compression="zstd", dictionary_pagesize_limit=2**26))
+
+
+def _read_published(path: Path) -> DataFrame:
+    table = read_sealed(path, remedy="publish the experiment again", columns=PUBLISHED_COLUMNS).to_pandas()
+    if lacks := set(PUBLISHED_COLUMNS) - set(table):
+        raise ResultsError(
+            f"{path}: it lacks {', '.join(sorted(lacks))}; delete it and publish the experiment again."
+        )
+    return table
+
+
+def _at_last_step(table: DataFrame) -> DataFrame:
+    return table[table["step"] == table.groupby("key")["step"].transform("max")]
 
 
 def compare_examples(before: Side, after: Side, *, by: By | None = None, examples: int = 0) -> dict[str, Any]:
@@ -83,8 +149,15 @@ def compare_examples(before: Side, after: Side, *, by: By | None = None, example
         examples: so many examples are listed of either kind, first those with the largest difference.
 
     Raises:
-        ResultsError: a side keeps no predictions, or both have none in common; or a file is damaged.
+        ResultsError: a side keeps no predictions, or both have none in common; a file is damaged; or examples of a
+            published side are to be listed.
     """
+    for side in (before, after):
+        if examples and side.published is not None:
+            raise ResultsError(
+                f"{side.name}: a published folder has no texts of examples; leave --examples out, or name the "
+                "folder in the output root, as out/NAME:ARM."
+            )
     tables = [answers_of(side) for side in (before, after)]
     for side, table in zip((before, after), tables, strict=True):
         if not table:
@@ -110,7 +183,7 @@ def compare_examples(before: Side, after: Side, *, by: By | None = None, example
     return plain
 
 
-Answers = dict[Question, dict[int, pd.DataFrame]]
+Answers = dict[Question, dict[int, DataFrame]]
 """Predictions by what they answer and by seed, with the ids of the examples as index."""
 
 
@@ -121,12 +194,8 @@ def answers_of(side: Side, columns: Sequence[str] | None = None) -> Answers:
         ResultsError: a file is damaged.
     """
     answers: Answers = {}
-    for seed, path in side.runs.items():
-        if not (path / run_rows.PREDICTIONS).exists():
-            continue
-        table = run_rows.predictions(path, columns)
-        table = table[table["step"] == table.groupby("key")["step"].transform("max")]
-        for names, part in table.groupby([*Question._fields], sort=False):
+    for seed, table in side.predictions(columns):
+        for names, part in _at_last_step(table).groupby([*Question._fields], sort=False):
             answers.setdefault(Question(*map(str, names)), {})[seed] = part.set_index("example")
     return answers
 
@@ -156,7 +225,7 @@ def compare_questions(
 
 
 def _compared(
-    question: Question, old: dict[int, pd.DataFrame], new: dict[int, pd.DataFrame], *, by: By | None, examples: int
+    question: Question, old: dict[int, DataFrame], new: dict[int, DataFrame], *, by: By | None, examples: int
 ) -> Iterator[dict[str, Any]]:
     """Yield the comparison of one task; nothing where no example is common to all runs."""
     pairs = [seed for seed in old if seed in new]
@@ -234,7 +303,7 @@ def _seed(old_N: NDArray[np.float64], new_N: NDArray[np.float64], weight_N: NDAr
     }
 
 
-def _slices(one: pd.DataFrame, by: By) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+def _slices(one: DataFrame, by: By) -> Iterator[tuple[str, NDArray[np.bool_]]]:
     """Yield the slices that have examples, each with its name; of tasks without parts the whole."""
     if by == "part":
         names = one["part"].fillna("all")
@@ -257,9 +326,9 @@ def _slices(one: pd.DataFrame, by: By) -> Iterator[tuple[str, NDArray[np.bool_]]
 
 
 def _listed(
-    one: pd.DataFrame,
-    old: Sequence[pd.DataFrame],
-    new: Sequence[pd.DataFrame],
+    one: DataFrame,
+    old: Sequence[DataFrame],
+    new: Sequence[DataFrame],
     points: Sequence[NDArray[np.float64]],
     count: int,
 ) -> Iterator[dict[str, Any]]:
@@ -285,7 +354,7 @@ def _listed(
             }
 
 
-def _answers(frames: Sequence[pd.DataFrame], example: str) -> list[str]:
+def _answers(frames: Sequence[DataFrame], example: str) -> list[str]:
     """Return the different answers to an example, the most frequent first; the margin of minimal pairs."""
     given = [frame.loc[example] for frame in frames]
     if given[0]["prediction"] is None:

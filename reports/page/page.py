@@ -25,12 +25,13 @@ from reports.claims.judge import Judged, finite, judge_claims
 from reports.figures import svg
 from reports.figures.panel import axis_head, place
 from reports.figures.spread import spread_panels
+from reports.figures.svg import Drawing, draw
 from reports.figures.trials import tuning_panels
 from reports.folder import digest
 from reports.page import latex
 from reports.page.content import content, page_figures
 from reports.page.entries import claim_entries, draw_claim
-from reports.page.figures import Drawing, draw
+from reports.page.flips import publish_predictions
 from reports.scores.tables import mark
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -112,9 +113,10 @@ tuned.json, one with a fixed list of seeds no looks.json."""
 def publish(folder: Path, to: Path) -> Path:
     """Copy the files of a page to a folder of the experiment's name in `to`; return that folder.
 
-    It then holds report.md with its figures, tables in LaTeX, results.parquet, claims.json, spec.yaml, and
-    provenance.json with commits, versions, machines and dates. Figures and tables that only an earlier publication
-    had are removed. Files of other names stay, as the findings.md that a person writes.
+    It then holds report.md with its figures, tables in LaTeX, results.parquet, claims.json, spec.yaml,
+    provenance.json with commits, versions, machines and dates, and predictions.parquet where runs keep some.
+    Figures and tables that only an earlier publication had are removed. Files of other names stay, as the
+    findings.md that a person writes.
 
     Raises:
         ResultsError: `folder` has no page, or a file cannot be written.
@@ -132,6 +134,7 @@ def publish(folder: Path, to: Path) -> Path:
             path.unlink()
     provenance = json.dumps(report["provenance"], ensure_ascii=False, indent=1) + "\n"
     write_whole(published / "provenance.json", provenance.encode())
+    publish_predictions(folder, published)
     return published
 
 
@@ -188,7 +191,8 @@ def write(folder: Path, judged: Judged | None = None) -> Path:
 
     Reads only what lies in `folder` and in the `runs` beside it. The same input gives the same bytes. Files of
     figures/ and tables/ that a page before has written, and this one has not, are removed; other files stay.
-    Runs that are missing or failed are said to be so; a page is written whatever the state.
+    Runs that are missing or failed are said to be so, and figures of one's own that fail; a page is written
+    whatever the state.
 
     Args:
         folder: of the experiment.
@@ -198,10 +202,12 @@ def write(folder: Path, judged: Judged | None = None) -> Path:
         ResultsError: a file of the experiment is damaged or plan.json missing, or the page cannot be written.
     """
     judged = judge_claims(experiment_folder.read(folder)) if judged is None else judged
-    figures = page_figures(judged)
+    figures, failures = page_figures(judged)
     tuning = judged.experiment.plan.tuning
     of_trials = [] if tuning is None else tuning_panels(tuning, arms=judged.experiment.plan.arms)
-    page = content(judged, figures, of_trials=of_trials) | {"made_from": digest(folder)}
+    page = content(judged, figures, failures=failures.values(), of_trials=of_trials) | {
+        "made_from": digest(folder)
+    }
     page["claims"] = claim_entries(judged.claims, page)
     drawn: dict[str, Drawing] = {}
     files: dict[str, str] = {}

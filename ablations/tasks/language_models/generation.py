@@ -32,8 +32,6 @@ from ablations.tasks.language_models.sentence_scores import masked_log_probabili
 from ablations.tasks.metrics import share_error, standard_error
 from ablations.tasks.settings import GenerationSettings
 from lightning_modules.data.token_store import Split, Tokens
-from lightning_modules.objectives.causal_lm import CausalLM
-from lightning_modules.objectives.masked_lm import MaskedLM
 from lightning_modules.objectives.mixture import Mixture
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive, uniforms
@@ -162,7 +160,8 @@ def _made_up(
     """Return generated sentences by group."""
     drawn = drawing(temperature=settings.temperature, top_p=settings.top_p)
     generated: dict[str | None, list[Sentence]] = {}
-    if isinstance(objective, MaskedLM | Mixture):
+    output, reads_both_ways = objective.run.objective.output, isinstance(objective, Mixture)
+    if output == "hidden":
         for steps in settings.iterations:
             group = None if steps == settings.iterations[-1] else f"iterations={steps}"
             generated[group] = mask_predict(
@@ -174,8 +173,8 @@ def _made_up(
                 vocab_size=objective.vocab_size,
                 device=objective.device,
             )
-    if isinstance(objective, CausalLM | Mixture):
-        generated[None if isinstance(objective, CausalLM) else "causal_lm"] = from_left_to_right(
+    if output == "next" or reads_both_ways:
+        generated["causal_lm" if reads_both_ways else None] = from_left_to_right(
             next_log_probabilities(objective),
             len(real),
             max_length=objective.run.data.max_length,

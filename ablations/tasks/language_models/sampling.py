@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ablations.tasks.language_models.conditional_information import draw
-from ablations.tasks.language_models.sentence_scores import LogProbabilities
-from lightning_modules.objectives.causal_lm import CausalLM
+from ablations.tasks.language_models.sentence_scores import LogProbabilities, head_of
 from lightning_modules.objectives.mixture import Mixture
+from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import uniforms
 from lightning_modules.vocabulary import END, MASK, PAD, START
 
@@ -59,12 +59,12 @@ def at_once(vocab_size: int, places: int, device: torch.device) -> int:
 # From left to right ----------------------------------------------------------------------------------
 
 
-def next_log_probabilities(objective: CausalLM | Mixture) -> NextLogProbabilities:
+def next_log_probabilities(objective: Objective) -> NextLogProbabilities:
     """Return the log probabilities of a causal LM, or of the causal side of a mixture; tokens that training never
     predicts have none."""
     objective.eval()
-    encoder, head = objective.encoder, objective.head
-    sees = objective.run.objective.sees if isinstance(objective, CausalLM) else "left_only"
+    encoder, head = objective.encoder, head_of(objective)
+    sees = "left_only" if isinstance(objective, Mixture) else objective.run.objective.sees
 
     @torch.no_grad()
     def after(tokens_BT: Tensor) -> Tensor:

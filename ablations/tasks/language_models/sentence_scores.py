@@ -7,9 +7,12 @@ https://arxiv.org/abs/1910.14659). There the rest of a split word gives a piece 
 probable. The variant within words hides, with a piece, also the later pieces of its word (Kauf & Ivanova 2023,
 https://arxiv.org/abs/2305.10588). A mixture has all three.
 
-Every other objective has none: translation predicts another sentence, skip-gram neighbours, replaced tokens a yes
-or no; the naive bidirectional LM reads the tokens that it predicts; permutation LM has as many probabilities as
-there are orders, and may have learned the ends of orders alone.
+An objective of one's own is read in one of these ways, or defines its score: the sum over pieces and END of the
+log of the softmax of its `sentence_logits`.
+
+Every other objective of this package has none: translation predicts another sentence, skip-gram neighbours,
+replaced tokens a yes or no; the naive bidirectional LM reads the tokens that it predicts; permutation LM has as
+many probabilities as there are orders, and may have learned the ends of orders alone.
 
 The first pieces of a sentence may be given: they are read and not scored, and are hidden nowhere.
 
@@ -34,8 +37,6 @@ from torch import Tensor
 
 from ablations.errors import MeasureError
 from lightning_modules.model.heads import LOGITS_AT_ONCE
-from lightning_modules.objectives.causal_lm import CausalLM
-from lightning_modules.objectives.masked_lm import MaskedLM
 from lightning_modules.objectives.mixture import Mixture
 from lightning_modules.objectives.objective import Batch, Objective
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, MASK, START
@@ -57,13 +58,13 @@ def masked_log_probabilities(objective: Objective, *, asks: str) -> LogProbabili
     Raises:
         MeasureError: the objective has no head for hidden tokens.
     """
-    if not isinstance(objective, MaskedLM | Mixture):
+    if objective.run.objective.output != "hidden":
         raise MeasureError(
             f"{asks} asks for hidden tokens, but {objective.run.objective.kind} does not predict them; leave the "
             f"measure out, or give the arm a spec of its own."
         )
     objective.eval()
-    encoder, head, sees = objective.encoder, objective.head, objective.run.objective.sees
+    encoder, head, sees = objective.encoder, head_of(objective), objective.run.objective.sees
 
     @torch.no_grad()
     def at_places(tokens_BT: Tensor, place_BK: Tensor) -> Tensor:
@@ -80,7 +81,8 @@ def masked_log_probabilities(objective: Objective, *, asks: str) -> LogProbabili
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Truths = NDArray[np.bool_]
-Reading = Literal["causal", "masked"]
+Reading = Literal["causal", "masked", "own"]
+"""How rows are read: from left to right, with hidden pieces, or as an objective of one's own says."""
 
 TOKENS_AT_ONCE = {"cpu": 2**11, "cuda": 2**17}
 """Limit of the tokens of one forward pass."""
@@ -148,7 +150,7 @@ class Scores(NamedTuple):
     """Scores of each sentence; None where an objective does not have the score."""
 
     main: Score
-    """Log probability of causal LM; pseudo-log-likelihood of masked LM and of a mixture."""
+    """Log probability of causal LM; pseudo-log-likelihood of masked LM and of a mixture; or an objective's own."""
     within_word: Score | None = None
     """Pseudo-log-likelihood where the rest of a split word is hidden, too."""
     left_to_right: Score | None = None
@@ -176,19 +178,25 @@ def pieces_of(texts: Sequence[str], tokenizer: Tokenizer, *, given: Sequence[int
 
 def sentence_scores(objective: Objective, sentences: Sequence[Pieces]) -> Scores | None:
     """Return the scores of sentences, each read alone and with the objective's own attention; None for an
-    objective that has no probability of a sentence."""
-    if isinstance(objective, CausalLM):
-        return Scores(log_probabilities(objective, sentences))
-    if isinstance(objective, MaskedLM):
-        return Scores(*pseudo_log_likelihoods(objective, sentences))
-    if isinstance(objective, Mixture):
-        plain, within_word = pseudo_log_likelihoods(objective, sentences)
-        return Scores(plain, within_word, log_probabilities(objective, sentences))
+    objective that has no probability of a sentence: its settings have no `output`."""
+    match objective.run.objective.output:
+        case "hidden":
+            plain, within_word = pseudo_log_likelihoods(objective, sentences)
+            is_both = isinstance(objective, Mixture)
+            return Scores(plain, within_word, log_probabilities(objective, sentences) if is_both else None)
+        case "next":
+            return Scores(log_probabilities(objective, sentences))
+        case "own":
+            return Scores(log_probabilities(objective, sentences, reading="own"))
     return None
 
 
-def log_probabilities(objective: CausalLM | Mixture, sentences: Sequence[Pieces]) -> Score:
-    """Return the sum over each sentence's pieces and END of the log probability given what stands before."""
+def log_probabilities(
+    objective: Objective, sentences: Sequence[Pieces], *, reading: Literal["causal", "own"] = "causal"
+) -> Score:
+    """Return the sum over each sentence's pieces and END of their log probabilities: given what stands before, or
+    as the objective's `sentence_logits` say."""
+    predicted_at = {"causal": 0, "own": 1}[reading]
     score = _unscored(len(sentences))
     for index_S in alike(sentences):
         of_group = [sentences[i] for i in index_S.tolist()]
@@ -196,17 +204,17 @@ def log_probabilities(objective: CausalLM | Mixture, sentences: Sequence[Pieces]
         place_K = np.arange(of_group[0].given, ids_SP.shape[1] + of_group[0].ends)
         if not place_K.size:  # nothing is scored
             continue
-        rows_RT = np.pad(ids_SP[first_R], ((0, 0), (1, 0)), constant_values=START)
-        label_RT = np.pad(ids_SP[first_R], ((0, 0), (0, 1)), constant_values=END)
-        R, K = len(rows_RT), len(place_K)
-        query = Query(np.tile(place_K, (R, 1)), np.arange(R * K), label_RT[:, place_K].ravel())
-        answer = _answers(objective, rows_RT, query, reading="causal")
+        whole_RT = np.pad(ids_SP[first_R], ((0, 0), (1, 1)), constant_values=((0, 0), (START, END)))
+        R, K = len(whole_RT), len(place_K)
+        query = Query(np.tile(place_K + predicted_at, (R, 1)), np.arange(R * K), whole_RT[:, place_K + 1].ravel())
+        rows_RT = whole_RT if reading == "own" else whole_RT[:, :-1]
+        answer = _answers(objective, rows_RT, query, reading=reading)
         score.nats_S[index_S] = answer.nats_N.reshape(R, K).sum(1)[row_S]
         score.is_best_S[index_S] = answer.is_best_N.reshape(R, K)[row_S].all(1)
     return score
 
 
-def pseudo_log_likelihoods(objective: MaskedLM | Mixture, sentences: Sequence[Pieces]) -> tuple[Score, Score]:
+def pseudo_log_likelihoods(objective: Objective, sentences: Sequence[Pieces]) -> tuple[Score, Score]:
     """Return the original pseudo-log-likelihoods of sentences under an objective, and the variant within words."""
     return pseudo_log_likelihoods_by(partial(_answers, objective, reading="masked"), sentences, special=OURS)
 
@@ -275,22 +283,23 @@ def _distinct(rows: NDArray[np.integer]) -> tuple[Integers, Integers]:
 
 
 @torch.no_grad()
-def _answers(
-    objective: CausalLM | MaskedLM | Mixture, rows_RT: NDArray[np.integer], query: Query, *, reading: Reading
-) -> Answer:
+def _answers(objective: Objective, rows_RT: NDArray[np.integer], query: Query, *, reading: Reading) -> Answer:
     """Return the log probabilities of labels, over the whole vocabulary as in the loss."""
     objective.eval()
     (R, T), K, device = rows_RT.shape, query.place_RK.shape[1], objective.device
     embeddings_VD = objective.encoder.tokens.weight
-    logits_of_row = K * len(embeddings_VD)
+    logits_of_row = (T if reading == "own" else K) * len(embeddings_VD)
     B = max(1, min(TOKENS_AT_ONCE[device.type] // T, LOGITS_AT_ONCE[device.type] // logits_of_row))
     answer = unanswered(query)
     for start in range(0, R, B):
         tokens_BT = torch.from_numpy(rows_RT[start : start + B].astype(np.int64)).to(device)
         place_BK = torch.from_numpy(query.place_RK[start : start + B]).to(device)
         place_M = (torch.arange(len(tokens_BT), device=device)[:, None] * T + place_BK).flatten()
-        top_MD = objective.encode(_batch(objective, tokens_BT, reading), top_place_N=place_M)[-1]
-        logits_MV = objective.head(objective.encoder.head_input(top_MD), embeddings_VD)
+        batch = _batch(objective, tokens_BT, reading)
+        if reading == "own":
+            logits_MV = objective.sentence_logits(batch).flatten(0, 1)[place_M]
+        else:
+            logits_MV = head_of(objective)(objective.encode_at(batch, place_M), embeddings_VD)
         fill(answer, query, logits_MV, first=start * K)
     return answer
 
@@ -308,6 +317,21 @@ def fill(answer: Answer, query: Query, logits_MV: Tensor, *, first: int) -> None
     logit_N = logits_MV[state_N, label_N]
     answer.nats_N[now] = (logit_N - logits_MV.logsumexp(-1)[state_N]).double().cpu().numpy()
     answer.is_best_N[now] = (logit_N == logits_MV.amax(-1)[state_N]).cpu().numpy()
+
+
+def head_of(objective: Objective) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return the head of an objective over the vocabulary: from states and embeddings to logits.
+
+    Raises:
+        MeasureError: it has none, as an objective of one's own may.
+    """
+    head, settings = getattr(objective, "head", None), objective.run.objective
+    if head is None:
+        raise MeasureError(
+            f"{settings.kind} has the output {settings.output}, but no head; build it as self.head in the module, "
+            f"or give the settings the output own and the module sentence_logits."
+        )
+    return head
 
 
 def _batch(objective: Objective, tokens_BT: Tensor, reading: Reading) -> Batch:

@@ -1,6 +1,7 @@
 """Analysis of a model: what is refused or left out, what is said of it, and whose results are kept."""
 
 import json
+import shutil
 from collections import Counter
 
 import pandas as pd
@@ -237,7 +238,7 @@ class Stopped(Exception):
     """A kill, as far as a test goes."""
 
 
-def test_a_killed_analysis_leaves_whole_results_and_starts_over(place):
+def test_a_killed_analysis_leaves_whole_results_and_goes_on(place):
     folder = tiny_models.save(place / "bert")
     told = {"text": place / "text.txt", "out": place / "out", "measures": [SHAPE, CHANGE]}
     lines = []
@@ -252,7 +253,7 @@ def test_a_killed_analysis_leaves_whole_results_and_starts_over(place):
             analyse(folder, **told, say=say)
 
     killed_at("bert: measuring layer_change")
-    assert not (place / "out").exists()
+    assert [path.name for path in (place / "out/bert").iterdir()] == ["kept"]
     killed_at("untrained: measuring geometry")
     first = results.read(place / "out/bert/results.parquet")
     assert set(first["arm"]) == {"bert"}
@@ -261,12 +262,58 @@ def test_a_killed_analysis_leaves_whole_results_and_starts_over(place):
     assert notices(place)[0] in [notice["text"] for notice in said["notices"]]
     lines.clear()
     analyse(folder, **told, say=lines.append)
-    assert "bert: measuring geometry" in lines
+    assert lines == [
+        f"loading {folder}",  # for the facts about it
+        *(f"bert: {kind} was measured before" for kind in ("geometry", "layer_change")),
+        f"untrained: reading {sum(len(line.split()) for line in TEXT)} tokens",
+        *(f"untrained: measuring {kind}" for kind in ("geometry", "layer_change")),
+        *notices(place),
+    ]
     assert not any("has not ended" in notice for notice in notices(place))
     whole = results.read(place / "out/bert/results.parquet")
     pd.testing.assert_frame_equal(first, whole.iloc[: len(first)], check_dtype=False)
+    assert not (place / "out/bert/kept").exists()
     killed_at("untrained: measuring geometry")
     pd.testing.assert_frame_equal(results.read(place / "out/bert/results.parquet"), whole)
+    lines.clear()
+    killed_at("untrained: measuring geometry")
+    assert "bert: geometry was measured before" in lines
+    lines.clear()
+    (place / "text.txt").write_text("\n".join(TEXT[1:]) + "\n")
+    killed_at("bert: measuring geometry")
+    assert not any("before" in line for line in lines), "of another text"
+
+
+def test_a_killed_analysis_of_a_series_ends_as_one_that_was_not(place):
+    first = tiny_models.save(place / "steps/step1")
+    tensors = load_file(first / "model.safetensors")
+    for step in (2, 3):
+        shutil.copytree(first, place / f"steps/step{step}")
+        more = {name: tensor * step for name, tensor in tensors.items()}
+        save_file(more, place / f"steps/step{step}/model.safetensors", metadata={"format": "pt"})
+    told = {"text": place / "text.txt", "measures": [SHAPE, CHANGE]}
+    lines = []
+
+    def say(line):
+        lines.append(line)
+        if line == "steps, step 3: measuring geometry" and len(lines) < 20:
+            raise Stopped
+
+    undisturbed = analyse(place / "steps", **told, out=place / "other", say=lambda _: None)
+    with pytest.raises(Stopped):
+        analyse(place / "steps", **told, out=place / "out", say=say)
+    lines.extend([""] * 20)
+    target = analyse(place / "steps", **told, out=place / "out", say=say)
+    loaded = [line for line in lines[lines.index("") :] if line.startswith("loading")]
+    assert loaded == [f"loading {place / 'steps'}", f"loading {place / 'steps/step3'}"]
+    for name in ("results.parquet", "spec.yaml"):
+        assert (target / name).read_bytes() == (undisturbed / name).read_bytes()
+    plans = [json.loads((folder / "plan.json").read_text()) for folder in (target, undisturbed)]
+    for plan in plans:
+        plan["created"] = None
+        for run in plan["runs"]:
+            run["analysed"]["provenance"] |= {"started": None, "finished": None}
+    assert plans[0] == plans[1]
 
 
 def test_the_analysis_of_another_model_of_the_same_name_is_kept(place):

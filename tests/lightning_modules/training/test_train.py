@@ -170,7 +170,8 @@ def test_a_run_writes_what_it_promises(make_run, tokens):
     assert state.state == "done"
     assert state.step == 12
     assert provenance["threads"] == 1
-    assert provenance["versions"]["torch"] == torch.__version__
+    # Of a wheel from PyPI torch adds the build (2.13.0+cu130), which the package's version lacks.
+    assert torch.__version__.startswith(provenance["versions"]["torch"])
     lines = metrics(directory)
     assert [line["step"] for line in lines if "train/loss" in line] == list(range(1, 13))
     assert [line["step"] for line in lines if "val/loss" in line] == [6, 12]

@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from ablations.cli import main
-from lightning_modules.errors import PluginError
+from ablations.commands.results import show_page
+from ablations.spec.figures import OwnFigure
 from reports.page import page
 from tests.support.fake_experiment import ARMS, CHANGE, write
 
@@ -68,37 +69,79 @@ def test_the_template_is_the_last_figure_with_picture_csv_and_json(tmp_path):
     assert (folder / "print" / f"{NAME}-paper.pdf").is_file()
 
 
-def test_what_fails_in_a_figure_is_one_sentence_with_its_line(tmp_path):
-    folder = write(tmp_path)
-    whole = (folder / "report.html").exists()
-    for rows, draw, sentence in (
-        ("table['loss']", "pass", ", line 5: KeyError: 'loss'; correct the file."),
+def failing(folder, capsys):
+    """Write the page; returns its notices on figures, and what the terminal says of them."""
+    path = page.write(folder)
+    assert not show_page(path)
+    notices = json.loads((folder / "report.json").read_text())["notices"]
+    return [notice for notice in notices if notice["kind"] == "figure"], capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("rows", "draw", "sentence"),
+    [
+        ("table['loss']", "pass", "{path}, line 5: KeyError: 'loss'; correct the file."),
         (
             "table",
             "figure.plot()",
-            ", line 8: AttributeError: 'Figure' object has no attribute 'plot'; correct the file.",
+            "{path}, line 8: AttributeError: 'Figure' object has no attribute 'plot'; correct the file.",
         ),
-    ):
-        path = planned(folder, CARD.format(rows=rows, draw=draw))
-        with pytest.raises(PluginError) as error:
-            page.write(folder)
-        assert str(error.value) == f"my_figure.py:LossByChange: {path}{sentence}"
-    planned(folder, CARD.format(rows="7", draw="pass"))
-    with pytest.raises(PluginError) as error:
-        page.write(folder)
-    assert str(error.value) == (
-        "my_figure.py:LossByChange: rows must return a DataFrame, but what it returns is of the type int; correct "
-        "the file."
-    )
-    assert (folder / "report.html").exists() is whole, "no page is left half-written"
+        ("7", "pass", "rows must return a DataFrame, but what it returns is of the type int; correct the file."),
+        # What fails in our code and not in a line of the file: a formula that is laid out, rows that are no JSON.
+        ("table", "figure.suptitle('$\\\\nothing$')", "{path}: ValueError: \\nothing; correct the file."),
+        (
+            "table[['arm', 'arm']]",
+            "pass",
+            "{path}: ValueError: DataFrame columns must be unique for orient='records'; correct the file.",
+        ),
+    ],
+    ids=["rows", "draw", "no table", "formula", "columns"],
+)
+def test_a_figure_that_fails_is_a_notice_and_all_else_is_drawn(rows, draw, sentence, tmp_path, capsys):
+    folder = write(tmp_path)
+    page.write(folder)
+    before = (folder / "report.json").read_text()
+    path = planned(folder, CARD.format(rows=rows, draw=draw))
+    (notice,), terminal = failing(folder, capsys)
+    whole = "my_figure.py:LossByChange: " + sentence.format(path=path)
+    assert notice == {"kind": "figure", "text": whole, "group": "wrong"}
+    assert terminal.err == f"failed: {whole}\n"
+    assert (folder / "report.html").read_text().count("my_figure.py:LossByChange: ") == 1
+    assert json.loads((folder / "report.json").read_text())["figures"] == json.loads(before)["figures"]
+    listed = CliRunner().invoke(main, ["figure", str(folder)])
+    assert (listed.exit_code, listed.stderr) == (1, terminal.err)
+    assert "layer_change-pwcca" in listed.stdout
+    assert CliRunner().invoke(main, ["figure", str(folder), NAME]).stderr == f"{whole}\n"
+    assert CliRunner().invoke(main, ["figure", str(folder), "layer_change-pwcca"]).exit_code == 0
 
 
-def test_a_source_that_is_not_that_of_the_plan_is_not_executed(tmp_path):
+def test_a_figure_behind_one_that_fails_keeps_its_place(tmp_path, capsys):
+    folder = write(tmp_path)
+    path = planned(folder, CARD.format(rows="table['loss']", draw="pass"))
+    plan = json.loads((folder / "plan.json").read_text())
+    good = path.with_name("good.py")
+    good.write_text(TEMPLATE.read_text())
+    record = {"path": str(good), "sha256": hashlib.sha256(good.read_bytes()).hexdigest()}
+    plan["figures"]["good.py:LossByChange"] = record
+    (folder / "plan.json").write_text(json.dumps(plan))
+    notices, _ = failing(folder, capsys)
+    assert len(notices) == 1
+    figures = json.loads((folder / "report.json").read_text())["figures"]
+    assert [figure["number"] for figure in figures] == list(range(1, len(figures) + 1))
+    assert figures[-1]["name"] == "good_py_LossByChange"
+
+
+def test_a_source_that_is_not_that_of_the_plan_is_not_executed(tmp_path, capsys):
     folder = write(tmp_path)
     path = planned(folder, CARD.format(rows="table", draw="pass"))
     path.write_text("raise SystemExit")
-    with pytest.raises(PluginError, match="has changed since the run was planned with it"):
-        page.write(folder)
+    (notice,), _ = failing(folder, capsys)
+    assert "has changed since the run was planned with it" in notice["text"]
+
+
+def test_one_paragraph_in_place_of_several_is_refused():
+    with pytest.raises(TypeError, match="how_to_read must be a tuple of paragraphs, but is a text"):
+        OwnFigure(title="mine", how_to_read=("read it"), rows=len, draw=print)
 
 
 def test_a_figure_cannot_change_the_table_of_others(tmp_path):

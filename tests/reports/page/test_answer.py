@@ -6,9 +6,10 @@ import pytest
 
 from reports import folder as experiment_folder
 from reports.claims.judge import judge_claims
+from reports.figures.svg import Drawing
 from reports.page.content import content, page_figures
 from reports.page.entries import claim_entries
-from reports.page.figures import Drawing, readings
+from reports.page.figures import readings
 from reports.page.page import html
 from tests.support import judged as support
 from tests.support import many_arms
@@ -37,7 +38,7 @@ def judged(tmp_path, *claims):
 
 def source(of):
     """The page as HTML, without its drawings."""
-    shown = page_figures(of)
+    shown, _ = page_figures(of)
     page = content(of, shown) | {"made_from": ""}
     page["claims"] = claim_entries(of.claims, page)
     names = [panel.name for figure in shown for panel in figure.panels]
@@ -55,7 +56,7 @@ def source(of):
     ids=["most claims", "the first of as many", "what is not run does not count"],
 )
 def test_the_figure_that_the_decided_claims_read_comes_first(claims, first, tmp_path):
-    figures = page_figures(judged(tmp_path, *claims))
+    figures, _ = page_figures(judged(tmp_path, *claims))
     assert figures[0].text.name == first
     assert [figure.number for figure in figures] == [1, 2]
     assert figures[0].panels[0].metric in ("pwcca", "cross_fitted")
@@ -65,7 +66,7 @@ def test_the_figure_that_the_decided_claims_read_comes_first(claims, first, tmp_
 def test_without_claims_figures_keep_their_order(tmp_path):
     of = judge_claims(experiment_folder.read(many_arms.write(tmp_path, ARMS)))
     assert readings(of) == []
-    assert [figure.text.name for figure in page_figures(of)] == ["layer_change", "token_information"]
+    assert [figure.text.name for figure in page_figures(of)[0]] == ["layer_change", "token_information"]
 
 
 def test_verdicts_come_first_and_what_is_not_testable_or_not_run_is_short_and_last(tmp_path):

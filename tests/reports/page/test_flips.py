@@ -3,12 +3,14 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 from scipy import stats
 
 from ablations.cli import main
 from ablations.errors import ResultsError
+from reports.page import page
 from reports.page.diff import difference
 from reports.page.flips import Side, compare_examples
 from reports.statistics.over_examples import multi_bootstrap
@@ -178,3 +180,39 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(experiment):
     )
     assert "A and B must both be experiments, or both arms or runs." in refusal(experiment, f"{experiment}:mlm")
     assert "--examples and --by are for two arms" in refusal(experiment, experiment, "--examples", "2")
+
+
+def test_a_published_folder_gives_the_same_comparison_without_texts(experiment, tmp_path):
+    page.write(experiment)
+    published = page.publish(experiment, tmp_path / "results")
+    table = pd.read_parquet(published / "predictions.parquet")
+    assert not {"text", "second", "label", "prediction", "margin"} & set(table)
+    assert len(table) == 2 * len(SEEDS) * N
+    arms = [
+        ablate(f"{folder}:mlm", f"{folder}:clm", "--json", "--by", "length") for folder in (experiment, published)
+    ]
+    contents = [json.loads(result.stdout) for result in arms]
+    assert contents[0]["tasks"] == contents[1]["tasks"]
+    mixed = ablate(f"{experiment}:mlm", f"{published}:clm", "--json", "--by", "length")
+    assert json.loads(mixed.stdout)["tasks"] == contents[0]["tasks"]
+    assert "over seeds and examples" in ablate(f"{published}:mlm", f"{published}:clm").stdout
+    listed = ablate(f"{published}:mlm", f"{published}:clm", "--examples", "3")
+    assert listed.stderr == (
+        f"{published}:mlm: a published folder has no texts of examples; leave --examples out, or name the "
+        "folder in the output root, as out/NAME:ARM.\n"
+    )
+    other = ablate(f"{published}:mlm", f"{published}:mt")
+    assert other.stderr == f"{published}:mt: {published} has no arm mt; name one of mlm, clm.\n"
+    assert ablate(published, published).stderr == (
+        f"{published}: this is a published folder, which has no plan.json; where its runs kept predictions, "
+        f"compare its arms, as {published}:ARM, else name the folder in the output root, as out/NAME.\n"
+    )
+
+
+def test_what_no_run_keeps_any_more_is_not_published_any_more(experiment, tmp_path):
+    page.write(experiment)
+    published = page.publish(experiment, tmp_path / "results")
+    for path in experiment.parent.glob("runs/*/predictions.parquet"):
+        path.unlink()
+    page.publish(experiment, tmp_path / "results")
+    assert not (published / "predictions.parquet").exists()

@@ -1,11 +1,14 @@
 """How probable a sentence is: against one forward pass for each piece, written out, and against the loss."""
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from ablations.catalogue import card
+from ablations.errors import MeasureError
 from ablations.tasks.language_models import sentence_scores as module
 from ablations.tasks.language_models.sentence_scores import (
     Pieces,
@@ -14,6 +17,7 @@ from ablations.tasks.language_models.sentence_scores import (
     pseudo_log_likelihoods,
     sentence_scores,
 )
+from lightning_modules import plugins
 from lightning_modules.model.sight import EVERYTHING
 from lightning_modules.objectives import build
 from lightning_modules.objectives.causal_lm import CausalLM
@@ -23,13 +27,15 @@ from lightning_modules.training.evaluation import evaluate
 from lightning_modules.vocabulary import END, MASK, START
 from tests.support.tiny_text import sentences, settings
 
+TEMPLATES = Path(__file__).parents[4] / "docs" / "plugins"
 SCORED = {"causal_lm": CausalLM, "masked_lm": MaskedLM, "mixture": Mixture}
 TEXTS = [*sentences(12, seed=5), "the dog", "the dog", "the cat", "", "a"]
 
 
 def objective_of(kind, *, vocab_size=320, **sections):
     """One in float64 with all weights drawn, so that no piece is like another."""
-    made = SCORED[kind](settings(kind, **sections), vocab_size=vocab_size).double()
+    run = settings(kind, **sections)
+    made = (SCORED.get(kind) or run.objective.module)(run, vocab_size=vocab_size).double()
     made.initialise()
     rng = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -273,3 +279,54 @@ def test_a_sentence_is_best_if_each_of_its_pieces_is(kind, tokens):
     expected = {"causal_lm": [causal], "masked_lm": [masked] * 2, "mixture": [masked, masked, causal]}[kind]
     scores = sentence_scores(objective, pieces)
     assert [score.is_best_S.tolist() for score in scores if score is not None] == expected
+
+
+# Objectives of one's own -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ahead():
+    """The module of the template, which predicts the token after the next one."""
+    plugins.look_beside(TEMPLATES / "spec.yaml")
+    return objective_of("my_objective.py:Ahead")
+
+
+@torch.no_grad()
+def test_an_objective_of_ones_own_says_how_a_sentence_is_scored(ahead, tokens, monkeypatch):
+    pieces = pieces_of(TEXTS, tokens.tokenizer)
+    scores = sentence_scores(ahead, pieces)
+    for sentence, nats in zip(pieces, scores.main.nats_S, strict=True):
+        whole = [START, *sentence.ids_P.tolist(), END]
+        expected = -np.log(320)  # nothing predicts the first piece: a uniform guess
+        for i in range(2, len(whole)):
+            expected += naive(ahead, whole[: i - 1], i - 2, whole[i])
+        assert nats == pytest.approx(expected, rel=1e-9)
+    assert scores.within_word is None
+    assert scores.left_to_right is None
+    monkeypatch.setitem(module.LOGITS_AT_ONCE, "cpu", 1)  # a row at once
+    assert sentence_scores(ahead, pieces).main.nats_S == pytest.approx(scores.main.nats_S, rel=1e-9)
+
+
+def test_an_output_is_enough_for_an_objective_with_a_head(ahead, tokens, monkeypatch):
+    """As causal LM it is scored by the token after each token, which is another number."""
+    pieces = pieces_of(TEXTS, tokens.tokenizer)
+    own = sentence_scores(ahead, pieces).main.nats_S
+    monkeypatch.setattr(type(ahead.run.objective), "output", "next")
+    as_causal = sentence_scores(ahead, pieces).main.nats_S
+    expected = [causal_naive(ahead, sentence.ids_P.tolist()) for sentence in pieces]
+    assert as_causal == pytest.approx(expected, rel=1e-9)
+    assert not np.allclose(as_causal, own)
+    del ahead.head
+    with pytest.raises(MeasureError) as error:
+        sentence_scores(ahead, pieces)
+    assert str(error.value) == (
+        "my_objective.py:Ahead has the output next, but no head; build it as self.head in the module, or give the "
+        "settings the output own and the module sentence_logits."
+    )
+
+
+def test_minimal_pairs_suit_an_own_score_and_generation_does_not(ahead):
+    own = ahead.run.objective
+    assert card("minimal_pairs").need.is_met(own)
+    assert not card("generation").need.is_met(own)
+    assert card("generation").need.is_met(settings("causal_lm").objective)
