@@ -23,8 +23,9 @@ check: $(VENV)/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# A file is given to one worker, so that what its tests share is made once; the longest come first (tests/conftest.py).
 tests: $(VENV)/installed
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) -m "not slow and not gpu and not browser and not ray and not ecosystem and not docs"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow and not gpu and not browser and not ray and not ecosystem and not docs"
 
 test-slow: $(VENV)/installed
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m "slow and not gpu"
