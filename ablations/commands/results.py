@@ -173,8 +173,8 @@ def show_page(page: Path, published: Path | None = None) -> bool:
 
     Returns whether no figure fails.
     """
+    from ablations.spec.figures import FAILED_FIGURE
     from lightning_modules.files import read_json
-    from reports.page.content import FAILED_FIGURE
 
     notices = read_json(page.with_name("report.json"))["notices"]
     is_whole = say_failed_figures(notice["text"] for notice in notices if notice["kind"] == FAILED_FIGURE)

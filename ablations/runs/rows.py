@@ -9,7 +9,8 @@ its own. `predictions.parquet` has those for single examples, where they are ask
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,19 +75,20 @@ def rows_of_all(run_dirs: Sequence[Path]) -> pd.DataFrame:
     Raises:
         ResultsError: the file of a run is damaged.
     """
-    tables = []
+    tables: dict[Hashable, list[pa.Table]] = defaultdict(
+        list
+    )  # by schema: a column without values may be of any type
     for i, run_dir in enumerate(run_dirs):
         path = run_dir / "measures.parquet"
         if path.exists():
             arrow = read_sealed(path, remedy=MEASURES_AGAIN)
-            tables.append(arrow.append_column("run", pa.array([i] * len(arrow), pa.int64())))
+            arrow = arrow.append_column("run", pa.array([i] * len(arrow), pa.int64()))
+            tables[*arrow.column_names, *arrow.schema.types].append(arrow)
     if not tables:
         return NO_ROWS.assign(run=pd.Series(dtype="int64"))
-    table = (
-        pa.concat_tables(tables, promote_options="permissive").to_pandas().reindex(columns=[*ROW_COLUMNS, "run"])
-    )
-    types = {name: pd.api.types.pandas_dtype(kind) for name, kind in ROW_COLUMNS.items()}
-    return table.astype({name: kind for name, kind in types.items() if table[name].dtype != kind})
+    frames = [pa.concat_tables(alike).to_pandas() for alike in tables.values()]
+    frames = [frame.reindex(columns=[*ROW_COLUMNS, "run"]).astype(ROW_COLUMNS) for frame in frames]
+    return pd.concat(frames).sort_values("run", kind="stable", ignore_index=True)
 
 
 def of_these(table: pd.DataFrame, measures: Mapping[str, str | None]) -> pd.DataFrame:

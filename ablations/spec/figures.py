@@ -13,6 +13,9 @@ from lightning_modules import plugins
 from lightning_modules.config.settings import kind_of_part
 from lightning_modules.errors import PluginError
 
+FAILED_FIGURE = "figure"
+"""The kind of a notice on a figure of one's own that fails."""
+
 
 @dataclass(frozen=True)
 class OwnFigure:

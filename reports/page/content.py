@@ -6,6 +6,7 @@ from typing import Any
 from pandas import DataFrame
 
 from ablations.runs.records import Tuning
+from ablations.spec.figures import FAILED_FIGURE
 from ablations.spec.tuning import in_words
 from ablations.wording import several
 from reports.claims.judge import Judged, claim_notices
@@ -42,9 +43,6 @@ AVERAGED = (
     "seconds",
 )
 """Numbers of a run that the table of arms averages over seeds."""
-
-FAILED_FIGURE = "figure"
-"""The kind of a notice on a figure of one's own that fails."""
 
 MEASURED = ("loss", "gain", "perplexity", "bleu", "chrf", "next_sentence", "sentence_order")
 """Averaged numbers that come from the table; the last two are accuracies of a head on pairs."""

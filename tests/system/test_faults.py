@@ -44,7 +44,7 @@ def test_a_fault_is_due_once_at_its_call_in_its_process(tmp_path):
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_damage_cuts_a_file_or_changes_one_bit_of_it(tmp_path, kind):
     content = bytes(range(200))
-    for name in ("checkpoints/last.ckpt", "metrics.jsonl", "state.json", "measures.parquet"):
+    for name in ("checkpoints/last.ckpt", "metrics.jsonl", "state.json", "run.json", "measures.parquet"):
         path = tmp_path / "runs/a" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)

@@ -172,7 +172,8 @@ def test_a_worker_serves_on_a_full_disk_and_ends_quietly_when_its_launcher_was_k
     (full.path / "run.json").unlink()
     gone = full.path.with_name("gone")
     last = make_run(settings(training={"max_steps": 0}), "last-s0-0000000001")
-    command = [sys.executable, "-m", "ablations.runs.worker"]
+    follow_links = "import os; from ablations.runs import worker; worker.open_no_link = os.open; worker.serve()"
+    command = [sys.executable, "-c", follow_links]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     worker = subprocess.Popen(command, env=ENVIRONMENT, text=True, **pipes)
     machine = {"data_root": ".", "devices": 1, "accelerator": "cpu", "threads": 1}

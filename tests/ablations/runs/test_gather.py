@@ -98,6 +98,22 @@ def test_runs_that_were_measured_on_different_files_are_not_put_into_one_table(r
     assert gather("x", [run, later], keys={"k": "b"})["run_id"].unique().tolist() == ["s"]
 
 
+def test_a_column_without_values_in_one_run_may_have_them_in_another(run, tmp_path):
+    """Files of rows name no type for a column in which nothing stands, or another one."""
+    groups = {"a": [None, "generator"], "b": [float("nan")] * 2, "c": [None, None]}
+    runs = []
+    for name, group in groups.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        rows = pd.DataFrame(ROWS).assign(step=20, key="k", sample=None, files=None, group=group)
+        rows["metric"] = ["loss", "bleu"]
+        rows.to_parquet(folder / "measures.parquet")
+        runs.append(SimpleNamespace(directory=RunDirectory(folder), tokens="t", run_id=name, run=run.run))
+    table = gather("x", runs, keys={"k": None})
+    assert table["run_id"].tolist() == ["a", "a", "b", "b", "c", "c"]
+    assert [None if pd.isna(group) else group for group in table["group"]] == [None, "generator"] + [None] * 4
+
+
 def test_corruption_has_its_shares_and_how_often_a_random_token_is_the_original(run):
     shares = {"hidden": 0.2, "masked": 0.1, "random": 0.04, "kept": 0.06, "random_unchanged": 0.001}
     others = shares | {"random": 0.06, "random_unchanged": 0.0}
