@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from ablations import results
 from ablations.errors import ResultsError, SpecError
 from ablations.results import STARTS_TRAINED
-from ablations.runs.records import Plan, Provenance, RunRecord, RunSettingsRecord, RunState
+from ablations.runs.records import Plan, Provenance, RunRecord, RunSettingsRecord, RunState, checksum
 from ablations.spec import yamlfile
 
 LONGEST_NAME = 255
@@ -149,16 +149,19 @@ def _record(path: Path, kind: type[Some]) -> Some:
     """Return the file as such a record; an empty record where there is no file. Nulls count as left out."""
     if not path.is_file():
         return kind()
+    remedy = "delete it and start `ablate run` again"
     try:
         content = json.loads(path.read_bytes())
     except ValueError as error:
-        raise ResultsError(f"{path}: this is no whole JSON file ({error}); start `ablate run` again.") from error
+        raise ResultsError(f"{path}: this is no whole JSON file ({error}); {remedy}.") from error
+    if isinstance(content, dict) and content.get("checksum") not in (None, checksum(content)):
+        raise ResultsError(f"{path} has changed since it was written; {remedy}.")
     try:
         return kind.model_validate(_given(content))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
-        raise ResultsError(f"{path}: {where}: {first['msg']}; start `ablate run` again.") from error
+        raise ResultsError(f"{path}: {where}: {first['msg']}; {remedy}.") from error
 
 
 def _given(content: Any) -> Any:

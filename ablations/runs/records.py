@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 from ablations.spec.published import PublishedPoint
 from lightning_modules.training.run_directory import Checkpoint
 from lightning_modules.training.run_directory import RunState as RunState  # for reports
+from lightning_modules.training.run_directory import checksum as checksum
 
 
 class Record(BaseModel):

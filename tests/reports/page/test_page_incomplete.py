@@ -7,6 +7,7 @@ import pytest
 
 from ablations import results
 from ablations.errors import ResultsError
+from ablations.runs.records import checksum
 from reports.figures.by_arm import ARM_LINES
 from reports.figures.style import arm_styles
 from reports.page import page
@@ -301,15 +302,30 @@ def test_without_a_plan_there_is_a_sentence(tmp_path):
 @pytest.mark.parametrize(
     ("written", "sentence"),
     [
-        ('{"arms": [', r"this is no whole JSON file \(Expecting value: .*\); start `ablate run` again\."),
-        ('{"experiment": "x", "arms": []}', r"runs: Field required; start `ablate run` again\."),
-        ("[]", r"the file: Input should be a valid dictionary .*; start `ablate run` again\."),
+        (
+            '{"arms": [',
+            r"this is no whole JSON file \(Expecting value: .*\); delete it and start `ablate run` again\.",
+        ),
+        ('{"experiment": "x", "arms": []}', r"runs: Field required; delete it and start `ablate run` again\."),
+        ("[]", r"the file: Input should be a valid dictionary .*; delete it and start `ablate run` again\."),
     ],
 )
 def test_a_damaged_plan_is_a_sentence(tmp_path, written, sentence):
     (tmp_path / "plan.json").write_text(written)
     with pytest.raises(ResultsError, match=rf"^{tmp_path}/plan\.json: {sentence}$"):
         page.write(tmp_path)
+
+
+def test_a_file_of_a_run_that_has_changed_is_a_sentence(tmp_path):
+    folder = write(tmp_path, arms=("mlm",), seeds=(0,))
+    path = next((tmp_path / "runs").glob("*/run.json"))
+    content = json.loads(path.read_text()) | {"tokens": "0123456789"}
+    path.write_text(json.dumps(content | {"checksum": checksum(content)}))
+    page.write(folder)
+    path.write_text(path.read_text().replace("0123456789", "0123456788"))
+    with pytest.raises(ResultsError) as error:
+        page.write(folder)
+    assert str(error.value) == f"{path} has changed since it was written; delete it and start `ablate run` again."
 
 
 def test_damaged_results_are_a_sentence_and_leave_the_old_page(tmp_path):
