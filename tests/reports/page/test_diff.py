@@ -395,8 +395,8 @@ def spoiled(folder, what):
         case "damaged plan":
             plan.write_text('{"experiment"')
             return (
-                f"{plan}: this is no whole JSON file (Expecting ':' delimiter: line 1 column 14 (char 13)); delete "
-                "it and start `ablate run` again."
+                f"{plan}: this is no whole JSON file (Expecting ':' delimiter: line 1 column 14 (char 13)); "
+                "delete it and start `ablate run` again."
             )
         case "damaged results":
             table.write_bytes(b"PAR1")
