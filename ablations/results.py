@@ -126,7 +126,7 @@ def write(table: pd.DataFrame, path: Path) -> None:
         FilesError: the file cannot be written.
     """
     checked = _checked(_columns(table, source=str(path)), source=str(path))
-    write_whole(path, sealed(checked))
+    write_whole(path, sealed(checked, compression="zstd"))
 
 
 def append(table: pd.DataFrame, path: Path) -> None:
