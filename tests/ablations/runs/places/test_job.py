@@ -3,6 +3,7 @@
 import json
 import os
 import threading
+from importlib import import_module
 
 import pytest
 
@@ -104,6 +105,7 @@ def test_a_job_that_is_tied_to_its_parent_ends_when_that_dies(make_job, monkeypa
 
     one = make_job(cpus=4, devices=2)
     job.begin(one)
+    import_module("ablations.runs.progress")  # which would take the fake for the pool if it were imported later
     monkeypatch.setattr("ablations.runs.launch.Pool", Waits)
     with os.fdopen(reader) as pipe:
         monkeypatch.setattr("sys.stdin", pipe)
