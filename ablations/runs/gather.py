@@ -81,7 +81,7 @@ MUST_AGREE = {
 """What the rows of a measure must have read alike in all runs on a text; and what to do where they have not."""
 
 
-MEASURED = [name for name in results.COLUMNS if name not in ("experiment", "run_id", "arm", "seed")]
+MEASURED = [name for name in run_rows.ROW_COLUMNS if name not in run_rows.OWN_COLUMNS]
 """Columns that a measure writes."""
 
 

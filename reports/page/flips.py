@@ -113,6 +113,7 @@ def publish_predictions(folder: Path, to: Path) -> None:
             arm=run.arm, seed=run.seed
         )
         for run in experiment_folder.read_plan(folder).runs
+        if (folder.parent / "runs" / run.folder / run_rows.PREDICTIONS).exists()
     ]
     if not any(map(len, parts)):
         (to / PUBLISHED).unlink(missing_ok=True)
