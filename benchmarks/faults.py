@@ -4,9 +4,8 @@
 starts the command again after each, and compares every result with that of an undisturbed grid, bit for bit.
 """
 
-import hashlib
 import importlib
-import json
+import itertools
 import os
 import pkgutil
 import random
@@ -16,11 +15,9 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
 from contextlib import suppress
 from ctypes import CDLL
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import click
@@ -30,8 +27,9 @@ from rich.table import Table
 
 import ablations
 import reports
-from ablations import results
-from ablations.runs import launch, rows
+from ablations.runs import launch
+from benchmarks import cluster_faults
+from benchmarks.fingerprints import corrupt_checkpoints, fingerprint
 from benchmarks.traps import (
     DAMAGES,
     IN_COMMAND,
@@ -44,12 +42,10 @@ from benchmarks.traps import (
     forked,
     start_command,
 )
-from lightning_modules.errors import CheckpointError
 from lightning_modules.files import make_folder, read_json, write_json
 from lightning_modules.provenance import checkout, now, provenance
 from lightning_modules.randomness import derive
 from lightning_modules.training import callbacks
-from lightning_modules.training.checkpoint import read_checkpoint
 from lightning_modules.training.speed import matrix_rate
 
 SECONDS_OF_A_HANG = 300.0
@@ -151,57 +147,6 @@ def obey(output: str) -> bool:
     return bool(sentences)
 
 
-def fingerprint(out: Path, damaged: Mapping[Path, bytes] = MappingProxyType({})) -> dict[str, str]:
-    """Return a digest of every result of a grid, without times: weights, optimiser, log, rows, and the table.
-
-    A checkpoint that is as `damage` left it, as nothing was left to read it for, is left out if it is refused.
-    """
-    made = {}
-    for run in sorted(out.glob("runs/*")):
-        path = run / "checkpoints/last.ckpt"
-        try:
-            content = read_checkpoint(path)
-            state = {name: content[name] for name in ("global_step", "state_dict", "optimizer_states")}
-            made[f"{run.name} checkpoint"] = _digest(repr(_listed(state)).encode())
-        except CheckpointError:
-            if damaged.get(path) != path.read_bytes():
-                made[f"{run.name} checkpoint"] = "corrupt"
-        made[f"{run.name} weights"] = _digest((run / "checkpoints/last.safetensors").read_bytes())
-        made[f"{run.name} rows"] = _table_digest(rows.rows(run))
-        logged = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        kept = [[item for item in line.items() if item[0][:5] not in ("time", "perf/")] for line in logged]
-        made[f"{run.name} log"] = _digest(json.dumps(kept).encode())
-    return made | {"table": _table_digest(results.read(out / "faults/results.parquet"))}
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _table_digest(table: Any) -> str:
-    return _digest("\n".join(sorted(table.to_csv(index=False).splitlines())).encode())
-
-
-def _listed(content: Any) -> Any:
-    """Return nested content with its tensors as lists of numbers."""
-    if isinstance(content, torch.Tensor):
-        return content.double().tolist()
-    if isinstance(content, dict):
-        return {name: _listed(value) for name, value in content.items()}
-    return [_listed(value) for value in content] if isinstance(content, list | tuple) else content
-
-
-def corrupt_checkpoints(out: Path, damaged: dict[Path, bytes]) -> int:
-    """Return how many newest checkpoints cannot be read, apart from those that are as `damage` left them."""
-    corrupt = 0
-    for path in out.glob("runs/*/checkpoints/last.ckpt"):
-        try:
-            read_checkpoint(path)
-        except CheckpointError:
-            corrupt += path.read_bytes() != damaged.get(path)
-    return corrupt
-
-
 def carry_out_grid(folder: Path, rng: random.Random, reference: dict[str, str]) -> list[dict[str, Any]]:
     """Train the grid of a folder through faults to its end; return a record of each fault that happened.
 
@@ -254,14 +199,14 @@ def one_start(folder: Path, trap: Trap) -> tuple[int, str, bool]:
     return code, log.read_bytes()[before:].decode(errors="replace"), hang
 
 
-def write_grid(folder: Path) -> None:
+def write_grid(folder: Path, spec: dict[str, Any]) -> None:
     """Write the spec of a grid and its text."""
     make_folder(folder)
     rng = random.Random(0)
     for name, count in (("train", 200), ("validation", 40)):
         lines = (" ".join([*rng.choices(WORDS, k=rng.randint(3, 12)), _word(rng)]) for _ in range(count))
         (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
-    write_json(folder / "faults.yaml", SPEC)  # JSON is YAML
+    write_json(folder / "faults.yaml", spec)  # JSON is YAML
 
 
 def _word(rng: random.Random) -> str:
@@ -273,7 +218,7 @@ def grid(out: Path, number: int, seed: int) -> int:
     """Carry out one grid of a seed, write its records, and keep its folder if something is wrong."""
     folder = out / "work" / str(number)
     shutil.rmtree(folder, ignore_errors=True)
-    write_grid(folder)
+    write_grid(folder, SPEC)
     shutil.copytree(out / "reference/out/tokens", folder / "out/tokens")
     reap_grandchildren()
     begin = time.monotonic(), os.times()
@@ -292,11 +237,19 @@ def reap_grandchildren() -> None:
     CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
-def reference(out: Path) -> int:
-    """Train the grid that is left alone."""
+def spec_of(place: str) -> dict[str, Any]:
+    """Return the spec of a grid; on clusters its runs are longer, as their processes need seconds to start."""
+    if place == "local":
+        return SPEC
+    steps = {"max_steps": 2000, "validate_every": 1000}
+    return SPEC | {"training": SPEC["training"] | steps, "seeds": [0, 1]}
+
+
+def reference(out: Path, spec: dict[str, Any]) -> int:
+    """Train the grid that is left alone, here."""
     folder = out / "reference"
     shutil.rmtree(folder, ignore_errors=True)
-    write_grid(folder)
+    write_grid(folder, spec)
     reap_grandchildren()
     code, output, _ = one_start(folder, Trap([], folder / "out"))
     if code:
@@ -309,7 +262,8 @@ def import_everything() -> None:
     """Import what the command and its workers will, make tiny grids quick and have them saved each step."""
     for package in (ablations, reports):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            importlib.import_module(module.name)
+            with suppress(SystemExit):  # it needs an extra that is not installed
+                importlib.import_module(module.name)
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     torch.set_num_threads(1)
     matrix_rate(torch.device("cpu"), torch.float32)
@@ -319,20 +273,30 @@ def import_everything() -> None:
 
 
 @click.command()
+@click.option(
+    "--on",
+    "place",
+    type=click.Choice(["local", *cluster_faults.KINDS]),
+    default="local",
+    show_default=True,
+    help="Where the grids run.",
+)
 @click.option("--n", "count", type=click.IntRange(min=1), default=2000, show_default=True, help="Faults.")
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--slots", type=click.IntRange(min=1), default=2, show_default=True, help="Grids at once.")
+@click.option(
+    "--slots", type=click.IntRange(min=1), default=2, show_default=True, help="Grids at once, local ones."
+)
 @click.option("--out", type=click.Path(path_type=Path), default="out/faults", show_default=True)
-@click.option("--replay", type=click.IntRange(min=0), help="Carry out this grid again.")
-def main(count: int, seed: int, slots: int, out: Path, replay: int | None) -> None:
-    """Inject faults into tiny grids and write what came of them to OUT/seed-SEED/faults.json.
+@click.option("--replay", type=click.IntRange(min=0), help="Carry out this local grid again.")
+def main(place: str, count: int, seed: int, slots: int, out: Path, replay: int | None) -> None:
+    """Inject faults into tiny grids and write what came of them to OUT/PLACE-seed-SEED/faults.json.
 
     Which faults a grid gets follows from the seed and its number. A command that was stopped goes on with the
-    grids that are missing. The folder of a grid with a problem stays in OUT/seed-SEED/work. Exit code 1: a run was
-    lost, a checkpoint corrupt, something hung, a result differs, or an error had no sentence.
+    grids that are missing. The folder of a grid with a problem stays in OUT/PLACE-seed-SEED/work. Exit code 1: a
+    run was lost, a checkpoint corrupt, something hung, a result differs, or an error had no sentence.
     """
     console = Console(width=None if sys.stdout.isatty() else 120)
-    out = (out / f"seed-{seed}").absolute()
+    out = (out / f"{place}-seed-{seed}").absolute()
     make_folder(out / "grids")
     commit = checkout()["commit"]
     if (out / "commit.json").exists() and read_json(out / "commit.json") != commit:
@@ -343,19 +307,22 @@ def main(count: int, seed: int, slots: int, out: Path, replay: int | None) -> No
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if not (out / "reference.json").exists():
-            os.waitpid(forked(lambda: reference(out)), 0)
+            os.waitpid(forked(lambda: reference(out, spec_of(place))), 0)
         if replay is not None:
             (out / "grids" / f"{replay}.json").unlink(missing_ok=True)
             os.waitpid(forked(lambda: grid(out, replay, seed)), 0)
             console.print_json(data=read_json(out / "grids" / f"{replay}.json"))
             return
-        carry_out(out, count, seed, slots, console)
+        if place == "local":
+            carry_out(out, count, seed, slots, console)
+        else:
+            carry_out_on_cluster(out, count, seed, place, console)
     except KeyboardInterrupt:
         console.print("interrupted; the same command goes on from here", style="yellow")
         sys.exit(130)
     finally:
         kill_children()
-    told = summary(out) | {"measured": now(), "seed": seed, "slots": slots, **provenance()}
+    told = summary(out) | {"measured": now(), "place": place, "seed": seed, "slots": slots, **provenance()}
     write_json(out / "faults.json", told)
     console.print(table(told))
     console.print(sentence(told), highlight=False, soft_wrap=True)
@@ -378,11 +345,50 @@ def carry_out(out: Path, count: int, seed: int, slots: int, console: Console) ->
         console.print(sentence(summary(out)), highlight=False, soft_wrap=True)
 
 
+def carry_out_on_cluster(out: Path, count: int, seed: int, place: str, console: Console) -> None:
+    """Start a cluster and carry out the grids that are missing, one after the other."""
+    shutil.rmtree(out / "nodes", ignore_errors=True)
+    with cluster_faults.cluster(place, out / "nodes") as cluster:
+        for number in itertools.count():
+            if summary(out)["injected"] >= count:
+                return
+            if not (out / "grids" / f"{number}.json").exists():
+                grid_on_cluster(out, number, seed, place, cluster)
+                console.print(sentence(summary(out)), highlight=False, soft_wrap=True)
+
+
+def grid_on_cluster(out: Path, number: int, seed: int, place: str, cluster: cluster_faults.Cluster) -> None:
+    """Carry out one grid of a seed on a cluster, write its records, and keep its folder if something is wrong."""
+    folder, expected = out / "work" / str(number), read_json(out / "reference.json")
+    shutil.rmtree(folder, ignore_errors=True)
+    write_grid(folder, spec_of(place))
+
+    def check(last: dict[str, Any], done: bool) -> None:
+        last |= dict.fromkeys(PROBLEMS, 0) | last
+        last["corrupt"] += corrupt_checkpoints(folder / "out", {})
+        last["unexplained"] += "Traceback" in (folder / "output.txt").read_text(errors="replace")
+        if done and (differing := _differing(fingerprint(folder / "out"), expected)):
+            last |= {"different": 1, "differing": differing}
+
+    rng, begin = random.Random(derive(seed, place, number)), time.monotonic()
+    records = cluster_faults.carry_out_grid(folder, rng, place, cluster, check)
+    records = [dict.fromkeys(PROBLEMS, 0) | record for record in records]
+    told = {"grid": number, "seconds": time.monotonic() - begin, "cpu_seconds": 0.0, "faults": records}
+    write_json(out / "grids" / f"{number}.json", told)
+    if not any(record[problem] for record in records for problem in PROBLEMS):
+        shutil.rmtree(folder)
+
+
+def _differing(digests: dict[str, str], expected: dict[str, str]) -> list[str]:
+    return [name for name in expected if digests.get(name) != expected[name]]
+
+
 def summary(out: Path) -> dict[str, Any]:
     """Count the faults of all grids that are over, and their problems, in all and by kind."""
     grids = [read_json(path) for path in sorted((out / "grids").glob("*.json"), key=lambda path: int(path.stem))]
     faults = [fault | {"grid": told["grid"]} for told in grids for fault in told["faults"]]
-    kinds: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
+    place = out.name.partition("-")[0]
+    kinds: dict[str, Counter[str]] = {kind: Counter() for kind in cluster_faults.KINDS.get(place, KINDS)}
     for fault in faults:
         kinds[fault["kind"]].update({"injected": 1, **{problem: fault[problem] for problem in PROBLEMS}})
         kinds[fault["kind"]].update({"by hand": fault.get("by hand", 0)})

@@ -42,6 +42,29 @@ def provenance() -> dict[str, Any]:
     }
 
 
+def changes(before: dict[str, Any], here: dict[str, Any]) -> list[str]:
+    """Return what is other here than where a run was begun, and changes the bits of its weights: each as `torch
+    2.12.0 there, torch 2.13.0 here`. Facts that either side lacks are left out.
+
+    Args:
+        before: provenance of the run.
+        here: the same of this machine.
+    """
+    pairs = zip(_facts_of_bits(before), _facts_of_bits(here), strict=True)
+    return [f"{there} there, {this} here" for there, this in pairs if None not in (there, this) and there != this]
+
+
+def _facts_of_bits(facts: dict[str, Any]) -> list[str | None]:
+    """Return the facts that the bits of the weights depend on, in words; None where one is not noted."""
+    versions, machine, devices = facts.get("versions", {}), facts.get("machine", {}), facts.get("devices")
+    gpus = " and ".join(dict.fromkeys(machine.get("gpus") or []))
+    return [
+        None if devices is None else f"{devices} device{'s' * (devices != 1)}",
+        *(f"{name} {versions[name]}" if versions.get(name) else None for name in ("torch", "numpy")),
+        f"GPU {gpus}" if gpus else machine.get("cpu"),
+    ]
+
+
 def checkout() -> dict[str, Any]:
     """Return `commit` and `dirty` of the checkout this code runs from; null where it is none."""
     here = Path(__file__).parent

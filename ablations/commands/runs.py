@@ -3,7 +3,7 @@
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -51,6 +51,12 @@ from ablations.commands.results import show_page, write_page
     type=FILE,
     help="A YAML file with what runs ask for, such as partition, time_limit, cpus, gpus and memory.",
 )
+@click.option(
+    "--other-machine",
+    is_flag=True,
+    help="Go on with runs that were begun on another kind of machine, or with other versions or devices; they end "
+    "with other bits.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
 def run(
     spec: Path,
@@ -63,6 +69,7 @@ def run(
     slots: int,
     on: str,
     place_file: Path | None,
+    other_machine: bool,
     dry_run: bool,
 ) -> None:
     """Train and measure what is missing, then write the table and the page."""
@@ -73,17 +80,20 @@ def run(
         raise click.UsageError(
             f"--devices and --slots are for this machine; write {instead} into the file of --place."
         )
+    if on != "local" and other_machine:
+        raise click.UsageError("--other-machine is for this machine; in jobs of a cluster runs always go on.")
+    here = Here(devices, slots, other_machine)
     workspace = Workspace.open(spec, given=given, out=out, data_root=data_root, tokenise=not dry_run)
     workspace.require_loggers()
     selected = workspace.select(arms, seeds)
     place = place_of(on, place_file, workspace)
     if dry_run:
         require_possible(out)
-        show_dry_run(workspace, selected, place, devices=devices, slots=slots)
+        show_dry_run(workspace, selected, place, here)
         return
     interrupted, failed, is_idle = False, False, True
     if workspace.search is not None:
-        workspace, interrupted, failed = tune_at(place, workspace, arms, devices=devices, slots=slots)
+        workspace, interrupted, failed = tune_at(place, workspace, arms, here)
     workspace.fix_looks()
     given_up: set[Path] = set()
     goes_on = not interrupted
@@ -91,7 +101,7 @@ def run(
         open_runs = workspace.todo(workspace.select(arms, seeds))
         todo = [item for item in open_runs if item.directory.path not in given_up]
         notes = notes_of(workspace) if todo and is_idle else []  # once, and not again after each look
-        interrupted, failures = complete(workspace, todo, place, notes=notes, devices=devices, slots=slots)
+        interrupted, failures = complete(workspace, todo, place, here, notes=notes)
         failed |= failures is None or bool(failures)
         given_up |= set(failures or ())
         goes_on = False
@@ -190,8 +200,17 @@ def doctor(out: Path) -> None:
     sys.exit(FAILED if bad else GOOD)
 
 
+class Here(NamedTuple):
+    """What `run` was told about this machine."""
+
+    devices: int
+    slots: int
+    other_machine: bool
+    """Whether runs that were begun on another kind of machine go on here."""
+
+
 def complete(
-    workspace: Any, todo: Any, place: Any, *, notes: list[str], devices: int, slots: int
+    workspace: Any, todo: Any, place: Any, here: Here, *, notes: list[str]
 ) -> tuple[bool, list[Path] | None]:
     """Train and measure runs, and compare pairs of runs where the spec asks for it.
 
@@ -209,7 +228,7 @@ def complete(
             *checkpoint_sentences([run for run, _ in workspace.statuses() if run.run_id in ids]),
         ):
             click.echo(sentence)
-        interrupted, outcomes = carry_out_at(place, workspace, todo, devices=devices, slots=slots)
+        interrupted, outcomes = carry_out_at(place, workspace, todo, here)
         failures = [outcome.run_dir for outcome in outcomes]
     if not interrupted and workspace.pairs_to_compare() and not compare_runs(workspace):
         return interrupted, None
@@ -261,7 +280,7 @@ def engine_of(place: Any) -> Any:
     return ray_cluster if isinstance(place.content, RayPlace) else slurm
 
 
-def show_dry_run(workspace: Any, selected: Any, place: Any, *, devices: int, slots: int) -> None:
+def show_dry_run(workspace: Any, selected: Any, place: Any, here: Here) -> None:
     """Show the plan of some runs, or the jobs in which a place would do them."""
     if place is not None:
         for line in engine_of(place).dry_run(workspace, workspace.todo(selected), place=place):
@@ -269,12 +288,12 @@ def show_dry_run(workspace: Any, selected: Any, place: Any, *, devices: int, slo
         return
     from ablations.runs.terminal import plan_table
 
-    content = workspace.plan(selected, slots=slots, devices=devices)
+    content = workspace.plan(selected, slots=here.slots, devices=here.devices)
     notes = [*notes_of(workspace), *content.notes]
     plan_table(content.model_copy(update={"notes": notes}))
 
 
-def carry_out_at(place: Any, workspace: Any, todo: Any, *, devices: int, slots: int) -> Any:
+def carry_out_at(place: Any, workspace: Any, todo: Any, here: Here) -> Any:
     """Train and measure runs at a place, or on this machine where there is none."""
     from ablations.runs.places import ray_cluster, slurm
 
@@ -284,12 +303,15 @@ def carry_out_at(place: Any, workspace: Any, todo: Any, *, devices: int, slots: 
         return engine_of(place).carry_out(workspace, todo, place=place)
     from ablations.runs.progress import carry_out
 
-    return carry_out(workspace, todo, devices=devices, slots=slots)
+    if here.other_machine:
+        from lightning_modules.training.train import accept_machine  # torch
+
+        for item in todo:
+            accept_machine(item.directory, devices=here.devices)
+    return carry_out(workspace, todo, devices=here.devices, slots=here.slots)
 
 
-def tune_at(
-    place: Any, workspace: Any, arms: tuple[str, ...], *, devices: int, slots: int
-) -> tuple[Any, bool, bool]:
+def tune_at(place: Any, workspace: Any, arms: tuple[str, ...], here: Here) -> tuple[Any, bool, bool]:
     """Train the trials of the tuned arms until each arm has its settings.
 
     Returns the workspace with them, whether somebody interrupted it, and whether a trial has no loss, as it failed
@@ -300,7 +322,7 @@ def tune_at(
     given_up: set[str] = set()
     interrupted = False
     while trials := [item for item in workspace.search.open_of(arms) if item.run_id not in given_up]:
-        interrupted, _ = carry_out_at(place, workspace.for_trials(), trials, devices=devices, slots=slots)
+        interrupted, _ = carry_out_at(place, workspace.for_trials(), trials, here)
         workspace = workspace.opened_again()
         if interrupted:
             break

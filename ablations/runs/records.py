@@ -41,6 +41,14 @@ class Machine(Record):
     gpus: list[str] = []
 
 
+class Move(Record):
+    """A resume of a run on another kind of machine, or with other versions or devices."""
+
+    at: str | None = None
+    changed: list[str] = []
+    """Each as `torch 2.12.0 there, torch 2.13.0 here`."""
+
+
 class Provenance(Record):
     """provenance.json of a run."""
 
@@ -52,6 +60,8 @@ class Provenance(Record):
     threads: Any = None
     started: str | None = None
     finished: str | None = None
+    moved_from: list[Move] = []
+    """Where the run went on on another kind of machine."""
 
 
 class RunSettingsRecord(Record):

@@ -22,7 +22,7 @@ from lightning_modules.data.token_store import Tokens
 from lightning_modules.errors import AblationsError, ExitCode, OutOfMemoryError
 from lightning_modules.files import remove_leftovers, write_json
 from lightning_modules.model.numerics import keep_freed_memory, out_of_memory
-from lightning_modules.provenance import now, provenance
+from lightning_modules.provenance import changes, now, provenance
 from lightning_modules.training.data_module import load_tokens
 from lightning_modules.training.fit import threads_of, train
 from lightning_modules.training.meter import OnLine
@@ -40,7 +40,12 @@ SECONDS_BETWEEN_LINES = 5.0
 
 
 def record_provenance(directory: RunDirectory, *, devices: int, threads: int | None, tokens: Tokens) -> None:
-    """Write provenance.json; on a resume, keep the first start's facts and add when and on what it went on."""
+    """Write provenance.json; on a resume, keep the first start's facts and add when it went on.
+
+    Raises:
+        RunDirectoryError: the run has a checkpoint of another kind of machine, or of other versions or devices, so
+            that it would not end with the same bits.
+    """
     before = directory.provenance()
     record = provenance() | {
         "devices": devices,
@@ -49,8 +54,28 @@ def record_provenance(directory: RunDirectory, *, devices: int, threads: int | N
         "started": now(),
     }
     if before:
+        if changed := changes(before, record):
+            raise RunDirectoryError(
+                f"{directory.path}: it was begun elsewhere, and would not end with the same bits here "
+                f"({'; '.join(changed)}); go on there, or add --other-machine to go on here."
+            )
         record = before | {"resumed": [*before.get("resumed", []), record["started"]]}
     write_json(directory.path / "provenance.json", record)
+
+
+def accept_machine(directory: RunDirectory, *, devices: int) -> None:
+    """Let a run go on here that was begun on another kind of machine, or with other versions or devices.
+
+    Its provenance is that of this machine from now on; `moved_from` says what has changed.
+
+    Raises:
+        RunBusyError: another process is training it.
+    """
+    before, here = directory.provenance(), provenance() | {"devices": devices}
+    if before and (changed := changes(before, here)):
+        moves = [*before.get("moved_from", []), {"at": now(), "changed": changed}]
+        with directory.lock():
+            write_json(directory.path / "provenance.json", before | here | {"moved_from": moves})
 
 
 def start(
@@ -182,6 +207,7 @@ def _rank_of_slurm(
 ) -> ExitCode:
     """Train as one of the processes that SLURM starts; the first one holds the lock and writes how the run ended.
 
+    A job that was requeued goes on on whatever nodes it gets.
     After an interruption the code of the others is 0: SLURM kills all processes as soon as one ends with another
     code, and the first may still be writing.
     """
@@ -189,6 +215,7 @@ def _rank_of_slurm(
     is_first = slurm_rank(devices=devices, nodes=nodes) == 0
     try:
         if is_first:
+            accept_machine(directory, devices=devices * nodes)
             with progress_display(directory) as on_line:
                 return start(directory, data_root=data_root, stop=stop, on_line=on_line, **options)
         if directory.is_done():
@@ -218,7 +245,16 @@ def _rank_of_slurm(
 @click.option(
     "--data-root", type=click.Path(path_type=Path), default=".", help="Where relative paths of the data start."
 )
-def main(run_dir: Path, devices: int, nodes: int, accelerator: str, threads: int | None, data_root: Path) -> None:
+@click.option("--other-machine", is_flag=True, help="Go on with what was begun on another kind of machine.")
+def main(
+    run_dir: Path,
+    devices: int,
+    nodes: int,
+    accelerator: str,
+    threads: int | None,
+    data_root: Path,
+    other_machine: bool,
+) -> None:
     """Train the run in RUN_DIR from where it stands to its last step.
 
     Exit codes: 0 done, 2 wrong settings or folder, 65 wrong data, 66 the loss became no number, 67 out of memory,
@@ -249,6 +285,8 @@ def main(run_dir: Path, devices: int, nodes: int, accelerator: str, threads: int
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
+        if other_machine:
+            accept_machine(directory, devices=devices)
         with progress_display(directory) as on_line:
             code = start(
                 directory,

@@ -77,6 +77,15 @@ def _run_notices(runs: list[Run]) -> Iterable[str]:
         alike.setdefault(f"{what}: {state.message}" if state.message else f"{what}.", []).append(run)
     for what, those in alike.items():
         yield f"{f'Each of {_called(those)}' if len(those) > 1 else _called(those)} {what}"
+    moved: dict[str, list[Run]] = {}
+    for run in runs:
+        if changed := [change for move in run.provenance.moved_from for change in move.changed]:
+            moved.setdefault("; ".join(dict.fromkeys(changed)), []).append(run)
+    for changed_there, those in moved.items():
+        yield (
+            f"{_called(those)} went on on another machine ({changed_there}), so the same spec on one machine "
+            "gives other bits."
+        )
     planned = [run for run in runs if run.state.state == "planned"]
     if planned:
         yield f"{len(planned)} of {several(len(runs), 'run')} not started,{_of_arms(planned)}."

@@ -104,6 +104,6 @@ def test_grids_survive_some_faults_and_the_command_goes_on(tmp_path):
         command = [sys.executable, "-m", "benchmarks", "faults", "--n", str(count), "--slots", "1"]
         done = subprocess.run([*command, "--out", str(tmp_path)], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
-    told = json.loads((tmp_path / "seed-0/faults.json").read_text())
+    told = json.loads((tmp_path / "local-seed-0/faults.json").read_text())
     assert told["injected"] >= 4
-    assert not (tmp_path / "seed-0/work/0").exists()
+    assert not (tmp_path / "local-seed-0/work/0").exists()

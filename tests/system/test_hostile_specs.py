@@ -3,13 +3,15 @@
 import copy
 import json
 import re
+import resource
+import sys
 import time
-import tracemalloc
-
-import pytest
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from ablations.errors import SpecError
 from ablations.spec import load
+from tests.support.forked_worker import FORK_SERVER
 from tests.support.hostile import GADGETS, PAYLOADS, watched
 
 SPEC = {
@@ -135,17 +137,44 @@ def test_hostile_specs_are_sentences_and_nothing_is_executed(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["spec.yaml"]
 
 
-@pytest.mark.parametrize("name", BOMBS)
-def test_a_bomb_takes_little_memory(tmp_path, name):
-    case = BOMBS[name]
-    path = tmp_path / "spec.yaml"
-    path.write_bytes(case if isinstance(case, bytes) else case.encode("utf-8", "surrogatepass"))
-    tracemalloc.start()
+@contextmanager
+def little_memory():
+    """Let the process take little more memory than it has, which the system sees to."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    most = pages * resource.getpagesize() + BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
     try:
-        load.load(path)
-    except SpecError:
-        pass
-    finally:
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-    assert peak < BYTES
+        yield
+    except MemoryError:
+        sys.exit(1)
+
+
+def _allocate(size):
+    with little_memory():
+        bytearray(size)
+
+
+def _load(paths):
+    for path in paths:
+        with little_memory(), suppress(SpecError):
+            load.load(path)
+        path.unlink()
+
+
+def exit_code(act, argument):
+    process = FORK_SERVER.Process(target=act, args=(argument,), daemon=True)
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def test_more_memory_than_a_spec_may_take_is_noticed():
+    assert [exit_code(_allocate, size) for size in (BYTES // 2, BYTES * 3 // 2)] == [0, 1]
+
+
+def test_no_bomb_takes_much_memory(tmp_path):
+    for name, case in BOMBS.items():
+        path = tmp_path / name.replace(" ", "-")
+        path.write_bytes(case if isinstance(case, bytes) else case.encode("utf-8", "surrogatepass"))
+    code = exit_code(_load, sorted(tmp_path.iterdir()))
+    assert ([path.name for path in tmp_path.iterdir()], code) == ([], 0)  # the first that is left took too much

@@ -5,8 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
-import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from ablations.cli import main
+from benchmarks.clusters import ray_nodes, wait_for
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 600  # seconds; a hang is a failure
@@ -35,39 +34,8 @@ SPEC = {
 @pytest.fixture(scope="module")
 def cluster():
     """Environment of commands for a cluster of one node with two cores and a declared GPU, and its address."""
-    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:  # sockets need short paths
-        token = Path(folder) / "token"
-        token.touch(mode=0o600)
-        token.write_text("0123456789abcdef" * 4)
-        environment = os.environ | {
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN_PATH": str(token),
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "PYTHONPATH": str(ROOT),
-            "OMP_NUM_THREADS": "1",
-        }
-        options = ["--num-cpus=2", "--num-gpus=1", "--include-dashboard=false", "--object-store-memory=80000000"]
-        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--port=0"]
-        with (Path(folder) / "start.log").open("wb") as log:
-            head = subprocess.Popen(
-                [*command, *options, f"--temp-dir={folder}"],
-                env=environment, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
-        address = Path(folder) / "ray_current_cluster"
-        try:
-            wait_for(lambda: head.poll() is not None or (address.exists() and address.read_text()))
-            assert head.poll() is None, (Path(folder) / "start.log").read_text()
-            yield environment, address.read_text().strip()
-        finally:
-            os.killpg(head.pid, signal.SIGTERM)
-            head.wait(60)
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    with ray_nodes() as nodes:
+        yield nodes.environment | {"PYTHONPATH": str(ROOT)}, nodes.address
 
 
 class Grid:

@@ -16,11 +16,10 @@ from ablations.cli import main
 from ablations.runs.identity import create
 from ablations.runs.places import arrays, queue, watch
 from ablations.runs.workspace import Workspace
-from tests.support import slurm_nodes
-from tests.support.slurm_nodes import said, two_nodes, wait_for
+from benchmarks.clusters import lacking, printed_by, two_nodes, wait_for
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.skipif(bool(slurm_nodes.lacking()), reason=slurm_nodes.lacking() or "it is there")
+pytestmark = pytest.mark.skipif(bool(lacking()), reason=lacking() or "it is there")
 
 SPEC = {
     "name": "grid",
@@ -47,13 +46,13 @@ def nodes(environment, monkeypatch):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     yield environment
-    said(environment, "scancel", "--me")
+    printed_by(environment, "scancel", "--me")
     wait_for(lambda: not queued(environment))
 
 
 def queued(nodes, form="%T"):
     """What the queue says of each job."""
-    return sorted(said(nodes, "squeue", "--me", "--array", "--noheader", f"--format={form}").splitlines())
+    return sorted(printed_by(nodes, "squeue", "--me", "--array", "--noheader", f"--format={form}").splitlines())
 
 
 class Grid:
@@ -84,7 +83,7 @@ def restarted(nodes):
     if waiting:
         time.sleep(5)
     for number in waiting:
-        said(nodes, "scontrol", "update", f"jobid={number}", "starttime=now")
+        printed_by(nodes, "scontrol", "update", f"jobid={number}", "starttime=now")
 
 
 def table(out):
@@ -105,7 +104,7 @@ def test_jobs_that_are_killed_and_requeued_end_with_the_table_of_a_local_run(nod
             os.kill(process, signal.SIGKILL)
         wait_for(lambda: grid.at_work("clm"))
         (clm,) = {line.split()[0] for line in queued(nodes, "%i %j") if line.endswith(names["clm"])}
-        said(nodes, "scancel", "--signal=USR2", clm)
+        printed_by(nodes, "scancel", "--signal=USR2", clm)
         while not over.is_set():
             restarted(nodes)
             over.wait(0.2)
@@ -197,7 +196,9 @@ def test_a_partition_that_does_not_exist_is_refused_before_anything_is_done(node
     grid = Grid(tmp_path)
     done = grid.on_slurm(partition="wrok")
     assert done.exit_code == 2
-    assert done.stderr == (f'{grid.place}: partition must be closed or work, but is "wrok"; did you mean work?\n')
+    assert done.stderr == (
+        f'{grid.place}: partition must be closed, urgent or work, but is "wrok"; did you mean work?\n'
+    )
     assert not grid.out.exists()
 
 

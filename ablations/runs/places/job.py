@@ -118,6 +118,7 @@ def work(job: JobFiles, trained_with: int, *, tied: bool = False) -> None:
     from ablations.runs.launch import Outcome, Pool, visible_gpus  # torch
     from ablations.runs.progress import stopped_by_signals
     from lightning_modules.training.stop import STOP_SIGNALS
+    from lightning_modules.training.train import accept_machine
 
     resources = job.array.resources
     names = rotated(worth_trying(job), job.attempts().without_progress - 1)
@@ -159,6 +160,8 @@ def work(job: JobFiles, trained_with: int, *, tied: bool = False) -> None:
         measures=job.array.measures,
         gpus=gpus,
     )
+    for name in names:  # a job that was requeued may be on a node of another kind
+        accept_machine(job.directory(name), devices=devices)
     with stopped_by_signals(pool, (signal.SIGINT, *STOP_SIGNALS)):
         if tied:
             threading.Thread(target=stop_with_parent, args=(pool,), daemon=True).start()

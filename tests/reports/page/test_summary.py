@@ -220,3 +220,15 @@ def test_what_was_probably_not_meant_stands_among_what_is_wrong(tmp_path):
     folder = write(tmp_path, plan_changes={"warnings": ["The text is unknown."]})
     found = grouped(notices(experiment_folder.read(folder), []))
     assert {"kind": "spec", "text": "The text is unknown.", "group": "wrong"} in found
+
+
+def test_a_run_that_went_on_on_another_machine_is_named(tmp_path):
+    folder = write(tmp_path)
+    path = next(tmp_path.rglob("runs/mlm*/provenance.json"))
+    move = {"at": "2026-11-25T10:00:00+00:00", "changed": ["torch 2.9.0 there, torch 2.13.0 here"]}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"moved_from": [move]}))
+    seed = path.parent.name.split("-")[1].removeprefix("s")
+    assert told(folder) == [
+        f"mlm (seed {seed}) went on on another machine (torch 2.9.0 there, torch 2.13.0 here), so the same spec "
+        "on one machine gives other bits."
+    ]

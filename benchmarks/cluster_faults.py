@@ -1,0 +1,293 @@
+"""Faults on clusters: grids on a SLURM or a Ray of two nodes whose processes, nodes and controllers are killed.
+
+The cluster is a real one on this machine (`clusters.py`). A seed gives the kinds of faults, the process that each
+hits and how long after the start of a worker it comes; what that process is doing then is up to the cluster.
+"""
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.clusters import RayNodes, printed_by, processes_below, ray_nodes, two_nodes, wait_for
+from lightning_modules.files import write_json
+
+SECONDS_OF_A_HANG = 600.0
+MOST_FAULTS = 8
+"""Faults of one grid."""
+MOST_SECONDS = 9.0
+"""Longest time between the first worker that is at work and a fault."""
+COMMAND = ("kill command", "interrupt command", "second command")
+WORKER = ("kill worker", "kill job", "freeze worker, kill it", "freeze worker for a while", "stop worker")
+SLURM = ("requeue job", "warn job of its limit", "preempt job", "kill node", "kill controller")
+RAY = ("kill process of Ray", "kill node", "kill first node")
+KINDS = {"slurm": (*WORKER, *COMMAND, *SLURM), "ray": (*WORKER, *COMMAND, *RAY)}
+
+
+class Fault(NamedTuple):
+    """A fault: its kind, and two numbers in [0, 1) that decide its moment and its victim."""
+
+    kind: str
+    moment: float
+    victim: float
+
+
+def draw(rng: random.Random, place: str) -> Fault:
+    """Draw a fault for a place."""
+    return Fault(rng.choice(KINDS[place]), rng.random(), rng.random())
+
+
+class Grid:
+    """A grid of a folder on a cluster: its command, and the processes of its runs."""
+
+    def __init__(self, folder: Path, place: str, environment: dict[str, str]) -> None:
+        self.folder, self.place, self.environment = folder, place, environment
+        self.commands: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> None:
+        """Start `ablate run` as a user does; its output goes to the folder's output.txt."""
+        command = [sys.executable, "-m", "ablations.cli", "run", str(self.folder / "faults.yaml")]
+        command += ["--out", str(self.folder / "out"), "--data-root", str(self.folder)]
+        command += ["--on", self.place, "--place", str(self.folder / "place.yaml")]
+        with (self.folder / "output.txt").open("ab") as log:
+            started = subprocess.Popen(
+                command, env=self.environment, stdout=log, stderr=log, start_new_session=True
+            )
+        self.commands.append(started)
+
+    def ended(self) -> bool:
+        """Return whether all commands have ended."""
+        return all(command.poll() is not None for command in self.commands)
+
+    def processes(self, module: str) -> list[int]:
+        """Return the processes of the grid that execute a module of the package, the lowest id first."""
+        found = []
+        for path in Path("/proc").iterdir():
+            with suppress(OSError):
+                words = (path / "cmdline").read_bytes().split(b"\0") if path.name.isdigit() else []
+                if module.encode() in words and self.folder in (path / "cwd").readlink().parents:
+                    found.append(int(path.name))
+        return sorted(found)
+
+    def workers(self) -> list[int]:
+        """Return the processes that train and measure runs now."""
+        return self.processes("ablations.runs.worker")
+
+
+class SlurmCluster:
+    """Faults of a SLURM of two nodes."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self.environment = environment
+        self.place = {"partition": "work", "time_limit": "00:30:00", "tries": 50}
+        self.folder = Path(environment["SLURM_CONF"]).parent
+        self.over = threading.Event()
+        threading.Thread(target=self._let_requeued_start, daemon=True).start()
+
+    def say(self, *command: str) -> str:
+        return printed_by(self.environment, *command)
+
+    def _let_requeued_start(self) -> None:
+        """Let requeued jobs start after five seconds; SLURM itself waits two minutes."""
+        since: dict[str, float] = {}
+        while not self.over.wait(0.5):
+            with suppress(subprocess.TimeoutExpired):  # the controller is down
+                lines = self.say("squeue", "--me", "--array", "--noheader", "--format=%i %r").splitlines()
+                waiting = {line.split()[0] for line in lines if line.endswith("BeginTime")}
+                since = {number: since.get(number, time.monotonic()) for number in waiting}
+                for number in [number for number, begin in since.items() if time.monotonic() - begin > 5]:
+                    self.say("scontrol", "update", f"jobid={number}", "starttime=now")
+                    since[number] = time.monotonic()
+
+    def job_of(self, worker: int) -> str:
+        """Return the id of the job that a process belongs to."""
+        variables = Path(f"/proc/{worker}/environ").read_bytes().decode(errors="replace").split("\0")
+        return next(word.partition("=")[2] for word in variables if word.startswith("SLURM_JOB_ID="))
+
+    def inject(self, kind: str, worker: int) -> None:
+        """Let a fault of the cluster happen."""
+        job = self.job_of(worker)
+        match kind:
+            case "requeue job":
+                self.say("scontrol", "requeue", job)
+            case "warn job of its limit":
+                self.say("scancel", "--signal=USR2", job)
+            case "preempt job":
+                node = self.say("squeue", "--noheader", f"--jobs={job}", "--format=%N").strip()
+                options = ("--partition=urgent", "--ntasks=2", f"--nodelist={node}", "--output=/dev/null")
+                self.say("sbatch", *options, "--wrap=sleep 2")
+            case "kill node":
+                node = self.say("squeue", "--noheader", f"--jobs={job}", "--format=%N").strip()
+                on_node = self.say("squeue", "--noheader", f"--nodelist={node}", "--format=%A").split()
+                daemon = int((self.folder / f"run/slurmd-{node}.pid").read_text())
+                os.kill(daemon, signal.SIGKILL)
+                for step in _job_steps(on_node):
+                    _kill_all(processes_below(step))
+                time.sleep(1)
+                subprocess.run(["slurmd", "-N", node], env=self.environment, check=True, capture_output=True)
+            case "kill controller":
+                os.kill(int((self.folder / "run/slurmctld.pid").read_text()), signal.SIGKILL)
+                time.sleep(4)
+                subprocess.run(["slurmctld"], env=self.environment, check=True, capture_output=True)
+
+
+def _job_steps(jobs: list[str]) -> list[int]:
+    """Return the processes with which SLURM holds the steps of jobs."""
+    steps = []
+    for path in Path("/proc").iterdir():
+        with suppress(OSError):
+            title = (path / "cmdline").read_text(errors="replace") if path.name.isdigit() else ""
+            if (held := re.match(r"slurmstepd: \[(\d+)\.", title)) and held[1] in jobs:
+                steps.append(int(path.name))
+    return steps
+
+
+def _kill_all(pids: list[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+class RayCluster:
+    """Faults of a Ray of two nodes."""
+
+    def __init__(self, nodes: RayNodes) -> None:
+        self.nodes, self.environment = nodes, nodes.environment
+
+    @property
+    def place(self) -> dict[str, Any]:
+        return {"address": self.nodes.address, "tries": 50}
+
+    def inject(self, kind: str, worker: int) -> None:
+        """Let a fault of the cluster happen."""
+        match kind:
+            case "kill process of Ray":
+                _kill_all([_parent(_parent(worker))])
+            case "kill node":
+                self.nodes.stop(signal.SIGKILL)
+                self.nodes.start_node()
+            case "kill first node":
+                while self.nodes.nodes:
+                    self.nodes.stop(signal.SIGKILL)
+                self.nodes.start_head()
+                self.nodes.start_node()
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+Cluster = SlurmCluster | RayCluster
+
+
+@contextmanager
+def cluster(place: str, folder: Path) -> Iterator[Cluster]:
+    """Start the cluster of a place."""
+    if place == "ray":
+        with ray_nodes(2) as nodes:
+            yield RayCluster(nodes)
+        return
+    with two_nodes(folder) as environment:
+        made = SlurmCluster(environment)
+        try:
+            yield made
+        finally:
+            made.over.set()
+
+
+def inject(fault: Fault, grid: Grid, made: Cluster) -> bool:
+    """Let a fault happen once a worker is at work; return False if the grid ended before."""
+    deadline = time.monotonic() + SECONDS_OF_A_HANG
+    while not (workers := grid.workers()):
+        if grid.ended() or time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    time.sleep(fault.moment * MOST_SECONDS)
+    if grid.ended() or not (workers := grid.workers()):
+        return False
+    worker = workers[int(fault.victim * len(workers))]
+    with suppress(ProcessLookupError, FileNotFoundError):  # it ended in this moment
+        if fault.kind in COMMAND:
+            _hit_command(fault.kind, grid)
+        elif fault.kind in WORKER:
+            _hit_worker(fault.kind, worker)
+        else:
+            made.inject(fault.kind, worker)
+    return True
+
+
+def _hit_command(kind: str, grid: Grid) -> None:
+    if kind == "second command":
+        grid.start()
+    else:
+        grid.commands[-1].send_signal(signal.SIGKILL if kind.startswith("kill") else signal.SIGINT)
+
+
+def _hit_worker(kind: str, worker: int) -> None:
+    if kind.startswith("freeze"):
+        os.kill(worker, signal.SIGSTOP)
+        time.sleep(2)
+        os.kill(worker, signal.SIGCONT if kind.endswith("while") else signal.SIGKILL)
+    elif kind == "stop worker":
+        os.kill(worker, signal.SIGTERM)
+    else:
+        _kill_all([_parent(worker), worker] if kind == "kill job" else [worker])
+
+
+def carry_out_grid(
+    folder: Path,
+    rng: random.Random,
+    place: str,
+    made: Cluster,
+    check: Callable[[dict[str, Any], bool], None],
+) -> list[dict[str, Any]]:
+    """Train the grid of a folder through faults to its end; return a record of each fault that happened.
+
+    Args:
+        check: is given the last record each time a command has ended, and whether the grid is done; it writes
+            what is wrong into the record.
+    """
+    grid = Grid(folder, place, dict(made.environment) | {"PYTHONPATH": str(Path(__file__).parents[1])})
+    records: list[dict[str, Any]] = []
+    failures = 0
+    while True:
+        write_json(
+            folder / "place.yaml", made.place
+        )  # JSON is YAML; a Ray that was started again has a new address
+        begin = len(records)
+        grid.commands.clear()
+        grid.start()
+        while len(records) < MOST_FAULTS:
+            fault = draw(rng, place)
+            if not inject(fault, grid, made):
+                break
+            records.append({"kind": fault.kind, "where": place, "moment": f"{fault.moment:.3f}"})
+            if fault.kind in ("kill command", "interrupt command", "kill first node"):
+                break
+        if not records:
+            raise RuntimeError((folder / "output.txt").read_text())
+        try:
+            wait_for(grid.ended, seconds=SECONDS_OF_A_HANG)
+        except AssertionError:
+            records[-1]["hang"] = 1
+            for command in grid.commands:
+                command.kill()
+                command.wait()
+        done = grid.commands[0].returncode == 0 and not records[-1].get("hang")
+        check(records[-1], done)
+        if done:
+            return records
+        # A command that ends by itself, and not by a fault, may ask for the same command again a few times.
+        failures = 0 if len(records) > begin else failures + 1
+        if failures > 3:
+            records[-1]["lost"] = 1
+            records[-1]["output"] = (folder / "output.txt").read_text()[-2000:]
+            return records

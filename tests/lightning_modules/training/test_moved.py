@@ -1,0 +1,102 @@
+"""A run that goes on on another kind of machine, or with other versions or devices: only if it is allowed."""
+
+import json
+from itertools import pairwise
+
+import pytest
+
+from lightning_modules.errors import ExitCode
+from lightning_modules.provenance import changes, processor, provenance
+from lightning_modules.training.checkpoint import read_checkpoint
+from lightning_modules.training.stop import StopRequest
+from lightning_modules.training.train import accept_machine, start
+from tests.support.stop_after import StopAfter
+from tests.support.tiny_text import settings
+
+HERE = {
+    "versions": {"python": "3.11.7", "torch": "2.13.0", "numpy": "2.1.0"},
+    "machine": {"platform": "Linux", "cpu": "Intel Xeon", "cores": 2, "gpus": []},
+    "devices": 1,
+    "threads": 1,
+}
+
+
+def go_on(directory, stop=None):
+    stop = stop or StopRequest()
+    on_line = getattr(stop, "on_line", None)
+    where = {"data_root": directory.path, "accelerator": "cpu", "threads": 1}
+    return start(directory, stop=stop, on_line=on_line, **where)
+
+
+@pytest.fixture
+def begun(make_run):
+    """A run that was stopped after step 3, as if on a machine with another torch and processor."""
+    directory = make_run(settings())
+    assert go_on(directory, StopAfter(3)) == ExitCode.INTERRUPTED
+    path = directory.path / "provenance.json"
+    told = json.loads(path.read_text())
+    told["versions"]["torch"], told["machine"]["cpu"] = "2.9.0", "Abacus 3000"
+    path.write_text(json.dumps(told))
+    return directory
+
+
+def test_it_is_refused_in_one_sentence_and_nothing_is_lost(begun, capsys):
+    here = json.loads((begun.path / "provenance.json").read_text())
+    checkpoint = begun.last_checkpoint.read_bytes()
+    assert go_on(begun) == ExitCode.WRONG_SETTINGS
+    sentence = capsys.readouterr().err
+    assert sentence == (
+        f"{begun.path}: it was begun elsewhere, and would not end with the same bits here "
+        f"({'; '.join(changed())}); go on there, or add --other-machine to go on here.\n"
+    )
+    assert begun.last_checkpoint.read_bytes() == checkpoint
+    assert json.loads((begun.path / "provenance.json").read_text()) == here
+
+
+def changed():
+    here = provenance()["versions"]["torch"]
+    return [f"torch 2.9.0 there, torch {here} here", f"Abacus 3000 there, {processor()} here"]
+
+
+def test_once_it_is_allowed_it_goes_on_from_its_checkpoint_and_says_where_it_was(begun):
+    accept_machine(begun, devices=1)
+    accept_machine(begun, devices=1)  # nothing has changed since
+    assert go_on(begun) == ExitCode.DONE
+    assert read_checkpoint(begun.last_checkpoint)["global_step"] == 12
+    steps = [json.loads(line)["step"] for line in begun.metrics.read_text().splitlines()]
+    assert all(before <= after for before, after in pairwise(steps))
+    told = begun.provenance()
+    (move,) = told["moved_from"]
+    assert move["changed"] == changed()
+    assert told["machine"]["cpu"] == processor()
+    assert len(told["resumed"]) == 1
+
+
+def test_a_run_without_a_checkpoint_starts_anywhere(begun):
+    begun.last_checkpoint.unlink()
+    assert go_on(begun) == ExitCode.DONE
+    assert "moved_from" not in begun.provenance()
+
+
+@pytest.mark.parametrize(
+    ("there", "expected"),
+    [
+        ({}, []),
+        ({"threads": 8, "versions": HERE["versions"] | {"python": "3.13.0"}}, []),  # change no bit
+        ({"machine": HERE["machine"] | {"cores": 64, "platform": "Linux 7"}}, []),
+        ({"devices": 2}, ["2 devices there, 1 device here"]),
+        ({"versions": {"numpy": "1.26.0"}}, ["numpy 1.26.0 there, numpy 2.1.0 here"]),
+        ({"versions": {}, "machine": {}}, []),  # nobody noted them
+        ({"machine": HERE["machine"] | {"gpus": ["A100", "A100"]}}, ["GPU A100 there, Intel Xeon here"]),
+    ],
+)
+def test_what_changes_the_bits_is_named(there, expected):
+    assert changes(HERE | there, HERE) == expected
+
+
+def test_the_number_of_gpus_that_are_seen_is_no_change():
+    gpus = [
+        HERE | {"machine": HERE["machine"] | {"gpus": ["A100"] * count, "cpu": f"X{count}"}} for count in (1, 8)
+    ]
+    assert changes(*gpus) == []
+    assert changes(HERE, gpus[0]) == ["Intel Xeon there, GPU A100 here"]
