@@ -11,7 +11,7 @@ WORKERS ?= 2
 TUTORIALS := $(patsubst docs/%.md,out/%.ipynb,$(wildcard docs/tutorials/*.md))
 CODE := $(shell find ablations lightning_modules reports -name '*.py')
 
-.PHONY: demo test check tests test-slow test-browser test-slurm test-ray test-ecosystem test-docs bench faults lock audit docs clean
+.PHONY: demo test check tests test-slow test-browser test-cluster test-ray test-ecosystem test-docs bench faults lock audit docs clean
 
 demo: $(VENV)/installed
 	$(BIN)/ablate run experiments/article-tiny.yaml --slots 2
@@ -25,7 +25,7 @@ check: $(VENV)/installed
 
 # A file is given to one worker, so that what its tests share is made once; the longest come first (tests/conftest.py).
 tests: $(VENV)/installed
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow and not gpu and not browser and not ray and not ecosystem and not docs"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow and not gpu and not browser and not cluster and not ray and not ecosystem and not docs"
 
 test-slow: $(VENV)/installed
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m "slow and not gpu"
@@ -34,9 +34,10 @@ test-slow: $(VENV)/installed
 test-browser: $(VENV)/installed
 	$(BIN)/pytest -m browser
 
-# Wants Debian's slurm-wlm and munge, and root: it starts a SLURM of two nodes. Skipped where they are not.
-test-slurm: $(VENV)/installed
-	OMP_NUM_THREADS=1 $(BIN)/pytest tests/system/test_slurm.py
+# Wants Debian's slurm-wlm, munge and bindfs, and root: it starts a SLURM of two nodes, and mounts a folder twice.
+# What is not installed is skipped.
+test-cluster: $(VENV)/installed
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m cluster tests/system
 
 # Wants the extra [ray], which it installs: it starts a cluster of one node.
 test-ray: $(VENV)/installed

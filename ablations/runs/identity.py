@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from lightning_modules.config.masking import Cloze, Generic
 from lightning_modules.config.settings import Settings, plugins_of
 from lightning_modules.data import token_store
 from lightning_modules.files import file_version, make_folder, write_json
-from lightning_modules.training.run_directory import RunDirectory, checksum
+from lightning_modules.training.run_directory import RunBusyError, RunDirectory, checksum
 
 IDENTITY_VERSION = 4
 """Raised when the same settings begin to mean another computation, so that old runs are not taken for new."""
@@ -169,7 +170,9 @@ def create(planned: PlannedRun) -> None:
         return
     make_folder(path)
     content = description(planned)
-    write_json(path / "run.json", content | {"checksum": checksum(content)})
+    # Locked, as who trains a run removes half-written files in its folder.
+    with suppress(RunBusyError), directory.lock():
+        write_json(path / "run.json", content | {"checksum": checksum(content)})
 
 
 def description(planned: PlannedRun) -> dict[str, Any]:

@@ -13,8 +13,10 @@ import fcntl
 import hashlib
 import json
 import os
+import platform
 import shutil
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -94,7 +96,8 @@ class RunDirectory:
         self.last_checkpoint = self.checkpoints / "last.ckpt"
         self.last_weights = self.checkpoints / "last.safetensors"
         self.metrics = path / "metrics.jsonl"
-        self._lock: int | None = None  # descriptor of the lock, while this process holds it
+        self._lock: tuple[int, bytes] | None = None
+        """Descriptor of the lock, and what this process wrote into it; None while it does not hold the lock."""
 
     def checkpoint_at(self, step: int) -> Path:
         """Return where the checkpoint of a step lies, if it was kept."""
@@ -289,7 +292,10 @@ class RunDirectory:
         try:
             with explained(self.path / "lock"):
                 self._take(descriptor, patience)
-            before, self._lock = self._lock, descriptor
+                token = f"{platform.node()} {os.getpid()} {uuid.uuid4()}\n".encode()
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, token, 0)
+            before, self._lock = self._lock, (descriptor, token)
             try:
                 yield descriptor
             finally:
@@ -298,16 +304,22 @@ class RunDirectory:
             os.close(descriptor)
 
     def require_lock(self) -> None:
-        """Refuse to go on where this process locked the folder and somebody has removed the lock file since:
-        another process may have locked a new one, and the folder is its own then.
+        """Refuse to go on where this process locked the folder and another one may have done so since, whose the
+        folder then is: somebody removed the lock file, or the file system does not hold locks between machines.
 
         Raises:
-            RunBusyError: somebody has.
+            RunBusyError: so it is.
         """
         if self._lock is None:
             return
+        descriptor, token = self._lock
+        if os.pread(descriptor, 2 * len(token), 0) != token:
+            raise RunBusyError(
+                f"{self.path}: another process took this run while it was trained here, so the locks of this file "
+                "system do not hold between machines; start it in one place, or mount the file system with locks."
+            )
         try:
-            if os.path.samestat(os.fstat(self._lock), os.stat(self.path / "lock")):
+            if os.path.samestat(os.fstat(descriptor), os.stat(self.path / "lock")):
                 return
         except FileNotFoundError:
             pass

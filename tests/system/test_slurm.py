@@ -19,7 +19,10 @@ from ablations.runs.workspace import Workspace
 from benchmarks.clusters import lacking, printed_by, two_nodes, wait_for
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.skipif(bool(lacking()), reason=lacking() or "it is there")
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(bool(lacking()), reason=lacking() or "it is there"),
+]
 
 SPEC = {
     "name": "grid",

@@ -10,7 +10,7 @@ from ablations.spec.experiment import Run
 from lightning_modules import provenance
 from lightning_modules.config.presets import VOITA_2019
 from lightning_modules.data import token_store
-from lightning_modules.training.run_directory import RunState
+from lightning_modules.training.run_directory import RunDirectory, RunState
 from tests.support.tiny_text import settings
 
 
@@ -83,7 +83,9 @@ def test_loggers_are_no_part_of_an_identity():
     assert {identity(run, "0123456789") for run in runs} == {identity(settings(), "0123456789")}
 
 
-def test_micro_batches_are_no_part_of_an_identity_and_a_run_that_goes_on_takes_those_of_today(data_root, tmp_path):
+def test_micro_batches_are_no_part_of_an_identity_and_a_run_that_goes_on_takes_those_of_today(
+    data_root, tmp_path, monkeypatch
+):
     def planned(parts):
         run = Run("mlm", 0, settings(training={"accumulate": parts}))
         return place((run,), out=tmp_path, data_root=data_root)[0]
@@ -93,6 +95,10 @@ def test_micro_batches_are_no_part_of_an_identity_and_a_run_that_goes_on_takes_t
     create(whole)
     with whole.directory.lock():  # while it is trained
         create(cut)
+        assert whole.directory.settings().training.accumulate == 1
+        with monkeypatch.context() as patch:  # as where it was locked since
+            patch.setattr(RunDirectory, "is_locked", lambda self: False)
+            create(cut)
         assert whole.directory.settings().training.accumulate == 1
     create(cut)
     assert whole.directory.settings().training.accumulate == 2

@@ -9,7 +9,7 @@ import torch
 from lightning_modules.errors import CheckpointError, ExitCode
 from lightning_modules.files import write_json
 from lightning_modules.training.checkpoint import read_checkpoint
-from lightning_modules.training.run_directory import RunBusyError, RunDirectoryError, checksum
+from lightning_modules.training.run_directory import RunBusyError, RunDirectory, RunDirectoryError, checksum
 from lightning_modules.training.stop import StopRequest
 from lightning_modules.training.train import start
 from tests.support.stop_after import StopAfter
@@ -161,6 +161,33 @@ class Thief(StopAfter):
     def on_line(self, step, line):
         if step == self.step:
             (self.directory.path / "lock").unlink()
+
+
+class SecondPlace(StopAfter):
+    """Locks the folder of a run at a step, as another machine can where locks do not hold."""
+
+    def __init__(self, step, directory):
+        super().__init__(step)
+        self.directory = directory
+
+    def on_line(self, step, line):
+        if step == self.step:
+            with self.directory.lock():
+                pass
+
+
+def test_a_run_that_is_taken_where_locks_do_not_hold_is_left_to_who_took_it(make_run, monkeypatch):
+    directory = make_run(settings())
+    monkeypatch.setattr("fcntl.flock", lambda descriptor, how: None)
+    with pytest.raises(RunBusyError) as error:
+        trained(directory, SecondPlace(3, RunDirectory(directory.path)))
+    assert str(error.value) == (
+        f"{directory.path}: another process took this run while it was trained here, so the locks of this file "
+        "system do not hold between machines; start it in one place, or mount the file system with locks."
+    )
+    lines = directory.metrics.read_text().splitlines()
+    assert max(json.loads(line)["step"] for line in lines) == 3  # nothing was written after
+    assert trained(directory) == ExitCode.DONE
 
 
 def test_a_run_whose_lock_file_was_removed_leaves_the_folder_to_others_and_can_go_on(make_run):
