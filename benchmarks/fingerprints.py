@@ -21,7 +21,7 @@ def fingerprint(out: Path, damaged: Mapping[Path, bytes] = MappingProxyType({}))
     A checkpoint that is as `damage` left it, as nothing was left to read it for, is left out if it is refused.
     """
     made = {}
-    for run in sorted(out.glob("runs/*")):
+    for run in sorted(path for path in out.glob("runs/*") if path.is_dir()):
         path = run / "checkpoints/last.ckpt"
         try:
             content = read_checkpoint(path)
