@@ -97,7 +97,7 @@ def table(out):
 
 
 def test_jobs_that_are_killed_and_requeued_end_with_the_table_of_a_local_run(nodes, tmp_path):
-    grid = Grid(tmp_path / "slurm")
+    grid = Grid(tmp_path / "slurm'; touch canary; $(touch canary) `touch canary`")
 
     def disturb():
         wait_for(lambda: grid.at_work("mlm"))
@@ -135,6 +135,7 @@ def test_jobs_that_are_killed_and_requeued_end_with_the_table_of_a_local_run(nod
     assert local.ablate("run", "--slots", "2").exit_code == 0
     pd.testing.assert_frame_equal(table(grid.out), table(local.out), check_exact=True)
     assert "nothing to do: every run is trained and measured" in grid.on_slurm().output
+    assert not list(tmp_path.rglob("canary"))  # nor has a shell read the name of the folder
 
 
 def test_a_run_on_two_nodes_has_the_losses_of_one(nodes, tmp_path):

@@ -141,11 +141,17 @@ def connected(address: str) -> Iterator[Any]:
 
 
 def require_secret_token() -> None:
-    """Refuse a token of the cluster that other users of this machine can read: it lets them run programs as you.
+    """Refuse a cluster without a token, or with one that other users of this machine can read: either lets others
+    run programs as you.
 
     Raises:
-        RayError: names the file and the command that mends it.
+        RayError: says what mends it.
     """
+    if os.environ.get("RAY_AUTH_MODE") == "disabled":
+        raise RayError(
+            "RAY_AUTH_MODE is disabled, so that whoever reaches the cluster of Ray can run programs as you; unset "
+            "it, make a token with `ray get-auth-token --generate`, and start the cluster again."
+        )
     path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
     if path.is_file() and stat.S_IMODE(path.stat().st_mode) & 0o077:
         raise RayError(f"{path}: others can read this token of Ray; start again after `chmod 600 {path}`.")

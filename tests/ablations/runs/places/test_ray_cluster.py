@@ -91,6 +91,17 @@ def test_a_token_that_others_can_read_is_refused(tmp_path, monkeypatch):
     )
 
 
+def test_a_cluster_without_a_token_is_refused(monkeypatch):
+    monkeypatch.setattr(ray_cluster, "find_spec", lambda name: "there")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    with pytest.raises(RayError) as error, connected("auto"):
+        pass
+    assert str(error.value) == (
+        "RAY_AUTH_MODE is disabled, so that whoever reaches the cluster of Ray can run programs as you; unset it, "
+        "make a token with `ray get-auth-token --generate`, and start the cluster again."
+    )
+
+
 def test_a_dry_run_shows_what_each_run_asks_for_and_needs_no_ray(workspace, tmp_path):
     (tmp_path / "ray.yaml").write_text("{gpus: 0.5, memory: 3G, arms: {b: {gpus: 2, cpus: 4, gpu_type: A100}}}")
     options = ["--out", str(workspace.out), "--on", "ray", "--place", str(tmp_path / "ray.yaml"), "--dry-run"]
