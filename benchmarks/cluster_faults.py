@@ -90,13 +90,16 @@ class SlurmCluster:
         self.place = {"partition": "work", "time_limit": "00:30:00", "tries": 50}
         self.folder = Path(environment["SLURM_CONF"]).parent
         self.over = threading.Event()
-        threading.Thread(target=self._let_requeued_start, daemon=True).start()
+        self.by_hand = 0
+        """What was done by hand, as docs/clusters.md says: held jobs that were released."""
+        threading.Thread(target=self._look_after, daemon=True).start()
 
     def say(self, *command: str) -> str:
         return printed_by(self.environment, *command)
 
-    def _let_requeued_start(self) -> None:
-        """Let requeued jobs start after five seconds; SLURM itself waits two minutes."""
+    def _look_after(self) -> None:
+        """Let requeued jobs start after five seconds, for which SLURM itself waits two minutes; do what is left to
+        people: release jobs that SLURM holds, as their start failed, and take back nodes that it drained then."""
         since: dict[str, float] = {}
         while not self.over.wait(0.5):
             with suppress(subprocess.TimeoutExpired):  # the controller is down
@@ -106,6 +109,11 @@ class SlurmCluster:
                 for number in [number for number, begin in since.items() if time.monotonic() - begin > 5]:
                     self.say("scontrol", "update", f"jobid={number}", "starttime=now")
                     since[number] = time.monotonic()
+                for node in self.say("sinfo", "--noheader", "--Node", "--states=drained", "--format=%N").split():
+                    self.say("scontrol", "update", f"nodename={node}", "state=resume")
+                for number in [line.split()[0] for line in lines if line.endswith("requeued held")]:
+                    self.say("scontrol", "release", number)
+                    self.by_hand += 1
 
     def job_of(self, worker: int) -> str:
         """Return the id of the job that a process belongs to."""
@@ -161,6 +169,7 @@ class RayCluster:
 
     def __init__(self, nodes: RayNodes) -> None:
         self.nodes, self.environment = nodes, nodes.environment
+        self.by_hand = 0
 
     @property
     def place(self) -> dict[str, Any]:
@@ -282,6 +291,8 @@ def carry_out_grid(
                 command.kill()
                 command.wait()
         done = grid.commands[0].returncode == 0 and not records[-1].get("hang")
+        records[-1]["by hand"] = records[-1].get("by hand", 0) + made.by_hand
+        made.by_hand = 0
         check(records[-1], done)
         if done:
             return records
