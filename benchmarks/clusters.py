@@ -153,8 +153,6 @@ class RayNodes:
         """Start the first node."""
         (self.folder / "ray_current_cluster").unlink(missing_ok=True)
         self._start("--head", "--port=0", "--num-gpus=1", "--include-dashboard=false", f"--temp-dir={self.folder}")
-        address = self.folder / "ray_current_cluster"
-        wait_for(lambda: self._alive() and address.exists() and address.read_text())
 
     def start_node(self) -> None:
         """Start one more node."""
@@ -163,14 +161,14 @@ class RayNodes:
     def _start(self, *options: str) -> None:
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=2", *options]
         command.append("--object-store-memory=80000000")
-        with (self.folder / "start.log").open("ab") as log:
-            self.nodes.append(
-                subprocess.Popen(command, env=self.environment, stdout=log, stderr=log, start_new_session=True)
+        log = self.folder / "start.log"
+        with log.open("wb") as file:
+            node = subprocess.Popen(
+                command, env=self.environment, stdout=file, stderr=file, start_new_session=True
             )
-
-    def _alive(self) -> bool:
-        assert self.nodes[-1].poll() is None, (self.folder / "start.log").read_text()
-        return True
+        self.nodes.append(node)
+        wait_for(lambda: node.poll() is not None or "Ray runtime started" in log.read_text())
+        assert node.poll() is None, log.read_text()
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         """End the node that was started last, with all that it runs."""

@@ -12,7 +12,7 @@ import lightning as L
 import torch
 from lightning.fabric.utilities.warnings import PossibleUserWarning
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.plugins.environments import LightningEnvironment, SLURMEnvironment
+from lightning.pytorch.plugins.environments import LightningEnvironment
 from lightning.pytorch.strategies import DDPStrategy
 
 from lightning_modules.config import RunSettings
@@ -27,6 +27,7 @@ from lightning_modules.training.checkpoint import AtomicCheckpoints, read_checkp
 from lightning_modules.training.data_module import GPU_WORKERS, RunData
 from lightning_modules.training.loggers import loggers_of, started
 from lightning_modules.training.meter import Meter, OnLine
+from lightning_modules.training.ranks import cluster_environment
 from lightning_modules.training.run_directory import RunDirectory
 from lightning_modules.training.speed import compile_blocks
 from lightning_modules.training.stop import StopRequest
@@ -52,7 +53,7 @@ def train(
     Args:
         data_root: where a relative path to the folder of `init` starts.
         devices: of each node.
-        nodes: where they are several, SLURM started this process and the others.
+        nodes: where they are several, SLURM, Ray or torchrun started this process and the others.
         threads: of torch, in this process; those of the run's first start win over it.
         stop: asked after every step whether to save and end.
 
@@ -150,7 +151,7 @@ def _trainer(
         # Named, because in a job of a cluster Lightning would take each process for one rank of several.
         plugins=[
             AtomicCheckpoints(),
-            SLURMEnvironment(auto_requeue=False) if nodes > 1 else LightningEnvironment(),
+            cluster_environment() if nodes > 1 else LightningEnvironment(),
         ],
         callbacks=callbacks,
         logger=loggers_of(run, directory, resume=resume),

@@ -1,6 +1,6 @@
 """The processes of one run on several devices: their own port, one fate.
 
-On one node they are started here; on several, SLURM starts them.
+On one node they are started here; on several, SLURM, Ray or torchrun starts them.
 
 Lightning would start them by running the launching command again, which inside a grid starts the grid
 again. Here the process that holds the run's lock starts one child a device, passes signals on, ends all
@@ -21,7 +21,8 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from lightning.pytorch.plugins.environments import SLURMEnvironment
+from lightning.fabric.plugins.environments import ClusterEnvironment
+from lightning.pytorch.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
 
 from lightning_modules.errors import AblationsError, ExitCode
 from lightning_modules.training.run_directory import RunDirectoryError
@@ -132,20 +133,27 @@ def stop_when_orphaned(stop: StopRequest) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def slurm_rank(*, devices: int, nodes: int) -> int:
-    """Return the number of this process among those that SLURM started for a run, from 0.
+def cluster_environment() -> ClusterEnvironment:
+    """Return what a process on one of several nodes was told by who started it: variables as those of torchrun,
+    which the tasks of Ray set too, or those of SLURM."""
+    return TorchElasticEnvironment() if "RANK" in os.environ else SLURMEnvironment(auto_requeue=False)
+
+
+def rank_of_nodes(*, devices: int, nodes: int) -> int:
+    """Return the number of this process among those that were started on several nodes for a run, from 0.
 
     Raises:
-        RunDirectoryError: SLURM started none, or other numbers of nodes and processes than those given.
+        RunDirectoryError: none were started so, or other numbers of nodes and processes than those given.
     """
-    expected = {"SLURM_NNODES": nodes, "SLURM_NTASKS": devices * nodes}
+    by_slurm = {"SLURM_NNODES": nodes, "SLURM_NTASKS": devices * nodes}
+    expected = {"WORLD_SIZE": devices * nodes} if "RANK" in os.environ else by_slurm
     if any(os.environ.get(name) != str(number) for name, number in expected.items()):
         raise RunDirectoryError(
             f"--nodes {nodes} --devices {devices} takes {devices * nodes} processes that SLURM starts on {nodes} "
             f"nodes, but this is none of them; start it with `srun --nodes={nodes} --ntasks-per-node={devices}`, "
             "or let `ablate run --on slurm` do that."
         )
-    return int(os.environ["SLURM_PROCID"])
+    return cluster_environment().global_rank()
 
 
 @contextmanager
@@ -155,7 +163,7 @@ def joined_ranks(*, accelerator: str) -> Iterator[None]:
     What the first of them wrote before is then there for all. Lightning takes over the process group.
     """
     on_gpu = accelerator != "cpu" and torch.cuda.is_available()
-    store, rank, local_rank, count = _of_parent() if RANK_VARIABLE in os.environ else _of_slurm()
+    store, rank, local_rank, count = _of_parent() if RANK_VARIABLE in os.environ else _of_nodes()
     if on_gpu:
         torch.cuda.set_device(local_rank)
     dist.init_process_group(
@@ -176,9 +184,9 @@ def _of_parent() -> tuple[dist.Store, int, int, int]:
     return store, rank, rank, int(os.environ["WORLD_SIZE"])
 
 
-def _of_slurm() -> tuple[dist.Store, int, int, int]:
-    """Return the same of a process that SLURM started, the first of which listens."""
-    environment = SLURMEnvironment(auto_requeue=False)
+def _of_nodes() -> tuple[dist.Store, int, int, int]:
+    """Return the same of a process on one of several nodes, the first of which listens."""
+    environment = cluster_environment()
     rank, count = environment.global_rank(), environment.world_size()
     store = dist.TCPStore(
         environment.main_address, environment.main_port, count, is_master=rank == 0, timeout=TIME_TO_ANSWER

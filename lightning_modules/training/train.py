@@ -29,8 +29,8 @@ from lightning_modules.training.meter import OnLine
 from lightning_modules.training.ranks import (
     RANK_VARIABLE,
     joined_ranks,
+    rank_of_nodes,
     run_ranks,
-    slurm_rank,
     stop_when_orphaned,
 )
 from lightning_modules.training.run_directory import RunDirectory, RunDirectoryError
@@ -66,13 +66,17 @@ def record_provenance(directory: RunDirectory, *, devices: int, threads: int | N
 def accept_machine(directory: RunDirectory, *, devices: int) -> None:
     """Let a run go on here that was begun on another kind of machine, or with other versions or devices.
 
-    Its provenance is that of this machine from now on; `moved_from` says what has changed.
+    Its provenance is that of this machine from now on; `moved_from` says what has changed. A run that is trained
+    stays as it is.
 
     Raises:
         RunBusyError: another process is training it.
     """
-    before, here = directory.provenance(), provenance() | {"devices": devices}
-    if before and (changed := changes(before, here)):
+    before = directory.provenance()
+    if not before or directory.is_trained():
+        return
+    here = provenance() | {"devices": devices}
+    if changed := changes(before, here):
         moves = [*before.get("moved_from", []), {"at": now(), "changed": changed}]
         with directory.lock():
             write_json(directory.path / "provenance.json", before | here | {"moved_from": moves})
@@ -95,7 +99,7 @@ def start(
 
     Args:
         devices: of each node.
-        nodes: where they are several, this is the first of the processes that SLURM started for the run.
+        nodes: where they are several, this is the first of the processes that were started on them for the run.
     """
     with directory.lock() as lock:
         if directory.is_done():
@@ -195,7 +199,7 @@ def _rank(
         return code
 
 
-def _rank_of_slurm(
+def _rank_of_nodes(
     directory: RunDirectory,
     *,
     data_root: Path,
@@ -205,14 +209,14 @@ def _rank_of_slurm(
     threads: int | None,
     stop: StopRequest,
 ) -> ExitCode:
-    """Train as one of the processes that SLURM starts; the first one holds the lock and writes how the run ended.
+    """Train as one of the processes on several nodes; the first one holds the lock and writes how the run ended.
 
     A job that was requeued goes on on whatever nodes it gets.
     After an interruption the code of the others is 0: SLURM kills all processes as soon as one ends with another
     code, and the first may still be writing.
     """
     options: dict[str, Any] = {"devices": devices, "nodes": nodes, "accelerator": accelerator, "threads": threads}
-    is_first = slurm_rank(devices=devices, nodes=nodes) == 0
+    is_first = rank_of_nodes(devices=devices, nodes=nodes) == 0
     try:
         if is_first:
             accept_machine(directory, devices=devices * nodes)
@@ -239,12 +243,15 @@ def _rank_of_slurm(
 @click.option(
     "--devices", type=click.IntRange(min=1), default=1, show_default=True, help="Processes of each node."
 )
-@click.option("--nodes", type=click.IntRange(min=1), default=1, show_default=True, help="Above 1, start by srun.")
+@click.option(
+    "--nodes", type=click.IntRange(min=1), default=1, show_default=True, help="Above 1, start by srun or torchrun."
+)
 @click.option("--accelerator", type=click.Choice(["auto", "cpu", "gpu"]), default="auto", show_default=True)
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of each process, at the run's first start.")
 @click.option(
     "--data-root", type=click.Path(path_type=Path), default=".", help="Where relative paths of the data start."
 )
+@click.option("--tied", is_flag=True, help="Save and end when standard input closes.")
 @click.option("--other-machine", is_flag=True, help="Go on with what was begun on another kind of machine.")
 def main(
     run_dir: Path,
@@ -253,6 +260,7 @@ def main(
     accelerator: str,
     threads: int | None,
     data_root: Path,
+    tied: bool,
     other_machine: bool,
 ) -> None:
     """Train the run in RUN_DIR from where it stands to its last step.
@@ -263,6 +271,8 @@ def main(
     keep_freed_memory()
     directory, stop = RunDirectory(run_dir.absolute()), StopRequest()
     stop.install()
+    if tied:
+        stop_when_orphaned(stop)
     try:
         refuse_unsafe_environment()
         problems = contradictions(directory.settings())
@@ -273,7 +283,7 @@ def main(
             sys.stderr.flush()
             os._exit(code)  # after a failure the process group's threads would hang the interpreter's exit
         if nodes > 1:
-            code = _rank_of_slurm(
+            code = _rank_of_nodes(
                 directory,
                 data_root=data_root,
                 devices=devices,

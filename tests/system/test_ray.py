@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -115,6 +116,40 @@ def test_a_grid_that_is_killed_in_several_ways_ends_with_the_table_of_a_local_ru
     local = CliRunner().invoke(main, ["run", str(grid.spec), "--out", str(tmp_path / "local"), "--slots", "2"])
     assert local.exit_code == 0, local.output
     pd.testing.assert_frame_equal(table(grid.out), table(tmp_path / "local"), check_exact=True)
+
+
+def test_a_run_on_two_nodes_goes_on_after_a_kill_and_has_the_losses_of_one(tmp_path):
+    """A process of the second node is killed; those of the first then end too, and Ray starts all again."""
+    with ray_nodes(2) as nodes:
+        cluster = nodes.environment | {"PYTHONPATH": str(ROOT)}, nodes.address
+        grid = Grid(tmp_path / "two", cluster, nodes=2)
+        grid.spec.write_text(json.dumps(SPEC | {"arms": {"mlm": SPEC["arms"]["mlm"]}}))
+        first = grid.start()
+        wait_for(lambda: grid.at_work("mlm") or first.poll() is not None)
+        begun = grid.at_work("mlm")
+        (second_rank,) = [pid for pid in trainers(grid.out) if pid != begun]
+        os.kill(second_rank, signal.SIGKILL)
+        assert first.wait(LIMIT) == 0, grid.printed()
+    (provenance,) = grid.out.glob("runs/*/provenance.json")
+    assert json.loads(provenance.read_text())["devices"] == 2
+    (attempts,) = grid.out.glob("grid/ray/*/job-0.log")
+    assert attempts.read_text().count("step 500/500") == 1
+    one = tmp_path / "one"
+    assert CliRunner().invoke(main, ["run", str(grid.spec), "--out", str(one)]).exit_code == 0
+    logs = [next(out.glob("runs/*/metrics.jsonl")).read_text().splitlines() for out in (grid.out, one)]
+    losses = [json.loads(lines[-1])["val/loss"] for lines in logs]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-3)  # float32 sums in another order, over 500 steps
+
+
+def trainers(out):
+    """Processes that train a run of an output root on several nodes."""
+    pids = []
+    for path in Path("/proc").iterdir():
+        with suppress(OSError):
+            words = (path / "cmdline").read_bytes().decode().split("\0") if path.name.isdigit() else []
+            if "lightning_modules.training.train" in words and any(str(out) in word for word in words):
+                pids.append(int(path.name))
+    return pids
 
 
 def test_a_part_of_a_gpu_is_asked_for_and_a_run_that_has_none_says_so(cluster, tmp_path):

@@ -92,19 +92,19 @@ def note(job: JobFiles, name: str, message: str, *, is_final: bool) -> None:
     job.write(attempts.model_copy(update={"endings": endings}))
 
 
-def train(job: JobFiles) -> None:
-    """Replace this process by one of the training of the job's run on several nodes."""
+def train_command(job: JobFiles, *, threads: int) -> list[str]:
+    """Return the command of one process of the training of the job's run on several nodes."""
     resources = job.array.resources
     options = {
         "--nodes": resources.nodes,
         "--devices": resources.devices,
         "--accelerator": "gpu" if resources.gpus else "cpu",
-        "--threads": os.environ.get("SLURM_CPUS_PER_TASK", "1"),
+        "--threads": threads,
         "--data-root": job.array.data_root,
     }
     run_dir = str(job.directory(job.run_names[0]).path)
     words = [str(word) for option in options.items() for word in option]
-    os.execv(sys.executable, [sys.executable, "-m", "lightning_modules.training.train", run_dir, *words])
+    return [sys.executable, "-m", "lightning_modules.training.train", run_dir, *words]
 
 
 def work(job: JobFiles, trained_with: int, *, tied: bool = False) -> None:
@@ -190,11 +190,12 @@ def main(verb: str, index: str, code: str = "0") -> int:
         case "left":
             return 0 if is_left(job) else 1
         case "train":
-            train(job)
+            threads = int(os.environ.get("SLURM_CPUS_PER_TASK", "1"))
+            os.execv(sys.executable, train_command(job, threads=threads))
         case "work":
             work(job, int(code))
         case "tied":
-            work(job, ExitCode.DONE, tied=True)
+            work(job, int(code), tied=True)
     return 0
 
 

@@ -130,21 +130,25 @@ class Place(Resources):
 
 
 class RayResources(Settings):
-    """Resources of a run on Ray, all of them on one node."""
+    """Resources of a run on Ray, on each of its nodes."""
 
+    nodes: int = Field(1, ge=1)
+    """Nodes of a run."""
     cpus: int = Field(1, ge=1)
-    """Cores of a run; its processes share them."""
+    """Cores of a run, on each of its nodes; its processes there share them."""
     gpus: float = Field(0, ge=0)
-    """GPUs of a run. Runs with a part of one, as 0.25, share it."""
+    """GPUs of a run, on each of its nodes. Runs with a part of one, as 0.25, share it."""
     gpu_type: Word | None = None
     """Type of these GPUs, as Ray names it: `A100`."""
     memory: Annotated[str, AfterValidator(_memory)] | None = None
-    """Memory of a run, as in `16G`; Ray counts what runs ask for, and does not hold them to it."""
+    """Memory of a run, on each of its nodes, as in `16G`; Ray counts it, and does not hold a run to it."""
     devices: int = Field(1, ge=1)
-    """Processes that train a run (DDP); each has a GPU where the run has some."""
+    """Processes that train a run, on each node (DDP); each has a GPU where the run has some."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        if self.nodes > 1 and self.gpus != int(self.gpus):
+            raise ValueError(f"gpus must be a whole number on several nodes, but is {self.gpus:g}")
         if self.gpus > 1 and self.gpus != int(self.gpus):
             raise ValueError(f"gpus above 1 must be a whole number, but is {self.gpus:g}")
         if self.gpus and self.devices > 1 and self.gpus < self.devices:
@@ -156,7 +160,7 @@ class RayResources(Settings):
 
     def of_job(self) -> Resources:
         """Return the resources of a job of one run, as its worker sees them."""
-        return Resources(cpus=self.cpus, gpus=ceil(self.gpus), devices=self.devices)
+        return Resources(nodes=self.nodes, cpus=self.cpus, gpus=ceil(self.gpus), devices=self.devices)
 
     def needs(self) -> dict[str, float]:
         """Return how much a node must have of what, by Ray's names; memory in bytes."""

@@ -22,7 +22,7 @@ from rich.console import Console
 from ablations.errors import AblationsError, SpecError
 from ablations.runs.identity import PlannedRun, create
 from ablations.runs.launch import Outcome
-from ablations.runs.places import arrays, job
+from ablations.runs.places import arrays, job, ray_nodes
 from ablations.runs.places.arrays import Array
 from ablations.runs.places.place import PlaceFile, RayPlace, RayResources
 from ablations.runs.places.watch import longest_first, require_free, watch
@@ -76,7 +76,7 @@ def carry_out(
             console.print("runs of an earlier command are still at work; waiting until they are saved")
             require_free(todo, "was not started here", patience=SECONDS_TO_SAVE)
         require_free(todo, "was not started here")
-        tasks = _submit(ray, workspace, todo, place.content)
+        tasks, groups = _submit(ray, workspace, todo, place.content)
         console.print(f"submitted: {several(len(tasks), 'run')}", highlight=False)
         reasons: dict[str, str] = {}
 
@@ -84,6 +84,8 @@ def carry_out(
             open_names = {name for name, task in tasks.items() if not ray.wait([task], timeout=0)[0]}
             for name in tasks.keys() - open_names - reasons.keys():
                 reasons[name] = _why_ended(ray, tasks[name])
+                if name in groups:
+                    ray.util.remove_placement_group(groups[name])
             at_work = sum(item.directory.is_locked() for item in todo if item.directory.path.name in open_names)
             return open_names, f"on Ray: {at_work} at work, {len(open_names) - at_work} waiting"
 
@@ -100,7 +102,8 @@ def dry_run(workspace: Workspace, items: Sequence[PlannedRun], *, place: PlaceFi
     """Yield what would be submitted: each run with what it asks for."""
     for item in longest_first(items):
         resources = place.content.of_arm(item.run.arm)
-        yield f"{item.directory.path.name}: {in_words(resources.needs())}"
+        on_each = f" on each of {resources.nodes} nodes" if resources.nodes > 1 else ""
+        yield f"{item.directory.path.name}: {in_words(resources.needs())}{on_each}"
 
 
 @contextmanager
@@ -192,7 +195,13 @@ def require_resources(
             guessed = guess(resources.gpu_type, types) or "."
             raise SpecError(f"{where}: gpu_type must be {choice}, but is {shown(resources.gpu_type)}{guessed}")
         needs = resources.needs()
-        if not any(all(node.get(name, 0) >= amount for name, amount in needs.items()) for node in nodes):
+        fit = sum(all(node.get(name, 0) >= amount for name, amount in needs.items()) for node in nodes)
+        if 0 < fit < resources.nodes:
+            raise SpecError(
+                f"{where}: a run asks for {resources.nodes} nodes with {in_words(needs)} each, but the cluster "
+                f"has {fit}; ask for less in the file of --place, or add a node to the cluster."
+            )
+        if not fit:
             largest = "; ".join(sorted({in_words({name: node.get(name, 0) for name in needs}) for node in nodes}))
             raise SpecError(
                 f"{where}: a run asks for {in_words(needs)}, which no node has ({largest}); ask for less in the "
@@ -220,8 +229,14 @@ def _has_started(workspace: Workspace) -> bool:
     return any((workspace.folder / "ray").glob("*/array.json"))
 
 
-def _submit(ray: Any, workspace: Workspace, items: Sequence[PlannedRun], place: RayPlace) -> dict[str, Any]:
-    """Submit a task for each run, the longest first; returns the tasks by the names of the runs' folders."""
+def _submit(
+    ray: Any, workspace: Workspace, items: Sequence[PlannedRun], place: RayPlace
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Submit a task for each run, the longest first.
+
+    Returns the tasks by the names of the runs' folders, and the placement groups of those on several nodes. A
+    group waits until its nodes are free; it is this command's, and goes where the command ends.
+    """
     shapes: dict[str, tuple[RayResources, list[str]]] = {}
     for item in items:
         resources = place.of_arm(item.run.arm)
@@ -241,17 +256,26 @@ def _submit(ray: Any, workspace: Workspace, items: Sequence[PlannedRun], place: 
         jobs |= {name: (resources, folder, number) for number, name in enumerate(names)}
     # Attempts are counted by `job.begin`, which knows progress; Ray repeats whatever is lost or left.
     task = ray.remote(max_retries=-1, retry_exceptions=[UnfinishedError], max_calls=1)(attempt)
-    return {
-        name: task.options(name=name, **_options(resources)).remote(str(folder), number)
-        for item in items
-        for name in [item.directory.path.name]
-        for resources, folder, number in [jobs[name]]
-    }
+    tasks, groups = {}, {}
+    for item in items:
+        name = item.directory.path.name
+        resources, folder, number = jobs[name]
+        if resources.nodes > 1:
+            bundles = [resources.needs()] * resources.nodes
+            groups[name] = ray.util.placement_group(bundles, strategy="STRICT_SPREAD", name=name)
+        options = _options(resources, groups.get(name))
+        tasks[name] = task.options(name=name, **options).remote(str(folder), number)
+    return tasks, groups
 
 
-def _options(resources: RayResources) -> dict[str, Any]:
+def _options(resources: RayResources, group: Any) -> dict[str, Any]:
     needs = resources.needs()
     options: dict[str, Any] = {"num_cpus": resources.cpus, "num_gpus": resources.gpus}
+    if group is not None:
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)
+        return options | {"scheduling_strategy": strategy}
     if "memory" in needs:
         options["memory"] = int(needs["memory"])
     if resources.gpu_type is not None:
@@ -260,7 +284,8 @@ def _options(resources: RayResources) -> dict[str, Any]:
 
 
 def attempt(folder: str, number: int) -> None:
-    """Do one attempt of a job, as a task of Ray: train and measure its run in a process of its own.
+    """Do one attempt of a job, as a task of Ray: train and measure its run in a process of its own; on several
+    nodes, train it there first.
 
     However this process ends, the other one sees that its standard input closes, and saves the run.
 
@@ -277,9 +302,11 @@ def attempt(folder: str, number: int) -> None:
     one = arrays.read(path)[number]
     if job.begin(one):
         hidden = {} if one.array.resources.gpus else {"CUDA_VISIBLE_DEVICES": ""}
+        is_untrained = any(one.missing(name) is None for name in one.run_names)
+        code = ray_nodes.train(one) if one.array.resources.nodes > 1 and is_untrained else 0
         with (path / f"job-{number}.log").open("ab") as log:
             work = subprocess.Popen(
-                [sys.executable, "-m", "ablations.runs.places.job", "tied", str(number)],
+                [sys.executable, "-m", "ablations.runs.places.job", "tied", str(number), str(code)],
                 cwd=path,
                 env=os.environ | hidden,
                 stdin=subprocess.PIPE,

@@ -70,6 +70,8 @@ def test_once_it_is_allowed_it_goes_on_from_its_checkpoint_and_says_where_it_was
     assert move["changed"] == changed()
     assert told["machine"]["cpu"] == processor()
     assert len(told["resumed"]) == 1
+    accept_machine(begun, devices=4)
+    assert begun.provenance() == told  # it is trained, and may be measured anywhere
 
 
 def test_a_run_without_a_checkpoint_starts_anywhere(begun):

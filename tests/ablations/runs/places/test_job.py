@@ -134,15 +134,10 @@ def test_a_training_on_several_nodes_that_fails_is_noted_with_the_reason_of_its_
     }
 
 
-def test_a_process_of_a_training_is_the_train_command(make_job, monkeypatch):
-    one, started = make_job(nodes=2, gpus=4, devices=4), []
-    monkeypatch.setattr(job.os, "execv", lambda program, words: started.append(words[1:]))
-    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "8")
-    job.train(one)
+def test_a_process_of_a_training_is_the_train_command(make_job):
+    one = make_job(nodes=2, gpus=4, devices=4)
     run = RunDirectory(one.directory(one.run_names[0]).path).path
-    assert started == [
-        [
-            *("-m", "lightning_modules.training.train", str(run), "--nodes", "2", "--devices", "4"),
-            *("--accelerator", "gpu", "--threads", "8", "--data-root", one.array.data_root),
-        ]
+    assert job.train_command(one, threads=8)[1:] == [
+        *("-m", "lightning_modules.training.train", str(run), "--nodes", "2", "--devices", "4"),
+        *("--accelerator", "gpu", "--threads", "8", "--data-root", one.array.data_root),
     ]

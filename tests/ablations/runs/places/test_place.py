@@ -69,7 +69,7 @@ def test_what_is_no_name_never_reaches_sbatch(tmp_path, name, text):
     ("text", "sentence"),
     [
         ("adress: auto", "1:1: adress is unknown; did you mean address?"),
-        ("partition: gpu", "1:1: partition is unknown; this file takes cpus, gpus, gpu_type, "),
+        ("partition: gpu", "1:1: partition is unknown; this file takes nodes, cpus, gpus, gpu_type, "),
         ("gpus: 1.5", "1:1: gpus above 1 must be a whole number, but is 1.5"),
         (
             "gpus: 0.5\ndevices: 2",

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from ablations.cli import main
 from ablations.errors import SpecError
 from ablations.runs.identity import create
-from ablations.runs.places import arrays, ray_cluster
+from ablations.runs.places import arrays, ray_cluster, ray_nodes
 from ablations.runs.places.place import PlaceFile, RayPlace, RayResources
 from ablations.runs.places.ray_cluster import RayError, attempt, connected, require_resources
 from ablations.runs.places.watch import require_free
@@ -51,6 +51,26 @@ def test_what_no_node_has_is_refused_with_what_the_nodes_have(workspace):
     )
     for place in ({"gpus": 0.25, "gpu_type": "A100"}, {"gpus": 4, "devices": 4}, {"cpus": 8, "memory": "16G"}):
         require_resources(NODES, workspace.planned, PlaceFile(None, RayPlace(**place)))
+
+
+def test_a_run_on_more_nodes_than_the_cluster_has_is_refused(workspace):
+    require_resources(NODES, workspace.planned, PlaceFile(None, RayPlace(nodes=2, cpus=2)))
+    assert refusal(workspace, nodes=2, cpus=4) == (
+        "--on ray: arm a: a run asks for 2 nodes with 4 cores each, but the cluster has 1; ask for less in the "
+        "file of --place, or add a node to the cluster."
+    )
+
+
+def test_processes_of_a_run_on_several_nodes_are_numbered_through():
+    job = RayResources(nodes=2, cpus=4, devices=2).of_job()
+    made = [ray_nodes._variables({"A": "b"}, job, node=node, address="10.0.0.1", port=1234) for node in range(2)]
+    names = ("GROUP_RANK", "LOCAL_RANK", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "A")
+    told = [tuple(variables[name] for name in names) for of_node in made for variables in of_node]
+    assert told == [
+        (node, local, str(2 * int(node) + int(local)), "4", "10.0.0.1", "1234", "b")
+        for node in "01"
+        for local in "01"
+    ]
 
 
 def test_a_cluster_that_is_not_there_is_one_sentence(monkeypatch):
