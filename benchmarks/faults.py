@@ -48,7 +48,7 @@ from lightning_modules.randomness import derive
 from lightning_modules.training import callbacks
 from lightning_modules.training.speed import matrix_rate
 
-SECONDS_OF_A_HANG = 300.0
+SECONDS_OF_A_HANG = 600.0
 MOST_FAULTS = 12
 """Faults of one grid, to which those of its last start are added."""
 MOST_BY_HAND = 3
@@ -245,14 +245,16 @@ def spec_of(place: str) -> dict[str, Any]:
     return SPEC | {"training": SPEC["training"] | steps, "seeds": [0, 1]}
 
 
-def reference(out: Path, spec: dict[str, Any]) -> int:
+def reference(out: Path, place: str) -> int:
     """Train the grid that is left alone, here."""
+    if place != "local":  # longer runs, whose results do not depend on how often they are saved
+        callbacks.SECONDS_BETWEEN_SAVES = 60.0
     folder = out / "reference"
     shutil.rmtree(folder, ignore_errors=True)
-    write_grid(folder, spec)
+    write_grid(folder, spec_of(place))
     reap_grandchildren()
-    code, output, _ = one_start(folder, Trap([], folder / "out"))
-    if code:
+    code, output, hang = one_start(folder, Trap([], folder / "out"))
+    if code or hang:
         raise click.ClickException(output)
     write_json(out / "reference.json", fingerprint(folder / "out"))
     return 0
@@ -307,7 +309,7 @@ def main(place: str, count: int, seed: int, slots: int, out: Path, replay: int |
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if not (out / "reference.json").exists():
-            os.waitpid(forked(lambda: reference(out, spec_of(place))), 0)
+            os.waitpid(forked(lambda: reference(out, place)), 0)
         if replay is not None:
             (out / "grids" / f"{replay}.json").unlink(missing_ok=True)
             os.waitpid(forked(lambda: grid(out, replay, seed)), 0)
