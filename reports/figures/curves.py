@@ -4,6 +4,7 @@ looks.
 The place of a row on the axis of a figure is its layer, its step, or a number in the name of its group.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -222,10 +223,9 @@ def curves(
         gains: those of `learned`.
         arms: the experiment's.
     """
-    return [
-        curve(rows[rows["arm"] == arm], gains, band=str(summary.loc[summary["line"] == arm, "band"].max()))
-        for arm in order(rows, arms)
-    ]
+    rows_by_arm = dict(list(rows.groupby("arm", sort=False)))
+    band_by_arm = summary.groupby("line")["band"].max()
+    return [curve(rows_by_arm[arm], gains, band=str(band_by_arm.get(arm, math.nan))) for arm in order(rows, arms)]
 
 
 def learned(table: DataFrame) -> dict[str, float]:

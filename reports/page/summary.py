@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+import pandas as pd
 from pandas import DataFrame
 
 from ablations.wording import by_kind, several
@@ -127,10 +128,11 @@ def _incomparable(table: DataFrame, arms: list[str]) -> Iterable[str]:
             "not compare."
         )
     by_steps: dict[str, list[str]] = {}
+    # Two runs may share no later step than one that is early for either.
+    last = last_step(table[table["other_run_id"].isna()])
+    steps_by_arm = last.groupby("arm")["step"].unique()
     for arm in arms:
-        # Two runs may share no later step than one that is early for either.
-        arm_rows = table[(table["arm"] == arm) & table["other_run_id"].isna()]
-        steps = sorted(last_step(arm_rows)["step"].dropna().unique())
+        steps = sorted(step for step in steps_by_arm.get(arm, ()) if not pd.isna(step))
         if len(steps) > 1:
             by_steps.setdefault(listed([count(step) for step in steps]), []).append(arm)
     for steps_listed, names in by_steps.items():
