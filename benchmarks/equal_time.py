@@ -25,8 +25,7 @@ from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives import build
 from lightning_modules.objectives.objective import Objective
-from lightning_modules.training.data_module import RunData, evaluation_batches
-from lightning_modules.training.evaluation import TOKENS_AT_ONCE, evaluate
+from lightning_modules.training.data_module import TOKENS_AT_ONCE, RunData, evaluate, evaluation_batches
 
 SHAPE: dict[str, Any] = {"layers": 6, "width": 256, "dropout": 0.1}
 LEARNING_RATES = (2.5e-4, 5e-4, 1e-3)

@@ -45,7 +45,7 @@ from benchmarks.traps import (
 from lightning_modules.files import make_folder, read_json, write_json
 from lightning_modules.provenance import checkout, now, provenance
 from lightning_modules.randomness import derive
-from lightning_modules.training import callbacks
+from lightning_modules.training import fit
 from lightning_modules.training.speed import matrix_rate
 
 SECONDS_OF_A_HANG = 600.0
@@ -271,7 +271,7 @@ def import_everything() -> None:
     matrix_rate(torch.device("cpu"), torch.float32)
     launch.threads_per_process = lambda processes: 1
     launch.SECONDS_AFTER_DEATH, launch.SECONDS_BETWEEN_TRIES = 0.01, 0.05
-    callbacks.SECONDS_BETWEEN_SAVES = -1.0
+    fit.SECONDS_BETWEEN_SAVES = -1.0
 
 
 @click.command()

@@ -26,8 +26,7 @@ import torch
 
 from ablations import cli
 from ablations.runs import launch, worker
-from lightning_modules.training.loggers import JsonLinesLogger
-from lightning_modules.training.meter import Meter
+from lightning_modules.training.log import JsonLinesLogger, Meter
 
 IN_PLACE = ("kill worker", "freeze worker, kill it", "freeze worker for a while", "second command")
 IN_PLACE += ("second command, lock file removed", "clock jumps")

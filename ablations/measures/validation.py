@@ -33,8 +33,7 @@ from lightning_modules.model.heads import IGNORED, LossSum
 from lightning_modules.objectives.masked_lm import EVALUATED, MaskedLM
 from lightning_modules.objectives.objective import EVALUATION_SEED, Batch, Objective
 from lightning_modules.objectives.translation import Translation
-from lightning_modules.training.data_module import evaluation_batches
-from lightning_modules.training.evaluation import TOKENS_AT_ONCE, evaluate_parts
+from lightning_modules.training.data_module import TOKENS_AT_ONCE, evaluate_parts, evaluation_batches
 from lightning_modules.vocabulary import FIRST_WORD_ID, MASK, PAD
 
 SENTENCES_AT_ONCE = 128

@@ -20,8 +20,7 @@ from lightning_modules.model.heads import IGNORED
 from lightning_modules.objectives.masked_lm import MaskedLM
 from lightning_modules.objectives.objective import Batch
 from lightning_modules.randomness import derive, uniforms
-from lightning_modules.training.data_module import evaluation_batches
-from lightning_modules.training.evaluation import TOKENS_AT_ONCE
+from lightning_modules.training.data_module import TOKENS_AT_ONCE, evaluation_batches
 from lightning_modules.vocabulary import FIRST_WORD_ID, MASK
 
 ENOUGH = 20_000

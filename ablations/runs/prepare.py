@@ -24,7 +24,7 @@ from lightning_modules.data.token_store import Tokens
 from lightning_modules.data.treebank import read_treebank
 from lightning_modules.data.word_order import require_words
 from lightning_modules.errors import DataError
-from lightning_modules.objectives.masking_units import Units
+from lightning_modules.objectives.masking import Units
 from lightning_modules.objectives.predictions import require_predictions
 
 

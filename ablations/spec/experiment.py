@@ -18,7 +18,7 @@ from ablations.spec.figures import FigureName
 from ablations.tasks.settings import beside_others
 from ablations.wording import listed, refuse_repeated, shown
 from lightning_modules.config import RunSettings, Settings
-from lightning_modules.config.presets import Preset
+from lightning_modules.config.run import Preset
 
 SECTIONS = ("data", "encoder", "objective", "training", "init")
 """The parts of a run that a spec writes. What is left, the seed, is a replicate and no setting."""

@@ -23,8 +23,8 @@ from ablations.errors import Fault, KeyPath, SpecError
 from ablations.spec.experiment import LONGEST_NAME, WRITTEN, Arm, Experiment, Grid, Run, merged, nodes
 from ablations.spec.messages import about, faults
 from ablations.wording import guess, identity, listed, number, shown
-from lightning_modules.config import RunSettings, contradictions, presets
-from lightning_modules.config.presets import PRESETS
+from lightning_modules.config import RunSettings, contradictions
+from lightning_modules.config.run import PRESETS, preset_problem
 
 MOST_ARMS = 10_000
 """A grid beyond this was not meant: at a minute an arm and one seed, it is a week of work."""
@@ -339,7 +339,7 @@ def _unsuited(arm: Arm) -> str | None:
     """Say why an arm's preset does not suit its objective, or return None."""
     objective = arm.sections.get("objective")
     kind = objective.get("kind") if isinstance(objective, Mapping) else None
-    return presets.problem(arm.sections.get("preset", "bert"), str(kind))
+    return preset_problem(arm.sections.get("preset", "bert"), str(kind))
 
 
 def setting_paths(arm: Arm) -> list[str] | None:

@@ -20,7 +20,7 @@ from ablations.measures.reading.labels import spans_of
 from ablations.tasks.datasets import Task
 from ablations.tasks.examples import Examples
 from lightning_modules.objectives.objective import Batch, Objective
-from lightning_modules.training.evaluation import TOKENS_AT_ONCE
+from lightning_modules.training.data_module import TOKENS_AT_ONCE
 from lightning_modules.vocabulary import END, MASK, PAD, START
 
 LENGTHS_TO = 8

@@ -29,8 +29,8 @@ from tokenizers import Tokenizer
 
 from lightning_modules.config import Data
 from lightning_modules.data.corpus import content_address, open_corpus
-from lightning_modules.data.folder_tokenizer import content_of, read_tokenizer
 from lightning_modules.data.tokenising import write_tokens
+from lightning_modules.data.tokenizer import content_of, read_tokenizer
 from lightning_modules.errors import DataError, FilesError
 from lightning_modules.files import explained, locked, make_folder, read_json, synced, write_json
 from lightning_modules.randomness import uniforms

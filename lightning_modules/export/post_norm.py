@@ -14,7 +14,7 @@ from lightning_modules.config.objectives import StockOutput, generator_shape
 from lightning_modules.export.names import BERT_BODY, BERT_HEAD
 from lightning_modules.export.parts import Parts, block_parts, embedding_parts, head_parts
 from lightning_modules.export.stock import TWO_OR_MORE, WIDE, State, Stock, sees_left, window_of
-from lightning_modules.model.sight import turn
+from lightning_modules.model.attention import turn
 
 ROBERTA_HEAD = {
     "head.transform": "lm_head.dense",

@@ -12,8 +12,7 @@ from lightning_modules.data.packing import PackedStep
 from lightning_modules.data.sequences import PairLoss
 from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.model.heads import BinaryHead, LossSum, count_predictions
-from lightning_modules.objectives.masking import COUNTED, Corrupted, mask_tokens
-from lightning_modules.objectives.masking_units import Units
+from lightning_modules.objectives.masking import COUNTED, Corrupted, Units, mask_tokens
 from lightning_modules.objectives.objective import (
     EVALUATION_SEED,
     Batch,

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from lightning_modules.config import MixtureSettings, RunSettings
 from lightning_modules.data.packing import PackedStep
 from lightning_modules.data.token_store import Split, Tokens
+from lightning_modules.model.attention import EVERYTHING
 from lightning_modules.model.heads import LossSum
-from lightning_modules.model.sight import EVERYTHING
 from lightning_modules.objectives.masked_lm import Masker
 from lightning_modules.objectives.masking import COUNTED, Corrupted
 from lightning_modules.objectives.objective import (

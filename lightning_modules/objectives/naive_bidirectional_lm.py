@@ -14,8 +14,8 @@ from torch import Tensor
 
 from lightning_modules.config import RunSettings
 from lightning_modules.data.packing import PackedStep
+from lightning_modules.model.attention import sight_of, visible
 from lightning_modules.model.heads import LossSum
-from lightning_modules.model.sight import sight_of, visible
 from lightning_modules.objectives.objective import (
     Batch,
     Objective,

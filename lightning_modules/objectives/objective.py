@@ -19,8 +19,7 @@ from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.model.encoder import Encoder
 from lightning_modules.model.heads import IGNORED, LinearHead, LossSum, PredictionHead, TiedHead, count_predictions
 from lightning_modules.model.numerics import without_autocast
-from lightning_modules.objectives.learning_rate import learning_rate_factor
-from lightning_modules.objectives.optimizer import build_optimizer
+from lightning_modules.objectives.optimizer import build_optimizer, learning_rate_factor
 from lightning_modules.randomness import derive
 from lightning_modules.vocabulary import END, MASK, PAD, START, UNKNOWN
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from lightning_modules.config import PermutationLMSettings, RunSettings
 from lightning_modules.data.packing import PackedRows, PackedStep
+from lightning_modules.model.attention import EVERYTHING
 from lightning_modules.model.heads import LossSum
-from lightning_modules.model.sight import EVERYTHING
 from lightning_modules.objectives.objective import (
     EVALUATION_SEED,
     Batch,

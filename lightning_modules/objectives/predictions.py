@@ -15,7 +15,7 @@ from lightning_modules.data.sequences import epochs
 from lightning_modules.data.token_store import Tokens
 from lightning_modules.data.word_order import training_text
 from lightning_modules.errors import DataError
-from lightning_modules.objectives.masking_units import Units
+from lightning_modules.objectives.masking import Units
 from lightning_modules.objectives.skip_gram import pairs_per_token
 from lightning_modules.vocabulary import FIRST_WORD_ID
 

@@ -17,9 +17,9 @@ from lightning_modules.config import EncoderSettings, ReplacedTokenSettings, Run
 from lightning_modules.config.objectives import generator_shape
 from lightning_modules.data.packing import PackedStep
 from lightning_modules.data.token_store import Split, Tokens
+from lightning_modules.model.attention import Sight, sight_of, visible_in
 from lightning_modules.model.encoder import EncoderBlock, norm_layer
 from lightning_modules.model.heads import IGNORED, BinaryHead, LossSum, PredictionHead, count_predictions
-from lightning_modules.model.sight import Sight, sight_of, visible_in
 from lightning_modules.objectives.masked_lm import Masker
 from lightning_modules.objectives.masking import COUNTED, Corrupted
 from lightning_modules.objectives.objective import (

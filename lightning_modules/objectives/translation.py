@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from lightning_modules.config import RunSettings, TranslationSettings
 from lightning_modules.data.packing import PackedStep
 from lightning_modules.data.token_store import Tokens
-from lightning_modules.model.decoder import Decoder
+from lightning_modules.model.encoder import Decoder
 from lightning_modules.model.heads import LossSum, vocabulary_loss
 from lightning_modules.objectives.masking import replace_tokens
 from lightning_modules.objectives.objective import Batch, Objective, padded_predictions, shared_inputs

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from lightning_modules.config import PAIR_FORMATS, EncoderSettings, MaskedLMSettings, RunSettings
 from lightning_modules.config.encoder import EmbeddingSettings
-from lightning_modules.config.initial import HuggingFaceInit
-from lightning_modules.data.folder_tokenizer import FolderTokenizer, content_of, read_tokenizer
+from lightning_modules.config.run import HuggingFaceInit
+from lightning_modules.data.tokenizer import FolderTokenizer, content_of, read_tokenizer
 from lightning_modules.errors import DataError
 from lightning_modules.export.names import BERT_BODY, BERT_HEAD, GPT2_BODY
 from lightning_modules.files import sha256

@@ -1,4 +1,7 @@
-"""The LightningDataModule: the steps of a run as tensors, from whichever step training has reached."""
+"""Batches of a run: its training steps, from whichever step training has reached, and the loss over a whole split.
+
+The loss on text that training did not see is that of every sentence once: sums over counts, in float64.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,13 +16,16 @@ from lightning_modules.data.sequences import Sequences, rearranged, require_docu
 from lightning_modules.data.token_store import Split, Tokens, load, prepare
 from lightning_modules.data.word_order import training_text
 from lightning_modules.errors import DataError
-from lightning_modules.objectives.objective import Batch, Objective
+from lightning_modules.objectives.objective import Batch, LossSum, Objective, sum_over_devices
 from lightning_modules.randomness import derive
 from lightning_modules.training.run_directory import RunDirectory
 
 ROW_ROUNDING = 8  # row lengths are multiples of this, which kernels like
 GPU_WORKERS = 2
 """Processes that make the batches of a run on a GPU, ahead of its steps."""
+
+TOKENS_AT_ONCE = 8192
+"""Real source tokens of one forward pass of an evaluation."""
 
 
 class RunData(L.LightningDataModule):
@@ -166,3 +172,37 @@ def load_tokens(directory: RunDirectory, *, data_root: Path) -> Tokens:
             f"(tokens {address} then, {tokens.address} now); plan again with `ablate run`."
         )
     return tokens
+
+
+def evaluate(objective: Objective, split: Split, *, rank: int = 0, ranks: int = 1) -> LossSum:
+    """Return summed loss (nats) and number of predictions over a whole split; see `evaluate_parts`."""
+    return evaluate_parts(objective, split, rank=rank, ranks=ranks)["loss"]
+
+
+@torch.no_grad()
+def evaluate_parts(
+    objective: Objective,
+    split: Split,
+    *,
+    rank: int = 0,
+    ranks: int = 1,
+    sequences: Sequences | None = None,
+    change: Callable[[Batch], Batch] = lambda batch: batch,
+) -> dict[str, LossSum]:
+    """Return each part of the loss, summed (nats), and its number of predictions, over a whole split; the same for
+    any number of devices.
+
+    The module is put in evaluation mode and back. Corruption is the frozen one of evaluation. Text is read
+    sentence by sentence, whatever the training's input format, unless `sequences` are given.
+    """
+    was_training = objective.training
+    objective.eval()
+    sums = torch.zeros(len(objective.parts), 2, dtype=torch.float64, device=objective.device)
+    batches = evaluation_batches(
+        objective, split, tokens_per_step=TOKENS_AT_ONCE, rank=rank, ranks=ranks, sequences=sequences
+    )
+    for batch in map(change, batches):
+        losses = objective.losses({name: tensor.to(objective.device) for name, tensor in batch.items()})
+        sums += torch.stack([torch.stack([x.double() for x in losses[part]]) for part in objective.parts])
+    objective.train(was_training)
+    return {name: LossSum(*part) for name, part in zip(objective.parts, sum_over_devices(sums), strict=True)}

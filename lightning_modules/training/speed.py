@@ -15,8 +15,7 @@ import torch
 
 from lightning_modules.config import RunSettings
 from lightning_modules.data.token_store import Tokens
-from lightning_modules.model.decoder import DecoderBlock
-from lightning_modules.model.encoder import EncoderBlock
+from lightning_modules.model.encoder import DecoderBlock, EncoderBlock
 from lightning_modules.model.numerics import bf16_products
 from lightning_modules.objectives import build
 from lightning_modules.objectives.objective import Objective

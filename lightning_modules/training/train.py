@@ -25,7 +25,7 @@ from lightning_modules.model.numerics import keep_freed_memory, out_of_memory
 from lightning_modules.provenance import changes, now, provenance
 from lightning_modules.training.data_module import load_tokens
 from lightning_modules.training.fit import threads_of, train
-from lightning_modules.training.meter import OnLine
+from lightning_modules.training.log import OnLine
 from lightning_modules.training.ranks import (
     RANK_VARIABLE,
     joined_ranks,

@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from lightning_modules.config.presets import VOITA_OBJECTIVES
+from lightning_modules.config.run import VOITA_OBJECTIVES
 
 Spec = dict[str, Any]
 

@@ -15,7 +15,7 @@ from ablations.runs import worker
 from ablations.spec import load
 from lightning_modules.files import FilesError, whole_folder, write_json
 from lightning_modules.training.checkpoint import AtomicCheckpoints, write_safetensors
-from lightning_modules.training.loggers import JsonLinesLogger
+from lightning_modules.training.log import JsonLinesLogger
 from lightning_modules.training.run_directory import RunDirectory
 from reports import folder as results_folder
 from tests.support.fake_experiment import write

@@ -28,8 +28,7 @@ from lightning_modules.model.encoder import Encoder
 from lightning_modules.objectives import build
 from lightning_modules.objectives.objective import Objective, shared_inputs
 from lightning_modules.training.checkpoint import load_weights
-from lightning_modules.training.data_module import as_tensors, load_tokens, row_length
-from lightning_modules.training.evaluation import TOKENS_AT_ONCE
+from lightning_modules.training.data_module import TOKENS_AT_ONCE, as_tensors, load_tokens, row_length
 from lightning_modules.training.run_directory import RunDirectory
 
 

@@ -4,8 +4,8 @@
     for sentence in language.document("train", 0):
         print(sentence.text, sentence.translated_text)
 
-A document keeps to one topic. Its sentences are grown by `grammar.py` from the words of `lexicon.py`, chosen
-to suit each other by `choices.py`. `minimal_pairs.py` makes ungrammatical twins of them, `entropy.py` says how
+A document keeps to one topic. Its sentences are grown by `grammar.py` from the words of `lexicon.py`, which
+chooses them to suit each other. `minimal_pairs.py` makes ungrammatical twins of them, `entropy.py` says how
 predictable they are.
 
 They are translated by rule, into a language with other word order and other morphology. Verbs stand last,

@@ -14,8 +14,7 @@ No two derivations give the same words with the same senses:
 from collections.abc import Callable, Hashable
 from typing import Final, NamedTuple, TypeVar
 
-from lightning_modules.data.language.choices import Preferences, Table, coin
-from lightning_modules.data.language.lexicon import Lemma, Lexicon, Number, Word
+from lightning_modules.data.language.lexicon import Lemma, Lexicon, Number, Preferences, Table, Word, coin
 
 T = TypeVar("T", bound=Hashable)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from ablations.runs.identity import create, identity, place, self_contained
 from ablations.spec.experiment import Run
 from lightning_modules import provenance
-from lightning_modules.config.presets import VOITA_2019
+from lightning_modules.config.run import VOITA_2019
 from lightning_modules.data import token_store
 from lightning_modules.training.run_directory import RunDirectory, RunState
 from tests.support.tiny_text import settings

@@ -14,7 +14,7 @@ from ablations.errors import SpecError
 from ablations.spec import grid, yamlfile
 from ablations.spec.experiment import Experiment
 from lightning_modules.config import EncoderSettings, LanguageData, MaskedLMSettings, RunSettings, TrainingSettings
-from lightning_modules.config.presets import VOITA_2019
+from lightning_modules.config.run import VOITA_2019
 
 
 def experiment(**spec):

@@ -21,7 +21,7 @@ from lightning_modules.data.token_store import prepare
 from lightning_modules.errors import DataError
 from lightning_modules.objectives import build
 from lightning_modules.objectives.masked_lm import Masker
-from lightning_modules.objectives.masking_units import Units
+from lightning_modules.objectives.masking import Units
 from lightning_modules.vocabulary import END, FIRST_WORD_ID, MASK, START
 from tests.support.tiny_text import sentences, settings
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from lightning_modules.export.post_norm import ELECTRA_GENERATOR
 from lightning_modules.export.stock import ExportError
-from lightning_modules.model.sight import sight_of, visible_in
+from lightning_modules.model.attention import sight_of, visible_in
 from tests.support.stock import TARGET_V, T, batch, chosen, loaded, module
 
 transformers = pytest.importorskip("transformers", reason="the extra [hf] is not installed")

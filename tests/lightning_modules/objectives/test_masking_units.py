@@ -13,7 +13,7 @@ from lightning_modules.data.sequences import single_sentences
 from lightning_modules.data.token_store import prepare
 from lightning_modules.errors import DataError
 from lightning_modules.objectives.masked_lm import Masker
-from lightning_modules.objectives.masking_units import Units
+from lightning_modules.objectives.masking import Units
 from lightning_modules.vocabulary import FIRST_WORD_ID
 
 WORDS = ("alphabet", "beech", "cat", "dog", "elephant", "fish", "gazelle", "house")

@@ -16,8 +16,7 @@ from lightning_modules.objectives.objective import (
     PREDICTION_ROUNDING,
     global_mean,
 )
-from lightning_modules.training.data_module import RunData, as_tensors, evaluation_batches, row_length
-from lightning_modules.training.evaluation import evaluate
+from lightning_modules.training.data_module import RunData, as_tensors, evaluate, evaluation_batches, row_length
 from lightning_modules.vocabulary import END, MASK, START
 from tests.support.tiny_text import settings
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_modules.config.presets import PRESETS
+from lightning_modules.config.run import PRESETS
 from lightning_modules.data.token_store import Split
-from lightning_modules.model import attention, decoder, heads, sight
+from lightning_modules.model import attention, encoder, heads
 from lightning_modules.model.attention import ProductAttention
 from lightning_modules.model.heads import IGNORED
 from tests.support.plain_step import problem, require_equal
@@ -33,8 +33,8 @@ def path(request, monkeypatch):
     if request.param == "as on a CPU in bf16":
         monkeypatch.setattr(attention, "attend", by_products)
     elif request.param == "as on a GPU":
-        monkeypatch.setattr(sight, "score_mask", never_left_out)
-        monkeypatch.setattr(decoder, "score_mask", never_left_out)
+        monkeypatch.setattr(attention, "score_mask", never_left_out)
+        monkeypatch.setattr(encoder, "score_mask", never_left_out)
         monkeypatch.setitem(heads.LOGITS_AT_ONCE, "cpu", heads.LOGITS_AT_ONCE["cuda"])
     elif request.param == "many slices":
         monkeypatch.setitem(heads.LOGITS_AT_ONCE, "cpu", 7 * 320)
@@ -110,6 +110,8 @@ def test_rows_without_padding_are_the_plain_thing(kind, path, tokens):
 
 def test_the_comparison_would_tell(tokens, monkeypatch):
     objective, batch = problem(tokens, "masked_lm", "post")
-    monkeypatch.setattr(sight, "score_mask", lambda visible_BHTT, like: None)  # sentences of a row see each other
+    monkeypatch.setattr(
+        attention, "score_mask", lambda visible_BHTT, like: None
+    )  # sentences of a row see each other
     with pytest.raises(AssertionError):
         require_equal(objective, batch)

@@ -9,9 +9,8 @@ from torch._dynamo.utils import counters
 from ablations.runs.identity import identity
 from lightning_modules.model.encoder import EncoderBlock
 from lightning_modules.objectives import build
-from lightning_modules.training import callbacks, fit, speed
-from lightning_modules.training.data_module import RunData
-from lightning_modules.training.evaluation import evaluate
+from lightning_modules.training import fit, speed
+from lightning_modules.training.data_module import RunData, evaluate
 from lightning_modules.training.speed import as_written, compile_blocks
 from tests.support.plain_step import problem, require_equal
 from tests.support.tiny_text import settings
@@ -105,8 +104,8 @@ def test_a_compiled_run_ends_with_the_same_bits_and_its_validations_use_no_graph
         made.append((graphs, counters["stats"]["unique_graphs"]))
         return found
 
-    evaluate_parts = callbacks.evaluate_parts
-    monkeypatch.setattr(callbacks, "evaluate_parts", counted)
+    evaluate_parts = fit.evaluate_parts
+    monkeypatch.setattr(fit, "evaluate_parts", counted)
     monkeypatch.setattr(fit, "compile_blocks", lambda objective, device: compile_blocks(objective, GPU))
     for compile in (False, True):
         run = settings(encoder={"dropout": 0.0}, training={"compile": compile})

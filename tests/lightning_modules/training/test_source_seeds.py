@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from lightning_modules.objectives import build
-from lightning_modules.training.callbacks import StepSeed
 from lightning_modules.training.data_module import RunData
-from lightning_modules.training.fit import train
+from lightning_modules.training.fit import StepSeed, train
 from tests.support.stop_after import StopAfter
 from tests.support.tiny_text import settings
 

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from lightning_modules.data.language import Language
-from lightning_modules.data.language.choices import Table, coin, mixture, zipf
 from lightning_modules.data.language.grammar import Derivation
-from lightning_modules.data.language.lexicon import CONTENT_LEMMAS
+from lightning_modules.data.language.lexicon import CONTENT_LEMMAS, Table, coin, mixture, zipf
 from tests.support.recogniser import Recogniser
 
 

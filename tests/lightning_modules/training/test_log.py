@@ -4,9 +4,9 @@ import importlib.util
 
 import pytest
 
-from lightning_modules.training import loggers
+from lightning_modules.training import log
 from lightning_modules.training.fit import train
-from lightning_modules.training.loggers import LoggerError, loggers_of
+from lightning_modules.training.log import LoggerError, loggers_of
 from lightning_modules.training.stop import Interrupted
 from tests.support.stop_after import StopAfter
 from tests.support.tiny_text import settings
@@ -95,7 +95,7 @@ def test_what_wandb_is_told(mode, resumes, expected, wandb, make_run, monkeypatc
     directory = make_run(run, NAME)
     logger = loggers_of(run, directory, resume=directory.last_checkpoint if resumes else None)[-1]
     trainer = type("Trainer", (), {"loggers": [logger], "is_global_zero": True})()
-    with pytest.raises(LoggerError) as error, loggers.started(trainer):
+    with pytest.raises(LoggerError) as error, log.started(trainer):
         pass
     assert str(error.value) == (
         "W&B cannot start (No API key configured. Use `wandb login` to log in); run `wandb login`, set WANDB_MODE "
@@ -111,7 +111,7 @@ def test_what_wandb_is_told(mode, resumes, expected, wandb, make_run, monkeypatc
 
 
 def test_wandb_that_is_not_installed_is_one_sentence(make_run, monkeypatch):
-    monkeypatch.setattr(loggers, "find_spec", lambda name: importlib.util.find_spec(f"{name}_is_not_there"))
+    monkeypatch.setattr(log, "find_spec", lambda name: importlib.util.find_spec(f"{name}_is_not_there"))
     run = settings(training={"loggers": ["wandb"]})
     with pytest.raises(LoggerError) as error:
         loggers_of(run, make_run(run), resume=None)
