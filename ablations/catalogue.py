@@ -26,7 +26,7 @@ from ablations.measures.settings import (
     TokenInformationSettings,
     ValidationSettings,
 )
-from ablations.tasks.datasets import TASKS
+from ablations.tasks.datasets import TASKS, task_called
 from ablations.tasks.settings import (
     BaselinesSettings,
     ConditionalIndependenceSettings,
@@ -41,7 +41,6 @@ from ablations.tasks.settings import (
     TaskSettings,
     TreesSettings,
 )
-from ablations.tasks.task_file import task_called
 from ablations.wording import listed
 from lightning_modules import plugins
 from lightning_modules.config import Data, RunSettings
@@ -211,13 +210,13 @@ CARDS: Final[Mapping[str, Card]] = MappingProxyType(
             layers="all",
         ),
         "structural_probe": Card(
-            rows="ablations.tasks.probing.structural_probe:rows",
+            rows="ablations.tasks.structural_probe:rows",
             metrics=("uuas",),
             layers="all",
             groups="treebanks",
         ),
         "probing": Card(
-            rows="ablations.tasks.probing.probing:rows",
+            rows="ablations.tasks.probing:rows",
             metrics=("accuracy", "selectivity", "code_length", "compression", "mix_weight"),
             layers="some",
             groups="tasks",

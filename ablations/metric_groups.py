@@ -13,9 +13,8 @@ from typing import Final, NamedTuple, get_args
 
 from ablations.catalogue import METRICS, OF_TASKS
 from ablations.measures.settings import RANK_BOUNDS
-from ablations.tasks.datasets import TASKS
+from ablations.tasks.datasets import TASKS, task_called
 from ablations.tasks.settings import BaselinesSettings, ProbingSettings, TaskSettings, TransferSettings
-from ablations.tasks.task_file import task_called
 from ablations.wording import FEW, guess, listed, shown
 from lightning_modules import plugins
 from lightning_modules.config import InputFormat

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ablations.measures.information import kmeans
+from ablations.measures.information import plug_in
 from ablations.measures.information.estimate import token_information
 from benchmarks.memory import peak, resident
 
@@ -77,7 +77,7 @@ def main(tokens: int, width: int, clusters: int) -> None:
         "bytes": peak() - before,
         **found._asdict(),
     }
-    kmeans.SETTLED, kmeans.PASSES, kmeans.MOMENTUM = 0, 50, 0  # Lloyd's
+    plug_in.SETTLED, plug_in.PASSES, plug_in.MOMENTUM = 0, 50, 0  # Lloyd's
     settled = token_information(read, token_N, sentence_N, clusters=clusters, seed=0)
     told["passes"] = {name: getattr(settled, name) for name in ("plug_in", "cross_fitted")}
     print(json.dumps(told))

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 from pandas import Series
 
-from ablations.tasks.datasets import TASKS, Metric, Task
-from ablations.tasks.task_file import loaded_task
+from ablations.tasks.datasets import TASKS, Metric, Task, loaded_task
 
 ABSENT = "\N{EN DASH}"
 MINUS = "\N{MINUS SIGN}"

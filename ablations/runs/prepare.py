@@ -15,8 +15,8 @@ from ablations.measures.settings import LabelledSettings
 from ablations.runs.identity import PlannedRun
 from ablations.runs.workspace import Workspace
 from ablations.spec import load
+from ablations.tasks.datasets import task_called
 from ablations.tasks.settings import TaskSettings, TreesSettings
-from ablations.tasks.task_file import task_called
 from lightning_modules.config import RunSettings
 from lightning_modules.data import token_store
 from lightning_modules.data.sequences import require_documents

@@ -22,9 +22,8 @@ from ablations.catalogue import files_now
 from ablations.measures.reading.texts import Readings
 from ablations.measures.settings import MeasureSettings
 from ablations.tasks import built_in
-from ablations.tasks.datasets import SPLITS, Split, Task
+from ablations.tasks.datasets import SPLITS, Split, Task, task_called
 from ablations.tasks.settings import ParsingSettings, PartSettings, StructuralProbeSettings
-from ablations.tasks.task_file import task_called
 from ablations.wording import shown
 from lightning_modules.data.corpus import half_of
 from lightning_modules.data.tables import format_of, parquet_table, whole_rows

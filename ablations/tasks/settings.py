@@ -10,8 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from ablations.errors import SpecProblems
 from ablations.measures.settings import MeasureSettings
-from ablations.tasks.datasets import TASKS, Split, Task, chosen, no_documents
-from ablations.tasks.task_file import task_called
+from ablations.tasks.datasets import TASKS, Split, Task, chosen, no_documents, task_called
 from ablations.wording import listed, must_be
 from lightning_modules import plugins
 from lightning_modules.config import Data

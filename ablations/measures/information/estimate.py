@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ablations.errors import MeasureError
-from ablations.measures.information.kmeans import Points
 from ablations.measures.information.plug_in import (
     Estimate,
     Labels,
+    Points,
     Table,
     as_labels,
     each_block,

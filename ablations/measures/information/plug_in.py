@@ -1,23 +1,66 @@
-"""Plug-in estimate of mutual information, in nats, from the table of counts of two labels.
+"""Plug-in estimate of mutual information, in nats, from the table of counts of two labels, and k-means, whose
+clusters are the labels of states.
 
 It is biased upward by thousands of almost empty cells - with 1,000 types, 1,000 clusters and 20,000 *independent*
 tokens it reads 2.5 nats - and more so where the truth is small, which hides differences. The table is counted
 whole and without each block of the text.
 
-Letters: N tokens, C cells of the table (pairs that occur), G blocks.
+k-means is for a thousand clusters, and quick enough to be fitted anew for every layer of every run. The start
+decides more than the passes. On the top layer of a small masked LM of real text (50,338 tokens, 256 features,
+1,000 clusters; one core); first the mean squared distance to the nearest centre, over the variance:
+
+    50 passes from random states    .180   5.11 nats     15 s
+    50 passes from k-means++        .152   5.34 nats     34 s
+    scikit-learn's MiniBatchKMeans  .185   5.05 nats    2.7 s
+    ours                            .154   5.35 nats    3.4 s
+
+States are used as they are: no column is standardised, since the variance of a direction says how much
+of the layer it is. Translation and overall scale do not matter. float32 inside, on the device of the states.
+
+Letters: N tokens, D features, K clusters, B tokens of a block, C cells of the table (pairs that occur), G blocks.
 """
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
 from ablations.errors import MeasureError
 from ablations.measures.jackknife import standard_error
+from ablations.measures.similarity.sides import Matrix, as_matrix
 
 Labels = Tensor | np.ndarray
 """An integer for each token; only which are equal matters."""
+
+ROUNDS = 20
+"""Rounds of seeding, each of which finds as many centres."""
+
+CANDIDATES = 8
+"""Candidates for each centre."""
+
+SAMPLE = 5
+"""Tokens per cluster that the centres are first sought in, and never fewer than 1,000 clusters would have."""
+
+PASSES = 10
+"""Passes at most: with momentum about as good as forty or fifty of Lloyd's."""
+
+MOMENTUM = 0.9
+"""Share of the last step of a cluster's mean by which its centre goes on (Polyak 1964): passes of Lloyd's are
+steps down a gradient (Bottou & Bengio 1995), for long small ones in one direction."""
+
+SETTLED = 0.01
+"""Share of the tokens below which too few changed their cluster for another pass."""
+
+ORIGIN = 1000
+"""States, evenly spaced, whose median is the origin."""
+
+SCORES = {"cpu": 2**21, "cuda": 2**26}
+"""Scores held at once: 8 MB a thread (1 MB stays in a core's cache, but takes up to 1.6 times as long, as products
+are small), and 256 MB on a GPU, which wants many."""
 
 
 class Estimate(NamedTuple):
@@ -138,3 +181,113 @@ def _information(table: Table, count_C: np.ndarray) -> float:
     token_count_V, cluster_count_K = np.bincount(token, count), np.bincount(cluster, count)
     lift = count / token_count_V[token] * (count.sum() / cluster_count_K[cluster])
     return float(count @ np.log(lift) / count.sum())
+
+
+class Points:
+    """States where squares of float32 are precise: about 0, and of at most about 1."""
+
+    def __init__(self, states_ND: Matrix) -> None:
+        """Copy the states, minus their median, over a power of two near their largest value, which rounds nothing.
+
+        The median is subtracted, as a few huge states would move the mean far away from all others.
+
+        Raises:
+            MeasureError: they are no finite matrix.
+        """
+        states_ND = as_matrix(states_ND, name="states", dtype=torch.float32)
+        largest = max(states_ND.max().item(), -states_ND.min().item(), torch.finfo(torch.float32).tiny)
+        self.x_ND = states_ND / 2.0 ** (math.frexp(largest)[1] - 1)
+        self.x_ND -= self.x_ND[:: math.ceil(len(self.x_ND) / ORIGIN)].median(0).values
+
+    def fit(self, *, clusters: int, rng: np.random.Generator, among: np.ndarray | None = None) -> Tensor:
+        """Return centres, K x D, that make the squared distances of points to the nearest centre small.
+
+        Seeding is greedy k-means++ (Arthur & Vassilvitskii 2007, sections 2.2 and 7) on a sample, in rounds, as
+        the paper's one centre at a time is slow: a round draws eight candidates for each of its centres, with
+        chances by squared distance to the centres of earlier rounds, and keeps those that take most distance
+        off the tokens they are nearest to. Then come passes of Lloyd's algorithm over all tokens, with momentum,
+        in which a cluster without tokens keeps its mean, until few tokens change their cluster. Where the points
+        have fewer than K different rows, centres repeat.
+
+        Args:
+            among: rows of the points to fit to; all where it is None.
+
+        Raises:
+            MeasureError: `clusters` is not from 1 to the number of rows.
+        """
+        x_ND = self.x_ND if among is None else self.x_ND[self._index(among)]
+        if not 1 <= clusters <= len(x_ND):
+            raise MeasureError(
+                f"clusters must be at least 1 and at most the number of tokens, {len(x_ND)}, but is {clusters}."
+            )
+        sample = rng.choice(len(x_ND), min(len(x_ND), SAMPLE * max(clusters, 1000)), replace=False)
+        return _passes(x_ND, _seeds(x_ND[self._index(sample)], clusters, rng))
+
+    def assign(self, centres_KD: Tensor) -> Tensor:
+        """Return the index of the nearest centre of each point, N of int64; the first where several are equally
+        near."""
+        return _nearest(self.x_ND, centres_KD)
+
+    def _index(self, rows_R: np.ndarray) -> Tensor:
+        return torch.from_numpy(rows_R).to(self.x_ND.device)
+
+
+def _seeds(x_ND: Tensor, clusters: int, rng: np.random.Generator) -> Tensor:
+    def nearest(centres_KD: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        """Return the index of the nearest centre and the squared distance to it."""
+        labels_N = _nearest(x_ND, centres_KD)
+        apart_ND = centres_KD[labels_N].sub_(x_ND)
+        return labels_N.cpu().numpy(), torch.linalg.vecdot(apart_ND, apart_ND).cpu().numpy()
+
+    centres_KD = x_ND[:1]
+    _, distance_N = nearest(centres_KD)
+    while (missing := clusters - len(centres_KD)) > 0:
+        count = min(math.ceil(clusters / ROUNDS), missing)
+        cumulative_N = distance_N.cumsum(dtype=np.float64)
+        drawn = cumulative_N.searchsorted(rng.random(CANDIDATES * count) * cumulative_N[-1])
+        labels_N, new_distance_N = nearest(x_ND[drawn])
+        gain = np.bincount(labels_N, (distance_N - new_distance_N).clip(min=0), minlength=len(drawn))
+        kept_KD = x_ND[drawn[np.argsort(-gain, kind="stable")[:count]]]
+        np.minimum(distance_N, nearest(kept_KD)[1], out=distance_N)
+        centres_KD = torch.cat([centres_KD, kept_KD])
+    return centres_KD
+
+
+def _passes(x_ND: Tensor, centres_KD: Tensor) -> Tensor:
+    """Return the means of the clusters to which passes of Lloyd's algorithm, with momentum, lead from these
+    centres."""
+    labels_N, mean_KD = None, centres_KD
+    for taken in range(PASSES):
+        before_N, labels_N = labels_N, _nearest(x_ND, centres_KD)
+        before_KD, mean_KD = mean_KD, _means(x_ND, labels_N, mean_KD)
+        if before_N is not None and (labels_N != before_N).sum() <= SETTLED * len(x_ND):
+            break
+        # The first step leads from single states to means: to go on would turn the noise of these states round.
+        centres_KD = mean_KD if taken == 0 else mean_KD.add(mean_KD - before_KD, alpha=MOMENTUM)
+    return mean_KD
+
+
+def _nearest(x_ND: Tensor, centres_KD: Tensor) -> Tensor:
+    """Return the index of the nearest centre: |x - c|^2 = |x|^2 - 2 (xc - |c|^2 / 2)."""
+    half_length_K = centres_KD.square().sum(1) / 2
+    labels_N = x_ND.new_empty(len(x_ND), dtype=torch.int64)
+    threads = torch.get_num_threads() if x_ND.is_cpu else 1
+    rows = max(1, threads * SCORES[x_ND.device.type] // len(centres_KD))
+    scores_BK = x_ND.new_empty(min(rows, len(x_ND)), len(centres_KD))
+    for start in range(0, len(x_ND), rows):
+        x_BD = x_ND[start : start + rows]
+        scores_BK = torch.mm(x_BD, centres_KD.T, out=scores_BK[: len(x_BD)])
+        scores_BK -= half_length_K
+        if scores_BK.is_cpu:  # numpy's argmax is ten times as fast as torch's
+            labels_N[start : start + rows] = torch.from_numpy(scores_BK.numpy().argmax(1))
+        else:
+            labels_N[start : start + rows] = scores_BK.argmax(1)
+    return labels_N
+
+
+def _means(x_ND: Tensor, labels_N: Tensor, before_KD: Tensor) -> Tensor:
+    """Return the mean of each cluster's points; the old mean where there are none."""
+    size_K = labels_N.bincount(minlength=len(before_KD))
+    # Sums of bags of rows: no atomic additions on a GPU, which would make sums depend on their order.
+    sum_KD = embedding_bag(labels_N.argsort(stable=True), x_ND, size_K.cumsum(0) - size_K, mode="sum")
+    return torch.where(size_K[:, None] > 0, sum_KD / size_K.clamp(min=1)[:, None], before_KD)

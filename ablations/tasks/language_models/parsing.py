@@ -21,7 +21,8 @@ from ablations.measures.reading.texts import Readings, Say
 from ablations.tasks.examples import trees_of
 from ablations.tasks.language_models.conditional_information import conditional_information
 from ablations.tasks.language_models.sentence_scores import LogProbabilities, masked_log_probabilities
-from ablations.tasks.probing.trees import (
+from ablations.tasks.settings import ParsingSettings
+from ablations.tasks.trees import (
     Edge,
     GoldTree,
     adjacency_chain,
@@ -30,7 +31,6 @@ from ablations.tasks.probing.trees import (
     maximum_spanning_tree,
     resampled,
 )
-from ablations.tasks.settings import ParsingSettings
 from lightning_modules.data.treebank import LabelledSentence
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive, uniforms

@@ -23,8 +23,7 @@ from ablations.errors import MeasureError
 from ablations.tasks.encoding import encode_pairs
 from ablations.tasks.examples import Examples
 from ablations.tasks.settings import NEXT_SENTENCE, RetrievalSettings
-from ablations.tasks.transfer.heads import Classes, Head, scale_of
-from ablations.tasks.transfer.states import Texts, TunedStates
+from ablations.tasks.transfer.heads import Classes, Head, Texts, TunedStates, scale_of
 from ablations.tasks.transfer.training import Recipe, Say, Trainee, train
 from lightning_modules.data.token_store import Split, Tokens
 from lightning_modules.data.tokenizer import decode

@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ablations.errors import MeasureError
-from ablations.tasks.transfer.heads import Answers, Head
-from ablations.tasks.transfer.states import States, Texts
+from ablations.tasks.transfer.heads import Answers, Head, States, Texts
 from lightning_modules.model.numerics import bf16_products
 from lightning_modules.objectives.optimizer import warmup_then_decay
 from lightning_modules.randomness import derive, uniforms

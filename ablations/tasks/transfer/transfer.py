@@ -27,8 +27,17 @@ from ablations.tasks.examples import Examples, all_examples, source_of, subset
 from ablations.tasks.metrics import chance, exact_match, score
 from ablations.tasks.predictions import points_metric, points_of, predictions
 from ablations.tasks.settings import FineTuningSettings, TransferSettings
-from ablations.tasks.transfer.heads import Head, answers_of, right_answers, scale_of
-from ablations.tasks.transfer.states import FrozenStates, States, Texts, TunedStates, texts_of
+from ablations.tasks.transfer.heads import (
+    FrozenStates,
+    Head,
+    States,
+    Texts,
+    TunedStates,
+    answers_of,
+    right_answers,
+    scale_of,
+    texts_of,
+)
 from ablations.tasks.transfer.training import Recipe, Say, Trained, Trainee, train
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive, uniforms

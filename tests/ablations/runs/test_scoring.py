@@ -16,7 +16,7 @@ from ablations.runs import rows as run_rows
 from ablations.runs.worker import measure, rows_of
 from ablations.tasks.datasets import TASKS
 from ablations.tasks.examples import Source, examples_of, read_examples
-from ablations.tasks.transfer.states import FrozenStates
+from ablations.tasks.transfer.heads import FrozenStates
 from lightning_modules.config import RunSettings
 from lightning_modules.data import token_store
 from lightning_modules.errors import DataError

@@ -8,11 +8,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from ablations.catalogue import Measure
 from ablations.errors import MeasureError
-from ablations.tasks import baselines
+from ablations.tasks import baselines, probing
 from ablations.tasks.baselines import baseline_rows, score_rows
 from ablations.tasks.datasets import SPLITS, TASKS, Task
 from ablations.tasks.examples import Answer, Examples, read_examples
-from ablations.tasks.probing import probing
 from ablations.tasks.settings import BaselinesSettings, FineTuningSettings, ProbingSettings, beside_others
 from ablations.tasks.transfer import transfer
 from ablations.wording import listed

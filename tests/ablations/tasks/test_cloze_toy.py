@@ -13,7 +13,7 @@ from ablations.tasks.datasets import SPLITS, TASKS, chosen
 from ablations.tasks.encoding import encode_batch, encode_masked
 from ablations.tasks.examples import read_examples
 from ablations.tasks.settings import FineTuningSettings
-from ablations.tasks.transfer.states import read_states, texts_of
+from ablations.tasks.transfer.heads import read_states, texts_of
 from lightning_modules.config import FilesData, HubData, LanguageData, MaskingSettings
 from lightning_modules.data.corpus import content_address, half_of, open_corpus
 from lightning_modules.data.packing import BatchPlan, pack

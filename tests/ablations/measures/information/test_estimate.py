@@ -13,8 +13,7 @@ from ablations.measures.information.estimate import (
     most_frequent,
     token_information,
 )
-from ablations.measures.information.kmeans import Points
-from ablations.measures.information.plug_in import plug_in, plug_in_estimate
+from ablations.measures.information.plug_in import Points, plug_in, plug_in_estimate
 from ablations.measures.jackknife import sentence_blocks, standard_error
 from tests.support.channels import (
     CHANNELS,

@@ -1,6 +1,7 @@
-"""The plug-in estimate: textbook values, laws, its floor and its error.
+"""The plug-in estimate: textbook values, laws, its floor and its error; and k-means: nearest centres, means, and
+how good the centres are.
 
-Shapes: N tokens, G blocks.
+Shapes: N tokens, G blocks, D features, K clusters.
 """
 
 import math
@@ -9,10 +10,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from sklearn.cluster import KMeans
 from sklearn.metrics import mutual_info_score
 
 from ablations.errors import MeasureError
-from ablations.measures.information.plug_in import plug_in, plug_in_estimate
+from ablations.measures.information import plug_in as module
+from ablations.measures.information.plug_in import Points, plug_in, plug_in_estimate
 from ablations.measures.jackknife import standard_error
 from tests.support.channels import (
     CHANNELS,
@@ -24,6 +27,7 @@ from tests.support.channels import (
     moody,
     noisy,
     standard_error_of_mean,
+    states_of,
     zipf,
 )
 
@@ -159,3 +163,209 @@ def test_unfit_labels_are_refused():
     with pytest.raises(MeasureError) as error:
         plug_in_estimate([1, 2], [1, 2], blocks_N=np.zeros(3, int))
     assert str(error.value) == "each token needs one of each, but the lengths are tokens 2, blocks 3."
+
+
+def mixture(types=300, tokens=6000, width=16):
+    rng = generator(0)
+    names = rng.choice(types, tokens, p=zipf(types))
+    return (3 * rng.standard_normal((types, width)))[names] + rng.standard_normal((tokens, width))
+
+
+def within(points, centres):
+    """Sum of squared distances to the nearest centre, in the frame of the points."""
+    return (points.x_ND - centres[points.assign(centres)]).double().square().sum().item()
+
+
+# One pass --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scores", [2**18, 300, 1])
+def test_each_point_goes_to_the_nearest_centre_block_by_block(scores, monkeypatch):
+    monkeypatch.setitem(module.SCORES, "cpu", scores)
+    states, centres = generator(0).standard_normal((500, 6)), generator(1).standard_normal((40, 6))
+    expected = ((states[:, None] - centres) ** 2).sum(2).argmin(1)
+    points = Points(np.concatenate([states, centres]))
+    labels = points.assign(points.x_ND[500:])
+    assert labels.tolist() == [*expected.tolist(), *range(40)]
+    assert labels.dtype == torch.int64
+
+
+def test_of_two_centres_as_near_the_first_is_taken():
+    points = Points(np.array([[-1.0], [0.0], [1.0]]))
+    assert points.assign(torch.tensor([[1.0], [-1.0]])).tolist() == [1, 0, 0]
+
+
+def test_centres_are_means_and_one_without_points_stays_where_it_was():
+    x, labels = torch.from_numpy(generator(0).standard_normal((20, 3))).float(), torch.arange(20) % 3
+    labels[labels == 1] = 4
+    old = torch.from_numpy(generator(1).standard_normal((6, 3))).float()
+    means = module._means(x, labels, old)
+    for cluster in range(6):
+        expected = x[labels == cluster].mean(0) if cluster in (0, 2, 4) else old[cluster]
+        assert means[cluster].tolist() == pytest.approx(expected.tolist(), abs=1e-6)  # float32
+
+
+def test_passes_are_lloyds_with_momentum(monkeypatch):
+    """Beside the same passes in float64, a distance at a time."""
+    points = Points(mixture(types=10, tokens=300, width=4))
+    x_ND = points.x_ND.double()
+    monkeypatch.setattr(module, "SETTLED", 0)
+    centres_KD = mean_KD = x_ND[::30]
+    for passes in range(1, 6):
+        labels_N = torch.cdist(x_ND, centres_KD).argmin(1)
+        before_KD, mean_KD = mean_KD, torch.stack([x_ND[labels_N == k].mean(0) for k in range(10)])
+        monkeypatch.setattr(module, "PASSES", passes)
+        found_KD = module._passes(points.x_ND, points.x_ND[::30])
+        assert torch.allclose(found_KD.double(), mean_KD, atol=1e-6)  # float32
+        centres_KD = mean_KD if passes == 1 else mean_KD + 0.9 * (mean_KD - before_KD)
+
+
+def test_an_empty_cluster_keeps_its_mean_and_does_not_fly_on(monkeypatch):
+    """The middle centre loses its points to the others in the second pass."""
+    monkeypatch.setattr(module, "SETTLED", -1)
+    x_ND = torch.tensor([[0.0], [1.0], [3.0], [4.0]])
+    nearest = iter([torch.tensor(labels) for labels in ([0, 0, 1, 2], [0, 1, 1, 2], *[[0, 0, 2, 2]] * 3)])
+    seen = []
+
+    def scripted(_, centres_KD):
+        seen.append(centres_KD[1].item())
+        return next(nearest)
+
+    monkeypatch.setattr(module, "_nearest", scripted)
+    monkeypatch.setattr(module, "PASSES", 5)
+    found_KD = module._passes(x_ND, torch.tensor([[0.0], [3.5], [4.0]]))
+    assert found_KD.tolist() == [[0.5], [2.0], [3.5]]
+    assert seen == pytest.approx([3.5, 3.0, 2.0 - 0.9, 2.0, 2.0])
+
+
+# Frame -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("shift", "scale"), [(0, 1), (1000, 1), (0, 1e-12), (0, 1e12), (3e37, 1e37), (0, 1e-37)])
+def test_fit_finds_separate_groups_wherever_they_lie(shift, scale, monkeypatch):
+    for name, value in {"SETTLED": 0, "PASSES": 100, "MOMENTUM": 0}.items():  # to the very end
+        monkeypatch.setattr(module, name, value)
+    symbols = generator(0).integers(8, size=800)
+    points = Points((states_of(symbols, seed=1) / 20) * scale + shift)
+    centres = points.fit(clusters=16, rng=generator(2))
+    labels = points.assign(centres)
+    assert plug_in(symbols, labels) == pytest.approx(plug_in(symbols, symbols), abs=1e-9)  # all are pure
+    for cluster in labels.unique():  # and settled: each centre is the mean of its points
+        mean_D = points.x_ND[labels == cluster].mean(0)
+        assert torch.allclose(centres[cluster], mean_D, rtol=0, atol=1e-6)  # float32
+
+
+def test_the_frame_rounds_nothing_and_leaves_the_states_alone():
+    states = generator(0).standard_normal((100, 3)).astype(np.float32)
+    before, points = states.copy(), Points(states)
+    assert np.array_equal(states, before)
+    assert torch.equal(Points(states * np.float32(2**60)).x_ND, points.x_ND)
+    assert torch.equal(Points(torch.from_numpy(states)).x_ND, points.x_ND)
+    assert points.x_ND.median(0).values.abs().max() == 0
+    assert points.x_ND.abs().max() < 2 + 1  # below 2 before it is centred
+
+
+@pytest.mark.parametrize("value", [1e6, 1e8, 1e12])
+def test_a_huge_state_takes_no_other_along(value):
+    """Were the mean the origin, float32 would see no difference between all other states."""
+    states = mixture(types=20, tokens=2000)
+    types = Points(states).assign(Points(states).fit(clusters=20, rng=generator(1)))
+    states[7, 3] = value
+    points = Points(states)
+    labels = points.assign(points.fit(clusters=40, rng=generator(1)))
+    assert plug_in(types, labels) > 0.95 * plug_in(types, types)
+
+
+# Fit -------------------------------------------------------------------------------------------------
+
+
+def test_fit_does_better_than_fifty_passes_from_random_states():
+    points = Points(mixture())
+    ours = within(points, points.fit(clusters=200, rng=generator(1)))
+    for start, share in (("random", 0.95), ("k-means++", 1.02)):  # measured: 0.83 and 0.97
+        peer = KMeans(200, init=start, n_init=1, max_iter=50, random_state=0).fit(points.x_ND.numpy())
+        assert ours < share * within(points, torch.from_numpy(peer.cluster_centers_))
+
+
+@pytest.mark.parametrize("contrast", [0.5, 0.7, 1.0])
+def test_ten_passes_get_as_far_as_fifty_of_lloyds(contrast, monkeypatch):
+    """Types that overlap, with variance in few directions: where the first passes matter most."""
+    rng = generator(0)
+    types = rng.choice(300, 20_000, p=zipf(300))
+    means = contrast * rng.standard_normal((300, 16))
+    points = Points(means[types] + rng.standard_normal((20_000, 16)) / np.arange(1, 17))
+    seeds = module._seeds(points.x_ND[:5000], 200, generator(1))
+
+    def found(**constants):
+        for name, value in constants.items():
+            monkeypatch.setattr(module, name, value)
+        centres_KD = module._passes(points.x_ND, seeds)
+        return plug_in(types, points.assign(centres_KD)), within(points, centres_KD)
+
+    ours, our_squares = found()
+    few, few_squares = found(SETTLED=0, PASSES=2)
+    _, ten_squares = found(PASSES=10, MOMENTUM=0)
+    many, many_squares = found(PASSES=50)
+    assert abs(ours - many) < 0.02
+    assert abs(few - many) > 0.02
+    assert our_squares < min(1.003 * many_squares, ten_squares) < few_squares
+
+
+def test_fit_among_some_rows_is_the_fit_of_these_alone():
+    points, rows = Points(mixture(tokens=1000)), np.flatnonzero(generator(3).integers(2, size=1000))
+    alone = Points(points.x_ND[rows])
+    among = points.fit(clusters=30, rng=generator(1), among=rows)
+    # The frame of the rows alone differs by their median and by a power of two.
+    scale = (points.x_ND[rows[0]] - points.x_ND[rows[1]]).norm() / (alone.x_ND[0] - alone.x_ND[1]).norm()
+    expected = alone.fit(clusters=30, rng=generator(1)) * scale + points.x_ND[rows].median(0).values
+    assert torch.allclose(among, expected, atol=1e-3)  # a tie may be rounded to the other side
+    assert not torch.allclose(among, points.fit(clusters=30, rng=generator(1)), atol=1e-3)
+
+
+def test_fit_repeats_by_its_generator():
+    points = Points(generator(0).standard_normal((500, 4)))
+    first, again = (points.fit(clusters=50, rng=generator(1)) for _ in range(2))
+    assert first.shape == (50, 4)
+    assert first.dtype == torch.float32
+    assert torch.equal(first, again)
+    torch.manual_seed(1)  # the global state does not matter
+    assert torch.equal(first, points.fit(clusters=50, rng=generator(1)))
+    assert not torch.equal(first, points.fit(clusters=50, rng=generator(2)))
+
+
+def test_one_cluster_is_the_mean_and_repeated_states_are_no_obstacle():
+    points = Points(generator(0).standard_normal((100, 3)))
+    (centre_D,) = points.fit(clusters=1, rng=generator(0))
+    assert torch.allclose(centre_D, points.x_ND.mean(0), atol=1e-6)  # float32
+    tokens = np.arange(1000) % 5
+    points = Points(np.eye(5)[tokens])
+    centres = points.fit(clusters=50, rng=generator(1))
+    assert centres.shape == (50, 5)
+    assert plug_in(tokens, points.assign(centres)) == pytest.approx(math.log(5), abs=1e-12)  # float64
+    assert Points(np.ones((100, 2))).fit(clusters=10, rng=generator(2)).isfinite().all()
+    assert Points(np.zeros((100, 2))).fit(clusters=10, rng=generator(2)).isfinite().all()
+
+
+@pytest.mark.gpu
+def test_a_gpu_finds_the_same_groups_and_repeats_itself():
+    points, there = Points(mixture()), Points(torch.from_numpy(mixture()).cuda())
+    centres, again = (there.fit(clusters=200, rng=generator(1)) for _ in range(2))
+    assert centres.is_cuda
+    assert torch.equal(centres, again)
+    ours = within(points, points.fit(clusters=200, rng=generator(1)))
+    assert within(there, centres) == pytest.approx(ours, rel=0.02)  # another path to as good centres
+
+
+def test_unfit_states_and_clusters_are_refused():
+    with pytest.raises(MeasureError) as error:
+        Points(np.ones((3, 2))).fit(clusters=4, rng=generator(0))
+    assert str(error.value) == "clusters must be at least 1 and at most the number of tokens, 3, but is 4."
+    with pytest.raises(MeasureError) as error:
+        Points(np.ones((3, 2))).fit(clusters=0, rng=generator(0))
+    assert str(error.value) == "clusters must be at least 1 and at most the number of tokens, 3, but is 0."
+    with pytest.raises(MeasureError) as error:
+        Points(np.array([[1.0], [np.inf]]))
+    assert str(error.value) == (
+        "states must be finite, but NaN or infinity stands in 1 of 2 values, first at row 1, column 0; look for a "
+        "diverged run or for padding that was kept."
+    )

@@ -15,8 +15,8 @@ from ablations.tasks.language_models.parsing import (
     word_pairs,
     word_scores,
 )
-from ablations.tasks.probing.trees import GoldTree
 from ablations.tasks.settings import ParsingSettings
+from ablations.tasks.trees import GoldTree
 from lightning_modules.data.treebank import ROOT, LabelledSentence
 from lightning_modules.objectives import build
 from tests.support.exact_model import ExactModel, any_joint

@@ -11,8 +11,16 @@ from ablations.tasks.datasets import TASKS
 from ablations.tasks.encoding import pooled_states
 from ablations.tasks.examples import Answer, Examples
 from ablations.tasks.settings import FineTuningSettings, FrozenFeaturesSettings
-from ablations.tasks.transfer.heads import Head, Scale, answers_of, scale_of
-from ablations.tasks.transfer.states import FrozenStates, TunedStates, read_states, texts_of
+from ablations.tasks.transfer.heads import (
+    FrozenStates,
+    Head,
+    Scale,
+    TunedStates,
+    answers_of,
+    read_states,
+    scale_of,
+    texts_of,
+)
 from ablations.tasks.transfer.training import Recipe, Trainee, batches, train
 from lightning_modules.objectives import build
 from tests.support.products_seen import ProductsSeen
@@ -228,7 +236,7 @@ def texts_encoded(objective):
         return read_states(who, texts, index_B, mixed=mixed)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ablations.tasks.transfer.states.read_states", counted)
+        patch.setattr("ablations.tasks.transfer.heads.read_states", counted)
         yield encoded
 
 

@@ -9,8 +9,7 @@ from ablations.errors import MeasureError
 from ablations.tasks import metrics
 from ablations.tasks.datasets import TASKS
 from ablations.tasks.examples import Answer, Examples
-from ablations.tasks.transfer.heads import answers_of, best_span, right_answers
-from ablations.tasks.transfer.states import texts_of
+from ablations.tasks.transfer.heads import answers_of, best_span, right_answers, texts_of
 from ablations.tasks.transfer.transfer import natural_order, shuffled
 from lightning_modules.objectives import build
 from tests.support.tiny_text import settings

@@ -10,7 +10,7 @@ import pytest
 
 from ablations.errors import MeasureError
 from ablations.measures.reading.alignment import NO_WORD
-from ablations.tasks.probing.trees import (
+from ablations.tasks.trees import (
     adjacency_chain,
     expected_at_random,
     gold_tree,

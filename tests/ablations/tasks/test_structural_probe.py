@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from ablations.tasks.probing.structural_probe import (
+from ablations.tasks.settings import StructuralProbeSettings
+from ablations.tasks.structural_probe import (
     TreeStates,
     structural_probe_rows,
     tree_distances,
     tree_states,
     uuas_rows,
 )
-from ablations.tasks.probing.trees import adjacency_chain, gold_tree
-from ablations.tasks.settings import StructuralProbeSettings
+from ablations.tasks.trees import adjacency_chain, gold_tree
 from lightning_modules.data.treebank import LabelledSentence
 from lightning_modules.objectives import build
 from lightning_modules.vocabulary import END, START

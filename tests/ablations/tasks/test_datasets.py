@@ -8,9 +8,9 @@ from ablations.catalogue import files_now
 from ablations.errors import SpecError
 from ablations.metric_groups import groups_of
 from ablations.spec import load
+from ablations.tasks.datasets import task_called
 from ablations.tasks.examples import read_examples
 from ablations.tasks.settings import FrozenFeaturesSettings, ProbingSettings, RetrievalSettings
-from ablations.tasks.task_file import task_called
 from lightning_modules import plugins
 from tests.support.spec_files import write_spec
 

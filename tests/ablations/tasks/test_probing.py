@@ -7,12 +7,12 @@ import pytest
 from pydantic import ValidationError
 
 from ablations.errors import MeasureError
+from ablations.tasks import probing
 from ablations.tasks.datasets import TASKS
 from ablations.tasks.examples import Examples
 from ablations.tasks.linear import learned_mix, mixed
 from ablations.tasks.metrics import standard_error
-from ablations.tasks.probing import probing
-from ablations.tasks.probing.probing import (
+from ablations.tasks.probing import (
     ANSWERS,
     FEWEST,
     NO_WORD,

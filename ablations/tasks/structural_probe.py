@@ -26,8 +26,8 @@ from ablations.tasks.datasets import SPLITS, Split
 from ablations.tasks.encoding import FIRST, SPECIAL, EncodedTexts, Row, encode_batch
 from ablations.tasks.examples import trees_of
 from ablations.tasks.metrics import standard_error
-from ablations.tasks.probing.trees import Edge, GoldTree, adjacency_chain, gold_trees, maximum_spanning_tree
 from ablations.tasks.settings import StructuralProbeSettings
+from ablations.tasks.trees import Edge, GoldTree, adjacency_chain, gold_trees, maximum_spanning_tree
 from lightning_modules.data.treebank import LabelledSentence
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import derive

@@ -1,1 +1,0 @@
-"""Probes: simple classifiers of frozen states."""
