@@ -13,14 +13,29 @@ from typing import Any
 
 from ablations.catalogue import caveats, files_now, for_run
 from ablations.errors import Problem, SpecError, SpecProblems
-from ablations.runs import doubts, identity, looks, plan, tuning
+from ablations.runs import doubts, identity, plan, tuning
 from ablations.runs.identity import PlannedRun
 from ablations.runs.plan import Lacking, lacking
-from ablations.runs.records import DataRecord, Look, Looks, Plan, RunRecord, RunStatus
+from ablations.runs.records import (
+    DataRecord,
+    Look,
+    Looks,
+    Plan,
+    RunRecord,
+    RunStatus,
+    look_due,
+    looks_in_words,
+    looks_of,
+    runs_so_far,
+    with_look,
+    with_more_seeds,
+    write_looks,
+)
 from ablations.runs.tuning import Search
 from ablations.spec import claims as claims_file
-from ablations.spec import given_settings, grid, load, matching, published
+from ablations.spec import given_settings, grid, load, matching
 from ablations.spec.experiment import Experiment, Run
+from ablations.spec.figures import published_points
 from ablations.wording import listed
 from lightning_modules import plugins
 from lightning_modules.config import Data, RunSettings
@@ -138,11 +153,11 @@ class Workspace:
         contained = functools.partial(self_contained, spec, data_root=data_root, given=given)
 
         arms = list(grid.arms_of(experiment))
-        seen = looks.looks_of(experiment, arms=arms, folder=out / experiment.name)
+        seen = looks_of(experiment, arms=arms, folder=out / experiment.name)
 
         def resolved(tuned: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[Run, ...], bool]:
             runs = grid.runs(experiment, tuned=tuned)
-            runs = contained(runs if seen is None else looks.runs_so_far(seen, runs))
+            runs = contained(runs if seen is None else runs_so_far(seen, runs))
             try:
                 return matching.matched(experiment, runs, text=text), True
             except _NotTokenisedError:
@@ -247,27 +262,27 @@ class Workspace:
         if self.looks is None:
             return None
         is_open = {item.run.arm for item in self.todo(self.planned)} | set(self.waiting_arms())
-        return looks.due(self.looks, ended=[arm for arm in self.arms if arm not in is_open])
+        return look_due(self.looks, ended=[arm for arm in self.arms if arm not in is_open])
 
     def seeds_to_come(self) -> list[str]:
         """Return a sentence on the seeds so far and the looks to come; nothing where the seeds are a list."""
-        return [] if self.looks is None else [looks.in_words(self.looks)]
+        return [] if self.looks is None else [looks_in_words(self.looks)]
 
     def with_look(self, look: Look) -> "Workspace":
         """Return the workspace with another look, which is not yet on disk."""
         assert self.looks is not None
-        return replace(self, looks=looks.with_look(self.looks, look))
+        return replace(self, looks=with_look(self.looks, look))
 
     def go_on(self, *, seeds_of: Mapping[str, int], futile: Sequence[str]) -> "Workspace":
         """Keep the looks in looks.json, and return the workspace with more seeds for arms of open claims."""
         assert self.looks is not None
-        looks.write(looks.continued(self.looks, seeds_of=seeds_of, futile=futile), self.folder)
+        write_looks(with_more_seeds(self.looks, seeds_of=seeds_of, futile=futile), self.folder)
         return self.opened_again()
 
     def fix_looks(self) -> None:
         """Keep the looks that may be taken in looks.json, before the first run, if the spec asks for looks."""
         if self.looks is not None:
-            looks.write(self.looks, self.folder)
+            write_looks(self.looks, self.folder)
 
     def for_trials(self) -> "Workspace":
         """Return the workspace for the runs of trials, of which only the validation loss in their log is read."""
@@ -336,7 +351,7 @@ class Workspace:
         claims = claims_file.load_named(self.experiment.claims, spec=self.spec)
         content = self.plan().model_copy(
             update={
-                "published": published.load_named(self.experiment.published, spec=self.spec),
+                "published": published_points(self.experiment.published, spec=self.spec),
                 "described": {
                     settings.kind: inspect.cleandoc(settings.__doc__ or "").partition("\n\n")[0]
                     for settings in self.experiment.measures

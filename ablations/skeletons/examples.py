@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ablations.errors import SpecError
-from ablations.spec import claims, grid, load, published, yamlfile
+from ablations.spec import claims, grid, load, yamlfile
+from ablations.spec.figures import published_path
 from ablations.wording import nearest
 from lightning_modules.config import FilesData, RunSettings
 from lightning_modules.errors import FilesError
@@ -117,7 +118,7 @@ def _needed(path: Path) -> Iterator[Path]:
         yield from (SHIPPED / need["spec"] for need in needs if "spec" in need)
         return
     yield from (claims.path_of(name, spec=path) for name in content.get("claims", ()))
-    yield from (published.path_of(name, spec=path) for name in content.get("published", ()))
+    yield from (published_path(name, spec=path) for name in content.get("published", ()))
 
 
 def files_of(spec: Path) -> list[str]:

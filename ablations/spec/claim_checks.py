@@ -14,13 +14,14 @@ from pydantic import ValidationError
 from ablations.catalogue import OF_TASKS, OF_TREEBANKS, layers_of, measures_of_tables, metrics_of
 from ablations.errors import Fault, KeyPath
 from ablations.metric_groups import groups_of, metrics_of_task
-from ablations.spec.claim import Claim, Needs
 from ablations.spec.contrasts import (
     EFFECT,
     Ahead,
     Apart,
+    Claim,
     Contrast,
     Difference,
+    Needs,
     Optimum,
     Quantity,
     Shape,

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from ablations.catalogue import LOGGED
 from ablations.errors import Fault, Problem, SpecProblems
 from ablations.spec import claim_checks, claim_names, grid, yamlfile
-from ablations.spec.claim import Claim, ClaimFile
+from ablations.spec.contrasts import Claim, ClaimFile
 from ablations.spec.messages import faults
 from ablations.spec.yamlfile import Document
 from ablations.wording import listed, nearest

@@ -14,8 +14,9 @@ from pydantic import ValidationError
 from ablations.catalogue import lacks_labels, suits
 from ablations.errors import AblationsError, Fault, KeyPath, Problem, SpecError, SpecProblems
 from ablations.spec import claims as claims_file
-from ablations.spec import given_settings, published, yamlfile
+from ablations.spec import given_settings, yamlfile
 from ablations.spec.experiment import SECTIONS, Arm, Experiment, Run, SeedsUntilDecided
+from ablations.spec.figures import published_problems
 from ablations.spec.grid import arm_faults, expand, runs, sections, shared, written_arms
 from ablations.spec.matching import unmatched
 from ablations.spec.messages import faults
@@ -63,7 +64,7 @@ def load(path: Path, *, given: Sequence[str] = (), claims: Literal["checked", "u
     problems = {
         *document.problems,
         *(claims_file.problems(document, spec=path) if claims == "checked" else ()),
-        *published.problems(document, spec=path),
+        *published_problems(document, spec=path),
         *(_problem(document, fault) for fault in spec_faults if not document.refused(fault.path)),
     }
     if problems or experiment is None:

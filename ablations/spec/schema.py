@@ -6,7 +6,7 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from ablations.spec.claim import ClaimFile
+from ablations.spec.contrasts import ClaimFile
 from ablations.spec.experiment import SECTIONS, Experiment, Overrides
 from lightning_modules.config import RunSettings
 from lightning_modules.plugins import NAME, TEXT

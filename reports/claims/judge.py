@@ -11,8 +11,8 @@ from ablations.errors import SpecProblems
 from ablations.results import write_whole
 from ablations.runs.records import PlannedClaims
 from ablations.spec import claims as claims_file
-from ablations.spec.claim import Claim
 from ablations.spec.claims import Claims
+from ablations.spec.contrasts import Claim
 from ablations.wording import several
 from reports.claims.outcomes import Measured, Outcome, measured, outcomes, outcomes_at_looks, smallest_effects
 from reports.claims.select import SeedTable

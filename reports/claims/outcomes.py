@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ablations.catalogue import LOGGED
 from ablations.runs.records import Looks
-from ablations.spec.claim import Claim
+from ablations.spec.contrasts import Claim
 from reports.claims.contrasts import effects
 from reports.claims.select import NotMeasured, SeedTable
 from reports.claims.verdicts import ALPHA, DECIDED, Judgement, decide, is_judged, judge, ways_to_fail

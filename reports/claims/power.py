@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from pandas import DataFrame
 
-from ablations.spec.claim import Claim
+from ablations.spec.contrasts import Claim
 from ablations.wording import several
 from reports.claims.outcomes import may_be_judged, measured, smallest_effects
 from reports.claims.select import SeedTable

@@ -20,7 +20,7 @@ from matplotlib.ticker import MaxNLocator
 from pandas import DataFrame
 
 from ablations.results import SHOWN
-from ablations.spec.published import PublishedPoint
+from ablations.spec.figures import PublishedPoint
 from reports.figures.axes import label_layers, spread_out
 from reports.figures.curves import (
     AXES,

@@ -17,7 +17,7 @@ from scipy import stats
 from ablations.errors import ResultsError, SpecError
 from ablations.spec import load
 from ablations.spec.changes import changes
-from ablations.spec.claim import Claim
+from ablations.spec.contrasts import Claim
 from reports import folder as experiment_folder
 from reports.claims.judge import finite, judge_claims
 from reports.folder import Experiment

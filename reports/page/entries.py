@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from pandas import DataFrame
 
-from ablations.spec.claim import Claim
+from ablations.spec.contrasts import Claim
 from reports.claims.words import described
 from reports.figures import svg
 from reports.figures.by_arm import shown_name

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 from pandas import DataFrame
 
-from ablations.spec.claim import Claim
-from ablations.spec.contrasts import Ahead, Difference
-from ablations.spec.published import PublishedPoint
+from ablations.spec.contrasts import Ahead, Claim, Difference
+from ablations.spec.figures import PublishedPoint
 from reports.claims.judge import NOT_JUDGED, Judged
 from reports.claims.verdicts import DECIDED
 from reports.figures.by_arm import beside_published

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ablations.spec.claim import Claim
-from ablations.spec.contrasts import Difference
+from ablations.spec.contrasts import Claim, Difference
 from reports.claims.judge import Judged
 from reports.claims.words import probability, significant
 from reports.folder import Experiment

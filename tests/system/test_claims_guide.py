@@ -13,8 +13,7 @@ from ablations.cli import main
 from ablations.metric_groups import groups_of
 from ablations.spec import claims as claims_file
 from ablations.spec import load
-from ablations.spec.claim import Claim, Needs
-from ablations.spec.contrasts import Contrast, Effect, Quantity
+from ablations.spec.contrasts import Claim, Contrast, Effect, Needs, Quantity
 from ablations.spec.messages import kind_of
 from reports.claims.words import VERDICTS
 from tests.support.skeleton_verdict import verdict

@@ -1,32 +1,181 @@
 """Runs of an experiment as jobs of SLURM: put into the queue what is missing, then watch until it has ended.
 
-SLURM alone decides when a job runs and where. Arrays are found again by the names of their jobs, so that nothing
-depends on the command that submitted them: it may end, and the same command watches them again.
+SLURM alone decides when a job runs and where; its commands submit an array, look at the queue, and cancel. Arrays
+are found again by the names of their jobs, so that nothing depends on the command that submitted them: it may end,
+and the same command watches them again.
 """
 
+import os
+import re
 import shlex
 import shutil
+import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from rich.console import Console
 
-from ablations.errors import SpecError
+from ablations.errors import AblationsError, SpecError
 from ablations.runs.identity import PlannedRun, create
 from ablations.runs.launch import Outcome
-from ablations.runs.places import arrays, queue
+from ablations.runs.places import arrays
 from ablations.runs.places.arrays import Array, JobFiles
 from ablations.runs.places.place import Place, PlaceFile, Resources, unknown_partition
-from ablations.runs.places.queue import QueuedJob, QueueError
 from ablations.runs.places.watch import longest_first, require_free, watch
 from ablations.runs.progress import say_failed
 from ablations.runs.workspace import Workspace
 from ablations.wording import several
 from lightning_modules.config.settings import plugins_of
 from lightning_modules.files import locked, make_folder, require_writable
+
+SECONDS_TO_ANSWER = 60.0
+LARGEST_ARRAY = 1001
+"""SLURM's own default of MaxArraySize, where no cluster is at hand."""
+
+KEPT_VARIABLES = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
+"""Variables of SLURM that its commands need. The others describe the job that our command is started in, if it is
+one, and would be taken for options."""
+
+WAITS_FOR_EVER = {
+    "JobHeldUser": "`scontrol release` lets it start",
+    "JobHeldAdmin": "an administrator held it; ask why",
+    "job requeued in held state": "look into its log, then `scontrol release` lets it start",
+    "launch failed requeued held": "look into its log, then `scontrol release` lets it start",
+    "PartitionTimeLimit": "time_limit is above that of the partition; `scancel` the job, lower it, start again",
+    "PartitionNodeLimit": "it asks for more nodes than the partition has; `scancel` it, lower nodes, start again",
+    "PartitionConfig": "no node has what it asks for; `scancel` the job, lower cpus, gpus or memory, start again",
+    "PartitionDown": "the partition is down; wait, or choose another",
+    "PartitionInactive": "the partition is inactive; wait, or choose another",
+    "BadConstraints": "no node has its constraint; `scancel` it, change constraint, start again",
+    "AccountNotAllowed": "the partition does not take its account; `scancel` it, change account, start again",
+    "AssocMaxJobsLimit": "your account may run no more jobs at once; it waits for others to end",
+    "BeginTime": "SLURM starts a job again about two minutes after it ended",
+}
+"""What to do about jobs that wait for a reason that does not go away by itself, and what looks so."""
+
+
+class QueueError(AblationsError, RuntimeError):
+    """SLURM is not installed, does not answer, or refuses."""
+
+
+class QueuedJob(NamedTuple):
+    """Job of an array in the queue."""
+
+    job: str
+    """Its number, as in ``12_3``."""
+    name: str
+    element: int
+    """Its place in the array."""
+    state: str
+    """As in ``PENDING`` or ``RUNNING``."""
+    reason: str
+    """Reason why it waits."""
+
+    @property
+    def waits(self) -> bool:
+        """Return whether the job has yet to start."""
+        return self.state == "PENDING"
+
+
+def is_installed() -> bool:
+    """Return whether this machine has the commands of SLURM."""
+    return shutil.which("sbatch") is not None
+
+
+def submit(options: Sequence[str], script: Path, *arguments: str) -> str:
+    """Put an array into the queue; returns its number.
+
+    Raises:
+        QueueError: SLURM refuses it or cannot be asked; nothing is in the queue then.
+    """
+    return _answer_of(submit_command(options, script, *arguments)).strip().partition(";")[0]
+
+
+def submit_command(options: Sequence[str], script: Path, *arguments: str) -> list[str]:
+    """Return the command that `submit` starts, without a shell."""
+    return ["sbatch", "--parsable", *options, str(script), *arguments]
+
+
+def queued_jobs() -> list[QueuedJob]:
+    """Return the jobs of arrays that this user has in the queue, running ones included.
+
+    Raises:
+        QueueError: SLURM cannot be asked.
+    """
+    form = "--format=%F_%K|%K|%T|%r|%j"
+    lines = [
+        line.split("|", 4) for line in _answer_of(["squeue", "--me", "--array", "--noheader", form]).splitlines()
+    ]
+    return [
+        QueuedJob(job=job, name=name.strip(), element=int(element), state=state, reason=reason)
+        for job, element, state, reason, name in (line for line in lines if len(line) == 5)
+        if element.isdigit()
+    ]
+
+
+def cancel(name: str) -> None:
+    """Take the jobs of a name out of the queue.
+
+    Raises:
+        QueueError: SLURM cannot be asked.
+    """
+    _answer_of(["scancel", "--me", f"--name={name}"])
+
+
+def partitions() -> list[str]:
+    """Return the names of the partitions of this cluster."""
+    return sorted(set(_answer_of(["sinfo", "--noheader", "--format=%R"]).split()))
+
+
+def largest_array() -> int:
+    """Return the most jobs that an array of this cluster may have; SLURM's default where none is installed."""
+    if not is_installed():
+        return LARGEST_ARRAY
+    size = re.search(r"^MaxArraySize\s*=\s*(\d+)", _answer_of(["scontrol", "show", "config"]), re.MULTILINE)
+    return max(1, int(size[1])) if size else LARGEST_ARRAY
+
+
+def _answer_of(command: list[str]) -> str:
+    name = command[0]
+    try:
+        done = subprocess.run(
+            command,
+            env=environment(os.environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=SECONDS_TO_ANSWER,
+        )
+    except FileNotFoundError:
+        raise QueueError(
+            f"{name} is not on this machine, and `--on slurm` needs SLURM's commands; start it on a login node of "
+            "the cluster, or leave `--on slurm` out."
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise QueueError(
+            f"{name} did not answer within {SECONDS_TO_ANSWER:.0f} seconds, so nobody knows what is in the queue; "
+            "start the same command again when `squeue` answers."
+        ) from None
+    if done.returncode:
+        raise QueueError(f"{name} refuses: {_reason(done.stderr)}.")
+    return done.stdout
+
+
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables without those of a job that the command itself is started in."""
+    return {
+        name: value for name, value in variables.items() if not name.startswith("SLURM_") or name in KEPT_VARIABLES
+    }
+
+
+def _reason(errors: str) -> str:
+    """Return what a command of SLURM said, as part of a sentence."""
+    lines = [re.sub(r"^\w+: (error: )?", "", line.strip()) for line in errors.splitlines() if line.strip()]
+    return "; ".join(dict.fromkeys(line.rstrip(". ") for line in lines)) or "it does not say why"
 
 
 class Submission(NamedTuple):
@@ -105,7 +254,7 @@ def require_partitions(place: PlaceFile[Place]) -> None:
     """
     asked_for = {"": place.content.partition}
     asked_for |= {f"arms.{name}.": changes.partition for name, changes in place.content.arms.items()}
-    available = queue.partitions() if any(asked_for.values()) else []
+    available = partitions() if any(asked_for.values()) else []
     for above, name in asked_for.items():
         if name is not None and (sentence := unknown_partition(name, available)):
             raise SpecError(f"{place.path}: {above}{sentence}")
@@ -120,7 +269,7 @@ def submissions(workspace: Workspace, items: Sequence[PlannedRun], *, place: Pla
         of_arm = place.of_arm(item.run.arm)
         shapes.setdefault(of_arm.model_dump_json(), []).append(item)
         resources[of_arm.model_dump_json()] = of_arm
-    largest = queue.largest_array() if items else 0
+    largest = largest_array() if items else 0
     return [
         _submission(workspace, jobs[start : start + largest], resources[shape], place)
         for shape, of_shape in shapes.items()
@@ -165,10 +314,10 @@ def _submit_all(planned: Sequence[Submission], *, before: Path | None) -> None:
     for number, submission in enumerate(planned):
         try:
             arrays.write(submission.folder, submission.array, before=before)
-            queue.submit(submission.options, submission.folder / "job.sh", sys.executable)
+            submit(submission.options, submission.folder / "job.sh", sys.executable)
         except BaseException as error:
             for earlier in planned[: number + 1]:
-                queue.cancel(arrays.job_name(earlier.folder))
+                cancel(arrays.job_name(earlier.folder))
                 shutil.rmtree(earlier.folder, ignore_errors=True)
             if isinstance(error, QueueError):
                 refusal = str(error).rstrip(".")
@@ -182,7 +331,7 @@ def dry_run(workspace: Workspace, items: Sequence[PlannedRun], *, place: PlaceFi
     """Yield what would be submitted: each command, the runs of each job, and once the script of all jobs."""
     for submission in submissions(workspace, items, place=place.content):
         script = submission.folder / "job.sh"
-        yield shlex.join(queue.submit_command(submission.options, script, sys.executable))
+        yield shlex.join(submit_command(submission.options, script, sys.executable))
         for index, names in enumerate(submission.array.jobs):
             yield f"  job {index}: {' '.join(names)}"
     if items:
@@ -196,7 +345,7 @@ def in_queue(out: Path) -> list[Watched]:
         QueueError: SLURM cannot be asked.
     """
     folders = arrays.written(out)
-    queued = [job for job in queue.jobs() if job.name in folders]
+    queued = [job for job in queued_jobs() if job.name in folders]
     files = {name: arrays.read(folders[name]) for name in {job.name for job in queued}}
     return [Watched(job, files[job.name][job.element]) for job in queued]
 
@@ -215,7 +364,7 @@ def in_words(jobs: Sequence[QueuedJob]) -> str:
     waiting = Counter(job.reason for job in jobs if job.waits)
     parts = [f"{len(jobs) - waiting.total()} at work"]
     for reason, count in waiting.most_common():
-        remedy = queue.WAITS_FOR_EVER.get(reason)
+        remedy = WAITS_FOR_EVER.get(reason)
         why = "" if reason == "None" else f" ({reason}{f': {remedy}' if remedy else ''})"
         parts.append(f"{count} waiting{why}")
     return f"in SLURM's queue: {', '.join(parts)}"
@@ -243,7 +392,7 @@ def require_not_queued(out: Path, items: Sequence[PlannedRun]) -> None:
     Raises:
         SpecError: names the jobs.
     """
-    if not arrays.written(out) or not queue.is_installed():
+    if not arrays.written(out) or not is_installed():
         return
     names = {item.directory.path.name for item in items}
     jobs = [job.queued for job in in_queue(out) if names & set(job.files.run_names)]

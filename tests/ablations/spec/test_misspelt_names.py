@@ -12,9 +12,8 @@ from ablations.measures.reading.sample import groups
 from ablations.metric_groups import GROUPS, PARADIGMS, groups_of, metrics_of_task
 from ablations.spec import claims as claims_file
 from ablations.spec import load
-from ablations.spec.claim import ClaimFile
 from ablations.spec.claim_checks import effect_faults
-from ablations.spec.contrasts import Difference
+from ablations.spec.contrasts import ClaimFile, Difference
 from ablations.spec.experiment import Experiment
 from ablations.spec.messages import ALSO_CALLED, kind_of, models_in
 from ablations.tasks.datasets import TASKS

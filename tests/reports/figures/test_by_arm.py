@@ -11,7 +11,7 @@ from scipy import stats
 
 from ablations import results
 from ablations.errors import ResultsError
-from ablations.spec.published import PublishedPoint
+from ablations.spec.figures import PublishedPoint
 from reports.figures import svg
 from reports.figures.by_arm import arm_lines, arm_panels, beside_published, draw_arms
 from reports.figures.curves import choose

@@ -1,14 +1,15 @@
-"""Arrays of jobs, as they would be submitted."""
+"""Arrays of jobs, as they would be submitted; and the commands of SLURM, played by scripts."""
 
 import json
 import shlex
+import subprocess
 
 import pytest
 from click.testing import CliRunner
 
 from ablations.cli import main
-from ablations.runs.places import arrays, place, queue, slurm
-from ablations.runs.places.queue import QueuedJob
+from ablations.runs.places import arrays, place, slurm
+from ablations.runs.places.slurm import QueuedJob, QueueError
 from ablations.runs.workspace import Workspace
 from tests.support.planned_spec import SPEC
 
@@ -21,7 +22,7 @@ def workspace(tmp_path):
 
 @pytest.fixture(autouse=True)
 def no_cluster(monkeypatch):
-    monkeypatch.setattr(queue, "is_installed", lambda: False)
+    monkeypatch.setattr(slurm, "is_installed", lambda: False)
 
 
 def shapes(workspace, **settings):
@@ -37,7 +38,7 @@ def test_runs_of_one_shape_are_one_array(workspace):
 
 
 def test_an_array_is_cut_where_the_cluster_has_shorter_ones(workspace, monkeypatch):
-    monkeypatch.setattr(queue, "LARGEST_ARRAY", 3)
+    monkeypatch.setattr(slurm, "LARGEST_ARRAY", 3)
     assert shapes(workspace) == [[1, 1, 1], [1]]
 
 
@@ -105,3 +106,71 @@ def test_jobs_that_wait_are_explained():
         "in SLURM's queue: 1 at work, 2 waiting (Priority), 1 waiting (JobHeldUser: `scontrol release` lets it "
         "start)"
     )
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    """Makes a command that prints a text, or refuses."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    def make(name, text="", *, code=0, error=""):
+        (tmp_path / "out").write_text(text)
+        (tmp_path / "error").write_text(error)
+        script = tmp_path / name
+        script.write_text(f"#!/bin/sh\ncat {tmp_path}/out\ncat {tmp_path}/error >&2\nexit {code}\n")
+        script.chmod(0o755)
+
+    return make
+
+
+def test_jobs_are_those_of_arrays(command):
+    command(
+        "squeue", "12_0|0|RUNNING|None|grid-0a\n12_3|3|PENDING|Resources|grid-0a\n13_N/A|N/A|RUNNING|None|a|b\n"
+    )
+    assert slurm.queued_jobs() == [
+        QueuedJob("12_0", "grid-0a", 0, "RUNNING", "None"),
+        QueuedJob("12_3", "grid-0a", 3, "PENDING", "Resources"),
+    ]
+    assert [job.waits for job in slurm.queued_jobs()] == [False, True]
+
+
+def test_a_command_that_is_not_there_is_said(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(QueueError) as raised:
+        slurm.queued_jobs()
+    assert str(raised.value) == (
+        "squeue is not on this machine, and `--on slurm` needs SLURM's commands; start it on a login node of the "
+        "cluster, or leave `--on slurm` out."
+    )
+    assert slurm.largest_array() == 1001
+
+
+def test_a_refusal_is_said_in_the_words_of_slurm(command):
+    command("squeue", code=1, error="squeue: error: A\nsqueue: error: A\nslurm_load_jobs error: B.\n")
+    with pytest.raises(QueueError) as raised:
+        slurm.queued_jobs()
+    assert str(raised.value) == "squeue refuses: A; slurm_load_jobs error: B."
+
+
+def test_a_command_that_does_not_answer_is_not_waited_for(monkeypatch):
+    def never(command, **options):
+        raise subprocess.TimeoutExpired(command, 60)
+
+    monkeypatch.setattr(slurm.subprocess, "run", never)
+    with pytest.raises(QueueError) as raised:
+        slurm.queued_jobs()
+    assert str(raised.value) == (
+        "squeue did not answer within 60 seconds, so nobody knows what is in the queue; start the same command "
+        "again when `squeue` answers."
+    )
+
+
+def test_the_longest_array_is_what_the_cluster_says(command):
+    command("sbatch")
+    command("scontrol", "MaxArraySize            = 77\n")
+    assert slurm.largest_array() == 77
+
+
+def test_the_job_that_a_command_is_started_in_sets_no_options():
+    inside = {"SLURM_CONF": "a", "SLURM_MEM_PER_CPU": "1", "SLURM_JOB_ID": "2", "PATH": "b"}
+    assert slurm.environment(inside) == {"SLURM_CONF": "a", "PATH": "b"}

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from ablations.errors import ResultsError, SpecError
-from ablations.runs import looks as run_looks
-from ablations.runs.records import Look, Looks
+from ablations.runs.records import Look, Looks, look_due, with_look, with_more_seeds, write_looks
 from ablations.runs.workspace import Workspace
 from tests.support.planned_spec import SPEC
 
@@ -68,41 +67,41 @@ def test_the_seeds_are_those_of_a_list(spec, tmp_path):
 
 
 def test_a_look_is_due_when_all_runs_of_an_arm_have_ended_and_is_taken_once():
-    assert run_looks.due(some(), ended=[]) is None
-    look = run_looks.due(some(), ended=["a", "b"])
+    assert look_due(some(), ended=[]) is None
+    look = look_due(some(), ended=["a", "b"])
     assert (look.seeds, look.arms) == (3, ["a", "b"])
-    after = run_looks.with_look(some(), look)
-    assert run_looks.due(after, ended=["a", "b"]) is None
+    after = with_look(some(), look)
+    assert look_due(after, ended=["a", "b"]) is None
 
 
 def test_an_arm_whose_run_failed_is_looked_at_later():
-    first = run_looks.due(some(), ended=["a"])
+    first = look_due(some(), ended=["a"])
     assert first.arms == ["a"]
-    later = run_looks.with_look(some(), first)
-    second = run_looks.due(later, ended=["a", "b"])
+    later = with_look(some(), first)
+    second = look_due(later, ended=["a", "b"])
     assert (second.seeds, second.arms) == (3, ["b"])
-    both = run_looks.with_look(later, second)
+    both = with_look(later, second)
     assert both.sizes_of(["a", "b"]) == [3]
     assert later.sizes_of(["a", "b"]) == []
 
 
 def test_arms_of_open_claims_get_the_seeds_of_the_next_look():
     taken = some(taken=[Look(seeds=3, arms=["a", "b"])])
-    after = run_looks.continued(taken, seeds_of={"a": 4}, futile=["other"])
+    after = with_more_seeds(taken, seeds_of={"a": 4}, futile=["other"])
     assert after.seeds_of == {"a": 4, "b": 3}
     assert after.taken[-1].futile == ["other"]
-    assert run_looks.due(after, ended=["b"]) is None
-    assert run_looks.due(after, ended=["a", "b"]).arms == ["a"]
+    assert look_due(after, ended=["b"]) is None
+    assert look_due(after, ended=["a", "b"]).arms == ["a"]
 
 
 def test_no_arm_loses_seeds():
     taken = some(seeds_of={"a": 6, "b": 3}, taken=[Look(seeds=3, arms=["a", "b"])])
-    assert run_looks.continued(taken, seeds_of={"a": 4, "b": 4}, futile=[]).seeds_of == {"a": 6, "b": 4}
+    assert with_more_seeds(taken, seeds_of={"a": 4, "b": 4}, futile=[]).seeds_of == {"a": 6, "b": 4}
 
 
 def test_looks_json_brings_back_the_seeds_of_each_arm(spec):
     workspace = opened(spec)
-    run_looks.write(some(seeds_of={"a": 6, "b": 4}, taken=[Look(seeds=3, arms=["a", "b"])]), workspace.folder)
+    write_looks(some(seeds_of={"a": 6, "b": 4}, taken=[Look(seeds=3, arms=["a", "b"])]), workspace.folder)
     again = opened(spec)
     assert seeds_of(again) == {"a": [10, 11, 12, 13, 14, 15], "b": [10, 11, 12, 13]}
     assert again.select([], [15])[0].run.seed == 15
@@ -113,7 +112,7 @@ def test_looks_json_brings_back_the_seeds_of_each_arm(spec):
 
 def test_an_arm_that_is_added_later_begins_with_the_first_look(spec):
     workspace = opened(spec)
-    run_looks.write(some(seeds_of={"a": 6, "b": 4}, taken=[Look(seeds=3, arms=["a", "b"])]), workspace.folder)
+    write_looks(some(seeds_of={"a": 6, "b": 4}, taken=[Look(seeds=3, arms=["a", "b"])]), workspace.folder)
     more = written(spec.parent, arms=SPEC["arms"] | {"c": {"training": {"max_steps": 3}}})
     assert seeds_of(opened(more))["c"] == [10, 11, 12]
 

@@ -1,7 +1,8 @@
 import pytest
 
 from ablations.errors import SpecProblems
-from ablations.spec import load, published
+from ablations.spec import load
+from ablations.spec.figures import PUBLISHED_COLUMNS, load_published
 from tests.support.claim_tables import CHANGE, INFORMATION, ROOT
 
 HEAD = "source,measure,metric,group,objective,layer,layer_to,value,error,read\n"
@@ -11,14 +12,14 @@ SHIPPED = ROOT / "experiments" / "published" / "voita-2019.csv"
 
 def problems(path):
     with pytest.raises(SpecProblems) as caught:
-        published.load(path)
+        load_published(path)
     return str(caught.value).replace(f"{path}:", "").splitlines()
 
 
 def test_an_empty_cell_is_absent(tmp_path):
     path = tmp_path / "paper.csv"
     path.write_text(HEAD + LINE + "A paper,token_information,plug_in,output label,masked_lm,6,,2.38,,by eye\n")
-    change, information = published.load(path)
+    change, information = load_published(path)
     assert (change.group, change.layer_to, change.error) == (None, 2, 0.001)
     assert (information.group, information.layer_to, information.error) == ("output label", None, None)
 
@@ -52,7 +53,7 @@ def test_a_file_without_the_columns_says_which_they_are(tmp_path):
     path = tmp_path / "paper.csv"
     path.write_text("layer,value\n1,2\n")
     assert problems(path) == [
-        f"1:1: the first line must name the columns {', '.join(published.COLUMNS)}, in this order"
+        f"1:1: the first line must name the columns {', '.join(PUBLISHED_COLUMNS)}, in this order"
     ]
 
 
@@ -69,7 +70,7 @@ def test_a_spec_that_names_a_missing_file_says_what_there_is(tmp_path):
 
 def test_the_shipped_file_has_the_curves_that_claims_were_tried_on():
     """They were typed twice."""
-    points = published.load(SHIPPED)
+    points = load_published(SHIPPED)
     kinds = {"mlm": "masked_lm", "clm": "causal_lm", "mt": "translation"}
     for arm, kind in kinds.items():
         of_arm = [point for point in points if point.objective == kind and point.group is None]
