@@ -103,7 +103,7 @@ def figure(place: Path, name: str | None, medium: str, wide: bool, out: Path) ->
     from lightning_modules.errors import PluginError
     from reports import folder as experiment_folder
     from reports.claims.judge import judge_claims
-    from reports.figures import publication
+    from reports.figures import files
     from reports.page.content import page_figures
     from reports.page.diff import folder_of
 
@@ -122,8 +122,8 @@ def figure(place: Path, name: str | None, medium: str, wide: bool, out: Path) ->
         sys.exit(GOOD if say_failed_figures(failures.values()) else FAILED)
     if name in failures:
         raise PluginError(failures[name])
-    panel = publication.panel_called(name, panels)
-    for path in publication.save(panel, folder / "print", medium=f"{medium}-wide" if wide else medium):
+    panel = files.panel_called(name, panels)
+    for path in files.save(panel, folder / "print", medium=f"{medium}-wide" if wide else medium):
         click.echo(path)
 
 

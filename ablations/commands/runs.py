@@ -189,7 +189,7 @@ def measure(spec: Path, given: tuple[str, ...], out: Path, data_root: Path, slot
 @out_option
 def doctor(out: Path) -> None:
     """Show versions, devices, disk and known-bad packages, and time steps of training, for `plan`."""
-    from ablations.checks.doctor import calibrate, findings
+    from ablations.doctor import calibrate, findings
 
     bad = False
     for name, value, problem in findings(out):

@@ -279,7 +279,7 @@ def text(spec: Path, given: tuple[str, ...], out: Path, data_root: Path, as_json
     Lengths in tokens; sentences that are cut, repeated, or also in the training text; unknown tokens. It cuts the
     text into tokens as `run` does at its start, and keeps them in the output root for it.
     """
-    from ablations.checks import text_facts
+    from ablations import text_facts
     from ablations.runs.workspace import Workspace
     from lightning_modules.data import token_store
 

@@ -21,7 +21,6 @@ from pandas import DataFrame
 
 from ablations.results import SHOWN
 from ablations.spec.figures import PublishedPoint
-from reports.figures.axes import label_layers, spread_out
 from reports.figures.curves import (
     AXES,
     FEWEST_PLACES,
@@ -36,6 +35,7 @@ from reports.figures.curves import (
     order,
     own_axis,
 )
+from reports.figures.files import lay_out
 from reports.figures.lines import Beside, Line, Look, draw_lines
 from reports.figures.panel import (
     FigureKind,
@@ -50,8 +50,16 @@ from reports.figures.panel import (
     rows_shown,
     title_of,
 )
-from reports.figures.style import MOST_LINES, Family, Style, arm_styles, families, grey_style
-from reports.figures.svg import lay_out
+from reports.figures.style import (
+    MOST_LINES,
+    Family,
+    Style,
+    arm_styles,
+    families,
+    grey_style,
+    label_layers,
+    spread_out,
+)
 from reports.statistics.summaries import bands
 from reports.words import are_whole, axis_label, in_order, leads_on, listed, named, number, task_axis_label
 

@@ -16,10 +16,10 @@ from matplotlib.transforms import ScaledTranslation
 from pandas import DataFrame
 
 from reports.figures.by_arm import shown_name
+from reports.figures.files import LEGEND_LINE_INCHES
 from reports.figures.lines import fit_values, where_beyond, write_above, written_above
 from reports.figures.panel import BEYOND, FigureKind
 from reports.figures.style import LINES, Style, mark_points
-from reports.figures.svg import LEGEND_LINE_INCHES
 from reports.words import is_absent
 
 SEED_POINTS = 5.5

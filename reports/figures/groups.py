@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from ablations.results import SHOWN
-from reports.figures.axes import label_layers
 from reports.figures.by_arm import arm_label, shown_name
 from reports.figures.curves import FEWEST_PLACES, Curve, curve, learned, order, require, rows_of
+from reports.figures.files import lay_out
 from reports.figures.lines import Line, Look, draw_lines
 from reports.figures.panel import (
     MOST_PANELS,
@@ -27,8 +27,7 @@ from reports.figures.panel import (
     rows_shown,
     without_panel,
 )
-from reports.figures.style import group_styles
-from reports.figures.svg import lay_out
+from reports.figures.style import group_styles, label_layers
 from reports.statistics.summaries import bands, last_step
 from reports.words import axis_label, count, leads_on, named
 

@@ -14,8 +14,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from pandas import DataFrame, Series
 
-from reports.figures.axes import End, name_ends
-from reports.figures.style import Style, mark_points
+from reports.figures.style import End, Style, mark_points, name_ends
 from reports.words import number
 
 LEAST_HEIGHT = 0.4

@@ -11,9 +11,9 @@ from pandas import DataFrame
 
 from ablations.errors import ResultsError
 from ablations.results import SHOWN
-from reports.figures.axes import TICK_LETTERS, thinned
 from reports.figures.by_arm import arm_label
 from reports.figures.curves import FEWEST_STEPS, Curve, curve, learned, order, rows_of
+from reports.figures.files import lay_out
 from reports.figures.pairs import pairs_over_training
 from reports.figures.panel import (
     MOST_PANELS,
@@ -27,7 +27,7 @@ from reports.figures.panel import (
     place,
     without_panel,
 )
-from reports.figures.svg import lay_out
+from reports.figures.style import TICK_LETTERS, thinned
 from reports.words import axis_label, count, leads_on, number
 
 SHADES = 20

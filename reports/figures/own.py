@@ -10,8 +10,8 @@ from pandas import DataFrame
 
 from ablations.errors import PluginError
 from ablations.spec.figures import NamedFigure, planned_figure
+from reports.figures.files import draw, lacking_glyphs
 from reports.figures.panel import FigureKind, FigureText, Panel
-from reports.figures.svg import draw, lacking_glyphs
 
 SOURCE = "The authors of this experiment wrote this figure: its source says how it is drawn."
 OWN = FigureKind("own", None, lambda bands, about_tasks: SOURCE)

@@ -10,9 +10,9 @@ from pandas import DataFrame
 
 from ablations.results import SHOWN
 from ablations.wording import several
-from reports.figures.axes import label_layers
 from reports.figures.by_arm import end_name
 from reports.figures.curves import FEWEST_PLACES, Curve, curve, learned, order, require, rows_of, with_columns
+from reports.figures.files import lay_out
 from reports.figures.lines import Line, Look, draw_lines
 from reports.figures.panel import (
     BEYOND,
@@ -27,8 +27,7 @@ from reports.figures.panel import (
     points_of,
     rows_shown,
 )
-from reports.figures.style import Style, arm_styles, pair_style, seeds_style
-from reports.figures.svg import lay_out
+from reports.figures.style import Style, arm_styles, label_layers, pair_style, seeds_style
 from reports.statistics.summaries import bands, last_step
 from reports.words import axis_label, named
 

@@ -15,6 +15,7 @@ from ablations.errors import ResultsError
 from ablations.results import SHOWN
 from reports.figures.by_arm import shown_name
 from reports.figures.curves import curve, learned, order, require, with_columns
+from reports.figures.files import LEGEND_LINE_INCHES, TITLE_INCHES
 from reports.figures.panel import (
     MOST_PANELS,
     FigureKind,
@@ -27,7 +28,6 @@ from reports.figures.panel import (
     without_panel,
 )
 from reports.figures.style import COLOURS, LIGHTEST, LINES, MARKERS, Style
-from reports.figures.svg import LEGEND_LINE_INCHES, TITLE_INCHES
 from reports.statistics.summaries import last_step
 from reports.words import listed
 

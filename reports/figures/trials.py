@@ -16,10 +16,9 @@ from pandas import DataFrame
 from ablations.runs.records import TunedArm, Tuning
 from ablations.wording import number as brief
 from ablations.wording import shown
-from reports.figures.axes import is_logarithmic, is_number
 from reports.figures.by_setting import labels_apart
 from reports.figures.panel import Panel
-from reports.figures.style import Style, arm_styles, mark_points
+from reports.figures.style import Style, arm_styles, is_logarithmic, is_number, mark_points
 from reports.statistics.summaries import expected_best
 from reports.words import name_of, number
 

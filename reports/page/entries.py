@@ -17,9 +17,9 @@ from pandas import DataFrame
 
 from ablations.spec.contrasts import Claim
 from reports.claims.words import described
-from reports.figures import svg
+from reports.figures import files
 from reports.figures.by_arm import shown_name
-from reports.figures.svg import Drawing
+from reports.figures.files import Drawing
 from reports.folder import printable
 from reports.page.figures import compares_courses, is_along, read_by
 from reports.scores.runs import SHOWN
@@ -170,11 +170,11 @@ def draw_claim(entry: Mapping[str, Any]) -> Drawing:
     shared = _by_unit([*entry["parts"], *(part | {"beside": True} for part in entry["beside"])])
     heights = [ROW_INCHES * len(parts) + AXIS_INCHES for parts in shared.values()]
     with sns.axes_style("ticks"), sns.plotting_context("paper", font_scale=1.1):
-        figure = Figure(figsize=(svg.PANEL_INCHES[0], sum(heights)), layout="constrained")
+        figure = Figure(figsize=(files.PANEL_INCHES[0], sum(heights)), layout="constrained")
         axes = figure.subplots(len(shared), 1, squeeze=False, height_ratios=heights)[:, 0]
         for ax, (unit, parts) in zip(axes, shared.items(), strict=True):
             effects(parts, ax=ax, unit=unit)
-    drawn = svg.render(figure, name=entry["id"], title=entry["plot"]["label"])
+    drawn = files.render(figure, name=entry["id"], title=entry["plot"]["label"])
     return Drawing(svg=drawn, csv=claim_csv(entry))
 
 

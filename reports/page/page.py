@@ -22,16 +22,15 @@ from reports import folder as experiment_folder
 from reports import words
 from reports.claims import words as claim_words
 from reports.claims.judge import Judged, finite, judge_claims
-from reports.figures import svg
+from reports.figures.files import Drawing, data_url, draw, swatch_classes, swatch_style
 from reports.figures.panel import axis_head, place
-from reports.figures.spread import spread_panels
-from reports.figures.svg import Drawing, draw
 from reports.figures.trials import tuning_panels
 from reports.folder import digest
 from reports.page import latex
 from reports.page.content import content, page_figures
 from reports.page.entries import claim_entries, draw_claim
 from reports.page.flips import publish_predictions
+from reports.scores.spread import spread_panels
 from reports.scores.tables import mark
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -257,12 +256,12 @@ def html(page: dict[str, Any], drawn: dict[str, Drawing]) -> str:
     arms = [arm["arm"] for arm in page["arms"]]
     return environment.get_template("page.html").render(
         page,
-        style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8") + svg.swatch_style(arms)),
+        style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8") + swatch_style(arms)),
         script=Markup((TEMPLATES / "tables.js").read_text(encoding="utf-8")),
-        image={name: svg.data_url(panel.svg) for name, panel in drawn.items()},
+        image={name: data_url(panel.svg) for name, panel in drawn.items()},
         csv=_embedded(_csv_files(page, drawn)),
         table_number=_table_numbers(page),
-        swatch=svg.swatch_classes(arms),
+        swatch=swatch_classes(arms),
     )
 
 

@@ -15,7 +15,7 @@ from ablations.errors import SpecProblems
 from ablations.spec import yamlfile
 from ablations.spec.changes import following
 from ablations.spec.tuning import WITHOUT_EFFECT
-from reports.figures.axes import is_logarithmic, is_number
+from reports.figures.style import is_logarithmic, is_number
 from reports.folder import Experiment
 from reports.words import SPLIT, name_of, words
 

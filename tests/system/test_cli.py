@@ -406,7 +406,7 @@ def test_a_dry_run_does_nothing(tmp_path, data_root):
 
 def test_doctor_finds_nothing_wrong_here_and_a_dangerous_environment(tmp_path, monkeypatch):
     rates = [("32-true", 64, 1.2e11), ("bf16-mixed", 64, 1.8e11)]
-    monkeypatch.setattr("ablations.checks.doctor.step_rates", lambda threads: iter(rates))
+    monkeypatch.setattr("ablations.doctor.step_rates", lambda threads: iter(rates))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     result = ablate("doctor", "--out", tmp_path)
     assert result.exit_code == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ablations.checks import doctor
+from ablations import doctor
 from ablations.measures.settings import LayerChangeSettings
 from ablations.runs import calibration
 from ablations.runs.calibration import Calibration, makespan

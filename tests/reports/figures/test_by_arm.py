@@ -12,7 +12,7 @@ from scipy import stats
 from ablations import results
 from ablations.errors import ResultsError
 from ablations.spec.figures import PublishedPoint
-from reports.figures import svg
+from reports.figures import files
 from reports.figures.by_arm import arm_lines, arm_panels, beside_published, draw_arms
 from reports.figures.curves import choose
 from reports.figures.lines import written_above
@@ -480,8 +480,8 @@ def test_axes_of_steps_have_whole_numbers():
 def drawn_figure(panel, monkeypatch):
     """The figure of a panel, laid out."""
     drawn = []
-    monkeypatch.setattr(svg, "render", lambda figure, **_: drawn.append(figure) or "")
-    svg.draw(panel)
+    monkeypatch.setattr(files, "render", lambda figure, **_: drawn.append(figure) or "")
+    files.draw(panel)
     drawn[0].draw_without_rendering()
     return drawn[0]
 

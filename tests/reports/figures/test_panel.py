@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from ablations import results
 from reports.figures import by_arm, groups, lines, pairs
-from reports.figures.svg import draw
+from reports.figures.files import draw
 from reports.page.figures import figures as page_figures
 from tests.support.fake_layers import layer_rows
 

@@ -6,7 +6,7 @@ import pytest
 
 from reports import folder as experiment_folder
 from reports.claims.judge import judge_claims
-from reports.figures.svg import Drawing
+from reports.figures.files import Drawing
 from reports.page.content import content, page_figures
 from reports.page.entries import claim_entries
 from reports.page.figures import readings

@@ -6,9 +6,8 @@ import pytest
 from reports import folder as experiment_folder
 from reports.claims.judge import judge_claims
 from reports.folder import digest
-from reports.page.content import content
+from reports.page.content import answers_by_arm, content, scores_over_examples
 from reports.page.entries import claim_entries
-from reports.page.over_examples import answers_by_arm, scores_over_examples
 from reports.page.page import markdown
 from reports.statistics.over_examples import sign_test
 from tests.support.fake_experiment import folder_name, rows

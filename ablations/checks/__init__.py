@@ -1,1 +1,0 @@
-"""Checks before anything is trained: of this machine, and of a text."""

@@ -1,0 +1,160 @@
+"""A title stands clear of what is written above it; and figures for papers and slides: sizes, fonts and names."""
+
+import re
+
+import pytest
+from click.testing import CliRunner
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+from matplotlib.text import Text
+
+from ablations import results
+from ablations.cli import main
+from ablations.errors import ResultsError
+from reports import folder as experiment_folder
+from reports.claims.judge import judge_claims
+from reports.figures.by_setting import by_setting
+from reports.figures.files import DPI, MEDIA, drawn, panel_called, save
+from reports.figures.groups import by_group
+from reports.figures.lines import written_above
+from reports.page.content import page_figures
+from tests.support.fake_experiment import ARMS, rows, write
+from tests.support.fake_layers import layer_rows
+from tests.support.figures import token_information
+from tests.support.setting_panels import panels
+
+TITLES = ("plug-in", "What is known of a token in each layer,\nby the bound from below")
+
+
+def overlaps(ax):
+    """Pairs of a title and another text that stand on each other, once drawn."""
+    figure = ax.figure
+    FigureCanvasAgg(figure).draw()
+    titles = [ax.title, ax._left_title, ax._right_title]
+    others = [text for text in figure.findobj(Text) if text not in titles]
+    return [
+        (title.get_text(), other.get_text())
+        for title in titles
+        for other in others
+        if title.get_text() and other.get_text().strip() and other.get_visible()
+        if title.get_window_extent().overlaps(other.get_window_extent())
+    ]
+
+
+@pytest.fixture(scope="module")
+def table():
+    """Two arms whose floors lie far beyond every axis."""
+    made = results.table(rows(("mlm", "clm")))
+    return made.assign(floor=99.0)
+
+
+@pytest.fixture(scope="module")
+def layers():
+    made = results.table(
+        row for row in layer_rows(("mlm",), (0, 1), steps=(500,)) if row["measure"] in ("layer_change", "learning")
+    )
+    return made.assign(floor=99.0)
+
+
+def information(ax, table, layers):
+    return token_information(table, ax=ax, metric="plug_in")
+
+
+def of_groups(ax, table, layers):
+    return by_group(layers, ax=ax, arm="mlm", family="rank")
+
+
+def of_a_setting(ax, table, layers):
+    near = {"mlm": 4.01, "clm": 4.0, "mt": 4.02, "untrained": 2.5}
+    return by_setting(panels(top=near, seeds=(0.0, 0.001))[1].content, ax=ax)  # its note has two lines
+
+
+@pytest.mark.parametrize("loc", ["left", "center", "right"])
+@pytest.mark.parametrize("title", TITLES, ids=["short", "long"])
+@pytest.mark.parametrize("draw", [information, of_groups, of_a_setting])
+def test_a_title_stands_above_what_is_written_out(draw, title, loc, table, layers):
+    ax = draw(Figure(figsize=(4.8, 3.5)).subplots(), table, layers)
+    assert written_above(ax)
+    assert not overlaps(ax)
+    ax.set_title("")
+    ax.set_title("", loc="left")
+    ax.set_title(title, loc=loc)
+    assert not overlaps(ax)
+
+
+@pytest.mark.parametrize("layout", ["constrained", "tight"])
+def test_a_title_is_inside_the_figure_where_its_layout_is_made_to_fit(layout, table, layers):
+    figure = Figure(figsize=(4.8, 3.5), layout=layout)
+    ax = information(figure.subplots(), table, layers)
+    ax.set_title(TITLES[1])
+    assert not overlaps(ax)
+    assert ax.title.get_window_extent().y1 <= figure.bbox.y1
+
+
+def test_a_title_that_is_put_on_the_note_is_found(table, layers):
+    ax = information(Figure().subplots(), table, layers)
+    ax.set_title("plug-in", loc="right", y=1.0)
+    assert overlaps(ax) == [("plug-in", "\n".join(written_above(ax)))]
+
+
+@pytest.fixture(scope="module")
+def page_panels(tmp_path_factory):
+    longer = [row | {"arm": "a-longer-name-of-an-arm" if row["arm"] == "mt" else row["arm"]} for row in rows()]
+    folder = write(tmp_path_factory.mktemp("it"), table_rows=longer)
+    experiment = experiment_folder.read(folder)
+    experiment = experiment._replace(table=experiment_folder.results.read(folder / "results.parquet"))
+    arms = [arm if arm != "mt" else "a-longer-name-of-an-arm" for arm in ARMS]
+    experiment = experiment._replace(plan=experiment.plan.model_copy(update={"arms": arms}))
+    return [panel for one in page_figures(judge_claims(experiment))[0] for panel in one.panels]
+
+
+def test_files_have_the_width_of_their_medium_and_fonts_that_publishers_take(page_panels, tmp_path):
+    pdf, png = save(page_panels[0], tmp_path / "print", medium="paper")
+    assert (pdf.name, png.name) == (f"{page_panels[0].name}-paper.pdf", f"{page_panels[0].name}-paper.png")
+    content = pdf.read_bytes()
+    assert b"/CIDFontType2" in content
+    assert b"/Type3" not in content
+    assert imread(png).shape[1] == pytest.approx(3.03 * DPI, abs=1)
+
+
+@pytest.mark.parametrize("medium", MEDIA)
+def test_names_are_at_the_ends_of_lines_or_in_a_legend(page_panels, medium):
+    figure = drawn(page_panels[0], MEDIA[medium])
+    ends = [text.get_text() for ax in figure.axes for text in ax.texts if text.get_gid() == "end"]
+    legend = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    assert bool(ends) != bool(legend)
+    names = {re.sub(r"\s", "", name) for name in (*ends, *legend)}
+    assert {"mlm", "clm", "a-longer-name-of-an-arm", "untrained"} <= names
+    assert bool(legend) == (medium != "paper-wide")
+    assert figure.get_figwidth() == MEDIA[medium].inches[0]
+
+
+def test_letters_are_readable_in_print(page_panels):
+    figure = drawn(page_panels[0], MEDIA["paper"])
+    figure.canvas.draw()
+    texts = [text for ax in figure.axes for text in (ax.xaxis.label, ax.yaxis.label, *ax.get_xticklabels())]
+    assert min(text.get_size() for text in [*texts, *figure.legends[0].get_texts()]) >= 6.5
+
+
+def test_the_command_lists_figures_and_writes_one(tmp_path):
+    folder = write(tmp_path)
+    listed = CliRunner().invoke(main, ["figure", str(folder)]).stdout.splitlines()
+    assert "layer_change-pwcca " in listed[[line.split()[0] for line in listed].index("layer_change-pwcca")]
+    assert all(re.fullmatch(r"\S+ +Figure \d+[a-z]\. .+: .+", line) for line in listed)
+    result = CliRunner().invoke(main, ["figure", str(folder), "layer_change-pwcca", "--for", "slides"])
+    files = [folder / f"print/layer_change-pwcca-slides.{ending}" for ending in ("pdf", "png")]
+    assert result.stdout.splitlines() == [str(file) for file in files]
+    assert all(file.is_file() for file in files)
+    result = CliRunner().invoke(main, ["figure", str(folder), "learning-gain", "--for", "slides", "--wide"])
+    assert (result.exit_code, "Error: --wide is for papers; leave it out." in result.stderr) == (2, True)
+
+
+def test_a_name_that_is_no_figure_is_said_with_the_nearest(page_panels):
+    with pytest.raises(ResultsError) as caught:
+        panel_called("layer_change-pwca", page_panels)
+    assert str(caught.value) == (
+        "layer_change-pwca is no figure of this experiment; did you mean layer_change-pwcca? `ablate figure` "
+        "without a name lists them."
+    )
+    assert panel_called("layer_change-pwcca", page_panels).metric == "pwcca"
