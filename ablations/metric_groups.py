@@ -59,11 +59,6 @@ class Groups(NamedTuple):
         return open_ended or any(matches(name, group) for name in self.names)
 
     @property
-    def any_name(self) -> bool:
-        """Return whether every name can be a group of the metric."""
-        return any("" in family.prefixes for family in self.families)
-
-    @property
     def examples(self) -> list[str]:
         """Names for a sentence that shows what there is."""
         return [*(family.examples[0] for family in self.families if family.examples), *self.names]

@@ -77,10 +77,7 @@ def load(path: Path) -> tuple[AnyMeasure, ...]:
     try:
         file = MeasuresFile.model_validate(document.content)
     except ValidationError as error:
-        for fault in faults(error, MeasuresFile):
-            if not document.refused(fault.path):
-                at_key = fault.about in ("key", "missing")
-                problems.add(document.problem(fault.path, fault.sentence, at="key" if at_key else "value"))
+        problems.update(document.problems_of(faults(error, MeasuresFile)))
         raise SpecProblems(tuple(sorted(problems))) from error
     for number, settings in enumerate(file.measures):
         for name in SAID_ELSEWHERE.keys() & settings.model_fields_set:

@@ -6,7 +6,7 @@ Letters: N occurrences, D width, L + 1 layers.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ablations.errors import MeasureError
 from ablations.measures.information.estimate import most_frequent
 from ablations.measures.reading.sample import Sample, is_text_token
-from ablations.measures.reading.texts import AFTER_FINAL_NORM
+from ablations.measures.reading.texts import AFTER_FINAL_NORM, Readings
 from ablations.measures.settings import QuestionSettings
 from lightning_modules.config.objectives import Output
 from lightning_modules.randomness import derive, uniforms
@@ -27,6 +27,9 @@ HIDDEN = 0.15
 
 StatesOf = Callable[[NDArray[np.int64]], list[NDArray[np.float32]]]
 """The states of all occurrences of a sample where these ids, one for each, are shown in their places."""
+
+Rows = Callable[..., Iterator[dict[str, Any]]]
+"""Rows of such a measure: of states, sample and settings, with the keywords that `rows_of_run` gives."""
 
 
 class Question(NamedTuple):
@@ -59,6 +62,20 @@ class LayerQuestion(NamedTuple):
     """States of the occurrences that are asked about."""
     label_N: NDArray[np.int64]
     sentence_N: NDArray[np.int64]
+
+
+def rows_of_run(measure: Rows, readings: Readings, settings: QuestionSettings) -> Iterator[dict[str, Any]]:
+    """Return the rows of a measure that puts questions to the layers of a run, from its validation text."""
+    reading = readings.texts.validation(settings)
+    return measure(
+        readings.states(reading),
+        reading.sample,
+        settings,
+        output=readings.objective.run.objective.output,
+        seed=readings.objective.run.seed,
+        normed_ND=readings.after_final_norm(reading),
+        states_of=lambda shown_N: readings.shown(reading, shown_N),
+    )
 
 
 def each_layer(

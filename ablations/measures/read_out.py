@@ -28,7 +28,7 @@ from ablations.measures.information.probes import (
     log_frequencies,
 )
 from ablations.measures.jackknife import errors
-from ablations.measures.questions import LayerQuestion, Question, StatesOf, each_layer, questions_of
+from ablations.measures.questions import LayerQuestion, Question, StatesOf, each_layer, questions_of, rows_of_run
 from ablations.measures.reading.sample import Sample
 from ablations.measures.reading.texts import Readings, Say, Texts
 from ablations.measures.settings import ReadOutSettings
@@ -39,16 +39,7 @@ from lightning_modules.config.objectives import Output
 
 def rows(readings: Readings, settings: ReadOutSettings, say: Say) -> Iterator[dict[str, Any]]:
     """Compute the rows of `read_out` of a run from its validation text."""
-    reading = readings.texts.validation(settings)
-    return read_out_rows(
-        readings.states(reading),
-        reading.sample,
-        settings,
-        output=readings.objective.run.objective.output,
-        seed=readings.objective.run.seed,
-        normed_ND=readings.after_final_norm(reading),
-        states_of=lambda shown_N: readings.shown(reading, shown_N),
-    )
+    return rows_of_run(read_out_rows, readings, settings)
 
 
 def require(settings: ReadOutSettings, texts: Texts, run: RunSettings) -> None:

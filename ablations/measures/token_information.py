@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ablations.measures.information.estimate import require_fitting, smaller_half, token_information
 from ablations.measures.information.plug_in import entropy
 from ablations.measures.jackknife import errors
-from ablations.measures.questions import LayerQuestion, Question, StatesOf, each_layer, questions_of
+from ablations.measures.questions import LayerQuestion, Question, StatesOf, each_layer, questions_of, rows_of_run
 from ablations.measures.reading.sample import Sample
 from ablations.measures.reading.texts import Readings, Say, Texts
 from ablations.measures.settings import TokenInformationSettings
@@ -27,16 +27,7 @@ TOKENS_PER_CLUSTER = 10
 
 def rows(readings: Readings, settings: TokenInformationSettings, say: Say) -> Iterator[dict[str, Any]]:
     """Compute the rows of `token_information` of a run from its validation text."""
-    reading = readings.texts.validation(settings)
-    return information_rows(
-        readings.states(reading),
-        reading.sample,
-        settings,
-        output=readings.objective.run.objective.output,
-        seed=readings.objective.run.seed,
-        normed_ND=readings.after_final_norm(reading),
-        states_of=lambda shown_N: readings.shown(reading, shown_N),
-    )
+    return rows_of_run(information_rows, readings, settings)
 
 
 def require(settings: TokenInformationSettings, texts: Texts, run: RunSettings) -> None:

@@ -150,11 +150,6 @@ def _row_of(loss: LossSum, *, group: str) -> Iterator[dict[str, Any]]:
         yield {"metric": "loss", "group": group, "value": loss.total.item() / count, "unit": "nats", "n": count}
 
 
-def unigram_loss(objective: Objective, tokens: Tokens) -> float:
-    """Return `unigram_losses` of the loss that the objective is named after, on the validation text."""
-    return unigram_losses(objective, tokens, tokens.validation)["loss"]
-
-
 def unigram_losses(objective: Objective, tokens: Tokens, split: Split) -> dict[str, float]:
     """Return the mean loss, in nats, of the best guess without context of the predictions in a split; for every
     part over a vocabulary.

@@ -79,7 +79,7 @@ def load(
         claim_faults += faults(error, ClaimFile)
     problems = {
         *document.problems,
-        *(_problem(document, fault) for fault in claim_faults if not document.refused(fault.path)),
+        *document.problems_of(claim_faults),
     }
     if problems:
         raise SpecProblems(tuple(sorted(problems)))
@@ -223,11 +223,6 @@ def keep(files: Sequence[Claims], folder: Path) -> None:
         make_folder(place.parent)
         with atomic(place) as temporary:
             temporary.write_bytes(file.content)
-
-
-def _problem(document: Document, fault: Fault) -> Problem:
-    at_key = fault.about in ("key", "missing")
-    return document.problem(fault.path, fault.sentence, at="key" if at_key else "value")
 
 
 LATER_KEYS = ("provided", "or_groups", "in_each_seed", "seeds")

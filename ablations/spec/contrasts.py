@@ -107,10 +107,6 @@ class Contrast(Settings):
         """Yield the quantities that the contrast reads of runs."""
         yield from (of for _, of in self.quantities_at())
 
-    def measures_needed(self) -> Iterator[str]:
-        """Yield the measures that the contrast reads."""
-        yield from (of.measure for of in self.quantities())
-
 
 def _names(value: Any, at: KeyPath) -> Iterator[tuple[KeyPath, str]]:
     """Yield the names in a field: the value itself, those in a list, or the keys of a mapping."""

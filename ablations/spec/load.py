@@ -65,7 +65,7 @@ def load(path: Path, *, given: Sequence[str] = (), claims: Literal["checked", "u
         *document.problems,
         *(claims_file.problems(document, spec=path) if claims == "checked" else ()),
         *published_problems(document, spec=path),
-        *(_problem(document, fault) for fault in spec_faults if not document.refused(fault.path)),
+        *document.problems_of(spec_faults),
     }
     if problems or experiment is None:
         raise SpecProblems(tuple(sorted(problems)))
@@ -138,11 +138,6 @@ def _arms(content: dict[str, Any]) -> list[Arm]:
     experiment = Experiment.model_validate(content)
     overrides = {name: arm.written() for name, arm in experiment.arms.items()}
     return expand(shared(experiment.written()), overrides, experiment.grid)[0]
-
-
-def _problem(document: yamlfile.Document, fault: Fault) -> Problem:
-    at_key = fault.about in ("key", "missing")
-    return document.problem(fault.path, fault.sentence, at="key" if at_key else "value")
 
 
 def _is_about_section(fault: Fault) -> bool:

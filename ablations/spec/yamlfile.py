@@ -6,7 +6,7 @@ and nothing expands; a spec has places of its own for what its arms share.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, NoReturn
@@ -18,7 +18,7 @@ from ruamel.yaml.events import AliasEvent
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
-from ablations.errors import KeyPath, Problem, SpecProblems
+from ablations.errors import Fault, KeyPath, Problem, SpecProblems
 from ablations.wording import nearest
 
 LARGEST_FILE = 256 * 1024
@@ -72,6 +72,13 @@ class Document(NamedTuple):
         place = self.places[path]
         mark = place.key if at == "key" else place.value
         return Problem(self.file, mark.line, mark.column, sentence)
+
+    def problems_of(self, faults: Iterable[Fault]) -> Iterator[Problem]:
+        """Yield the problem of each fault, with its place; none of a value that was refused already."""
+        for fault in faults:
+            if not self.refused(fault.path):
+                at_key = fault.about in ("key", "missing")
+                yield self.problem(fault.path, fault.sentence, at="key" if at_key else "value")
 
     def refused(self, path: KeyPath) -> bool:
         """Return whether the value at ``path``, or one around it, was refused already."""
@@ -251,7 +258,7 @@ class _Reader:
         is_plain = isinstance(node, ScalarNode) and node.style is None
         at = key if key and is_plain and node.value == "" else node  # ruamel has an empty value a line below
         self.places[path] = Place(_mark((key or node).start_mark), _mark(at.start_mark))
-        refused = self._is_refused(node, _refusal(node))
+        refused = self.refused(node, _refusal(node))
         value = node.value
         if isinstance(node, SequenceNode):
             value = [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
@@ -259,13 +266,13 @@ class _Reader:
             value = {}
             for name, item in node.value:
                 first = self.places.get((*path, name.value)) if isinstance(name, ScalarNode) else None
-                if not self._is_refused(name, _refusal(name) or _key_refusal(name, first)):
+                if not self.refused(name, _refusal(name) or _key_refusal(name, first)):
                     value[name.value] = self.value(item, (*path, name.value), name)
         elif is_plain:
             value = plain_value(node.value)
         return UNREADABLE if refused else value
 
-    def _is_refused(self, node: Node, sentence: str | None) -> bool:
+    def refused(self, node: Node, sentence: str | None) -> bool:
         """Return whether a value cannot be used; an anchored one can, though its anchor is a problem."""
         if node.anchor is not None:
             self.refuse(node, f"anchors such as &{node.anchor} are not allowed; write the value where it is used")

@@ -358,9 +358,7 @@ def read_task(plugin: Plugin) -> Task:
     try:
         file = TaskFile.model_validate(document.content)
     except ValidationError as error:
-        for fault in faults(error, TaskFile):
-            at_key = fault.about in ("key", "missing")
-            problems.add(document.problem(fault.path, fault.sentence, at="key" if at_key else "value"))
+        problems.update(document.problems_of(faults(error, TaskFile)))
         raise SpecProblems(tuple(sorted(problems))) from error
     if problems:
         raise SpecProblems(tuple(sorted(problems)))

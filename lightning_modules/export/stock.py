@@ -147,9 +147,6 @@ HELD: dict[str, tuple[Trait, ...]] = {
 }
 """Values that a class holds unless it says otherwise: BERT's."""
 
-ONE_SEGMENT = ("sentences", "full_sentences")
-"""Input formats without segment embeddings."""
-
 
 def traits(run: RunSettings, output: StockOutput) -> dict[str, Trait]:
     """Return the settings that decide which class holds a run.

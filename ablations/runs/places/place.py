@@ -245,10 +245,7 @@ def load(path: Path | None, kind: type[AnyPlace], *, arms: Sequence[str]) -> Pla
             place.of_arm(name)  # type: ignore[union-attr]
         except ValidationError as error:
             found_faults += [Fault(("arms", name), fault.sentence) for fault in faults(error, kind)]
-    for fault in found_faults:
-        if not document.refused(fault.path):
-            at_key = fault.about in ("key", "missing")
-            problems.add(document.problem(fault.path, fault.sentence, at="key" if at_key else "value"))
+    problems.update(document.problems_of(found_faults))
     if problems or place is None:
         raise SpecProblems(tuple(sorted(problems)))
     file = PlaceFile(path, place)

@@ -103,7 +103,7 @@ GOOD_EFFECTS = [
 def needs(effect):
     """The file with this effect, its needs being what the effect uses."""
     made = EFFECT.validate_python(YAML(typ="safe").load(effect))
-    arms, measures = (sorted(set(names())) for names in (made.arms_needed, made.measures_needed))
+    arms, measures = sorted(set(made.arms_needed())), sorted({of.measure for of in made.quantities()})
     text = GOOD.replace(LINE, f"    effect: {effect}")
     return text.replace("[mlm, clm], measures: [validation]", f"{arms}, measures: {measures}".replace("'", ""))
 

@@ -9,27 +9,6 @@ import pytest
 from lightning_modules.data.language import Language
 from lightning_modules.data.language.grammar import Derivation
 from lightning_modules.data.language.lexicon import CONTENT_LEMMAS, Table, coin, mixture, zipf
-from tests.support.recogniser import Recogniser
-
-
-@pytest.fixture(scope="module")
-def language():
-    return Language(0)
-
-
-@pytest.fixture(scope="module")
-def documents(language):
-    return [language.document("train", index) for index in range(400)]
-
-
-@pytest.fixture(scope="module")
-def text(documents):
-    return [sentence for document in documents for sentence in document]
-
-
-@pytest.fixture(scope="module")
-def recogniser(language):
-    return Recogniser(language.lexicon)
 
 
 def test_every_sentence_is_derived_in_exactly_one_way(recogniser, text):

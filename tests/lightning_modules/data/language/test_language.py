@@ -18,21 +18,6 @@ from lightning_modules.errors import DataError
 CONTENT_TAGS = {"NOUN", "VERB", "ADJ"}
 
 
-@pytest.fixture(scope="module")
-def language():
-    return Language(0)
-
-
-@pytest.fixture(scope="module")
-def documents(language):
-    return [language.document("train", index) for index in range(400)]
-
-
-@pytest.fixture(scope="module")
-def text(documents):
-    return [sentence for document in documents for sentence in document]
-
-
 # The same text, always -----------------------------------------------------------------------------------
 
 

@@ -4,20 +4,8 @@ from collections import Counter
 
 import pytest
 
-from lightning_modules.data.language import Language
 from lightning_modules.data.language.minimal_pairs import PARADIGMS, minimal_pairs
 from lightning_modules.errors import DataError
-from tests.support.recogniser import Recogniser
-
-
-@pytest.fixture(scope="module")
-def language():
-    return Language(0)
-
-
-@pytest.fixture(scope="module")
-def recogniser(language):
-    return Recogniser(language.lexicon)
 
 
 @pytest.mark.parametrize("paradigm", PARADIGMS)
