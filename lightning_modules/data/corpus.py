@@ -38,14 +38,6 @@ from lightning_modules.errors import DataError
 from lightning_modules.files import sha256
 from lightning_modules.randomness import derive
 
-HUB_ROWS_AT_ONCE = 1000
-
-
-def half_of(number: int) -> Half:
-    """Return the half of a row, drawn by its number in its file (from 1) and by nothing else."""
-    return "second" if derive(0, "half", number) % 2 else "first"
-
-
 SplitName = Literal["train", "validation", "test"]
 SPLITS: tuple[SplitName, ...] = ("train", "validation", "test")
 
@@ -55,12 +47,18 @@ LANGUAGE_VERSION = 1
 READING_VERSION = 1
 """Counts up whenever the same bytes are read as other sentences."""
 
+HUB_ROWS_AT_ONCE = 1000
 
 CUTTING = {"vocab_size", "max_length", "tokenizer"}
 """Settings of how sentences are cut into sub-words."""
 
 LATER = {"half", "label", "label_words"}
 """Settings that came after texts had addresses: they count where they are given."""
+
+
+def half_of(number: int) -> Half:
+    """Return the half of a row, drawn by its number in its file (from 1) and by nothing else."""
+    return "second" if derive(0, "half", number) % 2 else "first"
 
 
 class Row(NamedTuple):
@@ -201,8 +199,7 @@ def _sources(settings: Data, data_root: Path, split: SplitName, columns: Columns
     if isinstance(settings, FilesData):
         return tuple(file_source(data_root / name, columns) for name in getattr(settings, split))
     if isinstance(settings, HubData):
-        folder = local_folder(settings, data_root)
-        return (split_source(settings, folder, getattr(settings, split)),)
+        return (_hub_source(settings, _hub_folder(settings, data_root), getattr(settings, split), columns),)
     return (Source("the built-in language", "sentence", lambda: _language_cells(settings, split)),)
 
 
@@ -242,9 +239,9 @@ def problems(settings: Data, data_root: Path) -> list[tuple[str, str]]:
                     pairs.append((split, str(error)))
     elif isinstance(settings, HubData):
         try:
-            folder = local_folder(settings, data_root)
+            folder = _hub_folder(settings, data_root)
             if folder is not None:
-                check_splits(settings, folder)
+                _check_hub_splits(settings, folder)
         except DataError as error:
             pairs.append(("path", str(error)))
     return pairs
@@ -301,7 +298,7 @@ def content_address(settings: Data, data_root: Path) -> str:
             content[split] = [(format_of(path), path.suffix.lower() == ".gz", sha256(path)) for path in paths]
         content |= settings.model_dump(include={"text", "target", "document"})
     elif isinstance(settings, HubData):
-        folder = local_folder(settings, data_root)
+        folder = _hub_folder(settings, data_root)
         content |= settings.model_dump(
             exclude={"vocab_size", "max_length", "tokenizer", "path", "revision", *LATER}
         )
@@ -318,7 +315,10 @@ def _folder(folder: Path) -> list[tuple[str, str]]:
     return sorted((n.as_posix(), sha256(folder / n)) for n in names if not any(p.startswith(".") for p in n.parts))
 
 
-def local_folder(settings: HubData, data_root: Path) -> Path | None:
+# Data sets of the hub --------------------------------------------------------------------------------
+
+
+def _hub_folder(settings: HubData, data_root: Path) -> Path | None:
     """Return the folder that `data.path` names, or None where it names a data set on the hub.
 
     Raises:
@@ -342,7 +342,7 @@ def local_folder(settings: HubData, data_root: Path) -> Path | None:
     return None
 
 
-def check_splits(settings: HubData, folder: Path) -> None:
+def _check_hub_splits(settings: HubData, folder: Path) -> None:
     """Compare the splits and, where the folder declares them, the columns with what is asked for.
 
     Raises:
@@ -353,7 +353,7 @@ def check_splits(settings: HubData, folder: Path) -> None:
     with _hub_explained(settings), tempfile.TemporaryDirectory() as cache:
         builder = datasets.load_dataset_builder(str(folder), settings.name, cache_dir=cache)
         splits, features = list(builder.config.data_files or ()), builder.info.features
-    for setting in ("train", "validation", "test"):
+    for setting in SPLITS:
         split = getattr(settings, setting)
         for name in re.split(r"\[.*?\]|\+", split or ""):  # parts and sums: train[:90%], train+validation
             if name and splits and name not in splits:
@@ -367,21 +367,19 @@ def check_splits(settings: HubData, folder: Path) -> None:
             check_column(str(folder), setting, column, list(features))
 
 
-def split_source(settings: HubData, folder: Path | None, split: str) -> Source:
+def _hub_source(settings: HubData, folder: Path | None, split: str, columns: Columns) -> Source:
     """Return the rows of one split as a source.
 
     A data set of the hub is kept in Hugging Face's cache; a folder is streamed, without a copy, unless only a
     part of a split is asked for, which `datasets` cannot stream.
     """
-    columns = Columns(settings.text, settings.target, settings.document, settings.label)
+    name = f"{settings.path}, split {split!r}"
 
     def cells() -> Iterator[Cells]:
         with _hub_explained(settings), tempfile.TemporaryDirectory() as cache:
-            yield from _hub_rows(
-                _load_hub(settings, folder, split, cache), columns, f"{settings.path}, split {split!r}"
-            )
+            yield from _hub_rows(_load_hub(settings, folder, split, cache), columns, name)
 
-    return Source(f"{settings.path}, split {split!r}", "row", cells)
+    return Source(name, "row", cells)
 
 
 def _load_hub(settings: HubData, folder: Path | None, split: str, cache: str) -> Any:
