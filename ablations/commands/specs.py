@@ -279,7 +279,7 @@ def text(spec: Path, given: tuple[str, ...], out: Path, data_root: Path, as_json
     Lengths in tokens; sentences that are cut, repeated, or also in the training text; unknown tokens. It cuts the
     text into tokens as `run` does at its start, and keeps them in the output root for it.
     """
-    from ablations import text_facts
+    from ablations.runs import doubts
     from ablations.runs.workspace import Workspace
     from lightning_modules.data import token_store
 
@@ -296,13 +296,15 @@ def text(spec: Path, given: tuple[str, ...], out: Path, data_root: Path, as_json
             store=workspace.out / "tokens",
             progress=lambda line: click.echo(line, err=True),
         )
-        facts = text_facts.split_facts(data, tokens.report, data_root=workspace.data_root)
+        facts = doubts.split_facts(data, tokens.report, data_root=workspace.data_root)
         different = list(dict.fromkeys(names))
         if as_json:
             splits = [one._asdict() for one in facts]
-            texts.append({"arms": different, "splits": splits, "notes": text_facts.warnings(facts, tokens.report)})
+            texts.append(
+                {"arms": different, "splits": splits, "notes": doubts.facts_in_doubt(facts, tokens.report)}
+            )
         else:
-            text_facts.show(different, facts, tokens.report)
+            doubts.show_facts(different, facts, tokens.report)
     if as_json:
         click.echo(json.dumps({"texts": texts}, indent=2))
 
