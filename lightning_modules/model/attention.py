@@ -1,5 +1,5 @@
-"""Attention: multi-head attention (Vaswani et al. 2017, section 3.2), which tokens see which, and how they know
-where the others stand.
+"""Multi-head attention (Vaswani et al. 2017, section 3.2): which tokens see each other, how attention knows where
+they stand, and its products.
 
 Letters: B rows, T positions that query, S positions that are attended to, D width, E three widths side by side, H
 heads (one where all are alike), K pairs of numbers of a head.

@@ -1,1 +1,1 @@
-"""Training one run: the Trainer, checkpoints, resume and export."""
+"""Training one run: the Trainer, checkpoints and resume."""
