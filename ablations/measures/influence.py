@@ -52,11 +52,7 @@ def rows(readings: Readings, settings: InfluenceSettings, say: Say) -> Iterator[
 
 
 def require(settings: InfluenceSettings, texts: Texts, run: RunSettings) -> None:
-    """Refuse a text with too few sentences for a group.
-
-    Raises:
-        MeasureError: too few sentences.
-    """
+    """Refuse, with a MeasureError, a text with too few sentences for a group."""
     sample = texts.validation(settings).sample
     for by in settings.groups:
         if by == "frequency" or "tag" in sample.labels:

@@ -44,11 +44,7 @@ def rows(readings: Readings, settings: LayerChangeSettings, say: Say) -> Iterato
 
 
 def require(settings: LayerChangeSettings | RunDistanceSettings, texts: Texts, run: RunSettings) -> None:
-    """Refuse a text that is too short for the width of the run.
-
-    Raises:
-        MeasureError: too few tokens.
-    """
+    """Refuse, with a MeasureError, a text with too few tokens for the width of the run."""
     sample = texts.validation(settings).sample
     require_tokens(len(sample), run.encoder.hidden_size, measure=settings.kind)
 

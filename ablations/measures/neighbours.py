@@ -126,11 +126,7 @@ def rows(readings: Readings, settings: NeighboursSettings, say: Say) -> Iterator
 
 
 def require(settings: NeighboursSettings, texts: Texts, run: RunSettings) -> None:
-    """Refuse a text with too few occurrences of its frequent tokens.
-
-    Raises:
-        MeasureError: too few occurrences.
-    """
+    """Refuse, with a MeasureError, a text with too few occurrences of its frequent tokens."""
     require_occurrences(texts.validation(settings).sample, settings)
 
 

@@ -32,11 +32,7 @@ def rows(readings: Readings, settings: PicturesSettings, say: Say) -> Iterator[d
 
 
 def require(settings: PicturesSettings, texts: Texts, run: RunSettings) -> None:
-    """Refuse a text in which a word occurs too rarely.
-
-    Raises:
-        MeasureError: too few occurrences of a word.
-    """
+    """Refuse, with a MeasureError, a text in which a word occurs too rarely."""
     occurrences(texts.validation(settings).sample, settings, texts.tokens.tokenizer)
 
 

@@ -43,11 +43,7 @@ def rows(readings: Readings, settings: ReadOutSettings, say: Say) -> Iterator[di
 
 
 def require(settings: ReadOutSettings, texts: Texts, run: RunSettings) -> None:
-    """Refuse a text with too few sentences.
-
-    Raises:
-        MeasureError: too few sentences.
-    """
+    """Refuse, with a MeasureError, a text with too few sentences."""
     sample = texts.validation(settings).sample
     _require_enough(questions_of(sample, settings, run.objective.output), sample)
 
@@ -199,11 +195,7 @@ def folds(sentences_N: Labels, *, rng: np.random.Generator) -> tuple[np.ndarray,
 
 
 def require_sentences(sentences_N: Labels) -> None:
-    """Refuse too few sentences for probes.
-
-    Raises:
-        MeasureError: fewer than six sentences.
-    """
+    """Refuse, with a MeasureError, fewer than six sentences, which are too few for probes."""
     sentences = len(np.unique(sentences_N))
     if sentences < FEWEST_SENTENCES:
         raise MeasureError(

@@ -31,11 +31,7 @@ def rows(readings: Readings, settings: TokenInformationSettings, say: Say) -> It
 
 
 def require(settings: TokenInformationSettings, texts: Texts, run: RunSettings) -> None:
-    """Refuse a text with too few tokens for the clusters.
-
-    Raises:
-        MeasureError: too few tokens.
-    """
+    """Refuse, with a MeasureError, a text with too few tokens for the clusters."""
     sample = texts.validation(settings).sample
     require_enough(questions_of(sample, settings, run.objective.output), sample, settings, seed=run.seed)
 

@@ -214,11 +214,7 @@ class Workspace:
         return list(dict.fromkeys(item.run.arm for item in self.planned))
 
     def require_loggers(self) -> None:
-        """Refuse runs whose loggers are not installed.
-
-        Raises:
-            SpecProblems: says so, at the place in the spec.
-        """
+        """Refuse, with SpecProblems at their place in the spec, loggers that are not installed."""
         if unfit := list(_missing_loggers([item.run for item in self.planned])):
             raise load.unfit_files(self.spec, unfit, given=self.given)
 

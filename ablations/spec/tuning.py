@@ -212,11 +212,7 @@ def next_values(tune: Tune, history: Sequence[Tried], *, arms: int) -> list[Valu
 
 
 def require_search(tune: Tune) -> None:
-    """Refuse a budget where Optuna is not installed.
-
-    Raises:
-        SpecError: says so.
-    """
+    """Refuse, with a SpecError, a budget where Optuna is not installed."""
     if tune.budget is not None and find_spec("optuna") is None:
         raise SpecError(
             "tune.budget needs Optuna, which is not installed; install the extra [tune], or take the budget away "

@@ -1,4 +1,5 @@
-"""Metrics of answers and their standard errors; every metric lies in [0, 1] or [-1, 1], higher is better.
+"""Metrics of answers, their standard errors and chance levels; every metric lies in [0, 1] or [-1, 1], higher is
+better.
 
 Scores of classes are scikit-learn's, correlations scipy's. Two are written here. F1 of entities is in neither
 scikit-learn nor torchmetrics. F1 of words and exact match are those of torchmetrics' `SQuAD`, which adds up

@@ -1,4 +1,5 @@
-"""Sequences that an encoder reads: sentences joined as an input format says, and negative pairs of segments.
+"""Sequences that an encoder reads: sentences joined as an input format says, and negative pairs of segments for
+next-sentence and sentence-order prediction.
 
 A stored sentence is START, pieces, END. A sequence is START, then the pieces of its sentences with an END after
 each segment (and, in `full_sentences`, after each document). Formats: Liu et al. 2019, section 4.2.

@@ -1,8 +1,8 @@
 """Sub-words: a byte-level vocabulary trained on the text of a run, or the tokenizer of a Hugging Face folder.
 
 Training is byte pair encoding (Sennrich, Haddow and Birch 2016, section 3.2) on UTF-8 bytes, as in Radford et al.
-2019, section 2.2. Where we differ from them: text is brought to Unicode's NFC form first; a sentence is read as if a
-space stood before it, so that the first piece of every word begins with one; and the vocabulary starts from
+2019, section 2.2. Where we differ: text is brought to Unicode's NFC form first; a sentence is read as if a space
+stood before it, so that the first piece of every word begins with one; and the vocabulary starts from
 the bytes that the training text has instead of all 256, since an embedding that is never trained only adds
 noise. A byte it lacks becomes [UNK], and is counted.
 

@@ -369,11 +369,7 @@ def training_text(run: RunSettings, tokens: Tokens) -> tuple[Split, dict[str, An
 
 
 def require_words(run: RunSettings, tokens: Tokens) -> None:
-    """Refuse to move words in a text without spaces.
-
-    Raises:
-        DataError: no sentence has a second word.
-    """
+    """Refuse, with a DataError, to move words in a text in which no sentence has a second word."""
     order = run.training.word_order
     if order.kind != "natural" and order.unit == "words":
         starts_V = starts_word(tokens.tokenizer)

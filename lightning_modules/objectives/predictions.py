@@ -117,11 +117,7 @@ def _tokens_of_sort(sort: Predicted, run: RunSettings, tokens: Tokens, epoch: Ep
 
 
 def require_predictions(run: RunSettings, tokens: Tokens) -> None:
-    """Refuse a lexicon that leaves less than one token to predict in some step.
-
-    Raises:
-        DataError: as the sentence says.
-    """
+    """Refuse, with a DataError, a lexicon that leaves less than one token to predict in some step."""
     masking = getattr(run.objective, "masking", None)
     if masking is None or not isinstance(masking.select, Cloze | Generic | OwnSelection):
         return

@@ -240,11 +240,7 @@ class RunDirectory:
         return hashlib.sha256(self.metrics.read_bytes() if self.metrics.exists() else b"").hexdigest()
 
     def require_log(self) -> None:
-        """Refuse a log of a run that is done which has another byte than when training ended.
-
-        Raises:
-            RunDirectoryError: it has.
-        """
+        """Refuse, with a RunDirectoryError, a log that has changed since the training of its run ended."""
         if self.state().log_sha256 not in (None, self.log_sha256()):
             raise RunDirectoryError(
                 f"{self.metrics} has changed since the training ended; copy it back, or delete {self.path}, and "

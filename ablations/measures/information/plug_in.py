@@ -117,11 +117,7 @@ def as_labels(values: Labels, *, name: str) -> np.ndarray:
 
 
 def require_equal_lengths(**arrays: Labels) -> None:
-    """Refuse lists that do not have one entry for each token.
-
-    Raises:
-        MeasureError: their lengths differ.
-    """
+    """Refuse, with a MeasureError, lists that do not have one entry for each token."""
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name} {length}" for name, length in lengths.items())

@@ -1,4 +1,4 @@
-"""Canonical correlations of two layers (CCA, SVCCA and projection-weighted CCA) and their Procrustes distance.
+"""Canonical correlations of two layers (CCA, SVCCA, PWCCA or projection-weighted CCA) and Procrustes distance.
 
 Sources: Raghu et al. 2017, https://arxiv.org/abs/1706.05806, section 2 (SVCCA); Morcos, Raghu & Bengio
 2018, https://arxiv.org/abs/1806.05759, section 2.2 (PWCCA). Public implementations of PWCCA weight in
@@ -116,11 +116,7 @@ def _repository_pwcca(x: AnySide, y: AnySide) -> float:
 
 
 def require_tokens(tokens: int, features: int, *, measure: str) -> None:
-    """Refuse a comparison that chance decides.
-
-    Raises:
-        MeasureError: fewer than five tokens per feature of the wider side.
-    """
+    """Refuse, with a MeasureError, fewer than five tokens per feature of the wider side: chance decides then."""
     if tokens < REFUSED_BELOW * features:
         raise MeasureError(
             f"{measure} needs at least {REFUSED_BELOW} tokens per feature, {REFUSED_BELOW * features} at a width "

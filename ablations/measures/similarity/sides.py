@@ -98,11 +98,7 @@ def rescaled(x_ND: Tensor) -> Tensor:
 
 
 def require_pair(x_rows: int, y_rows: int, *, measure: str, tokens: int) -> None:
-    """Refuse sides of different length, or of fewer than `tokens` rows.
-
-    Raises:
-        MeasureError: they are.
-    """
+    """Refuse, with a MeasureError, sides of different length, or of fewer than `tokens` rows."""
     if x_rows != y_rows:
         raise MeasureError(
             f"{measure} compares the same tokens on both sides, but x and y have {x_rows} and {y_rows} rows; "
@@ -112,11 +108,7 @@ def require_pair(x_rows: int, y_rows: int, *, measure: str, tokens: int) -> None
 
 
 def require_rows(rows: int, *, measure: str, tokens: int) -> None:
-    """Refuse fewer than `tokens` rows.
-
-    Raises:
-        MeasureError: there are fewer.
-    """
+    """Refuse, with a MeasureError, fewer than `tokens` rows."""
     if rows < tokens:
         raise MeasureError(f"{measure} needs at least {tokens} tokens, got {rows}; capture more sentences.")
 
@@ -319,11 +311,7 @@ def matrix_pair(x_ND: Matrix | Side, y_NE: Matrix | Side, *, measure: str, token
 
 
 def require_variance(side: AnySide, *, name: str, measure: str) -> None:
-    """Refuse a side that does not vary.
-
-    Raises:
-        MeasureError: all rows are equal.
-    """
+    """Refuse, with a MeasureError, a side of which all rows are equal."""
     if not side.squared_length > 0:
         raise MeasureError(
             f"{measure} is undefined: all {len(side)} rows of {name} are equal; look for a collapsed run."

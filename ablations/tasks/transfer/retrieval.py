@@ -120,11 +120,7 @@ def rows(readings: Readings, settings: RetrievalSettings, say: Say) -> Iterator[
 
 
 def require(settings: RetrievalSettings, texts: Texts, run: RunSettings) -> None:
-    """Refuse a text with too few sentences that follow each other, if it says at all which do.
-
-    Raises:
-        MeasureError: too few of them.
-    """
+    """Refuse, with a MeasureError, a text with too few sentences that follow each other, if it says which do."""
     for part in settings.parts(built_in=run.data.kind == "language"):
         if part.task_name == NEXT_SENTENCE and part.problem(run.data, texts.data_root) is None:
             for split in ("validation", "train"):
