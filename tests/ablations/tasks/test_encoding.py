@@ -22,7 +22,6 @@ from lightning_modules.vocabulary import END, PAD, START
 from tests.support.tiny_text import sentences, settings
 
 LONG = 64
-SEGMENTS = {"encoder": {"type_vocab_size": 2}}
 
 
 @pytest.fixture(scope="module", params=["masked_lm", "causal_lm"])

@@ -15,14 +15,14 @@ from tests.support.planned_spec import SPEC
 
 
 @pytest.fixture
-def workspace(tmp_path):
-    (tmp_path / "it.yaml").write_text(json.dumps(SPEC))
-    return Workspace.open(tmp_path / "it.yaml", out=tmp_path / "a 'b; touch c", data_root=tmp_path)
-
-
-@pytest.fixture(autouse=True)
 def no_cluster(monkeypatch):
     monkeypatch.setattr(slurm, "is_installed", lambda: False)
+
+
+@pytest.fixture
+def workspace(tmp_path, no_cluster):
+    (tmp_path / "it.yaml").write_text(json.dumps(SPEC))
+    return Workspace.open(tmp_path / "it.yaml", out=tmp_path / "a 'b; touch c", data_root=tmp_path)
 
 
 def shapes(workspace, **settings):
