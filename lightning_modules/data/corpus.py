@@ -361,10 +361,10 @@ def _check_hub_splits(settings: HubData, folder: Path) -> None:
                 raise DataError(
                     f"{folder} has no split {name!r} (data.{setting}), only {listed}; name one that is there."
                 )
-    for setting in Columns._fields:
-        column = getattr(settings, setting)
+    for name in Columns._fields:
+        column = getattr(settings, name)
         if column is not None and features is not None and column.partition(".")[0] not in features:
-            check_column(str(folder), setting, column, list(features))
+            check_column(str(folder), name, column, list(features))
 
 
 def _hub_source(settings: HubData, folder: Path | None, split: str, columns: Columns) -> Source:
