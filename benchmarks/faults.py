@@ -248,7 +248,7 @@ def spec_of(place: str) -> dict[str, Any]:
 def reference(out: Path, place: str) -> int:
     """Train the grid that is left alone, here."""
     if place != "local":  # longer runs, whose results do not depend on how often they are saved
-        callbacks.SECONDS_BETWEEN_SAVES = 60.0
+        fit.SECONDS_BETWEEN_SAVES = 60.0
     folder = out / "reference"
     shutil.rmtree(folder, ignore_errors=True)
     write_grid(folder, spec_of(place))

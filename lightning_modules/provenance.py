@@ -51,7 +51,7 @@ def changes(before: dict[str, Any], here: dict[str, Any]) -> list[str]:
         here: the same of this machine.
     """
     pairs = zip(_facts_of_bits(before), _facts_of_bits(here), strict=True)
-    return [f"{there} there, {this} here" for there, this in pairs if None not in (there, this) and there != this]
+    return [f"{old} there, {new} here" for old, new in pairs if None not in (old, new) and old != new]
 
 
 def _facts_of_bits(facts: dict[str, Any]) -> list[str | None]:

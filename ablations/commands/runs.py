@@ -201,7 +201,7 @@ def doctor(out: Path) -> None:
 
 
 class Here(NamedTuple):
-    """What `run` was told about this machine."""
+    """Options of `run` about this machine."""
 
     devices: int
     slots: int
