@@ -197,7 +197,7 @@ def test_what_optuna_suggested_before_is_taken_from_tuned_json_and_needs_no_optu
 def test_a_trial_that_ends_without_a_loss_is_tried_once_and_said(spec, monkeypatch, capsys):
     offered = []
 
-    def end_one_without_loss(place, workspace, items, *, devices, slots):
+    def end_one_without_loss(place, workspace, items, here):
         offered.append([item.run_id for item in items])
         for item in items:
             loss = None if item.run.arm == "clm,learning_rate=0.001" else 2.0
@@ -205,7 +205,8 @@ def test_a_trial_that_ends_without_a_loss_is_tried_once_and_said(spec, monkeypat
         return False, []
 
     monkeypatch.setattr(runs, "carry_out_at", end_one_without_loss)
-    workspace, interrupted, is_given_up = runs.tune_at(None, opened(spec), [], devices=1, slots=1)
+    here = runs.Here(devices=1, slots=1, other_machine=False)
+    workspace, interrupted, is_given_up = runs.tune_at(None, opened(spec), (), here)
     assert (len(offered), len(offered[0]), interrupted, is_given_up) == (1, 6, False, True)
     assert workspace.waiting_arms() == ["clm"]
     (name,) = [path.name for path in (spec.parent / "out" / "runs").glob("clm,learning_rate=0.001-*")]
