@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ablations.tasks.language_models.conditional_information import draw
-from ablations.tasks.language_models.sentence_scores import LogProbabilities, head_of
+from ablations.tasks.language_models.sentence_scores import LogProbabilities
 from lightning_modules.objectives.mixture import Mixture
 from lightning_modules.objectives.objective import Objective
 from lightning_modules.randomness import uniforms
@@ -63,7 +63,7 @@ def next_log_probabilities(objective: Objective) -> NextLogProbabilities:
     """Return the log probabilities of a causal LM, or of the causal side of a mixture; tokens that training never
     predicts have none."""
     objective.eval()
-    encoder, head = objective.encoder, head_of(objective)
+    encoder, head = objective.encoder, objective.head
     sees = "left_only" if isinstance(objective, Mixture) else objective.run.objective.sees
 
     @torch.no_grad()
