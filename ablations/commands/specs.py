@@ -276,33 +276,35 @@ def plan(
 def text(spec: Path, given: tuple[str, ...], out: Path, data_root: Path, as_json: bool) -> None:
     """Show what the text of a spec is made of, before anything is trained.
 
-    Lengths in tokens; sentences that are cut, repeated, or also in the training text; unknown tokens. It cuts the
-    text into tokens as `run` does at its start, and keeps them in the output root for it.
+    Lengths in tokens; sentences that are cut, repeated, or also in the training text, those of the tasks that the
+    spec measures too; unknown tokens. It cuts the text into tokens as `run` does at its start, and keeps them in
+    the output root for it.
     """
     from ablations.checks import text_facts
     from ablations.runs.workspace import Workspace
     from lightning_modules.data import token_store
 
     workspace = Workspace.open(spec, given=given, out=out, data_root=data_root, tokenise=True)
-    arms: dict[str, list[str]] = {}
+    items: dict[str, list[Any]] = {}
     for item in workspace.planned:
-        arms.setdefault(item.tokens, []).append(item.run.arm)
+        items.setdefault(item.tokens, []).append(item)
     texts = []
-    for address, names in arms.items():
-        data = next(item.run.settings.data for item in workspace.planned if item.tokens == address)
+    for of_text in items.values():
+        runs = {item.run.arm: item.run.settings for item in of_text}
+        data = of_text[0].run.settings.data
         tokens = token_store.prepare(
             data,
             data_root=workspace.data_root,
             store=workspace.out / "tokens",
             progress=lambda line: click.echo(line, err=True),
         )
-        facts = text_facts.split_facts(data, tokens.report, data_root=workspace.data_root)
-        different = list(dict.fromkeys(names))
+        tasks = text_facts.task_names(workspace.experiment.measures, runs.values(), data_root=workspace.data_root)
+        facts = text_facts.text_facts(data, tokens.report, tasks, data_root=workspace.data_root)
         if as_json:
-            splits = [one._asdict() for one in facts]
-            texts.append({"arms": different, "splits": splits, "notes": text_facts.warnings(facts, tokens.report)})
+            content = {name: [one._asdict() for one in part] for name, part in facts._asdict().items()}
+            texts.append({"arms": [*runs], **content, "notes": text_facts.warnings(facts, tokens.report)})
         else:
-            text_facts.show(different, facts, tokens.report)
+            text_facts.show([*runs], facts, tokens.report)
     if as_json:
         click.echo(json.dumps({"texts": texts}, indent=2))
 

@@ -31,6 +31,20 @@ def spec(tmp_path):
     )
 
 
+@pytest.fixture
+def tasks(spec):
+    """Names of two files of tasks beside the spec: pairs that the training text has in part, and a task without
+    files."""
+    lines = (spec.parent / "train.txt").read_text(encoding="utf-8").splitlines()
+    rows = [(lines[0], "never read"), ("never read", lines[1]), ("a", "b"), (f"{lines[2]} ", lines[2])]
+    pairs = "".join(f"{good}\t{bad}\n" for good, bad in rows)
+    (spec.parent / "pairs.tsv").write_text("good\tbad\n" + pairs, encoding="utf-8")
+    task = "kind: minimal_pairs\nmetric: accuracy\ntext: [good, bad]\nfiles: {test: FILE}\n"
+    for name in ("pairs", "missing"):
+        (spec.parent / f"{name}.yaml").write_text(task.replace("FILE", f"{name}.tsv"), encoding="utf-8")
+    return ["pairs.yaml", "missing.yaml"]
+
+
 def ablate(spec, *arguments):
     where = ["--out", str(spec.parent / "out"), "--data-root", str(spec.parent)]
     return CliRunner().invoke(main, ["text", str(spec), *where, *arguments])
@@ -62,3 +76,19 @@ def test_the_table_names_the_arms_and_run_finds_the_tokens_made(spec):
     assert "Training 70 sub-words" in result.stderr
     assert "Training 70 sub-words" not in ablate(spec).stderr
     assert len(list((spec.parent / "out/tokens").glob("*/tokens.json"))) == 1
+
+
+def test_test_examples_of_tasks_that_are_training_sentences_are_counted(spec, tasks):
+    """An example counts once, whichever of its texts is a training sentence; a task without files has none."""
+    measures = [{"kind": "minimal_pairs", "tasks": tasks}]
+    result = ablate(spec, "--json", "--set", f"measures={json.dumps(measures)}")
+    assert result.exit_code == 0, result.output
+    (text,) = json.loads(result.stdout)["texts"]
+    assert text["tasks"] == [{"task": "pairs.yaml", "examples": 4, "in_training": 3}]
+    assert text["notes"][-1] == (
+        "pairs.yaml: 3 test examples (75%) have a text that is also a sentence of data.train, so that scores may "
+        "look better than they are; remove them from one of the two."
+    )
+    shown = ablate(spec, "--set", f"measures={json.dumps(measures)}").stdout
+    assert "Test examples of its tasks" in shown
+    assert text["notes"][-1] in shown
