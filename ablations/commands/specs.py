@@ -27,6 +27,7 @@ from ablations.commands.options import (
     slots_option,
     spec_argument,
 )
+from ablations.given_paths import GivenPath
 
 
 class Words(click.ParamType):
@@ -74,21 +75,19 @@ def init(spec: Path | None, overwrite: bool, **given: Any) -> None:
     """
     from ablations.skeletons import spec as spec_skeleton
 
-    questions: dict[str, tuple[str, Any]] = {
-        "texts": ("Text to train on", None),
-        "arms": (f"Objectives to compare ({', '.join(spec_skeleton.OBJECTIVES)})", "mlm clm"),
-        "size": (f"Size of the model ({', '.join(spec_skeleton.SIZES)})", "tiny"),
-        "seeds": ("Seeds", 3),
+    objectives = Words(spec_skeleton.OBJECTIVES)
+    questions: dict[str, tuple[str, Any, click.ParamType]] = {
+        "texts": ("Text to train on", None, GivenPath(exists=True, dir_okay=False)),
+        "arms": (f"Objectives to compare ({', '.join(objectives.words)})", "mlm clm", objectives),
+        "size": ("Size of the model", "tiny", click.Choice([*spec_skeleton.SIZES])),
+        "seeds": ("Seeds", 3, click.IntRange(min=1)),
     }
-    for name, (question, default) in questions.items():
+    for name, (question, default, kind) in questions.items():
         if given[name]:
             continue
         if is_asking():
-            kind = {"arms": Words(spec_skeleton.OBJECTIVES), "size": click.Choice([*spec_skeleton.SIZES])}.get(
-                name
-            )
             answer = click.prompt(question, default=default, type=kind)
-            given[name] = (answer,) if name == "texts" else answer
+            given[name] = (str(answer),) if name == "texts" else answer
         elif default is None:
             raise click.UsageError("--text is missing; name the file of your text, as in --text sentences.txt.")
         else:
