@@ -120,9 +120,8 @@ def figure(place: Path, name: str | None, medium: str, wide: bool, given: tuple[
         width = max((len(panel.name) for panel in panels), default=0)
         for one in figures:
             for panel in one.panels:
-                click.echo(
-                    f"{panel.name:<{width}}  Figure {one.number}{panel.letter}. {one.text.title}: {panel.title}"
-                )
+                titles = ": ".join(dict.fromkeys((one.text.title, panel.title)))
+                click.echo(f"{panel.name:<{width}}  Figure {one.number}{panel.letter}. {titles}")
         sys.exit(GOOD if say_failed_figures(failures.values()) else FAILED)
     if name in failures:
         raise PluginError(failures[name])
