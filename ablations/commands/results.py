@@ -93,8 +93,10 @@ def report(spec: Path, given: tuple[str, ...], out: Path, data_root: Path, publi
 @click.argument("name", required=False)
 @click.option("--for", "medium", type=click.Choice(["paper", "slides"]), default="paper", show_default=True)
 @click.option("--wide", is_flag=True, help="Over both columns of a paper: 6.3 inches instead of 3.03.")
+@set_option
+@plugin_option
 @out_option
-def figure(place: Path, name: str | None, medium: str, wide: bool, out: Path) -> None:
+def figure(place: Path, name: str | None, medium: str, wide: bool, given: tuple[str, ...], out: Path) -> None:
     """Write a figure of the page for a paper or for slides, as PDF and PNG; without NAME, list the figures.
 
     SPEC is a spec whose results lie in the output root, or their folder, as out/NAME. The files lie in its folder
@@ -109,16 +111,17 @@ def figure(place: Path, name: str | None, medium: str, wide: bool, out: Path) ->
 
     if wide and medium == "slides":
         raise click.UsageError("--wide is for papers; leave it out.")
-    folder = folder_of(place, out=out)
+    if given and place.is_dir():
+        raise click.UsageError("--set is for a spec, and a folder of results is named; leave one out.")
+    folder = folder_of(place, out=out, given=given)
     figures, failures = page_figures(judge_claims(experiment_folder.read(folder)))
     panels = [panel for one in figures for panel in one.panels]
     if name is None:
         width = max((len(panel.name) for panel in panels), default=0)
         for one in figures:
             for panel in one.panels:
-                click.echo(
-                    f"{panel.name:<{width}}  Figure {one.number}{panel.letter}. {one.text.title}: {panel.title}"
-                )
+                titles = ": ".join(dict.fromkeys((one.text.title, panel.title)))
+                click.echo(f"{panel.name:<{width}}  Figure {one.number}{panel.letter}. {titles}")
         sys.exit(GOOD if say_failed_figures(failures.values()) else FAILED)
     if name in failures:
         raise PluginError(failures[name])
@@ -136,6 +139,7 @@ def figure(place: Path, name: str | None, medium: str, wide: bool, out: Path) ->
 @click.option(
     "--by", type=click.Choice(["length", "frequency", "part"]), help="Also compare slices of the examples."
 )
+@plugin_option
 @out_option
 @json_option
 def diff(before: Path, after: Path, examples: int, by: Any, out: Path, as_json: bool) -> None:

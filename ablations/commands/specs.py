@@ -27,6 +27,7 @@ from ablations.commands.options import (
     slots_option,
     spec_argument,
 )
+from ablations.given_paths import GivenPath
 
 
 class Words(click.ParamType):
@@ -74,21 +75,19 @@ def init(spec: Path | None, overwrite: bool, **given: Any) -> None:
     """
     from ablations.skeletons import spec as spec_skeleton
 
-    questions: dict[str, tuple[str, Any]] = {
-        "texts": ("Text to train on", None),
-        "arms": (f"Objectives to compare ({', '.join(spec_skeleton.OBJECTIVES)})", "mlm clm"),
-        "size": (f"Size of the model ({', '.join(spec_skeleton.SIZES)})", "tiny"),
-        "seeds": ("Seeds", 3),
+    objectives = Words(spec_skeleton.OBJECTIVES)
+    questions: dict[str, tuple[str, Any, click.ParamType]] = {
+        "texts": ("Text to train on", None, GivenPath(exists=True, dir_okay=False)),
+        "arms": (f"Objectives to compare ({', '.join(objectives.words)})", "mlm clm", objectives),
+        "size": ("Size of the model", "tiny", click.Choice([*spec_skeleton.SIZES])),
+        "seeds": ("Seeds", 3, click.IntRange(min=1)),
     }
-    for name, (question, default) in questions.items():
+    for name, (question, default, kind) in questions.items():
         if given[name]:
             continue
         if is_asking():
-            kind = {"arms": Words(spec_skeleton.OBJECTIVES), "size": click.Choice([*spec_skeleton.SIZES])}.get(
-                name
-            )
             answer = click.prompt(question, default=default, type=kind)
-            given[name] = (answer,) if name == "texts" else answer
+            given[name] = (str(answer),) if name == "texts" else answer
         elif default is None:
             raise click.UsageError("--text is missing; name the file of your text, as in --text sentences.txt.")
         else:
@@ -276,35 +275,35 @@ def plan(
 def text(spec: Path, given: tuple[str, ...], out: Path, data_root: Path, as_json: bool) -> None:
     """Show what the text of a spec is made of, before anything is trained.
 
-    Lengths in tokens; sentences that are cut, repeated, or also in the training text; unknown tokens. It cuts the
-    text into tokens as `run` does at its start, and keeps them in the output root for it.
+    Lengths in tokens; sentences that are cut, repeated, or also in the training text, those of the tasks that the
+    spec measures too; unknown tokens. It cuts the text into tokens as `run` does at its start, and keeps them in
+    the output root for it.
     """
-    from ablations.runs import doubts
+    from ablations import text_facts
     from ablations.runs.workspace import Workspace
     from lightning_modules.data import token_store
 
     workspace = Workspace.open(spec, given=given, out=out, data_root=data_root, tokenise=True)
-    arms: dict[str, list[str]] = {}
+    items: dict[str, list[Any]] = {}
     for item in workspace.planned:
-        arms.setdefault(item.tokens, []).append(item.run.arm)
+        items.setdefault(item.tokens, []).append(item)
     texts = []
-    for address, names in arms.items():
-        data = next(item.run.settings.data for item in workspace.planned if item.tokens == address)
+    for of_text in items.values():
+        runs = {item.run.arm: item.run.settings for item in of_text}
+        data = of_text[0].run.settings.data
         tokens = token_store.prepare(
             data,
             data_root=workspace.data_root,
             store=workspace.out / "tokens",
             progress=lambda line: click.echo(line, err=True),
         )
-        facts = doubts.split_facts(data, tokens.report, data_root=workspace.data_root)
-        different = list(dict.fromkeys(names))
+        tasks = text_facts.task_names(workspace.experiment.measures, runs.values(), data_root=workspace.data_root)
+        facts = text_facts.text_facts(data, tokens.report, tasks, data_root=workspace.data_root)
         if as_json:
-            splits = [one._asdict() for one in facts]
-            texts.append(
-                {"arms": different, "splits": splits, "notes": doubts.facts_in_doubt(facts, tokens.report)}
-            )
+            content = {name: [one._asdict() for one in part] for name, part in facts._asdict().items()}
+            texts.append({"arms": [*runs], **content, "notes": text_facts.warnings(facts, tokens.report)})
         else:
-            doubts.show_facts(different, facts, tokens.report)
+            text_facts.show([*runs], facts, tokens.report)
     if as_json:
         click.echo(json.dumps({"texts": texts}, indent=2))
 

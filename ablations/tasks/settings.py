@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 from ablations.errors import SpecProblems
 from ablations.measures.settings import MeasureSettings
 from ablations.tasks.datasets import TASKS, Split, Task, chosen, no_documents, task_called
-from ablations.wording import listed, must_be
+from ablations.wording import guess, listed, must_be
 from lightning_modules import plugins
 from lightning_modules.config import Data
 from lightning_modules.errors import PluginError
@@ -31,7 +31,8 @@ def _known_task(name: str) -> str:
     if plugins.is_text(name):
         _read_task(name)
     elif name not in TASKS:
-        raise ValueError(must_be(name, TASKS, one="a task"))
+        of_file = "" if guess(name, TASKS) else "; name a task of your own by its file, as my_task.yaml"
+        raise ValueError(must_be(name, TASKS, one="a task") + of_file)
     return name
 
 

@@ -12,7 +12,7 @@ from ablations.spec.figures import OwnFigure
 
 def rows(table: Any) -> Any:
     """Return a row for each run: its arm, its seed, the sum of the distances between its layers, and its loss."""
-    # The table has one number a row; docs/guide.md lists its columns. Numbers of groups of tokens are left out.
+    # The table has one number a row; docs/howto.md lists its columns. Numbers of groups of tokens are left out.
     of_all = table[table["group"].isna()]
     change = of_all[(of_all["measure"] == "layer_change") & (of_all["metric"] == "pwcca")]
     change = change[
@@ -36,7 +36,7 @@ def draw(rows: Any, figure: Any) -> None:
 
 
 LossByChange = OwnFigure(
-    title="validation loss and change of tokens",
+    title="Validation loss and change of tokens",
     how_to_read=("Each point is a run at its last step: how much its layers change a token, and its loss.",),
     rows=rows,
     draw=draw,

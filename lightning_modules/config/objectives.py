@@ -1,6 +1,7 @@
 """Settings of every objective, and the facts about it that other parts need. No torch."""
 
 from collections.abc import Mapping
+from pkgutil import resolve_name
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, SerializeAsAny
@@ -25,7 +26,7 @@ from lightning_modules.config.encoder import (
 from lightning_modules.config.masking import MaskingSettings
 from lightning_modules.config.settings import Settings, kind_of_part, or_plugin
 from lightning_modules.errors import PluginError
-from lightning_modules.plugins import Plugin
+from lightning_modules.plugins import Plugin, failure
 
 Output = Literal["next", "hidden", "own"] | None
 """Token that the output at a position predicts: the next one, or the hidden one at that position. `own` if the
@@ -403,7 +404,7 @@ def _of_plugin(plugin: Plugin) -> type[ObjectiveSettings]:
     """Return the settings of an objective of one's own.
 
     Raises:
-        PluginError: the plugin is none, or lacks a fact.
+        PluginError: the plugin is none, or lacks a fact, or its module could not be trained or scored.
     """
     settings = plugin.part
     if not isinstance(settings, type) or not issubclass(settings, ObjectiveSettings):
@@ -416,7 +417,39 @@ def _of_plugin(plugin: Plugin) -> type[ObjectiveSettings]:
         raise PluginError(
             f"{plugin.name} lacks {', '.join(lacks)}; define it in the class, as ObjectiveSettings describes it."
         )
+    if (output := settings.output) not in (None, *get_args(get_args(Output)[0])):
+        raise PluginError(f"{plugin.name}: output must be next, hidden or own, but is {output!r}; correct it.")
+    _require_module(plugin, settings)
     return settings
+
+
+def _require_module(plugin: Plugin, settings: type[ObjectiveSettings]) -> None:
+    """Refuse a module that could not be trained, or not be scored as its settings say.
+
+    Raises:
+        PluginError: it cannot be imported, is none, or lacks a method.
+    """
+    from lightning_modules.objectives.objective import Objective as Module  # torch, as the plugin's own module
+
+    try:
+        module = resolve_name(settings.module) if isinstance(settings.module, str) else settings.module
+    except Exception as error:
+        raise failure(plugin.name, plugin.path, error) from error
+    if not isinstance(module, type) or not issubclass(module, Module):
+        raise PluginError(
+            f"{plugin.name}: module must be a subclass of Objective of lightning_modules.objectives.objective, "
+            f"but is {kind_of_part(module)}."
+        )
+    if lacks := sorted(module.__abstractmethods__):
+        raise PluginError(
+            f"{plugin.name}: its module {module.__name__} lacks {', '.join(lacks)}; define it in the class, as "
+            f"Objective describes it."
+        )
+    if settings.output == "own" and module.sentence_logits is Module.sentence_logits:
+        raise PluginError(
+            f"{plugin.name} has the output own, but its module {module.__name__} defines no sentence_logits; "
+            f"define it, or leave the output out."
+        )
 
 
 Objective = Annotated[

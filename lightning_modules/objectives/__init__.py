@@ -4,12 +4,22 @@ from pkgutil import resolve_name
 
 from lightning_modules.config import RunSettings
 from lightning_modules.data.token_store import Tokens
+from lightning_modules.errors import PluginError
 from lightning_modules.objectives.objective import Objective
 
 
 def build(run: RunSettings, tokens: Tokens) -> Objective:
-    """Return the run's objective on a fresh encoder, with the initial weights of its seed."""
+    """Return the run's objective on a fresh encoder, with the initial weights of its seed.
+
+    Raises:
+        PluginError: an objective of one's own has no head for the output that its settings name.
+    """
     module = run.objective.module
     objective: Objective = (resolve_name(module) if isinstance(module, str) else module).of_text(run, tokens)
+    if run.objective.output in ("next", "hidden") and not hasattr(objective, "head"):
+        raise PluginError(
+            f"{run.objective.kind} has the output {run.objective.output}, but its module builds no self.head; "
+            f"build it, or leave the output out."
+        )
     objective.initialise()
     return objective

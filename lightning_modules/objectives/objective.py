@@ -63,6 +63,9 @@ class Objective(L.LightningModule, ABC):
     and tensors into a loss (`losses`).
     """
 
+    head: Any
+    """Head over the vocabulary, as of `build_head`: an objective with the output `next` or `hidden` builds it."""
+
     def __init__(self, run: RunSettings, *, vocab_size: int) -> None:
         super().__init__()
         self.run = run
@@ -175,9 +178,7 @@ class Objective(L.LightningModule, ABC):
         Args:
             batch: sentences of one length, each with START and END, as `tokens_BT`, `sequence_BT`, `position_BT`.
         """
-        raise NotImplementedError(
-            f"{type(self).__name__} defines no sentence_logits, which its output `own` needs"
-        )
+        raise NotImplementedError
 
     def build_head(self) -> PredictionHead | LinearHead | TiedHead:
         """Return the head over the vocabulary that the settings of the objective ask for."""

@@ -330,16 +330,25 @@ def shapes_of(folder: Path) -> dict[str, list[int]]:
     """Return the shape of every weight by its name, from the headers of the files.
 
     Raises:
-        DataError: a file is missing or damaged.
+        DataError: a file is missing, damaged or cut off.
     """
     shapes: dict[str, list[int]] = {}
     for path in weight_files(folder):
         try:
             with path.open("rb") as stream:
-                header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
-            shapes |= {name: about["shape"] for name, about in header.items() if name != "__metadata__"}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, MemoryError) as error:
+                length = int.from_bytes(stream.read(8), "little")
+                header = json.loads(stream.read(length))
+            weights = {name: about for name, about in header.items() if name != "__metadata__"}
+            shapes |= {name: about["shape"] for name, about in weights.items()}
+            whole = 8 + length + max((about["data_offsets"][1] for about in weights.values()), default=0)
+            size = path.stat().st_size
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, MemoryError) as error:
             raise DataError(f"{path} cannot be read as safetensors; copy the folder again.") from error
+        if size != whole:
+            raise DataError(
+                f"{path} has {size:,} bytes, but its header says {whole:,}, as if copying had been interrupted; "
+                f"copy the folder again."
+            )
     return shapes
 
 

@@ -7,7 +7,7 @@ Differences are of two means over seeds, of the same seeds or of others.
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,8 +70,11 @@ FORMAT = 1
 """Version of what `ablate diff --json` prints."""
 
 
-def folder_of(place: Path, *, out: Path) -> Path:
+def folder_of(place: Path, *, out: Path, given: Sequence[str] = ()) -> Path:
     """Return the folder of an experiment's results: `place` itself, or the folder in `out` of the spec that it is.
+
+    Args:
+        given: settings that a command line laid over the spec.
 
     Raises:
         SpecError: it is neither a folder nor a good spec.
@@ -81,7 +84,7 @@ def folder_of(place: Path, *, out: Path) -> Path:
         raise ResultsError(
             f"{place}: there is no such folder; name an experiment's folder, as out/NAME, or a spec, as NAME.yaml."
         )
-    folder = place if place.is_dir() else out / load.load(place).name
+    folder = place if place.is_dir() else out / load.load(place, given=given).name
     if not (folder / "plan.json").is_file():
         if (folder / "provenance.json").is_file():
             raise ResultsError(

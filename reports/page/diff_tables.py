@@ -243,8 +243,8 @@ def example_tables(content: Mapping[str, Any]) -> None:
     _print_plain(
         console,
         "\nbetter, worse: examples that the second side answers better, or worse; p: exact sign test, which is "
-        "about these two models and not about other seeds. The t interval is over seeds; the multi-bootstrap is "
-        "over seeds and examples.",
+        "about these two models and not about other seeds. Intervals are at 95%: the t interval over seeds, the "
+        "multi-bootstrap over seeds and examples. In brackets behind an answer: how many runs or heads gave it.",
     )
 
 
@@ -286,7 +286,7 @@ def _both(numbers: Mapping[str, Any]) -> str:
     if numbers["over_seeds"]["low"] is not None:
         ends = [f"{numbers['over_seeds'][end]:.{POINTS_DIGITS}f}" for end in ("low", "high")]
         ways.append(f"{';' if ways else ''} [{', '.join(ends)}] by the t interval")
-    return f"{shown}{''.join(ways)}; at 95%" if ways else f"{shown}; too few seeds for an interval"
+    return f"{shown}{''.join(ways)}" if ways else f"{shown}; too few seeds for an interval"
 
 
 def _bootstrapped(numbers: Mapping[str, Any]) -> str:

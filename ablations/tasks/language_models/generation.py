@@ -31,7 +31,7 @@ from torch import Tensor
 from ablations.errors import MeasureError
 from ablations.measures.reading.texts import Readings, Say
 from ablations.tasks.language_models.conditional_information import draw
-from ablations.tasks.language_models.sentence_scores import LogProbabilities, head_of, masked_log_probabilities
+from ablations.tasks.language_models.sentence_scores import LogProbabilities, masked_log_probabilities
 from ablations.tasks.metrics import share_error, standard_error
 from ablations.tasks.settings import GenerationSettings
 from lightning_modules.data.token_store import Split, Tokens
@@ -83,7 +83,7 @@ def next_log_probabilities(objective: Objective) -> NextLogProbabilities:
     """Return the log probabilities of a causal LM, or of the causal side of a mixture; tokens that training never
     predicts have none."""
     objective.eval()
-    encoder, head = objective.encoder, head_of(objective)
+    encoder, head = objective.encoder, objective.head
     sees = "left_only" if isinstance(objective, Mixture) else objective.run.objective.sees
 
     @torch.no_grad()

@@ -64,7 +64,7 @@ def masked_log_probabilities(objective: Objective, *, asks: str) -> LogProbabili
             f"measure out, or give the arm a spec of its own."
         )
     objective.eval()
-    encoder, head, sees = objective.encoder, head_of(objective), objective.run.objective.sees
+    encoder, head, sees = objective.encoder, objective.head, objective.run.objective.sees
 
     @torch.no_grad()
     def at_places(tokens_BT: Tensor, place_BK: Tensor) -> Tensor:
@@ -299,7 +299,7 @@ def _answers(objective: Objective, rows_RT: NDArray[np.integer], query: Query, *
         if reading == "own":
             logits_MV = objective.sentence_logits(batch).flatten(0, 1)[place_M]
         else:
-            logits_MV = head_of(objective)(objective.encode_at(batch, place_M), embeddings_VD)
+            logits_MV = objective.head(objective.encode_at(batch, place_M), embeddings_VD)
         fill(answer, query, logits_MV, first=start * K)
     return answer
 
@@ -317,21 +317,6 @@ def fill(answer: Answer, query: Query, logits_MV: Tensor, *, first: int) -> None
     logit_N = logits_MV[state_N, label_N]
     answer.nats_N[now] = (logit_N - logits_MV.logsumexp(-1)[state_N]).double().cpu().numpy()
     answer.is_best_N[now] = (logit_N == logits_MV.amax(-1)[state_N]).cpu().numpy()
-
-
-def head_of(objective: Objective) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return the head of an objective over the vocabulary: from states and embeddings to logits.
-
-    Raises:
-        MeasureError: it has none, as an objective of one's own may.
-    """
-    head, settings = getattr(objective, "head", None), objective.run.objective
-    if head is None:
-        raise MeasureError(
-            f"{settings.kind} has the output {settings.output}, but no head; build it as self.head in the module, "
-            f"or give the settings the output own and the module sentence_logits."
-        )
-    return head
 
 
 def _batch(objective: Objective, tokens_BT: Tensor, reading: Reading) -> Batch:

@@ -116,10 +116,13 @@ def test_what_is_missing_is_said_in_a_sentence(folder):
 
 def test_on_a_terminal_it_asks_for_what_is_not_said(folder, monkeypatch):
     monkeypatch.setattr("ablations.commands.specs.is_asking", lambda: True)
-    answers = ["Books 1.txt", "mlm, gpt", "mlm, electra", "", "1", "mine.yaml"]
+    answers = ["gone.txt", "Books 1.txt", "mlm, gpt", "mlm, electra", "", "0", "1", "mine.yaml"]
     result = ablate("init", input="\n".join(answers) + "\n")
     assert result.exit_code == 0, result.output
+    assert "Error: File 'gone.txt' does not exist." in result.output
     assert "Error: gpt is none of mlm, clm, mt, mixture, electra, xlnet." in result.output
+    assert "Size of the model (tiny, small, base) [tiny]: " in result.output
+    assert "Error: 0 is not in the range x>=1." in result.output
     experiment = load.load(folder / "mine.yaml")
     assert (list(experiment.arms), experiment.seeds) == (["mlm", "electra", "untrained"], (0,))
 

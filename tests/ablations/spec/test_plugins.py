@@ -191,6 +191,8 @@ def test_the_schema_for_editors_takes_names_of_parts():
 # Objectives and selections ---------------------------------------------------------------------------
 
 OBJECTIVE = """
+from typing import ClassVar
+
 from lightning_modules.config.masking import OwnSelection
 from lightning_modules.config.objectives import ObjectiveSettings
 
@@ -199,6 +201,32 @@ class Bare(ObjectiveSettings):
 
 class Nothing(OwnSelection):
     pass
+
+class Unfit(ObjectiveSettings):
+    module: ClassVar = 7
+
+    @property
+    def predictions(self):
+        return {"text": 1.0}
+
+    def weights_per_token(self, encoder, **_):
+        return 1.0
+
+class Gone(Unfit):
+    module: ClassVar = "lightning_modules.objectives.nowhere:LM"
+
+class Foreign(Unfit):
+    module: ClassVar = "lightning_modules.model.encoder:Encoder"
+
+class Abstract(Unfit):
+    module: ClassVar = "lightning_modules.objectives.objective:Objective"
+
+class Unscored(Unfit):
+    module: ClassVar = "lightning_modules.objectives.causal_lm:CausalLM"
+    output: ClassVar = "own"
+
+class Misspelt(Unscored):
+    output: ClassVar = "nxt"
 
 class Words(OwnSelection):
     def joined(self, tokens, split):
@@ -223,6 +251,32 @@ def objectives(folder, **objective):
             "mine.py:Words must be a subclass of ObjectiveSettings of lightning_modules.config.objectives, but is "
             "the class Words",
         ),
+        (
+            "Unfit",
+            "mine.py:Unfit: module must be a subclass of Objective of lightning_modules.objectives.objective, but "
+            "is of the type int",
+        ),
+        (
+            "Gone",
+            "mine.py:Gone: mine.py: ModuleNotFoundError: No module named 'lightning_modules.objectives.nowhere'; "
+            "correct the file",
+        ),
+        (
+            "Foreign",
+            "mine.py:Foreign: module must be a subclass of Objective of lightning_modules.objectives.objective, "
+            "but is the class Encoder",
+        ),
+        (
+            "Abstract",
+            "mine.py:Abstract: its module Objective lacks losses, make_batch; define it in the class, as "
+            "Objective describes it",
+        ),
+        (
+            "Unscored",
+            "mine.py:Unscored has the output own, but its module CausalLM defines no sentence_logits; define it, "
+            "or leave the output out",
+        ),
+        ("Misspelt", "mine.py:Misspelt: output must be next, hidden or own, but is 'nxt'; correct it"),
     ],
 )
 def test_what_an_objective_lacks_is_one_sentence(folder, kind, sentence):

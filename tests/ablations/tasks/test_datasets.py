@@ -135,6 +135,8 @@ def test_a_task_of_another_kind_or_without_a_file_is_one_sentence(folder):
         "an entry of measures.retrieval.tasks must be regression of two texts for retrieval, but animals.yaml is "
         "classification; leave it out"
     ]
+    (sentence,) = problems(folder, "probing", "animals")
+    assert sentence.endswith('but is "animals"; name a task of your own by its file, as my_task.yaml')
     assert problems(folder, "probing", "nowhere.yaml") == [
         "nowhere.yaml: nowhere.yaml cannot be read (No such file or directory); put the file beside the spec, or "
         "name its place with --plugin"

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from transformers import AutoTokenizer
 
 from lightning_modules.export.folder import export
 from tests.support.drawn_run import draw
@@ -28,7 +29,8 @@ def test_all_states_and_logits_are_those_of_the_run(kind, sections, expected, ma
     objective = draw(directory, tokens)
     assert export(directory.path, tmp_path / "exported").class_name == expected
     bridge = transformer_lens.TransformerBridge.boot_transformers(str(tmp_path / "exported"), device="cpu")
-    ids_BT = bridge.tokenizer(TEXT, return_tensors="pt")["input_ids"]
+    ids_BT = AutoTokenizer.from_pretrained(tmp_path / "exported")(TEXT, return_tensors="pt")["input_ids"]
+    assert bridge.to_tokens(TEXT).tolist() == ids_BT[:, 1:-1].tolist(), "its own tokenizer leaves out the ends"
     with torch.no_grad():
         logits, cache = bridge.run_with_cache(ids_BT)
         sees = "left_only" if kind == "causal_lm" else "both_sides"

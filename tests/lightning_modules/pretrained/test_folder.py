@@ -134,7 +134,16 @@ def test_folders_that_the_encoder_cannot_hold_are_one_sentence(root):
         f"model's own there."
     )
     (root / "vocab.txt").rename(folder / "vocab.txt")
-    (folder / "model.safetensors").unlink()
+    weights = folder / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-1])
+    assert refusal(root) == (
+        f"{weights} has {len(whole) - 1:,} bytes, but its header says {len(whole):,}, as if copying had been "
+        f"interrupted; copy the folder again."
+    )
+    weights.write_bytes(whole[:20])
+    assert refusal(root) == f"{weights} cannot be read as safetensors; copy the folder again."
+    weights.unlink()
     assert refusal(root) == (
         f"init.path: {folder} has no model.safetensors; save the model there in this format, with "
         f"`save_pretrained` of transformers."

@@ -1,6 +1,7 @@
 """A title stands clear of what is written above it; and figures for papers and slides: sizes, fonts and names."""
 
 import re
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -23,6 +24,7 @@ from tests.support.fake_experiment import ARMS, rows, write
 from tests.support.fake_layers import layer_rows
 from tests.support.figures import token_information
 from tests.support.setting_panels import panels
+from tests.support.spec_files import write_spec
 
 TITLES = ("plug-in", "What is known of a token in each layer,\nby the bound from below")
 
@@ -148,6 +150,30 @@ def test_the_command_lists_figures_and_writes_one(tmp_path):
     assert all(file.is_file() for file in files)
     result = CliRunner().invoke(main, ["figure", str(folder), "learning-gain", "--for", "slides", "--wide"])
     assert (result.exit_code, "Error: --wide is for papers; leave it out." in result.stderr) == (2, True)
+
+
+def test_settings_of_a_command_line_lead_to_the_figures_of_their_results(tmp_path):
+    """The spec may name a file that lies elsewhere; of a folder there is nothing to set."""
+    folder, parts = write(tmp_path / "out"), tmp_path / "parts"
+    parts.mkdir()
+    plugin = Path(__file__).parents[3] / "docs" / "plugins" / "my_figure.py"
+    (parts / "my_figure.py").write_bytes(plugin.read_bytes())
+    spec = write_spec(tmp_path, figures=["my_figure.py:LossByChange"])
+    folder.rename(tmp_path / "out" / "tried-seeds-0")
+    options = [
+        str(spec),
+        "--set",
+        "seeds=[0]",
+        "--plugin",
+        str(parts / "my_figure.py"),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    listed = CliRunner().invoke(main, ["figure", *options])
+    assert listed.stdout.startswith("layer_change-pwcca "), listed.output
+    result = CliRunner().invoke(main, ["figure", str(tmp_path / "out" / "tried-seeds-0"), "--set", "seeds=[0]"])
+    sentence = "Error: --set is for a spec, and a folder of results is named; leave one out."
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (2, sentence)
 
 
 def test_a_name_that_is_no_figure_is_said_with_the_nearest(page_panels):

@@ -45,7 +45,7 @@ def test_the_template_is_the_last_figure_with_picture_csv_and_json(tmp_path):
     planned(folder, TEMPLATE.read_text())
     html = page.write(folder).read_text()
     figure = json.loads((folder / "report.json").read_text())["figures"][-1]
-    assert (figure["name"], figure["title"]) == (NAME, "validation loss and change of tokens")
+    assert (figure["name"], figure["title"]) == (NAME, "Validation loss and change of tokens")
     assert (
         figure["caption"] == "The authors of this experiment wrote this figure: its source says how it is drawn."
     )
@@ -63,7 +63,8 @@ def test_the_template_is_the_last_figure_with_picture_csv_and_json(tmp_path):
     assert f"{NAME}-curves" not in html, "there are no curves"
     assert "Each point is a run at its last step" in (folder / "report.md").read_text()
     listed = CliRunner().invoke(main, ["figure", str(folder)], catch_exceptions=False).output
-    assert listed.splitlines()[-1].split()[0] == NAME
+    name, _, title = listed.splitlines()[-1].partition("  Figure ")
+    assert (name.strip(), title[2:]) == (NAME, ". Validation loss and change of tokens")
     drawn = CliRunner().invoke(main, ["figure", str(folder), NAME], catch_exceptions=False)
     assert drawn.exit_code == 0
     assert (folder / "print" / f"{NAME}-paper.pdf").is_file()

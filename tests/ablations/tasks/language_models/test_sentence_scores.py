@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from ablations.catalogue import card
-from ablations.errors import MeasureError
 from ablations.tasks.language_models import sentence_scores as module
 from ablations.tasks.language_models.sentence_scores import (
     Pieces,
@@ -18,6 +17,7 @@ from ablations.tasks.language_models.sentence_scores import (
     sentence_scores,
 )
 from lightning_modules import plugins
+from lightning_modules.errors import PluginError
 from lightning_modules.model.attention import EVERYTHING
 from lightning_modules.objectives import build
 from lightning_modules.objectives.causal_lm import CausalLM
@@ -316,12 +316,18 @@ def test_an_output_is_enough_for_an_objective_with_a_head(ahead, tokens, monkeyp
     expected = [causal_naive(ahead, sentence.ids_P.tolist()) for sentence in pieces]
     assert as_causal == pytest.approx(expected, rel=1e-9)
     assert not np.allclose(as_causal, own)
-    del ahead.head
-    with pytest.raises(MeasureError) as error:
-        sentence_scores(ahead, pieces)
+
+
+def test_an_output_without_a_head_is_refused_before_training(tokens, tmp_path):
+    source = (TEMPLATES / "my_objective.py").read_text()
+    source = source.replace("self.head = self.build_head()", "pass").replace('= "own"', '= "hidden"')
+    (tmp_path / "headless.py").write_text(source)
+    plugins.look_beside(tmp_path / "spec.yaml")
+    with pytest.raises(PluginError) as error:
+        build(settings("headless.py:Ahead"), tokens)
     assert str(error.value) == (
-        "my_objective.py:Ahead has the output next, but no head; build it as self.head in the module, or give the "
-        "settings the output own and the module sentence_logits."
+        "headless.py:Ahead has the output hidden, but its module builds no self.head; build it, or leave the "
+        "output out."
     )
 
 

@@ -1,0 +1,182 @@
+"""Facts about the text of an experiment before anything is trained: lengths, unknown tokens, cut and repeated
+sentences, and sentences of validation and of tasks that are also in the training text.
+
+Sentences are the same if all their words are, in the same order; of each only a hash of 64 bits is kept.
+"""
+
+import hashlib
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.table import Table
+
+from ablations.catalogue import Measure, for_run
+from ablations.runs import doubts
+from ablations.runs.terminal import console_for_tables
+from ablations.tasks.datasets import task_called
+from ablations.tasks.settings import NEXT_SENTENCE, RetrievalSettings, TaskSettings
+from ablations.wording import listed, several
+from lightning_modules.config import Data, RunSettings
+from lightning_modules.data.corpus import SPLITS, open_corpus
+
+SHARED_SHARE = 0.01
+"""From this share on, a sentence says that texts of validation or of a task are also training sentences."""
+
+
+class SplitFacts(NamedTuple):
+    """Facts about one split of a text."""
+
+    split: str
+    sentences: int
+    documents: int
+    tokens: int
+    """Tokens that are kept, special ones included."""
+    median: int
+    """Tokens of the median sentence, before cutting."""
+    p99: int
+    """Tokens that 99 of 100 sentences do not exceed."""
+    longest: int
+    cut: int
+    """Sentences that are cut at `data.max_length`."""
+    unknown: int
+    """Tokens that are [UNK]."""
+    repeated: int
+    """Sentences that stand earlier in the same split already."""
+    in_training: int | None
+    """Sentences that are also in the training text; None for that itself."""
+
+
+class TaskFacts(NamedTuple):
+    """Facts about the test examples of a task."""
+
+    task: str
+    examples: int
+    in_training: int
+    """Examples that have a text which is also a sentence of the training text."""
+
+
+class TextFacts(NamedTuple):
+    """Facts about a text, and about the tasks that are measured on models of it."""
+
+    splits: list[SplitFacts]
+    tasks: list[TaskFacts]
+
+
+def task_names(measures: Sequence[Measure], runs: Iterable[RunSettings], *, data_root: Path) -> list[str]:
+    """Return the tasks with test examples that measures have for some runs, each once; none whose files are
+    missing."""
+    parts = [part for run in runs for part in for_run(measures, run, data_root=data_root)]
+    names = [part.task_name for part in parts if isinstance(part, TaskSettings | RetrievalSettings)]
+    return [name for name in dict.fromkeys(names) if name != NEXT_SENTENCE]
+
+
+def text_facts(data: Data, report: Mapping[str, Any], tasks: Iterable[str], *, data_root: Path) -> TextFacts:
+    """Return the facts about each split of a text and about tasks, in one reading.
+
+    Args:
+        data: settings of the text.
+        report: what its token store says of it.
+        tasks: names of tasks whose files are there.
+        data_root: where relative paths start.
+
+    Raises:
+        DataError: a file of a task is damaged.
+    """
+    corpus = open_corpus(data, data_root=data_root)
+    facts, train_S = [], np.empty(0, np.uint64)
+    for split in (name for name in SPLITS if name in corpus.splits):
+        hashes_S = _hashes(row.text for row in corpus.rows(split))
+        different_S = np.unique(hashes_S)
+        if split == "train":
+            train_S = different_S
+        counted = report["splits"][split]
+        source, lengths = counted["source"], counted["source"]["whole_length_percentiles"]
+        facts.append(
+            SplitFacts(
+                split=split,
+                sentences=counted["sentences"],
+                documents=counted["documents"],
+                tokens=source["tokens"],
+                median=lengths["50"],
+                p99=lengths["99"],
+                longest=lengths["100"],
+                cut=source["cut"],
+                unknown=source["unknown"],
+                repeated=len(hashes_S) - len(different_S),
+                in_training=None if split == "train" else int(np.isin(hashes_S, train_S).sum()),
+            )
+        )
+    return TextFacts(facts, [_task_facts(name, data, train_S, data_root) for name in tasks])
+
+
+def _hashes(texts: Iterable[str]) -> NDArray[np.uint64]:
+    """Return a hash of each sentence, shape S; two different ones share it with a chance of 1 in 2 to the 64."""
+    hashes = array("Q")
+    for text in texts:
+        hashes.frombytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
+    return np.frombuffer(hashes, np.uint64)
+
+
+def _task_facts(name: str, data: Data, train_S: NDArray[np.uint64], data_root: Path) -> TaskFacts:
+    from ablations.tasks.examples import read_examples  # torch, which a text without tasks need not wait for
+
+    language_seed = getattr(data, "seed", None)
+    examples = read_examples(task_called(name), "test", data_root=data_root, language_seed=language_seed)
+    shared_N = np.zeros(len(examples), np.bool_)
+    for texts in filter(None, (examples.first, examples.second)):
+        shared_N |= np.isin(_hashes(" ".join(text.split()) for text in texts), train_S)
+    return TaskFacts(name, len(examples), int(shared_N.sum()))
+
+
+def warnings(facts: TextFacts, report: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for all in a text that was probably not meant."""
+    return [*doubts.unfit_tokens({"": report}), *_shared(facts)]
+
+
+def _shared(facts: TextFacts) -> Iterator[str]:
+    for one in facts.splits:
+        share = (one.in_training or 0) / one.sentences
+        if share >= SHARED_SHARE:
+            yield (
+                f"data.{one.split}: {several(one.in_training or 0, 'sentence')} ({share:.0%}) are also in "
+                "data.train, where the models learn them, so that losses and measures look better than they "
+                "are; remove them from one of the two."
+            )
+    for task in facts.tasks:
+        share = task.in_training / max(1, task.examples)
+        if share >= SHARED_SHARE:
+            yield (
+                f"{task.task}: {several(task.in_training, 'test example')} ({share:.0%}) have a text that is also "
+                "a sentence of data.train, so that scores may look better than they are; remove them from one of "
+                "the two."
+            )
+
+
+def show(arms: Sequence[str], facts: TextFacts, report: Mapping[str, Any]) -> None:
+    """Print the facts about the text of some arms as tables, and the warnings below them."""
+    heads = (
+        *("split", "sentences", "documents", "tokens", "median", "99%", "longest"),
+        *("cut", "unknown", "repeated", "in training"),
+    )
+    console = console_for_tables()
+    title = f"Text of {listed(arms, 'and')}: {report['vocab_size']:,} sub-words"
+    console.print(_table(title, heads, facts.splits))
+    if facts.tasks:
+        console.print()
+        console.print(_table("Test examples of its tasks", ("task", "examples", "in training"), facts.tasks))
+    for sentence in warnings(facts, report):
+        console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+
+
+def _table(title: str, heads: Sequence[str], rows: Iterable[SplitFacts | TaskFacts]) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for head in heads:
+        is_name = head == heads[0]
+        table.add_column(head, justify="left" if is_name else "right", no_wrap=not is_name)
+    for name, *numbers in rows:
+        table.add_row(name, *("-" if number is None else f"{number:,}" for number in numbers))
+    return table

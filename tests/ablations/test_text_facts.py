@@ -1,0 +1,94 @@
+"""What a text is made of: counted by hand on a small one."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from ablations.cli import main
+from tests.support.spec_files import write_spec
+
+LONG = "a " * 40 + "dog"
+
+
+@pytest.fixture
+def spec(tmp_path):
+    lines = [f"the dog number {i} barks at the cat number {i * 7 % 50}" for i in range(300)]
+    (tmp_path / "train.txt").write_text("\n".join([*lines, lines[3], LONG, "", lines[3]]) + "\n", encoding="utf-8")
+    few = [lines[0], lines[0], "no dog  barks", lines[5], "☃"]
+    (tmp_path / "validation.txt").write_text("\n".join(few) + "\n", encoding="utf-8")
+    data = {
+        "kind": "files",
+        "train": "train.txt",
+        "validation": "validation.txt",
+        "vocab_size": 70,
+        "max_length": 32,
+    }
+    return write_spec(
+        tmp_path,
+        data=data,
+        arms={"mlm": {"objective": {"kind": "masked_lm"}}, "clm": {"objective": {"kind": "causal_lm"}}},
+    )
+
+
+@pytest.fixture
+def tasks(spec):
+    """Names of two files of tasks beside the spec: pairs that the training text has in part, and a task without
+    files."""
+    lines = (spec.parent / "train.txt").read_text(encoding="utf-8").splitlines()
+    rows = [(lines[0], "never read"), ("never read", lines[1]), ("a", "b"), (f"{lines[2]} ", lines[2])]
+    pairs = "".join(f"{good}\t{bad}\n" for good, bad in rows)
+    (spec.parent / "pairs.tsv").write_text("good\tbad\n" + pairs, encoding="utf-8")
+    task = "kind: minimal_pairs\nmetric: accuracy\ntext: [good, bad]\nfiles: {test: FILE}\n"
+    for name in ("pairs", "missing"):
+        (spec.parent / f"{name}.yaml").write_text(task.replace("FILE", f"{name}.tsv"), encoding="utf-8")
+    return ["pairs.yaml", "missing.yaml"]
+
+
+def ablate(spec, *arguments):
+    where = ["--out", str(spec.parent / "out"), "--data-root", str(spec.parent)]
+    return CliRunner().invoke(main, ["text", str(spec), *where, *arguments])
+
+
+def test_sentences_are_counted_as_they_are(spec):
+    result = ablate(spec, "--json")
+    assert result.exit_code == 0, result.output
+    (text,) = json.loads(result.stdout)["texts"]
+    assert text["arms"] == ["mlm", "clm"]
+    train, validation = text["splits"]
+    assert (train["split"], train["sentences"], train["documents"]) == ("train", 303, 2)
+    assert (train["repeated"], train["in_training"]) == (2, None)
+    assert train["cut"] >= 1
+    assert train["longest"] > 40
+    assert train["median"] <= train["p99"] <= train["longest"]
+    assert (validation["sentences"], validation["repeated"], validation["in_training"]) == (5, 1, 3)
+    assert validation["unknown"] == 3  # the bytes of a snowman
+    assert (
+        "data.validation: 3 sentences (60%) are also in data.train, where the models learn them, so that losses "
+        "and measures look better than they are; remove them from one of the two."
+    ) in text["notes"]
+
+
+def test_the_table_names_the_arms_and_run_finds_the_tokens_made(spec):
+    result = ablate(spec)
+    assert "Text of mlm and clm: 70 sub-words" in result.stdout
+    assert "3 sentences (60%) are also in data.train" in result.stdout
+    assert "Training 70 sub-words" in result.stderr
+    assert "Training 70 sub-words" not in ablate(spec).stderr
+    assert len(list((spec.parent / "out/tokens").glob("*/tokens.json"))) == 1
+
+
+def test_test_examples_of_tasks_that_are_training_sentences_are_counted(spec, tasks):
+    """An example counts once, whichever of its texts is a training sentence; a task without files has none."""
+    measures = [{"kind": "minimal_pairs", "tasks": tasks}]
+    result = ablate(spec, "--json", "--set", f"measures={json.dumps(measures)}")
+    assert result.exit_code == 0, result.output
+    (text,) = json.loads(result.stdout)["texts"]
+    assert text["tasks"] == [{"task": "pairs.yaml", "examples": 4, "in_training": 3}]
+    assert text["notes"][-1] == (
+        "pairs.yaml: 3 test examples (75%) have a text that is also a sentence of data.train, so that scores may "
+        "look better than they are; remove them from one of the two."
+    )
+    shown = ablate(spec, "--set", f"measures={json.dumps(measures)}").stdout
+    assert "Test examples of its tasks" in shown
+    assert text["notes"][-1] in shown
