@@ -99,10 +99,18 @@ class SlurmCluster:
 
     def _look_after(self) -> None:
         """Let requeued jobs start after five seconds, for which SLURM itself waits two minutes; do what is left to
-        people: release jobs that SLURM holds, as their start failed, and take back nodes that it drained then."""
+        people: release jobs that SLURM holds, as their start failed, and take back nodes that it drained then.
+
+        Every 20 seconds nodes report which jobs they have, as they do by themselves every few minutes: a job that was
+        about to start when its node died is missed only then.
+        """
         since: dict[str, float] = {}
+        reported = time.monotonic()
         while not self.over.wait(0.5):
             with suppress(subprocess.TimeoutExpired):  # the controller is down
+                if time.monotonic() - reported > 20:
+                    self.say("scontrol", "reconfigure")
+                    reported = time.monotonic()
                 lines = self.say("squeue", "--me", "--array", "--noheader", "--format=%i %r").splitlines()
                 waiting = {line.split()[0] for line in lines if line.endswith("BeginTime")}
                 since = {number: since.get(number, time.monotonic()) for number in waiting}
