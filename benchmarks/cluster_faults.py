@@ -101,8 +101,8 @@ class SlurmCluster:
         """Let requeued jobs start after five seconds, for which SLURM itself waits two minutes; do what is left to
         people: release jobs that SLURM holds, as their start failed, and take back nodes that it drained then.
 
-        Every 20 seconds nodes report which jobs they have, as they do by themselves every few minutes: a job that was
-        about to start when its node died is missed only then.
+        Every 20 seconds nodes report which jobs they have, as they do by themselves every few minutes: a job that
+        was about to start when its node died is missed only then.
         """
         since: dict[str, float] = {}
         reported = time.monotonic()
