@@ -3,6 +3,7 @@
 A `Spot` holds what a model expects at the place where pydantic reported an error.
 """
 
+import functools
 import re
 import types
 from collections.abc import Iterator
@@ -206,8 +207,14 @@ def _unknown(spot: Spot) -> str:
 
 def _elsewhere(key: str) -> str | None:
     """Return the path of the run's setting that has this name, unless the name is too common to be a hint."""
-    paths = (path for path in key_paths(RunSettings) if path.rpartition(".")[2] == key)
-    return None if key in ("kind", "seed", "name") else next(paths, None)
+    return None if key in ("kind", "seed", "name") else _first_paths().get(key)
+
+
+@functools.cache
+def _first_paths() -> dict[str, str]:
+    """Return the first path of each name of a run's settings: a file may have thousands of unknown keys."""
+    paths = [*key_paths(RunSettings)]
+    return {path.rpartition(".")[2]: path for path in reversed(paths)}
 
 
 def _missing(spot: Spot) -> str:
