@@ -29,6 +29,9 @@ from ablations.commands.options import (
 )
 from ablations.given_paths import GivenPath
 
+TEXT = GivenPath(exists=True, dir_okay=False)
+"""A file of text."""
+
 
 class Words(click.ParamType):
     """Words of a list, with spaces or commas between them."""
@@ -48,9 +51,12 @@ class Words(click.ParamType):
 
 @command
 @click.argument("spec", required=False, type=FILE)
-@click.option("--text", "texts", multiple=True, help="A file to train on; may be given several times.")
+@click.option("--text", "texts", type=TEXT, multiple=True, help="A file to train on; may be given several times.")
 @click.option(
-    "--validation", multiple=True, help="A file for validation; without it, the end of the text is held out."
+    "--validation",
+    type=TEXT,
+    multiple=True,
+    help="A file for validation; without it, the end of the text is held out.",
 )
 @click.option("--column", help="Column of the sentences, where the files are tables; `text` unless given.")
 @click.option("--target", help="Column of the translations, which --arm mt needs.")
@@ -77,7 +83,7 @@ def init(spec: Path | None, overwrite: bool, **given: Any) -> None:
 
     objectives = Words(spec_skeleton.OBJECTIVES)
     questions: dict[str, tuple[str, Any, click.ParamType]] = {
-        "texts": ("Text to train on", None, GivenPath(exists=True, dir_okay=False)),
+        "texts": ("Text to train on", None, TEXT),
         "arms": (f"Objectives to compare ({', '.join(objectives.words)})", "mlm clm", objectives),
         "size": ("Size of the model", "tiny", click.Choice([*spec_skeleton.SIZES])),
         "seeds": ("Seeds", 3, click.IntRange(min=1)),
@@ -87,15 +93,16 @@ def init(spec: Path | None, overwrite: bool, **given: Any) -> None:
             continue
         if is_asking():
             answer = click.prompt(question, default=default, type=kind)
-            given[name] = (str(answer),) if name == "texts" else answer
+            given[name] = (answer,) if name == "texts" else answer
         elif default is None:
             raise click.UsageError("--text is missing; name the file of your text, as in --text sentences.txt.")
         else:
             given[name] = tuple(default.split()) if name == "arms" else default
-    path = spec or Path(f"{Path(given['texts'][0]).name.partition('.')[0]}.yaml")
+    path = spec or Path(f"{given['texts'][0].name.partition('.')[0]}.yaml")
     if spec is None and is_asking():
         path = Path(click.prompt("Spec to write", default=str(path)))
-    choice = spec_skeleton.Choice(**given | {"arms": tuple(dict.fromkeys(given["arms"]))})
+    files = {name: tuple(map(str, given[name])) for name in ("texts", "validation")}
+    choice = spec_skeleton.Choice(**given | files | {"arms": tuple(dict.fromkeys(given["arms"]))})
     for file in spec_skeleton.write(path, choice, data_root=Path.cwd(), overwrite=overwrite):
         click.echo(f"{file}: written")
     click.echo(f"next: read {path}, then `ablate validate {path}`, `ablate plan {path}` and `ablate run {path}`")

@@ -102,7 +102,7 @@ def folder_of(place: Path, *, out: Path, given: Sequence[str] = ()) -> Path:
         )
     if not (folder / "results.parquet").is_file():
         raise ResultsError(
-            f"{folder / 'results.parquet'}: there are no results to compare; `ablate run` on the spec writes them."
+            f"{folder / 'results.parquet'}: there are no results; `ablate run` on the spec writes them."
         )
     return folder
 

@@ -105,9 +105,9 @@ def test_what_is_missing_is_said_in_a_sentence(folder):
         "Error: --text is missing; name the file of your text, as in --text sentences.txt."
         in ablate("init").stderr
     )
-    assert ablate("init", "--text", "gone.txt").stderr == (
-        f"{folder}/gone.txt does not exist (data.train; relative paths start at --data-root); correct the path.\n"
-    )
+    for option in ("--text", "--validation"):  # init has no --data-root and no data.train to speak of
+        result = ablate("init", "--text", "Books 1.txt", option, "gone.txt")
+        assert result.stderr.endswith(f"Error: Invalid value for '{option}': File 'gone.txt' does not exist.\n")
     (folder / "short.txt").write_text("a dog barks\n")
     assert ablate("init", "--text", "short.txt").stderr == (
         "short.txt: 3 words are too few to learn from, expected at least 2,000; name more text.\n"

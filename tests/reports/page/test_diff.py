@@ -391,7 +391,7 @@ def spoiled(folder, what):
             )
         case "results":
             table.unlink()
-            return f"{table}: there are no results to compare; `ablate run` on the spec writes them."
+            return f"{table}: there are no results; `ablate run` on the spec writes them."
         case "damaged plan":
             plan.write_text('{"experiment"')
             return (
