@@ -168,13 +168,13 @@ def _executed(name: str, path: Path, source: bytes, digest: str) -> ModuleType:
     sys.modules[module.__name__] = module  # where annotations are looked up
     try:
         exec(compile(source, path, "exec"), module.__dict__)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script that leaves would end the command without a word
         del sys.modules[module.__name__]
         raise failure(name, path, error) from error
     return module
 
 
-def failure(name: str, path: Path, error: Exception) -> PluginError:
+def failure(name: str, path: Path, error: BaseException) -> PluginError:
     """Return what the code of a part has raised as an error with its place in the file."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     line = lines[-1] if lines else None
@@ -198,7 +198,7 @@ def _of_package(name: str) -> Plugin:
         )
     try:
         part = point.load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         first = str(error).partition("\n")[0]
         reason = f"{type(error).__name__}: {first}"
         raise PluginError(f"{name}: {point.value} cannot be loaded: {reason}; correct the package.") from error

@@ -170,6 +170,15 @@ def text_of(path: Path) -> str:
         _stop(path, f"this file cannot be read: {error.strerror}")
     if len(content) > LARGEST_FILE:
         _stop(path, f"this file is larger than {LARGEST_FILE // 1024} KiB; a spec is a page of text")
+    return decoded(path, content)
+
+
+def decoded(path: Path, content: bytes) -> str:
+    """Return the text of a file from its content, without the byte-order mark.
+
+    Raises:
+        SpecProblems: it is no UTF-8.
+    """
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -353,7 +353,8 @@ def read_task(plugin: Plugin) -> Task:
     Raises:
         SpecProblems: anything is wrong with it; all of it, with line and column.
     """
-    document = yamlfile.parsed(str(plugin.path), plugin.part.decode(), example="kind: classification")
+    text = yamlfile.decoded(plugin.path, plugin.part)
+    document = yamlfile.parsed(str(plugin.path), text, example="kind: classification")
     problems = set(document.problems)
     try:
         file = TaskFile.model_validate(document.content)

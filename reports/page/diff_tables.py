@@ -286,7 +286,11 @@ def _both(numbers: Mapping[str, Any]) -> str:
     if numbers["over_seeds"]["low"] is not None:
         ends = [f"{numbers['over_seeds'][end]:.{POINTS_DIGITS}f}" for end in ("low", "high")]
         ways.append(f"{';' if ways else ''} [{', '.join(ends)}] by the t interval")
-    return f"{shown}{''.join(ways)}" if ways else f"{shown}; too few seeds for an interval"
+    if not ways:
+        ways = [
+            "; no interval, as all seeds agree" if len(numbers["seeds"]) > 1 else "; too few seeds for an interval"
+        ]
+    return f"{shown}{''.join(ways)}"
 
 
 def _bootstrapped(numbers: Mapping[str, Any]) -> str:

@@ -76,6 +76,8 @@ def test_a_file_of_the_command_line_takes_the_place_of_that_beside_the_spec(besi
          "file."),
         ("x = 1\n\n1 / 0\n", "a.py:Rank", "a.py:Rank: {}/a.py, line 3: ZeroDivisionError: division by zero; "
          "correct the file."),
+        ("import sys\n\nsys.exit(3)\n", "a.py:Rank", "a.py:Rank: {}/a.py, line 3: SystemExit: 3; "
+         "correct the file."),
         ("", "os:system", "os:system: no installed package has the entry point system of os in its group "
          "pretraining_ablations (there are none); install the package, or name a file, as in "
          "my_measures.py:system."),

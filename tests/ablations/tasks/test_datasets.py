@@ -126,6 +126,15 @@ def test_what_is_wrong_with_its_file_is_one_sentence_with_its_line(folder, chang
     assert problems(folder, "probing", "mine.yaml") == [f"mine.yaml:{place}: {sentence}"]
 
 
+def test_a_file_in_another_encoding_is_one_sentence_and_a_mark_of_utf_8_is_none(folder):
+    (folder / "mine.yaml").write_bytes(b"# caf\xe9\n" + CLASSES.encode())
+    assert problems(folder, "probing", "mine.yaml") == [
+        "mine.yaml:1:6: byte 0xe9 is not UTF-8; save the file as UTF-8"
+    ]
+    (folder / "mine.yaml").write_text(CLASSES, encoding="utf-8-sig")
+    load.load(write_spec(folder, measures=[{"kind": "probing", "tasks": ["mine.yaml"]}]))
+
+
 def test_a_task_of_another_kind_or_without_a_file_is_one_sentence(folder):
     assert problems(folder, "minimal_pairs", "animals.yaml") == [
         "measures.minimal_pairs.tasks has animals.yaml, but the measure takes blimp, lm_syneval and "

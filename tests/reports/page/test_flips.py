@@ -160,10 +160,15 @@ def test_the_command_shows_arms_and_runs(experiment):
     assert "3 to 17 tokens" in shown.output
     assert "better e" in shown.output
     runs = experiment.parent / "runs"
+    one = ablate(runs / folder_name("mlm", 0), runs / folder_name("clm", 2))
+    assert "; too few seeds for an interval\n" in one.output
     content = json.loads(ablate(runs / folder_name("mlm", 0), runs / folder_name("clm", 2), "--json").stdout)
     (row,) = content["tasks"][0]["seeds"]  # of two runs, whatever their seeds
     assert (row["before"], row["after"]) == (0, 2)
     assert row["better"] == int((B[2] > A[0]).sum())
+    (runs / folder_name("mlm", SEEDS[-1]) / "predictions.parquet").unlink()
+    same = ablate(f"{experiment}:mlm", f"{experiment}:mlm")
+    assert "after - before: 0.000; no interval, as all seeds agree\n" in same.output
 
 
 def test_what_cannot_be_compared_is_refused_in_a_sentence(experiment):
