@@ -36,6 +36,7 @@ from ablations.spec import claims as claims_file
 from ablations.spec import given_settings, grid, load, matching
 from ablations.spec.experiment import Experiment, Run
 from ablations.spec.figures import published_points
+from ablations.tasks.datasets import task_called
 from ablations.wording import listed
 from lightning_modules import plugins
 from lightning_modules.config import Data, RunSettings
@@ -74,7 +75,8 @@ def self_contained(
 def check(
     spec: Path, experiment: Experiment, planned: Sequence[Run], *, data_root: Path, given: Sequence[str] = ()
 ) -> None:
-    """Look for every file that the spec names, the treebanks of its measures included, which are read whole.
+    """Look for every file that the spec names: the treebanks of its measures are read whole, and the files of
+    tasks of one's own must have the columns that the tasks name.
 
     Tasks whose files are missing are no problem: they are left out, as `catalogue.caveats` says.
 
@@ -88,7 +90,7 @@ def check(
         problems += error.problems
     if unfit := list(_missing_loggers(planned)):
         problems += load.unfit_files(spec, unfit, given=given).problems
-    if unfit := list(_unfit_treebanks(experiment, planned[0].arm, data_root)):
+    if unfit := list(_unfit_measures(experiment, planned[0].arm, data_root)):
         problems += load.unfit_files(spec, unfit, given=given).problems
     if problems:
         raise SpecProblems(tuple(sorted(problems)))
@@ -103,13 +105,14 @@ def _missing_loggers(planned: Sequence[Run]) -> Iterator[tuple[str, str | None, 
             yield run.arm, None, sentence
 
 
-def _unfit_treebanks(experiment: Experiment, arm: str, data_root: Path) -> Iterator[tuple[str, str | None, str]]:
+def _unfit_measures(experiment: Experiment, arm: str, data_root: Path) -> Iterator[tuple[str, str | None, str]]:
+    """Yield what is wrong with the treebanks of measures, and with the columns of tasks of one's own."""
     for settings in experiment.measures:
-        treebank = getattr(settings, "treebank", None)
-        if treebank is None:
-            continue
         try:
-            read_treebank(data_root / treebank)
+            if (treebank := getattr(settings, "treebank", None)) is not None:
+                read_treebank(data_root / treebank)
+            for name in filter(plugins.is_text, getattr(settings, "tasks", None) or ()):
+                task_called(name).check_heads(data_root)
         except DataError as error:
             yield arm, settings.kind, str(error)
 

@@ -12,7 +12,7 @@ text these are blank lines, as for formats of sentence pairs (`lightning_modules
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -28,6 +28,7 @@ from ablations.wording import listed
 from lightning_modules import plugins
 from lightning_modules.config import Data, FilesData, LanguageData, Settings
 from lightning_modules.config.data import Half
+from lightning_modules.errors import DataError
 from lightning_modules.plugins import Plugin
 
 Kind = Literal["classification", "regression", "tagging", "span", "minimal_pairs"]
@@ -91,6 +92,34 @@ class Task:
         """Return why the task cannot be run: the file that is missing; None if all exist."""
         missing = [path for path in self.files.values() if not (data_root / path).is_file()]
         return f"{missing[0]} is not in {data_root}" if missing else None
+
+    @property
+    def columns(self) -> list[str]:
+        """Return the columns that are read of its files."""
+        label = [] if self.kind == "minimal_pairs" else [self.label]
+        others = [name for name in (self.start, self.divided_by) if name is not None]
+        return list(dict.fromkeys([*self.text, *self.groups, *self.where, *label, *others]))
+
+    def require_columns(self, place: Path, names: Collection[str]) -> None:
+        """Refuse a file that lacks a column with a DataError."""
+        missing = next((name for name in self.columns if name not in names), None)
+        if missing is not None:
+            own = plugins.is_text(self.name)  # its columns were named by the user
+            remedy = f"name one of these in {self.name}" if own else "copy the file again"
+            there = f"{place} has no column {missing!r}, only {', '.join(map(repr, names))}"
+            raise DataError(f"task {self.name}: {there}; {remedy}, or leave the task out.")
+
+    def check_heads(self, data_root: Path) -> None:
+        """Look for the columns at the beginning of those files that are there and not empty.
+
+        Raises:
+            DataError: a file lacks one, or cannot be read.
+        """
+        from lightning_modules.data.tables import column_names  # pyarrow, which to read a spec does without
+
+        for place in (data_root / path for path in self.files.values()):
+            if place.is_file() and (names := column_names(place)):
+                self.require_columns(place, names)
 
 
 def _files(folder: str, *splits: Split) -> dict[Split, str]:

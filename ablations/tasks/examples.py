@@ -8,7 +8,7 @@ of it; IO, BIO, BIOES and BILOU have some of these. Without types there are the 
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
@@ -141,7 +141,7 @@ def part(examples: Examples, settings: PartSettings, split: Split) -> Examples:
 
 def _rows(task: Task, split: Split, data_root: Path) -> Iterator[dict[str, Any]]:
     shared = split not in task.files
-    columns = _columns(task)
+    columns = task.columns
     place = data_root / task.files["test" if shared else split]
     if not place.is_file():
         raise DataError(f"task {task.name}: {place} is not there; check --data-root, or leave the task out.")
@@ -156,21 +156,18 @@ def _rows(task: Task, split: Split, data_root: Path) -> Iterator[dict[str, Any]]
 
 
 def _table(task: Task, place: Path, columns: list[str]) -> list[dict[str, Any]]:
-    def check(names: Collection[str]) -> None:
-        if missing := [name for name in columns if name not in names]:
-            raise DataError(
-                f"task {task.name}: {place} has no column {missing[0]!r}, only "
-                f"{', '.join(map(repr, names))}; copy the file again, or leave the task out."
-            )
-
     if format_of(place) in (".jsonl", ".csv", ".tsv"):
         rows = list(whole_rows(place))
         for row in rows:
-            check(row)
+            task.require_columns(place, row)
     else:
         damaged = f"task {task.name}: {place} cannot be read as parquet"
         rows = parquet_table(
-            place, columns, lambda schema: check(schema.names), damaged=damaged, remedy="copy it again"
+            place,
+            columns,
+            lambda schema: task.require_columns(place, schema.names),
+            damaged=damaged,
+            remedy="copy it again",
         )
     holds = _held(task)
     for number, row in enumerate(rows, start=1):
@@ -221,13 +218,6 @@ def _held(task: Task) -> dict[str, tuple[str, Callable[[Any], bool]]]:
         case "regression":
             held[task.label] = ("a number", _is_number)
     return held
-
-
-def _columns(task: Task) -> list[str]:
-    names = [*task.text, *task.groups, *task.where]
-    names += [task.label] if task.kind != "minimal_pairs" else []
-    names += [name for name in (task.start, task.divided_by) if name is not None]
-    return list(dict.fromkeys(names))
 
 
 def _split_of(value: str) -> Split:

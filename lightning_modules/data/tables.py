@@ -157,6 +157,18 @@ def text_columns(path: Path) -> list[str]:
         raise DataError(f"{path} cannot be read ({_reason(error)}); make or copy it again.") from error
 
 
+def column_names(path: Path) -> list[str]:
+    """Return the columns of a table, of jsonl those of the first object; none of an empty jsonl, csv or tsv file.
+
+    Raises:
+        DataError: the beginning of the file cannot be read.
+    """
+    if format_of(path) == ".parquet":
+        with _parquet(path) as file:
+            return list(file.schema_arrow.names)
+    return list(next(whole_rows(path), {}))
+
+
 def _reason(error: Exception) -> str:
     """Return the first line of a library's message, as part of another sentence."""
     return str(error).strip().partition("\n")[0].rstrip(".")

@@ -20,6 +20,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
+from pydantic import ValidationError
 from torch import Tensor
 
 from lightning_modules.config import RunSettings, operations_per_token
@@ -314,8 +315,9 @@ def started(trainer: L.Trainer) -> Iterator[None]:
 
     try:
         shown = logger.experiment
-    except wandb.errors.Error as error:
-        reason = str(error).partition("\n")[0].rstrip(".")
+    except (wandb.errors.Error, ValidationError) as error:  # the latter of a WANDB_MODE that there is not
+        wrong = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        reason = wrong.partition("\n")[0].strip().rstrip(".")
         raise LoggerError(
             f"W&B cannot start ({reason}); run `wandb login`, set WANDB_MODE to offline, or leave wandb out of "
             "training.loggers."

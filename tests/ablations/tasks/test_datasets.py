@@ -3,8 +3,10 @@
 import json
 
 import pytest
+from click.testing import CliRunner
 
 from ablations.catalogue import files_now
+from ablations.cli import main
 from ablations.errors import SpecError
 from ablations.metric_groups import groups_of
 from ablations.spec import load
@@ -64,6 +66,29 @@ def test_a_row_of_text_without_a_value_is_refused(folder):
 def test_a_missing_file_of_data_leaves_the_task_out(folder):
     assert task_called("animals.yaml").problem(folder) is None
     assert task_called("pairs.yaml").problem(folder) == f"pairs.tsv is not in {folder}"
+
+
+@pytest.mark.parametrize("place", ["train.tsv", "validation.csv", "test.jsonl"])
+def test_a_file_of_data_without_a_column_is_refused_before_anything_runs(folder, place):
+    def validate():
+        return CliRunner().invoke(main, ["validate", str(spec), "--data-root", str(folder)])
+
+    language = {"kind": "language", "train": 100, "validation": 20, "test": 20}
+    spec = write_spec(folder, data=language, measures=[{"kind": "probing", "tasks": ["animals.yaml"]}])
+    (folder / place).write_text((folder / place).read_text().replace("animal", "beast"))
+    names = {
+        "train.tsv": "'beast', 'sentence'",
+        "validation.csv": "'sentence', 'beast'",
+        "test.jsonl": "'sentence', 'beast', 'more'",
+    }
+    refused = validate()
+    assert refused.exit_code == 2
+    assert refused.stderr.partition(": measure probing: ")[2] == (
+        f"task animals.yaml: {folder / place} has no column 'animal', only {names[place]}; name one of these in "
+        "animals.yaml, or leave the task out.\n"
+    )
+    (folder / place).unlink()  # a task without a file is left out
+    assert validate().exit_code == 0
 
 
 def test_every_measure_of_its_kind_takes_it(folder):

@@ -110,6 +110,20 @@ def test_what_wandb_is_told(mode, resumes, expected, wandb, make_run, monkeypatc
     assert options["settings"].console == "off"
 
 
+def test_a_mode_of_wandb_that_there_is_not_is_one_sentence(wandb, make_run, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "onlin")
+    run = settings(training={"loggers": ["wandb"]})
+    logger = loggers_of(run, make_run(run, NAME), resume=None)[-1]
+    trainer = type("Trainer", (), {"loggers": [logger], "is_global_zero": True})()
+    with (
+        pytest.raises(
+            LoggerError, match=r"^W&B cannot start \(Input should be 'online', 'offline'.*\); run [^\n]*$"
+        ),
+        log.started(trainer),
+    ):
+        pass
+
+
 def test_wandb_that_is_not_installed_is_one_sentence(make_run, monkeypatch):
     monkeypatch.setattr(log, "find_spec", lambda name: importlib.util.find_spec(f"{name}_is_not_there"))
     run = settings(training={"loggers": ["wandb"]})
