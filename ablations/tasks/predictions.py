@@ -55,7 +55,7 @@ def predictions(
         "example": example_ids(examples),
         "text": examples.first,
         "second": examples.second,
-        "part": None if examples.groups is None else [group[-1] for group in examples.groups],
+        "part": [group[-1] for group in examples.groups] if examples.groups and examples.groups[0] else None,
         "label": [None if answer is None else _written(answer) for answer in examples.right],
         "prediction": answers,
         "points": np.asarray(points_N, float),

@@ -167,9 +167,9 @@ def rows_of_pairs(
 
 def sampled(examples: Examples, settings: MinimalPairsSettings) -> Examples:
     """Select as many pairs of each paradigm or case as the settings say, at random, in their order; a larger
-    sample contains the smaller ones."""
+    sample contains the smaller ones. A task of one's own may have no groups: then of all."""
     assert examples.groups is not None, "minimal pairs have groups"
-    kind_N = np.array([group[-1] for group in examples.groups])
+    kind_N = np.array([group[-1] if group else "" for group in examples.groups])
     kept = list[Integers]()
     for kind in np.unique(kind_N).tolist():
         of_kind = np.flatnonzero(kind_N == kind)

@@ -77,6 +77,9 @@ def test_a_table_has_lengths_frequencies_parts_and_answers(tokens):
     rarest = [int((counts_V[FIRST_WORD_ID:] > counts_V[ids].min()).sum()) + 1 for ids in encoded[1:]]
     assert made["rarest"].tolist()[1:] == pytest.approx(rarest, abs=1)  # equally frequent ids in their order
 
+    ungrouped = Examples(["the cat"], ["cat the"], None, [None], [()])  # of a task of one's own without groups
+    assert predictions(ungrouped, points_N=[1], **common)["part"].isna().all()
+
     tagged = Examples(["the dog", "a"], None, [["the", "dog"], ["a"]], [["D", "N"], ["D"]])
     said = [[["D", "D"], []], [["D", "N"], []]]
     made = predictions(tagged, points_N=[0.75, 0], weight_N=[2, 0], answers_RN=said, **common)

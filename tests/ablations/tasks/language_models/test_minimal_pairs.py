@@ -259,6 +259,14 @@ def test_samples_take_some_of_each_paradigm_and_grow(tokens):
     assert numbers(effort="quick", pairs=7) == seven
 
 
+def test_a_task_without_groups_is_sampled_and_scored_as_a_whole(tokens):
+    given = examples(random_pairs(30), [()] * 30)
+    assert len(sampled(given, asked(effort="quick"))) == 3
+    rows = table(build(settings("causal_lm"), tokens), given, tokens)
+    assert {group for group, _ in rows} == {"blimp"}
+    assert rows["blimp", "accuracy"]["n"] == 30
+
+
 def test_pairs_that_are_too_long_are_left_out(tokens):
     long = " ".join(WORDS[:8])
     given = examples([[long, "the cat"], ["the cat", long], ["the dog", "the cat"]])
