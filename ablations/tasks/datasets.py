@@ -104,10 +104,10 @@ class Task:
         """Refuse a file that lacks a column with a DataError."""
         missing = next((name for name in self.columns if name not in names), None)
         if missing is not None:
-            own = plugins.is_text(self.name)  # its columns were named by the user
-            remedy = f"name one of these in {self.name}" if own else "copy the file again"
-            there = f"{place} has no column {missing!r}, only {', '.join(map(repr, names))}"
-            raise DataError(f"task {self.name}: {there}; {remedy}, or leave the task out.")
+            is_own = plugins.is_text(self.name)  # its columns were named by the user
+            remedy = f"name one of these in {self.name}" if is_own else "copy the file again"
+            problem = f"{place} has no column {missing!r}, only {', '.join(map(repr, names))}"
+            raise DataError(f"task {self.name}: {problem}; {remedy}, or leave the task out.")
 
     def check_heads(self, data_root: Path) -> None:
         """Look for the columns at the beginning of those files that are there and not empty.
