@@ -18,6 +18,8 @@ import pandas as pd
 import pytest
 
 from benchmarks.clusters import processes_below, wait_for
+from tests.support.cluster_grid import SPEC as GRID
+from tests.support.cluster_grid import table
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 3
@@ -26,16 +28,7 @@ pytestmark = [
     pytest.mark.cluster,
     pytest.mark.skipif(LACKS, reason="needs bindfs (apt-get install bindfs), root and /dev/fuse"),
 ]
-SPEC = {
-    "name": "grid",
-    "version": 1,
-    "data": {"kind": "language", "train": 600, "validation": 200, "test": 10, "vocab_size": 300},
-    "encoder": {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "dropout": 0},
-    "training": {"max_steps": 1500, "tokens_per_step": 128, "validate_every": 500},
-    "arms": {"mlm": {"objective": {"kind": "masked_lm"}}, "clm": {"objective": {"kind": "causal_lm"}}},
-    "seeds": [0],
-    "measures": ["validation"],
-}
+SPEC = GRID | {"training": GRID["training"] | {"max_steps": 1500}}
 
 
 @pytest.fixture
@@ -66,12 +59,6 @@ def start(out, log):
 def steps(out):
     """Steps that the runs have logged, as the server has them."""
     return [len(path.read_text().splitlines()) for path in out.glob("runs/*/metrics.jsonl")]
-
-
-def table(out):
-    rows = pd.read_parquet(out / "grid" / "results.parquet")
-    keys = ["arm", "seed", "measure", "metric", "group", "step"]
-    return rows.drop(columns="left_out", errors="ignore").sort_values(keys, ignore_index=True)
 
 
 @pytest.fixture(scope="module")

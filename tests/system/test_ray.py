@@ -15,21 +15,11 @@ from click.testing import CliRunner
 
 from ablations.cli import main
 from benchmarks.clusters import ray_nodes, wait_for
+from tests.support.cluster_grid import SPEC, table
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 600  # seconds; a hang is a failure
 pytestmark = [pytest.mark.ray, pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra [ray]")]
-
-SPEC = {
-    "name": "grid",
-    "version": 1,
-    "data": {"kind": "language", "train": 600, "validation": 200, "test": 10, "vocab_size": 300},
-    "encoder": {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "dropout": 0},
-    "training": {"max_steps": 500, "tokens_per_step": 128, "validate_every": 500},
-    "arms": {"mlm": {"objective": {"kind": "masked_lm"}}, "clm": {"objective": {"kind": "causal_lm"}}},
-    "seeds": [0],
-    "measures": ["validation"],
-}
 
 
 @pytest.fixture(scope="module")
@@ -72,13 +62,6 @@ class Grid:
 
 def parent(pid):
     return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-
-
-def table(out):
-    """The table of an experiment, its rows in one order."""
-    rows = pd.read_parquet(out / "grid" / "results.parquet")
-    keys = ["arm", "seed", "measure", "metric", "group", "step"]
-    return rows.drop(columns="left_out", errors="ignore").sort_values(keys, ignore_index=True)
 
 
 def test_a_grid_that_is_killed_in_several_ways_ends_with_the_table_of_a_local_run(cluster, tmp_path):

@@ -17,6 +17,8 @@ from ablations.runs.identity import create
 from ablations.runs.places import arrays, slurm, watch
 from ablations.runs.workspace import Workspace
 from benchmarks.clusters import lacking, printed_by, two_nodes, wait_for
+from tests.support.cluster_grid import SPEC as GRID
+from tests.support.cluster_grid import table
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [
@@ -24,16 +26,7 @@ pytestmark = [
     pytest.mark.skipif(bool(lacking()), reason=lacking() or "it is there"),
 ]
 
-SPEC = {
-    "name": "grid",
-    "version": 1,
-    "data": {"kind": "language", "train": 600, "validation": 200, "test": 10, "vocab_size": 300},
-    "encoder": {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "dropout": 0},
-    "training": {"max_steps": 500, "tokens_per_step": 128, "validate_every": 500},
-    "arms": {"mlm": {"objective": {"kind": "masked_lm"}}, "clm": {"objective": {"kind": "causal_lm"}}},
-    "seeds": [0, 1],
-    "measures": ["validation"],
-}
+SPEC = GRID | {"seeds": [0, 1]}
 ONE = {"arms": {"mlm": {"objective": {"kind": "masked_lm"}}}, "seeds": [0]}
 
 
@@ -87,13 +80,6 @@ def restarted(nodes):
         time.sleep(5)
     for number in waiting:
         printed_by(nodes, "scontrol", "update", f"jobid={number}", "starttime=now")
-
-
-def table(out):
-    """The table of an experiment, its rows in one order."""
-    rows = pd.read_parquet(out / "grid" / "results.parquet")
-    keys = ["arm", "seed", "measure", "metric", "group", "step"]
-    return rows.drop(columns="left_out", errors="ignore").sort_values(keys, ignore_index=True)
 
 
 def test_jobs_that_are_killed_and_requeued_end_with_the_table_of_a_local_run(nodes, tmp_path):
