@@ -126,7 +126,11 @@ def write(table: pd.DataFrame, path: Path) -> None:
         FilesError: the file cannot be written.
     """
     checked = _checked(_columns(table, source=str(path)), source=str(path))
-    write_whole(path, sealed(checked, compression="zstd"))
+    # Bytes of real numbers that are of one place stand together: that makes the file a third smaller.
+    by_place = [*(name for name, kind in COLUMNS.items() if kind == "float64"), "left_out.list.element"]
+    others = [name for name in COLUMNS if name not in by_place]
+    options: dict[str, Any] = {"use_byte_stream_split": by_place, "use_dictionary": others}
+    write_whole(path, sealed(checked, compression="zstd", **options))
 
 
 def append(table: pd.DataFrame, path: Path) -> None:
@@ -184,8 +188,11 @@ def read_sealed(path: Path, *, remedy: str, columns: Sequence[str] | None = None
     try:
         written = path.read_bytes()
         file = pq.ParquetFile(pa.BufferReader(written))
-        seal = (file.metadata.metadata or {}).get(SEAL)
-        if seal and hashlib.sha256(written.replace(seal, UNSEALED)).hexdigest().encode() != seal:
+        notes = file.metadata.metadata or {}
+        seal = notes.get(SEAL)
+        if not notes.keys() <= {SEAL, b"ARROW:schema", b"pandas"}:  # as where a bit of the seal's name changed
+            raise ValueError("it has changed since it was written")
+        if seal is not None and hashlib.sha256(written.replace(seal, UNSEALED)).hexdigest().encode() != seal:
             raise ValueError("it has changed since it was written")
         return file.read(columns=columns, use_threads=False)
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -243,6 +250,9 @@ def _column(name: str, values: Sequence[Any] | pd.Series, *, source: str) -> pd.
     """Return a column with its type; cells are looked at one by one only where the type alone does not do."""
     kind = COLUMNS[name]
     if isinstance(values, pd.Series):
+        given = values.notna()
+        if kind == "object" and name not in REQUIRED and all(map(_is_vector, values[given])):
+            return values.astype(object).where(given, None).reset_index(drop=True)
         if values.dtype == kind and kind != "object":
             is_missing = name in REQUIRED and values.isna().any()
             is_negative = kind in ("int64", "Int64") and (values < 0).any()
@@ -266,11 +276,15 @@ def _cells(name: str, values: Sequence[Any], *, source: str) -> list[Any]:
     return cells
 
 
+def _is_vector(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == np.float64 and value.ndim == 1
+
+
 def _fits(kind: str, value: Any) -> bool:
     if kind == "string":
         return isinstance(value, str)
     if kind == "object":
-        if isinstance(value, np.ndarray) and value.dtype == np.float64 and value.ndim == 1:
+        if _is_vector(value):
             return True
         return isinstance(value, list | np.ndarray) and all(_fits("float64", part) for part in value)
     if isinstance(value, bool) or not isinstance(value, numbers.Real):

@@ -15,7 +15,18 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import commands, corruption, equal_time, faults, gpu, information, similarity, text, training
+from benchmarks import (
+    commands,
+    corruption,
+    equal_time,
+    faults,
+    gpu,
+    information,
+    scale,
+    similarity,
+    text,
+    training,
+)
 from benchmarks.precision import FASTER
 from lightning_modules.data.token_store import Tokens
 from lightning_modules.files import write_json
@@ -64,7 +75,8 @@ def main(
     of three seeds, 40 minutes in all. gpu (half an hour, estimated) wants a GPU, and is
     left out of all groups where there is none.
 
-    `python -m benchmarks faults --help` says how faults are injected.
+    `python -m benchmarks faults --help` says how faults are injected, `python -m benchmarks scale --help` how a
+    large grid is tried.
     """
     asked = groups or (("training",) if only else GROUPS)
     if not torch.cuda.is_available():
@@ -201,6 +213,8 @@ def table(found: list[dict[str, Any]]) -> Table:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["scale"]:
+        scale.main(sys.argv[2:], prog_name="python -m benchmarks scale")
     if sys.argv[1:2] == ["faults"]:
         faults.main(sys.argv[2:], prog_name="python -m benchmarks faults")
     main()

@@ -3,6 +3,7 @@
 `is_fresh` compares a page with what lies on disk, without drawing it again.
 """
 
+import functools
 import hashlib
 import json
 import re
@@ -173,6 +174,7 @@ def _given(content: Any) -> Any:
     return printable(content) if isinstance(content, str) else content
 
 
+@functools.lru_cache(maxsize=10_000)  # records of runs say the same again and again
 def printable(text: str) -> str:
     """Return the text with a replacement character for what neither HTML nor SVG may contain, and for signs that
     turn the text after them around."""

@@ -1,6 +1,7 @@
 """Tables of runs in the terminal."""
 
 import os
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from rich.cells import cell_len
@@ -14,6 +15,9 @@ from ablations.wording import by_kind, several
 WIDTH = 150
 """Characters of a line where the output is no terminal."""
 
+MOST_ROWS = 200
+"""Runs that have a row each; of more of them, each arm has one."""
+
 STATE_STYLES = {"done": "green", "running": "cyan", "failed": "red", "interrupted": "yellow", "planned": "dim"}
 STATE_STYLES |= {"trained": "green", "train again": "red", "trial": "dim"}
 
@@ -21,24 +25,29 @@ STATE_STYLES |= {"trained": "green", "train again": "red", "trial": "dim"}
 def plan_table(plan: Plan) -> None:
     """The runs of a plan with their cost, what to know about these numbers, and the sum."""
     table = _table(f"{plan.experiment}: {plan.question or ''}".rstrip(": "))
-    table.add_column("arm", overflow="fold")
-    for name in ("seed", "run", "state"):
-        table.add_column(name, no_wrap=True)
-    for name in ("steps", "tokens", "params", "FLOPs", "time"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for word, run in (*(("trial", run) for run in plan.trials), *(("", run) for run in plan.runs)):
-        _add_row(
-            table,
-            run.arm,
-            str(run.seed),
-            run.run_id,
-            _styled(word if word and run.state == "planned" else state_in_words(run)),
-            f"{run.max_steps or 0:,}",
-            compact(run.tokens or 0),
-            compact(run.parameters or 0),
-            compact(run.flops or 0),
-            duration(run.seconds),
-        )
+    trials = [(run, "trial" if run.state == "planned" else state_in_words(run)) for run in plan.trials]
+    rows = [*trials, *((run, state_in_words(run)) for run in plan.runs)]
+    if len(rows) > MOST_ROWS:
+        _add_arms(table, rows)
+    else:
+        table.add_column("arm", overflow="fold")
+        for name in ("seed", "run", "state"):
+            table.add_column(name, no_wrap=True)
+        for name in ("steps", "tokens", "params", "FLOPs", "time"):
+            table.add_column(name, justify="right", no_wrap=True)
+        for run, state in rows:
+            _add_row(
+                table,
+                run.arm,
+                str(run.seed),
+                run.run_id,
+                _styled(state),
+                f"{run.max_steps or 0:,}",
+                compact(run.tokens or 0),
+                compact(run.parameters or 0),
+                compact(run.flops or 0),
+                duration(run.seconds),
+            )
     console = console_for_tables()
     console.print(table)
     for note in plan.notes:
@@ -77,23 +86,26 @@ def state_in_words(run: RunRecord) -> str:
 def status_table(statuses: Sequence[RunStatus], notes: Sequence[str] = ()) -> None:
     """State and progress of runs; below, what failed ones said, which measures are missing, and the notes."""
     table = _table(None)
-    table.add_column("arm", overflow="fold")
-    for name in ("seed", "run", "state"):
-        table.add_column(name, no_wrap=True)
-    for name in ("step", "tokens/s", "time"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for run, state in statuses:
-        speed = state.tokens_per_second
-        _add_row(
-            table,
-            run.arm,
-            str(run.seed),
-            run.run_id,
-            _styled(state_in_words(run)),
-            f"{state.step or 0:,}/{state.max_steps:,}" if state.max_steps is not None else "-",
-            f"{speed:,.0f}" if speed else "-",
-            duration(state.seconds),
-        )
+    if len(statuses) > MOST_ROWS:
+        _add_arms(table, [(run, state_in_words(run)) for run, _ in statuses])
+    else:
+        table.add_column("arm", overflow="fold")
+        for name in ("seed", "run", "state"):
+            table.add_column(name, no_wrap=True)
+        for name in ("step", "tokens/s", "time"):
+            table.add_column(name, justify="right", no_wrap=True)
+        for run, state in statuses:
+            speed = state.tokens_per_second
+            _add_row(
+                table,
+                run.arm,
+                str(run.seed),
+                run.run_id,
+                _styled(state_in_words(run)),
+                f"{state.step or 0:,}/{state.max_steps:,}" if state.max_steps is not None else "-",
+                f"{speed:,.0f}" if speed else "-",
+                duration(state.seconds),
+            )
     console = console_for_tables()
     console.print(table)
     for run, state in statuses:
@@ -103,6 +115,23 @@ def status_table(statuses: Sequence[RunStatus], notes: Sequence[str] = ()) -> No
             console.print(f"{run.folder}: {sentence}", highlight=False, markup=False, soft_wrap=True)
     for note in notes:
         console.print(note, highlight=False, markup=False, soft_wrap=True)
+
+
+def _add_arms(table: Table, rows: Sequence[tuple[RunRecord, str]]) -> None:
+    """Fill a table with a row an arm: its runs, how many of them are in each state, and below the sum."""
+    table.add_column("arm", overflow="fold")
+    table.add_column("runs", justify="right", no_wrap=True)
+    table.add_column("state", overflow="fold")
+    states_by_arm: dict[str, list[str]] = defaultdict(list)
+    for run, state in rows:
+        states_by_arm[run.arm].append(state)
+    everything = [state for _, state in rows]
+    for arm, states in [*states_by_arm.items(), (f"all {len(states_by_arm)} arms", everything)]:
+        counts = Counter(states)
+        words = [(f"{count} {state}" if len(counts) > 1 else state) for state, count in counts.most_common()]
+        _add_row(table, arm, str(len(states)), _styled(", ".join(words)))
+    table.caption = f"One row an arm, as there are more than {MOST_ROWS} runs; --json has each run."
+    table.caption_justify = "left"
 
 
 def console_for_tables() -> Console:

@@ -5,6 +5,7 @@ A column of the proceedings of ACL is 3.03 inches wide, both together are 6.3. F
 """
 
 import base64
+import functools
 import io
 import re
 import warnings
@@ -144,22 +145,34 @@ def swatch_style(arms: Sequence[str]) -> str:
     styles = arm_styles(arms)
     rules = []
     for arm, name in swatch_classes(arms).items():
-        style, figure = styles[arm], Figure(figsize=SWATCH_INCHES)
-        figure.add_artist(
-            Line2D(
-                *([0.03, 0.5, 0.97], [0.5] * 3),
-                color=style.colour,
-                linestyle=style.line,
-                marker=style.marker,
-                markersize=mark_points(style.marker),
-                markeredgecolor="white",
-                markeredgewidth=0.6,
-                markevery=[1],
-                lw=1.4,
-            )
-        )
-        rules.append(f".{name} {{ background-image: url({data_url(render(figure, name=name))}); }}\n")
+        style = styles[arm]
+        drawn = _swatch(style.line, style.marker).replace(ANY_COLOUR, style.colour.lower())
+        rules.append(f".{name} {{ background-image: url({data_url(drawn)}); }}\n")
     return "".join(rules)
+
+
+ANY_COLOUR = "#123456"
+"""Stands in a drawing for the colour of an arm."""
+
+
+@functools.cache
+def _swatch(line: Any, marker: str) -> str:
+    """Return the SVG of a line and its marker in `ANY_COLOUR`: arms are many, and of these there are few."""
+    figure = Figure(figsize=SWATCH_INCHES)
+    figure.add_artist(
+        Line2D(
+            *([0.03, 0.5, 0.97], [0.5] * 3),
+            color=ANY_COLOUR,
+            linestyle=line,
+            marker=marker,
+            markersize=mark_points(marker),
+            markeredgecolor="white",
+            markeredgewidth=0.6,
+            markevery=[1],
+            lw=1.4,
+        )
+    )
+    return render(figure, name="line")
 
 
 class Medium(NamedTuple):

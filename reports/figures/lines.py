@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import seaborn as sns
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from pandas import DataFrame, Series
 
 from reports.figures.style import End, Style, mark_points, name_ends
@@ -251,10 +252,10 @@ def _draw_ceilings(rows: DataFrame, lines: Sequence[Line], places: list[int], *,
 
 def _draw_seeds(rows: DataFrame, places: list[int], *, ax: Axes, colour: str) -> None:
     """Draw each seed, thin, where there are several."""
-    seeds = [seed_rows for _, seed_rows in rows.groupby("seed")]
-    for seed_rows in seeds if len(seeds) > 1 else ():
-        values = seed_rows.set_index("x")["value"].reindex(places).to_numpy(float)
-        ax.plot(places, values, color=colour, lw=0.7, alpha=0.45, zorder=2, gid="seed")
+    value_by_x = rows.pivot(index="seed", columns="x", values="value").reindex(columns=places)
+    if len(value_by_x) > 1:
+        curves = [np.column_stack([places, values]) for values in value_by_x.to_numpy(float)]
+        ax.add_collection(LineCollection(curves, colors=colour, lw=0.7, alpha=0.45, zorder=2, gid="seed"))
 
 
 def _finite(numbers: DataFrame | Series) -> np.ndarray:

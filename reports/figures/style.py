@@ -275,9 +275,13 @@ def name_ends(ax: Axes, ends: Sequence[End]) -> None:
                 "color": end.colour,
                 "lw": 0.6,
                 "alpha": 0.6,
-                "shrinkA": 1,
-                "shrinkB": 3,
+                # From the middle of the name's left side to the end itself: matplotlib clips slowly at both.
+                "relpos": (-0.03, 0.5),
+                "patchA": None,
+                "shrinkA": 0,
+                "shrinkB": 0,
             },
+            zorder=2.9,  # below the points at the ends of lines
             gid="end",
         )
 

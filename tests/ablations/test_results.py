@@ -163,7 +163,8 @@ def test_no_flipped_bit_is_read_and_a_file_without_a_seal_is(tmp_path):
     table = results.table([row(layer=i, value=value) for i, value in enumerate(values)])
     results.write(table, path)
     whole = path.read_bytes()
-    for place in [*range(0, len(whole), 37), whole.find(np.float64(values[20]).tobytes())]:
+    seal = whole.find(results.SEAL)
+    for place in [*range(0, len(whole), 37), *range(seal - 2, seal + len(results.SEAL) + 3)]:
         flipped = bytearray(whole)
         flipped[place] ^= 1 << place % 8
         path.write_bytes(flipped)

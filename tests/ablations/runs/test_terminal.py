@@ -5,7 +5,7 @@ import re
 import pytest
 
 from ablations.runs.records import Plan, RunRecord, RunStatus
-from ablations.runs.terminal import duration, plan_table, state_in_words, status_table
+from ablations.runs.terminal import MOST_ROWS, duration, plan_table, state_in_words, status_table
 from lightning_modules.training.run_directory import RunState
 from reports.page.terminal import NARROWEST_CLAIM, claims_table
 
@@ -111,3 +111,24 @@ def test_a_claim_is_whole_at_every_width(columns, capsys, monkeypatch):
 )
 def test_a_time_is_in_hours_however_long_it_is(seconds, text):
     assert duration(seconds) == text
+
+
+def status_of(plan):
+    status_table([RunStatus(run, RunState()) for run in plan.runs])
+
+
+@pytest.mark.parametrize("show", [plan_table, status_of])
+def test_of_many_runs_each_arm_has_a_row_with_its_states(show, capsys, monkeypatch):
+    states = ["done"] * 120 + ["running"] * 2 + ["failed"]
+    many = [run("mlm", state) for state in states] + [
+        run("clm", "planned") for _ in range(MOST_ROWS - len(states))
+    ]
+    plan = Plan(experiment="tried", question="", arms=["mlm", "clm"], runs=many, pairs_to_compare=0, seconds=1.0)
+    assert printed(lambda: show(plan), capsys, monkeypatch, columns=80).count(" 0123456789 ") == MOST_ROWS
+    one_more = plan.model_copy(update={"runs": [*many, run("clm", "planned")]})
+    lines = printed(lambda: show(one_more), capsys, monkeypatch, columns=80).splitlines()
+    rows = [re.sub(r" +", " ", line).strip() for line in lines]
+    assert "mlm 123 120 trained, 2 running, 1 failed" in rows
+    assert f"clm {MOST_ROWS - 122} planned" in rows
+    assert f"all 2 arms {MOST_ROWS + 1} 120 trained, {MOST_ROWS - 122} planned, 2 running, 1 failed" in rows
+    assert f"One row an arm, as there are more than {MOST_ROWS} runs; --json has each run." in " ".join(rows)

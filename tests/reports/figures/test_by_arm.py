@@ -57,7 +57,9 @@ def floors(ax):
 
 
 def seed_lines(ax):
-    return [line for line in ax.lines if line.get_gid() == "seed"]
+    """Return the points of each seed's line, of all arms one after the other."""
+    lines = [part for part in ax.collections if part.get_gid() == "seed"]
+    return [path.vertices for part in lines for path in part.get_paths()]
 
 
 def bands(ax):
@@ -79,9 +81,11 @@ def test_draws_mean_interval_seeds_and_floor_of_each_arm(table, draw, measure, m
         picked = picked[picked["layer_to"] == picked["layer"] + 1]
     drawn, layers = means(ax), range(LAYERS + (measure == "token_information"))
     assert len(drawn) == len(bands(ax)) == len(floors(ax)) == len(ARMS)
-    assert len(seed_lines(ax)) == 3 * len(ARMS)
-    for arm, band in zip(ARMS, bands(ax), strict=True):
+    seeds = np.array(seed_lines(ax)).reshape(len(ARMS), 3, len(layers), 2)
+    for arm, band, points in zip(ARMS, bands(ax), seeds, strict=True):
         values = picked[picked["arm"] == arm].pivot(index="layer", columns="seed", values="value").to_numpy()
+        np.testing.assert_array_equal(points[..., 0], [layers] * 3)
+        np.testing.assert_array_equal(points[..., 1], values.T)
         line = drawn[FIXED_STYLES[arm].colour]
         np.testing.assert_array_equal(line.get_xdata(), layers)
         np.testing.assert_allclose(line.get_ydata(), values.mean(1), rtol=1e-12)  # float64 algebra

@@ -1,0 +1,56 @@
+"""The commands of a SLURM that trains nothing, for `scale.py`: `python pretended_slurm.py sbatch ARGUMENTS`, say.
+
+They share a folder ($PRETENDED_SLURM) with the process that pretends to be the nodes:
+
+    arrays/12.json   an array as it was submitted: its name, its folder and its number of jobs
+    queue.txt        lines of squeue of all arrays that the nodes have seen, the numbers of these in the first line
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+LARGEST_ARRAY = 1001
+
+
+def sbatch(folder: Path, arguments: list[str]) -> str:
+    """Note an array down; returns its number."""
+    options = dict(option.removeprefix("--").partition("=")[::2] for option in arguments if option[:2] == "--")
+    count = int(options["array"].partition("%")[0].rpartition("-")[2]) + 1
+    array = {"name": options["job-name"], "folder": options["chdir"], "jobs": count}
+    number = len(list((folder / "arrays").iterdir())) + 1
+    temporary = folder / f"{number}.json"
+    temporary.write_text(json.dumps(array))
+    temporary.rename(folder / "arrays" / temporary.name)
+    return str(number)
+
+
+def squeue(folder: Path, arguments: list[str]) -> str:
+    """Return the queue; arrays that no node has seen yet wait."""
+    seen, _, lines = (folder / "queue.txt").read_text().partition("\n")
+    for path in sorted((folder / "arrays").iterdir()):
+        if path.stem not in seen.split():
+            array = json.loads(path.read_text())
+            lines += "".join(line(path.stem, i, "PENDING", "None", array["name"]) for i in range(array["jobs"]))
+    return lines
+
+
+def line(number: str, element: int, state: str, reason: str, name: str) -> str:
+    """Return the line of a job as `squeue` is asked for it."""
+    return f"{number}_{element}|{element}|{state}|{reason}|{name}\n"
+
+
+def scontrol(folder: Path, arguments: list[str]) -> str:
+    """Return the configuration."""
+    return f"MaxArraySize            = {LARGEST_ARRAY}\n"
+
+
+def sinfo(folder: Path, arguments: list[str]) -> str:
+    """Return the partitions."""
+    return "work\n"
+
+
+if __name__ == "__main__":
+    command = {"sbatch": sbatch, "squeue": squeue, "scontrol": scontrol, "sinfo": sinfo}[sys.argv[1]]
+    sys.stdout.write(command(Path(os.environ["PRETENDED_SLURM"]), sys.argv[2:]))
