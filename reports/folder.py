@@ -3,7 +3,6 @@
 `is_fresh` compares a page with what lies on disk, without drawing it again.
 """
 
-import functools
 import hashlib
 import json
 import re
@@ -152,34 +151,42 @@ def _record(path: Path, kind: type[Some]) -> Some:
         return kind()
     remedy = "delete it and start `ablate run` again"
     try:
-        content = json.loads(path.read_bytes())
+        text = path.read_text(encoding="utf-8")
+        content = json.loads(text)
     except ValueError as error:
         raise ResultsError(f"{path}: this is no whole JSON file ({error}); {remedy}.") from error
     if isinstance(content, dict) and content.get("checksum") not in (None, checksum(content)):
         raise ResultsError(f"{path} has changed since it was written; {remedy}.")
     try:
-        return kind.model_validate(_given(content))
+        return kind.model_validate(_given(text))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
         raise ResultsError(f"{path}: {where}: {first['msg']}; {remedy}.") from error
 
 
-def _given(content: Any) -> Any:
-    """Return the content without nulls in its objects, every text made printable."""
+def _given(text: str) -> Any:
+    """Return the content of a JSON file without nulls in its objects, every text made printable."""
+    content = json.loads(text, object_pairs_hook=lambda pairs: {k: v for k, v in pairs if v is not None})
+    # Of thousands of records nearly none holds what is refused, and no text of these is looked at alone.
+    return _printable_throughout(content) if "\\u" in text or REFUSED.search(text) else content
+
+
+def _printable_throughout(content: Any) -> Any:
     if isinstance(content, dict):
-        return {printable(k): _given(v) for k, v in content.items() if v is not None}
+        return {printable(k): _printable_throughout(v) for k, v in content.items()}
     if isinstance(content, list):
-        return [_given(item) for item in content]
+        return [_printable_throughout(item) for item in content]
     return printable(content) if isinstance(content, str) else content
 
 
-@functools.lru_cache(maxsize=10_000)  # records of runs say the same again and again
+REFUSED = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+"""What neither HTML nor SVG may contain, and signs that turn the text after them around."""
+
+
 def printable(text: str) -> str:
-    """Return the text with a replacement character for what neither HTML nor SVG may contain, and for signs that
-    turn the text after them around."""
-    refused = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
-    return re.sub(refused, "\N{REPLACEMENT CHARACTER}", text)
+    """Return the text with a replacement character for what is refused."""
+    return REFUSED.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 HERE = Path(__file__).parent

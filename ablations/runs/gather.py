@@ -25,13 +25,14 @@ TREATED = ("hidden", "masked", "random", "kept")
 """What a corruption's log counts, as shares of the tokens that could be hidden."""
 
 
-def learning(log: Path, *, floor: float) -> Iterator[Row]:
+def learning(log: Sequence[Row], *, floor: float) -> Iterator[Row]:
     """Yield the loss of every validation during training, and the gain, which is the floor minus the loss.
 
     Args:
+        log: lines of metrics.jsonl.
         floor: the loss of a guess without context on the same predictions.
     """
-    for line in _lines(log):
+    for line in log:
         if (loss := line.get("val/loss")) is None:
             continue
         row = {"measure": "learning", "step": line["step"], "unit": "nats", "n": line["val/predicted"]}
@@ -39,14 +40,15 @@ def learning(log: Path, *, floor: float) -> Iterator[Row]:
         yield row | {"metric": "gain", "value": floor - loss, "floor": 0.0}
 
 
-def corruption(log: Path, *, vocab_size: int, random_differs: bool) -> Iterator[Row]:
+def corruption(log: Sequence[Row], *, vocab_size: int, random_differs: bool) -> Iterator[Row]:
     """Yield what training masked, over all its steps: shares of the tokens that could be hidden, and how often a
     token that was replaced at random came out as it was (`collision_rate`), whose floor is that of a uniform draw.
 
     Args:
+        log: lines of metrics.jsonl.
         random_differs: whether the original is left out of the draw; the floor is 0 then.
     """
-    logged = [line for line in _lines(log) if "corruption/random_unchanged" in line]
+    logged = [line for line in log if "corruption/random_unchanged" in line]
     if not logged:
         return
     row = {"measure": "corruption", "step": logged[-1]["step"], "unit": ""}
@@ -64,10 +66,15 @@ def corruption(log: Path, *, vocab_size: int, random_differs: bool) -> Iterator[
         yield row | {"metric": "collision_rate", "value": over_all("random_unchanged") / random, "floor": floor}
 
 
-def _lines(log: Path) -> Iterator[dict[str, Any]]:
+def read_log(log: Path) -> list[Row]:
+    """Return the lines of metrics.jsonl; none where there is no file.
+
+    Raises:
+        ResultsError: a line is no JSON.
+    """
     try:
         lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
-        yield from [json.loads(line) for line in lines]
+        return [json.loads(line) for line in lines]
     except ValueError as error:
         raise ResultsError(
             f"{log} is damaged; copy it back, or delete {log.parent}, and `ablate run` trains the run again."
@@ -172,18 +179,20 @@ def _logged(rows: pd.DataFrame, experiment: str, planned: Sequence[PlannedRun]) 
         item = planned[int(run)]
         item.directory.require_log()
         masking = getattr(item.run.settings.objective, "masking", None)
+        log = read_log(item.directory.metrics)
         of_log = [
             # The floor is of the same predictions: the corruption of evaluation is frozen.
-            *learning(item.directory.metrics, floor=float(floor)),
+            *learning(log, floor=float(floor)),
             *corruption(
-                item.directory.metrics,
+                log,
                 vocab_size=item.run.settings.data.vocab_size,
                 random_differs=masking is not None and masking.random_differs,
             ),
         ]
         records += [row | {"run": int(run)} for row in of_log]
     if records:
-        yield _named(pd.DataFrame(records).reindex(columns=[*MEASURED, "run"]), experiment, planned)
+        columns = {name: run_rows.ROW_COLUMNS[name] for name in MEASURED} | {"run": "int64"}
+        yield _named(pd.DataFrame(records).reindex(columns=[*columns]).astype(columns), experiment, planned)
 
 
 def _records(rows: pd.DataFrame) -> list[dict[str, Any]]:

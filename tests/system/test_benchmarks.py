@@ -1,5 +1,7 @@
 """How two sides are timed against each other."""
 
+import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,9 +12,10 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from ablations.runs.places import slurm
 from ablations.spec.experiment import Experiment
 from ablations.spec.grid import runs
-from benchmarks import alternating, equal_time, gpu, peers
+from benchmarks import alternating, equal_time, gpu, peers, pretended_slurm, scale
 from benchmarks import floor as floors
 from benchmarks.__main__ import main, readable, table
 from benchmarks.alternating import Rates, Side, alternate
@@ -240,3 +243,26 @@ def test_welchs_interval_covers_what_it_says():
         covered += low <= 1 <= high
     # Welch is a little conservative at n = 3; never below 95% by more than three standard errors.
     assert covered / 2000 > 0.95 - 3 * (0.95 * 0.05 / 2000) ** 0.5
+
+
+@pytest.mark.parametrize(("runs", "at_least"), [(50, 50), (10_000, 10_000)])
+def test_a_grid_of_scale_has_as_many_runs_as_asked_for(runs, at_least):
+    grid = scale.spec(runs)
+    ratios, rates = (len(values) for values in grid["grid"]["axes"].values())
+    assert at_least <= (1 + ratios * rates) * len(grid["seeds"]) <= 1.25 * at_least
+
+
+def test_a_slurm_that_pretends_is_read_as_a_real_one(tmp_path, monkeypatch):
+    cluster = tmp_path / "cluster"
+    (cluster / "arrays").mkdir(parents=True)
+    (cluster / "queue.txt").write_text("1\n" + pretended_slurm.line("1", 3, "RUNNING", "None", "scale-a"))
+    monkeypatch.setenv("PATH", f"{scale.commands(tmp_path / 'bin')}:{os.environ['PATH']}")
+    monkeypatch.setenv("PRETENDED_SLURM", str(cluster))
+    (cluster / "arrays/1.json").write_text(json.dumps({"name": "scale-a", "folder": "a", "jobs": 5}))
+    options = ["--array=0-1%4", "--job-name=scale-b", f"--chdir={tmp_path}"]
+    assert slurm.submit(options, tmp_path / "job.sh", "python") == "2"
+    assert slurm.queued_jobs() == [
+        slurm.QueuedJob("1_3", "scale-a", 3, "RUNNING", "None"),
+        *(slurm.QueuedJob(f"2_{i}", "scale-b", i, "PENDING", "None") for i in range(2)),
+    ]
+    assert (slurm.partitions(), slurm.largest_array()) == (["work"], pretended_slurm.LARGEST_ARRAY)
